@@ -1,0 +1,3 @@
+//! A controller runtime on plain OS threads.
+
+mod sync;

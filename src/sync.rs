@@ -1,0 +1,99 @@
+//! The one place that names a lock.
+//!
+//! In every ordinary build these are `parking_lot`'s mutex and condition variable and the standard library's atomics.
+//! Under `--cfg loom` they are the model checker's, behind the same interface, so that the models run the shipped code.
+//! Neither kind poisons: a panic under a lock releases it, and the code that holds a lock keeps its state whole at every
+//! call that could panic.
+
+#[cfg(not(loom))]
+pub(crate) use self::shipped::{Condvar, Mutex, MutexGuard, atomic};
+
+#[cfg(loom)]
+pub(crate) use self::modelled::{Condvar, Mutex, MutexGuard, atomic};
+
+#[cfg(not(loom))]
+mod shipped {
+    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+    pub(crate) use std::sync::atomic;
+}
+
+#[cfg(loom)]
+mod modelled {
+    use std::ops::{Deref, DerefMut};
+    use std::sync::PoisonError;
+    use std::time::Instant;
+
+    pub(crate) use loom::sync::atomic;
+
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+        }
+    }
+
+    /// `None` only while [`Condvar::wait`] has the guard.
+    #[derive(Debug)]
+    pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+
+    const HELD: &str = "a guard is empty only inside Condvar::wait";
+
+    #[expect(
+        clippy::expect_used,
+        reason = "loom's condvar takes guards by value; this one lends them"
+    )]
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            self.0.as_ref().expect(HELD)
+        }
+    }
+
+    #[expect(
+        clippy::expect_used,
+        reason = "loom's condvar takes guards by value; this one lends them"
+    )]
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.0.as_mut().expect(HELD)
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Condvar(loom::sync::Condvar);
+
+    impl Condvar {
+        pub(crate) fn new() -> Self {
+            Self(loom::sync::Condvar::new())
+        }
+
+        #[expect(
+            clippy::expect_used,
+            reason = "loom's condvar takes guards by value; this one lends them"
+        )]
+        pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+            let inner = guard.0.take().expect(HELD);
+            guard.0 = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
+        }
+
+        /// Time does not pass in a model: this is [`wait`](Self::wait). Models use a held clock instead.
+        pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _deadline: Instant) {
+            self.wait(guard);
+        }
+
+        pub(crate) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        pub(crate) fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}
