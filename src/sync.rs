@@ -44,10 +44,7 @@ mod modelled {
 
     const HELD: &str = "a guard is empty only inside Condvar::wait";
 
-    #[expect(
-        clippy::expect_used,
-        reason = "loom's condvar takes guards by value; this one lends them"
-    )]
+    #[expect(clippy::expect_used, reason = "loom's condvar takes guards by value; this one lends them")]
     impl<T> Deref for MutexGuard<'_, T> {
         type Target = T;
 
@@ -56,10 +53,7 @@ mod modelled {
         }
     }
 
-    #[expect(
-        clippy::expect_used,
-        reason = "loom's condvar takes guards by value; this one lends them"
-    )]
+    #[expect(clippy::expect_used, reason = "loom's condvar takes guards by value; this one lends them")]
     impl<T> DerefMut for MutexGuard<'_, T> {
         fn deref_mut(&mut self) -> &mut T {
             self.0.as_mut().expect(HELD)
@@ -74,10 +68,7 @@ mod modelled {
             Self(loom::sync::Condvar::new())
         }
 
-        #[expect(
-            clippy::expect_used,
-            reason = "loom's condvar takes guards by value; this one lends them"
-        )]
+        #[expect(clippy::expect_used, reason = "loom's condvar takes guards by value; this one lends them")]
         pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             let inner = guard.0.take().expect(HELD);
             guard.0 = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));

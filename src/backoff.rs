@@ -1,0 +1,190 @@
+//! How long to wait before the next try, as a pure function of the number of failures.
+
+use std::time::Duration;
+
+/// Exponential backoff: `first`, then `factor` times longer after each further failure, up to `cap`, with jitter.
+///
+/// The delay after the `n`-th consecutive failure is `min(first × factor^(n-1), cap)`, then moved by a random share of
+/// at most ± `jitter` of itself, so that keys that failed together do not come back together. Jitter never carries a
+/// delay beyond `cap`.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::Exponential;
+/// use std::time::Duration;
+///
+/// let backoff = Exponential::new(Duration::from_millis(100), Duration::from_secs(10)).jitter(0.0);
+/// assert_eq!(backoff.delay(1), Duration::from_millis(100));
+/// assert_eq!(backoff.delay(2), Duration::from_millis(200));
+/// assert_eq!(backoff.delay(1_000), Duration::from_secs(10));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exponential {
+    first: Duration,
+    cap: Duration,
+    factor: f64,
+    jitter: f64,
+    max_retries: Option<u32>,
+}
+
+impl Default for Exponential {
+    /// 100 ms, doubling, capped at one minute, ± 10 %, without a limit on retries.
+    fn default() -> Self {
+        Self::new(Duration::from_millis(100), Duration::from_secs(60))
+    }
+}
+
+impl Exponential {
+    /// Starts at `first`, doubles, stops growing at `cap`; ± 10 % jitter, no limit on retries. A `cap` below `first`
+    /// wins over it.
+    #[must_use]
+    pub fn new(first: Duration, cap: Duration) -> Self {
+        Self { first, cap, factor: 2.0, jitter: 0.1, max_retries: None }
+    }
+
+    /// Grows by `factor` instead of 2. A factor below 1, or one that is not a number, counts as 1: delays never shrink.
+    #[must_use]
+    pub fn factor(mut self, factor: f64) -> Self {
+        self.factor = factor.max(1.0);
+        self
+    }
+
+    /// Moves each delay by up to ± `share` of itself. Values outside 0 to 1 are brought to the nearer end.
+    #[must_use]
+    pub fn jitter(mut self, share: f64) -> Self {
+        self.jitter = share.max(0.0).min(1.0);
+        self
+    }
+
+    /// Gives a key up after `retries` retries in a row: it is then dropped until a feeder names it again.
+    #[must_use]
+    pub fn max_retries(mut self, retries: u32) -> Self {
+        self.max_retries = Some(retries);
+        self
+    }
+
+    /// The delay before the retry that follows the `failures`-th failure in a row, without jitter. 0 counts as 1.
+    #[must_use]
+    pub fn delay(&self, failures: u32) -> Duration {
+        let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
+        let seconds = self.first.as_secs_f64() * self.factor.powi(exponent);
+        // Not a number arises only as zero times infinity: a first step of zero stays zero.
+        let delay = if seconds.is_nan() {
+            Duration::ZERO
+        } else {
+            Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+        };
+        delay.min(self.cap)
+    }
+
+    /// As [`delay`](Self::delay), moved by jitter. `draw` is a random number; the same draw gives the same delay.
+    #[must_use]
+    pub fn jittered(&self, failures: u32, draw: u64) -> Duration {
+        let delay = self.delay(failures);
+        if self.jitter == 0.0 || delay == Duration::MAX {
+            return delay;
+        }
+        let moved = delay.as_secs_f64() * (1.0 + self.jitter * symmetric_unit(draw));
+        Duration::try_from_secs_f64(moved).unwrap_or(Duration::MAX).min(self.cap)
+    }
+
+    /// The first step: the least time between a failure and a run that a live event brings forward.
+    pub(crate) fn first_step(&self) -> Duration {
+        self.first.min(self.cap)
+    }
+
+    pub(crate) fn retries(&self) -> Option<u32> {
+        self.max_retries
+    }
+}
+
+/// Maps a random number to [-1, 1).
+fn symmetric_unit(draw: u64) -> f64 {
+    /// 2^52: the top 53 bits of the draw, halved and shifted, fill a double's mantissa exactly.
+    const HALF: f64 = 4_503_599_627_370_496.0;
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
+    let top = (draw >> 11) as f64;
+    top / HALF - 1.0
+}
+
+/// A stream of random numbers for jitter: `SplitMix64` (Steele, Lea and Flood, 2014).
+#[derive(Clone, Debug)]
+pub(crate) struct Draws(u64);
+
+impl Draws {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// client-go `default_rate_limiters_test.go`: `TestItemExponentialFailureRateLimiter`.
+    #[test]
+    fn doubles_from_the_first_step_and_stops_at_the_cap() {
+        let backoff = Exponential::new(MS, 5 * MS).jitter(0.0);
+        let delays: Vec<_> = (1..=6).map(|n| backoff.delay(n).as_millis()).collect();
+        assert_eq!(delays, [1, 2, 4, 5, 5, 5]);
+    }
+
+    /// client-go `default_rate_limiters_test.go`: `TestItemExponentialFailureRateLimiterOverFlow`.
+    #[test]
+    fn huge_counts_of_failures_clamp_at_the_cap() {
+        let backoff = Exponential::new(MS, 1000 * Duration::from_secs(1)).jitter(0.0);
+        for failures in [1_000, u32::MAX] {
+            assert_eq!(backoff.delay(failures), Duration::from_secs(1000));
+        }
+        let endless = Exponential::new(MS, Duration::MAX).jitter(0.0);
+        assert_eq!(endless.delay(u32::MAX), Duration::MAX);
+        assert_eq!(endless.clone().jitter(1.0).jittered(u32::MAX, 7), Duration::MAX);
+    }
+
+    #[test]
+    fn a_first_step_of_zero_stays_zero() {
+        assert_eq!(Exponential::new(Duration::ZERO, MS).delay(u32::MAX), Duration::ZERO);
+    }
+
+    #[test]
+    fn odd_settings_are_brought_into_range() {
+        assert_eq!(Exponential::new(MS, 9 * MS).factor(f64::NAN).delay(4), MS);
+        assert_eq!(Exponential::new(MS, 9 * MS).factor(0.1).delay(4), MS);
+        assert_eq!(Exponential::new(MS, 9 * MS).jitter(f64::NAN).jittered(1, 3), MS);
+        assert_eq!(Exponential::new(9 * MS, MS).delay(1), MS);
+    }
+
+    #[test]
+    fn jitter_stays_within_its_share_and_below_the_cap() {
+        let backoff = Exponential::new(100 * MS, 200 * MS).jitter(0.25);
+        let mut draws = Draws::new(42);
+        let (mut low, mut high) = (Duration::MAX, Duration::ZERO);
+        for _ in 0..10_000 {
+            let delay = backoff.jittered(1, draws.next());
+            low = low.min(delay);
+            high = high.max(delay);
+            assert!(backoff.jittered(2, draws.next()) <= 200 * MS);
+        }
+        assert!(low >= 75 * MS && low < 76 * MS, "{low:?}");
+        assert!(high <= 125 * MS && high > 124 * MS, "{high:?}");
+    }
+
+    /// The reference outputs of SplitMix64 for seed 1234567, as published with the xoshiro generators.
+    #[test]
+    fn draws_are_splitmix64() {
+        let mut draws = Draws::new(1_234_567);
+        assert_eq!(draws.next(), 6_457_827_717_110_365_317);
+        assert_eq!(draws.next(), 3_203_168_211_198_807_973);
+    }
+}

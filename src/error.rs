@@ -1,0 +1,118 @@
+//! The errors of the queue and of builders. Each blocking call has its own, with no case that it cannot return.
+
+use std::error::Error;
+use std::fmt;
+
+/// [`dequeue`](crate::WorkQueue::dequeue) found the queue shut down and served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DequeueError;
+
+/// Why [`try_dequeue`](crate::WorkQueue::try_dequeue) gave no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TryDequeueError {
+    /// No key is in line.
+    Empty,
+    /// The queue is shut down, and nothing is or will be in line.
+    Closed,
+}
+
+/// Why [`dequeue_timeout`](crate::WorkQueue::dequeue_timeout) gave no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DequeueTimeoutError {
+    /// No key came into line in time.
+    Timeout,
+    /// The queue is shut down, and nothing is or will be in line.
+    Closed,
+}
+
+const CLOSED: &str = "the queue is shut down and served";
+
+impl fmt::Display for DequeueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(CLOSED)
+    }
+}
+
+impl fmt::Display for TryDequeueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "no key is in line",
+            Self::Closed => CLOSED,
+        })
+    }
+}
+
+impl fmt::Display for DequeueTimeoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Timeout => "no key came into line in time",
+            Self::Closed => CLOSED,
+        })
+    }
+}
+
+impl Error for DequeueError {}
+impl Error for TryDequeueError {}
+impl Error for DequeueTimeoutError {}
+
+/// Why something could not be started: a setting that makes no sense, or a thread that the system refused.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Poller, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::<u64>::new();
+/// let error = Poller::new(Duration::ZERO, |_cx| Ok::<_, String>(vec![])).start(&queue).unwrap_err();
+/// assert!(error.is_invalid_setting());
+/// assert_eq!(error.to_string(), "period is 0ns, but must be longer than zero");
+/// ```
+#[derive(Debug)]
+pub struct StartError(Cause);
+
+#[derive(Debug)]
+enum Cause {
+    Setting { field: &'static str, value: String, rule: &'static str },
+    Thread { name: String, source: std::io::Error },
+}
+
+impl StartError {
+    pub(crate) fn setting(field: &'static str, value: &impl fmt::Debug, rule: &'static str) -> Self {
+        Self(Cause::Setting { field, value: format!("{value:?}"), rule })
+    }
+
+    pub(crate) fn thread(name: &str, source: std::io::Error) -> Self {
+        Self(Cause::Thread { name: name.to_owned(), source })
+    }
+
+    /// A setting is out of its range; the message names the field and the value.
+    #[must_use]
+    pub fn is_invalid_setting(&self) -> bool {
+        matches!(self.0, Cause::Setting { .. })
+    }
+
+    /// The operating system gave no thread; the source says why.
+    #[must_use]
+    pub fn is_thread(&self) -> bool {
+        matches!(self.0, Cause::Thread { .. })
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Cause::Setting { field, value, rule } => write!(f, "{field} is {value}, but must be {rule}"),
+            Cause::Thread { name, .. } => write!(f, "the system gave no thread for {name}"),
+        }
+    }
+}
+
+impl Error for StartError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.0 {
+            Cause::Setting { .. } => None,
+            Cause::Thread { source, .. } => Some(source),
+        }
+    }
+}

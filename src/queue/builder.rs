@@ -1,0 +1,192 @@
+//! The settings of a queue.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use super::shared::{Config, Shared};
+use super::{Key, WorkQueue};
+use crate::backoff::Exponential;
+use crate::clock::Clock;
+use crate::thread::ThreadOptions;
+
+/// Settings for a [`WorkQueue`], each with a default.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Exponential, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue: WorkQueue<u64> = WorkQueue::builder()
+///     .name("vm")
+///     .backoff(Exponential::new(Duration::from_millis(50), Duration::from_secs(30)))
+///     .timing(true)
+///     .build();
+/// assert_eq!(queue.name(), "vm");
+/// ```
+#[must_use = "a builder does nothing until it builds"]
+pub struct QueueBuilder<K, S = FastState> {
+    config: Config,
+    hasher: S,
+    key: PhantomData<fn(K)>,
+}
+
+impl<K: Key> QueueBuilder<K> {
+    pub(super) fn new() -> Self {
+        Self {
+            config: Config {
+                name: "queue".to_owned(),
+                clock: Clock::system(),
+                backoff: Exponential::default(),
+                floor: Duration::ZERO,
+                timing: false,
+                threads: ThreadOptions::new(),
+                on_ready: None,
+            },
+            hasher: FastState::default(),
+            key: PhantomData,
+        }
+    }
+}
+
+impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
+    /// The name in log lines and of the timer thread (`<name>-timer`). Default `queue`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.config.name = name.into();
+        self
+    }
+
+    /// The clock that delays and timeouts go by. Default: the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.config.clock = clock;
+        self
+    }
+
+    /// The backoff of [`Claim::retry`](crate::Claim::retry) and of a dropped claim. Its limit on retries does not count
+    /// here: a queue never gives a key up. Default: [`Exponential::default`].
+    pub fn backoff(mut self, backoff: Exponential) -> Self {
+        self.config.backoff = backoff;
+        self
+    }
+
+    /// The least time that `enqueue_now` leaves of a backoff. Default: zero, so that it ends a backoff at once.
+    pub fn floor(mut self, floor: Duration) -> Self {
+        self.config.floor = floor;
+        self
+    }
+
+    /// Whether a claim knows how long its key was in line. Costs two readings of the clock a key. Default: off.
+    pub fn timing(mut self, timing: bool) -> Self {
+        self.config.timing = timing;
+        self
+    }
+
+    /// How the timer thread is made.
+    pub fn threads(mut self, options: ThreadOptions) -> Self {
+        self.config.threads = options;
+        self
+    }
+
+    /// Calls `hook` whenever the queue has gone from having no key in line to having one: outside the lock, on the thread
+    /// that did it, so another thread may have taken the key meanwhile. A panic of it is logged.
+    pub fn on_ready(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        self.config.on_ready = Some(Box::new(hook));
+        self
+    }
+
+    /// Another hasher than the default.
+    pub fn hasher<T: BuildHasher>(self, hasher: T) -> QueueBuilder<K, T> {
+        QueueBuilder { config: self.config, hasher, key: PhantomData }
+    }
+
+    /// The queue. Its timer thread starts with the first delay.
+    #[must_use]
+    pub fn build(self) -> WorkQueue<K, S> {
+        // A seed of its own for each queue, from the randomness that the standard library seeds its tables with.
+        let seed = std::hash::RandomState::new().hash_one(0);
+        WorkQueue { shared: Shared::new(self.config, seed), hasher: self.hasher }
+    }
+}
+
+impl<K, S> fmt::Debug for QueueBuilder<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Config { name, clock, backoff, floor, timing, threads, on_ready } = &self.config;
+        f.debug_struct("QueueBuilder")
+            .field("name", name)
+            .field("clock", clock)
+            .field("backoff", backoff)
+            .field("floor", floor)
+            .field("timing", timing)
+            .field("threads", threads)
+            .field("on_ready", &on_ready.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The default hasher: fast, and seeded anew for each queue. It keeps accidental collisions rare but does not claim to
+/// withstand keys chosen by an attacker; [`QueueBuilder::hasher`] takes one that does.
+#[derive(Clone, Debug, Default)]
+pub struct FastState(hashbrown::DefaultHashBuilder);
+
+impl BuildHasher for FastState {
+    type Hasher = FastHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> FastHasher {
+        FastHasher(self.0.build_hasher())
+    }
+}
+
+/// The state of [`FastState`] while it hashes one key.
+#[derive(Clone)]
+pub struct FastHasher(<hashbrown::DefaultHashBuilder as BuildHasher>::Hasher);
+
+impl fmt::Debug for FastHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FastHasher").finish_non_exhaustive()
+    }
+}
+
+impl Hasher for FastHasher {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+
+    #[inline]
+    fn write_u8(&mut self, i: u8) {
+        self.0.write_u8(i);
+    }
+
+    #[inline]
+    fn write_u16(&mut self, i: u16) {
+        self.0.write_u16(i);
+    }
+
+    #[inline]
+    fn write_u32(&mut self, i: u32) {
+        self.0.write_u32(i);
+    }
+
+    #[inline]
+    fn write_u64(&mut self, i: u64) {
+        self.0.write_u64(i);
+    }
+
+    #[inline]
+    fn write_u128(&mut self, i: u128) {
+        self.0.write_u128(i);
+    }
+
+    #[inline]
+    fn write_usize(&mut self, i: usize) {
+        self.0.write_usize(i);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0.finish()
+    }
+}

@@ -1,0 +1,350 @@
+//! How keys get into a queue: the verbs, the trait that every feeder takes, and what can be put around a queue.
+
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::report::Tally;
+use super::request::{Admission, Priority, Reasons, Request, Verb};
+use super::shared::BATCH;
+use super::{Key, WorkQueue};
+use crate::thread::drop_each;
+
+/// What takes keys: a queue, a view of one, or something put around one.
+///
+/// Only [`request`](Self::request) must be written. The verbs differ in how sure the feeder is that a run is wanted; what
+/// each does to a key in each state is the table in the documentation of [`WorkQueue`].
+///
+/// # Examples
+///
+/// A feeder takes any of them:
+///
+/// ```
+/// use homeostat::{Admission, Enqueue, WorkQueue};
+///
+/// fn feed(to: &dyn Enqueue<u64>) -> Admission {
+///     to.enqueue(7)
+/// }
+///
+/// let queue = WorkQueue::new();
+/// assert_eq!(feed(&queue), Admission::Queued);
+/// assert_eq!(feed(&queue), Admission::Merged);
+/// assert_eq!(feed(&queue.clone().filter(|id| *id != 7)), Admission::Ignored);
+/// ```
+pub trait Enqueue<K> {
+    /// One request for one key. The verbs below are this.
+    fn request(&self, key: K, request: Request) -> Admission;
+
+    /// The same request for each of many keys. The iterator runs outside any lock.
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+        let mut tally = Tally::default();
+        for key in keys {
+            tally.count(self.request(key, request));
+        }
+        tally
+    }
+
+    /// "Still there": puts the key in line if nothing is known of it. For a feeder that will say it again.
+    fn enqueue_if_absent(&self, key: K) -> Admission {
+        self.request(key, Verb::EnqueueIfAbsent.into())
+    }
+
+    /// "Changed": a run that starts after this call is guaranteed, unless it is cancelled, discarded at shutdown, or held
+    /// by a delay that never ends. A delay that stands decides when.
+    fn enqueue(&self, key: K) -> Admission {
+        self.request(key, Verb::Enqueue.into())
+    }
+
+    /// As [`enqueue`](Self::enqueue), and no delay holds it back (but for the floor of a backoff, and a cool-down).
+    fn enqueue_now(&self, key: K) -> Admission {
+        self.request(key, Verb::EnqueueNow.into())
+    }
+
+    /// A run `delay` from now, if no wake is pending; a wake that stands absorbs it. [`Duration::MAX`] is legal and never
+    /// comes; zero makes it [`enqueue`](Self::enqueue).
+    fn enqueue_after(&self, key: K, delay: Duration) -> Admission {
+        self.request(key, Verb::EnqueueAfter(delay).into())
+    }
+
+    /// The wake is now `delay` from now, whatever it was.
+    fn reschedule(&self, key: K, delay: Duration) -> Admission {
+        self.request(key, Verb::Reschedule(delay).into())
+    }
+
+    /// A run once `quiet` has passed without another such request, at the latest `max_wait` after the first. It pushes its
+    /// own delay out, and no other.
+    fn enqueue_debounced(&self, key: K, quiet: Duration, max_wait: Duration) -> Admission {
+        self.request(key, Verb::EnqueueDebounced { quiet, max_wait }.into())
+    }
+
+    /// This, for the keys that `keep` accepts; the others are [`Admission::Ignored`].
+    fn filter<F>(self, keep: F) -> Filter<Self, F>
+    where
+        Self: Sized,
+        F: Fn(&K) -> bool,
+    {
+        Filter { to: self, keep }
+    }
+
+    /// Takes another kind of key and maps it to this one's.
+    fn map<J, F>(self, to_key: F) -> Map<Self, F>
+    where
+        Self: Sized,
+        F: Fn(J) -> K,
+    {
+        Map { to: self, to_key }
+    }
+
+    /// This and `other`: both get every key. What this one answers is the answer.
+    fn tee<E>(self, other: E) -> Tee<Self, E>
+    where
+        Self: Sized,
+        K: Clone,
+        E: Enqueue<K>,
+    {
+        Tee { first: self, second: other }
+    }
+}
+
+impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for &E {
+    fn request(&self, key: K, request: Request) -> Admission {
+        (**self).request(key, request)
+    }
+
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+        (**self).request_all(keys, request)
+    }
+}
+
+impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for Arc<E> {
+    fn request(&self, key: K, request: Request) -> Admission {
+        (**self).request(key, request)
+    }
+
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+        (**self).request_all(keys, request)
+    }
+}
+
+/// See [`Enqueue::filter`].
+#[derive(Clone, Copy, Debug)]
+pub struct Filter<E, F> {
+    to: E,
+    keep: F,
+}
+
+impl<K, E: Enqueue<K>, F: Fn(&K) -> bool> Enqueue<K> for Filter<E, F> {
+    fn request(&self, key: K, request: Request) -> Admission {
+        if (self.keep)(&key) { self.to.request(key, request) } else { Admission::Ignored }
+    }
+
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+        let mut refused = Tally::default();
+        let mut kept = keys.filter(|key| {
+            let keep = (self.keep)(key);
+            if !keep {
+                refused.count(Admission::Ignored);
+            }
+            keep
+        });
+        let tally = self.to.request_all(&mut kept, request);
+        tally + refused
+    }
+}
+
+/// See [`Enqueue::map`].
+#[derive(Clone, Copy, Debug)]
+pub struct Map<E, F> {
+    to: E,
+    to_key: F,
+}
+
+impl<J, K, E: Enqueue<K>, F: Fn(J) -> K> Enqueue<J> for Map<E, F> {
+    fn request(&self, key: J, request: Request) -> Admission {
+        self.to.request((self.to_key)(key), request)
+    }
+
+    fn request_all(&self, keys: &mut dyn Iterator<Item = J>, request: Request) -> Tally {
+        self.to.request_all(&mut keys.map(&self.to_key), request)
+    }
+}
+
+/// See [`Enqueue::tee`].
+#[derive(Clone, Copy, Debug)]
+pub struct Tee<A, B> {
+    first: A,
+    second: B,
+}
+
+impl<K: Clone, A: Enqueue<K>, B: Enqueue<K>> Enqueue<K> for Tee<A, B> {
+    fn request(&self, key: K, request: Request) -> Admission {
+        self.second.request(key.clone(), request);
+        self.first.request(key, request)
+    }
+}
+
+impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` does; the queue is then as it was.
+    fn request(&self, key: K, request: Request) -> Admission {
+        let hash = self.hash(&key);
+        let mut hold = self.shared.hold();
+        let (records, effects, now) = hold.parts();
+        if records.mode().is_some() {
+            return Admission::Closed;
+        }
+        match records.find(hash, |known| *known == key) {
+            Some(index) => records.request(index, request, &now, effects),
+            None => records.admit(key, hash, request, &now, effects),
+        }
+    }
+
+    /// Collects and hashes up to 1,024 keys at a time, then takes the lock once for them.
+    ///
+    /// # Panics
+    ///
+    /// If the iterator or a key's `Hash` or `Eq` does. Keys before it may have been admitted.
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+        let mut tally = Tally::default();
+        let mut batch: Vec<(Option<K>, u64)> = Vec::with_capacity(keys.size_hint().0.min(BATCH as usize));
+        loop {
+            batch.extend(keys.take(BATCH as usize).map(|key| {
+                let hash = self.hash(&key);
+                (Some(key), hash)
+            }));
+            if batch.is_empty() {
+                return tally;
+            }
+            self.request_batch(&mut batch, request, &mut tally);
+            // What was known already is left in the batch, to be dropped outside the lock.
+            drop_each(batch.drain(..));
+        }
+    }
+}
+
+impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
+    fn request_batch(&self, batch: &mut [(Option<K>, u64)], request: Request, tally: &mut Tally) {
+        let mut hold = self.shared.hold();
+        let (records, effects, now) = hold.parts();
+        for (slot, hash) in batch {
+            let admission = if records.mode().is_some() {
+                Admission::Closed
+            } else if let Some(index) = records.find(*hash, |known| slot.as_ref() == Some(known)) {
+                records.request(index, request, &now, effects)
+            } else if let Some(key) = slot.take() {
+                records.admit(key, *hash, request, &now, effects)
+            } else {
+                continue;
+            };
+            tally.count(admission);
+        }
+    }
+}
+
+/// A queue seen from one lane, or for one reason; the verbs are those of [`Enqueue`].
+///
+/// Made by [`WorkQueue::at`] and [`WorkQueue::because`].
+#[derive(Debug)]
+pub struct View<'a, K: Key, S> {
+    queue: &'a WorkQueue<K, S>,
+    priority: Priority,
+    reasons: Reasons,
+}
+
+impl<'a, K: Key, S> View<'a, K, S> {
+    pub(super) fn new(queue: &'a WorkQueue<K, S>) -> Self {
+        Self { queue, priority: Priority::Normal, reasons: Reasons::NONE }
+    }
+
+    /// The same from the lane `priority`.
+    #[must_use]
+    pub fn at(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// The same with `reasons` added.
+    #[must_use]
+    pub fn because(mut self, reasons: Reasons) -> Self {
+        self.reasons |= reasons;
+        self
+    }
+
+    /// The same, taking borrowed keys.
+    #[must_use]
+    pub fn by_ref(self) -> ByRef<'a, K, S> {
+        ByRef(self)
+    }
+
+    fn dress(&self, request: Request) -> Request {
+        request.at(self.priority).because(self.reasons)
+    }
+}
+
+impl<K: Key, S> Clone for View<'_, K, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: Key, S> Copy for View<'_, K, S> {}
+
+impl<K: Key, S: BuildHasher> Enqueue<K> for View<'_, K, S> {
+    fn request(&self, key: K, request: Request) -> Admission {
+        self.queue.request(key, self.dress(request))
+    }
+
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+        self.queue.request_all(keys, self.dress(request))
+    }
+}
+
+/// A queue that takes borrowed keys: only a key that it does not know yet is made into an owned one, so that a duplicate
+/// allocates nothing. Made by [`WorkQueue::by_ref`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Admission, Enqueue, WorkQueue};
+///
+/// let queue = WorkQueue::<String>::new();
+/// assert_eq!(queue.by_ref().enqueue("vm-1"), Admission::Queued);
+/// assert_eq!(queue.by_ref().enqueue("vm-1"), Admission::Merged);
+/// ```
+#[derive(Debug)]
+pub struct ByRef<'a, K: Key, S>(View<'a, K, S>);
+
+impl<K: Key, S> Clone for ByRef<'_, K, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: Key, S> Copy for ByRef<'_, K, S> {}
+
+impl<'q, K, Q, S> Enqueue<&'q Q> for ByRef<'_, K, S>
+where
+    K: Key + Borrow<Q> + From<&'q Q>,
+    Q: Hash + Eq + ?Sized,
+    S: BuildHasher,
+{
+    /// # Panics
+    ///
+    /// If the key's `Hash`, `Eq` or `From` does; the queue is then as it was.
+    fn request(&self, key: &'q Q, request: Request) -> Admission {
+        let View { queue, .. } = self.0;
+        let request = self.0.dress(request);
+        let hash = queue.hash(key);
+        let mut hold = queue.shared.hold();
+        let (records, effects, now) = hold.parts();
+        if records.mode().is_some() {
+            return Admission::Closed;
+        }
+        match records.find(hash, |known| known.borrow() == key) {
+            Some(index) => records.request(index, request, &now, effects),
+            None => records.admit(K::from(key), hash, request, &now, effects),
+        }
+    }
+}

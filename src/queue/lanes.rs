@@ -1,0 +1,73 @@
+//! The lines of ready keys: three, each first in first out, with a bound on how long a lower one waits.
+
+use super::lists::{Entries, Lists};
+use super::request::Priority;
+
+/// How long a lane can be passed over: with `p` keys ahead of it in its lane, a ready key is taken within
+/// `STARVATION_BOUND * (p + 1)` dequeues, whatever the other lanes hold.
+pub const STARVATION_BOUND: usize = 16;
+
+/// The ready keys.
+///
+/// Higher lanes go first, but for two turns in every [`STARVATION_BOUND`]: in one the normal lane goes first, in one the
+/// low lane.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    lists: Lists,
+    len: [usize; 3],
+    /// Which of the [`STARVATION_BOUND`] turns is next. Only a take moves it on.
+    turn: usize,
+}
+
+/// The turn in which the low lane goes first.
+const LOW_TURN: usize = STARVATION_BOUND - 1;
+/// The turn in which the normal lane goes first.
+const NORMAL_TURN: usize = STARVATION_BOUND / 2 - 1;
+
+impl Lanes {
+    pub(crate) fn new() -> Self {
+        Self { lists: Lists::new(3), len: [0; 3], turn: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len.iter().sum()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == [0; 3]
+    }
+
+    #[inline]
+    pub(crate) fn push_back(&mut self, entries: &mut impl Entries, lane: Priority, index: u32) {
+        self.len[lane.lane()] += 1;
+        self.lists.push_back(entries, lane.lane(), index);
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, entries: &mut impl Entries, lane: Priority, index: u32) {
+        self.len[lane.lane()] -= 1;
+        self.lists.remove(entries, index);
+    }
+
+    /// The key to be taken next, and its lane.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<(Priority, u32)> {
+        let first = match self.turn {
+            LOW_TURN => Priority::Low,
+            NORMAL_TURN => Priority::Normal,
+            _ => Priority::High,
+        };
+        [first].into_iter().chain(Priority::SERVED).find_map(|lane| Some((lane, self.lists.front(lane.lane())?)))
+    }
+
+    /// A key was taken: the next turn begins.
+    #[inline]
+    pub(crate) fn next_turn(&mut self) {
+        self.turn = (self.turn + 1) % STARVATION_BOUND;
+    }
+
+    /// The keys in line, lane by lane, each in the order of its lane.
+    pub(crate) fn iter<'a>(&'a self, entries: &'a impl Entries) -> impl Iterator<Item = u32> + 'a {
+        Priority::SERVED.into_iter().flat_map(move |lane| self.lists.iter(entries, lane.lane()))
+    }
+}

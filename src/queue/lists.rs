@@ -1,0 +1,274 @@
+//! First-in-first-out lists threaded through a slab that belongs to somebody else.
+//!
+//! The links live in the entries, so that no operation allocates, and every operation but a walk takes constant time.
+//! A list is a ring closed by a *sentinel*: a link that belongs to no entry. Because every neighbour of an entry is
+//! then something with a link, [`Lists::remove`] need not be told which list the entry is in, and it has no special
+//! case for the first or the last.
+//!
+//! Indices below [`SENTINEL_BASE`] name entries; `SENTINEL_BASE + n` names the sentinel of list `n`.
+//!
+//! Invariants: an entry is in at most one list; `next` and `prev` of neighbours name each other; an entry in no list
+//! holds [`Link::FREE`]. This module knows nothing of what an entry is.
+
+use std::fmt;
+
+/// The first index that names a sentinel. The index of every entry must be below it.
+pub(crate) const SENTINEL_BASE: u32 = u32::MAX - 1023;
+
+/// How many lists one [`Lists`] may hold. One less than the indices left over: the last of them is [`Link::FREE`]'s.
+pub(crate) const MAX_LISTS: usize = 1023;
+
+/// The two neighbours in a ring, each an entry or a sentinel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+}
+
+impl Link {
+    /// The link of an entry that is in no list.
+    pub(crate) const FREE: Self = Self { prev: u32::MAX, next: u32::MAX };
+
+    /// Whether the entry is in no list.
+    #[inline]
+    pub(crate) fn is_free(self) -> bool {
+        self.next == u32::MAX
+    }
+}
+
+/// The slab of entries, as the lists and the wheel see it.
+///
+/// Only [`Lists`] may change the link of an entry that is in a list, and the tick of an entry that is in a wheel must
+/// stay as it is.
+pub(crate) trait Entries {
+    /// The link stored in the entry. It starts as [`Link::FREE`].
+    fn link(&self, index: u32) -> Link;
+
+    /// The same link, to be changed.
+    fn link_mut(&mut self, index: u32) -> &mut Link;
+
+    /// When the entry is due, in ticks of the wheel it is in. The lists do not ask.
+    fn tick(&self, index: u32) -> u64;
+}
+
+/// A fixed number of lists, numbered from 0.
+///
+/// Several `Lists` may share a slab, and an entry may move between them. [`remove`](Self::remove) must then be called
+/// on the one that holds it: a link does not tell them apart.
+pub(crate) struct Lists {
+    sentinels: Box<[Link]>,
+}
+
+impl Lists {
+    /// So many empty lists.
+    ///
+    /// # Panics
+    /// If `count` is above [`MAX_LISTS`].
+    pub(crate) fn new(count: usize) -> Self {
+        assert!(count <= MAX_LISTS, "{count} lists, of at most {MAX_LISTS} that have a sentinel");
+        let alone = |list| Link { prev: sentinel_of(list), next: sentinel_of(list) };
+        Self { sentinels: (0..count).map(alone).collect() }
+    }
+
+    /// Whether the list has no entry.
+    #[inline]
+    pub(crate) fn is_empty(&self, list: usize) -> bool {
+        self.sentinels[list].next == sentinel_of(list)
+    }
+
+    /// The entry that has been in the list for longest.
+    #[inline]
+    pub(crate) fn front(&self, list: usize) -> Option<u32> {
+        entry(self.sentinels[list].next)
+    }
+
+    /// The entry that joined the list after this one. `index` must be in a list.
+    #[inline]
+    pub(crate) fn next(entries: &impl Entries, index: u32) -> Option<u32> {
+        let link = entries.link(index);
+        debug_assert!(!link.is_free(), "entry {index} is in no list");
+        entry(link.next)
+    }
+
+    /// The entries of a list, first in first.
+    pub(crate) fn iter<E: Entries>(&self, entries: &E, list: usize) -> impl Iterator<Item = u32> {
+        std::iter::successors(self.front(list), |&index| Self::next(entries, index))
+    }
+
+    /// Puts an entry that is in no list at the end of one.
+    #[inline]
+    pub(crate) fn push_back(&mut self, entries: &mut impl Entries, list: usize, index: u32) {
+        debug_assert!(index < SENTINEL_BASE, "{index} names a sentinel");
+        let sentinel = sentinel_of(list);
+        let behind = self.sentinels[list].prev;
+        let link = entries.link_mut(index);
+        debug_assert!(link.is_free(), "entry {index} is in a list already");
+        *link = Link { prev: behind, next: sentinel };
+        self.sentinels[list].prev = index;
+        self.link_mut(entries, behind).next = index;
+    }
+
+    /// Takes an entry out of the list it is in, and returns the number of that list if nothing is left in it.
+    #[inline]
+    pub(crate) fn remove(&mut self, entries: &mut impl Entries, index: u32) -> Option<usize> {
+        let Link { prev, next } = std::mem::replace(entries.link_mut(index), Link::FREE);
+        debug_assert!(next != u32::MAX, "entry {index} is in no list");
+        self.link_mut(entries, prev).next = next;
+        self.link_mut(entries, next).prev = prev;
+        // Only a sentinel can be its own neighbour, so equal neighbours are that of a list with nothing else in it.
+        if prev == next { list_of(prev) } else { None }
+    }
+
+    #[inline]
+    fn link_mut<'a>(&'a mut self, entries: &'a mut impl Entries, at: u32) -> &'a mut Link {
+        match list_of(at) {
+            Some(list) => &mut self.sentinels[list],
+            None => entries.link_mut(at),
+        }
+    }
+}
+
+impl fmt::Debug for Lists {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lists").field("count", &self.sentinels.len()).finish_non_exhaustive()
+    }
+}
+
+/// The index that names the sentinel of a list.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "`Lists::new` bounds the number of lists")]
+fn sentinel_of(list: usize) -> u32 {
+    SENTINEL_BASE + list as u32
+}
+
+/// The list whose sentinel this is, unless it is an entry.
+#[inline]
+fn list_of(at: u32) -> Option<usize> {
+    at.checked_sub(SENTINEL_BASE).map(|list| list as usize)
+}
+
+/// The entry, unless this is a sentinel.
+#[inline]
+fn entry(at: u32) -> Option<u32> {
+    (at < SENTINEL_BASE).then_some(at)
+}
+
+#[cfg(test)]
+impl Lists {
+    /// Asserts that every list is a ring whose links name each other, and returns how many entries they hold together.
+    pub(crate) fn check(&self, entries: &impl Entries) -> usize {
+        let mut count = 0;
+        for (list, sentinel) in self.sentinels.iter().enumerate() {
+            let mut behind = sentinel_of(list);
+            for index in self.iter(entries, list) {
+                assert_eq!(entries.link(index).prev, behind, "entry {index} of list {list}");
+                behind = index;
+                count += 1;
+            }
+            assert_eq!(sentinel.prev, behind, "the end of list {list}");
+            assert_eq!(self.is_empty(list), behind == sentinel_of(list));
+        }
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    const LISTS: usize = 3;
+    const ENTRIES: u32 = 8;
+
+    struct Slab(Vec<Link>);
+
+    impl Slab {
+        fn new() -> Self {
+            Self(vec![Link::FREE; ENTRIES as usize])
+        }
+    }
+
+    impl Entries for Slab {
+        fn link(&self, index: u32) -> Link {
+            self.0[index as usize]
+        }
+
+        fn link_mut(&mut self, index: u32) -> &mut Link {
+            &mut self.0[index as usize]
+        }
+
+        fn tick(&self, _index: u32) -> u64 {
+            unreachable!("the lists do not ask for the time")
+        }
+    }
+
+    #[test]
+    fn what_comes_first_leaves_first() {
+        let (mut lists, mut slab) = (Lists::new(LISTS), Slab::new());
+        for index in [4, 0, 7] {
+            lists.push_back(&mut slab, 1, index);
+        }
+        assert_eq!(lists.iter(&slab, 1).collect::<Vec<_>>(), [4, 0, 7]);
+        assert_eq!(lists.front(1), Some(4));
+        assert_eq!(Lists::next(&slab, 4), Some(0));
+        assert_eq!(Lists::next(&slab, 7), None);
+        assert!(lists.is_empty(0) && !lists.is_empty(1) && lists.is_empty(2));
+    }
+
+    #[test]
+    fn removal_names_the_list_it_emptied() {
+        let (mut lists, mut slab) = (Lists::new(LISTS), Slab::new());
+        lists.push_back(&mut slab, 2, 3);
+        lists.push_back(&mut slab, 2, 5);
+        assert_eq!(lists.remove(&mut slab, 3), None);
+        assert!(slab.link(3).is_free());
+        assert_eq!(lists.remove(&mut slab, 5), Some(2));
+        assert_eq!(lists.front(2), None);
+        assert_eq!(lists.check(&slab), 0);
+    }
+
+    #[test]
+    fn the_last_list_and_the_free_link_are_told_apart() {
+        let (mut lists, mut slab) = (Lists::new(MAX_LISTS), Slab::new());
+        lists.push_back(&mut slab, MAX_LISTS - 1, 0);
+        assert!(!slab.link(0).is_free());
+        assert_eq!(lists.remove(&mut slab, 0), Some(MAX_LISTS - 1));
+        assert_eq!(entry(SENTINEL_BASE - 1), Some(SENTINEL_BASE - 1));
+        assert_eq!(entry(SENTINEL_BASE), None);
+        assert_eq!(list_of(SENTINEL_BASE - 1), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "1024 lists, of at most 1023")]
+    fn more_lists_than_sentinels_are_refused() {
+        let _ = Lists::new(MAX_LISTS + 1);
+    }
+
+    proptest! {
+        /// Each step takes an entry out of wherever it is, or puts it at the end of a list if it is nowhere.
+        #[test]
+        fn lists_are_queues(steps in prop::collection::vec((0..ENTRIES, 0..LISTS), 0..80)) {
+            let (mut lists, mut slab) = (Lists::new(LISTS), Slab::new());
+            let mut model: [VecDeque<u32>; LISTS] = Default::default();
+            for (index, list) in steps {
+                if let Some(held) = model.iter().position(|queue| queue.contains(&index)) {
+                    model[held].retain(|&other| other != index);
+                    let emptied = model[held].is_empty().then_some(held);
+                    prop_assert_eq!(lists.remove(&mut slab, index), emptied);
+                } else {
+                    model[list].push_back(index);
+                    lists.push_back(&mut slab, list, index);
+                }
+                for (list, queue) in model.iter().enumerate() {
+                    prop_assert_eq!(lists.front(list), queue.front().copied());
+                    prop_assert_eq!(lists.is_empty(list), queue.is_empty());
+                    prop_assert!(lists.iter(&slab, list).eq(queue.iter().copied()));
+                }
+                lists.check(&slab);
+                let free = (0..ENTRIES).filter(|&index| slab.link(index).is_free()).count();
+                prop_assert_eq!(free, ENTRIES as usize - model.iter().map(VecDeque::len).sum::<usize>());
+            }
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! The work queue: its public face.
+
+mod builder;
+mod claim;
+mod feed;
+mod lanes;
+mod lists;
+mod records;
+mod report;
+mod request;
+mod shared;
+mod slab;
+mod state;
+mod wheel;
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use self::builder::{FastHasher, FastState, QueueBuilder};
+pub use self::claim::Claim;
+pub use self::feed::{ByRef, Enqueue, Filter, Map, Tee, View};
+pub use self::lanes::STARVATION_BOUND;
+pub use self::report::{DrainReport, KeyState, Tally, Wish};
+pub use self::request::{Admission, DroppedWake, Priority, Reasons, Request, Shutdown, Verb};
+pub(crate) use self::shared::{NoClaim, Shared};
+pub(crate) use self::state::Ending;
+
+use self::state::{Phase, Wished};
+use crate::clock::Clock;
+use crate::error::{DequeueError, DequeueTimeoutError, TryDequeueError};
+use crate::time::Nanos;
+
+/// What a key must be: cheap to clone, compared and hashed by value, and free to move between threads.
+///
+/// Implemented for every such type; there is nothing to write.
+pub trait Key: Clone + Eq + Hash + Send + 'static {}
+
+impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
+
+/// A work queue of keys: each at most once in line, and at most once in the hands of a worker.
+///
+/// This is a counted handle: cloning it is cheap, and dropping the last one shuts the queue down
+/// ([`Shutdown::ServeReady`]) and joins its timer thread. Keys go in by the verbs of [`Enqueue`] and come out as
+/// [`Claim`]s.
+///
+/// # What a request does
+///
+/// A key in no record is *idle*. A record is *ready* (in line), *delayed* (has a due time), or *processing* (a claim
+/// holds it); while it is being processed it remembers at most one *wish* for afterwards. One pending wake a key, always.
+/// In each cell: what becomes of the record, and in italics the [`Admission`].
+///
+/// | record is → | idle | ready | delayed | processing, wish: none | soft | at(t) | now |
+/// |---|---|---|---|---|---|---|---|
+/// | `enqueue_if_absent` | ready *queued* | – *ignored* | – *ignored* | none *ignored* | soft *ignored* | at(t) *ignored* | now *ignored* |
+/// | `enqueue` | ready *queued* | – *merged* | – *held* | soft *rerun* | soft *rerun* | at(t) *rerun* | now *rerun* |
+/// | `enqueue_now` | ready *queued* | – *merged* | ready, at the tail *queued* | now *rerun* | now *rerun* | now *rerun* | now *rerun* |
+/// | `enqueue_after(d)` | delayed d *scheduled* | – *merged* | – *held* | at(now+d) *rerun* | soft *rerun* | at(t) *rerun* | now *rerun* |
+/// | `reschedule(d)` | delayed d *scheduled* | delayed d *scheduled* | delayed d *scheduled* | at(now+d) *rerun* | at(now+d) *rerun* | at(now+d) *rerun* | at(now+d) *rerun* |
+/// | `cancel` | – | idle | idle | none | none | none | none |
+///
+/// | the claim ends with ↓, wish was → | none | soft | at(t) | now |
+/// |---|---|---|---|---|
+/// | `done()` | idle | ready | delayed t | ready |
+/// | `requeue_after(d)` | delayed d | delayed d | delayed min(now+d, t) | ready |
+/// | `retry()`, `retry_after(b)` (failed) | delayed b | delayed b | delayed b | delayed min(b, floor) |
+///
+/// A time that has come already means ready, at the tail. A delay set by a claim's
+/// [`cool_down`](Claim::cool_down) holds every verb; the *floor* of the queue holds `enqueue_now` while a key backs off.
+///
+/// # Guarantees
+///
+/// - No lost wakeup: a run that starts after an `enqueue` returned follows, unless the key is cancelled, discarded at
+///   shutdown, or held by a delay that never ends.
+/// - No double run: between a dequeue and the end of its claim nobody else gets the key.
+/// - A delay is never early. It is at most a fraction of a millisecond late by the queue's doing.
+/// - No starvation: see [`STARVATION_BOUND`].
+/// - At least once, not exactly once: a run may be called although nothing has changed, so it must be idempotent.
+///
+/// # User code and the lock
+///
+/// `Hash` runs outside the lock, once a request. `Eq` and `Clone` run under it, before anything changes; a key's `Drop` and
+/// the [`on_ready`](QueueBuilder::on_ready) hook run after it. A panic in any of them leaves the queue usable. None of them
+/// may use the queue while the lock is held: an `Eq` that does so deadlocks.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Admission, Enqueue, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// assert_eq!(queue.enqueue("vm-1"), Admission::Queued);
+/// assert_eq!(queue.enqueue("vm-1"), Admission::Merged);
+///
+/// let claim = queue.dequeue()?;
+/// assert_eq!(queue.enqueue("vm-1"), Admission::Rerun); // it changes while it is being processed
+/// claim.done();
+///
+/// let again = queue.dequeue()?; // nothing is lost
+/// assert_eq!(*again, "vm-1");
+/// again.done();
+/// assert!(queue.is_empty());
+/// # Ok::<_, homeostat::DequeueError>(())
+/// ```
+pub struct WorkQueue<K: Key, S = FastState> {
+    pub(crate) shared: Arc<Shared<K>>,
+    hasher: S,
+}
+
+impl<K: Key> WorkQueue<K> {
+    /// A queue on the system's clock with default settings; see [`QueueBuilder`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Settings for a queue.
+    #[must_use]
+    pub fn builder() -> QueueBuilder<K> {
+        QueueBuilder::new()
+    }
+}
+
+impl<K: Key, S> WorkQueue<K, S> {
+    /// The same queue with its verbs in the lane `priority`. A request raises the lane of a key and never lowers it, and
+    /// `enqueue_if_absent` never raises it; raising moves a key in line to the tail of the new lane.
+    #[must_use]
+    pub fn at(&self, priority: Priority) -> View<'_, K, S> {
+        View::new(self).at(priority)
+    }
+
+    /// The same queue with its verbs for these reasons.
+    #[must_use]
+    pub fn because(&self, reasons: Reasons) -> View<'_, K, S> {
+        View::new(self).because(reasons)
+    }
+
+    /// The same queue with verbs that take borrowed keys.
+    #[must_use]
+    pub fn by_ref(&self) -> ByRef<'_, K, S> {
+        View::new(self).by_ref()
+    }
+
+    /// Takes the next key. Blocks while none is in line; a key that comes into line, or a shutdown, wakes it.
+    ///
+    /// # Errors
+    ///
+    /// Once the queue is shut down, nothing is in line, and no key that is being processed will be.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Clone` does; that key then backs off as a failed one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::{DequeueError, Enqueue, Shutdown, WorkQueue};
+    ///
+    /// let queue = WorkQueue::new();
+    /// queue.enqueue(7);
+    /// assert_eq!(*queue.dequeue()?, 7);
+    /// queue.shutdown(Shutdown::Discard);
+    /// assert_eq!(queue.dequeue().unwrap_err(), DequeueError);
+    /// # Ok::<_, DequeueError>(())
+    /// ```
+    pub fn dequeue(&self) -> Result<Claim<K>, DequeueError> {
+        self.shared.dequeue(Nanos::NEVER, || false).map_err(|_| DequeueError)
+    }
+
+    /// Takes the next key if one is in line. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// [`TryDequeueError::Empty`] while none is in line, [`TryDequeueError::Closed`] as for [`dequeue`](Self::dequeue).
+    ///
+    /// # Panics
+    ///
+    /// As [`dequeue`](Self::dequeue).
+    pub fn try_dequeue(&self) -> Result<Claim<K>, TryDequeueError> {
+        self.shared.try_dequeue().map_err(NoClaim::of_try)
+    }
+
+    /// Takes the next key. Blocks for at most `timeout` by the queue's clock; a key that comes into line, or a shutdown,
+    /// wakes it.
+    ///
+    /// # Errors
+    ///
+    /// [`DequeueTimeoutError::Timeout`] once the time is over and no key is in line, [`DequeueTimeoutError::Closed`] as for
+    /// [`dequeue`](Self::dequeue).
+    ///
+    /// # Panics
+    ///
+    /// As [`dequeue`](Self::dequeue).
+    pub fn dequeue_timeout(&self, timeout: Duration) -> Result<Claim<K>, DequeueTimeoutError> {
+        let deadline = self.shared.now().after(timeout);
+        self.shared.dequeue(deadline, || false).map_err(|no_claim| match no_claim {
+            NoClaim::Closed => DequeueTimeoutError::Closed,
+            NoClaim::Empty | NoClaim::Stopped => DequeueTimeoutError::Timeout,
+        })
+    }
+
+    /// Shuts the queue down, or shuts it down more strictly; a call that is no stricter than the last does nothing.
+    /// Returns at once.
+    ///
+    /// From then on requests are answered with [`Admission::Closed`]; claims go on and may end at any time.
+    ///
+    /// | mode | ready | delayed | wish soft / now | wish at(t) | requeue or retry afterwards |
+    /// |---|---|---|---|---|---|
+    /// | [`RunDelayedNow`](Shutdown::RunDelayedNow) | served | ready at once, in due order | ready | ready | not run, reported |
+    /// | [`ServeReady`](Shutdown::ServeReady) | served | dropped, reported | ready | dropped, reported | not run, reported |
+    /// | [`Discard`](Shutdown::Discard) | dropped, reported | dropped, reported | dropped, reported | dropped, reported | not run, reported |
+    ///
+    /// What is reported, [`drain`](Self::drain) returns.
+    pub fn shutdown(&self, mode: Shutdown) {
+        self.shared.shut_down(mode);
+    }
+
+    /// Shuts the queue down ([`Shutdown::ServeReady`], or what is set already) and waits until nothing is in line and
+    /// nothing is being processed, for at most `timeout` by the queue's clock. The end of the last claim wakes it, or a
+    /// stricter shutdown.
+    ///
+    /// It returns no sooner; after the timeout the queue goes on serving, and `drain` can be called again. A thread that
+    /// holds a claim itself waits for the whole timeout.
+    pub fn drain(&self, timeout: Duration) -> DrainReport<K> {
+        let deadline = self.shared.now().after(timeout);
+        self.shared.drain(deadline)
+    }
+
+    /// How many keys are in line. Like all inspection: for information, never for deciding whether a dequeue will block.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.hold().records.ready()
+    }
+
+    /// Whether no key is in line; keys may be delayed or in process.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many keys are being processed.
+    #[must_use]
+    pub fn processing_count(&self) -> usize {
+        self.shared.hold().records.counts.processing
+    }
+
+    /// How many keys wait for a time.
+    #[must_use]
+    pub fn delayed_count(&self) -> usize {
+        self.shared.hold().records.counts.delayed
+    }
+
+    /// When the next delayed key comes due; `None` if there is none, or none that ever comes. Looks at every key, under
+    /// the lock.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        let due = self.shared.hold().records.next_due()?;
+        self.clock().instant(due)
+    }
+
+    /// Gives back memory that a burst of keys has left. Nothing shrinks by itself: the queue keeps room for as many keys as
+    /// it has held at once. Records do not move, so a key that came late and stays holds the room of those before it.
+    pub fn shrink_to_fit(&self) {
+        let mut hold = self.shared.hold();
+        hold.records.shrink_to_fit();
+    }
+
+    /// The clock that this queue goes by.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.shared.config.clock
+    }
+
+    /// The name that its threads and its log lines carry.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.config.name
+    }
+}
+
+impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
+    /// Takes the wake of a key away, whatever it was; a run under way goes on. Returns the state it found.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` does; the queue is then as it was.
+    pub fn cancel<Q>(&self, key: &Q) -> KeyState
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = self.hash(key);
+        // Declared before the hold, so that the key drops after it.
+        let gone;
+        let state;
+        {
+            let mut hold = self.shared.hold();
+            let Some(index) = hold.records.find(hash, |known| known.borrow() == key) else {
+                return KeyState::Idle;
+            };
+            state = self.key_state(hold.records.state(index));
+            let (records, effects, now) = hold.parts();
+            gone = records.cancel(index, &now, effects);
+        }
+        drop(gone);
+        state
+    }
+
+    /// Where a key stands.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` does.
+    #[must_use]
+    pub fn state<Q>(&self, key: &Q) -> KeyState
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = self.hash(key);
+        let hold = self.shared.hold();
+        match hold.records.find(hash, |known| known.borrow() == key) {
+            Some(index) => self.key_state(hold.records.state(index)),
+            None => KeyState::Idle,
+        }
+    }
+
+    /// Whether a key is in line, delayed or being processed.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` does.
+    #[must_use]
+    pub fn contains<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.state(key) != KeyState::Idle
+    }
+
+    #[inline]
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    fn key_state(&self, state: state::State) -> KeyState {
+        let instant = || self.clock().instant(state.due);
+        match state.phase {
+            Phase::Idle | Phase::Cooling => KeyState::Idle,
+            Phase::Ready => KeyState::Ready(state.priority),
+            Phase::Delayed => KeyState::Delayed(instant()),
+            Phase::Processing(wish) => KeyState::Processing(match wish {
+                Wished::None => Wish::None,
+                Wished::Soft => Wish::Soft,
+                Wished::At => Wish::At(instant()),
+                Wished::Now => Wish::Now,
+            }),
+        }
+    }
+}
+
+impl NoClaim {
+    pub(crate) fn of_try(self) -> TryDequeueError {
+        match self {
+            Self::Closed => TryDequeueError::Closed,
+            Self::Empty | Self::Stopped => TryDequeueError::Empty,
+        }
+    }
+}
+
+impl<K: Key> Default for WorkQueue<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Key, S: Clone> Clone for WorkQueue<K, S> {
+    fn clone(&self) -> Self {
+        self.shared.add_handle();
+        Self { shared: Arc::clone(&self.shared), hasher: self.hasher.clone() }
+    }
+}
+
+impl<K: Key, S> Drop for WorkQueue<K, S> {
+    fn drop(&mut self) {
+        self.shared.remove_handle();
+    }
+}
+
+impl<K: Key, S> fmt::Debug for WorkQueue<K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared.fmt(f)
+    }
+}

@@ -1,0 +1,449 @@
+//! All keys of one queue, as a plain value: the records, the index by key, the lanes and the wheel.
+//!
+//! The rules are those of [`state`](super::state); this file moves records between the lists as the rules say. It knows
+//! no lock, no clock and no thread. User code runs here only as `Eq` in [`find`](Records::find), and as `Clone` in
+//! [`take`](Records::take) and the reports, always before anything changes; keys that leave are handed out, to be dropped
+//! once the lock is released.
+
+use std::time::Duration;
+
+use hashbrown::HashTable;
+
+use super::lanes::Lanes;
+use super::request::{Admission, DroppedWake, Priority, Reasons, Request, Shutdown};
+use super::slab::Slab;
+use super::state::{Bounds, Ending, Phase, Place, State};
+use super::wheel::Wheel;
+use crate::time::Nanos;
+
+#[derive(Debug)]
+pub(crate) struct Records<K> {
+    slab: Slab<K>,
+    index: HashTable<u32>,
+    lanes: Lanes,
+    wheel: Wheel,
+    /// By index, as far as any record has had bounds.
+    bounds: Vec<Bounds>,
+    /// By index, since when a record has been ready; empty where the queue does not measure.
+    ready_since: Vec<Nanos>,
+    pub(crate) counts: Counts,
+    settings: Settings,
+    mode: Option<Shutdown>,
+    dropped: Vec<(K, DroppedWake)>,
+}
+
+/// How many records are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) delayed: usize,
+    pub(crate) processing: usize,
+    /// Of those being processed, how many hold a wish.
+    pub(crate) wishing: usize,
+}
+
+/// What a queue was built with, as far as it concerns the records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// The least backoff that a request can leave of a longer one.
+    pub(crate) floor: Duration,
+    /// Whether claims know how long their key was in line.
+    pub(crate) timing: bool,
+    /// Ticks of the wheel are 2^this nanoseconds.
+    pub(crate) tick_shift: u32,
+}
+
+/// What the caller has to do once it has released the lock.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// So many keys have come into line.
+    pub(crate) readied: usize,
+    /// The first of them found the lanes empty.
+    pub(crate) from_empty: bool,
+    /// The wheel wants to be turned at this time, or sooner.
+    pub(crate) turn_at: Option<Nanos>,
+}
+
+/// A key that a claim has taken.
+#[derive(Debug)]
+pub(crate) struct Taken<K> {
+    pub(crate) index: u32,
+    pub(crate) key: K,
+    pub(crate) reasons: Reasons,
+    pub(crate) failures: u32,
+    pub(crate) early: bool,
+    pub(crate) priority: Priority,
+    pub(crate) queued_for: Option<Duration>,
+}
+
+impl<K> Records<K> {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            slab: Slab::new(settings.tick_shift),
+            index: HashTable::new(),
+            lanes: Lanes::new(),
+            wheel: Wheel::new(),
+            bounds: Vec::new(),
+            ready_since: Vec::new(),
+            counts: Counts::default(),
+            settings,
+            mode: None,
+            dropped: Vec::new(),
+        }
+    }
+
+    pub(crate) fn mode(&self) -> Option<Shutdown> {
+        self.mode
+    }
+
+    pub(crate) fn ready(&self) -> usize {
+        self.lanes.len()
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.lanes.is_empty()
+    }
+
+    /// Shut down, nothing in line, and no claim whose end will put its key in line.
+    pub(crate) fn is_over(&self) -> bool {
+        self.mode.is_some() && self.lanes.is_empty() && self.counts.wishing == 0
+    }
+
+    /// Nothing in line and nothing being processed.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.lanes.is_empty() && self.counts.processing == 0
+    }
+
+    /// The record whose key satisfies `eq`, among those whose key has this hash.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<u32> {
+        self.index
+            .find(hash, |&index| {
+                let record = self.slab.get(index);
+                record.hash == hash && eq(&record.key)
+            })
+            .copied()
+    }
+
+    pub(crate) fn state(&self, index: u32) -> State {
+        self.slab.get(index).state
+    }
+
+    pub(crate) fn key(&self, index: u32) -> &K {
+        &self.slab.get(index).key
+    }
+
+    /// The state of the key to be taken next.
+    pub(crate) fn front(&self) -> Option<State> {
+        let (_, index) = self.lanes.front()?;
+        Some(self.state(index))
+    }
+
+    /// A request for a key that has no record.
+    pub(crate) fn admit(
+        &mut self,
+        key: K,
+        hash: u64,
+        request: Request,
+        now: &impl Fn() -> Nanos,
+        effects: &mut Effects,
+    ) -> Admission {
+        let index = self.slab.insert(key, hash, State::new(request.priority));
+        let slab = &self.slab;
+        self.index.insert_unique(hash, index, |&other| slab.get(other).hash);
+        self.request(index, request, now, effects)
+    }
+
+    /// A request for a key that has a record.
+    pub(crate) fn request(
+        &mut self,
+        index: u32,
+        request: Request,
+        now: &impl Fn() -> Nanos,
+        effects: &mut Effects,
+    ) -> Admission {
+        let floor = self.settings.floor;
+        let answer = self.change(index, now, effects, |state, bounds| {
+            let answer = state.request(bounds, request, floor, now);
+            (answer, answer.to_tail)
+        });
+        answer.admission
+    }
+
+    /// Takes the wake away. The key, if nothing is left to know of it, is the caller's to drop.
+    pub(crate) fn cancel(&mut self, index: u32, now: &impl Fn() -> Nanos, effects: &mut Effects) -> Option<K> {
+        self.change(index, now, effects, |state, bounds| (state.cancel(bounds, now), false));
+        self.forget_if_idle(index)
+    }
+
+    /// The next key in line. If its `Clone` panics, so does this, and nothing has changed.
+    pub(crate) fn take(&mut self, now: &impl Fn() -> Nanos) -> Option<Taken<K>>
+    where
+        K: Clone,
+    {
+        let (_, index) = self.lanes.front()?;
+        let key = self.slab.get(index).key.clone();
+        self.lanes.next_turn();
+        let queued_for = self.settings.timing.then(|| now().since(self.ready_since[index as usize]));
+        let (reasons, state) = self.claim(index, now);
+        Some(Taken {
+            index,
+            key,
+            reasons,
+            failures: state.failures,
+            early: state.early,
+            priority: state.priority,
+            queued_for,
+        })
+    }
+
+    fn claim(&mut self, index: u32, now: &impl Fn() -> Nanos) -> (Reasons, State) {
+        self.change(index, now, &mut Effects::default(), |state, bounds| {
+            let reasons = state.take(bounds);
+            ((reasons, *state), false)
+        })
+    }
+
+    /// The next key in line cannot be handed out: it backs off as though its run had failed.
+    pub(crate) fn fail_front(
+        &mut self,
+        backoff: Duration,
+        now: &impl Fn() -> Nanos,
+        effects: &mut Effects,
+    ) -> Option<K> {
+        let (_, index) = self.lanes.front()?;
+        self.claim(index, now);
+        self.end(index, Ending::Retry(backoff), now, effects)
+    }
+
+    /// A claim ends. Returns the key if its record is gone, for the caller to drop.
+    pub(crate) fn end(
+        &mut self,
+        index: u32,
+        ending: Ending,
+        now: &impl Fn() -> Nanos,
+        effects: &mut Effects,
+    ) -> Option<K> {
+        let (floor, mode) = (self.settings.floor, self.mode);
+        let dropped =
+            self.change(index, now, effects, |state, bounds| (state.end(bounds, ending, floor, mode, now), true));
+        let key = self.forget_if_idle(index)?;
+        match dropped {
+            Some(wake) => {
+                self.dropped.push((key, wake));
+                None
+            }
+            None => Some(key),
+        }
+    }
+
+    /// Puts what is due at `now` in line, in due order, at most `budget` steps of work. Keys whose cool-down is over go
+    /// to `gone`. Returns when to call again.
+    pub(crate) fn expire(&mut self, now: Nanos, mut budget: u32, gone: &mut Vec<K>, effects: &mut Effects) -> Nanos {
+        let tick = now.tick_down(self.settings.tick_shift);
+        while let Some(index) = self.wheel.pop(&mut self.slab, tick, &mut budget) {
+            self.came_due(index, &|| now, effects);
+            gone.extend(self.forget_if_idle(index));
+        }
+        self.next_turn()
+    }
+
+    /// When the wheel wants to be turned; [`Nanos::NEVER`] while it is empty.
+    pub(crate) fn next_turn(&self) -> Nanos {
+        self.wheel.next_tick().map_or(Nanos::NEVER, |tick| Nanos::of_tick(tick, self.settings.tick_shift))
+    }
+
+    /// The record has left the wheel because its time has come.
+    fn came_due(&mut self, index: u32, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+        let before = self.state(index);
+        let mut state = before;
+        state.expire();
+        self.slab.get_mut(index).state = state;
+        self.recount(before, state);
+        self.link(index, state, now, effects);
+    }
+
+    /// When the next delayed key comes due. Looks at every record.
+    pub(crate) fn next_due(&self) -> Option<Nanos> {
+        if self.counts.delayed == 0 {
+            return None;
+        }
+        let delayed = |state: &State| state.phase == Phase::Delayed;
+        self.slab.iter().map(|(_, record)| record.state).filter(delayed).map(|state| state.due).min()
+    }
+
+    /// Applies one rule to one record and moves it to where it then belongs; `to_tail` moves it also within its list.
+    fn change<R>(
+        &mut self,
+        index: u32,
+        now: &impl Fn() -> Nanos,
+        effects: &mut Effects,
+        rule: impl FnOnce(&mut State, &mut Bounds) -> (R, bool),
+    ) -> R {
+        let before = self.slab.get(index).state;
+        let mut state = before;
+        let mut bounds = self.bounds(index);
+        let bounds_before = bounds;
+        let (answer, to_tail) = rule(&mut state, &mut bounds);
+        if bounds != bounds_before {
+            self.set_bounds(index, bounds);
+        }
+        if to_tail || before.place() != state.place() {
+            match before.place() {
+                Place::Out => {}
+                Place::Lane(lane) => self.lanes.remove(&mut self.slab, lane, index),
+                Place::Wheel(_) => self.wheel.remove(&mut self.slab, index),
+            }
+            self.slab.get_mut(index).state = state;
+            self.link(index, state, now, effects);
+        } else {
+            self.slab.get_mut(index).state = state;
+        }
+        self.recount(before, self.slab.get(index).state);
+        answer
+    }
+
+    /// Puts a record that is in no list where its state says.
+    fn link(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+        match state.place() {
+            Place::Out => {}
+            Place::Lane(lane) => {
+                if self.settings.timing {
+                    let since = index as usize;
+                    if self.ready_since.len() <= since {
+                        self.ready_since.resize(since + 1, Nanos::ZERO);
+                    }
+                    self.ready_since[since] = now();
+                }
+                effects.from_empty |= self.lanes.is_empty();
+                effects.readied += 1;
+                self.lanes.push_back(&mut self.slab, lane, index);
+            }
+            Place::Wheel(due) => self.wind(index, due, now, effects),
+        }
+    }
+
+    fn wind(&mut self, index: u32, due: Nanos, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+        let shift = self.settings.tick_shift;
+        // Turns an idle wheel up to the present where nothing is in the way, so that the new entry starts low.
+        self.wheel.pop(&mut self.slab, now().tick_down(shift), &mut 0);
+        let tick = due.tick_up(shift);
+        if tick <= self.wheel.elapsed() {
+            // The timer came by between the caller's look at the clock and its hold of the lock.
+            let mut state = self.state(index);
+            state.expire();
+            self.slab.get_mut(index).state = state;
+            self.link(index, state, now, effects);
+            return;
+        }
+        let turn = Nanos::of_tick(self.wheel.insert(&mut self.slab, index), shift);
+        effects.turn_at = Some(effects.turn_at.map_or(turn, |earlier| earlier.min(turn)));
+    }
+
+    fn recount(&mut self, before: State, after: State) {
+        let counts = &mut self.counts;
+        let tally = |count: &mut usize, was: bool, is: bool| *count = *count + usize::from(is) - usize::from(was);
+        let delayed = |state: State| state.phase == Phase::Delayed;
+        let processing = |state: State| matches!(state.phase, Phase::Processing(_));
+        tally(&mut counts.delayed, delayed(before), delayed(after));
+        tally(&mut counts.processing, processing(before), processing(after));
+        tally(&mut counts.wishing, before.has_wish(), after.has_wish());
+    }
+
+    fn bounds(&self, index: u32) -> Bounds {
+        self.bounds.get(index as usize).copied().unwrap_or_default()
+    }
+
+    fn set_bounds(&mut self, index: u32, bounds: Bounds) {
+        let index = index as usize;
+        if self.bounds.len() <= index {
+            self.bounds.resize(index + 1, Bounds::default());
+        }
+        self.bounds[index] = bounds;
+    }
+
+    fn forget_if_idle(&mut self, index: u32) -> Option<K> {
+        let record = self.slab.get(index);
+        if record.state.phase != Phase::Idle {
+            return None;
+        }
+        if let Ok(entry) = self.index.find_entry(record.hash, |&other| other == index) {
+            entry.remove();
+        }
+        if self.bounds(index) != Bounds::default() {
+            self.set_bounds(index, Bounds::default());
+        }
+        Some(self.slab.remove(index).key)
+    }
+
+    /// Shuts down, or shuts down more strictly. Nothing happens if it is shut down as strictly already. Returns keys that
+    /// are gone and that no report names, for the caller to drop.
+    #[must_use]
+    pub(crate) fn shut_down(&mut self, mode: Shutdown, now: &impl Fn() -> Nanos, effects: &mut Effects) -> Vec<K>
+    where
+        K: Clone,
+    {
+        let mut gone = Vec::new();
+        if self.mode >= Some(mode) {
+            return gone;
+        }
+        // A key that is being processed stays with its claim; the report gets a clone. Clones come first: they may panic.
+        let mut wishes = Vec::new();
+        for (_, record) in self.slab.iter() {
+            let mut state = record.state;
+            if let (Phase::Processing(_), Some(wake)) = (state.phase, state.shut_down(mode)) {
+                wishes.push((record.key.clone(), wake));
+            }
+        }
+        self.mode = Some(mode);
+        self.dropped.append(&mut wishes);
+        if mode == Shutdown::RunDelayedNow {
+            while let Some(index) = self.wheel.pop(&mut self.slab, u64::MAX, &mut u32::MAX.clone()) {
+                self.came_due(index, now, effects);
+                gone.extend(self.forget_if_idle(index));
+            }
+        }
+        for index in 0..self.slab.bound() {
+            if !self.slab.contains(index) {
+                continue;
+            }
+            let dropped = self.change(index, now, effects, |state, _| (state.shut_down(mode), false));
+            match (self.forget_if_idle(index), dropped) {
+                (Some(key), Some(wake)) => self.dropped.push((key, wake)),
+                (key, _) => gone.extend(key),
+            }
+        }
+        gone
+    }
+
+    /// The keys in line, in the order of their lanes; the keys being processed; the wakes that shutdown has dropped.
+    #[expect(clippy::type_complexity, reason = "the caller names the parts at once")]
+    pub(crate) fn report(&self) -> (Vec<K>, Vec<K>, Vec<(K, DroppedWake)>)
+    where
+        K: Clone,
+    {
+        let ready = self.lanes.iter(&self.slab).map(|index| self.key(index).clone()).collect();
+        let processing = self
+            .slab
+            .iter()
+            .filter(|(_, record)| matches!(record.state.phase, Phase::Processing(_)))
+            .map(|(_, record)| record.key.clone())
+            .collect();
+        (ready, processing, self.dropped.clone())
+    }
+
+    pub(crate) fn shrink_to_fit(&mut self) {
+        self.slab.shrink_to_fit();
+        let bound = self.slab.bound() as usize;
+        self.bounds.truncate(bound);
+        self.bounds.shrink_to_fit();
+        self.ready_since.truncate(bound);
+        self.ready_since.shrink_to_fit();
+        let slab = &self.slab;
+        self.index.shrink_to_fit(|&index| slab.get(index).hash);
+    }
+
+    /// Everything that is left, to be dropped one by one.
+    pub(crate) fn into_keys(self) -> impl Iterator<Item = K> {
+        self.slab.into_keys().chain(self.dropped.into_iter().map(|(key, _)| key))
+    }
+}

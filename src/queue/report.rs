@@ -1,0 +1,104 @@
+//! What a queue says of itself: the state of a key, a tally of a batch, the report of a drain.
+
+use std::fmt;
+use std::ops::Add;
+use std::time::Instant;
+
+use super::request::{Admission, DroppedWake, Priority};
+
+/// Where a key stands at one moment. For information: it may have changed before the caller reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyState {
+    /// Nothing is wanted of it.
+    Idle,
+    /// In line, in this lane.
+    Ready(Priority),
+    /// In line at this time; `None`: at a time that does not come.
+    Delayed(Option<Instant>),
+    /// A claim holds it; the wish is what follows.
+    Processing(Wish),
+}
+
+/// What is wanted of a key once its claim has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wish {
+    /// Nothing.
+    None,
+    /// Another run; a delay that the claim asks for holds it.
+    Soft,
+    /// Another run at this time; `None`: at a time that does not come.
+    At(Option<Instant>),
+    /// Another run right after this one.
+    Now,
+}
+
+/// How the keys of a batch were admitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally([usize; 7]);
+
+impl Tally {
+    pub(crate) fn count(&mut self, admission: Admission) {
+        self.0[admission as usize] += 1;
+    }
+
+    /// How many keys were admitted so.
+    #[must_use]
+    pub fn of(&self, admission: Admission) -> usize {
+        self.0[admission as usize]
+    }
+
+    /// How many keys there were.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.0.iter().sum()
+    }
+}
+
+impl Add for Tally {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
+        self
+    }
+}
+
+/// What a drain found at its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use]
+pub struct DrainReport<K> {
+    /// Keys still in line, in the order of their lanes.
+    pub ready: Vec<K>,
+    /// Keys still being processed.
+    pub processing: Vec<K>,
+    /// Wakes that the shutdown has dropped so far, each with its key, in the order in which they were dropped.
+    pub dropped: Vec<(K, DroppedWake)>,
+}
+
+impl<K> DrainReport<K> {
+    pub(crate) fn new((ready, processing, dropped): (Vec<K>, Vec<K>, Vec<(K, DroppedWake)>)) -> Self {
+        Self { ready, processing, dropped }
+    }
+
+    /// Whether nothing is in line and nothing is being processed.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.ready.is_empty() && self.processing.is_empty()
+    }
+}
+
+impl<K> fmt::Display for DrainReport<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ready, processing, dropped) = (self.ready.len(), self.processing.len(), self.dropped.len());
+        if self.is_drained() {
+            write!(f, "drained, {dropped} wakes dropped")
+        } else {
+            write!(f, "not drained: {ready} ready, {processing} processing, {dropped} wakes dropped")
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The records of a queue, by index: a claim, a lane and the wheel name a record by its place in here.
+
+use super::lists::{Entries, Link};
+use super::state::State;
+
+/// One key and all that the queue knows of it.
+#[derive(Debug)]
+pub(crate) struct Record<K> {
+    pub(crate) key: K,
+    /// Kept, so that nothing but a request ever hashes a key.
+    pub(crate) hash: u64,
+    link: Link,
+    pub(crate) state: State,
+}
+
+#[derive(Debug)]
+enum Slot<K> {
+    Used(Record<K>),
+    /// The next free slot, or [`END`].
+    Free(u32),
+}
+
+/// Ends the chain of free slots.
+const END: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(crate) struct Slab<K> {
+    slots: Vec<Slot<K>>,
+    first_free: u32,
+    used: usize,
+    /// Ticks of the wheel are 2^this nanoseconds.
+    tick_shift: u32,
+}
+
+impl<K> Slab<K> {
+    pub(crate) fn new(tick_shift: u32) -> Self {
+        Self { slots: Vec::new(), first_free: END, used: 0, tick_shift }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.used
+    }
+
+    /// One more than the highest index in use.
+    pub(crate) fn bound(&self) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "`insert` keeps the length within u32")]
+        let bound = self.slots.len() as u32;
+        bound
+    }
+
+    /// # Panics
+    ///
+    /// If the queue would hold more than some four billion keys.
+    pub(crate) fn insert(&mut self, key: K, hash: u64, state: State) -> u32 {
+        let slot = Slot::Used(Record { key, hash, link: Link::FREE, state });
+        self.used += 1;
+        if self.first_free == END {
+            let index = self.bound();
+            assert!(index < super::lists::SENTINEL_BASE, "a queue holds at most {index} keys");
+            self.slots.push(slot);
+            return index;
+        }
+        let index = self.first_free;
+        let Slot::Free(next) = std::mem::replace(&mut self.slots[index as usize], slot) else {
+            unreachable!("a slot in the chain of free ones is in use");
+        };
+        self.first_free = next;
+        index
+    }
+
+    pub(crate) fn remove(&mut self, index: u32) -> Record<K> {
+        let slot = std::mem::replace(&mut self.slots[index as usize], Slot::Free(self.first_free));
+        self.first_free = index;
+        self.used -= 1;
+        match slot {
+            Slot::Used(record) => record,
+            Slot::Free(_) => unreachable!("a free slot was removed"),
+        }
+    }
+
+    pub(crate) fn contains(&self, index: u32) -> bool {
+        matches!(self.slots.get(index as usize), Some(Slot::Used(_)))
+    }
+
+    pub(crate) fn into_keys(self) -> impl Iterator<Item = K> {
+        self.slots.into_iter().filter_map(|slot| match slot {
+            Slot::Used(record) => Some(record.key),
+            Slot::Free(_) => None,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> &Record<K> {
+        match &self.slots[index as usize] {
+            Slot::Used(record) => record,
+            Slot::Free(_) => unreachable!("a free slot was looked up"),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut Record<K> {
+        match &mut self.slots[index as usize] {
+            Slot::Used(record) => record,
+            Slot::Free(_) => unreachable!("a free slot was looked up"),
+        }
+    }
+
+    /// Every record with its index, in no order that means anything.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Record<K>)> {
+        (0..).zip(&self.slots).filter_map(|(index, slot)| match slot {
+            Slot::Used(record) => Some((index, record)),
+            Slot::Free(_) => None,
+        })
+    }
+
+    /// Gives back the memory beyond the last record in use. Records do not move, so one late record holds all before it.
+    pub(crate) fn shrink_to_fit(&mut self) {
+        while matches!(self.slots.last(), Some(Slot::Free(_))) {
+            self.slots.pop();
+        }
+        self.slots.shrink_to_fit();
+        self.first_free = END;
+        for (index, slot) in (0..).zip(&mut self.slots) {
+            if let Slot::Free(next) = slot {
+                *next = std::mem::replace(&mut self.first_free, index);
+            }
+        }
+    }
+}
+
+impl<K> Entries for Slab<K> {
+    #[inline]
+    fn link(&self, index: u32) -> Link {
+        self.get(index).link
+    }
+
+    #[inline]
+    fn link_mut(&mut self, index: u32) -> &mut Link {
+        &mut self.get_mut(index).link
+    }
+
+    #[inline]
+    fn tick(&self, index: u32) -> u64 {
+        self.get(index).state.due.tick_up(self.tick_shift)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::queue::request::Priority;
+
+    #[test]
+    fn a_free_slot_costs_no_room_beside_the_record() {
+        assert_eq!(size_of::<Slot<u64>>(), 48);
+        assert_eq!(size_of::<Slot<u64>>(), size_of::<Record<u64>>());
+    }
+
+    #[test]
+    fn slots_are_reused_and_shrinking_keeps_what_is_used() {
+        let mut slab = Slab::new(0);
+        let add = |slab: &mut Slab<char>, key| slab.insert(key, 0, State::new(Priority::Normal));
+        let (a, b, c) = (add(&mut slab, 'a'), add(&mut slab, 'b'), add(&mut slab, 'c'));
+        slab.remove(a);
+        slab.remove(c);
+        slab.shrink_to_fit();
+        assert_eq!((slab.len(), slab.bound()), (1, 2));
+        assert_eq!(slab.get(b).key, 'b');
+        assert_eq!(add(&mut slab, 'd'), a);
+        assert_eq!(add(&mut slab, 'e'), c);
+        assert_eq!(slab.iter().map(|(_, r)| r.key).collect::<String>(), "dbe");
+    }
+}

@@ -1,0 +1,419 @@
+//! What one key is waiting for, and how requests and endings change it: the tables of the queue's contract.
+//!
+//! A record is a plain value. It knows no lock, no clock and no thread; where a decision needs the time it asks the
+//! closure `now`, and only then, so that a queue without delays never reads a clock.
+
+use std::time::Duration;
+
+use super::request::{Admission, DroppedWake, Priority, Reasons, Request, Shutdown, Verb};
+use crate::time::Nanos;
+
+/// Where a record stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing is wanted of the key: its record is about to go.
+    #[default]
+    Idle,
+    /// Nothing is wanted, but a cool-down runs until `due`: the record stays to remember it.
+    Cooling,
+    /// In line.
+    Ready,
+    /// Waits until `due`.
+    Delayed,
+    /// A claim holds it; the wish says what is wanted afterwards.
+    Processing(Wished),
+}
+
+/// The one wish a record can hold while it is being processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wished {
+    None,
+    /// A run after this one; a delay that this one asks for holds it.
+    Soft,
+    /// A run at `due`.
+    At,
+    /// A run right after this one.
+    Now,
+}
+
+/// Bounds on when a key may run. Few keys have any; a queue keeps them apart from the records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// The end of a cool-down: the key is not ready before it.
+    pub(crate) not_before: Nanos,
+    /// The latest time to which a debounced request may be put off; `None` where the delay is not a debounced one.
+    pub(crate) cap: Option<Nanos>,
+}
+
+/// All that the rules know of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Delayed: when it becomes ready. Cooling: when it is forgotten. Processing with a wish `At`: the time of that.
+    pub(crate) due: Nanos,
+    /// Failed runs in a row, early ones not counted.
+    pub(crate) failures: u32,
+    /// Why the next run is called.
+    pub(crate) reasons: Reasons,
+    pub(crate) phase: Phase,
+    pub(crate) priority: Priority,
+    /// A request brought the next run (or this one) forward, out of a backoff.
+    pub(crate) early: bool,
+}
+
+/// Which list a record is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In none: it is idle, or a claim holds it.
+    Out,
+    /// In line, in this lane.
+    Lane(Priority),
+    /// In the wheel, due at this time.
+    Wheel(Nanos),
+}
+
+/// How a claim ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Done,
+    /// As done, and the key is ready no sooner than this much later.
+    CoolDown(Duration),
+    RequeueAfter(Duration),
+    /// The run failed; try again this much later.
+    Retry(Duration),
+}
+
+/// What a request did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) admission: Admission,
+    /// The key goes to the tail of its list even where it stands in that list already.
+    pub(crate) to_tail: bool,
+}
+
+impl From<Admission> for Answer {
+    fn from(admission: Admission) -> Self {
+        Self { admission, to_tail: false }
+    }
+}
+
+impl State {
+    pub(crate) fn place(&self) -> Place {
+        match self.phase {
+            Phase::Idle | Phase::Processing(_) => Place::Out,
+            Phase::Ready => Place::Lane(self.priority),
+            Phase::Delayed | Phase::Cooling => Place::Wheel(self.due),
+        }
+    }
+
+    pub(crate) fn has_wish(&self) -> bool {
+        matches!(self.phase, Phase::Processing(Wished::Soft | Wished::At | Wished::Now))
+    }
+
+    /// A request arrives. `floor` is the least backoff that a request can leave of a longer one.
+    pub(crate) fn request(
+        &mut self,
+        bounds: &mut Bounds,
+        request: Request,
+        floor: Duration,
+        now: impl Fn() -> Nanos,
+    ) -> Answer {
+        let verb = match request.verb {
+            Verb::EnqueueAfter(Duration::ZERO) => Verb::Enqueue,
+            verb => verb,
+        };
+        if self.phase == Phase::Cooling {
+            self.priority = request.priority;
+        }
+        let answer = match self.phase {
+            Phase::Idle => self.request_idle(bounds, verb, now),
+            Phase::Cooling => self.request_cooling(bounds, verb, now()),
+            Phase::Ready => self.request_ready(bounds, verb, now),
+            Phase::Delayed => self.request_delayed(bounds, verb, floor, now),
+            Phase::Processing(wish) => self.request_processing(bounds, wish, verb, now),
+        };
+        if answer.admission != Admission::Ignored {
+            self.reasons |= request.reasons;
+            if verb != Verb::EnqueueIfAbsent {
+                self.priority = self.priority.max(request.priority);
+            }
+        }
+        answer
+    }
+
+    /// A record that a request has just made: nothing of it is older than the request.
+    pub(crate) fn new(priority: Priority) -> Self {
+        Self { priority, ..Self::default() }
+    }
+
+    fn request_idle(&mut self, bounds: &mut Bounds, verb: Verb, now: impl Fn() -> Nanos) -> Answer {
+        match verb {
+            Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow => {
+                self.phase = Phase::Ready;
+                Admission::Queued.into()
+            }
+            Verb::EnqueueAfter(delay) | Verb::Reschedule(delay) => {
+                let now = now();
+                self.schedule(now.after(delay), now)
+            }
+            Verb::EnqueueDebounced { quiet, max_wait } => {
+                let now = now();
+                self.debounce(bounds, now.after(max_wait), quiet, now)
+            }
+        }
+    }
+
+    /// No wake is pending, but none may come before the cool-down ends.
+    fn request_cooling(&mut self, bounds: &mut Bounds, verb: Verb, now: Nanos) -> Answer {
+        let wanted = match verb {
+            Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow => now,
+            Verb::EnqueueAfter(delay) | Verb::Reschedule(delay) => now.after(delay),
+            Verb::EnqueueDebounced { quiet, max_wait } => {
+                bounds.cap = Some(now.after(max_wait));
+                now.after(quiet.min(max_wait))
+            }
+        };
+        self.schedule(wanted.max(bounds.not_before), now)
+    }
+
+    fn request_ready(&mut self, bounds: &mut Bounds, verb: Verb, now: impl Fn() -> Nanos) -> Answer {
+        match verb {
+            Verb::EnqueueIfAbsent => Admission::Ignored.into(),
+            Verb::Reschedule(delay) => {
+                let now = now();
+                bounds.cap = None;
+                self.schedule(now.after(delay).max(bounds.not_before), now)
+            }
+            _ => Admission::Merged.into(),
+        }
+    }
+
+    fn request_delayed(&mut self, bounds: &mut Bounds, verb: Verb, floor: Duration, now: impl Fn() -> Nanos) -> Answer {
+        match (verb, bounds.cap) {
+            (Verb::EnqueueIfAbsent, _) => Admission::Ignored.into(),
+            (Verb::EnqueueNow, _) => {
+                let now = now();
+                let floor = if self.failures > 0 { floor } else { Duration::ZERO };
+                let wanted = now.after(floor).max(bounds.not_before).min(self.due);
+                if wanted == self.due && wanted > now {
+                    return Admission::Held.into();
+                }
+                self.move_delay(bounds, wanted, now)
+            }
+            (Verb::Reschedule(delay), _) => {
+                let now = now();
+                let wanted = now.after(delay).max(bounds.not_before);
+                self.move_delay(bounds, wanted, now)
+            }
+            (Verb::EnqueueDebounced { quiet, .. }, Some(cap)) => {
+                let now = now();
+                let pushed = now.after(quiet).min(cap);
+                if pushed <= self.due {
+                    return Admission::Held.into();
+                }
+                self.schedule(pushed, now)
+            }
+            (Verb::Enqueue | Verb::EnqueueAfter(_) | Verb::EnqueueDebounced { .. }, _) => Admission::Held.into(),
+        }
+    }
+
+    fn request_processing(&mut self, bounds: &mut Bounds, wish: Wished, verb: Verb, now: impl Fn() -> Nanos) -> Answer {
+        let wish = match (verb, wish) {
+            (Verb::EnqueueIfAbsent, _) => return Admission::Ignored.into(),
+            (Verb::Reschedule(delay), _) => {
+                bounds.cap = None;
+                self.due = now().after(delay);
+                Wished::At
+            }
+            (_, Wished::Now) => Wished::Now,
+            (Verb::EnqueueNow, _) => {
+                bounds.cap = None;
+                Wished::Now
+            }
+            (Verb::EnqueueAfter(delay), Wished::None) => {
+                self.due = now().after(delay);
+                Wished::At
+            }
+            (Verb::EnqueueDebounced { quiet, max_wait }, Wished::None) => {
+                let now = now();
+                bounds.cap = Some(now.after(max_wait));
+                self.due = now.after(quiet.min(max_wait));
+                Wished::At
+            }
+            (Verb::EnqueueDebounced { quiet, .. }, Wished::At) => {
+                if let Some(cap) = bounds.cap {
+                    self.due = now().after(quiet).min(cap).max(self.due);
+                }
+                Wished::At
+            }
+            (Verb::Enqueue, Wished::None) => Wished::Soft,
+            (_, wish @ (Wished::Soft | Wished::At)) => wish,
+        };
+        self.phase = Phase::Processing(wish);
+        Admission::Rerun.into()
+    }
+
+    /// The key is to run at `at`: a time that has come already puts it in line, at the tail.
+    fn schedule(&mut self, at: Nanos, now: Nanos) -> Answer {
+        let admission = if at <= now {
+            self.phase = Phase::Ready;
+            Admission::Queued
+        } else {
+            self.phase = Phase::Delayed;
+            self.due = at;
+            Admission::Scheduled
+        };
+        Answer { admission, to_tail: true }
+    }
+
+    fn debounce(&mut self, bounds: &mut Bounds, cap: Nanos, quiet: Duration, now: Nanos) -> Answer {
+        bounds.cap = Some(cap);
+        self.schedule(now.after(quiet).min(cap), now)
+    }
+
+    /// Moves a delay that stands. The delay of a key whose last run failed is a backoff, also where a request has moved
+    /// it before: who shortens it makes the run an early one.
+    fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Answer {
+        self.early |= self.failures > 0 && at < self.due;
+        bounds.cap = None;
+        self.schedule(at, now)
+    }
+
+    /// The wake goes, whatever it was; a run under way and a cool-down go on.
+    pub(crate) fn cancel(&mut self, bounds: &mut Bounds, now: impl Fn() -> Nanos) {
+        bounds.cap = None;
+        self.phase = match self.phase {
+            Phase::Processing(_) => Phase::Processing(Wished::None),
+            phase @ (Phase::Idle | Phase::Cooling) => phase,
+            Phase::Ready | Phase::Delayed => {
+                if bounds.not_before > Nanos::ZERO && bounds.not_before > now() {
+                    self.due = bounds.not_before;
+                    Phase::Cooling
+                } else {
+                    Phase::Idle
+                }
+            }
+        };
+        self.reasons = Reasons::NONE;
+        if matches!(self.phase, Phase::Cooling) {
+            self.failures = 0;
+            self.early = false;
+        }
+    }
+
+    /// The count of failures if the next run fails, or the one under way.
+    pub(crate) fn failures_if_retried(&self) -> u32 {
+        failures_if_retried(self.failures, self.early)
+    }
+
+    /// A claim takes the key; returns why it is called.
+    pub(crate) fn take(&mut self, bounds: &mut Bounds) -> Reasons {
+        *bounds = Bounds::default();
+        self.phase = Phase::Processing(Wished::None);
+        std::mem::take(&mut self.reasons)
+    }
+
+    /// The time a record waited for has come.
+    pub(crate) fn expire(&mut self) {
+        self.phase = match self.phase {
+            Phase::Delayed => Phase::Ready,
+            Phase::Cooling => Phase::Idle,
+            other => other,
+        };
+    }
+
+    /// The claim ends. Once the queue is shut down (`mode`), no delay begins any more: a wish that stands runs at once,
+    /// and a wake that only this ending would set is dropped and returned.
+    pub(crate) fn end(
+        &mut self,
+        bounds: &mut Bounds,
+        ending: Ending,
+        floor: Duration,
+        mode: Option<Shutdown>,
+        now: impl Fn() -> Nanos,
+    ) -> Option<DroppedWake> {
+        let Phase::Processing(wish) = self.phase else {
+            unreachable!("only a claim ends, and what it claims is being processed");
+        };
+        self.failures = if let Ending::Retry(_) = ending { self.failures_if_retried() } else { 0 };
+        self.early = false;
+        if mode.is_some() {
+            return self.end_after_shutdown(bounds, wish, ending);
+        }
+        match ending {
+            Ending::Done | Ending::CoolDown(Duration::ZERO) => match wish {
+                Wished::None => self.phase = Phase::Idle,
+                Wished::Soft | Wished::Now => self.phase = Phase::Ready,
+                Wished::At => {
+                    self.schedule(self.due, now());
+                }
+            },
+            Ending::CoolDown(delay) => {
+                let end = now().after(delay);
+                bounds.not_before = end;
+                self.phase = if wish == Wished::None { Phase::Cooling } else { Phase::Delayed };
+                self.due = if wish == Wished::At { end.max(self.due) } else { end };
+            }
+            Ending::RequeueAfter(delay) => {
+                self.reasons |= Reasons::REQUEUE;
+                if wish == Wished::Now {
+                    self.phase = Phase::Ready;
+                } else {
+                    let now = now();
+                    let mut at = now.after(delay);
+                    if wish == Wished::At {
+                        at = at.min(self.due);
+                    }
+                    bounds.cap = None;
+                    self.schedule(at, now);
+                }
+            }
+            Ending::Retry(mut delay) => {
+                self.reasons |= Reasons::RETRY;
+                if wish == Wished::Now && floor < delay {
+                    delay = floor;
+                    self.early = true;
+                }
+                bounds.cap = None;
+                let now = now();
+                self.schedule(now.after(delay), now);
+            }
+        }
+        None
+    }
+
+    fn end_after_shutdown(&mut self, bounds: &mut Bounds, wish: Wished, ending: Ending) -> Option<DroppedWake> {
+        *bounds = Bounds::default();
+        if wish != Wished::None {
+            self.phase = Phase::Ready;
+            return None;
+        }
+        self.phase = Phase::Idle;
+        match ending {
+            Ending::Done | Ending::CoolDown(_) => None,
+            Ending::RequeueAfter(_) => Some(DroppedWake::Requeue),
+            Ending::Retry(_) => Some(DroppedWake::Retry),
+        }
+    }
+
+    /// The queue is shut down, or shut down more strictly. Returns the wake that this drops.
+    pub(crate) fn shut_down(&mut self, mode: Shutdown) -> Option<DroppedWake> {
+        let (phase, dropped) = match (self.phase, mode) {
+            (Phase::Ready, Shutdown::Discard) => (Phase::Idle, Some(DroppedWake::Ready)),
+            (Phase::Delayed, Shutdown::RunDelayedNow) => (Phase::Ready, None),
+            (Phase::Delayed, Shutdown::ServeReady | Shutdown::Discard) => (Phase::Idle, Some(DroppedWake::Delayed)),
+            (Phase::Processing(Wished::At), Shutdown::ServeReady)
+            | (Phase::Processing(Wished::Soft | Wished::At | Wished::Now), Shutdown::Discard) => {
+                (Phase::Processing(Wished::None), Some(DroppedWake::Wish))
+            }
+            (Phase::Cooling, _) => (Phase::Idle, None),
+            (phase, _) => (phase, None),
+        };
+        self.phase = phase;
+        dropped
+    }
+}
+
+/// A failed run counts, unless a request had ended the backoff before it: then the key backs off by the same step again.
+pub(crate) fn failures_if_retried(failures: u32, early: bool) -> u32 {
+    failures.saturating_add(u32::from(!early))
+}

@@ -1,0 +1,240 @@
+//! A hierarchical timer wheel over whole ticks.
+//!
+//! The algorithm is that of G. Varghese and A. Lauck, *Hashed and Hierarchical Timing Wheels* (SOSP 1987), the scheme
+//! with several wheels, each turning 64 times slower than the one below; the bit layout follows tokio's
+//! `runtime/time/wheel`. The wheel takes ticks in and gives expired entries out. It knows no clock, lock or thread,
+//! and an entry is an index into a slab that belongs to the caller.
+//!
+//! # Layout
+//! A tick is a `u64`, read as eleven digits in base 64. An entry hangs in the slot of the *highest digit in which its
+//! tick differs from the elapsed time*: that digit's place is the level, its value the slot. A level therefore holds
+//! only slots ahead of the elapsed time and never wraps, every slot of a lower level comes before every slot of a
+//! higher one, and within a level the lowest bit of the occupancy bitmap is the earliest slot. When time reaches a
+//! slot, its entries are dealt out to lower levels (*cascaded*), so that an entry moves at most once per level.
+//!
+//! # Why a cut cascade does no harm
+//! While the slot that begins at tick `s` is being worked off, the elapsed time is `s - 1`: nothing at `s` counts as
+//! past until everything at `s` has been handed out. Whoever inserts in between can name no tick before `s`, so
+//! nothing but the entries dealt out of this slot can be in the levels below it; and another entry for this slot
+//! joins its end, behind every entry of the same tick that is still in it or has left it already. This is why order
+//! among equal ticks survives any mixture of budgets, insertions and removals.
+//!
+//! # Invariants
+//! - The tick of every entry in the wheel is above the elapsed time.
+//! - Every entry is in the slot its tick has as seen from the elapsed time, or, if it was dealt out of the slot that
+//!   begins one tick later, in the slot its tick has as seen from there. No other slot begins at that tick.
+//! - A bit of an occupancy bitmap is set exactly while its slot holds an entry; a bit of `levels` exactly while that
+//!   level's bitmap is not zero.
+
+use super::lists::{Entries, Lists};
+
+/// Entries in the order of their ticks; among equal ticks, in the order they were inserted.
+#[derive(Debug)]
+pub(crate) struct Wheel {
+    /// Every entry with a tick up to this one has been handed out.
+    elapsed: u64,
+    len: usize,
+    /// A bit for each level that holds an entry.
+    levels: u16,
+    /// For each level, a bit for each slot that holds an entry.
+    occupied: [u64; LEVELS],
+    slots: Lists,
+    #[cfg(test)]
+    visits: std::cell::Cell<u64>,
+}
+
+impl Wheel {
+    /// An empty wheel at tick 0.
+    pub(crate) fn new() -> Self {
+        Self {
+            elapsed: 0,
+            len: 0,
+            levels: 0,
+            occupied: [0; LEVELS],
+            slots: Lists::new(LEVELS * SLOTS),
+            #[cfg(test)]
+            visits: std::cell::Cell::new(0),
+        }
+    }
+
+    /// The tick up to which, and including which, every entry has been handed out. It never goes back.
+    #[inline]
+    pub(crate) fn elapsed(&self) -> u64 {
+        self.elapsed
+    }
+
+    /// How many entries are in the wheel.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The tick at which to call [`pop`](Self::pop) next: the first tick of the earliest slot that holds an entry.
+    /// `None` if the wheel is empty.
+    ///
+    /// It is above [`elapsed`](Self::elapsed) and no later than the tick of any entry. It may be earlier than all of
+    /// them: the call then cascades and hands nothing out.
+    #[inline]
+    pub(crate) fn next_tick(&self) -> Option<u64> {
+        self.earliest().map(|(_, start)| start)
+    }
+
+    /// Adds an entry that is in no list, and returns the tick at which [`pop`](Self::pop) must next be called on its
+    /// account: the first tick of its slot, which is above [`elapsed`](Self::elapsed) and no later than its own.
+    ///
+    /// The tick of the entry must be above [`elapsed`](Self::elapsed) (the caller treats any other as expired) and
+    /// must not change until the entry has left the wheel. `u64::MAX` is a tick like any other. Constant time.
+    #[inline]
+    pub(crate) fn insert(&mut self, entries: &mut impl Entries, index: u32) -> u64 {
+        let tick = entries.tick(index);
+        debug_assert!(tick > self.elapsed, "tick {tick} of entry {index} is not after {}", self.elapsed);
+        self.len += 1;
+        self.place(entries, index, self.elapsed, tick)
+    }
+
+    /// Takes out an entry that is in this wheel. Constant time.
+    #[inline]
+    pub(crate) fn remove(&mut self, entries: &mut impl Entries, index: u32) {
+        self.len -= 1;
+        self.unlink(entries, index);
+    }
+
+    /// Takes out and returns the next entry with a tick of at most `now`: ticks ascending, and among equal ticks in
+    /// the order of insertion.
+    ///
+    /// Every entry handed out or cascaded takes 1 from `budget`. `None` with some budget left says that nothing is due
+    /// and that [`elapsed`](Self::elapsed) is now at least `now`. `None` with no budget left says nothing of the
+    /// kind: work remains exactly if [`next_tick`](Self::next_tick) is at most `now`. Between two calls any entry may
+    /// be inserted or removed, and the order holds all the same.
+    ///
+    /// The elapsed time moves no further than the tick before the earliest slot with work left in it, so an entry may
+    /// be handed out while its own tick is still `elapsed + 1`. A `now` before the elapsed time does nothing.
+    #[inline]
+    pub(crate) fn pop(&mut self, entries: &mut impl Entries, now: u64, budget: &mut u32) -> Option<u32> {
+        while let Some((slot, start)) = self.earliest()
+            && start <= now
+        {
+            if *budget == 0 {
+                return None;
+            }
+            *budget -= 1;
+            debug_assert!(start > self.elapsed, "a slot was left behind");
+            self.elapsed = start - 1;
+            let Some(index) = self.slots.front(slot) else {
+                unreachable!("a slot marked as occupied is empty");
+            };
+            self.unlink(entries, index);
+            let tick = entries.tick(index);
+            if tick == start {
+                self.len -= 1;
+                return Some(index);
+            }
+            self.place(entries, index, start, tick);
+        }
+        self.elapsed = self.elapsed.max(now);
+        None
+    }
+
+    /// The number and the first tick of the earliest slot that holds an entry.
+    #[inline]
+    fn earliest(&self) -> Option<(usize, u64)> {
+        if self.levels == 0 {
+            return None;
+        }
+        #[cfg(test)]
+        self.visit();
+        // Every entry is after the elapsed time, so there is a tick after it.
+        let base = self.elapsed + 1;
+        // A slot that begins at this very tick may be above slots dealt out of it, and comes first. Otherwise the
+        // lowest level does.
+        let level = level_beginning(base);
+        let digit = digit(base, level);
+        if self.occupied[level] & (1 << digit) != 0 {
+            return Some((slot_number(level, digit), base));
+        }
+        let level = self.levels.trailing_zeros() as usize;
+        let digit = self.occupied[level].trailing_zeros() as usize;
+        Some((slot_number(level, digit), slot_start(base, level, digit)))
+    }
+
+    /// Hangs an entry where its tick belongs as seen from an earlier tick, and returns the first tick of that slot.
+    #[inline]
+    fn place(&mut self, entries: &mut impl Entries, index: u32, seen_from: u64, tick: u64) -> u64 {
+        #[cfg(test)]
+        self.visit();
+        let level = level_for(seen_from, tick);
+        let digit = digit(tick, level);
+        self.slots.push_back(entries, slot_number(level, digit), index);
+        self.occupied[level] |= 1 << digit;
+        self.levels |= 1 << level;
+        slot_start(tick, level, digit)
+    }
+
+    /// Takes an entry from wherever it hangs. Only the links know where that is.
+    #[inline]
+    fn unlink(&mut self, entries: &mut impl Entries, index: u32) {
+        #[cfg(test)]
+        self.visit();
+        if let Some(emptied) = self.slots.remove(entries, index) {
+            let (level, digit) = (emptied / SLOTS, emptied % SLOTS);
+            self.occupied[level] &= !(1 << digit);
+            if self.occupied[level] == 0 {
+                self.levels &= !(1 << level);
+            }
+        }
+    }
+}
+
+/// Bits of one digit.
+const BITS: u32 = 6;
+
+/// Slots of one level: the values of one digit.
+const SLOTS: usize = 1 << BITS;
+
+/// Digits of a `u64`, the topmost of only four bits.
+const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
+
+/// The place of the highest digit in which two ticks differ; 0 for equal ones.
+#[inline]
+fn level_for(seen_from: u64, tick: u64) -> usize {
+    ((seen_from ^ tick) | 1).ilog2() as usize / BITS as usize
+}
+
+/// The highest level of which a slot begins at this tick: how many of its lowest digits are zero.
+#[inline]
+fn level_beginning(tick: u64) -> usize {
+    // 0 begins a slot of every level.
+    (tick.trailing_zeros() as usize / BITS as usize).min(LEVELS - 1)
+}
+
+/// The digit of a tick that counts at this level.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "a digit has six bits")]
+fn digit(tick: u64, level: usize) -> usize {
+    ((tick >> shift(level)) & (SLOTS as u64 - 1)) as usize
+}
+
+/// The first tick of a slot of which some tick agrees with `base` in every digit above the level.
+#[inline]
+fn slot_start(base: u64, level: usize, digit: usize) -> u64 {
+    let below = shift(level);
+    // The topmost level has nothing above it, and a shift by 66 would not do.
+    let above = base.checked_shr(below + BITS).map_or(0, |high| high << (below + BITS));
+    above | ((digit as u64) << below)
+}
+
+/// The number of a slot's list.
+#[inline]
+fn slot_number(level: usize, digit: usize) -> usize {
+    level * SLOTS + digit
+}
+
+/// The place of the lowest bit of a level's digit.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "there are eleven levels")]
+fn shift(level: usize) -> u32 {
+    level as u32 * BITS
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! The one place that spawns threads.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+#[cfg(loom)]
+use loom::thread;
+#[cfg(not(loom))]
+use std::thread;
+
+/// How the crate's threads are made: stack size, and a hook that each one runs first.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::ThreadOptions;
+///
+/// let options = ThreadOptions::new()
+///     .stack_size(256 * 1024)
+///     .on_start(|name| log::debug!("{name} starts"));
+/// # let _ = options;
+/// ```
+#[derive(Clone, Default)]
+pub struct ThreadOptions {
+    stack_size: Option<usize>,
+    on_start: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+}
+
+impl ThreadOptions {
+    /// The platform's stack size, no hook.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The stack size in bytes.
+    #[must_use]
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Runs `hook` with the thread's name, on each thread, before anything else: for priorities, affinity, signal masks.
+    #[must_use]
+    pub fn on_start(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_start = Some(Arc::new(hook));
+        self
+    }
+
+    /// Starts a thread.
+    ///
+    /// # Errors
+    ///
+    /// What the operating system says when it gives no thread.
+    pub(crate) fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<Joiner> {
+        let mut builder = thread::Builder::new().name(name.clone());
+        if let Some(bytes) = self.stack_size {
+            builder = builder.stack_size(bytes);
+        }
+        let on_start = self.on_start.clone();
+        let thread_name = name.clone();
+        #[expect(clippy::disallowed_methods, reason = "this is the one place that spawns")]
+        let handle = builder.spawn(move || {
+            if let Some(hook) = on_start {
+                hook(&thread_name);
+            }
+            body();
+        })?;
+        Ok(Joiner { name, handle })
+    }
+}
+
+impl fmt::Debug for ThreadOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThreadOptions")
+            .field("stack_size", &self.stack_size)
+            .field("on_start", &self.on_start.is_some())
+            .finish()
+    }
+}
+
+/// A thread to be joined.
+#[derive(Debug)]
+pub(crate) struct Joiner {
+    name: String,
+    handle: thread::JoinHandle<()>,
+}
+
+impl Joiner {
+    /// Waits for the thread to end; a panic that ended it is logged. On that very thread it returns at once.
+    pub(crate) fn join(self) {
+        if self.handle.thread().id() == thread::current().id() {
+            return;
+        }
+        if let Err(panic) = self.handle.join() {
+            log::error!(thread = self.name.as_str(), panic = panic_message(&*panic); "a thread panicked");
+        }
+    }
+}
+
+/// The text of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    if let Some(text) = panic.downcast_ref::<&'static str>() {
+        text
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text
+    } else {
+        "a panic without a text"
+    }
+}
+
+/// Runs code of the user's that must not take others down: a panic is logged as "`what` panicked".
+pub(crate) fn shielded(what: &str, code: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
+        log::error!(panic = panic_message(&*panic); "{what} panicked");
+        // Dropping the panic's value may run user code again.
+        std::mem::forget(panic);
+    }
+}
+
+/// Drops values whose `Drop` may panic: all of them, then the first panic goes on.
+pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
+    let mut first = None;
+    for value in values {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+            first.get_or_insert(panic);
+        }
+    }
+    if let Some(panic) = first {
+        std::panic::resume_unwind(panic);
+    }
+}

@@ -1,0 +1,85 @@
+//! Points in time as the pure parts see them.
+
+use std::time::Duration;
+
+/// Nanoseconds since the origin of a clock. Arithmetic saturates, so a sum can be [`Nanos::NEVER`] but never wraps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Nanos(pub(crate) u64);
+
+impl Nanos {
+    pub(crate) const ZERO: Self = Self(0);
+
+    /// Later than any time a clock can show: a wake at `NEVER` does not come.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    /// `duration` later; [`Nanos::NEVER`] once that no longer fits (after some 584 years).
+    pub(crate) fn after(self, duration: Duration) -> Self {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+
+    /// The next nanosecond.
+    pub(crate) fn following(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// The time from `earlier` to here; zero if `earlier` is not earlier.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The first tick of 2^`shift` ns that does not lie before this time: what is due at a tick is never early.
+    pub(crate) fn tick_up(self, shift: u32) -> u64 {
+        let down = self.0 >> shift;
+        down + u64::from(down << shift != self.0)
+    }
+
+    /// The last tick of 2^`shift` ns that this time has reached.
+    pub(crate) fn tick_down(self, shift: u32) -> u64 {
+        self.0 >> shift
+    }
+
+    /// When tick number `tick` comes.
+    pub(crate) fn of_tick(tick: u64, shift: u32) -> Self {
+        if tick > u64::MAX >> shift { Self::NEVER } else { Self(tick << shift) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_saturate_at_never() {
+        assert_eq!(Nanos(5).after(Duration::from_nanos(7)), Nanos(12));
+        assert_eq!(Nanos(5).after(Duration::MAX), Nanos::NEVER);
+        assert_eq!(Nanos(u64::MAX - 1).after(Duration::from_nanos(1)), Nanos::NEVER);
+        assert_eq!(Nanos::NEVER.after(Duration::from_secs(1)), Nanos::NEVER);
+    }
+
+    #[test]
+    fn differences_stop_at_zero() {
+        assert_eq!(Nanos(12).since(Nanos(5)), Duration::from_nanos(7));
+        assert_eq!(Nanos(5).since(Nanos(12)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_tick_is_rounded_up_and_a_reached_tick_down() {
+        assert_eq!(Nanos(0).tick_up(3), 0);
+        assert_eq!(Nanos(1).tick_up(3), 1);
+        assert_eq!(Nanos(8).tick_up(3), 1);
+        assert_eq!(Nanos(9).tick_up(3), 2);
+        assert_eq!(Nanos(9).tick_down(3), 1);
+        assert_eq!(Nanos(9).tick_up(0), 9);
+        assert_eq!(Nanos::of_tick(2, 3), Nanos(16));
+    }
+
+    #[test]
+    fn no_clock_reaches_the_tick_of_never() {
+        for shift in [0, 3, 17] {
+            let never = Nanos::NEVER.tick_up(shift);
+            assert!(Nanos(u64::MAX - 1).tick_down(shift) < never);
+            assert_eq!(Nanos::of_tick(never, shift), Nanos::NEVER);
+        }
+    }
+}

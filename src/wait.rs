@@ -1,0 +1,174 @@
+//! Sleeping and waking: a condition variable whose sleepers are counted out by whoever wakes them.
+//!
+//! # Vocabulary and counters
+//!
+//! A thread that waits is *asleep* until somebody decides to wake it; from then on it is *woken*, although it may not
+//! run for a while. Both counts live under the mutex that guards the condition:
+//!
+//! - entering a wait: `asleep += 1`;
+//! - deciding to wake one: `asleep -= 1, woken += 1`, and one notification once the lock is released;
+//! - leaving the wait, for whatever cause: `woken -= 1` if there is one, else `asleep -= 1`.
+//!
+//! So `asleep + woken` is always the number of threads inside the wait, and there are always at least `woken`
+//! notifications on their way or threads that one has reached: none is lost if a sleeper times out at that moment,
+//! because a thread that leaves looks at the condition again. A notification is sent only where `asleep > 0`.
+//!
+//! On a held clock the same counts say when the threads under test have gone to sleep.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, Wake};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::time::Nanos;
+
+/// The counts of one condition, kept under the mutex that guards it.
+#[derive(Debug, Default)]
+pub(crate) struct Sleepers {
+    asleep: usize,
+    woken: usize,
+}
+
+impl Sleepers {
+    pub(crate) fn asleep(&self) -> usize {
+        self.asleep
+    }
+
+    /// Decides to wake up to `most` sleepers; the caller sends that many notifications once it has released the lock.
+    pub(crate) fn rouse(&mut self, most: usize, clock: &Clock) -> usize {
+        let count = most.min(self.asleep);
+        if count > 0 {
+            self.asleep -= count;
+            self.woken += count;
+            clock.count_out(count);
+        }
+        count
+    }
+}
+
+/// The condition variable of one [`Sleepers`].
+#[derive(Debug)]
+pub(crate) struct Bell(Condvar);
+
+impl Bell {
+    pub(crate) fn new() -> Self {
+        Self(Condvar::new())
+    }
+
+    /// Sends the notifications that [`Sleepers::rouse`] decided on.
+    pub(crate) fn ring(&self, count: usize) {
+        for _ in 0..count {
+            self.0.notify_one();
+        }
+    }
+
+    /// Sleeps until woken or until `deadline`. Whoever calls this looks at its condition, and at the clock, again
+    /// afterwards: that it returned says nothing.
+    ///
+    /// `timeout` is what a held clock calls once `deadline` has come: it must rouse and ring these sleepers.
+    pub(crate) fn wait<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        sleepers: impl Fn(&mut T) -> &mut Sleepers,
+        clock: &Clock,
+        deadline: Nanos,
+        timeout: impl FnOnce() -> Arc<dyn Wake>,
+    ) {
+        let Some(nap) = clock.fall_asleep(deadline, timeout) else {
+            return;
+        };
+        sleepers(guard).asleep += 1;
+        clock.sleep(&self.0, guard, deadline);
+        let counts = sleepers(guard);
+        if counts.woken > 0 {
+            counts.woken -= 1;
+        } else {
+            counts.asleep -= 1;
+            clock.count_out(1);
+        }
+        clock.wake_up(nap);
+    }
+}
+
+/// An event that stays set until the one thread that waits for it has seen it.
+#[derive(Debug)]
+pub(crate) struct Signal {
+    state: Mutex<SignalState>,
+    bell: Bell,
+    clock: Clock,
+}
+
+#[derive(Debug, Default)]
+struct SignalState {
+    set: bool,
+    sleepers: Sleepers,
+}
+
+impl Signal {
+    pub(crate) fn new(clock: Clock) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(SignalState::default()), bell: Bell::new(), clock })
+    }
+
+    pub(crate) fn set(&self) {
+        let count = {
+            let mut state = self.state.lock();
+            state.set = true;
+            state.sleepers.rouse(usize::MAX, &self.clock)
+        };
+        self.bell.ring(count);
+    }
+
+    /// Blocks until the signal is set or `deadline` has come, and clears it. Returns whether it was set.
+    pub(crate) fn wait_until(self: &Arc<Self>, deadline: Nanos) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if std::mem::take(&mut state.set) {
+                return true;
+            }
+            if self.clock.reached(deadline) {
+                return false;
+            }
+            self.bell.wait(
+                &mut state,
+                |state| &mut state.sleepers,
+                &self.clock,
+                deadline,
+                || Arc::clone(self) as Arc<dyn Wake>,
+            );
+        }
+    }
+
+    /// Blocks for `duration`, or until the signal is set. Returns whether it was set.
+    pub(crate) fn wait_for(self: &Arc<Self>, duration: Duration) -> bool {
+        self.wait_until(self.clock.nanos().after(duration))
+    }
+}
+
+impl Wake for Signal {
+    fn wake(&self) {
+        let count = self.state.lock().sleepers.rouse(usize::MAX, &self.clock);
+        self.bell.ring(count);
+    }
+}
+
+/// A thread body, cut into steps so that a test or a simulation can run it without a thread.
+pub(crate) trait Task: Send {
+    /// Does what is due at `now` and says when it wants to be called again, at the latest.
+    fn step(&mut self, now: Nanos) -> Next;
+}
+
+/// When a [`Task`] wants its next step. Its signal brings any of them forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// At this time ([`Nanos::NEVER`]: only when signalled).
+    At(Nanos),
+    /// Not at all.
+    Finished,
+}
+
+/// The thin loop that makes a thread of a task.
+pub(crate) fn run(mut task: impl Task, signal: &Arc<Signal>) {
+    while let Next::At(time) = task.step(signal.clock.nanos()) {
+        signal.wait_until(time);
+    }
+}
