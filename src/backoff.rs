@@ -1,5 +1,6 @@
 //! How long to wait before the next try, as a pure function of the number of failures.
 
+use std::hash::BuildHasher;
 use std::time::Duration;
 
 /// Exponential backoff: `first`, then `factor` times longer after each further failure, up to `cap`, with jitter.
@@ -50,10 +51,10 @@ impl Exponential {
         self
     }
 
-    /// Moves each delay by up to ± `share` of itself. Values outside 0 to 1 are brought to the nearer end.
+    /// Moves each delay by up to ± `share` of itself. Values outside 0 to 1 are brought to the nearer end; one that is not a number counts as 0.
     #[must_use]
     pub fn jitter(mut self, share: f64) -> Self {
-        self.jitter = share.max(0.0).min(1.0);
+        self.jitter = if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) };
         self
     }
 
@@ -89,14 +90,20 @@ impl Exponential {
         Duration::try_from_secs_f64(moved).unwrap_or(Duration::MAX).min(self.cap)
     }
 
-    /// The first step: the least time between a failure and a run that a live event brings forward.
-    pub(crate) fn first_step(&self) -> Duration {
+    /// The first step: a good [`floor`](crate::QueueBuilder::floor) for a queue whose failures this backoff paces.
+    #[must_use]
+    pub fn first_step(&self) -> Duration {
         self.first.min(self.cap)
     }
 
     pub(crate) fn retries(&self) -> Option<u32> {
         self.max_retries
     }
+}
+
+/// Maps a random number to [0, 1).
+pub(crate) fn unit(draw: u64) -> f64 {
+    f64::midpoint(symmetric_unit(draw), 1.0)
 }
 
 /// Maps a random number to [-1, 1).
@@ -113,8 +120,14 @@ fn symmetric_unit(draw: u64) -> f64 {
 pub(crate) struct Draws(u64);
 
 impl Draws {
+    #[cfg(test)]
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
+    }
+
+    /// A stream of its own, from the randomness with which the standard library seeds its tables.
+    pub(crate) fn random() -> Self {
+        Self(std::hash::RandomState::new().hash_one(0))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
@@ -180,7 +193,7 @@ mod tests {
         assert!(high <= 125 * MS && high > 124 * MS, "{high:?}");
     }
 
-    /// The reference outputs of SplitMix64 for seed 1234567, as published with the xoshiro generators.
+    /// The reference outputs of `SplitMix64` for seed 1234567, as published with the xoshiro generators.
     #[test]
     fn draws_are_splitmix64() {
         let mut draws = Draws::new(1_234_567);

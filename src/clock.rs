@@ -114,8 +114,8 @@ impl Clock {
     }
 
     /// The thread is awake again. Whoever decided to wake it has counted it out before.
-    pub(crate) fn wake_up(&self, nap: Nap) {
-        self.clear_alarm(&mut { nap.0 });
+    pub(crate) fn wake_up(&self, mut nap: Nap) {
+        self.clear_alarm(&mut nap.0);
     }
 
     /// `count` threads are no longer asleep: somebody has decided to wake them.

@@ -26,8 +26,11 @@ use std::thread;
 #[derive(Clone, Default)]
 pub struct ThreadOptions {
     stack_size: Option<usize>,
-    on_start: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    on_start: Option<StartHook>,
 }
+
+/// Called with the name of the thread.
+type StartHook = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl ThreadOptions {
     /// The platform's stack size, no hook.

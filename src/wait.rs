@@ -16,7 +16,6 @@
 //! On a held clock the same counts say when the threads under test have gone to sleep.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::clock::{Clock, Wake};
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -136,11 +135,6 @@ impl Signal {
                 || Arc::clone(self) as Arc<dyn Wake>,
             );
         }
-    }
-
-    /// Blocks for `duration`, or until the signal is set. Returns whether it was set.
-    pub(crate) fn wait_for(self: &Arc<Self>, duration: Duration) -> bool {
-        self.wait_until(self.clock.nanos().after(duration))
     }
 }
 

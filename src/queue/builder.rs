@@ -104,9 +104,7 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
     /// The queue. Its timer thread starts with the first delay.
     #[must_use]
     pub fn build(self) -> WorkQueue<K, S> {
-        // A seed of its own for each queue, from the randomness that the standard library seeds its tables with.
-        let seed = std::hash::RandomState::new().hash_one(0);
-        WorkQueue { shared: Shared::new(self.config, seed), hasher: self.hasher }
+        WorkQueue { shared: Shared::new(self.config), hasher: self.hasher }
     }
 }
 

@@ -135,6 +135,11 @@ impl<K: Key> Claim<K> {
         super::state::failures_if_retried(self.taken.failures, self.taken.early)
     }
 
+    /// The number of the key's record, while this claim lasts.
+    pub(crate) fn record(&self) -> u32 {
+        self.taken.index
+    }
+
     /// Why this run is called.
     #[must_use]
     pub fn reasons(&self) -> Reasons {

@@ -9,6 +9,7 @@ use super::report::Tally;
 use super::request::{Admission, Priority, Reasons, Request, Verb};
 use super::shared::BATCH;
 use super::{Key, WorkQueue};
+use crate::clock::Clock;
 use crate::thread::drop_each;
 
 /// What takes keys: a queue, a view of one, or something put around one.
@@ -43,6 +44,11 @@ pub trait Enqueue<K> {
             tally.count(self.request(key, request));
         }
         tally
+    }
+
+    /// The clock that feeders of this go by. A queue answers with its own; by default the system's.
+    fn clock(&self) -> Clock {
+        Clock::system()
     }
 
     /// "Still there": puts the key in line if nothing is known of it. For a feeder that will say it again.
@@ -115,6 +121,10 @@ impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for &E {
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
         (**self).request_all(keys, request)
     }
+
+    fn clock(&self) -> Clock {
+        (**self).clock()
+    }
 }
 
 impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for Arc<E> {
@@ -124,6 +134,10 @@ impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for Arc<E> {
 
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
         (**self).request_all(keys, request)
+    }
+
+    fn clock(&self) -> Clock {
+        (**self).clock()
     }
 }
 
@@ -151,6 +165,10 @@ impl<K, E: Enqueue<K>, F: Fn(&K) -> bool> Enqueue<K> for Filter<E, F> {
         let tally = self.to.request_all(&mut kept, request);
         tally + refused
     }
+
+    fn clock(&self) -> Clock {
+        self.to.clock()
+    }
 }
 
 /// See [`Enqueue::map`].
@@ -168,6 +186,10 @@ impl<J, K, E: Enqueue<K>, F: Fn(J) -> K> Enqueue<J> for Map<E, F> {
     fn request_all(&self, keys: &mut dyn Iterator<Item = J>, request: Request) -> Tally {
         self.to.request_all(&mut keys.map(&self.to_key), request)
     }
+
+    fn clock(&self) -> Clock {
+        self.to.clock()
+    }
 }
 
 /// See [`Enqueue::tee`].
@@ -181,6 +203,10 @@ impl<K: Clone, A: Enqueue<K>, B: Enqueue<K>> Enqueue<K> for Tee<A, B> {
     fn request(&self, key: K, request: Request) -> Admission {
         self.second.request(key.clone(), request);
         self.first.request(key, request)
+    }
+
+    fn clock(&self) -> Clock {
+        self.first.clock()
     }
 }
 
@@ -221,6 +247,10 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
             // What was known already is left in the batch, to be dropped outside the lock.
             drop_each(batch.drain(..));
         }
+    }
+
+    fn clock(&self) -> Clock {
+        self.shared.config.clock.clone()
     }
 }
 
@@ -299,6 +329,10 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for View<'_, K, S> {
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
         self.queue.request_all(keys, self.dress(request))
     }
+
+    fn clock(&self) -> Clock {
+        Enqueue::clock(self.queue)
+    }
 }
 
 /// A queue that takes borrowed keys: only a key that it does not know yet is made into an owned one, so that a duplicate
@@ -346,5 +380,9 @@ where
             Some(index) => records.request(index, request, &now, effects),
             None => records.admit(K::from(key), hash, request, &now, effects),
         }
+    }
+
+    fn clock(&self) -> Clock {
+        Enqueue::clock(self.0.queue)
     }
 }

@@ -71,7 +71,7 @@ impl Lists {
     }
 
     /// Whether the list has no entry.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn is_empty(&self, list: usize) -> bool {
         self.sentinels[list].next == sentinel_of(list)
     }

@@ -117,7 +117,6 @@ impl<K: Key> WorkQueue<K> {
     }
 
     /// Settings for a queue.
-    #[must_use]
     pub fn builder() -> QueueBuilder<K> {
         QueueBuilder::new()
     }
@@ -269,8 +268,8 @@ impl<K: Key, S> WorkQueue<K, S> {
 
     /// The clock that this queue goes by.
     #[must_use]
-    pub fn clock(&self) -> &Clock {
-        &self.shared.config.clock
+    pub fn clock(&self) -> Clock {
+        self.shared.config.clock.clone()
     }
 
     /// The name that its threads and its log lines carry.
@@ -347,7 +346,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
     }
 
     fn key_state(&self, state: state::State) -> KeyState {
-        let instant = || self.clock().instant(state.due);
+        let instant = || self.shared.config.clock.instant(state.due);
         match state.phase {
             Phase::Idle | Phase::Cooling => KeyState::Idle,
             Phase::Ready => KeyState::Ready(state.priority),

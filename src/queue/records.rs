@@ -128,8 +128,9 @@ impl<K> Records<K> {
         self.slab.get(index).state
     }
 
-    pub(crate) fn key(&self, index: u32) -> &K {
-        &self.slab.get(index).key
+    pub(crate) fn key_in_process(&self, index: u32) -> Option<&K> {
+        let record = self.slab.contains(index).then(|| self.slab.get(index))?;
+        matches!(record.state.phase, Phase::Processing(_)).then_some(&record.key)
     }
 
     /// The state of the key to be taken next.
@@ -416,12 +417,11 @@ impl<K> Records<K> {
     }
 
     /// The keys in line, in the order of their lanes; the keys being processed; the wakes that shutdown has dropped.
-    #[expect(clippy::type_complexity, reason = "the caller names the parts at once")]
     pub(crate) fn report(&self) -> (Vec<K>, Vec<K>, Vec<(K, DroppedWake)>)
     where
         K: Clone,
     {
-        let ready = self.lanes.iter(&self.slab).map(|index| self.key(index).clone()).collect();
+        let ready = self.lanes.iter(&self.slab).map(|index| self.slab.get(index).key.clone()).collect();
         let processing = self
             .slab
             .iter()

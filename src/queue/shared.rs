@@ -85,7 +85,7 @@ pub(crate) enum NoClaim {
 
 impl<K: Key> Shared<K> {
     /// Made with one handle counted.
-    pub(crate) fn new(config: Config, seed: u64) -> Arc<Self> {
+    pub(crate) fn new(config: Config) -> Arc<Self> {
         let settings = Settings { floor: config.floor, timing: config.timing, tick_shift: config.clock.tick_shift() };
         Arc::new(Self {
             locked: Mutex::new(Locked {
@@ -96,7 +96,7 @@ impl<K: Key> Shared<K> {
                 alarm: None,
                 timer: TimerThread::None,
                 handles: 1,
-                draws: Draws::new(seed),
+                draws: Draws::random(),
             }),
             consumers: Bell::new(),
             drainers: Bell::new(),
@@ -216,6 +216,11 @@ impl<K: Key> Shared<K> {
             shielded("the drop of a key", || drop(key));
         }
         next
+    }
+
+    /// The key of a record that is being processed, if it still is.
+    pub(crate) fn key_in_process(self: &Arc<Self>, index: u32) -> Option<K> {
+        self.hold().records.key_in_process(index).cloned()
     }
 
     pub(crate) fn add_handle(&self) {
@@ -474,6 +479,6 @@ impl<K: Key> fmt::Debug for Shared<K> {
             .field("processing", &locked.records.counts.processing)
             .field("waiting_consumers", &locked.consumers.asleep())
             .field("shutdown", &locked.records.mode())
-            .finish()
+            .finish_non_exhaustive()
     }
 }

@@ -64,7 +64,7 @@ impl Wheel {
     }
 
     /// How many entries are in the wheel.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -1,0 +1,319 @@
+//! The threads of one poller or of one set of workers: how they are started, watched, stopped and joined.
+//!
+//! Stopping has two phases. *Stop* ends the taking of new work; *abort* cancels the contexts of what is under way. Both only
+//! ask: a thread ends when the code it runs returns.
+
+mod seat;
+mod watchdog;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use self::seat::Seat;
+
+use self::watchdog::Watchdog;
+use crate::cancel::CancellationToken;
+use crate::clock::{Clock, Wake};
+use crate::error::StartError;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::thread::{Joiner, ThreadOptions};
+use crate::time::Nanos;
+use crate::wait::{Bell, Signal, Sleepers, run};
+
+/// What the threads of one crew have in common.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    pub(crate) name: String,
+    pub(crate) clock: Clock,
+    pub(crate) seats: Box<[Arc<Seat>]>,
+    stopping: AtomicBool,
+    pub(crate) abort: CancellationToken,
+    /// How many threads have not ended, and who waits for that.
+    present: Mutex<Present>,
+    left: Bell,
+    /// Up to when the watchdog sleeps; never if it has nothing to watch.
+    watching_until: AtomicU64,
+    watchdog: Arc<Signal>,
+}
+
+#[derive(Debug, Default)]
+struct Present {
+    threads: usize,
+    waiting: Sleepers,
+}
+
+/// A run that has passed its deadline and still runs.
+pub(crate) struct Overrun<'a> {
+    pub(crate) thread: &'a str,
+    pub(crate) seat: &'a Seat,
+    run: u64,
+    pub(crate) record: u32,
+}
+
+impl Overrun<'_> {
+    /// Whether it still runs: what was looked up by its record before is then about it.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.seat.is_running(self.run)
+    }
+}
+
+/// What is done about a run that passes its deadline.
+pub(crate) type Watch = Box<dyn Fn(Overrun) + Send>;
+
+/// A run, from begin to end.
+pub(crate) struct Run<'a> {
+    seat: &'a Seat,
+    number: u64,
+}
+
+impl Run<'_> {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.seat.end();
+    }
+}
+
+impl Crew {
+    /// A crew of `size` seats, named `<name>-0` and so on.
+    pub(crate) fn new(name: String, clock: Clock, size: usize) -> Arc<Self> {
+        let seats = (0..size).map(|number| Seat::new(format!("{name}-{number}"))).collect();
+        Arc::new(Self {
+            name,
+            seats,
+            stopping: AtomicBool::new(false),
+            abort: CancellationToken::new(),
+            present: Mutex::new(Present::default()),
+            left: Bell::new(),
+            watching_until: AtomicU64::new(Nanos::NEVER.0),
+            watchdog: Signal::new(clock.clone()),
+            clock,
+        })
+    }
+
+    /// Starts a thread for each seat, running what `body` makes for it, and a watchdog if runs have deadlines: it is given
+    /// each run that passes its own.
+    pub(crate) fn start<B: FnOnce() + Send + 'static>(
+        self: &Arc<Self>,
+        options: &ThreadOptions,
+        mut body: impl FnMut(Arc<Seat>) -> B,
+        watch: Option<Watch>,
+    ) -> Result<Vec<Joiner>, StartError> {
+        let mut joiners = Vec::with_capacity(self.seats.len() + 1);
+        for seat in &self.seats {
+            let body = body(Arc::clone(seat));
+            let attendance = Attendance::new(Arc::clone(self));
+            let thread = move || {
+                // Bound by the closure, so that a thread whose start hook panics is counted out as well.
+                let _attendance = attendance;
+                body();
+            };
+            let spawned = options.spawn(seat.name.clone(), thread);
+            joiners.push(self.or_stop(&seat.name, spawned)?);
+        }
+        if let Some(report) = watch {
+            let name = format!("{}-watchdog", self.name);
+            let task = Watchdog::new(Arc::clone(self), report);
+            let signal = Arc::clone(&self.watchdog);
+            let spawned = options.spawn(name.clone(), move || run(task, &signal));
+            joiners.push(self.or_stop(&name, spawned)?);
+        }
+        Ok(joiners)
+    }
+
+    /// A thread that the system refuses ends the whole crew.
+    fn or_stop(&self, name: &str, spawned: std::io::Result<Joiner>) -> Result<Joiner, StartError> {
+        spawned.map_err(|error| {
+            self.stop();
+            self.abort.cancel();
+            StartError::thread(name, error)
+        })
+    }
+
+    /// A run begins on `seat`.
+    pub(crate) fn begin<'a>(&self, seat: &'a Seat, record: u32, deadline: Nanos) -> Run<'a> {
+        let number = seat.begin(record, deadline);
+        if deadline.0 < self.watching_until.load(SeqCst) {
+            self.watchdog.set();
+        }
+        Run { seat, number }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, SeqCst);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(SeqCst)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.present.lock().threads == 0
+    }
+
+    /// Blocks until every thread has ended or `deadline` has come. The last thread to end wakes it. Returns whether all have.
+    pub(crate) fn wait_until_empty(self: &Arc<Self>, deadline: Nanos) -> bool {
+        let mut present = self.present.lock();
+        while present.threads > 0 {
+            if self.clock.reached(deadline) {
+                return false;
+            }
+            self.left.wait(
+                &mut present,
+                |present| &mut present.waiting,
+                &self.clock,
+                deadline,
+                || Arc::clone(self) as Arc<dyn Wake>,
+            );
+        }
+        true
+    }
+
+    fn rouse_waiting(&self) {
+        let count = self.present.lock().waiting.rouse(usize::MAX, &self.clock);
+        self.left.ring(count);
+    }
+}
+
+impl Wake for Crew {
+    fn wake(&self) {
+        self.rouse_waiting();
+    }
+}
+
+/// Counts one thread of a crew, from before it is spawned until it has ended in whatever way.
+struct Attendance(Arc<Crew>);
+
+impl Attendance {
+    fn new(crew: Arc<Crew>) -> Self {
+        crew.present.lock().threads += 1;
+        Self(crew)
+    }
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        let crew = &self.0;
+        let last = {
+            let mut present = crew.present.lock();
+            present.threads -= 1;
+            present.threads == 0
+        };
+        if last {
+            crew.rouse_waiting();
+            crew.watchdog.set();
+        }
+    }
+}
+
+/// What the handle of a poller and that of workers have in common.
+pub(crate) struct Handle {
+    pub(crate) crew: Arc<Crew>,
+    joiners: Vec<Joiner>,
+    /// Wakes the crew's threads, to look at whether they are to stop.
+    nudge: Box<dyn Fn() + Send + Sync>,
+    grace: Duration,
+    detached: bool,
+}
+
+/// Threads that have not ended in time.
+///
+/// Returned by `join_timeout` of a handle. The threads go on, and the handle can be joined again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StillRunning {
+    threads: Vec<String>,
+}
+
+impl StillRunning {
+    /// The names of the threads that were in a run when the time was over.
+    #[must_use]
+    pub fn threads(&self) -> &[String] {
+        &self.threads
+    }
+}
+
+impl fmt::Display for StillRunning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "still running: {}", self.threads.join(", "))
+    }
+}
+
+impl std::error::Error for StillRunning {}
+
+impl Handle {
+    pub(crate) fn new(
+        crew: Arc<Crew>,
+        joiners: Vec<Joiner>,
+        nudge: Box<dyn Fn() + Send + Sync>,
+        grace: Duration,
+    ) -> Self {
+        Self { crew, joiners, nudge, grace, detached: false }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.crew.stop();
+        (self.nudge)();
+    }
+
+    pub(crate) fn abort(&self) {
+        self.stop();
+        self.crew.abort.cancel();
+    }
+
+    pub(crate) fn join(&mut self) {
+        for joiner in self.joiners.drain(..) {
+            joiner.join();
+        }
+    }
+
+    pub(crate) fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        let crew = &self.crew;
+        if !crew.wait_until_empty(crew.clock.nanos().after(timeout)) {
+            let busy = crew.seats.iter().filter(|seat| seat.is_busy());
+            return Err(StillRunning { threads: busy.map(|seat| seat.name.clone()).collect() });
+        }
+        self.join();
+        Ok(())
+    }
+
+    /// Stop; abort after `grace`; join.
+    pub(crate) fn shutdown(&mut self, grace: Duration) {
+        self.stop();
+        if let Err(still) = self.join_timeout(grace) {
+            log::warn!(crew = self.crew.name.as_str(), grace:?, threads:? = still.threads; "aborting after the grace period");
+            self.abort();
+            self.join();
+        }
+    }
+
+    pub(crate) fn detach(&mut self) {
+        self.detached = true;
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.detached && !self.joiners.is_empty() {
+            self.shutdown(self.grace);
+        }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |of: fn(&Seat) -> bool| self.crew.seats.iter().filter(|seat| of(seat)).count();
+        f.debug_struct("Handle")
+            .field("name", &self.crew.name)
+            .field("threads", &self.crew.present.lock().threads)
+            .field("busy", &count(Seat::is_busy))
+            .field("overdue", &count(Seat::is_overdue))
+            .field("stopping", &self.crew.is_stopping())
+            .finish_non_exhaustive()
+    }
+}

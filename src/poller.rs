@@ -1,0 +1,378 @@
+//! A poller: asks at a fixed rate what is out of step and offers it to a queue.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backoff::Draws;
+use crate::crew::{Crew, Handle, Overrun, Seat, StillRunning};
+use crate::error::StartError;
+use crate::queue::{Enqueue, Priority, Reasons, Request, Verb};
+use crate::reconcile::context::{Call, Context};
+use crate::reconcile::error::{BoxError, Chain};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::thread::{ThreadOptions, panic_message};
+use crate::time::Nanos;
+use crate::wait::{Next, Signal, Task, run};
+
+/// Calls a listing function at a fixed rate, and offers each key it returns with
+/// [`enqueue_if_absent`](Enqueue::enqueue_if_absent).
+///
+/// The rate is fixed, not the pause: polls begin at multiples of the period after the start. A poll that would begin while
+/// another one runs is skipped, never piled up. The function is given a [`Context`] whose deadline is one period after the
+/// poll began. An error or a panic of it is logged, and the next poll comes as planned.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Poller, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::new();
+/// let poller = Poller::new(Duration::from_secs(30), |_cx| Ok::<_, std::io::Error>(vec!["vm-1", "vm-2"])).start(&queue)?;
+/// assert_eq!(*queue.dequeue()?, "vm-1");
+/// poller.shutdown(Duration::ZERO);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a poller does nothing until it is started"]
+pub struct Poller<F> {
+    period: Duration,
+    list: F,
+    name: String,
+    jitter: f64,
+    first_after: bool,
+    verb: Verb,
+    priority: Priority,
+    grace: Duration,
+    threads: ThreadOptions,
+}
+
+impl<F> Poller<F> {
+    /// Polls `list` every `period`, the first time at once.
+    pub fn new<I, E>(period: Duration, list: F) -> Self
+    where
+        F: FnMut(&Context) -> Result<I, E>,
+        I: IntoIterator,
+        E: Into<BoxError>,
+    {
+        Self {
+            period,
+            list,
+            name: "poller".to_owned(),
+            jitter: 0.0,
+            first_after: false,
+            verb: Verb::EnqueueIfAbsent,
+            priority: Priority::Normal,
+            grace: Duration::from_secs(30),
+            threads: ThreadOptions::new(),
+        }
+    }
+
+    /// The name in log lines and of the threads (`<name>-0`, `<name>-watchdog`). Default `poller`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Begins each poll later than planned by a random time of up to `share` of the period, so that many pollers do not all
+    /// poll at once. The plan itself does not drift. From 0 (the default) to 1.
+    pub fn jitter(mut self, share: f64) -> Self {
+        self.jitter = share;
+        self
+    }
+
+    /// Polls for the first time after one period instead of at once.
+    pub fn first_after_period(mut self) -> Self {
+        self.first_after = true;
+        self
+    }
+
+    /// Offers keys with [`enqueue`](Enqueue::enqueue): what is listed has changed, and a run must follow even if the key is
+    /// being processed.
+    pub fn edge(mut self) -> Self {
+        self.verb = Verb::Enqueue;
+        self
+    }
+
+    /// The lane in which keys are put in line.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// How long a poll under way may go on when the handle is dropped before it is aborted. Default: 30 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How the threads are made.
+    pub fn threads(mut self, options: ThreadOptions) -> Self {
+        self.threads = options;
+        self
+    }
+
+    /// Starts polling, by the clock of what it feeds ([`Enqueue::clock`]).
+    ///
+    /// # Errors
+    ///
+    /// If the period is zero, the jitter is not between 0 and 1, or the system gives no thread.
+    pub fn start<K, I, E, Q>(self, to: &Q) -> Result<PollerHandle, StartError>
+    where
+        F: FnMut(&Context) -> Result<I, E> + Send + 'static,
+        I: IntoIterator<Item = K>,
+        E: Into<BoxError>,
+        Q: Enqueue<K> + Clone + Send + 'static,
+        K: 'static,
+    {
+        if self.period.is_zero() {
+            return Err(StartError::setting("period", &self.period, "longer than zero"));
+        }
+        if !(0.0..=1.0).contains(&self.jitter) {
+            return Err(StartError::setting("jitter", &self.jitter, "between 0 and 1"));
+        }
+        let crew = Crew::new(self.name, to.clock(), 1);
+        let signal = Signal::new(crew.clock.clone());
+        let shared = Arc::new(Shared {
+            triggered: AtomicBool::new(false),
+            polls: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            overruns: AtomicU64::new(0),
+            signal: Arc::clone(&signal),
+        });
+        let now = crew.clock.nanos();
+        let mut task = Some(Polling {
+            crew: Arc::clone(&crew),
+            shared: Arc::clone(&shared),
+            to: to.clone(),
+            list: self.list,
+            period: self.period,
+            planned: if self.first_after { now.after(self.period) } else { now },
+            due: Nanos::ZERO,
+            jitter: self.jitter,
+            draws: Draws::random(),
+            request: Request::new(self.verb).at(self.priority).because(Reasons::POLL),
+            seat: Arc::clone(&crew.seats[0]),
+        });
+        if let Some(task) = &mut task {
+            task.plan(now);
+        }
+        log::info!(poller = crew.name.as_str(), period:? = self.period; "the poller starts");
+        let watched = Arc::clone(&shared);
+        let poller = crew.name.clone();
+        let joiners = crew.start(
+            &self.threads,
+            |_seat| {
+                let (task, signal) = (task.take(), Arc::clone(&signal));
+                move || {
+                    if let Some(task) = task {
+                        run(task, &signal);
+                    }
+                }
+            },
+            Some(Box::new(move |_: Overrun| {
+                watched.overruns.fetch_add(1, SeqCst);
+                log::warn!(poller = poller.as_str(); "a poll has passed its deadline and still runs");
+            })),
+        )?;
+        let nudge = Arc::clone(&signal);
+        let handle = Handle::new(crew, joiners, Box::new(move || nudge.set()), self.grace);
+        Ok(PollerHandle { handle, shared })
+    }
+}
+
+impl<F> fmt::Debug for Poller<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Poller")
+            .field("name", &self.name)
+            .field("period", &self.period)
+            .field("jitter", &self.jitter)
+            .field("verb", &self.verb)
+            .field("priority", &self.priority)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the handle and the thread have in common.
+struct Shared {
+    triggered: AtomicBool,
+    polls: AtomicU64,
+    failures: AtomicU64,
+    overruns: AtomicU64,
+    signal: Arc<Signal>,
+}
+
+/// The thread's body.
+struct Polling<F, Q> {
+    crew: Arc<Crew>,
+    shared: Arc<Shared>,
+    seat: Arc<Seat>,
+    to: Q,
+    list: F,
+    period: Duration,
+    /// The next multiple of the period.
+    planned: Nanos,
+    /// The same with jitter.
+    due: Nanos,
+    jitter: f64,
+    draws: Draws,
+    request: Request,
+}
+
+impl<F, Q> Polling<F, Q> {
+    /// Plans the next poll: the first multiple of the period that has not passed.
+    fn plan(&mut self, now: Nanos) {
+        if self.planned < now {
+            let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
+            let missed = (now.0 - self.planned.0).div_ceil(period);
+            self.planned = Nanos(self.planned.0.saturating_add(missed.saturating_mul(period)));
+        }
+        let share = self.jitter * crate::backoff::unit(self.draws.next());
+        self.due = self.planned.after(self.period.mul_f64(share));
+    }
+}
+
+impl<F, I, E, Q> Task for Polling<F, Q>
+where
+    F: FnMut(&Context) -> Result<I, E> + Send,
+    I: IntoIterator,
+    E: Into<BoxError>,
+    Q: Enqueue<I::Item> + Send,
+{
+    fn step(&mut self, now: Nanos) -> Next {
+        if self.crew.is_stopping() {
+            return Next::Finished;
+        }
+        let due = now >= self.due;
+        // Taken before the poll: a trigger during it asks for another one.
+        if self.shared.triggered.swap(false, SeqCst) || due {
+            self.poll(now);
+        }
+        if due {
+            self.planned = self.planned.after(self.period);
+            self.plan(self.crew.clock.nanos());
+        }
+        // A trigger or a stop during the poll has set the signal, so this is called again at once.
+        Next::At(self.due)
+    }
+}
+
+impl<F, I, E, Q> Polling<F, Q>
+where
+    F: FnMut(&Context) -> Result<I, E>,
+    I: IntoIterator,
+    E: Into<BoxError>,
+    Q: Enqueue<I::Item>,
+{
+    fn poll(&mut self, now: Nanos) {
+        let poller = self.crew.name.as_str();
+        let deadline = now.after(self.period);
+        self.shared.polls.fetch_add(1, SeqCst);
+        let outcome = {
+            let run = self.crew.begin(&self.seat, 0, deadline);
+            let call = Call { reasons: Reasons::POLL, ..Call::default() };
+            let seat = Some((Arc::clone(&self.seat), run.number()));
+            let cx = Context::new(self.crew.clock.clone(), deadline, self.crew.abort.clone(), seat, call);
+            catch_unwind(AssertUnwindSafe(|| {
+                let keys = (self.list)(&cx).map_err(Into::into)?;
+                Ok::<_, BoxError>(self.to.request_all(&mut keys.into_iter(), self.request))
+            }))
+        };
+        match outcome {
+            Ok(Ok(tally)) => log::debug!(poller, keys = tally.total(); "polled"),
+            Ok(Err(error)) => {
+                self.shared.failures.fetch_add(1, SeqCst);
+                log::warn!(poller, error:% = Chain(&*error); "the poll failed");
+            }
+            Err(panic) => {
+                self.shared.failures.fetch_add(1, SeqCst);
+                log::error!(poller, panic = panic_message(&*panic); "the poll panicked");
+                crate::thread::shielded("the drop of a panic", || drop(panic));
+            }
+        }
+    }
+}
+
+/// A poller that runs. Dropping it stops it and joins its threads, see [`shutdown`](Self::shutdown).
+#[must_use = "dropping the handle stops the poller"]
+pub struct PollerHandle {
+    handle: Handle,
+    shared: Arc<Shared>,
+}
+
+impl PollerHandle {
+    /// Polls right now, apart from the plan. During a poll it causes exactly one more, however often it is called.
+    pub fn trigger(&self) {
+        self.shared.triggered.store(true, SeqCst);
+        self.shared.signal.set();
+    }
+
+    /// How many polls have begun.
+    #[must_use]
+    pub fn polls(&self) -> u64 {
+        self.shared.polls.load(SeqCst)
+    }
+
+    /// How many polls have returned an error or panicked.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.shared.failures.load(SeqCst)
+    }
+
+    /// How many polls have passed their deadline while they ran.
+    #[must_use]
+    pub fn overruns(&self) -> u64 {
+        self.shared.overruns.load(SeqCst)
+    }
+
+    /// Whether the poll under way has passed its deadline.
+    #[must_use]
+    pub fn is_overdue(&self) -> bool {
+        self.handle.crew.seats[0].is_overdue()
+    }
+
+    /// Begins no further poll; one under way goes on. Returns at once.
+    pub fn stop(&self) {
+        self.handle.stop();
+    }
+
+    /// Stops, and cancels the context of a poll under way. Returns at once.
+    pub fn abort(&self) {
+        self.handle.abort();
+    }
+
+    /// Waits until the poller has ended, which [`stop`](Self::stop) or [`abort`](Self::abort) must have asked for.
+    pub fn join(mut self) {
+        self.handle.join();
+    }
+
+    /// As [`join`](Self::join), for at most `timeout` by the poller's clock.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`] if a poll is under way then.
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        self.handle.join_timeout(timeout)
+    }
+
+    /// Stops, lets a poll under way go on for `grace`, then aborts it, and joins. Blocks until the listing function has
+    /// returned: one that ignores its cancellation holds it up.
+    pub fn shutdown(mut self, grace: Duration) {
+        self.handle.shutdown(grace);
+    }
+
+    /// Lets the poller run on for the life of the process.
+    pub fn detach(mut self) {
+        self.handle.detach();
+    }
+}
+
+impl fmt::Debug for PollerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PollerHandle")
+            .field("polls", &self.polls())
+            .field("threads", &self.handle)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,181 @@
+//! What a run is told: how long it may take, why it is called, and when to stop.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::error::Cancelled;
+use crate::cancel::{CancellationToken, OnCancel};
+use crate::clock::Clock;
+use crate::crew::Seat;
+use crate::queue::{Priority, Reasons};
+use crate::time::Nanos;
+use crate::wait::Signal;
+
+/// What a run is told: its deadline, whether it has been cancelled, and why it was called.
+///
+/// Threads cannot be killed, so cancellation is cooperative: a run looks at [`is_cancelled`](Self::is_cancelled) or
+/// [`check`](Self::check) between its steps, waits with [`sleep`](Self::sleep), and unblocks what it blocks on by
+/// [`on_cancel`](Self::on_cancel). It is cancelled when its deadline passes, and when its workers are aborted: that is after
+/// the grace period of a shutdown, not at its beginning.
+pub struct Context {
+    clock: Clock,
+    deadline: Nanos,
+    /// Cancelled when everything is aborted.
+    abort: CancellationToken,
+    /// A child of `abort`, made when it is first asked for: most runs never do.
+    token: OnceLock<CancellationToken>,
+    /// Where the watchdog finds the token.
+    seat: Option<(Arc<Seat>, u64)>,
+    pub(crate) call: Call,
+}
+
+/// Why a run was called.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Call {
+    pub(crate) reasons: Reasons,
+    pub(crate) failures: u32,
+    pub(crate) priority: Priority,
+    pub(crate) queued_for: Option<Duration>,
+}
+
+impl Context {
+    /// A context of no run, for calling a reconciler by hand or in a test: on the system's clock, without a deadline, never
+    /// cancelled.
+    #[must_use]
+    pub fn detached() -> Self {
+        Self::new(Clock::system(), Nanos::NEVER, CancellationToken::new(), None, Call::default())
+    }
+
+    pub(crate) fn new(
+        clock: Clock,
+        deadline: Nanos,
+        abort: CancellationToken,
+        seat: Option<(Arc<Seat>, u64)>,
+        call: Call,
+    ) -> Self {
+        Self { clock, deadline, abort, token: OnceLock::new(), seat, call }
+    }
+
+    /// When the run is to be over; `None` if it may take as long as it likes.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.clock.instant(self.deadline)
+    }
+
+    /// The time left until the deadline, zero once it has passed; `None` without a deadline.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        (self.deadline != Nanos::NEVER).then(|| self.deadline.since(self.clock.nanos()))
+    }
+
+    /// Whether the run should end: its deadline has passed, or its workers have been aborted.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.check().is_err()
+    }
+
+    /// Returns with an error once the run should end: `cx.check()?` between two steps.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`], saying which of the two it is.
+    pub fn check(&self) -> Result<(), Cancelled> {
+        if self.abort.is_cancelled() {
+            return Err(Cancelled::Aborted);
+        }
+        if self.clock.reached(self.deadline) {
+            return Err(Cancelled::DeadlineExceeded);
+        }
+        Ok(())
+    }
+
+    /// Blocks for `duration` by the queue's clock. Cancellation wakes it early.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`] if the run should end.
+    pub fn sleep(&self, duration: Duration) -> Result<(), Cancelled> {
+        let signal = Signal::new(self.clock.clone());
+        let until = self.clock.nanos().after(duration).min(self.deadline);
+        let wake = Arc::clone(&signal);
+        let _guard = self.on_cancel(move || wake.set());
+        signal.wait_until(until);
+        self.check()
+    }
+
+    /// Calls `f` once the run is cancelled, or at once if it is: the way to unblock a socket or a child process. Dropping
+    /// the guard takes it back; see [`OnCancel`].
+    ///
+    /// It is called on the thread that cancels (the watchdog's at the deadline), so it must be short. The guard ends with
+    /// the run: what is registered does not outlive it.
+    pub fn on_cancel<F: FnOnce() + Send + 'static>(&self, f: F) -> OnCancel {
+        self.token().on_cancel(f)
+    }
+
+    /// A token that is cancelled with this run, to hand to other code.
+    pub fn token(&self) -> &CancellationToken {
+        self.token.get_or_init(|| {
+            let token = self.abort.child();
+            if let Some((seat, run)) = &self.seat {
+                seat.expose(*run, &token);
+            }
+            // The watchdog may have come by before the token was there to be found.
+            if self.clock.reached(self.deadline) {
+                token.cancel();
+            }
+            token
+        })
+    }
+
+    /// Why this run was called: all reasons given since the last one began.
+    #[must_use]
+    pub fn reasons(&self) -> Reasons {
+        self.call.reasons
+    }
+
+    /// The number of this try: 1, or one more than the runs in a row that have failed before it.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.call.failures.saturating_add(1)
+    }
+
+    /// The lane from which the key was taken.
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.call.priority
+    }
+
+    /// How long the key was in line; `None` where its queue does not measure it.
+    #[must_use]
+    pub fn queued_for(&self) -> Option<Duration> {
+        self.call.queued_for
+    }
+
+    /// The clock by which this run goes.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+}
+
+impl Drop for Context {
+    /// The run is over: the watchdog finds no token any more.
+    fn drop(&mut self) {
+        if let (Some((seat, run)), Some(_)) = (&self.seat, self.token.get()) {
+            seat.hide(*run);
+        }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("remaining", &self.remaining())
+            .field("cancelled", &self.check().err())
+            .field("attempt", &self.attempt())
+            .field("reasons", &self.call.reasons)
+            .field("priority", &self.call.priority)
+            .finish_non_exhaustive()
+    }
+}

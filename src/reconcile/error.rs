@@ -1,0 +1,186 @@
+//! Errors with a meaning: ask for another run, give up, stop because one was told to.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+/// Any error that can cross threads.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// "Not yet": asks for another run, through `?`. Logged at level info; not a failure.
+///
+/// It is found anywhere in the chain of sources of the error that a reconciler returns.
+///
+/// - `Box<dyn Error + Send + Sync>`: found, boxed by `?` or as a source.
+/// - `anyhow::Error`: found if it is the error itself or lies under `context(…)`, because turning it into a boxed error keeps
+///   the chain. What is *attached* as context (`error.context(RequeueAfter …)`) is not a source and is not found.
+/// - An error type of one's own: return it from `source()`, or mark the field `#[source]` or `#[from]`.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, RequeueAfter};
+/// use std::time::Duration;
+///
+/// fn ready(vm: &str) -> Result<(), RequeueAfter> {
+///     Err(RequeueAfter::new(Duration::from_secs(5), format!("{vm} still boots")))
+/// }
+///
+/// fn reconcile(_cx: &Context, vm: &String) -> Result<Action, BoxError> {
+///     ready(vm)?;
+///     Ok(Action::await_change())
+/// }
+/// # let error = reconcile(&Context::detached(), &"vm-1".to_owned()).unwrap_err();
+/// # assert_eq!(RequeueAfter::find(&*error).unwrap().after(), Duration::from_secs(5));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequeueAfter {
+    after: Duration,
+    reason: String,
+}
+
+impl RequeueAfter {
+    /// Another run `after` from now, because of `reason`.
+    pub fn new(after: Duration, reason: impl Into<String>) -> Self {
+        Self { after, reason: reason.into() }
+    }
+
+    /// How long from now.
+    #[must_use]
+    pub fn after(&self) -> Duration {
+        self.after
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// The first one in `error` and its chain of sources.
+    #[must_use]
+    pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
+        find(error)
+    }
+}
+
+impl fmt::Display for RequeueAfter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "requeue after {:?}: {}", self.after, self.reason)
+    }
+}
+
+impl Error for RequeueAfter {}
+
+/// An error that no further try will mend: the key is not retried, whatever the policy, until a feeder names it again.
+/// Made by [`terminal`]; found anywhere in the chain of sources.
+#[derive(Debug)]
+pub struct Terminal(BoxError);
+
+/// Marks an error as one that no further try will mend.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, terminal};
+///
+/// fn reconcile(_cx: &Context, port: &String) -> Result<Action, BoxError> {
+///     let port: u16 = port.parse().map_err(terminal)?;
+///     # let _ = port;
+///     Ok(Action::await_change())
+/// }
+/// # let error = reconcile(&Context::detached(), &"http".to_owned()).unwrap_err();
+/// # assert_eq!(error.to_string(), "invalid digit found in string");
+/// ```
+pub fn terminal(error: impl Into<BoxError>) -> Terminal {
+    Terminal(error.into())
+}
+
+impl Terminal {
+    /// The first one in `error` and its chain of sources.
+    #[must_use]
+    pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
+        find(error)
+    }
+}
+
+impl fmt::Display for Terminal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Terminal {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// The run was told to stop. What [`Context::check`](crate::Context::check) and [`Context::sleep`](crate::Context::sleep)
+/// return, to be passed on with `?`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cancelled {
+    /// The workers are being stopped, and the grace period is over. A run that ends with this has not failed: its key goes
+    /// back to the queue.
+    Aborted,
+    /// The deadline of the run has passed.
+    DeadlineExceeded,
+}
+
+impl fmt::Display for Cancelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Aborted => "the run was aborted",
+            Self::DeadlineExceeded => "the deadline of the run has passed",
+        })
+    }
+}
+
+impl Error for Cancelled {}
+
+/// The reconciler panicked: how a [`RetryPolicy`](crate::RetryPolicy) sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Panicked {
+    message: String,
+}
+
+impl Panicked {
+    pub(crate) fn new(message: &str) -> Self {
+        Self { message: message.to_owned() }
+    }
+
+    /// The text of the panic.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the reconciler panicked: {}", self.message)
+    }
+}
+
+impl Error for Panicked {}
+
+/// The first error of type `T` in the chain.
+pub(crate) fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
+    std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
+}
+
+/// An error with all its sources, in one line.
+pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! What a user writes: the reconciler, what it returns, and what it is told.
+
+pub(crate) mod context;
+pub(crate) mod error;
+pub(crate) mod policy;
+
+use std::time::Duration;
+
+use self::context::Context;
+use self::error::BoxError;
+
+/// Brings the world to where one key says it should be.
+///
+/// A reconciler is called with a key, never with a change: it looks at what is wanted and at what is, and does what is
+/// missing. It is called at least once for each change and may be called without one, so it must be idempotent. Two threads
+/// never reconcile one key at the same time; different keys they do, so it is shared by reference.
+///
+/// A closure is a reconciler. Its parameters need their types written out:
+///
+/// ```
+/// use homeostat::{Action, Context, Reconciler};
+/// use std::time::Duration;
+///
+/// let reconciler = |_cx: &Context, vm: &String| -> Result<Action, std::io::Error> {
+///     println!("{vm} is as it should be");
+///     Ok(Action::requeue_after(Duration::from_secs(60)))
+/// };
+/// # fn assert(_: impl Reconciler<String>) {}
+/// # assert(reconciler);
+/// ```
+pub trait Reconciler<K>: Send + Sync {
+    /// What a failed run returns. [`RequeueAfter`](crate::RequeueAfter) and [`Terminal`](crate::Terminal) are found in it
+    /// and in its chain of sources.
+    type Error: Into<BoxError>;
+
+    /// One run for one key.
+    ///
+    /// # Errors
+    ///
+    /// When the world could not be brought to match. What follows is the [`RetryPolicy`](crate::RetryPolicy)'s decision.
+    ///
+    /// # Panics
+    ///
+    /// A panic is caught, logged and handled as an error, unless the program is built with `panic = "abort"`.
+    fn reconcile(&self, cx: &Context, key: &K) -> Result<Action, Self::Error>;
+}
+
+impl<K, E, F> Reconciler<K> for F
+where
+    F: Fn(&Context, &K) -> Result<Action, E> + Send + Sync,
+    E: Into<BoxError>,
+{
+    type Error = E;
+
+    fn reconcile(&self, cx: &Context, key: &K) -> Result<Action, E> {
+        self(cx, key)
+    }
+}
+
+/// What a successful run asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Action(pub(crate) Option<Duration>);
+
+impl Action {
+    /// Nothing, until something happens.
+    pub const fn await_change() -> Self {
+        Self(None)
+    }
+
+    /// Another run `delay` from now. `enqueue` is held by that delay, `enqueue_now` ends it. Zero: at the tail of the line.
+    pub const fn requeue_after(delay: Duration) -> Self {
+        Self(Some(delay))
+    }
+}

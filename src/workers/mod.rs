@@ -1,0 +1,252 @@
+//! Workers: threads that take keys from one queue and reconcile them.
+
+mod metrics;
+mod worker;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::metrics::WorkersMetrics;
+
+use self::metrics::Counters;
+use self::worker::Worker;
+use crate::crew::{Crew, Handle, StillRunning, Watch};
+use crate::error::StartError;
+use crate::queue::{Key, Shared, WorkQueue};
+use crate::reconcile::Reconciler;
+use crate::reconcile::policy::{NoRetry, RetryPolicy};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::thread::ThreadOptions;
+
+/// Threads that take keys from one queue and call a [`Reconciler`] for each.
+///
+/// What a run returns decides what follows: an [`Action`](crate::Action), or an error, of which
+/// [`RequeueAfter`](crate::RequeueAfter) asks for another run, [`Terminal`](crate::Terminal) gives up, and any other is for
+/// the [`RetryPolicy`]. A panic is caught and handled as an error. Several `Workers` on one queue are safe.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, Context, Enqueue, Exponential, Workers, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::new();
+/// let (done, seen) = std::sync::mpsc::channel();
+/// let workers = Workers::new(move |_cx: &Context, vm: &&str| -> Result<Action, std::sync::mpsc::SendError<String>> {
+///     done.send(format!("{vm} converged"))?;
+///     Ok(Action::await_change())
+/// })
+/// .threads(4)
+/// .reconcile_timeout(Duration::from_secs(300))
+/// .retry(Exponential::default())
+/// .start(&queue)?;
+///
+/// queue.enqueue("vm-1");
+/// assert_eq!(seen.recv()?, "vm-1 converged");
+/// workers.shutdown(Duration::from_secs(30));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "workers do nothing until they are started"]
+pub struct Workers<R, P = NoRetry> {
+    reconciler: R,
+    policy: P,
+    threads: usize,
+    name: String,
+    timeout: Option<Duration>,
+    grace: Duration,
+    options: ThreadOptions,
+}
+
+impl<R> Workers<R> {
+    /// One thread, no timeout, no retry.
+    pub fn new(reconciler: R) -> Self {
+        Self {
+            reconciler,
+            policy: NoRetry,
+            threads: 1,
+            name: "worker".to_owned(),
+            timeout: None,
+            grace: Duration::from_secs(30),
+            options: ThreadOptions::new(),
+        }
+    }
+}
+
+impl<R, P> Workers<R, P> {
+    /// How many threads, and so how many keys at once. Default: 1.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// The name in log lines and of the threads (`<name>-0` and so on, `<name>-watchdog`). Default `worker`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// How long a run may take. Its context is cancelled then; a run that goes on all the same is reported (log, metric,
+    /// [`WorkersHandle::overdue`]) while it does. Default: as long as it likes.
+    pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// What follows an error. Default: [`NoRetry`].
+    pub fn retry<Q>(self, policy: Q) -> Workers<R, Q> {
+        let Self { reconciler, policy: _, threads, name, timeout, grace, options } = self;
+        Workers { reconciler, policy, threads, name, timeout, grace, options }
+    }
+
+    /// How long runs under way may go on when the handle is dropped before they are aborted. Default: 30 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How the threads are made.
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Starts the threads. They end when they are stopped, and when the queue is shut down and served.
+    ///
+    /// # Errors
+    ///
+    /// If the number of threads or the timeout is zero, or the system gives no thread.
+    pub fn start<K, S>(self, queue: &WorkQueue<K, S>) -> Result<WorkersHandle, StartError>
+    where
+        K: Key + fmt::Debug,
+        R: Reconciler<K> + 'static,
+        P: RetryPolicy<K> + 'static,
+    {
+        if self.threads == 0 {
+            return Err(StartError::setting("threads", &self.threads, "at least 1"));
+        }
+        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(StartError::setting("reconcile_timeout", &Duration::ZERO, "longer than zero"));
+        }
+        let crew = Crew::new(self.name, queue.clock(), self.threads);
+        let counters = Arc::new(Counters::default());
+        let queue = Arc::clone(&queue.shared);
+        let shared = Arc::new(worker::Shared {
+            reconciler: self.reconciler,
+            policy: self.policy,
+            timeout: self.timeout,
+            queue: Arc::clone(&queue),
+            crew: Arc::clone(&crew),
+            counters: Arc::clone(&counters),
+        });
+        log::info!(workers = crew.name.as_str(), threads = self.threads, queue = queue.config.name.as_str(); "workers start");
+        let watch = self.timeout.map(|timeout| report_overruns(&queue, &crew, &counters, timeout));
+        let started = crew.start(&self.options, |seat| Worker::new(Arc::clone(&shared), seat).into_body(), watch);
+        // Wakes those that have started, also where one could not: the crew is stopping then.
+        let nudge = move || queue.nudge();
+        let joiners = started.inspect_err(|_| nudge())?;
+        let handle = Handle::new(crew, joiners, Box::new(nudge), self.grace);
+        Ok(WorkersHandle { handle, counters })
+    }
+}
+
+/// What the watchdog does about a run that has passed its deadline.
+fn report_overruns<K: Key + fmt::Debug>(
+    queue: &Arc<Shared<K>>,
+    crew: &Crew,
+    counters: &Arc<Counters>,
+    timeout: Duration,
+) -> Watch {
+    let (queue, counters, name) = (Arc::clone(queue), Arc::clone(counters), crew.name.clone());
+    Box::new(move |overrun| {
+        counters.overruns.fetch_add(1, Relaxed);
+        let key = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on());
+        let (workers, thread) = (name.as_str(), overrun.thread);
+        log::warn!(workers, thread, key:?, timeout:?; "a run has passed its deadline and still runs");
+    })
+}
+
+impl<R, P> fmt::Debug for Workers<R, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers")
+            .field("name", &self.name)
+            .field("threads", &self.threads)
+            .field("reconcile_timeout", &self.timeout)
+            .field("shutdown_grace", &self.grace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Workers that run. Dropping it stops and joins them, see [`shutdown`](Self::shutdown).
+///
+/// The threads hold the queue's keys but no handle of it: dropping the last [`WorkQueue`] handle closes the queue, and the
+/// workers end once it is served.
+#[must_use = "dropping the handle stops the workers"]
+pub struct WorkersHandle {
+    handle: Handle,
+    counters: Arc<Counters>,
+}
+
+impl WorkersHandle {
+    /// Takes no further key; runs under way go on. Returns at once. The keys in line stay in line.
+    pub fn stop(&self) {
+        self.handle.stop();
+    }
+
+    /// Stops, and cancels the contexts of runs under way. Returns at once.
+    pub fn abort(&self) {
+        self.handle.abort();
+    }
+
+    /// Waits until all threads have ended: by [`stop`](Self::stop), [`abort`](Self::abort), or a queue that is shut down
+    /// and served.
+    pub fn join(mut self) {
+        self.handle.join();
+    }
+
+    /// As [`join`](Self::join), for at most `timeout` by the queue's clock.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`], with the names of the threads that are in a run.
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        self.handle.join_timeout(timeout)
+    }
+
+    /// Stops, lets runs under way go on for `grace`, then aborts them, and joins.
+    ///
+    /// Blocks until every run has returned: a reconciler that ignores its cancellation holds it up. To give up on such a
+    /// one, use [`stop`](Self::stop), [`join_timeout`](Self::join_timeout), [`abort`](Self::abort), `join_timeout` again,
+    /// and [`detach`](Self::detach).
+    pub fn shutdown(mut self, grace: Duration) {
+        self.handle.shutdown(grace);
+    }
+
+    /// Lets the workers run on until their queue is shut down.
+    pub fn detach(mut self) {
+        self.handle.detach();
+    }
+
+    /// The names of the threads whose run has passed its deadline and still runs: none, while all is well.
+    #[must_use]
+    pub fn overdue(&self) -> Vec<String> {
+        let seats = self.handle.crew.seats.iter();
+        seats.filter(|seat| seat.is_overdue()).map(|seat| seat.name.clone()).collect()
+    }
+
+    /// What has been counted since the start.
+    #[must_use]
+    pub fn metrics(&self) -> WorkersMetrics {
+        let busy = self.handle.crew.seats.iter().filter(|seat| seat.is_busy()).count();
+        self.counters.snapshot(busy)
+    }
+}
+
+impl fmt::Debug for WorkersHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkersHandle")
+            .field("threads", &self.handle)
+            .field("metrics", &self.metrics())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,208 @@
+//! One worker: a step that runs one key, and the thin loop around it.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::metrics::Counters;
+use crate::backoff::Draws;
+use crate::crew::{Crew, Seat};
+use crate::queue::{self, Claim, Ending, Key, NoClaim};
+use crate::reconcile::context::{Call, Context};
+use crate::reconcile::error::{BoxError, Cancelled, Chain, Panicked, RequeueAfter, Terminal, find};
+use crate::reconcile::policy::{Failure, RetryPolicy, Verdict};
+use crate::reconcile::{Action, Reconciler};
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::thread::{panic_message, shielded};
+use crate::time::Nanos;
+
+/// What the workers of one set have in common.
+pub(super) struct Shared<K: Key, R, P> {
+    pub(super) reconciler: R,
+    pub(super) policy: P,
+    pub(super) timeout: Option<Duration>,
+    pub(super) queue: Arc<queue::Shared<K>>,
+    pub(super) crew: Arc<Crew>,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// One thread's worker.
+pub(super) struct Worker<K: Key, R, P> {
+    shared: Arc<Shared<K, R, P>>,
+    seat: Arc<Seat>,
+    draws: Draws,
+    /// Taken under the lock that ended the key before.
+    next: Option<Claim<K>>,
+}
+
+impl<K, R, P> Worker<K, R, P>
+where
+    K: Key + fmt::Debug,
+    R: Reconciler<K>,
+    P: RetryPolicy<K>,
+{
+    pub(super) fn new(shared: Arc<Shared<K, R, P>>, seat: Arc<Seat>) -> Self {
+        Self { shared, seat, draws: Draws::random(), next: None }
+    }
+
+    /// The thread's body: steps, and sleeps while there is nothing to do.
+    ///
+    /// A panic that comes this far is one of the key's own code (`Clone`, `Drop`, `Debug`) or of a policy. The claim it passed
+    /// by, if any, has ended as failed.
+    pub(super) fn into_body(mut self) -> impl FnOnce()
+    where
+        R: 'static,
+        P: 'static,
+    {
+        move || {
+            loop {
+                match catch_unwind(AssertUnwindSafe(|| self.step_or_sleep())) {
+                    Ok(Ok(())) => {}
+                    Ok(Err(NoClaim::Closed | NoClaim::Stopped | NoClaim::Empty)) => return,
+                    Err(panic) => self.survive(panic),
+                }
+            }
+        }
+    }
+
+    fn step_or_sleep(&mut self) -> Result<(), NoClaim> {
+        match self.step() {
+            Err(NoClaim::Empty) => {
+                let crew = &self.shared.crew;
+                self.next = Some(self.shared.queue.dequeue(Nanos::NEVER, || crew.is_stopping())?);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Runs one key, if one is in line. Does not block but in the reconciler.
+    pub(super) fn step(&mut self) -> Result<(), NoClaim> {
+        let claim = match self.next.take() {
+            Some(claim) => claim,
+            None if self.shared.crew.is_stopping() => return Err(NoClaim::Stopped),
+            None => self.shared.queue.try_dequeue()?,
+        };
+        let ending = self.run(&claim);
+        if self.shared.crew.is_stopping() {
+            claim.end(ending);
+            return Err(NoClaim::Stopped);
+        }
+        self.next = Some(claim.end_and_next(ending)?);
+        Ok(())
+    }
+
+    fn run(&mut self, claim: &Claim<K>) -> Ending {
+        let shared = Arc::clone(&self.shared);
+        let crew = &shared.crew;
+        let deadline = match shared.timeout {
+            Some(timeout) => crew.clock.nanos().after(timeout),
+            None => Nanos::NEVER,
+        };
+        let outcome = {
+            let run = crew.begin(&self.seat, claim.record(), deadline);
+            let call = Call {
+                reasons: claim.reasons(),
+                failures: claim.failures(),
+                priority: claim.priority(),
+                queued_for: claim.queued_for(),
+            };
+            let seat = Some((Arc::clone(&self.seat), run.number()));
+            let cx = Context::new(crew.clock.clone(), deadline, crew.abort.clone(), seat, call);
+            catch_unwind(AssertUnwindSafe(|| shared.reconciler.reconcile(&cx, claim.key()).map_err(Into::into)))
+        };
+        match outcome {
+            Ok(Ok(action)) => self.succeeded(claim, action),
+            Ok(Err(error)) => self.failed(claim, error),
+            Err(panic) => self.panicked(claim, panic),
+        }
+    }
+
+    fn succeeded(&self, claim: &Claim<K>, action: Action) -> Ending {
+        let counters = &self.shared.counters;
+        match action {
+            Action(None) => {
+                count(&counters.successes);
+                log::debug!(workers = self.name(), key:? = claim.key(); "reconciled");
+                Ending::Done
+            }
+            Action(Some(after)) => {
+                count(&counters.requeues);
+                log::debug!(workers = self.name(), key:? = claim.key(), after:?; "reconciled, to run again");
+                Ending::RequeueAfter(after)
+            }
+        }
+    }
+
+    fn failed(&mut self, claim: &Claim<K>, error: BoxError) -> Ending {
+        let ending = self.judge(claim, &*error);
+        // An error is the user's code, down to its drop.
+        shielded("the drop of an error", || drop(error));
+        ending
+    }
+
+    fn judge(&mut self, claim: &Claim<K>, error: &(dyn std::error::Error + 'static)) -> Ending {
+        let counters = &self.shared.counters;
+        let (workers, key) = (self.name(), claim.key());
+        if let Some(requeue) = RequeueAfter::find(error) {
+            count(&counters.requeues);
+            let after = requeue.after();
+            log::info!(workers, key:?, after:?, reason = requeue.reason(); "requeue asked");
+            return Ending::RequeueAfter(after);
+        }
+        if find(error) == Some(&Cancelled::Aborted) {
+            count(&counters.aborted);
+            log::debug!(workers, key:?; "aborted; the key goes back to the queue");
+            return Ending::RequeueAfter(Duration::ZERO);
+        }
+        if Terminal::find(error).is_some() {
+            count(&counters.terminal_errors);
+            log::warn!(workers, key:?, error:% = Chain(error); "reconcile failed for good");
+            return Ending::Done;
+        }
+        self.decide(claim, error)
+    }
+
+    fn panicked(&mut self, claim: &Claim<K>, panic: Box<dyn Any + Send>) -> Ending {
+        count(&self.shared.counters.panics);
+        let error = Panicked::new(panic_message(&*panic));
+        log::error!(workers = self.name(), key:? = claim.key(), panic = error.message(); "the reconciler panicked");
+        shielded("the drop of a panic", || drop(panic));
+        self.decide(claim, &error)
+    }
+
+    /// Asks the policy.
+    fn decide(&mut self, claim: &Claim<K>, error: &(dyn std::error::Error + 'static)) -> Ending {
+        let failures = claim.failures_if_retried();
+        let random = self.draws.next();
+        let counters = &self.shared.counters;
+        let (workers, key) = (self.name(), claim.key());
+        match self.shared.policy.decide(&Failure { key, failures, error, random }) {
+            Verdict::Retry(backoff) => {
+                count(&counters.retries);
+                log::warn!(workers, key:?, error:% = Chain(error), failures, backoff:?; "reconcile failed, to be retried");
+                Ending::Retry(backoff)
+            }
+            Verdict::Drop => {
+                count(&counters.drops);
+                log::warn!(workers, key:?, error:% = Chain(error), failures; "reconcile failed, not retried");
+                Ending::Done
+            }
+        }
+    }
+
+    fn survive(&self, panic: Box<dyn Any + Send>) {
+        log::error!(workers = self.name(), panic = panic_message(&*panic); "a key's own code or a policy panicked");
+        shielded("the drop of a panic", || drop(panic));
+    }
+
+    fn name(&self) -> &str {
+        &self.shared.crew.name
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}
