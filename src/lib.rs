@@ -1,4 +1,69 @@
 //! A controller runtime on plain OS threads.
+//!
+//! A *controller* finds what has drifted from what is wanted, puts its key in a work queue, and calls a *reconciler* for each
+//! key until the world matches. This crate is that loop for programs that block: no async runtime, no cluster.
+//!
+//! - [`WorkQueue`]: keys, each at most once in line and at most once in work; delays, priorities, retries, shutdown.
+//! - [`Poller`]: asks at a fixed rate what is out of step, and feeds a queue. Any other feeder uses the trait [`Enqueue`].
+//! - [`Workers`]: threads that take keys from a queue and call a [`Reconciler`], with deadlines, retries and a clean end.
+//! - [`ManualClock`]: holds all of that still in a test.
+//!
+//! # Examples
+//!
+//! A table of what should be, a table of what is, and a loop that makes them equal:
+//!
+//! ```
+//! use homeostat::{Action, Context, Poller, WorkQueue, Workers};
+//! use std::collections::HashSet;
+//! use std::convert::Infallible;
+//! use std::sync::{Arc, Mutex, mpsc};
+//! use std::time::Duration;
+//!
+//! let running = Arc::new(Mutex::new(HashSet::new()));
+//! let queue = WorkQueue::new();
+//!
+//! let current = Arc::clone(&running);
+//! let poller = Poller::new(Duration::from_secs(1), move |_cx| {
+//!     let current = current.lock().unwrap();
+//!     Ok::<_, Infallible>(["web", "db"].into_iter().filter(|name| !current.contains(name)).collect::<Vec<_>>())
+//! })
+//! .start(&queue)?;
+//!
+//! let (started, settled) = mpsc::channel();
+//! let workers = Workers::new(move |_cx: &Context, name: &&'static str| -> Result<Action, mpsc::SendError<_>> {
+//!     if running.lock().unwrap().insert(*name) {
+//!         started.send(*name)?;
+//!     }
+//!     Ok(Action::await_change())
+//! })
+//! .threads(4)
+//! .start(&queue)?;
+//!
+//! let mut names = [settled.recv()?, settled.recv()?];
+//! names.sort();
+//! assert_eq!(names, ["db", "web"]);
+//! poller.shutdown(Duration::from_secs(1));
+//! workers.shutdown(Duration::from_secs(1));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What it promises
+//!
+//! - An event that arrives while its key is being reconciled is never forgotten, and two threads never reconcile one key at
+//!   the same time.
+//! - A delay is never early and fires once. The system's monotonic clock, by which it goes, stands still while the machine
+//!   sleeps (on most systems).
+//! - Every thread can be stopped and joined. Stopping has two phases: no new work, then, after a grace period, the contexts of
+//!   running reconciles are cancelled. Threads cannot be killed: a reconciler that ignores its cancellation is reported, and
+//!   waited for.
+//! - Runs are called at least once for each change, so a reconciler must be idempotent.
+//! - A panic in a reconciler, a listing function, a hook or a key's own code ends nothing else. In a program that is built with
+//!   `panic = "abort"` none of this holds: the first panic ends the process.
+//!
+//! # Logs
+//!
+//! Through the `log` crate, with fixed messages and data as key-values: *error* for lost work and panics, *warn* for failed
+//! runs and overruns, *info* for start, stop and a requeue asked by an error, *debug* for outcomes, *trace* for each key.
 
 mod backoff;
 mod cancel;
