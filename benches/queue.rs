@@ -143,7 +143,7 @@ fn threads(c: &mut Criterion) {
                     for _ in 0..pairs {
                         scope.spawn(|| {
                             while let Ok(claim) = queue.dequeue() {
-                                claim.done()
+                                claim.done();
                             }
                         });
                     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use homeostat::Key;
 
 /// A kind of key.
-pub trait BenchKey: Key + Sync + Debug {
+pub(crate) trait BenchKey: Key + Sync + Debug {
     /// How it is named in the results.
     const NAME: &'static str;
 
