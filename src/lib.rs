@@ -95,3 +95,8 @@ pub use self::reconcile::policy::{Failure, NoRetry, RetryPolicy, Verdict};
 pub use self::reconcile::{Action, Reconciler};
 pub use self::thread::ThreadOptions;
 pub use self::workers::{Workers, WorkersHandle, WorkersMetrics};
+
+/// The README's code is compiled and run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
