@@ -34,6 +34,7 @@ impl Sleepers {
     }
 
     /// Decides to wake up to `most` sleepers; the caller sends that many notifications once it has released the lock.
+    #[inline]
     pub(crate) fn rouse(&mut self, most: usize, clock: &Clock) -> usize {
         let count = most.min(self.asleep);
         if count > 0 {

@@ -14,7 +14,7 @@ pub const STARVATION_BOUND: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Lanes {
     lists: Lists,
-    len: [usize; 3],
+    len: usize,
     /// Which of the [`STARVATION_BOUND`] turns is next. Only a take moves it on.
     turn: usize,
 }
@@ -26,38 +26,39 @@ const NORMAL_TURN: usize = STARVATION_BOUND / 2 - 1;
 
 impl Lanes {
     pub(crate) fn new() -> Self {
-        Self { lists: Lists::new(3), len: [0; 3], turn: 0 }
+        Self { lists: Lists::new(3), len: 0, turn: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len.iter().sum()
+        self.len
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == [0; 3]
+        self.len == 0
     }
 
     #[inline]
     pub(crate) fn push_back(&mut self, entries: &mut impl Entries, lane: Priority, index: u32) {
-        self.len[lane.lane()] += 1;
+        self.len += 1;
         self.lists.push_back(entries, lane.lane(), index);
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, entries: &mut impl Entries, lane: Priority, index: u32) {
-        self.len[lane.lane()] -= 1;
+    pub(crate) fn remove(&mut self, entries: &mut impl Entries, index: u32) {
+        self.len -= 1;
         self.lists.remove(entries, index);
     }
 
-    /// The key to be taken next, and its lane.
+    /// The key to be taken next.
     #[inline]
-    pub(crate) fn front(&self) -> Option<(Priority, u32)> {
-        let first = match self.turn {
-            LOW_TURN => Priority::Low,
-            NORMAL_TURN => Priority::Normal,
-            _ => Priority::High,
+    pub(crate) fn front(&self) -> Option<u32> {
+        let front = |lane: Priority| self.lists.front(lane.lane());
+        let favoured = match self.turn {
+            LOW_TURN => front(Priority::Low),
+            NORMAL_TURN => front(Priority::Normal),
+            _ => None,
         };
-        [first].into_iter().chain(Priority::SERVED).find_map(|lane| Some((lane, self.lists.front(lane.lane())?)))
+        favoured.or_else(|| front(Priority::High)).or_else(|| front(Priority::Normal)).or_else(|| front(Priority::Low))
     }
 
     /// A key was taken: the next turn begins.

@@ -53,14 +53,20 @@ pub(crate) struct Settings {
 }
 
 /// What the caller has to do once it has released the lock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Effects {
     /// So many keys have come into line.
     pub(crate) readied: usize,
     /// The first of them found the lanes empty.
     pub(crate) from_empty: bool,
     /// The wheel wants to be turned at this time, or sooner.
-    pub(crate) turn_at: Option<Nanos>,
+    pub(crate) turn_at: Nanos,
+}
+
+impl Default for Effects {
+    fn default() -> Self {
+        Self { readied: 0, from_empty: false, turn_at: Nanos::NEVER }
+    }
 }
 
 /// A key that a claim has taken.
@@ -135,7 +141,7 @@ impl<K> Records<K> {
 
     /// The state of the key to be taken next.
     pub(crate) fn front(&self) -> Option<State> {
-        let (_, index) = self.lanes.front()?;
+        let index = self.lanes.front()?;
         Some(self.state(index))
     }
 
@@ -151,10 +157,11 @@ impl<K> Records<K> {
         let index = self.slab.insert(key, hash, State::new(request.priority));
         let slab = &self.slab;
         self.index.insert_unique(hash, index, |&other| slab.get(other).hash);
-        self.request(index, request, now, effects)
+        self.transition(index, request, now, effects)
     }
 
     /// A request for a key that has a record.
+    #[inline]
     pub(crate) fn request(
         &mut self,
         index: u32,
@@ -162,12 +169,24 @@ impl<K> Records<K> {
         now: &impl Fn() -> Nanos,
         effects: &mut Effects,
     ) -> Admission {
+        match self.slab.get_mut(index).state.absorb(request) {
+            Some(admission) => admission,
+            None => self.transition(index, request, now, effects),
+        }
+    }
+
+    fn transition(
+        &mut self,
+        index: u32,
+        request: Request,
+        now: &impl Fn() -> Nanos,
+        effects: &mut Effects,
+    ) -> Admission {
         let floor = self.settings.floor;
-        let answer = self.change(index, now, effects, |state, bounds| {
+        self.change(index, now, effects, |state, bounds| {
             let answer = state.request(bounds, request, floor, now);
-            (answer, answer.to_tail)
-        });
-        answer.admission
+            (answer.admission, answer.to_tail)
+        })
     }
 
     /// Takes the wake away. The key, if nothing is left to know of it, is the caller's to drop.
@@ -177,11 +196,12 @@ impl<K> Records<K> {
     }
 
     /// The next key in line. If its `Clone` panics, so does this, and nothing has changed.
+    #[inline]
     pub(crate) fn take(&mut self, now: &impl Fn() -> Nanos) -> Option<Taken<K>>
     where
         K: Clone,
     {
-        let (_, index) = self.lanes.front()?;
+        let index = self.lanes.front()?;
         let key = self.slab.get(index).key.clone();
         self.lanes.next_turn();
         let queued_for = self.settings.timing.then(|| now().since(self.ready_since[index as usize]));
@@ -211,7 +231,7 @@ impl<K> Records<K> {
         now: &impl Fn() -> Nanos,
         effects: &mut Effects,
     ) -> Option<K> {
-        let (_, index) = self.lanes.front()?;
+        let index = self.lanes.front()?;
         self.claim(index, now);
         self.end(index, Ending::Retry(backoff), now, effects)
     }
@@ -273,6 +293,7 @@ impl<K> Records<K> {
     }
 
     /// Applies one rule to one record and moves it to where it then belongs; `to_tail` moves it also within its list.
+    #[inline]
     fn change<R>(
         &mut self,
         index: u32,
@@ -280,33 +301,34 @@ impl<K> Records<K> {
         effects: &mut Effects,
         rule: impl FnOnce(&mut State, &mut Bounds) -> (R, bool),
     ) -> R {
+        let mut bounds = self.bounds(index);
         let before = self.slab.get(index).state;
         let mut state = before;
-        let mut bounds = self.bounds(index);
-        let bounds_before = bounds;
         let (answer, to_tail) = rule(&mut state, &mut bounds);
-        if bounds != bounds_before {
-            self.set_bounds(index, bounds);
-        }
-        if to_tail || before.place() != state.place() {
+        self.set_bounds(index, bounds);
+        let moves = to_tail || before.place() != state.place();
+        if moves {
             match before.place() {
                 Place::Out => {}
-                Place::Lane(lane) => self.lanes.remove(&mut self.slab, lane, index),
+                Place::Lane(_) => self.lanes.remove(&mut self.slab, index),
                 Place::Wheel(_) => self.wheel.remove(&mut self.slab, index),
             }
-            self.slab.get_mut(index).state = state;
-            self.link(index, state, now, effects);
-        } else {
-            self.slab.get_mut(index).state = state;
         }
-        self.recount(before, self.slab.get(index).state);
+        self.slab.get_mut(index).state = state;
+        if moves {
+            state = self.link(index, state, now, effects);
+        }
+        if before.phase != state.phase {
+            self.recount(before, state);
+        }
         answer
     }
 
-    /// Puts a record that is in no list where its state says.
-    fn link(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+    /// Puts a record that is in no list where its state says; returns the state it then has.
+    #[inline]
+    fn link(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) -> State {
         match state.place() {
-            Place::Out => {}
+            Place::Out => state,
             Place::Lane(lane) => {
                 if self.settings.timing {
                     let since = index as usize;
@@ -318,26 +340,33 @@ impl<K> Records<K> {
                 effects.from_empty |= self.lanes.is_empty();
                 effects.readied += 1;
                 self.lanes.push_back(&mut self.slab, lane, index);
+                state
             }
-            Place::Wheel(due) => self.wind(index, due, now, effects),
+            Place::Wheel(due) => self.wind(index, state, due, now, effects),
         }
     }
 
-    fn wind(&mut self, index: u32, due: Nanos, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+    fn wind(
+        &mut self,
+        index: u32,
+        mut state: State,
+        due: Nanos,
+        now: &impl Fn() -> Nanos,
+        effects: &mut Effects,
+    ) -> State {
         let shift = self.settings.tick_shift;
         // Turns an idle wheel up to the present where nothing is in the way, so that the new entry starts low.
         self.wheel.pop(&mut self.slab, now().tick_down(shift), &mut 0);
         let tick = due.tick_up(shift);
         if tick <= self.wheel.elapsed() {
             // The timer came by between the caller's look at the clock and its hold of the lock.
-            let mut state = self.state(index);
             state.expire();
             self.slab.get_mut(index).state = state;
-            self.link(index, state, now, effects);
-            return;
+            return self.link(index, state, now, effects);
         }
         let turn = Nanos::of_tick(self.wheel.insert(&mut self.slab, index), shift);
-        effects.turn_at = Some(effects.turn_at.map_or(turn, |earlier| earlier.min(turn)));
+        effects.turn_at = effects.turn_at.min(turn);
+        state
     }
 
     fn recount(&mut self, before: State, after: State) {
@@ -350,11 +379,16 @@ impl<K> Records<K> {
         tally(&mut counts.wishing, before.has_wish(), after.has_wish());
     }
 
+    #[inline]
     fn bounds(&self, index: u32) -> Bounds {
         self.bounds.get(index as usize).copied().unwrap_or_default()
     }
 
+    #[inline]
     fn set_bounds(&mut self, index: u32, bounds: Bounds) {
+        if self.bounds.is_empty() && bounds == Bounds::default() {
+            return;
+        }
         let index = index as usize;
         if self.bounds.len() <= index {
             self.bounds.resize(index + 1, Bounds::default());
@@ -370,9 +404,7 @@ impl<K> Records<K> {
         if let Ok(entry) = self.index.find_entry(record.hash, |&other| other == index) {
             entry.remove();
         }
-        if self.bounds(index) != Bounds::default() {
-            self.set_bounds(index, Bounds::default());
-        }
+        self.set_bounds(index, Bounds::default());
         Some(self.slab.remove(index).key)
     }
 

@@ -208,8 +208,11 @@ impl<K: Key> Shared<K> {
             let now = self.now();
             let Hold { guard, effects, .. } = &mut hold;
             let next = guard.records.expire(now, BATCH, &mut gone, effects);
-            guard.turn_at = Nanos::NEVER;
-            effects.turn_at = (next != Nanos::NEVER).then_some(next);
+            guard.turn_at = next;
+            let clock = &self.config.clock;
+            if clock.is_held() && next != Nanos::NEVER {
+                clock.set_alarm(&mut guard.alarm, next, Arc::new(Advanced(Arc::clone(self))));
+            }
             next
         };
         for key in gone {
@@ -339,30 +342,20 @@ impl<K: Key> DerefMut for Hold<'_, K> {
 
 impl<K: Key> Drop for Hold<'_, K> {
     /// Decides, still under the lock, whom to wake.
+    #[inline]
     fn drop(&mut self) {
         let Self { effects, guard, after } = self;
-        let shared = after.shared;
-        let clock = &shared.config.clock;
         let locked = &mut **guard;
-        let over = locked.records.is_over();
-        let ready = locked.records.has_ready();
-        let shut_down = locked.records.mode().is_some();
-        if over || effects.readied > 0 {
-            let wanted = if over { usize::MAX } else { effects.readied };
-            after.consumers = locked.consumers.rouse(wanted, clock);
+        if effects.readied > 0 {
+            after.ready = effects.from_empty && locked.records.has_ready();
+            after.consumers = locked.consumers.rouse(effects.readied, &after.shared.config.clock);
         }
-        if shut_down && locked.records.is_drained() {
-            after.drainers = locked.drainers.rouse(usize::MAX, clock);
+        if effects.turn_at < locked.turn_at {
+            locked.turn_at = effects.turn_at;
+            after.timer = after.shared.rearm(locked, effects.turn_at);
         }
-        after.ready = effects.from_empty && ready;
-        if let Some(at) = effects.turn_at
-            && at < locked.turn_at
-        {
-            locked.turn_at = at;
-            after.timer = shared.rearm(locked, at);
-        }
-        if shut_down {
-            clock.clear_alarm(&mut locked.alarm);
+        if locked.records.mode().is_some() {
+            after.wind_up(locked);
         }
     }
 }
@@ -401,8 +394,32 @@ enum Timer {
     TurnNow,
 }
 
+impl<K: Key> After<'_, K> {
+    /// After a shutdown: tells consumers when there is nothing more to come, and those who drain when nothing is left.
+    #[cold]
+    fn wind_up(&mut self, locked: &mut Locked<K>) {
+        let clock = &self.shared.config.clock;
+        clock.clear_alarm(&mut locked.alarm);
+        if locked.records.is_over() {
+            self.consumers += locked.consumers.rouse(usize::MAX, clock);
+        }
+        if locked.records.is_drained() {
+            self.drainers = locked.drainers.rouse(usize::MAX, clock);
+        }
+    }
+}
+
 impl<K: Key> Drop for After<'_, K> {
+    #[inline]
     fn drop(&mut self) {
+        if self.consumers + self.drainers > 0 || self.ready || !matches!(self.timer, Timer::Leave) {
+            self.tell();
+        }
+    }
+}
+
+impl<K: Key> After<'_, K> {
+    fn tell(&self) {
         let shared = self.shared;
         shared.consumers.ring(self.consumers);
         shared.drainers.ring(self.drainers);
@@ -410,9 +427,7 @@ impl<K: Key> Drop for After<'_, K> {
             Timer::Leave => {}
             Timer::Start => shared.start_timer(),
             Timer::Signal => shared.timer.set(),
-            Timer::TurnNow => {
-                shared.turn_wheel();
-            }
+            Timer::TurnNow => Advanced(Arc::clone(shared)).wake(),
         }
         if self.ready
             && let Some(hook) = &shared.config.on_ready

@@ -97,6 +97,7 @@ impl From<Admission> for Answer {
 }
 
 impl State {
+    #[inline]
     pub(crate) fn place(&self) -> Place {
         match self.phase {
             Phase::Idle | Phase::Processing(_) => Place::Out,
@@ -105,8 +106,26 @@ impl State {
         }
     }
 
+    #[inline]
     pub(crate) fn has_wish(&self) -> bool {
         matches!(self.phase, Phase::Processing(Wished::Soft | Wished::At | Wished::Now))
+    }
+
+    /// A request that joins what stands, or adds nothing to it: the record stays where it is. `None`: it may move.
+    #[inline]
+    pub(crate) fn absorb(&mut self, request: Request) -> Option<Admission> {
+        let admission = match (self.phase, request.verb) {
+            (Phase::Ready | Phase::Delayed | Phase::Processing(_), Verb::EnqueueIfAbsent) => {
+                return Some(Admission::Ignored);
+            }
+            (Phase::Ready, Verb::Reschedule(_)) => return None,
+            (Phase::Ready, _) if request.priority <= self.priority => Admission::Merged,
+            (Phase::Delayed, Verb::Enqueue | Verb::EnqueueAfter(_)) => Admission::Held,
+            _ => return None,
+        };
+        self.reasons |= request.reasons;
+        self.priority = self.priority.max(request.priority);
+        Some(admission)
     }
 
     /// A request arrives. `floor` is the least backoff that a request can leave of a longer one.
@@ -117,6 +136,9 @@ impl State {
         floor: Duration,
         now: impl Fn() -> Nanos,
     ) -> Answer {
+        if let Some(admission) = self.absorb(request) {
+            return admission.into();
+        }
         let verb = match request.verb {
             Verb::EnqueueAfter(Duration::ZERO) => Verb::Enqueue,
             verb => verb,
@@ -131,12 +153,8 @@ impl State {
             Phase::Delayed => self.request_delayed(bounds, verb, floor, now),
             Phase::Processing(wish) => self.request_processing(bounds, wish, verb, now),
         };
-        if answer.admission != Admission::Ignored {
-            self.reasons |= request.reasons;
-            if verb != Verb::EnqueueIfAbsent {
-                self.priority = self.priority.max(request.priority);
-            }
-        }
+        self.reasons |= request.reasons;
+        self.priority = self.priority.max(request.priority);
         answer
     }
 
@@ -177,19 +195,18 @@ impl State {
 
     fn request_ready(&mut self, bounds: &mut Bounds, verb: Verb, now: impl Fn() -> Nanos) -> Answer {
         match verb {
-            Verb::EnqueueIfAbsent => Admission::Ignored.into(),
             Verb::Reschedule(delay) => {
                 let now = now();
                 bounds.cap = None;
                 self.schedule(now.after(delay).max(bounds.not_before), now)
             }
+            // What is left raises the lane.
             _ => Admission::Merged.into(),
         }
     }
 
     fn request_delayed(&mut self, bounds: &mut Bounds, verb: Verb, floor: Duration, now: impl Fn() -> Nanos) -> Answer {
         match (verb, bounds.cap) {
-            (Verb::EnqueueIfAbsent, _) => Admission::Ignored.into(),
             (Verb::EnqueueNow, _) => {
                 let now = now();
                 let floor = if self.failures > 0 { floor } else { Duration::ZERO };
@@ -212,13 +229,13 @@ impl State {
                 }
                 self.schedule(pushed, now)
             }
-            (Verb::Enqueue | Verb::EnqueueAfter(_) | Verb::EnqueueDebounced { .. }, _) => Admission::Held.into(),
+            // What is left is a debounced request, and the delay is not its own.
+            _ => Admission::Held.into(),
         }
     }
 
     fn request_processing(&mut self, bounds: &mut Bounds, wish: Wished, verb: Verb, now: impl Fn() -> Nanos) -> Answer {
         let wish = match (verb, wish) {
-            (Verb::EnqueueIfAbsent, _) => return Admission::Ignored.into(),
             (Verb::Reschedule(delay), _) => {
                 bounds.cap = None;
                 self.due = now().after(delay);
@@ -245,7 +262,7 @@ impl State {
                 }
                 Wished::At
             }
-            (Verb::Enqueue, Wished::None) => Wished::Soft,
+            (_, Wished::None) => Wished::Soft,
             (_, wish @ (Wished::Soft | Wished::At)) => wish,
         };
         self.phase = Phase::Processing(wish);
@@ -306,6 +323,7 @@ impl State {
     }
 
     /// A claim takes the key; returns why it is called.
+    #[inline]
     pub(crate) fn take(&mut self, bounds: &mut Bounds) -> Reasons {
         *bounds = Bounds::default();
         self.phase = Phase::Processing(Wished::None);
@@ -323,6 +341,7 @@ impl State {
 
     /// The claim ends. Once the queue is shut down (`mode`), no delay begins any more: a wish that stands runs at once,
     /// and a wake that only this ending would set is dropped and returned.
+    #[inline]
     pub(crate) fn end(
         &mut self,
         bounds: &mut Bounds,
