@@ -212,6 +212,7 @@ impl State {
                 let floor = if self.failures > 0 { floor } else { Duration::ZERO };
                 let wanted = now.after(floor).max(bounds.not_before).min(self.due);
                 if wanted == self.due && wanted > now {
+                    bounds.cap = None;
                     return Admission::Held.into();
                 }
                 self.move_delay(bounds, wanted, now)
