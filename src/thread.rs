@@ -47,6 +47,7 @@ impl ThreadOptions {
     }
 
     /// Runs `hook` with the thread's name, on each thread, before anything else: for priorities, affinity, signal masks.
+    /// A panic of it is logged, and the thread goes on.
     #[must_use]
     pub fn on_start(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_start = Some(Arc::new(hook));
@@ -68,7 +69,7 @@ impl ThreadOptions {
         #[expect(clippy::disallowed_methods, reason = "this is the one place that spawns")]
         let handle = builder.spawn(move || {
             if let Some(hook) = on_start {
-                hook(&thread_name);
+                shielded("the start hook of a thread", || hook(&thread_name));
             }
             body();
         })?;
