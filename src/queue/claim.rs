@@ -12,6 +12,7 @@ use super::request::{Priority, Reasons};
 use super::shared::{NoClaim, Shared};
 use super::state::Ending;
 use crate::error::TryDequeueError;
+use crate::thread::shielded;
 
 /// A key that one worker processes: until the claim ends, the queue gives the key to nobody else.
 ///
@@ -93,8 +94,16 @@ impl<K: Key> Claim<K> {
     pub(crate) fn end_and_next(mut self, ending: Ending) -> Result<Self, NoClaim> {
         self.ended = true;
         let (gone, next) = self.shared.end_and_take(self.taken.index, ending);
-        self.drop_with(gone);
-        next
+        // Up to three keys may panic here, one of them in `next`: only one panic may unwind.
+        let dropped = catch_unwind(AssertUnwindSafe(|| self.drop_with(gone)));
+        match (dropped, next) {
+            (Ok(()), Ok(next)) => next,
+            (Ok(()), Err(panic)) => resume_unwind(panic),
+            (Err(panic), next) => {
+                shielded("the drop of a key", || drop(next));
+                resume_unwind(panic)
+            }
+        }
     }
 
     pub(crate) fn end(mut self, ending: Ending) {

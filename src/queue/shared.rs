@@ -168,10 +168,16 @@ impl<K: Key> Shared<K> {
         hold.end(index, Ending::Retry(backoff));
     }
 
-    pub(crate) fn end_and_take(self: &Arc<Self>, index: u32, ending: Ending) -> (Option<K>, Result<Claim<K>, NoClaim>) {
+    /// Returns also a panic of the next key's `Clone`: were it to unwind from here, the ended key would be dropped under
+    /// the lock.
+    pub(crate) fn end_and_take(
+        self: &Arc<Self>,
+        index: u32,
+        ending: Ending,
+    ) -> (Option<K>, Result<Result<Claim<K>, NoClaim>, Box<dyn Any + Send>>) {
         let mut hold = self.hold();
         let gone = hold.end(index, ending);
-        (gone, hold.take())
+        (gone, catch_unwind(AssertUnwindSafe(|| hold.take())))
     }
 
     pub(crate) fn shut_down(self: &Arc<Self>, mode: Shutdown) {
