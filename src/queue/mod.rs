@@ -212,6 +212,11 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// | [`Discard`](Shutdown::Discard) | dropped, reported | dropped, reported | dropped, reported | dropped, reported | not run, reported |
     ///
     /// What is reported, [`drain`](Self::drain) returns.
+    ///
+    /// # Panics
+    ///
+    /// If a key's `Clone` or `Drop` does; the queue is shut down all the same. A key that is being processed and cannot
+    /// be cloned is missing from the report of its dropped wish.
     pub fn shutdown(&self, mode: Shutdown) {
         self.shared.shut_down(mode);
     }
@@ -222,6 +227,10 @@ impl<K: Key, S> WorkQueue<K, S> {
     ///
     /// It returns no sooner; after the timeout the queue goes on serving, and `drain` can be called again. A thread that
     /// holds a claim itself waits for the whole timeout.
+    ///
+    /// # Panics
+    ///
+    /// As [`shutdown`](Self::shutdown), and, once it has waited, if the `Clone` of a key in the report does.
     pub fn drain(&self, timeout: Duration) -> DrainReport<K> {
         let deadline = self.shared.now().after(timeout);
         self.shared.drain(deadline)

@@ -5,16 +5,22 @@
 //! [`take`](Records::take) and the reports, always before anything changes; keys that leave are handed out, to be dropped
 //! once the lock is released.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use hashbrown::HashTable;
 
 use super::lanes::Lanes;
+use super::report::DrainReport;
 use super::request::{Admission, DroppedWake, Priority, Reasons, Request, Shutdown};
 use super::slab::Slab;
 use super::state::{Bounds, Ending, Phase, Place, State};
 use super::wheel::Wheel;
 use crate::time::Nanos;
+
+/// What a panic of a key's own code carries.
+type Panic = Box<dyn Any + Send>;
 
 #[derive(Debug)]
 pub(crate) struct Records<K> {
@@ -408,23 +414,33 @@ impl<K> Records<K> {
         Some(self.slab.remove(index).key)
     }
 
-    /// Shuts down, or shuts down more strictly. Nothing happens if it is shut down as strictly already. Returns keys that
-    /// are gone and that no report names, for the caller to drop.
+    /// Shuts down, or shuts down more strictly. Nothing happens if it is shut down as strictly already. Keys that are gone
+    /// and that no report names go to `gone`, for the caller to drop. Returns the first panic of a key's `Clone`: the
+    /// queue is shut down all the same, and the report does without that key.
     #[must_use]
-    pub(crate) fn shut_down(&mut self, mode: Shutdown, now: &impl Fn() -> Nanos, effects: &mut Effects) -> Vec<K>
+    pub(crate) fn shut_down(
+        &mut self,
+        mode: Shutdown,
+        now: &impl Fn() -> Nanos,
+        gone: &mut Vec<K>,
+        effects: &mut Effects,
+    ) -> Option<Panic>
     where
         K: Clone,
     {
-        let mut gone = Vec::new();
+        let mut panic = None;
         if self.mode >= Some(mode) {
-            return gone;
+            return panic;
         }
-        // A key that is being processed stays with its claim; the report gets a clone. Clones come first: they may panic.
+        // A key that is being processed stays with its claim; the report gets a clone.
         let mut wishes = Vec::new();
         for (_, record) in self.slab.iter() {
             let mut state = record.state;
             if let (Phase::Processing(_), Some(wake)) = (state.phase, state.shut_down(mode)) {
-                wishes.push((record.key.clone(), wake));
+                match catch_unwind(AssertUnwindSafe(|| record.key.clone())) {
+                    Ok(key) => wishes.push((key, wake)),
+                    Err(other) => panic = panic.or(Some(other)),
+                }
             }
         }
         self.mode = Some(mode);
@@ -445,22 +461,20 @@ impl<K> Records<K> {
                 (key, _) => gone.extend(key),
             }
         }
-        gone
+        panic
     }
 
-    /// The keys in line, in the order of their lanes; the keys being processed; the wakes that shutdown has dropped.
-    pub(crate) fn report(&self) -> (Vec<K>, Vec<K>, Vec<(K, DroppedWake)>)
+    /// Adds the keys in line, in the order of their lanes; the keys being processed; the wakes that shutdown has dropped.
+    /// If a key's `Clone` panics, so does this, and what was added before is the caller's to drop.
+    pub(crate) fn report(&self, report: &mut DrainReport<K>)
     where
         K: Clone,
     {
-        let ready = self.lanes.iter(&self.slab).map(|index| self.slab.get(index).key.clone()).collect();
-        let processing = self
-            .slab
-            .iter()
-            .filter(|(_, record)| matches!(record.state.phase, Phase::Processing(_)))
-            .map(|(_, record)| record.key.clone())
-            .collect();
-        (ready, processing, self.dropped.clone())
+        report.ready.extend(self.lanes.iter(&self.slab).map(|index| self.slab.get(index).key.clone()));
+        let records = self.slab.iter().map(|(_, record)| record);
+        let processing = records.filter(|record| matches!(record.state.phase, Phase::Processing(_)));
+        report.processing.extend(processing.map(|record| record.key.clone()));
+        report.dropped.extend(self.dropped.iter().cloned());
     }
 
     pub(crate) fn shrink_to_fit(&mut self) {

@@ -81,8 +81,8 @@ pub struct DrainReport<K> {
 }
 
 impl<K> DrainReport<K> {
-    pub(crate) fn new((ready, processing, dropped): (Vec<K>, Vec<K>, Vec<(K, DroppedWake)>)) -> Self {
-        Self { ready, processing, dropped }
+    pub(crate) fn new() -> Self {
+        Self { ready: Vec::new(), processing: Vec::new(), dropped: Vec::new() }
     }
 
     /// Whether nothing is in line and nothing is being processed.

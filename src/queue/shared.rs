@@ -181,18 +181,24 @@ impl<K: Key> Shared<K> {
     }
 
     pub(crate) fn shut_down(self: &Arc<Self>, mode: Shutdown) {
-        let gone = {
+        let mut gone = Vec::new();
+        let panic = {
             let mut hold = self.hold();
             let Hold { guard, effects, .. } = &mut hold;
-            guard.records.shut_down(mode, &|| self.now(), effects)
+            guard.records.shut_down(mode, &|| self.now(), &mut gone, effects)
         };
         self.timer.set();
         drop_each(gone);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
     }
 
     pub(crate) fn drain(self: &Arc<Self>, deadline: Nanos) -> DrainReport<K> {
         let mode = self.hold().records.mode().unwrap_or(Shutdown::ServeReady);
         self.shut_down(mode);
+        // Declared before the hold: if a key cannot be cloned, what was cloned before drops after it.
+        let mut report = DrainReport::new();
         let mut hold = self.hold();
         while !hold.records.is_drained() && !self.config.clock.reached(deadline) {
             self.drainers.wait(
@@ -203,7 +209,9 @@ impl<K: Key> Shared<K> {
                 || Arc::new(TimedOut(Arc::clone(self))),
             );
         }
-        DrainReport::new(hold.records.report())
+        hold.records.report(&mut report);
+        drop(hold);
+        report
     }
 
     /// Puts what is due in line; returns when to call again.
@@ -245,7 +253,8 @@ impl<K: Key> Shared<K> {
                 return;
             }
         }
-        self.shut_down(Shutdown::ServeReady);
+        // Nobody is left who could be told of a panic of a key, and the timer thread must be joined all the same.
+        shielded("a key of a queue that closes", || self.shut_down(Shutdown::ServeReady));
         let timer = std::mem::replace(&mut self.locked.lock().timer, TimerThread::None);
         if let TimerThread::Running(timer) = timer {
             timer.join();
