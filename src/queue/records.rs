@@ -312,17 +312,19 @@ impl<K> Records<K> {
         let mut state = before;
         let (answer, to_tail) = rule(&mut state, &mut bounds);
         self.set_bounds(index, bounds);
-        let moves = to_tail || before.place() != state.place();
-        if moves {
-            match before.place() {
+        self.slab.get_mut(index).state = state;
+        let (from, to) = (before.place(), state.place());
+        if to_tail || from != to {
+            match from {
                 Place::Out => {}
                 Place::Lane(_) => self.lanes.remove(&mut self.slab, index),
                 Place::Wheel(_) => self.wheel.remove(&mut self.slab, index),
             }
-        }
-        self.slab.get_mut(index).state = state;
-        if moves {
-            state = self.link(index, state, now, effects);
+            match (from, to) {
+                // It was in line all along: nobody is woken for it, and it has waited since it came.
+                (Place::Lane(_), Place::Lane(lane)) => self.lanes.push_back(&mut self.slab, lane, index),
+                _ => state = self.link(index, state, now, effects),
+            }
         }
         if before.phase != state.phase {
             self.recount(before, state);
