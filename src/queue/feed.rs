@@ -1,6 +1,7 @@
 //! How keys get into a queue: the verbs, the trait that every feeder takes, and what can be put around a queue.
 
 use std::borrow::Borrow;
+use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,10 +143,16 @@ impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for Arc<E> {
 }
 
 /// See [`Enqueue::filter`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Filter<E, F> {
     to: E,
     keep: F,
+}
+
+impl<E: fmt::Debug, F> fmt::Debug for Filter<E, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Filter").field("to", &self.to).finish_non_exhaustive()
+    }
 }
 
 impl<K, E: Enqueue<K>, F: Fn(&K) -> bool> Enqueue<K> for Filter<E, F> {
@@ -172,10 +179,16 @@ impl<K, E: Enqueue<K>, F: Fn(&K) -> bool> Enqueue<K> for Filter<E, F> {
 }
 
 /// See [`Enqueue::map`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Map<E, F> {
     to: E,
     to_key: F,
+}
+
+impl<E: fmt::Debug, F> fmt::Debug for Map<E, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Map").field("to", &self.to).finish_non_exhaustive()
+    }
 }
 
 impl<J, K, E: Enqueue<K>, F: Fn(J) -> K> Enqueue<J> for Map<E, F> {
