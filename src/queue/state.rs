@@ -437,3 +437,6 @@ impl State {
 pub(crate) fn failures_if_retried(failures: u32, early: bool) -> u32 {
     failures.saturating_add(u32::from(!early))
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,283 @@
+//! The tables of the contract, cell by cell: every expected cell is written out, none is computed. The rules beside the
+//! tables (failures, floor, cool-down, debounce, lanes, reasons) are in `rules`.
+
+mod rules;
+
+use std::time::Duration;
+
+use super::*;
+use Admission::{Held, Ignored, Merged, Queued, Rerun, Scheduled};
+
+/// The time at which everything in these tests happens, unless they say otherwise.
+const NOW: Nanos = Nanos(1_000);
+/// What a delay or a wish that stands waits for.
+const T: u64 = 1_300;
+/// The delay that is asked for: sooner than what stands, or later.
+const SOON: Duration = Duration::from_nanos(50);
+const LATE: Duration = Duration::from_nanos(500);
+const ZERO: Duration = Duration::ZERO;
+
+/// The state of a record as the tables name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Is {
+    Idle,
+    Cooling(u64),
+    Ready,
+    Delayed(u64),
+    No,
+    Soft,
+    At(u64),
+    Now,
+}
+
+/// The columns of the first table.
+const COLUMNS: [Is; 7] = [Is::Idle, Is::Ready, Is::Delayed(T), Is::No, Is::Soft, Is::At(T), Is::Now];
+
+fn state(is: Is) -> State {
+    let (phase, due) = match is {
+        Is::Idle => (Phase::Idle, 0),
+        Is::Cooling(due) => (Phase::Cooling, due),
+        Is::Ready => (Phase::Ready, 0),
+        Is::Delayed(due) => (Phase::Delayed, due),
+        Is::No => (Phase::Processing(Wished::None), 0),
+        Is::Soft => (Phase::Processing(Wished::Soft), 0),
+        Is::At(due) => (Phase::Processing(Wished::At), due),
+        Is::Now => (Phase::Processing(Wished::Now), 0),
+    };
+    State { phase, due: Nanos(due), ..State::new(Priority::Normal) }
+}
+
+fn is(state: &State) -> Is {
+    let due = state.due.0;
+    match state.phase {
+        Phase::Idle => Is::Idle,
+        Phase::Cooling => Is::Cooling(due),
+        Phase::Ready => Is::Ready,
+        Phase::Delayed => Is::Delayed(due),
+        Phase::Processing(Wished::None) => Is::No,
+        Phase::Processing(Wished::Soft) => Is::Soft,
+        Phase::Processing(Wished::At) => Is::At(due),
+        Phase::Processing(Wished::Now) => Is::Now,
+    }
+}
+
+/// One request without bounds and floor.
+fn ask(state: &mut State, verb: Verb) -> Answer {
+    state.request(&mut Bounds::default(), verb.into(), ZERO, || NOW)
+}
+
+/// Never, as a time that a record waits for.
+const NEVER: u64 = u64::MAX;
+
+type Row = (Verb, [(Is, Admission); 7]);
+
+/// Request × state. `cancel` answers nothing and has its own test.
+#[rustfmt::skip]
+const REQUESTS: [Row; 13] = [
+    //                            idle                        ready                       delayed                     none                    soft                  at(t)                   now
+    (Verb::EnqueueIfAbsent,     [(Is::Ready, Queued),          (Is::Ready, Ignored),        (Is::Delayed(T), Ignored),   (Is::No, Ignored),       (Is::Soft, Ignored),   (Is::At(T), Ignored),    (Is::Now, Ignored)]),
+    (Verb::Enqueue,             [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Delayed(T), Held),      (Is::Soft, Rerun),       (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    (Verb::EnqueueNow,          [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Ready, Queued),         (Is::Now, Rerun),        (Is::Now, Rerun),      (Is::Now, Rerun),        (Is::Now, Rerun)]),
+    (Verb::EnqueueAfter(SOON),  [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    (Verb::EnqueueAfter(LATE),  [(Is::Delayed(1_500), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_500), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    // A delay of zero is `enqueue`.
+    (Verb::EnqueueAfter(ZERO),  [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Delayed(T), Held),      (Is::Soft, Rerun),       (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    (Verb::EnqueueAfter(Duration::MAX),
+                                [(Is::Delayed(NEVER), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(NEVER), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    (Verb::Reschedule(SOON),    [(Is::Delayed(1_050), Scheduled), (Is::Delayed(1_050), Scheduled), (Is::Delayed(1_050), Scheduled), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun)]),
+    (Verb::Reschedule(LATE),    [(Is::Delayed(1_500), Scheduled), (Is::Delayed(1_500), Scheduled), (Is::Delayed(1_500), Scheduled), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun)]),
+    // A time already past means ready, at the tail; a wish for a time past is one for that time.
+    (Verb::Reschedule(ZERO),    [(Is::Ready, Queued),          (Is::Ready, Queued),         (Is::Ready, Queued),         (Is::At(1_000), Rerun),  (Is::At(1_000), Rerun), (Is::At(1_000), Rerun), (Is::At(1_000), Rerun)]),
+    (Verb::Reschedule(Duration::MAX),
+                                [(Is::Delayed(NEVER), Scheduled), (Is::Delayed(NEVER), Scheduled), (Is::Delayed(NEVER), Scheduled), (Is::At(NEVER), Rerun), (Is::At(NEVER), Rerun), (Is::At(NEVER), Rerun), (Is::At(NEVER), Rerun)]),
+    (Verb::EnqueueDebounced { quiet: SOON, max_wait: LATE },
+                                [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    (Verb::EnqueueDebounced { quiet: LATE, max_wait: SOON },
+                                [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+];
+
+#[test]
+fn every_request_in_every_state() {
+    for (verb, cells) in REQUESTS {
+        for (before, (after, admission)) in COLUMNS.into_iter().zip(cells) {
+            let mut record = state(before);
+            let answer = ask(&mut record, verb);
+            assert_eq!((is(&record), answer.admission), (after, admission), "{verb:?} of {before:?}");
+        }
+    }
+}
+
+/// Where the table says "ready, at the tail" or "delayed", the key moves even within the list it is in.
+#[test]
+fn what_sets_a_time_moves_to_the_tail_and_what_joins_does_not() {
+    for (verb, cells) in REQUESTS {
+        for (before, (after, _)) in COLUMNS.into_iter().zip(cells) {
+            let mut record = state(before);
+            let to_tail = ask(&mut record, verb).to_tail;
+            match (verb, before) {
+                (Verb::Reschedule(_), Is::Ready | Is::Delayed(_)) | (Verb::EnqueueNow, Is::Delayed(_)) => {
+                    assert!(to_tail, "{verb:?} of {before:?}");
+                }
+                (_, Is::Ready | Is::Delayed(_)) => assert!(!to_tail, "{verb:?} of {before:?}"),
+                _ => {}
+            }
+            let place = record.place();
+            match after {
+                Is::Ready => assert_eq!(place, Place::Lane(Priority::Normal)),
+                Is::Delayed(due) => assert_eq!(place, Place::Wheel(Nanos(due))),
+                _ => assert_eq!(place, Place::Out),
+            }
+        }
+    }
+}
+
+#[test]
+fn cancel_in_every_state() {
+    let cells = [Is::Idle, Is::Idle, Is::Idle, Is::No, Is::No, Is::No, Is::No];
+    for (before, after) in COLUMNS.into_iter().zip(cells) {
+        let mut record = state(before);
+        record.reasons = Reasons::EVENT;
+        record.cancel(&mut Bounds::default(), || NOW);
+        assert_eq!(is(&record), after, "cancel of {before:?}");
+        assert_eq!(record.reasons, Reasons::NONE, "the reasons of a wake go with it");
+    }
+}
+
+/// The wishes that a claim can end with: none, soft, at t, at a time that has come, now.
+const WISHES: [Is; 5] = [Is::No, Is::Soft, Is::At(T), Is::At(900), Is::Now];
+
+/// Ending × wish.
+#[rustfmt::skip]
+const ENDINGS: [(Ending, [Is; 5]); 12] = [
+    //                                       none                 soft                 at(t)                at(past)             now
+    (Ending::Done,                          [Is::Idle,            Is::Ready,           Is::Delayed(T),      Is::Ready,           Is::Ready]),
+    (Ending::RequeueAfter(SOON),            [Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Ready,           Is::Ready]),
+    (Ending::RequeueAfter(LATE),            [Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(T),      Is::Ready,           Is::Ready]),
+    (Ending::RequeueAfter(ZERO),            [Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready]),
+    (Ending::RequeueAfter(Duration::MAX),   [Is::Delayed(NEVER),  Is::Delayed(NEVER),  Is::Delayed(T),      Is::Ready,           Is::Ready]),
+    // A floor of 0: a wish for now leaves nothing of a backoff.
+    (Ending::Retry(SOON),                   [Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Ready]),
+    (Ending::Retry(LATE),                   [Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Ready]),
+    (Ending::Retry(ZERO),                   [Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready]),
+    (Ending::Retry(Duration::MAX),          [Is::Delayed(NEVER),  Is::Delayed(NEVER),  Is::Delayed(NEVER),  Is::Delayed(NEVER),  Is::Ready]),
+    // A cool-down ends like `done`, and what is wanted is ready no sooner.
+    (Ending::CoolDown(SOON),                [Is::Cooling(1_050),  Is::Delayed(1_050),  Is::Delayed(T),      Is::Delayed(1_050),  Is::Delayed(1_050)]),
+    (Ending::CoolDown(LATE),                [Is::Cooling(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500)]),
+    (Ending::CoolDown(ZERO),                [Is::Idle,            Is::Ready,           Is::Delayed(T),      Is::Ready,           Is::Ready]),
+];
+
+#[test]
+fn every_ending_with_every_wish() {
+    for (ending, cells) in ENDINGS {
+        for (wish, after) in WISHES.into_iter().zip(cells) {
+            let mut record = state(wish);
+            let dropped = record.end(&mut Bounds::default(), ending, ZERO, None, || NOW);
+            assert_eq!((is(&record), dropped), (after, None), "{ending:?} with {wish:?}");
+        }
+    }
+}
+
+/// The row of the failed run again, under a floor: a wish for now leaves the floor of the backoff, and no more.
+#[test]
+fn every_failed_ending_with_every_wish_under_a_floor() {
+    #[rustfmt::skip]
+    const CELLS: [(Ending, [Is; 5]); 3] = [
+        //                        none                 soft                 at(t)                at(past)             now
+        (Ending::Retry(SOON),   [Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050)]),
+        (Ending::Retry(LATE),   [Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_200)]),
+        (Ending::Retry(ZERO),   [Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready]),
+    ];
+    for (ending, cells) in CELLS {
+        for (wish, after) in WISHES.into_iter().zip(cells) {
+            let mut record = state(wish);
+            record.end(&mut Bounds::default(), ending, Duration::from_nanos(200), None, || NOW);
+            assert_eq!(is(&record), after, "{ending:?} with {wish:?}");
+        }
+    }
+}
+
+const SHUTDOWN_COLUMNS: [Is; 8] =
+    [Is::Idle, Is::Cooling(T), Is::Ready, Is::Delayed(T), Is::No, Is::Soft, Is::At(T), Is::Now];
+
+/// Mode × state: what becomes of the record, and what is reported.
+#[rustfmt::skip]
+const SHUTDOWNS: [(Shutdown, [(Is, Option<DroppedWake>); 8]); 3] = [
+    (Shutdown::RunDelayedNow, [
+        (Is::Idle, None), (Is::Idle, None), (Is::Ready, None), (Is::Ready, None),
+        (Is::No, None), (Is::Soft, None), (Is::At(T), None), (Is::Now, None),
+    ]),
+    (Shutdown::ServeReady, [
+        (Is::Idle, None), (Is::Idle, None), (Is::Ready, None), (Is::Idle, Some(DroppedWake::Delayed)),
+        (Is::No, None), (Is::Soft, None), (Is::No, Some(DroppedWake::Wish)), (Is::Now, None),
+    ]),
+    (Shutdown::Discard, [
+        (Is::Idle, None), (Is::Idle, None), (Is::Idle, Some(DroppedWake::Ready)), (Is::Idle, Some(DroppedWake::Delayed)),
+        (Is::No, None), (Is::No, Some(DroppedWake::Wish)), (Is::No, Some(DroppedWake::Wish)), (Is::No, Some(DroppedWake::Wish)),
+    ]),
+];
+
+#[test]
+fn every_shutdown_in_every_state() {
+    for (mode, cells) in SHUTDOWNS {
+        for (before, (after, dropped)) in SHUTDOWN_COLUMNS.into_iter().zip(cells) {
+            let mut record = state(before);
+            assert_eq!(record.shut_down(mode), dropped, "{mode:?} of {before:?}");
+            assert_eq!(is(&record), after, "{mode:?} of {before:?}");
+            assert_eq!(record.shut_down(mode), None, "a second time");
+            assert_eq!(is(&record), after, "a second time");
+        }
+    }
+}
+
+/// After the shutdown a wish that has outlived it is ready, and no delay begins: what would be one is reported.
+#[test]
+fn every_ending_after_every_shutdown() {
+    #[rustfmt::skip]
+    const CELLS: [(Ending, Option<DroppedWake>); 9] = [
+        (Ending::Done, None), (Ending::CoolDown(ZERO), None), (Ending::CoolDown(SOON), None),
+        (Ending::RequeueAfter(ZERO), Some(DroppedWake::Requeue)),
+        (Ending::RequeueAfter(SOON), Some(DroppedWake::Requeue)),
+        (Ending::RequeueAfter(Duration::MAX), Some(DroppedWake::Requeue)),
+        (Ending::Retry(ZERO), Some(DroppedWake::Retry)),
+        (Ending::Retry(SOON), Some(DroppedWake::Retry)),
+        (Ending::Retry(Duration::MAX), Some(DroppedWake::Retry)),
+    ];
+    let after = |wish, ending, mode| {
+        let mut record = state(wish);
+        let dropped = record.end(&mut Bounds::default(), ending, ZERO, Some(mode), || panic!("no time matters now"));
+        (is(&record), dropped)
+    };
+    for mode in [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard] {
+        for (ending, dropped) in CELLS {
+            assert_eq!(after(Is::No, ending, mode), (Is::Idle, dropped), "{ending:?} after {mode:?}");
+            for wish in [Is::Soft, Is::At(T), Is::Now] {
+                assert_eq!(after(wish, ending, mode), (Is::Ready, None), "{ending:?} with {wish:?} after {mode:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wish_counts_as_one() {
+    for (of, expected) in COLUMNS.into_iter().zip([false, false, false, false, true, true, true]) {
+        assert_eq!(state(of).has_wish(), expected, "{of:?}");
+    }
+}
+
+/// A queue without delays must not pay for a clock.
+#[test]
+fn no_clock_is_read_where_no_time_matters() {
+    let no_clock = || -> Nanos { panic!("the clock was read") };
+    for verb in [Verb::EnqueueIfAbsent, Verb::Enqueue, Verb::EnqueueNow] {
+        for before in [Is::Idle, Is::Ready, Is::No, Is::Soft, Is::At(T), Is::Now] {
+            state(before).request(&mut Bounds::default(), verb.into(), ZERO, no_clock);
+        }
+    }
+    state(Is::Delayed(T)).request(&mut Bounds::default(), Verb::Enqueue.into(), ZERO, no_clock);
+    for wish in [Is::No, Is::Soft, Is::Now] {
+        state(wish).end(&mut Bounds::default(), Ending::Done, ZERO, None, no_clock);
+    }
+    for before in COLUMNS {
+        state(before).cancel(&mut Bounds::default(), no_clock);
+    }
+}

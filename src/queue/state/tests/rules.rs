@@ -1,0 +1,324 @@
+//! The rules beside the tables: failures and early runs, the floor, cool-down, debounce, lanes and reasons.
+
+use super::*;
+
+const FLOOR: Duration = Duration::from_nanos(200);
+
+/// A record whose last run has failed so often, and that backs off until `due`.
+fn backing_off(failures: u32, due: u64) -> State {
+    State { failures, ..state(Is::Delayed(due)) }
+}
+
+fn ask_under_floor(state: &mut State, verb: Verb) -> Admission {
+    state.request(&mut Bounds::default(), verb.into(), FLOOR, || NOW).admission
+}
+
+fn end(state: &mut State, ending: Ending) {
+    let _ = state.end(&mut Bounds::default(), ending, ZERO, None, || NOW);
+}
+
+#[test]
+fn a_failed_run_counts_and_any_other_ending_starts_anew() {
+    #[rustfmt::skip]
+    const CELLS: [(Ending, u32); 7] = [
+        (Ending::Done, 0), (Ending::CoolDown(ZERO), 0), (Ending::CoolDown(SOON), 0),
+        (Ending::RequeueAfter(ZERO), 0), (Ending::RequeueAfter(SOON), 0), (Ending::Retry(ZERO), 4), (Ending::Retry(SOON), 4),
+    ];
+    for wish in WISHES {
+        for (ending, failures) in CELLS {
+            let mut record = State { failures: 3, ..state(wish) };
+            end(&mut record, ending);
+            assert_eq!(record.failures, failures, "{ending:?} with {wish:?}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_early_run_counts_no_further() {
+    let mut record = State { failures: 3, early: true, ..state(Is::No) };
+    assert_eq!(record.failures_if_retried(), 3);
+    end(&mut record, Ending::Retry(SOON));
+    assert_eq!((record.failures, record.early), (3, false));
+    assert_eq!(record.failures_if_retried(), 4, "the run after it is not early");
+
+    let mut record = State { failures: u32::MAX, ..state(Is::No) };
+    end(&mut record, Ending::Retry(SOON));
+    assert_eq!(record.failures, u32::MAX);
+}
+
+#[test]
+fn a_run_is_early_if_a_request_has_ended_its_backoff() {
+    #[rustfmt::skip]
+    const CELLS: [(Verb, bool); 8] = [
+        (Verb::EnqueueIfAbsent, false), (Verb::Enqueue, false), (Verb::EnqueueAfter(SOON), false),
+        (Verb::EnqueueDebounced { quiet: SOON, max_wait: LATE }, false),
+        (Verb::EnqueueNow, true), (Verb::Reschedule(SOON), true), (Verb::Reschedule(ZERO), true),
+        (Verb::Reschedule(LATE), false),
+    ];
+    for (verb, early) in CELLS {
+        let mut record = backing_off(2, T);
+        ask(&mut record, verb);
+        assert_eq!(record.early, early, "{verb:?}");
+        let mut record = backing_off(0, T);
+        ask(&mut record, verb);
+        assert!(!record.early, "{verb:?} of a delay that is no backoff");
+    }
+}
+
+#[test]
+fn a_wish_for_now_makes_the_run_after_a_failure_an_early_one() {
+    for (wish, early) in WISHES.into_iter().zip([false, false, false, false, true]) {
+        let mut record = state(wish);
+        end(&mut record, Ending::Retry(SOON));
+        assert_eq!((record.failures, record.early), (1, early), "{wish:?}");
+    }
+    // The floor is the whole backoff: nothing was ended.
+    let mut record = state(Is::Now);
+    record.end(&mut Bounds::default(), Ending::Retry(SOON), FLOOR, None, || NOW);
+    assert_eq!((is(&record), record.early), (Is::Delayed(1_050), false));
+    let mut record = state(Is::Now);
+    record.end(&mut Bounds::default(), Ending::Retry(LATE), FLOOR, None, || NOW);
+    assert_eq!((is(&record), record.early), (Is::Delayed(1_200), true));
+}
+
+#[test]
+fn an_early_run_ends_with_the_run() {
+    let mut record = State { early: true, ..backing_off(2, T) };
+    record.expire();
+    record.take(&mut Bounds::default());
+    assert_eq!((record.failures, record.early), (2, true), "the claim knows");
+    for ending in [Ending::Done, Ending::RequeueAfter(SOON), Ending::Retry(SOON)] {
+        let mut record = record;
+        end(&mut record, ending);
+        assert!(!record.early, "{ending:?}");
+    }
+}
+
+#[test]
+fn the_floor_holds_enqueue_now_while_a_key_backs_off_and_nothing_else() {
+    #[rustfmt::skip]
+    const CELLS: [(u32, u64, Verb, Is, Admission); 9] = [
+        // Without a failure a delay is no backoff.
+        (0, T,     Verb::EnqueueNow, Is::Ready, Queued),
+        (1, T,     Verb::EnqueueNow, Is::Delayed(1_200), Scheduled),
+        // The backoff ends before the floor, or with it: it stands.
+        (1, 1_150, Verb::EnqueueNow, Is::Delayed(1_150), Held),
+        (1, 1_200, Verb::EnqueueNow, Is::Delayed(1_200), Held),
+        (1, NEVER, Verb::EnqueueNow, Is::Delayed(1_200), Scheduled),
+        // The time has come, and only the timer has not.
+        (1, 1_000, Verb::EnqueueNow, Is::Ready, Queued),
+        (1, T,     Verb::Enqueue, Is::Delayed(T), Held),
+        // `reschedule` says a time, and that holds.
+        (1, T,     Verb::Reschedule(SOON), Is::Delayed(1_050), Scheduled),
+        (1, T,     Verb::Reschedule(ZERO), Is::Ready, Queued),
+    ];
+    for (failures, due, verb, after, admission) in CELLS {
+        let mut record = backing_off(failures, due);
+        let answered = ask_under_floor(&mut record, verb);
+        assert_eq!((is(&record), answered), (after, admission), "{verb:?} of {failures} failures until {due}");
+    }
+}
+
+#[test]
+fn a_cool_down_holds_every_verb() {
+    #[rustfmt::skip]
+    const CELLS: [(Verb, [(Is, Admission); 3]); 11] = [
+        //                             cooling until T                     delayed until T, cooling until 1 200       ready, cooling until T
+        (Verb::EnqueueIfAbsent,      [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Ignored),                 (Is::Ready, Ignored)]),
+        (Verb::Enqueue,              [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
+        (Verb::EnqueueNow,           [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Ready, Merged)]),
+        (Verb::EnqueueAfter(ZERO),   [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
+        (Verb::EnqueueAfter(SOON),   [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
+        (Verb::EnqueueAfter(LATE),   [(Is::Delayed(1_500), Scheduled),     (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
+        (Verb::Reschedule(ZERO),     [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Delayed(T), Scheduled)]),
+        (Verb::Reschedule(SOON),     [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Delayed(T), Scheduled)]),
+        (Verb::Reschedule(LATE),     [(Is::Delayed(1_500), Scheduled),     (Is::Delayed(1_500), Scheduled),           (Is::Delayed(1_500), Scheduled)]),
+        (Verb::EnqueueDebounced { quiet: SOON, max_wait: LATE },
+                                     [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
+        (Verb::EnqueueDebounced { quiet: LATE, max_wait: LATE },
+                                     [(Is::Delayed(1_500), Scheduled),     (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
+    ];
+    let starts = [(Is::Cooling(T), T), (Is::Delayed(T), 1_200), (Is::Ready, T)];
+    for (verb, cells) in CELLS {
+        for ((before, not_before), (after, admission)) in starts.into_iter().zip(cells) {
+            let mut record = state(before);
+            let mut bounds = Bounds { not_before: Nanos(not_before), cap: None };
+            let answer = record.request(&mut bounds, verb.into(), ZERO, || NOW);
+            assert_eq!((is(&record), answer.admission), (after, admission), "{verb:?} of {before:?}");
+            assert_eq!(bounds.not_before, Nanos(not_before), "{verb:?} of {before:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cool_down_bounds_until_the_next_claim() {
+    let mut bounds = Bounds::default();
+    let mut record = state(Is::No);
+    record.end(&mut bounds, Ending::CoolDown(SOON), ZERO, None, || NOW);
+    assert_eq!(bounds.not_before, Nanos(1_050));
+    record.expire();
+    assert_eq!(is(&record), Is::Idle, "nobody wanted it: it is forgotten");
+
+    let mut record = state(Is::Soft);
+    record.end(&mut bounds, Ending::CoolDown(SOON), ZERO, None, || NOW);
+    record.expire();
+    assert_eq!(is(&record), Is::Ready);
+    record.take(&mut bounds);
+    assert_eq!(bounds, Bounds::default());
+}
+
+#[test]
+fn cancel_leaves_a_cool_down() {
+    #[rustfmt::skip]
+    const CELLS: [(Is, u64, Is); 5] = [
+        (Is::Cooling(T), T, Is::Cooling(T)), (Is::Delayed(1_500), T, Is::Cooling(T)), (Is::Ready, T, Is::Cooling(T)),
+        (Is::Delayed(1_500), 1_000, Is::Idle), (Is::Ready, 900, Is::Idle),
+    ];
+    for (before, not_before, after) in CELLS {
+        let mut record = State { failures: 2, early: true, ..state(before) };
+        let mut bounds = Bounds { not_before: Nanos(not_before), cap: Some(Nanos(T)) };
+        record.cancel(&mut bounds, || NOW);
+        assert_eq!((is(&record), bounds.cap), (after, None), "{before:?}");
+        if let Is::Cooling(_) = after {
+            assert_eq!((record.failures, record.early), (0, false), "only the cool-down is remembered");
+        }
+    }
+}
+
+#[test]
+fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
+    let debounced = |quiet: u64| Verb::EnqueueDebounced {
+        quiet: Duration::from_nanos(quiet),
+        max_wait: Duration::from_nanos(9_999),
+    };
+    #[rustfmt::skip]
+    const CELLS: [(Is, Option<u64>, u64, Is, Admission); 9] = [
+        (Is::Delayed(T), Some(2_000), 400, Is::Delayed(1_400), Scheduled),
+        (Is::Delayed(T), Some(2_000), 5_000, Is::Delayed(2_000), Scheduled),
+        // A shorter quiet time does not draw it nearer.
+        (Is::Delayed(T), Some(2_000), 100, Is::Delayed(T), Held),
+        (Is::Delayed(T), Some(T), 5_000, Is::Delayed(T), Held),
+        (Is::Delayed(T), None, 5_000, Is::Delayed(T), Held),
+        (Is::At(T), Some(2_000), 400, Is::At(1_400), Rerun),
+        (Is::At(T), Some(2_000), 5_000, Is::At(2_000), Rerun),
+        (Is::At(T), Some(2_000), 100, Is::At(T), Rerun),
+        (Is::At(T), None, 5_000, Is::At(T), Rerun),
+    ];
+    for (before, cap, quiet, after, admission) in CELLS {
+        let mut record = state(before);
+        let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
+        let answer = record.request(&mut bounds, debounced(quiet).into(), ZERO, || NOW);
+        assert_eq!((is(&record), answer.admission), (after, admission), "{before:?} up to {cap:?} by {quiet}");
+        assert_eq!(bounds.cap, cap.map(Nanos), "the cap stays");
+    }
+}
+
+/// A wake that another verb has set is no debounced one, so nothing pushes it out.
+#[test]
+fn other_wakes_are_not_debounced() {
+    #[rustfmt::skip]
+    const CELLS: [(Is, Verb, Option<u64>); 10] = [
+        (Is::Delayed(T), Verb::Enqueue, Some(2_000)), (Is::Delayed(T), Verb::EnqueueNow, None),
+        (Is::Delayed(T), Verb::Reschedule(SOON), None), (Is::Delayed(T), Verb::EnqueueIfAbsent, Some(2_000)),
+        (Is::Ready, Verb::Reschedule(SOON), None),
+        (Is::At(T), Verb::Enqueue, Some(2_000)), (Is::At(T), Verb::EnqueueNow, None),
+        (Is::At(T), Verb::Reschedule(SOON), None), (Is::At(T), Verb::EnqueueAfter(SOON), Some(2_000)),
+        (Is::At(T), Verb::EnqueueIfAbsent, Some(2_000)),
+    ];
+    for (before, verb, cap) in CELLS {
+        let mut bounds = Bounds { cap: Some(Nanos(2_000)), ..Bounds::default() };
+        state(before).request(&mut bounds, verb.into(), ZERO, || NOW);
+        assert_eq!(bounds.cap, cap.map(Nanos), "{verb:?} of {before:?}");
+    }
+    for (ending, cap) in [(Ending::Done, Some(2_000)), (Ending::RequeueAfter(SOON), None), (Ending::Retry(SOON), None)]
+    {
+        let mut bounds = Bounds { cap: Some(Nanos(2_000)), ..Bounds::default() };
+        state(Is::At(T)).end(&mut bounds, ending, ZERO, None, || NOW);
+        assert_eq!(bounds.cap, cap.map(Nanos), "{ending:?}");
+    }
+}
+
+/// `enqueue_now` that only a cool-down or the floor holds back has a time of its own: nothing pushes that out either.
+#[test]
+fn enqueue_now_ends_the_debounce_of_a_delay_that_cannot_come_sooner() {
+    let mut bounds = Bounds { not_before: Nanos(T), cap: Some(Nanos(2_000)) };
+    let mut record = state(Is::Delayed(T));
+    let answer = record.request(&mut bounds, Verb::EnqueueNow.into(), ZERO, || NOW);
+    assert_eq!((is(&record), answer.admission, bounds.cap), (Is::Delayed(T), Held, None));
+}
+
+#[test]
+fn a_request_raises_the_lane_and_never_lowers_it() {
+    use Priority::{High, Low, Normal};
+    #[rustfmt::skip]
+    const CELLS: [(Priority, Priority, Priority); 9] = [
+        (Low, Low, Low), (Low, Normal, Normal), (Low, High, High),
+        (Normal, Low, Normal), (Normal, Normal, Normal), (Normal, High, High),
+        (High, Low, High), (High, Normal, High), (High, High, High),
+    ];
+    for (verb, _) in REQUESTS {
+        for before in COLUMNS.into_iter().filter(|&before| before != Is::Idle) {
+            for (from, by, raised) in CELLS {
+                let mut record = State { priority: from, ..state(before) };
+                record.request(&mut Bounds::default(), Request::new(verb).at(by), ZERO, || NOW);
+                let expected = if verb == Verb::EnqueueIfAbsent { from } else { raised };
+                assert_eq!(record.priority, expected, "{verb:?} of {before:?} at {by:?}");
+            }
+        }
+        // What nothing is known of has the lane of the request, also during a cool-down.
+        for by in [Low, Normal, High] {
+            let mut record = State::new(by);
+            record.request(&mut Bounds::default(), Request::new(verb).at(by), ZERO, || NOW);
+            assert_eq!(record.priority, by);
+            let mut record = State { priority: High, ..state(Is::Cooling(T)) };
+            let mut bounds = Bounds { not_before: Nanos(T), cap: None };
+            record.request(&mut bounds, Request::new(verb).at(by), ZERO, || NOW);
+            assert_eq!(record.priority, by);
+        }
+    }
+}
+
+#[test]
+fn reasons_are_merged_unless_a_request_is_ignored() {
+    for (verb, cells) in REQUESTS {
+        for (before, (_, admission)) in COLUMNS.into_iter().zip(cells) {
+            let mut record = State { reasons: Reasons::POLL, ..state(before) };
+            record.request(&mut Bounds::default(), Request::new(verb).because(Reasons::user(5)), ZERO, || NOW);
+            let expected = if admission == Ignored { Reasons::POLL } else { Reasons::POLL | Reasons::user(5) };
+            assert_eq!(record.reasons, expected, "{verb:?} of {before:?}");
+        }
+    }
+}
+
+#[test]
+fn an_ending_adds_its_own_reason_and_a_claim_takes_all() {
+    #[rustfmt::skip]
+    const CELLS: [(Ending, Reasons); 4] = [
+        (Ending::Done, Reasons::NONE), (Ending::CoolDown(SOON), Reasons::NONE),
+        (Ending::RequeueAfter(SOON), Reasons::REQUEUE), (Ending::Retry(SOON), Reasons::RETRY),
+    ];
+    for (ending, own) in CELLS {
+        for wish in [Is::Soft, Is::At(T), Is::Now] {
+            let mut record = State { reasons: Reasons::EVENT, ..state(wish) };
+            end(&mut record, ending);
+            assert_eq!(record.reasons, Reasons::EVENT | own, "{ending:?}");
+            record.expire();
+            assert_eq!(record.take(&mut Bounds::default()), Reasons::EVENT | own);
+            assert_eq!((is(&record), record.reasons), (Is::No, Reasons::NONE));
+        }
+    }
+}
+
+#[test]
+fn time_readies_a_delay_and_forgets_a_cool_down_and_nothing_else() {
+    #[rustfmt::skip]
+    const CELLS: [(Is, Is); 8] = [
+        (Is::Idle, Is::Idle), (Is::Cooling(T), Is::Idle), (Is::Ready, Is::Ready), (Is::Delayed(T), Is::Ready),
+        (Is::No, Is::No), (Is::Soft, Is::Soft), (Is::At(T), Is::At(T)), (Is::Now, Is::Now),
+    ];
+    for (before, after) in CELLS {
+        let mut record = state(before);
+        record.expire();
+        assert_eq!(is(&record), after);
+    }
+}
