@@ -199,9 +199,12 @@ fn every_failed_ending_with_every_wish_under_a_floor() {
 const SHUTDOWN_COLUMNS: [Is; 8] =
     [Is::Idle, Is::Cooling(T), Is::Ready, Is::Delayed(T), Is::No, Is::Soft, Is::At(T), Is::Now];
 
-/// Mode × state: what becomes of the record, and what is reported.
+/// What becomes of the record, and what is reported.
+type ShutdownCell = (Is, Option<DroppedWake>);
+
+/// Mode × state.
 #[rustfmt::skip]
-const SHUTDOWNS: [(Shutdown, [(Is, Option<DroppedWake>); 8]); 3] = [
+const SHUTDOWNS: [(Shutdown, [ShutdownCell; 8]); 3] = [
     (Shutdown::RunDelayedNow, [
         (Is::Idle, None), (Is::Idle, None), (Is::Ready, None), (Is::Ready, None),
         (Is::No, None), (Is::Soft, None), (Is::At(T), None), (Is::Now, None),

@@ -187,12 +187,9 @@ fn cancel_leaves_a_cool_down() {
 
 #[test]
 fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
-    let debounced = |quiet: u64| Verb::EnqueueDebounced {
-        quiet: Duration::from_nanos(quiet),
-        max_wait: Duration::from_nanos(9_999),
-    };
+    type Row = (Is, Option<u64>, u64, Is, Admission);
     #[rustfmt::skip]
-    const CELLS: [(Is, Option<u64>, u64, Is, Admission); 9] = [
+    const CELLS: [Row; 9] = [
         (Is::Delayed(T), Some(2_000), 400, Is::Delayed(1_400), Scheduled),
         (Is::Delayed(T), Some(2_000), 5_000, Is::Delayed(2_000), Scheduled),
         // A shorter quiet time does not draw it nearer.
@@ -204,6 +201,8 @@ fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
         (Is::At(T), Some(2_000), 100, Is::At(T), Rerun),
         (Is::At(T), None, 5_000, Is::At(T), Rerun),
     ];
+    let debounced =
+        |quiet| Verb::EnqueueDebounced { quiet: Duration::from_nanos(quiet), max_wait: Duration::from_nanos(9_999) };
     for (before, cap, quiet, after, admission) in CELLS {
         let mut record = state(before);
         let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
