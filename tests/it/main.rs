@@ -1,0 +1,13 @@
+//! The queue and what is built on it, through the public API. Time stands still unless a test moves it.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+mod queue_feeding;
+mod queue_lanes;
+mod queue_model;
+mod queue_rules;
+mod queue_shutdown;
+mod queue_tables;
+mod queue_user_code;
+mod support;

@@ -1,0 +1,256 @@
+//! Ways into the queue: batches, borrowed keys, what can be put around a queue, and the hook.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use homeostat::Priority::{High, Low, Normal};
+use homeostat::{Admission, Enqueue, KeyState, Reasons, Request, Shutdown, Verb, WorkQueue};
+use parking_lot::Mutex;
+
+use crate::support::{Bench, Is, secs};
+
+#[test]
+fn a_batch_is_tallied() {
+    let bench = Bench::new();
+    let _claim = bench.bring(Is::No);
+    bench.queue.enqueue_after('d', secs(9));
+    let batch = |verb| bench.queue.request_all(&mut "ckadabc".chars(), Request::new(verb));
+    let tally = batch(Verb::EnqueueIfAbsent);
+    assert_eq!((tally.of(Admission::Queued), tally.of(Admission::Ignored), tally.total()), (1, 6, 7));
+    let tally = batch(Verb::Enqueue);
+    assert_eq!((tally.of(Admission::Merged), tally.of(Admission::Held), tally.of(Admission::Rerun)), (5, 1, 1));
+    let tally = batch(Verb::EnqueueNow);
+    assert_eq!((tally.of(Admission::Merged), tally.of(Admission::Queued), tally.of(Admission::Rerun)), (5, 1, 1));
+    let tally = batch(Verb::Reschedule(secs(5)));
+    assert_eq!((tally.of(Admission::Scheduled), tally.of(Admission::Rerun)), (6, 1));
+    assert_eq!(bench.queue.request_all(&mut std::iter::empty(), Verb::Enqueue.into()).total(), 0);
+}
+
+#[test]
+fn a_batch_keeps_its_order_lane_and_reasons() {
+    let bench = Bench::new();
+    bench.queue.at(Low).because(Reasons::POLL).request_all(&mut "xyz".chars(), Verb::Enqueue.into());
+    bench.queue.request_all(&mut "mn".chars(), Request::new(Verb::Enqueue).at(High).because(Reasons::MANUAL));
+    let taken: Vec<_> = bench.claims().iter().map(|claim| (**claim, claim.priority(), claim.reasons())).collect();
+    assert_eq!(
+        taken,
+        [
+            ('m', High, Reasons::MANUAL),
+            ('n', High, Reasons::MANUAL),
+            ('x', Low, Reasons::POLL),
+            ('y', Low, Reasons::POLL),
+            ('z', Low, Reasons::POLL),
+        ]
+    );
+}
+
+/// At most 1,024 records are handled under one hold of the lock, and the iterator runs outside of it: it sees the
+/// queue grow by that many at a time, and may use it.
+#[test]
+fn the_iterator_of_a_batch_may_use_the_queue() {
+    let queue = WorkQueue::new();
+    let mut lengths = Vec::new();
+    let mut keys = (0..2_500_u32).inspect(|&key| {
+        assert_eq!(queue.state(&key), KeyState::Idle);
+        lengths.push(queue.len());
+        if key == 2_000 {
+            queue.enqueue(9_999);
+        }
+    });
+    let tally = queue.request_all(&mut keys, Verb::Enqueue.into());
+    assert_eq!(tally.of(Admission::Queued), 2_500);
+    let expected = |key: usize| match key {
+        0..1_024 => 0,
+        1_024..2_001 => 1_024,
+        2_001..2_048 => 1_025,
+        _ => 2_049,
+    };
+    assert!(lengths.into_iter().enumerate().all(|(key, length)| length == expected(key)));
+    assert_eq!(queue.len(), 2_501);
+}
+
+#[test]
+fn a_queue_may_be_fed_from_itself() {
+    let (from, to) = (WorkQueue::new(), WorkQueue::new());
+    from.request_all(&mut (0..100), Verb::Enqueue.into());
+    let mut moved = std::iter::from_fn(|| from.try_dequeue().ok()).map(|claim| {
+        let key = *claim;
+        claim.done();
+        key
+    });
+    assert_eq!(to.request_all(&mut moved, Verb::Enqueue.into()).of(Admission::Queued), 100);
+    let mut again = std::iter::from_fn(|| to.try_dequeue().ok()).map(|claim| *claim);
+    let tally = to.request_all(&mut again, Verb::Enqueue.into());
+    assert_eq!((tally.of(Admission::Held), tally.of(Admission::Queued)), (100, 0), "they back off: dropped claims");
+}
+
+#[test]
+fn a_closed_queue_stops_no_iterator_but_takes_nothing() {
+    let queue = WorkQueue::new();
+    let mut keys = (0..3_000_u32).inspect(|&key| {
+        if key == 1_500 {
+            queue.shutdown(Shutdown::ServeReady);
+        }
+    });
+    let tally = queue.request_all(&mut keys, Verb::Enqueue.into());
+    assert_eq!((tally.of(Admission::Queued), tally.of(Admission::Closed)), (1_024, 1_976));
+}
+
+#[test]
+fn borrowed_keys_are_the_same_keys() {
+    let queue = WorkQueue::<String>::new();
+    assert_eq!(queue.by_ref().enqueue("vm-1"), Admission::Queued);
+    assert_eq!(queue.enqueue("vm-1".to_owned()), Admission::Merged);
+    assert_eq!(queue.at(High).because(Reasons::EVENT).by_ref().enqueue("vm-1"), Admission::Merged);
+    assert_eq!(queue.state("vm-1"), KeyState::Ready(High));
+    assert!(queue.contains("vm-1") && !queue.contains("vm-2"));
+    let claim = queue.try_dequeue().unwrap();
+    assert_eq!((claim.as_str(), claim.reasons()), ("vm-1", Reasons::EVENT));
+    assert_eq!(queue.cancel("vm-2"), KeyState::Idle);
+    assert_eq!(queue.by_ref().request_all(&mut ["vm-1", "vm-2"].into_iter(), Verb::Enqueue.into()).total(), 2);
+    claim.done();
+    assert_eq!(queue.len(), 2);
+
+    let shared = WorkQueue::<Arc<str>>::new();
+    assert_eq!(shared.by_ref().enqueue("vm-1"), Admission::Queued);
+    assert_eq!(shared.by_ref().enqueue_if_absent("vm-1"), Admission::Ignored);
+}
+
+#[test]
+fn a_filter_refuses_and_passes_on() {
+    let bench = Bench::new();
+    let even = (&bench.queue).filter(|key: &char| (*key as u32).is_multiple_of(2));
+    assert_eq!((even.enqueue('a'), even.enqueue('b')), (Admission::Ignored, Admission::Queued));
+    let tally = even.request_all(&mut "abcd".chars(), Verb::Enqueue.into());
+    assert_eq!((tally.of(Admission::Ignored), tally.of(Admission::Merged), tally.of(Admission::Queued)), (2, 1, 1));
+    assert_eq!(bench.line(), "bd");
+}
+
+#[test]
+fn a_map_takes_other_keys() {
+    let bench = Bench::new();
+    let digits = bench.queue.clone().map(|digit: u32| char::from_digit(digit, 10).unwrap());
+    assert_eq!((digits.enqueue(7), digits.enqueue_after(8, secs(5))), (Admission::Queued, Admission::Scheduled));
+    assert_eq!(digits.request_all(&mut [7, 9].into_iter(), Verb::Enqueue.into()).of(Admission::Merged), 1);
+    assert_eq!((bench.line().as_str(), bench.is('8')), ("79", Is::Delayed(1_005)));
+}
+
+#[test]
+fn a_tee_feeds_both_and_answers_for_the_first() {
+    let (one, other) = (Bench::new(), Bench::new());
+    other.queue.enqueue('k');
+    let both: Arc<dyn Enqueue<char>> = Arc::new(one.queue.clone().tee(other.queue.at(High)));
+    assert_eq!(both.enqueue('k'), Admission::Queued);
+    assert_eq!((one.lane('k'), other.lane('k')), (Normal, High));
+    let tally = both.request_all(&mut "kl".chars(), Verb::Enqueue.into());
+    assert_eq!((tally.of(Admission::Merged), tally.of(Admission::Queued)), (1, 1));
+    assert_eq!((one.line(), other.line()), ("kl".to_owned(), "kl".to_owned()));
+}
+
+#[test]
+fn views_pass_on_lane_and_reasons_and_every_verb() {
+    let bench = Bench::new();
+    let view = bench.queue.at(Low).because(Reasons::POLL).because(Reasons::RESYNC);
+    assert_eq!(view.enqueue_if_absent('a'), Admission::Queued);
+    assert_eq!(view.enqueue('b'), Admission::Queued);
+    assert_eq!(view.enqueue_now('c'), Admission::Queued);
+    assert_eq!(view.enqueue_after('d', secs(1)), Admission::Scheduled);
+    assert_eq!(view.reschedule('e', secs(2)), Admission::Scheduled);
+    assert_eq!(view.enqueue_debounced('f', secs(9), secs(3)), Admission::Scheduled);
+    bench.clock.advance(secs(3));
+    let claims = bench.claims();
+    assert_eq!(claims.iter().map(|claim| **claim).collect::<String>(), "abcdef");
+    assert!(claims.iter().all(|claim| claim.priority() == Low && claim.reasons() == Reasons::POLL | Reasons::RESYNC));
+    assert_eq!(view.at(High).enqueue('a'), Admission::Rerun);
+}
+
+/// A queue whose hook counts its calls and looks at the queue.
+fn hooked() -> (Bench, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let slot: Arc<Mutex<Option<WorkQueue<char>>>> = Arc::default();
+    let (count, of) = (Arc::clone(&calls), Arc::clone(&slot));
+    let bench = Bench::with(|settings| {
+        settings.on_ready(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            if let Some(queue) = of.lock().take() {
+                // Outside the lock: this would deadlock otherwise.
+                assert!(!queue.is_empty());
+                queue.enqueue('h');
+                queue.cancel(&'h');
+            }
+        })
+    });
+    *slot.lock() = Some(bench.queue.clone());
+    (bench, calls)
+}
+
+#[test]
+fn the_hook_is_called_when_the_queue_goes_from_empty_to_ready_and_at_no_other_time() {
+    let (bench, calls) = hooked();
+    let queue = &bench.queue;
+    let called = |what: &str, times: usize| assert_eq!(calls.swap(0, Ordering::SeqCst), times, "{what}");
+    queue.enqueue('a');
+    called("empty to ready, and a hook that uses the queue", 1);
+    queue.enqueue('a');
+    queue.enqueue('b');
+    called("ready already", 0);
+    queue.cancel(&'b');
+    queue.at(High).enqueue('a');
+    called("the only key in line raised", 0);
+    queue.reschedule('a', secs(0));
+    called("the only key in line rescheduled to now", 0);
+    queue.reschedule('a', secs(5));
+    called("the line emptied", 0);
+    bench.clock.advance(secs(5));
+    called("a delay over", 1);
+    let claim = bench.take();
+    queue.enqueue('a');
+    called("a wish is not in line", 0);
+    claim.done();
+    called("the claim over", 1);
+    let claim = bench.take();
+    queue.enqueue('a');
+    let claim = claim.done_and_next().unwrap();
+    called("taken again under the same lock", 0);
+    claim.retry_after(secs(0));
+    called("failed and ready at once", 1);
+    bench.take().done();
+    queue.request_all(&mut "abc".chars(), Verb::Enqueue.into());
+    called("a batch", 1);
+    assert_eq!(bench.line(), "abc");
+    queue.request_all(&mut "abc".chars(), Verb::EnqueueAfter(secs(5)).into());
+    bench.clock.advance(secs(5));
+    called("many delays of one instant", 1);
+    assert_eq!(bench.line(), "abc");
+    queue.enqueue_after('d', secs(5));
+    queue.shutdown(Shutdown::RunDelayedNow);
+    called("brought into line by a shutdown", 1);
+}
+
+#[test]
+fn a_hook_that_panics_leaves_the_queue_usable() {
+    let bench = Bench::with(|settings| settings.on_ready(|| panic!("a hook's panic")));
+    assert_eq!(bench.queue.enqueue('a'), Admission::Queued);
+    bench.queue.enqueue_after('b', secs(5));
+    bench.clock.advance(secs(5));
+    assert_eq!(bench.line(), "ab");
+}
+
+#[test]
+fn shrinking_forgets_nothing() {
+    let bench = Bench::new();
+    let claim = bench.bring(Is::Soft).unwrap();
+    for key in (0..5_000).filter_map(char::from_u32).filter(|key| !key.is_ascii()) {
+        bench.queue.enqueue(key);
+        bench.queue.cancel(&key);
+    }
+    bench.queue.enqueue_after('d', secs(5));
+    bench.queue.shrink_to_fit();
+    assert_eq!((bench.is('a'), bench.is('k'), bench.is('d')), (Is::Ready, Is::Soft, Is::Delayed(1_005)));
+    claim.done();
+    bench.clock.advance(secs(5));
+    assert_eq!(bench.queue.enqueue('c'), Admission::Queued);
+    assert_eq!(bench.line(), "abkdc");
+    bench.queue.shrink_to_fit();
+    assert_eq!((bench.queue.enqueue('z'), bench.line().as_str()), (Admission::Queued, "z"));
+}

@@ -1,0 +1,395 @@
+//! The naive model: the text of the contract as plain lists, with no wheel, no slab and no lanes.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use homeostat::{Admission, DroppedWake, Priority, Reasons, Request, STARVATION_BOUND, Shutdown, Verb};
+
+pub(super) const KEYS: u8 = 3;
+/// Seconds of the floor, and of the backoff after so many failures and one.
+pub(super) const FLOOR: u64 = 3;
+pub(super) const BACKOFF: [u64; 4] = [2, 4, 8, 10];
+/// A second that does not come.
+pub(super) const NEVER: u64 = u64::MAX;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    Done,
+    CoolDown(Duration),
+    RequeueAfter(Duration),
+    RetryAfter(Duration),
+    Retry,
+    Drop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Wanted {
+    Nothing,
+    Soft,
+    At(u64),
+    Now,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum State {
+    Ready(Priority),
+    Delayed(u64),
+    Claimed(Wanted),
+}
+
+struct Record {
+    lane: Priority,
+    reasons: Reasons,
+    failures: u32,
+    /// The run to come, or the one under way, was brought forward out of its backoff.
+    early: bool,
+    /// How far a debounced wake can be pushed out; none for any other wake.
+    cap: Option<u64>,
+    at: At,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum At {
+    Line,
+    /// Due when; of one time, in the order of the numbers.
+    Delay(u64, u64),
+    Claim(Wanted),
+}
+
+#[derive(Default)]
+pub(super) struct Model {
+    pub(super) now: u64,
+    records: HashMap<u8, Record>,
+    /// Keys in line, in the order in which they came to their lanes, and the number of the dequeue by which each must be
+    /// taken.
+    line: Vec<(u8, usize)>,
+    /// When the cool-down of a key ends that was not claimed since.
+    cool: HashMap<u8, u64>,
+    pub(super) mode: Option<Shutdown>,
+    dropped: Vec<(u8, DroppedWake)>,
+    numbers: u64,
+    /// Of each dequeue, whether it passed over a key in a higher lane.
+    takes: Vec<bool>,
+}
+
+fn after(now: u64, delay: Duration) -> u64 {
+    if delay == Duration::MAX { NEVER } else { now + delay.as_secs() }
+}
+
+impl Model {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn state(&self, key: u8) -> Option<State> {
+        let record = self.records.get(&key)?;
+        Some(match record.at {
+            At::Line => State::Ready(record.lane),
+            At::Delay(due, _) => State::Delayed(due),
+            At::Claim(wanted) => State::Claimed(wanted),
+        })
+    }
+
+    pub(super) fn ready(&self) -> usize {
+        self.line.len()
+    }
+
+    pub(super) fn line(&self) -> Vec<u8> {
+        let mut line: Vec<_> = self.line.iter().map(|&(key, _)| key).collect();
+        line.sort_by_key(|key| std::cmp::Reverse(self.records[key].lane));
+        line
+    }
+
+    fn delays(&self) -> Vec<(u64, u64, u8)> {
+        let mut delays: Vec<_> = self
+            .records
+            .iter()
+            .filter_map(|(&key, record)| match record.at {
+                At::Delay(due, number) => Some((due, number, key)),
+                _ => None,
+            })
+            .collect();
+        delays.sort_unstable();
+        delays
+    }
+
+    pub(super) fn delayed(&self) -> usize {
+        self.delays().len()
+    }
+
+    pub(super) fn next_due(&self) -> Option<u64> {
+        self.delays().first().map(|&(due, ..)| due)
+    }
+
+    pub(super) fn claimed(&self) -> Vec<u8> {
+        (0..KEYS).filter(|&key| matches!(self.state(key), Some(State::Claimed(_)))).collect()
+    }
+
+    pub(super) fn dropped(&self) -> &[(u8, DroppedWake)] {
+        &self.dropped
+    }
+
+    /// Nothing is in line and nothing that is claimed will be.
+    pub(super) fn is_over(&self) -> bool {
+        let wanted = |record: &Record| matches!(record.at, At::Claim(wanted) if wanted != Wanted::Nothing);
+        self.mode.is_some() && self.line.is_empty() && !self.records.values().any(wanted)
+    }
+
+    fn lane(&self, key: u8) -> Priority {
+        self.records[&key].lane
+    }
+
+    /// To the tail of the key's lane, out of wherever it was.
+    fn put_in_line(&mut self, key: u8) {
+        self.line.retain(|&(other, _)| other != key);
+        let ahead = self.line.iter().filter(|&&(other, _)| self.lane(other) == self.lane(key)).count();
+        self.line.push((key, self.takes.len() + STARVATION_BOUND * (ahead + 1)));
+        self.records.get_mut(&key).unwrap().at = At::Line;
+    }
+
+    /// The wake of the key is at `due`: in line if that has come.
+    fn wake_at(&mut self, key: u8, due: u64) -> Admission {
+        if due <= self.now {
+            self.put_in_line(key);
+            return Admission::Queued;
+        }
+        self.line.retain(|&(other, _)| other != key);
+        self.numbers += 1;
+        self.records.get_mut(&key).unwrap().at = At::Delay(due, self.numbers);
+        Admission::Scheduled
+    }
+
+    pub(super) fn advance(&mut self, by: u64) {
+        let target = self.now + by;
+        while let Some(&(due, _, key)) = self.delays().first().filter(|&&(due, ..)| due <= target) {
+            self.now = due;
+            self.put_in_line(key);
+        }
+        self.now = target;
+    }
+
+    pub(super) fn request(&mut self, key: u8, request: Request) -> Admission {
+        if self.mode.is_some() {
+            return Admission::Closed;
+        }
+        let verb = if request.verb == Verb::EnqueueAfter(Duration::ZERO) { Verb::Enqueue } else { request.verb };
+        let admission = match self.records.get(&key).map(|record| record.at) {
+            None => self.request_idle(key, verb, request.priority),
+            Some(At::Line) => self.request_in_line(key, verb),
+            Some(At::Delay(due, _)) => self.request_delayed(key, due, verb),
+            Some(At::Claim(wanted)) => self.request_claimed(key, wanted, verb),
+        };
+        if admission != Admission::Ignored {
+            let record = self.records.get_mut(&key).unwrap();
+            record.reasons |= request.reasons;
+            if verb != Verb::EnqueueIfAbsent && request.priority > record.lane {
+                record.lane = request.priority;
+                if record.at == At::Line {
+                    self.put_in_line(key);
+                }
+            }
+        }
+        admission
+    }
+
+    /// No wake may come before the cool-down ends.
+    fn cooled(&self, key: u8, due: u64) -> u64 {
+        due.max(self.cool.get(&key).copied().unwrap_or(0))
+    }
+
+    fn request_idle(&mut self, key: u8, verb: Verb, lane: Priority) -> Admission {
+        let (due, cap) = match verb {
+            Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow => (self.now, None),
+            Verb::EnqueueAfter(delay) | Verb::Reschedule(delay) => (after(self.now, delay), None),
+            Verb::EnqueueDebounced { quiet, max_wait } => {
+                (after(self.now, quiet.min(max_wait)), Some(after(self.now, max_wait)))
+            }
+        };
+        let record = Record { lane, reasons: Reasons::NONE, failures: 0, early: false, cap, at: At::Line };
+        self.records.insert(key, record);
+        self.wake_at(key, self.cooled(key, due))
+    }
+
+    fn request_in_line(&mut self, key: u8, verb: Verb) -> Admission {
+        match verb {
+            Verb::EnqueueIfAbsent => Admission::Ignored,
+            Verb::Reschedule(delay) => {
+                self.records.get_mut(&key).unwrap().cap = None;
+                self.wake_at(key, self.cooled(key, after(self.now, delay)))
+            }
+            _ => Admission::Merged,
+        }
+    }
+
+    fn request_delayed(&mut self, key: u8, due: u64, verb: Verb) -> Admission {
+        let now = self.now;
+        let record = &self.records[&key];
+        let wanted = match verb {
+            Verb::EnqueueIfAbsent => return Admission::Ignored,
+            Verb::EnqueueDebounced { quiet, .. } => {
+                return match record.cap.map(|cap| after(now, quiet).min(cap)) {
+                    Some(pushed) if pushed > due => self.wake_at(key, pushed),
+                    _ => Admission::Held,
+                };
+            }
+            Verb::EnqueueNow => {
+                let floor = if record.failures > 0 { FLOOR } else { 0 };
+                self.cooled(key, now + floor).min(due)
+            }
+            Verb::Reschedule(delay) => self.cooled(key, after(now, delay)),
+            Verb::Enqueue | Verb::EnqueueAfter(_) => return Admission::Held,
+        };
+        let record = self.records.get_mut(&key).unwrap();
+        record.cap = None;
+        record.early |= record.failures > 0 && wanted < due;
+        if verb == Verb::EnqueueNow && wanted == due {
+            return Admission::Held;
+        }
+        self.wake_at(key, wanted)
+    }
+
+    fn request_claimed(&mut self, key: u8, wanted: Wanted, verb: Verb) -> Admission {
+        let now = self.now;
+        let record = self.records.get_mut(&key).unwrap();
+        let (wanted, cap) = match (verb, wanted) {
+            (Verb::EnqueueIfAbsent, _) => return Admission::Ignored,
+            (Verb::Reschedule(delay), _) | (Verb::EnqueueAfter(delay), Wanted::Nothing) => {
+                (Wanted::At(after(now, delay)), None)
+            }
+            (_, Wanted::Now) | (Verb::EnqueueNow, _) => (Wanted::Now, None),
+            (Verb::Enqueue, Wanted::Nothing) => (Wanted::Soft, None),
+            (Verb::EnqueueDebounced { quiet, max_wait }, Wanted::Nothing) => {
+                (Wanted::At(after(now, quiet.min(max_wait))), Some(after(now, max_wait)))
+            }
+            (Verb::EnqueueDebounced { quiet, .. }, Wanted::At(due)) => match record.cap {
+                Some(cap) => (Wanted::At(after(now, quiet).min(cap).max(due)), Some(cap)),
+                None => (Wanted::At(due), None),
+            },
+            (_, wanted) => (wanted, record.cap),
+        };
+        record.at = At::Claim(wanted);
+        record.cap = cap;
+        Admission::Rerun
+    }
+
+    pub(super) fn cancel(&mut self, key: u8) {
+        let Some(record) = self.records.get_mut(&key) else { return };
+        if let At::Claim(_) = record.at {
+            record.at = At::Claim(Wanted::Nothing);
+            record.reasons = Reasons::NONE;
+            record.cap = None;
+        } else {
+            self.records.remove(&key);
+            self.line.retain(|&(other, _)| other != key);
+        }
+    }
+
+    /// The queue has given this key out: it must be the first of its lane, and nobody may have waited too long.
+    pub(super) fn take(&mut self, key: u8) -> (u32, Reasons, Priority) {
+        let lane = self.lane(key);
+        let first = self.line.iter().position(|&(other, _)| self.lane(other) == lane).unwrap();
+        assert_eq!(self.line[first].0, key, "first in, first out");
+        self.takes.push(self.line.iter().any(|&(other, _)| self.lane(other) > lane));
+        assert!(self.line.iter().all(|&(_, by)| self.takes.len() <= by), "a key was passed over for too long");
+        let recent = self.takes.len().saturating_sub(STARVATION_BOUND);
+        assert!(self.takes[recent..].iter().filter(|&&over| over).count() <= 2, "higher lanes have their turns");
+        self.line.remove(first);
+        self.cool.remove(&key);
+        let record = self.records.get_mut(&key).unwrap();
+        record.at = At::Claim(Wanted::Nothing);
+        record.cap = None;
+        (record.failures, std::mem::take(&mut record.reasons), lane)
+    }
+
+    pub(super) fn end(&mut self, key: u8, end: End) {
+        let now = self.now;
+        let record = self.records.get_mut(&key).unwrap();
+        let At::Claim(wanted) = record.at else { panic!("{key} is not claimed") };
+        let counted = record.failures + u32::from(!record.early);
+        let (failed, requeued) = match end {
+            End::Done | End::CoolDown(_) => (None, None),
+            End::RequeueAfter(delay) => (None, Some(delay)),
+            End::RetryAfter(backoff) => (Some(backoff), None),
+            End::Retry | End::Drop => {
+                let step = BACKOFF[BACKOFF.len().min(counted.max(1) as usize) - 1];
+                (Some(Duration::from_secs(step)), None)
+            }
+        };
+        record.failures = if failed.is_some() { counted } else { 0 };
+        record.early = false;
+        if self.mode.is_some() {
+            if wanted != Wanted::Nothing {
+                return self.put_in_line(key);
+            }
+            self.records.remove(&key);
+            let wake = requeued.map(|_| DroppedWake::Requeue).or(failed.map(|_| DroppedWake::Retry));
+            self.dropped.extend(wake.map(|wake| (key, wake)));
+            return;
+        }
+        if let Some(backoff) = failed {
+            record.reasons |= Reasons::RETRY;
+            record.cap = None;
+            record.early = wanted == Wanted::Now && after(now, backoff) > now + FLOOR;
+            let due = if record.early { now + FLOOR } else { after(now, backoff) };
+            self.wake_at(key, due);
+        } else if let Some(delay) = requeued {
+            record.reasons |= Reasons::REQUEUE;
+            record.cap = None;
+            let due = match wanted {
+                Wanted::Now => now,
+                Wanted::At(due) => due.min(after(now, delay)),
+                Wanted::Nothing | Wanted::Soft => after(now, delay),
+            };
+            self.wake_at(key, due);
+        } else {
+            if let End::CoolDown(delay) = end {
+                self.cool.insert(key, after(now, delay));
+            }
+            match wanted {
+                Wanted::Nothing => {
+                    self.records.remove(&key);
+                }
+                Wanted::At(due) => {
+                    self.wake_at(key, self.cooled(key, due));
+                }
+                Wanted::Soft | Wanted::Now => {
+                    self.wake_at(key, self.cooled(key, now));
+                }
+            }
+        }
+    }
+
+    pub(super) fn shut_down(&mut self, mode: Shutdown) {
+        if self.mode >= Some(mode) {
+            return;
+        }
+        self.mode = Some(mode);
+        self.cool.clear();
+        for (_, _, key) in self.delays() {
+            if mode == Shutdown::RunDelayedNow {
+                self.put_in_line(key);
+            } else {
+                self.records.remove(&key);
+                self.dropped.push((key, DroppedWake::Delayed));
+            }
+        }
+        for key in self.claimed() {
+            let at = &mut self.records.get_mut(&key).unwrap().at;
+            let survives = match at {
+                At::Claim(Wanted::Nothing) => continue,
+                At::Claim(Wanted::At(_)) => mode == Shutdown::RunDelayedNow,
+                _ => mode != Shutdown::Discard,
+            };
+            if !survives {
+                *at = At::Claim(Wanted::Nothing);
+                self.dropped.push((key, DroppedWake::Wish));
+            }
+        }
+        if mode == Shutdown::Discard {
+            for (key, _) in std::mem::take(&mut self.line) {
+                self.records.remove(&key);
+                self.dropped.push((key, DroppedWake::Ready));
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A queue on a held clock, and the words in which the tables speak of a key.
+
+use std::time::{Duration, Instant};
+
+use homeostat::{Claim, Enqueue, KeyState, ManualClock, Priority, QueueBuilder, Verb, Wish, WorkQueue};
+
+pub(crate) const ZERO: Duration = Duration::ZERO;
+
+pub(crate) const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A time that does not come.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// The state of a key as the tables name it; times in seconds since the clock was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Is {
+    Idle,
+    Ready,
+    Delayed(u64),
+    No,
+    Soft,
+    At(u64),
+    Now,
+}
+
+/// A queue on a held clock that shows 1,000 s.
+pub(crate) struct Bench {
+    pub(crate) clock: ManualClock,
+    pub(crate) origin: Instant,
+    pub(crate) queue: WorkQueue<char>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::with(|settings| settings)
+    }
+
+    pub(crate) fn with(set: impl FnOnce(QueueBuilder<char>) -> QueueBuilder<char>) -> Self {
+        let clock = ManualClock::new();
+        let origin = clock.now();
+        clock.advance(secs(1_000));
+        let queue = set(WorkQueue::builder().clock(clock.clock())).build();
+        Self { clock, origin, queue }
+    }
+
+    /// Brings `k` into a state, the delay or wish that has a time being for 1,300 s, and `a` and `b` into line around it.
+    pub(crate) fn bring(&self, to: Is) -> Option<Claim<char>> {
+        let claim = matches!(to, Is::No | Is::Soft | Is::At(_) | Is::Now).then(|| self.claim('k'));
+        self.queue.enqueue('a');
+        match to {
+            Is::Idle | Is::No => {}
+            Is::Ready | Is::Soft => {
+                self.queue.enqueue('k');
+            }
+            Is::Delayed(1_300) | Is::At(1_300) => {
+                self.queue.enqueue_after('k', secs(300));
+            }
+            Is::Now => {
+                self.queue.enqueue_now('k');
+            }
+            Is::Delayed(_) | Is::At(_) => panic!("the columns know one time"),
+        }
+        self.queue.enqueue('b');
+        assert_eq!(self.is('k'), to);
+        claim
+    }
+
+    pub(crate) fn claim(&self, key: char) -> Claim<char> {
+        self.queue.enqueue(key);
+        let claim = self.take();
+        assert_eq!(*claim, key);
+        claim
+    }
+
+    pub(crate) fn take(&self) -> Claim<char> {
+        self.queue.try_dequeue().unwrap()
+    }
+
+    pub(crate) fn ask(&self, verb: Verb) -> homeostat::Admission {
+        self.queue.request('k', verb.into())
+    }
+
+    pub(crate) fn is(&self, key: char) -> Is {
+        self.named(self.queue.state(&key))
+    }
+
+    pub(crate) fn named(&self, state: KeyState) -> Is {
+        let time = |at: Option<Instant>| at.map_or(NEVER, |at| (at - self.origin).as_secs());
+        match state {
+            KeyState::Idle => Is::Idle,
+            KeyState::Ready(_) => Is::Ready,
+            KeyState::Delayed(at) => Is::Delayed(time(at)),
+            KeyState::Processing(Wish::None) => Is::No,
+            KeyState::Processing(Wish::Soft) => Is::Soft,
+            KeyState::Processing(Wish::At(at)) => Is::At(time(at)),
+            KeyState::Processing(Wish::Now) => Is::Now,
+            other => panic!("a state that no table names: {other:?}"),
+        }
+    }
+
+    pub(crate) fn lane(&self, key: char) -> Priority {
+        match self.queue.state(&key) {
+            KeyState::Ready(lane) => lane,
+            other => panic!("not in line: {other:?}"),
+        }
+    }
+
+    /// Takes and ends all that is in line, in order.
+    pub(crate) fn line(&self) -> String {
+        std::iter::from_fn(|| self.queue.try_dequeue().ok())
+            .map(|claim| {
+                let key = *claim;
+                claim.done();
+                key
+            })
+            .collect()
+    }
+
+    /// The keys in line without the ends of their claims, so that nothing else changes.
+    pub(crate) fn claims(&self) -> Vec<Claim<char>> {
+        std::iter::from_fn(|| self.queue.try_dequeue().ok()).collect()
+    }
+}
