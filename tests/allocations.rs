@@ -1,0 +1,165 @@
+//! In the steady state a queue allocates nothing but what the key's own `Clone` does.
+//!
+//! A test binary of its own, because it measures through a global allocator that counts, thread by thread.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use allocation_counter::measure;
+use homeostat::{Admission, Claim, Enqueue, ManualClock, Priority, Reasons, Verb, WorkQueue};
+
+const SECOND: Duration = Duration::from_secs(1);
+const KEYS: u64 = 100;
+
+/// Everything that a worker and a feeder do with a key, in all its states, on a clock that stands still.
+fn round<K: Clone + Eq + std::hash::Hash + Send + 'static>(queue: &WorkQueue<K>, keys: &[K]) {
+    let high = queue.at(Priority::High).because(Reasons::EVENT);
+    for key in keys {
+        queue.enqueue(key.clone());
+        queue.enqueue_if_absent(key.clone());
+        high.enqueue(key.clone());
+    }
+    for number in 0..keys.len() {
+        let claim = queue.try_dequeue().unwrap();
+        queue.enqueue(claim.key().clone());
+        match number % 4 {
+            0 => claim.done(),
+            1 => claim.requeue_after(SECOND),
+            2 => claim.retry_after(SECOND),
+            _ => drop(claim),
+        }
+    }
+    for key in keys {
+        queue.enqueue_after(key.clone(), SECOND);
+        queue.enqueue_debounced(key.clone(), SECOND, 2 * SECOND);
+        queue.reschedule(key.clone(), SECOND);
+        queue.enqueue_now(key.clone());
+    }
+    let mut next = queue.try_dequeue().ok();
+    while let Some(claim) = next {
+        next = claim.done_and_next().ok();
+    }
+    for key in keys {
+        queue.cancel(key);
+    }
+    assert!(queue.is_empty());
+}
+
+fn allocations(run: impl FnOnce()) -> u64 {
+    measure(run).count_total
+}
+
+/// A queue on a held clock whose next alarm is set already, and comes before any of those of a round.
+fn on_a_held_clock<K: Clone + Eq + std::hash::Hash + Send + 'static>(first: K) -> (ManualClock, WorkQueue<K>) {
+    let clock = ManualClock::new();
+    let queue = WorkQueue::builder().clock(clock.clock()).build();
+    queue.enqueue_after(first, SECOND / 2);
+    (clock, queue)
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations(|| drop(Box::new(7))), 1);
+    assert_eq!(allocations(|| drop("key".to_owned().clone())), 2);
+}
+
+#[test]
+fn no_state_of_a_key_costs_an_allocation() {
+    let (_clock, queue) = on_a_held_clock(u64::MAX);
+    let keys: Vec<u64> = (0..KEYS).collect();
+    round(&queue, &keys);
+    assert_eq!(allocations(|| (0..10).for_each(|_| round(&queue, &keys))), 0);
+}
+
+#[test]
+fn a_cool_down_costs_nothing() {
+    let (clock, queue) = on_a_held_clock(u64::MAX);
+    let cool = || {
+        for key in 0..KEYS {
+            queue.enqueue(key);
+            queue.try_dequeue().unwrap().cool_down(SECOND);
+            queue.enqueue_now(key);
+            queue.enqueue_debounced(key, SECOND, SECOND);
+            queue.cancel(&key);
+        }
+    };
+    cool();
+    clock.advance(SECOND);
+    queue.reschedule(u64::MAX, SECOND / 2);
+    assert_eq!(allocations(cool), 0);
+}
+
+/// `Arc<str>` clones without allocating, so nothing is left.
+#[test]
+fn a_shared_key_costs_nothing() {
+    let (_clock, queue) = on_a_held_clock(Arc::from(""));
+    let keys: Vec<Arc<str>> = (0..KEYS).map(|key| key.to_string().into()).collect();
+    round(&queue, &keys);
+    assert_eq!(allocations(|| round(&queue, &keys)), 0);
+}
+
+#[test]
+fn an_owned_key_costs_its_own_clone() {
+    let queue = WorkQueue::new();
+    let run = |key: String| {
+        queue.enqueue(key);
+        queue.try_dequeue().unwrap().done();
+    };
+    run("vm-1".to_owned());
+    let key = "vm-1".to_owned();
+    assert_eq!(allocations(|| run(key)), 1, "the claim's clone");
+}
+
+#[test]
+fn a_borrowed_duplicate_costs_nothing() {
+    let queue = WorkQueue::<String>::new();
+    queue.by_ref().enqueue("vm-1");
+    let feed = || {
+        queue.by_ref().enqueue("vm-1");
+        queue.by_ref().enqueue_if_absent("vm-1");
+        queue.by_ref().enqueue_now("vm-1");
+    };
+    assert_eq!(allocations(feed), 0, "ready");
+    let claim = queue.try_dequeue().unwrap();
+    assert_eq!(allocations(feed), 0, "processing");
+    queue.cancel("vm-1");
+    claim.requeue_after(Duration::from_secs(3600));
+    let feed_softly = || assert_eq!(queue.by_ref().enqueue("vm-1"), Admission::Held);
+    assert_eq!(allocations(feed_softly), 0, "delayed");
+    let feed_another = || assert_eq!(queue.by_ref().enqueue("vm-2"), Admission::Queued);
+    assert_eq!(allocations(feed_another), 1, "a new one");
+}
+
+#[test]
+fn a_batch_costs_one_buffer() {
+    let queue = WorkQueue::new();
+    let feed = || assert_eq!(queue.request_all(&mut (0..5_000_u64), Verb::Enqueue.into()).total(), 5_000);
+    let serve = || while queue.try_dequeue().map(Claim::done).is_ok() {};
+    feed();
+    serve();
+    assert_eq!(allocations(feed), 1);
+    assert_eq!(allocations(feed), 1);
+    assert_eq!(allocations(serve), 0);
+}
+
+/// By the system's clock, with a timer thread: setting, moving and cancelling delays allocates nothing.
+#[test]
+fn delays_by_the_system_clock_cost_nothing() {
+    let queue = WorkQueue::new();
+    let hour = Duration::from_secs(3600);
+    let turn = || {
+        for key in 0..KEYS {
+            queue.enqueue_after(key, hour);
+            queue.reschedule(key, 2 * hour);
+        }
+        for key in 0..KEYS {
+            queue.cancel(&key);
+        }
+    };
+    queue.enqueue_after(u64::MAX, hour / 2);
+    turn();
+    assert_eq!(allocations(turn), 0);
+}
