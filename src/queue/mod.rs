@@ -5,6 +5,8 @@ mod claim;
 mod feed;
 mod lanes;
 mod lists;
+#[cfg(all(test, loom))]
+mod models;
 mod records;
 mod report;
 mod request;

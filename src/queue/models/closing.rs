@@ -1,0 +1,297 @@
+//! Shutdown, drain and the end of the last handle, each racing what goes on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use loom::thread;
+
+use super::{Busy, Queue, SECOND, explore, queue};
+use crate::queue::{Admission, Claim, DroppedWake, Enqueue, KeyState, NoClaim, Shutdown, Wish};
+use crate::time::Nanos;
+
+const MODES: [Shutdown; 3] = [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard];
+
+/// A consumer that serves until the queue is closed; returns how many keys it has served.
+fn server(queue: &Queue) -> thread::JoinHandle<usize> {
+    let queue = queue.clone();
+    thread::spawn(move || {
+        let mut served = 0;
+        while let Ok(claim) = queue.dequeue() {
+            served += 1;
+            claim.done();
+        }
+        served
+    })
+}
+
+#[test]
+fn a_shutdown_wakes_all_that_are_blocked() {
+    for mode in MODES {
+        explore(5, &["none asleep", "both asleep"], move |seen| {
+            let (clock, queue) = queue();
+            let consumers = [server(&queue), server(&queue)];
+            match clock.sleepers() {
+                0 => seen.note("none asleep"),
+                2 => seen.note("both asleep"),
+                _ => {}
+            }
+            queue.shutdown(mode);
+            for consumer in consumers {
+                assert_eq!(consumer.join().unwrap(), 0);
+            }
+        });
+    }
+}
+
+/// A shutdown races a request for an idle key: the request is refused, or the key is served or reported, but not both.
+fn a_request_races_a_shutdown(mode: Shutdown, delay: Duration, outcomes: &[&'static str]) {
+    explore(4, outcomes, move |seen| {
+        let (clock, queue) = queue();
+        let consumer = server(&queue);
+        let producer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.enqueue_after(1, delay))
+        };
+        queue.shutdown(mode);
+        let (admission, served) = (producer.join().unwrap(), consumer.join().unwrap());
+        let report = queue.drain(Duration::ZERO);
+        assert!(report.is_drained());
+        match (admission, served, &report.dropped[..]) {
+            (Admission::Closed, 0, []) => seen.note("refused"),
+            (Admission::Queued | Admission::Scheduled, 1, []) => seen.note("served"),
+            (Admission::Queued, 0, [(1, DroppedWake::Ready)]) => seen.note("reported"),
+            (Admission::Scheduled, 0, [(1, DroppedWake::Delayed)]) => seen.note("reported"),
+            other => panic!("{mode:?}: {other:?}"),
+        }
+        assert_eq!(queue.enqueue(1), Admission::Closed);
+        clock.advance(SECOND);
+        assert!(!queue.contains(&1));
+    });
+}
+
+#[test]
+fn a_request_that_races_a_shutdown_is_refused_or_served_or_reported() {
+    for (mode, outcomes) in [
+        (Shutdown::RunDelayedNow, &["refused", "served"][..]),
+        (Shutdown::ServeReady, &["refused", "served"]),
+        (Shutdown::Discard, &["refused", "served", "reported"]),
+    ] {
+        a_request_races_a_shutdown(mode, Duration::ZERO, outcomes);
+    }
+}
+
+#[test]
+fn a_delay_that_races_a_shutdown_is_refused_or_served_or_reported() {
+    for (mode, outcomes) in [
+        (Shutdown::RunDelayedNow, &["refused", "served"][..]),
+        (Shutdown::ServeReady, &["refused", "reported"]),
+        (Shutdown::Discard, &["refused", "reported"]),
+    ] {
+        a_request_races_a_shutdown(mode, SECOND, outcomes);
+    }
+}
+
+/// While shut down and empty, consumers wait for a claim that holds a wish. What ends the wish, or the claim, wakes them.
+fn a_wish_holds_consumers(served: usize, end: fn(&Queue, Claim<u8>) -> Option<Claim<u8>>) {
+    explore(4, &["none asleep", "both asleep"], move |seen| {
+        let (clock, queue) = queue();
+        queue.enqueue(1);
+        let claim = queue.try_dequeue().unwrap();
+        assert_eq!(queue.enqueue(1), Admission::Rerun);
+        queue.shutdown(Shutdown::ServeReady);
+        let consumers = [server(&queue), server(&queue)];
+        match clock.sleepers() {
+            0 => seen.note("none asleep"),
+            2 => seen.note("both asleep"),
+            _ => {}
+        }
+        let still_held = end(&queue, claim);
+        let runs: usize = consumers.map(|consumer| consumer.join().unwrap()).iter().sum();
+        assert_eq!(runs, served);
+        drop(still_held);
+        assert!(queue.drain(Duration::ZERO).is_drained());
+    });
+}
+
+#[test]
+fn a_claim_with_a_wish_that_ends_after_shutdown_is_served_and_closes() {
+    a_wish_holds_consumers(1, |_, claim| {
+        claim.done();
+        None
+    });
+    a_wish_holds_consumers(1, |_, claim| {
+        claim.retry_after(SECOND);
+        None
+    });
+    a_wish_holds_consumers(1, |_, claim| {
+        drop(claim);
+        None
+    });
+}
+
+#[test]
+fn a_claim_with_a_wish_that_takes_its_own_key_again_closes() {
+    // The next run may go to a consumer or to the thread that ends this one, and that one's end closes the queue too.
+    explore(4, &["asleep", "awake"], |seen| {
+        let (clock, queue) = queue();
+        queue.enqueue(1);
+        let claim = queue.try_dequeue().unwrap();
+        queue.enqueue(1);
+        queue.shutdown(Shutdown::ServeReady);
+        let consumer = server(&queue);
+        seen.note(if clock.sleepers() == 0 { "awake" } else { "asleep" });
+        let again = claim.done_and_next().unwrap();
+        // It holds no wish, so nobody waits for its end.
+        assert_eq!(consumer.join().unwrap(), 0);
+        again.done();
+    });
+}
+
+#[test]
+fn a_wish_that_is_cancelled_or_discarded_after_shutdown_closes_while_the_claim_goes_on() {
+    a_wish_holds_consumers(0, |queue, claim| {
+        assert_eq!(queue.cancel(&1), KeyState::Processing(Wish::Soft));
+        Some(claim)
+    });
+    a_wish_holds_consumers(0, |queue, claim| {
+        queue.shutdown(Shutdown::Discard);
+        Some(claim)
+    });
+}
+
+#[test]
+fn a_drain_returns_when_the_last_run_has_ended_and_no_sooner() {
+    explore(4, &["refused", "queued", "rerun", "waited", "did not wait"], |seen| {
+        let (clock, queue) = queue();
+        let (busy, requested) = (Busy::new(), Arc::new(AtomicUsize::new(1)));
+        let (served, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        queue.enqueue(1);
+        let worker = {
+            let (queue, seen) = (queue.clone(), Arc::clone(seen));
+            let (busy, requested) = (busy.clone(), Arc::clone(&requested));
+            let (served, ended) = (Arc::clone(&served), Arc::clone(&ended));
+            thread::spawn(move || {
+                while let Ok(claim) = queue.dequeue() {
+                    served.fetch_max(requested.load(SeqCst), SeqCst);
+                    busy.hold();
+                    seen.note(if clock.sleepers() == 0 { "did not wait" } else { "waited" });
+                    ended.fetch_add(1, SeqCst);
+                    claim.done();
+                }
+            })
+        };
+        let producer = {
+            let (queue, requested) = (queue.clone(), Arc::clone(&requested));
+            thread::spawn(move || {
+                requested.store(2, SeqCst);
+                queue.enqueue(1)
+            })
+        };
+        assert!(queue.drain(Duration::MAX).is_drained());
+        // Nothing runs any more, so what has been served now is all.
+        let (served, ended) = (served.load(SeqCst), ended.load(SeqCst));
+        assert!(ended >= 1);
+        match producer.join().unwrap() {
+            Admission::Closed => seen.note("refused"),
+            Admission::Queued | Admission::Merged => {
+                seen.note("queued");
+                assert_eq!(served, 2);
+            }
+            Admission::Rerun => {
+                seen.note("rerun");
+                assert_eq!((served, ended), (2, 2));
+            }
+            other => panic!("{other}"),
+        }
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn a_drain_ends_by_a_stricter_shutdown() {
+    explore(5, &["asleep", "awake"], |seen| {
+        let (clock, queue) = queue();
+        queue.enqueue(1);
+        let drainer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.drain(Duration::MAX))
+        };
+        seen.note(if clock.sleepers() == 0 { "awake" } else { "asleep" });
+        queue.shutdown(Shutdown::Discard);
+        let report = drainer.join().unwrap();
+        assert!(report.is_drained());
+        assert_eq!(report.dropped, [(1, DroppedWake::Ready)]);
+    });
+}
+
+#[test]
+fn a_drain_that_times_out_says_what_is_left() {
+    explore(5, &["in line", "drained"], |seen| {
+        let (clock, queue) = queue();
+        queue.enqueue(1);
+        let claim = queue.try_dequeue().unwrap();
+        let advancer = thread::spawn(move || clock.advance(SECOND));
+        let ender = thread::spawn(move || claim.done());
+        let report = queue.shared.drain(Nanos::ZERO.after(SECOND));
+        seen.note(if report.is_drained() { "drained" } else { "in line" });
+        assert_eq!(report.processing.len(), usize::from(!report.is_drained()));
+        advancer.join().unwrap();
+        ender.join().unwrap();
+        assert!(queue.drain(Duration::MAX).is_drained());
+    });
+}
+
+/// The last handle goes while a claim is out and a consumer waits: the consumer is told, the claim ends in peace, and
+/// nothing is kept alive by it, not even by the clock.
+fn the_last_handle_goes(end: fn(Claim<u8>)) {
+    explore(4, &["asleep", "awake"], move |seen| {
+        let (clock, queue) = queue();
+        queue.enqueue(1);
+        let claim = queue.try_dequeue().unwrap();
+        let consumer = {
+            let shared = Arc::clone(&queue.shared);
+            thread::spawn(move || shared.dequeue(Nanos::NEVER, || false).map(|claim| *claim))
+        };
+        let ender = thread::spawn(move || end(claim));
+        let left = Arc::downgrade(&queue.shared);
+        seen.note(if clock.sleepers() == 0 { "awake" } else { "asleep" });
+        drop(queue);
+        assert_eq!(consumer.join().unwrap(), Err(NoClaim::Closed));
+        ender.join().unwrap();
+        assert!(left.upgrade().is_none(), "something keeps the queue");
+        assert_eq!(clock.next_alarm(), None);
+    });
+}
+
+#[test]
+fn the_last_handle_closes_the_queue_under_a_claim_and_a_consumer() {
+    the_last_handle_goes(Claim::done);
+    the_last_handle_goes(|claim| claim.requeue_after(SECOND));
+    the_last_handle_goes(|claim| claim.cool_down(SECOND));
+    the_last_handle_goes(drop);
+}
+
+#[test]
+fn of_two_handles_dropped_at_once_the_last_closes_and_the_first_does_not() {
+    explore(None, &["asleep", "awake"], |seen| {
+        let (clock, queue) = queue();
+        let clone = queue.clone();
+        let consumer = {
+            let shared = Arc::clone(&queue.shared);
+            thread::spawn(move || {
+                let claim = shared.dequeue(Nanos::NEVER, || false).unwrap();
+                claim.done();
+                shared.dequeue(Nanos::NEVER, || false).map(|claim| *claim)
+            })
+        };
+        let dropper = thread::spawn(move || {
+            // This handle is there, so the queue is open.
+            assert_eq!(clone.enqueue(1), Admission::Queued);
+        });
+        seen.note(if clock.sleepers() == 0 { "awake" } else { "asleep" });
+        drop(queue);
+        dropper.join().unwrap();
+        assert_eq!(consumer.join().unwrap(), Err(NoClaim::Closed));
+    });
+}

@@ -1,0 +1,252 @@
+//! Timeouts and delays: a held clock is moved on one thread while others wait for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::thread;
+
+use super::{Queue, SECOND, explore, queue};
+use crate::clock::ManualClock;
+use crate::error::DequeueError;
+use crate::queue::{Admission, Claim, Enqueue, KeyState, NoClaim, Shutdown, Wish};
+use crate::time::Nanos;
+use crate::wait::Signal;
+
+/// When the second that most models pass is over. A timeout is given as this time, not as a duration: a thread may begin
+/// to wait when it has come already.
+const ONE: Nanos = Nanos(1_000_000_000);
+
+fn advancer(clock: &ManualClock, by: Duration) -> thread::JoinHandle<()> {
+    let clock = clock.clone();
+    thread::spawn(move || clock.advance(by))
+}
+
+fn consumer(queue: &Queue) -> thread::JoinHandle<Result<Claim<u8>, DequeueError>> {
+    let queue = queue.clone();
+    thread::spawn(move || queue.dequeue())
+}
+
+/// The time by the held clock since it was made.
+fn elapsed(queue: &Queue) -> Nanos {
+    queue.shared.now()
+}
+
+/// A consumer's timeout races a key. Either it takes the key or the other one does, which waits for ever.
+#[test]
+fn a_consumer_that_times_out_leaves_no_key_to_a_sleeper() {
+    explore(3, &["took the key", "timed out", "both asleep", "one asleep", "none asleep"], |seen| {
+        let (clock, queue) = queue();
+        let timed = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.shared.dequeue(ONE, || false))
+        };
+        let untimed = consumer(&queue);
+        let advancer = advancer(&clock, SECOND);
+        seen.note(match clock.sleepers() {
+            0 => "none asleep",
+            1 => "one asleep",
+            _ => "both asleep",
+        });
+        queue.enqueue(1);
+        advancer.join().unwrap();
+        match timed.join().unwrap() {
+            Ok(claim) => {
+                seen.note("took the key");
+                claim.done();
+                queue.enqueue(2);
+            }
+            Err(no_claim) => {
+                seen.note("timed out");
+                assert_eq!(no_claim, NoClaim::Empty);
+            }
+        }
+        untimed.join().unwrap().unwrap().done();
+        assert_eq!((clock.sleepers(), clock.next_alarm()), (0, None));
+    });
+}
+
+#[test]
+fn a_timeout_is_kept_where_another_consumer_takes_what_both_were_woken_for() {
+    explore(4, &["took the key", "timed out"], |seen| {
+        let (clock, queue) = queue();
+        let timed = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.shared.dequeue(ONE, || false).map(Claim::done))
+        };
+        let advancer = advancer(&clock, SECOND);
+        queue.enqueue(1);
+        if let Ok(claim) = queue.try_dequeue() {
+            claim.done();
+        }
+        advancer.join().unwrap();
+        seen.note(if timed.join().unwrap().is_ok() { "took the key" } else { "timed out" });
+        assert_eq!((clock.sleepers(), clock.next_alarm()), (0, None));
+    });
+}
+
+/// A delay's end races `enqueue_now`: the key comes once, and once more only for a request during the run.
+#[test]
+fn a_delay_that_ends_while_a_request_ends_it_fires_once() {
+    explore(5, &["queued", "merged", "rerun"], |seen| {
+        let (clock, queue) = queue();
+        assert_eq!(queue.enqueue_after(1, SECOND), Admission::Scheduled);
+        let consumer = consumer(&queue);
+        let advancer = advancer(&clock, SECOND);
+        let wish = match queue.enqueue_now(1) {
+            Admission::Queued => {
+                seen.note("queued");
+                Wish::None
+            }
+            Admission::Merged => {
+                seen.note("merged");
+                Wish::None
+            }
+            Admission::Rerun => {
+                seen.note("rerun");
+                Wish::Now
+            }
+            other => panic!("{other}"),
+        };
+        advancer.join().unwrap();
+        let claim = consumer.join().unwrap().unwrap();
+        assert_eq!(queue.state(&1), KeyState::Processing(wish));
+        assert_eq!(clock.next_alarm(), None);
+        claim.done();
+        assert_eq!(queue.len(), usize::from(wish == Wish::Now));
+    });
+}
+
+#[test]
+fn a_delay_that_ends_while_it_is_pushed_out_is_not_early() {
+    explore(4, &["pushed out", "rerun"], |seen| {
+        let (clock, queue) = queue();
+        queue.enqueue_after(1, SECOND);
+        let consumer = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                let claim = queue.dequeue().unwrap();
+                (elapsed(&queue), claim)
+            })
+        };
+        let advancer = advancer(&clock, SECOND);
+        let admission = queue.reschedule(1, 5 * SECOND);
+        advancer.join().unwrap();
+        clock.advance(5 * SECOND);
+        let (started, claim) = consumer.join().unwrap();
+        match admission {
+            Admission::Scheduled => {
+                seen.note("pushed out");
+                assert!(started >= Nanos::ZERO.after(5 * SECOND));
+            }
+            Admission::Rerun => {
+                seen.note("rerun");
+                assert!(started >= Nanos::ZERO.after(SECOND));
+            }
+            other => panic!("{other}"),
+        }
+        claim.done();
+        assert_eq!(queue.len(), usize::from(admission == Admission::Rerun));
+    });
+}
+
+#[test]
+fn a_delay_that_ends_while_it_is_cancelled_comes_or_not_as_the_answer_says() {
+    explore(5, &["delayed", "ready", "processing"], |seen| {
+        let (clock, queue) = queue();
+        queue.enqueue_after(1, SECOND);
+        let consumer = consumer(&queue);
+        let advancer = advancer(&clock, SECOND);
+        let found = queue.cancel(&1);
+        advancer.join().unwrap();
+        queue.shutdown(Shutdown::ServeReady);
+        let took = consumer.join().unwrap().is_ok();
+        match found {
+            KeyState::Delayed(_) => seen.note("delayed"),
+            KeyState::Ready(_) => seen.note("ready"),
+            KeyState::Processing(Wish::None) => seen.note("processing"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(took, matches!(found, KeyState::Processing(_)));
+        assert_eq!(clock.next_alarm(), None);
+    });
+}
+
+/// The clock passes a time while a request for that time is on its way into the queue.
+#[test]
+fn a_delay_that_begins_while_its_time_comes_is_not_forgotten() {
+    explore(None, &["due at once", "due later"], |seen| {
+        let (clock, queue) = queue();
+        let producer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.enqueue_after(1, SECOND))
+        };
+        clock.advance(SECOND);
+        assert!(matches!(producer.join().unwrap(), Admission::Scheduled | Admission::Queued));
+        if queue.len() == 1 {
+            seen.note("due at once");
+        } else {
+            seen.note("due later");
+            assert!(clock.next_alarm().is_some());
+            clock.advance(SECOND);
+        }
+        queue.try_dequeue().unwrap().done();
+        assert_eq!(clock.next_alarm(), None);
+    });
+}
+
+/// Two requests, the earlier one second, and the clock: each key comes at its time and wakes its consumer.
+#[test]
+fn an_earlier_delay_than_the_one_that_is_waited_for_is_kept() {
+    explore(4, &["earlier second", "earlier first"], |seen| {
+        let (clock, queue) = queue();
+        let earlier = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.enqueue_after(1, SECOND))
+        };
+        let consumer = consumer(&queue);
+        seen.note(if queue.contains(&1) { "earlier first" } else { "earlier second" });
+        queue.enqueue_after(2, 5 * SECOND);
+        earlier.join().unwrap();
+        clock.advance(SECOND);
+        let claim = consumer.join().unwrap().unwrap();
+        assert_eq!(*claim, 1);
+        claim.done();
+        clock.advance(4 * SECOND);
+        assert_eq!(*queue.try_dequeue().unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_signal_reaches_who_goes_to_sleep() {
+    explore(None, &["asleep", "awake"], |seen| {
+        let clock = ManualClock::new();
+        let signal = Signal::new(clock.clock());
+        let waiter = {
+            let signal = Arc::clone(&signal);
+            thread::spawn(move || signal.wait_until(Nanos::NEVER))
+        };
+        seen.note(if clock.sleepers() == 0 { "awake" } else { "asleep" });
+        signal.set();
+        assert!(waiter.join().unwrap());
+    });
+}
+
+#[test]
+fn a_signal_that_races_a_deadline_is_seen_once() {
+    explore(None, &["signalled", "timed out"], |seen| {
+        let clock = ManualClock::new();
+        let signal = Signal::new(clock.clock());
+        let waiter = {
+            let signal = Arc::clone(&signal);
+            thread::spawn(move || signal.wait_until(ONE))
+        };
+        let advancer = advancer(&clock, SECOND);
+        signal.set();
+        advancer.join().unwrap();
+        let signalled = waiter.join().unwrap();
+        seen.note(if signalled { "signalled" } else { "timed out" });
+        // It stays set until it was seen.
+        assert_eq!(signal.wait_until(Nanos::ZERO), !signalled);
+        assert_eq!((clock.sleepers(), clock.next_alarm()), (0, None));
+    });
+}

@@ -1,0 +1,261 @@
+//! No lost wakeup, no double claim, no consumer asleep on work.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use loom::thread;
+
+use super::{Busy, Queue, Seen, explore, queue};
+use crate::clock::ManualClock;
+use crate::error::TryDequeueError;
+use crate::queue::{Admission, Claim, Enqueue, NoClaim, Shutdown};
+use crate::sync::atomic::AtomicBool;
+use crate::time::Nanos;
+
+/// A consumer that takes one key and holds it.
+fn taker(queue: &Queue) -> thread::JoinHandle<Claim<u8>> {
+    let queue = queue.clone();
+    thread::spawn(move || queue.dequeue().unwrap())
+}
+
+/// Notes how many consumers are asleep.
+fn note_sleepers(seen: &Seen, clock: &ManualClock) {
+    seen.note(match clock.sleepers() {
+        0 => "none asleep",
+        1 => "one asleep",
+        _ => "both asleep",
+    });
+}
+
+#[test]
+fn a_consumer_that_goes_to_sleep_sees_the_key_that_comes() {
+    explore(None, &["none asleep", "one asleep"], |seen| {
+        let (clock, queue) = queue();
+        let consumer = taker(&queue);
+        note_sleepers(seen, &clock);
+        assert_eq!(queue.enqueue(1), Admission::Queued);
+        consumer.join().unwrap().done();
+        assert!(!queue.contains(&1));
+        assert_eq!(clock.sleepers(), 0);
+    });
+}
+
+/// Two consumers serve one key that is enqueued twice; the runs do not overlap, and one starts after the second request.
+fn one_key_asked_for_twice(next: fn(Claim<u8>) -> Option<Claim<u8>>) {
+    explore(3, &["queued", "merged", "rerun"], move |seen| {
+        let (_clock, queue) = queue();
+        let busy = Busy::new();
+        let requested = Arc::new(AtomicUsize::new(0));
+        let served = Arc::new(AtomicUsize::new(0));
+        let consumers = [(); 2].map(|()| {
+            let (queue, busy) = (queue.clone(), busy.clone());
+            let (requested, served) = (Arc::clone(&requested), Arc::clone(&served));
+            thread::spawn(move || {
+                while let Ok(claim) = queue.dequeue() {
+                    let mut claim = Some(claim);
+                    while let Some(run) = claim {
+                        served.fetch_max(requested.load(SeqCst), SeqCst);
+                        busy.hold();
+                        claim = next(run);
+                    }
+                }
+            })
+        });
+        for request in 1..=2 {
+            requested.store(request, SeqCst);
+            let admission = queue.enqueue(1);
+            if request == 2 {
+                seen.note(match admission {
+                    Admission::Queued => "queued",
+                    Admission::Merged => "merged",
+                    Admission::Rerun => "rerun",
+                    other => panic!("{other}"),
+                });
+            }
+        }
+        queue.shutdown(Shutdown::ServeReady);
+        for consumer in consumers {
+            consumer.join().unwrap();
+        }
+        assert_eq!(served.load(SeqCst), 2, "a request was followed by no run");
+        assert!(!queue.contains(&1));
+    });
+}
+
+#[test]
+fn of_two_consumers_one_runs_a_key_and_a_request_during_the_run_is_served() {
+    one_key_asked_for_twice(|claim| {
+        claim.done();
+        None
+    });
+}
+
+#[test]
+fn a_request_during_a_run_is_served_also_where_the_consumer_takes_the_next_key_at_once() {
+    one_key_asked_for_twice(|claim| claim.done_and_next().ok());
+}
+
+#[test]
+fn two_keys_reach_two_consumers() {
+    explore(3, &["none asleep", "one asleep", "both asleep"], |seen| {
+        let (clock, queue) = queue();
+        let consumers = [taker(&queue), taker(&queue)];
+        note_sleepers(seen, &clock);
+        queue.enqueue(1);
+        queue.enqueue(2);
+        let [one, other] = consumers.map(|consumer| consumer.join().unwrap());
+        assert_ne!(*one, *other);
+        one.done();
+        other.done();
+    });
+}
+
+#[test]
+fn a_batch_of_two_keys_reaches_two_consumers() {
+    explore(3, &["none asleep", "one asleep", "both asleep"], |seen| {
+        let (clock, queue) = queue();
+        let consumers = [taker(&queue), taker(&queue)];
+        note_sleepers(seen, &clock);
+        assert_eq!(queue.request_all(&mut [1, 2].into_iter(), crate::Verb::Enqueue.into()).of(Admission::Queued), 2);
+        let [one, other] = consumers.map(|consumer| consumer.join().unwrap());
+        assert_ne!(*one, *other);
+        one.done();
+        other.done();
+    });
+}
+
+#[test]
+fn keys_from_two_producers_reach_two_consumers() {
+    explore(3, &["none asleep", "one asleep", "both asleep"], |seen| {
+        let (clock, queue) = queue();
+        let consumers = [taker(&queue), taker(&queue)];
+        let producer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.enqueue(2))
+        };
+        note_sleepers(seen, &clock);
+        queue.enqueue(1);
+        assert_eq!(producer.join().unwrap(), Admission::Queued);
+        let [one, other] = consumers.map(|consumer| consumer.join().unwrap());
+        assert_ne!(*one, *other);
+        one.done();
+        other.done();
+    });
+}
+
+#[test]
+fn who_takes_a_key_without_sleeping_leaves_no_consumer_asleep_on_work() {
+    explore(3, &["barged in", "came too late"], |seen| {
+        let (_clock, queue) = queue();
+        let consumers = [taker(&queue), taker(&queue)];
+        queue.enqueue(1);
+        match queue.try_dequeue() {
+            Ok(claim) => {
+                seen.note("barged in");
+                // Back in line, for a consumer that the first wake has brought here in vain.
+                claim.requeue_after(Duration::ZERO);
+            }
+            Err(error) => {
+                seen.note("came too late");
+                assert_eq!(error, TryDequeueError::Empty);
+            }
+        }
+        queue.enqueue(2);
+        let [one, other] = consumers.map(|consumer| consumer.join().unwrap());
+        assert_ne!(*one, *other);
+        one.done();
+        other.done();
+    });
+}
+
+#[test]
+fn who_ends_a_claim_and_takes_the_next_key_leaves_no_consumer_asleep_on_work() {
+    explore(4, &["took another", "took the same", "took none"], |seen| {
+        let (_clock, queue) = queue();
+        let chain = {
+            let (queue, seen) = (queue.clone(), Arc::clone(seen));
+            thread::spawn(move || {
+                let claim = queue.dequeue().unwrap();
+                let first = *claim;
+                let next = claim.done_and_next();
+                seen.note(match &next {
+                    Ok(claim) if **claim == first => "took the same",
+                    Ok(_) => "took another",
+                    Err(_) => "took none",
+                });
+                next
+            })
+        };
+        // At most two runs go to the chain, so one is left for this consumer.
+        let consumer = taker(&queue);
+        queue.enqueue(1);
+        queue.enqueue(1);
+        queue.enqueue(2);
+        queue.enqueue(3);
+        consumer.join().unwrap().done();
+        drop(chain.join().unwrap());
+    });
+}
+
+/// Of two consumers one is told to stop, at any moment, also with a key's wake on its way to it. Either goes to sleep
+/// first in some execution.
+#[test]
+fn a_consumer_that_stops_hands_on_the_wake_of_a_key() {
+    explore(4, &["stopped", "took a key", "both asleep", "one asleep", "none asleep"], |seen| {
+        let (clock, queue) = queue();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = {
+            let (queue, stop, seen) = (queue.clone(), Arc::clone(&stop), Arc::clone(seen));
+            thread::spawn(move || match queue.shared.dequeue(Nanos::NEVER, || stop.load(SeqCst)) {
+                Ok(claim) => {
+                    seen.note("took a key");
+                    queue.enqueue(2);
+                    claim.done();
+                }
+                Err(no_claim) => {
+                    seen.note("stopped");
+                    assert_eq!(no_claim, NoClaim::Stopped);
+                }
+            })
+        };
+        let other = taker(&queue);
+        note_sleepers(seen, &clock);
+        queue.enqueue(1);
+        stop.store(true, SeqCst);
+        // Without a nudge: only the wake that the stopped consumer hands on can reach the other one.
+        other.join().unwrap().done();
+        queue.shared.nudge();
+        stopped.join().unwrap();
+    });
+}
+
+#[test]
+fn a_nudge_stops_who_is_to_stop_and_loses_no_key() {
+    explore(3, &["stopped", "took a key"], |seen| {
+        let (_clock, queue) = queue();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = {
+            let (queue, stop) = (queue.clone(), Arc::clone(&stop));
+            thread::spawn(move || queue.shared.dequeue(Nanos::NEVER, || stop.load(SeqCst)).map(|claim| *claim))
+        };
+        let other = taker(&queue);
+        let stopper = {
+            let shared = Arc::clone(&queue.shared);
+            thread::spawn(move || {
+                stop.store(true, SeqCst);
+                shared.nudge();
+            })
+        };
+        queue.enqueue(1);
+        stopper.join().unwrap();
+        if let Ok(key) = stopped.join().unwrap() {
+            // Its claim has ended as failed: the key backs off, and comes once more for the other one.
+            seen.note("took a key");
+            queue.enqueue_now(key);
+        } else {
+            seen.note("stopped");
+        }
+        other.join().unwrap().done();
+    });
+}

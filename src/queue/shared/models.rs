@@ -1,0 +1,189 @@
+//! The timer thread's protocol, in every interleaving: the shipped task and its signal on a thread, by the system's clock.
+//!
+//! Time does not pass in a model, and a timed wait of the checker never times out, so no delay here ever ends: what is
+//! shown is that the timer always knows of the earliest one, that it sleeps, and that it ends. That a delay is kept once
+//! the timer waits for it is shown by the models on a held clock and by threads for real. Delays differ so much that the
+//! few milliseconds of real time that an execution takes change nothing.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use loom::thread;
+
+use super::{Shared, TimerThread, TurnWheel};
+use crate::queue::{Claim, Enqueue, Shutdown, WorkQueue};
+use crate::sync::{Condvar, Mutex};
+use crate::thread::ThreadOptions;
+use crate::time::Nanos;
+use crate::wait::{Next, Task, run};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MINUTE: Duration = Duration::from_secs(60);
+
+type Queue = WorkQueue<u8, BuildHasherDefault<DefaultHasher>>;
+
+fn queue(threads: ThreadOptions) -> Queue {
+    WorkQueue::builder().hasher(BuildHasherDefault::default()).threads(threads).build()
+}
+
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// What the timer thread said last when it wants its next step.
+struct Said {
+    next: Mutex<Option<Next>>,
+    changed: Condvar,
+    steps: AtomicUsize,
+}
+
+/// The timer thread's task, with somebody watching.
+struct Watched {
+    task: TurnWheel<u8>,
+    said: Arc<Said>,
+}
+
+impl Task for Watched {
+    fn step(&mut self, now: Nanos) -> Next {
+        let next = self.task.step(now);
+        self.said.steps.fetch_add(1, SeqCst);
+        *self.said.next.lock() = Some(next);
+        self.said.changed.notify_all();
+        next
+    }
+}
+
+/// Starts the timer thread as [`Shared::start_timer`] does, but watched.
+fn watch(shared: &Arc<Shared<u8>>) -> (Arc<Said>, thread::JoinHandle<()>) {
+    let said = Arc::new(Said { next: Mutex::new(None), changed: Condvar::new(), steps: AtomicUsize::new(0) });
+    shared.locked.lock().timer = TimerThread::Starting;
+    let task = Watched { task: TurnWheel(Arc::clone(shared)), said: Arc::clone(&said) };
+    let signal = Arc::clone(&shared.timer);
+    (said, thread::spawn(move || run(task, &signal)))
+}
+
+impl Said {
+    /// Blocks until the timer means to wake for the earliest entry of the wheel: for ever, if nobody tells it to.
+    fn wait_for_earliest(&self, shared: &Shared<u8>) {
+        let earliest = shared.locked.lock().records.next_turn();
+        assert_ne!(earliest, Nanos::NEVER);
+        let mut next = self.next.lock();
+        while *next != Some(Next::At(earliest)) {
+            self.changed.wait(&mut next);
+        }
+    }
+}
+
+#[test]
+fn the_timer_hears_of_every_delay_that_is_earlier_than_what_it_waits_for() {
+    let in_one_step = Arc::new(AtomicBool::new(false));
+    let in_steps = Arc::new(AtomicBool::new(false));
+    let (one, more) = (Arc::clone(&in_one_step), Arc::clone(&in_steps));
+    explore(4, move || {
+        let queue = queue(ThreadOptions::new());
+        let (said, timer) = watch(&queue.shared);
+        queue.enqueue_after(1, HOUR);
+        queue.enqueue_after(2, MINUTE);
+        said.wait_for_earliest(&queue.shared);
+        let steps = said.steps.load(SeqCst);
+        // At its start, and once for each of the two at the most: it does not wake itself.
+        assert!(steps <= 3, "{steps} steps");
+        if steps == 1 { &one } else { &more }.store(true, SeqCst);
+        drop(queue);
+        timer.join().unwrap();
+        assert!(said.steps.load(SeqCst) <= 4);
+    });
+    assert!(in_one_step.load(SeqCst) && in_steps.load(SeqCst));
+}
+
+#[test]
+fn the_timer_hears_of_delays_from_two_threads() {
+    explore(3, || {
+        let queue = queue(ThreadOptions::new());
+        let (said, timer) = watch(&queue.shared);
+        let feeder = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.enqueue_after(1, MINUTE))
+        };
+        queue.enqueue_after(2, HOUR);
+        feeder.join().unwrap();
+        said.wait_for_earliest(&queue.shared);
+        drop(queue);
+        timer.join().unwrap();
+    });
+}
+
+/// Counts the timer threads that a queue starts.
+fn counted() -> (ThreadOptions, Arc<AtomicUsize>) {
+    let started = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&started);
+    let options = ThreadOptions::new().on_start(move |_| {
+        count.fetch_add(1, SeqCst);
+    });
+    (options, started)
+}
+
+#[test]
+fn of_two_first_delays_at_once_one_starts_the_timer_and_the_last_handle_joins_it() {
+    explore(3, || {
+        let (threads, started) = counted();
+        let queue = queue(threads);
+        let left = Arc::downgrade(&queue.shared);
+        let feeder = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.enqueue_after(1, HOUR))
+        };
+        queue.enqueue_after(2, MINUTE);
+        feeder.join().unwrap();
+        drop(queue);
+        assert_eq!(started.load(SeqCst), 1);
+        assert!(left.upgrade().is_none(), "the timer is still there");
+    });
+}
+
+#[test]
+fn a_shutdown_ends_the_timer_at_any_moment() {
+    for mode in [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard] {
+        explore(3, move || {
+            let queue = queue(ThreadOptions::new());
+            let left = Arc::downgrade(&queue.shared);
+            let feeder = {
+                let queue = queue.clone();
+                thread::spawn(move || {
+                    queue.enqueue_after(1, HOUR);
+                    queue.enqueue_after(2, MINUTE);
+                })
+            };
+            queue.shutdown(mode);
+            feeder.join().unwrap();
+            drop(queue);
+            assert!(left.upgrade().is_none(), "the timer is still there");
+        });
+    }
+}
+
+/// A claim that ends while the last handle goes may start the timer when nobody is left to join it.
+#[test]
+fn a_timer_that_a_claim_starts_while_the_last_handle_goes_ends_too() {
+    let with_timer = Arc::new(AtomicBool::new(false));
+    let without = Arc::new(AtomicBool::new(false));
+    let (yes, no) = (Arc::clone(&with_timer), Arc::clone(&without));
+    explore(4, move || {
+        let (threads, started) = counted();
+        let queue = queue(threads);
+        queue.enqueue(1);
+        let claim = queue.try_dequeue().unwrap();
+        let left = Arc::downgrade(&queue.shared);
+        let ender = thread::spawn(move || Claim::requeue_after(claim, HOUR));
+        drop(queue);
+        ender.join().unwrap();
+        if started.load(SeqCst) == 1 { &yes } else { &no }.store(true, SeqCst);
+        assert!(left.upgrade().is_none(), "the timer is still there");
+    });
+    assert!(with_timer.load(SeqCst) && without.load(SeqCst));
+}
