@@ -1,8 +1,9 @@
 //! The queue and what is built on it, through the public API. Time stands still unless a test moves it.
 
 #![cfg(not(loom))]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+mod letters;
 mod queue_feeding;
 mod queue_lanes;
 mod queue_model;
@@ -10,4 +11,4 @@ mod queue_rules;
 mod queue_shutdown;
 mod queue_tables;
 mod queue_user_code;
-mod support;
+mod stress;

@@ -7,7 +7,7 @@ use homeostat::Priority::{High, Low, Normal};
 use homeostat::{Admission, Enqueue, KeyState, Reasons, Request, Shutdown, Verb, WorkQueue};
 use parking_lot::Mutex;
 
-use crate::support::{Bench, Is, secs};
+use crate::letters::{Bench, Is, secs};
 
 #[test]
 fn a_batch_is_tallied() {

@@ -4,7 +4,7 @@ use homeostat::Priority::{self, High, Low, Normal};
 use homeostat::{Admission, Enqueue, STARVATION_BOUND, Verb, WorkQueue};
 use proptest::prelude::*;
 
-use crate::support::{Bench, Is, secs};
+use crate::letters::{Bench, Is, secs};
 
 const LANES: [Priority; 3] = [High, Normal, Low];
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use homeostat::Admission::{Held, Ignored, Merged, Queued, Rerun, Scheduled};
 use homeostat::{Admission, Enqueue, Exponential, Reasons, Verb};
 
-use crate::support::{Bench, Is, ZERO, secs};
+use crate::letters::{Bench, Is, ZERO, secs};
 
 /// A queue that backs off by 10, 20, 40, 80 and then 100 s.
 fn backing_off() -> Bench {

@@ -10,7 +10,7 @@ use homeostat::{
     WorkQueue,
 };
 
-use crate::support::{Bench, Is, ZERO, secs};
+use crate::letters::{Bench, Is, ZERO, secs};
 
 /// `k` alone in a state of the table's columns; the delay or wish that has a time is for 1,300 s.
 fn alone(to: Is) -> (Bench, Option<Claim<char>>) {

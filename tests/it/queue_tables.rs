@@ -5,7 +5,7 @@ use std::time::Duration;
 use homeostat::Admission::{self, Held, Ignored, Merged, Queued, Rerun, Scheduled};
 use homeostat::{Claim, Enqueue, Exponential, TryDequeueError, Verb};
 
-use crate::support::{Bench, Is, NEVER, ZERO, secs};
+use crate::letters::{Bench, Is, NEVER, ZERO, secs};
 
 /// What a delay or a wish that stands waits for; the delay that is asked for is sooner or later.
 const T: u64 = 1_300;

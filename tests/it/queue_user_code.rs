@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use homeostat::{Admission, Enqueue, KeyState, Priority, Shutdown, Verb, WorkQueue};
 
-use crate::support::{Bench, secs};
+use crate::letters::{Bench, secs};
 
 thread_local! {
     static HASHES: Cell<usize> = const { Cell::new(0) };

@@ -1,0 +1,219 @@
+//! Threads for real: a checker sees the start and the end of every run and every answer to a request.
+//!
+//! Bounded by a number of requests, not by time. Each round has a queue of its own, so that what a round leaves behind is
+//! looked at when nothing runs any more.
+
+mod checker;
+#[cfg(target_os = "linux")]
+mod idle;
+mod timer;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use homeostat::{
+    Admission, Claim, DequeueTimeoutError, DroppedWake, Exponential, Shutdown, TryDequeueError, WorkQueue,
+};
+
+use self::checker::{Checker, Random};
+
+const THREADS: u64 = 8;
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+type Queue = WorkQueue<usize>;
+
+fn queue() -> Queue {
+    WorkQueue::builder().name("stress").backoff(Exponential::new(20 * MICROSECOND, 500 * MICROSECOND)).build()
+}
+
+/// How consumers behave.
+#[derive(Clone, Copy)]
+struct Consumers {
+    /// Of a thousand runs, so many panic while they hold their claim.
+    panics: u64,
+    /// Whether every other one waits with a tiny timeout, and one never waits at all.
+    impatient: bool,
+}
+
+const PATIENT: Consumers = Consumers { panics: 0, impatient: false };
+
+/// What a run panics with that was to panic.
+struct Planned;
+
+/// Takes the next key in the way of this consumer; `None` once the queue is over.
+fn take(queue: &Queue, number: u64, consumers: Consumers, random: &mut Random) -> Option<Claim<usize>> {
+    loop {
+        if !consumers.impatient || number % 2 == 0 {
+            return queue.dequeue().ok();
+        }
+        if number == 1 {
+            match queue.try_dequeue() {
+                Ok(claim) => return Some(claim),
+                Err(TryDequeueError::Closed) => return None,
+                Err(_) => thread::yield_now(),
+            }
+        } else {
+            match queue.dequeue_timeout(random.below(100) as u32 * MICROSECOND) {
+                Ok(claim) => return Some(claim),
+                Err(DequeueTimeoutError::Closed) => return None,
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// One run. Returns the next claim if this run's ending takes one.
+fn run(
+    checker: &Checker,
+    queue: &Queue,
+    claim: Claim<usize>,
+    panics: u64,
+    random: &mut Random,
+) -> Option<Claim<usize>> {
+    let key = *claim;
+    let running = checker.start(queue, key);
+    // Others get to run in the midst of it, on however few processors.
+    for _ in 0..random.below(4) {
+        thread::yield_now();
+    }
+    if checker.is_exact(key) {
+        // Nothing but its request decides when such a key runs.
+        drop(running);
+        return claim.done_and_next().ok();
+    }
+    if random.below(1000) < panics {
+        drop(running);
+        // Without the message that a panic would print.
+        resume_unwind(Box::new(Planned));
+    }
+    let delay = random.below(300) as u32 * MICROSECOND;
+    match random.below(10) {
+        0 => {
+            drop(running);
+            claim.requeue_after(delay);
+        }
+        1 => {
+            drop(running);
+            claim.retry();
+        }
+        2 => {
+            drop(running);
+            claim.retry_after(delay);
+        }
+        3 => {
+            running.end_with_cool_down(queue, delay);
+            claim.cool_down(delay);
+        }
+        4 => {
+            drop(running);
+            drop(claim);
+        }
+        5..8 => {
+            drop(running);
+            return claim.done_and_next().ok();
+        }
+        _ => {
+            drop(running);
+            claim.done();
+        }
+    }
+    None
+}
+
+fn consume(checker: &Checker, queue: &Queue, number: u64, consumers: Consumers) {
+    let mut random = Random::new(1000 + number);
+    while let Some(claim) = take(queue, number, consumers, &mut random) {
+        let mut next = Some(claim);
+        while let Some(claim) = next {
+            let run = || run(checker, queue, claim, consumers.panics, &mut random);
+            next = catch_unwind(AssertUnwindSafe(run))
+                .unwrap_or_else(|panic| if panic.is::<Planned>() { None } else { resume_unwind(panic) });
+        }
+    }
+}
+
+/// One round: 8 producers with `requests` each and 8 consumers; the queue is shut down in `mode` when the producers are
+/// done, or once `until` of their requests have been made.
+fn round(seed: u64, requests: usize, consumers: Consumers, mode: Shutdown, until: Option<usize>) {
+    let (checker, queue) = (Checker::new(), queue());
+    let made = AtomicUsize::new(0);
+    let close = || {
+        checker.closing();
+        queue.shutdown(mode);
+    };
+    thread::scope(|scope| {
+        let (checker, queue, made, close) = (&checker, &queue, &made, &close);
+        for number in 0..THREADS {
+            scope.spawn(move || consume(checker, queue, number, consumers));
+        }
+        let producers = (0..THREADS).map(|number| {
+            scope.spawn(move || {
+                let mut random = Random::new(seed * THREADS + number);
+                for _ in 0..requests {
+                    if checker.request(queue, number as usize, &mut random) == Some(Admission::Closed) {
+                        break;
+                    }
+                    if random.below(4) == 0 {
+                        thread::yield_now();
+                    }
+                    if Some(made.fetch_add(1, SeqCst) + 1) == until {
+                        close();
+                    }
+                }
+            })
+        });
+        for producer in producers.collect::<Vec<_>>() {
+            producer.join().unwrap();
+        }
+        close();
+        let report = queue.drain(Duration::MAX);
+        assert!(report.is_drained(), "{report}");
+        assert!(checker.all_ended(), "a run goes on after the drain");
+        for (key, wake) in &report.dropped {
+            let dropped_in = match wake {
+                DroppedWake::Requeue | DroppedWake::Retry => Shutdown::RunDelayedNow,
+                DroppedWake::Delayed | DroppedWake::Wish => Shutdown::ServeReady,
+                _ => Shutdown::Discard,
+            };
+            assert!(mode >= dropped_in, "{mode:?} has dropped {key}: {wake:?}");
+        }
+    });
+    let report = queue.drain(Duration::ZERO);
+    assert!(report.is_drained() && queue.is_empty());
+    assert_eq!((queue.processing_count(), queue.delayed_count()), (0, 0));
+    checker.assert_all_answers();
+    checker.settle(mode, report.dropped.into_iter().map(|(key, _)| key));
+}
+
+#[test]
+fn every_request_is_followed_by_a_run_and_no_key_runs_twice_at_once() {
+    for seed in 1..=8 {
+        round(seed, 20_000, PATIENT, Shutdown::RunDelayedNow, None);
+    }
+}
+
+#[test]
+fn with_runs_that_panic_nothing_is_lost() {
+    for seed in 11..=14 {
+        round(seed, 10_000, Consumers { panics: 50, ..PATIENT }, Shutdown::RunDelayedNow, None);
+    }
+}
+
+#[test]
+fn with_consumers_that_time_out_nothing_is_lost() {
+    for seed in 21..=24 {
+        round(seed, 10_000, Consumers { panics: 10, impatient: true }, Shutdown::RunDelayedNow, None);
+    }
+}
+
+#[test]
+fn what_a_shutdown_in_the_midst_admits_is_run_or_reported() {
+    for (seed, mode) in
+        [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard].into_iter().cycle().take(12).enumerate()
+    {
+        let consumers = Consumers { panics: 10, impatient: seed % 2 == 0 };
+        round(31 + seed as u64, 8000, consumers, mode, Some(40_000));
+    }
+}

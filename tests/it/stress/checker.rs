@@ -1,0 +1,213 @@
+//! Sees what is asked and what runs, and knows what must follow.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use homeostat::{Admission, Clock, Enqueue, Priority, Reasons, Shutdown};
+
+use super::{MICROSECOND, Queue, THREADS};
+
+/// Keys that are asked for by all verbs but `cancel`: each request for a run must be followed by one.
+const SERVED: usize = 1000;
+/// Keys that are cancelled too: of these only that they never run twice at once.
+const CANCELLED: usize = 100;
+/// Keys with one request at a time: the next one is made once the run for the last has begun, and often before it has
+/// ended. Each is followed by exactly one run, which is not early; a wish that is lost is lost for good.
+const EXACT: usize = 64;
+
+/// What is known of one key.
+#[derive(Default)]
+struct Key {
+    running: AtomicBool,
+    /// Number of the last request that was about to be made.
+    asked: AtomicUsize,
+    /// Number of the last request that was admitted.
+    admitted: AtomicUsize,
+    /// What `asked` was when the last run started.
+    served: AtomicUsize,
+    /// In nanoseconds since the checker was made: no run before this. Zero: no bound; of an exact key,
+    /// that no run is wanted.
+    not_before: AtomicU64,
+}
+
+pub(crate) struct Checker {
+    keys: Vec<Key>,
+    origin: Instant,
+    closing: AtomicBool,
+    /// How often each answer was given, in the order of [`ANSWERS`].
+    answers: [AtomicUsize; ANSWERS.len()],
+    exact_reruns: AtomicUsize,
+}
+
+/// All that a queue answers while it is open.
+const ANSWERS: [Admission; 6] =
+    [Admission::Queued, Admission::Merged, Admission::Scheduled, Admission::Held, Admission::Rerun, Admission::Ignored];
+
+impl Checker {
+    pub(crate) fn new() -> Self {
+        Self {
+            keys: (0..SERVED + CANCELLED + EXACT).map(|_| Key::default()).collect(),
+            origin: Clock::system().now(),
+            closing: AtomicBool::new(false),
+            answers: Default::default(),
+            exact_reruns: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn is_exact(&self, key: usize) -> bool {
+        key >= SERVED + CANCELLED
+    }
+
+    fn nanos(&self, queue: &Queue) -> u64 {
+        queue.clock().now().duration_since(self.origin).as_nanos() as u64
+    }
+
+    /// From here on delays and cool-downs may be cut short.
+    pub(crate) fn closing(&self) {
+        self.closing.store(true, SeqCst);
+    }
+
+    /// Makes one request of some kind for some key. `None` where there was nothing to ask.
+    pub(crate) fn request(&self, queue: &Queue, producer: usize, random: &mut Random) -> Option<Admission> {
+        match random.below(10) {
+            0 => {
+                let key = SERVED + random.below(CANCELLED as u64) as usize;
+                if random.below(3) == 0 {
+                    let _ = queue.cancel(&key);
+                    return None;
+                }
+                Some(self.ask(queue, key, random))
+            }
+            1..4 => self.ask_exact(queue, producer, random),
+            _ => {
+                // Half of the requests go to a few keys, so that many meet their key while it runs.
+                let among = if random.below(2) == 0 { 16 } else { SERVED };
+                Some(self.ask(queue, random.below(among as u64) as usize, random))
+            }
+        }
+    }
+
+    fn ask(&self, queue: &Queue, key: usize, random: &mut Random) -> Admission {
+        let known = &self.keys[key];
+        let delay = random.below(300) as u32 * MICROSECOND;
+        let number = known.asked.fetch_add(1, SeqCst) + 1;
+        let lanes = [Priority::High, Priority::Normal, Priority::Low];
+        let view = queue.at(lanes[random.below(3) as usize]).because(Reasons::EVENT);
+        let admission = match random.below(8) {
+            0 => view.enqueue_if_absent(key),
+            1 => view.enqueue_now(key),
+            2 => view.enqueue_after(key, delay),
+            3 => view.reschedule(key, delay),
+            4 => view.enqueue_debounced(key, delay, 2 * delay),
+            _ => view.enqueue(key),
+        };
+        if let Some(answer) = ANSWERS.iter().position(|answer| *answer == admission) {
+            self.answers[answer].fetch_add(1, SeqCst);
+        }
+        if !matches!(admission, Admission::Closed | Admission::Ignored) {
+            known.admitted.fetch_max(number, SeqCst);
+        }
+        admission
+    }
+
+    fn ask_exact(&self, queue: &Queue, producer: usize, random: &mut Random) -> Option<Admission> {
+        let stride = THREADS as usize;
+        let key = SERVED + CANCELLED + producer + stride * random.below((EXACT / stride) as u64) as usize;
+        let known = &self.keys[key];
+        if known.not_before.load(SeqCst) != 0 {
+            return None;
+        }
+        let delay = random.below(2) as u32 * random.below(2000) as u32 * MICROSECOND;
+        let due = self.nanos(queue) + delay.as_nanos() as u64;
+        let number = known.asked.fetch_add(1, SeqCst) + 1;
+        known.not_before.store(due, SeqCst);
+        // Without a delay this is `enqueue`.
+        let admission = queue.enqueue_after(key, delay);
+        match admission {
+            Admission::Queued | Admission::Scheduled | Admission::Rerun => {
+                known.admitted.fetch_max(number, SeqCst);
+                self.exact_reruns.fetch_add(usize::from(admission == Admission::Rerun), SeqCst);
+            }
+            Admission::Closed => {}
+            other => panic!("an exact key was {other}"),
+        }
+        Some(admission)
+    }
+
+    /// A run has begun.
+    pub(crate) fn start<'a>(&'a self, queue: &Queue, key: usize) -> Running<'a> {
+        let known = &self.keys[key];
+        let now = self.nanos(queue);
+        assert!(!known.running.swap(true, SeqCst), "two claims of key {key} at once");
+        let not_before = known.not_before.swap(0, SeqCst);
+        assert!(now >= not_before || self.closing.load(SeqCst), "key {key} runs {} ns early", not_before - now);
+        assert!(!self.is_exact(key) || not_before > 0, "a request for key {key} was served twice");
+        known.served.store(known.asked.load(SeqCst), SeqCst);
+        Running { checker: self, key }
+    }
+
+    /// Whether nothing runs.
+    pub(crate) fn all_ended(&self) -> bool {
+        self.keys.iter().all(|known| !known.running.load(SeqCst))
+    }
+
+    /// Requests have met keys in every state.
+    pub(crate) fn assert_all_answers(&self) {
+        assert!(self.exact_reruns.load(SeqCst) > 0, "no exact key was asked for during its run");
+        for (answer, count) in ANSWERS.iter().zip(&self.answers) {
+            assert!(count.load(SeqCst) > 0, "no request was {answer}");
+        }
+    }
+
+    /// Nothing runs any more: every request that was admitted has been followed by a run, or its key is among `dropped`,
+    /// which a shutdown that runs all that is known never makes use of.
+    pub(crate) fn settle(&self, mode: Shutdown, dropped: impl Iterator<Item = usize>) {
+        let mut reported = vec![false; self.keys.len()];
+        if mode > Shutdown::RunDelayedNow {
+            dropped.for_each(|key| reported[key] = true);
+        }
+        for (key, known) in self.keys.iter().enumerate() {
+            let (admitted, served) = (known.admitted.load(SeqCst), known.served.load(SeqCst));
+            let cancelled = (SERVED..SERVED + CANCELLED).contains(&key);
+            assert!(
+                served >= admitted || reported[key] || cancelled,
+                "request {admitted} of key {key} was followed by no run: the last one began after request {served}",
+            );
+        }
+    }
+}
+
+/// A run under way; dropping it ends it, which must come before the end of its claim.
+pub(crate) struct Running<'a> {
+    checker: &'a Checker,
+    key: usize,
+}
+
+impl Running<'_> {
+    pub(crate) fn end_with_cool_down(self, queue: &Queue, delay: Duration) {
+        let until = self.checker.nanos(queue) + delay.as_nanos() as u64;
+        self.checker.keys[self.key].not_before.store(until, SeqCst);
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.checker.keys[self.key].running.store(false, SeqCst);
+    }
+}
+
+/// Numbers that look random and are the same for the same seed (`SplitMix64`).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}

@@ -1,0 +1,56 @@
+//! The timer thread, by the system's clock, under many delays.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use homeostat::{Admission, Enqueue, Priority, WorkQueue};
+
+use super::checker::Random;
+
+const DELAYS: usize = 20_000;
+const SPREAD: Duration = Duration::from_millis(200);
+/// The timer's tick by the system's clock: keys that are due in one tick come in any order.
+const TICK: Duration = Duration::from_nanos(1 << 17);
+const LANES: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
+
+#[test]
+fn of_many_delays_each_fires_once_and_none_early_and_each_lane_in_due_order() {
+    let queue = WorkQueue::new();
+    let clock = queue.clock().clone();
+    let starts = thread::scope(|scope| {
+        let consumer = scope.spawn(|| {
+            let mut starts: Vec<(usize, Instant)> = Vec::with_capacity(DELAYS);
+            while starts.len() < DELAYS {
+                let claim = queue.dequeue().unwrap();
+                starts.push((*claim, clock.now()));
+                claim.done();
+            }
+            starts
+        });
+        let mut random = Random::new(7);
+        // Each request is made at some time between the two: so is its due time, less the delay.
+        let requested: Vec<(Instant, Instant)> = (0..DELAYS)
+            .map(|key| {
+                let delay = SPREAD.mul_f64((1 + random.below(1000)) as f64 / 1000.0);
+                let before = clock.now();
+                assert_eq!(queue.at(LANES[key % 3]).enqueue_after(key, delay), Admission::Scheduled);
+                (before + delay, clock.now() + delay)
+            })
+            .collect();
+        let starts = consumer.join().unwrap();
+        starts.into_iter().map(|(key, start)| (key, start, requested[key])).collect::<Vec<_>>()
+    });
+
+    let mut seen = vec![false; DELAYS];
+    let mut latest = [None; 3];
+    for (key, start, (earliest_due, latest_due)) in starts {
+        assert!(!std::mem::replace(&mut seen[key], true), "key {key} fired twice");
+        assert!(start >= earliest_due, "key {key} came {:?} early", earliest_due - start);
+        let before = &mut latest[key % 3];
+        assert!(*before <= Some(latest_due + TICK), "key {key} came after one that was due later");
+        *before = (*before).max(Some(earliest_due));
+    }
+    assert!(seen.into_iter().all(|seen| seen));
+    assert!(queue.is_empty());
+    assert_eq!((queue.delayed_count(), queue.processing_count()), (0, 0));
+}
