@@ -105,6 +105,9 @@ impl Joiner {
     }
 }
 
+/// What a panic carries.
+pub(crate) type Panic = Box<dyn Any + Send>;
+
 /// The text of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     if let Some(text) = panic.downcast_ref::<&'static str>() {

@@ -5,7 +5,6 @@
 //! [`take`](Records::take) and the reports, always before anything changes; keys that leave are handed out, to be dropped
 //! once the lock is released.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -17,10 +16,8 @@ use super::request::{Admission, DroppedWake, Priority, Reasons, Request, Shutdow
 use super::slab::Slab;
 use super::state::{Bounds, Ending, Phase, Place, State};
 use super::wheel::Wheel;
+use crate::thread::Panic;
 use crate::time::Nanos;
-
-/// What a panic of a key's own code carries.
-type Panic = Box<dyn Any + Send>;
 
 #[derive(Debug)]
 pub(crate) struct Records<K> {

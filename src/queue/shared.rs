@@ -10,7 +10,6 @@
 #[cfg(all(test, loom))]
 mod models;
 
-use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -26,7 +25,7 @@ use super::state::Ending;
 use crate::backoff::{Draws, Exponential};
 use crate::clock::{Alarm, Clock, Wake};
 use crate::sync::{Mutex, MutexGuard};
-use crate::thread::{Joiner, ThreadOptions, drop_each, shielded};
+use crate::thread::{Joiner, Panic, ThreadOptions, drop_each, shielded};
 use crate::time::Nanos;
 use crate::wait::{Bell, Next, Signal, Sleepers, Task, run};
 
@@ -177,7 +176,7 @@ impl<K: Key> Shared<K> {
         self: &Arc<Self>,
         index: u32,
         ending: Ending,
-    ) -> (Option<K>, Result<Result<Claim<K>, NoClaim>, Box<dyn Any + Send>>) {
+    ) -> (Option<K>, Result<Result<Claim<K>, NoClaim>, Panic>) {
         let mut hold = self.hold();
         let gone = hold.end(index, ending);
         (gone, catch_unwind(AssertUnwindSafe(|| hold.take())))
@@ -333,7 +332,7 @@ impl<'a, K: Key> Hold<'a, K> {
         }
     }
 
-    fn fail_front(&mut self, panic: Box<dyn Any + Send>) -> ! {
+    fn fail_front(&mut self, panic: Panic) -> ! {
         let failures = self.guard.records.front().map_or(1, |state| state.failures_if_retried());
         let backoff = self.backoff(failures);
         let (records, effects, now) = self.parts();

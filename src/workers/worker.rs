@@ -1,6 +1,5 @@
 //! One worker: a step that runs one key, and the thin loop around it.
 
-use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use crate::reconcile::error::{BoxError, Cancelled, Chain, Panicked, RequeueAfter
 use crate::reconcile::policy::{Failure, RetryPolicy, Verdict};
 use crate::reconcile::{Action, Reconciler};
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use crate::thread::{panic_message, shielded};
+use crate::thread::{Panic, panic_message, shielded};
 use crate::time::Nanos;
 
 /// What the workers of one set have in common.
@@ -165,7 +164,7 @@ where
         self.decide(claim, error)
     }
 
-    fn panicked(&mut self, claim: &Claim<K>, panic: Box<dyn Any + Send>) -> Ending {
+    fn panicked(&mut self, claim: &Claim<K>, panic: Panic) -> Ending {
         count(&self.shared.counters.panics);
         let error = Panicked::new(panic_message(&*panic));
         log::error!(workers = self.name(), key:? = claim.key(), panic = error.message(); "the reconciler panicked");
@@ -193,7 +192,7 @@ where
         }
     }
 
-    fn survive(&self, panic: Box<dyn Any + Send>) {
+    fn survive(&self, panic: Panic) {
         log::error!(workers = self.name(), panic = panic_message(&*panic); "a key's own code or a policy panicked");
         shielded("the drop of a panic", || drop(panic));
     }
