@@ -95,11 +95,9 @@ impl<K: Key> Claim<K> {
         self.ended = true;
         let (gone, next) = self.shared.end_and_take(self.taken.index, ending);
         // Up to three keys may panic here, one of them in `next`: only one panic may unwind.
-        let dropped = catch_unwind(AssertUnwindSafe(|| self.drop_with(gone)));
-        match (dropped, next) {
-            (Ok(()), Ok(next)) => next,
-            (Ok(()), Err(panic)) => resume_unwind(panic),
-            (Err(panic), next) => {
+        match catch_unwind(AssertUnwindSafe(|| self.drop_with(gone))) {
+            Ok(()) => next,
+            Err(panic) => {
                 shielded("the drop of a key", || drop(next));
                 resume_unwind(panic)
             }

@@ -18,6 +18,7 @@ mod wheel;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -167,7 +168,10 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// # Ok::<_, DequeueError>(())
     /// ```
     pub fn dequeue(&self) -> Result<Claim<K>, DequeueError> {
-        self.shared.dequeue(Nanos::NEVER, || false).map_err(|_| DequeueError)
+        self.shared.dequeue(Nanos::NEVER, || false).map_err(|no_claim| {
+            no_claim.unwind();
+            DequeueError
+        })
     }
 
     /// Takes the next key if one is in line. Does not block.
@@ -198,7 +202,10 @@ impl<K: Key, S> WorkQueue<K, S> {
         let deadline = self.shared.now().after(timeout);
         self.shared.dequeue(deadline, || false).map_err(|no_claim| match no_claim {
             NoClaim::Closed => DequeueTimeoutError::Closed,
-            NoClaim::Empty | NoClaim::Stopped => DequeueTimeoutError::Timeout,
+            other => {
+                other.unwind();
+                DequeueTimeoutError::Timeout
+            }
         })
     }
 
@@ -376,7 +383,17 @@ impl NoClaim {
     pub(crate) fn of_try(self) -> TryDequeueError {
         match self {
             Self::Closed => TryDequeueError::Closed,
-            Self::Empty | Self::Stopped => TryDequeueError::Empty,
+            other => {
+                other.unwind();
+                TryDequeueError::Empty
+            }
+        }
+    }
+
+    /// Lets a panic of the key's own code go on, now that no lock is held.
+    fn unwind(self) {
+        if let Self::Panicked(panic) = self {
+            resume_unwind(panic);
         }
     }
 }

@@ -133,6 +133,7 @@ impl<K> Records<K> {
             .copied()
     }
 
+    #[inline]
     pub(crate) fn state(&self, index: u32) -> State {
         self.slab.get(index).state
     }
@@ -149,6 +150,7 @@ impl<K> Records<K> {
     }
 
     /// A request for a key that has no record.
+    #[inline]
     pub(crate) fn admit(
         &mut self,
         key: K,
@@ -157,10 +159,14 @@ impl<K> Records<K> {
         now: &impl Fn() -> Nanos,
         effects: &mut Effects,
     ) -> Admission {
-        let index = self.slab.insert(key, hash, State::new(request.priority));
+        let mut bounds = Bounds::default();
+        let (state, admission) = State::admit(&mut bounds, request, now);
+        let index = self.slab.insert(key, hash, state);
         let slab = &self.slab;
         self.index.insert_unique(hash, index, |&other| slab.get(other).hash);
-        self.transition(index, request, now, effects)
+        self.set_bounds(index, bounds);
+        self.enter(index, state, now, effects);
+        admission
     }
 
     /// A request for a key that has a record.
@@ -198,33 +204,31 @@ impl<K> Records<K> {
         self.forget_if_idle(index)
     }
 
-    /// The next key in line. If its `Clone` panics, so does this, and nothing has changed.
+    /// The next key in line. If its `Clone` panics, nothing has changed.
     #[inline]
-    pub(crate) fn take(&mut self, now: &impl Fn() -> Nanos) -> Option<Taken<K>>
+    pub(crate) fn take(&mut self, now: &impl Fn() -> Nanos) -> Result<Option<Taken<K>>, Panic>
     where
         K: Clone,
     {
-        let index = self.lanes.front()?;
-        let key = self.slab.get(index).key.clone();
-        self.lanes.next_turn();
+        let Some(index) = self.lanes.front() else {
+            return Ok(None);
+        };
+        let record = self.slab.get(index);
+        let key = catch_unwind(AssertUnwindSafe(|| record.key.clone()))?;
         let queued_for = self.settings.timing.then(|| now().since(self.ready_since[index as usize]));
-        let (reasons, state) = self.claim(index, now);
-        Some(Taken {
-            index,
-            key,
-            reasons,
-            failures: state.failures,
-            early: state.early,
-            priority: state.priority,
-            queued_for,
-        })
+        let reasons = self.claim_front(index);
+        self.lanes.next_turn();
+        let State { failures, early, priority, .. } = self.state(index);
+        Ok(Some(Taken { index, key, reasons, failures, early, priority, queued_for }))
     }
 
-    fn claim(&mut self, index: u32, now: &impl Fn() -> Nanos) -> (Reasons, State) {
-        self.change(index, now, &mut Effects::default(), |state, bounds| {
-            let reasons = state.take(bounds);
-            ((reasons, *state), false)
-        })
+    /// Takes the key that is next out of line, for a claim. Returns why it is called.
+    #[inline]
+    fn claim_front(&mut self, index: u32) -> Reasons {
+        self.lanes.remove(&mut self.slab, index);
+        self.counts.processing += 1;
+        self.set_bounds(index, Bounds::default());
+        self.slab.get_mut(index).state.take()
     }
 
     /// The next key in line cannot be handed out: it backs off as though its run had failed.
@@ -235,11 +239,12 @@ impl<K> Records<K> {
         effects: &mut Effects,
     ) -> Option<K> {
         let index = self.lanes.front()?;
-        self.claim(index, now);
+        self.claim_front(index);
         self.end(index, Ending::Retry(backoff), now, effects)
     }
 
     /// A claim ends. Returns the key if its record is gone, for the caller to drop.
+    #[inline]
     pub(crate) fn end(
         &mut self,
         index: u32,
@@ -247,17 +252,25 @@ impl<K> Records<K> {
         now: &impl Fn() -> Nanos,
         effects: &mut Effects,
     ) -> Option<K> {
-        let (floor, mode) = (self.settings.floor, self.mode);
-        let dropped =
-            self.change(index, now, effects, |state, bounds| (state.end(bounds, ending, floor, mode, now), true));
-        let key = self.forget_if_idle(index)?;
-        match dropped {
-            Some(wake) => {
-                self.dropped.push((key, wake));
-                None
-            }
-            None => Some(key),
+        let mut state = self.state(index);
+        let mut bounds = self.bounds(index);
+        self.counts.processing -= 1;
+        self.counts.wishing -= usize::from(state.has_wish());
+        let dropped = state.end(&mut bounds, ending, self.settings.floor, self.mode, now);
+        if state.phase == Phase::Idle {
+            let key = self.forget(index);
+            return match dropped {
+                Some(wake) => {
+                    self.dropped.push((key, wake));
+                    None
+                }
+                None => Some(key),
+            };
         }
+        self.slab.get_mut(index).state = state;
+        self.set_bounds(index, bounds);
+        self.enter(index, state, now, effects);
+        None
     }
 
     /// Puts what is due at `now` in line, in due order, at most `budget` steps of work. Keys whose cool-down is over go
@@ -327,6 +340,13 @@ impl<K> Records<K> {
             self.recount(before, state);
         }
         answer
+    }
+
+    /// Counts a record that is in no list and not being processed, and puts it where its state says.
+    #[inline]
+    fn enter(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+        let state = self.link(index, state, now, effects);
+        self.counts.delayed += usize::from(state.phase == Phase::Delayed);
     }
 
     /// Puts a record that is in no list where its state says; returns the state it then has.
@@ -402,15 +422,18 @@ impl<K> Records<K> {
     }
 
     fn forget_if_idle(&mut self, index: u32) -> Option<K> {
-        let record = self.slab.get(index);
-        if record.state.phase != Phase::Idle {
-            return None;
-        }
-        if let Ok(entry) = self.index.find_entry(record.hash, |&other| other == index) {
+        (self.state(index).phase == Phase::Idle).then(|| self.forget(index))
+    }
+
+    /// Removes a record that is in no list.
+    #[inline]
+    fn forget(&mut self, index: u32) -> K {
+        let hash = self.slab.get(index).hash;
+        if let Ok(entry) = self.index.find_entry(hash, |&other| other == index) {
             entry.remove();
         }
         self.set_bounds(index, Bounds::default());
-        Some(self.slab.remove(index).key)
+        self.slab.remove(index).key
     }
 
     /// Shuts down, or shuts down more strictly. Nothing happens if it is shut down as strictly already. Keys that are gone

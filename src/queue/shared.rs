@@ -12,7 +12,7 @@ mod models;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,12 +77,14 @@ enum TimerThread {
 }
 
 /// Why a consumer got no claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum NoClaim {
     Empty,
     Closed,
     /// What it was to wait with said stop.
     Stopped,
+    /// The key's `Clone` panicked.
+    Panicked(Panic),
 }
 
 impl<K: Key> Shared<K> {
@@ -170,16 +172,10 @@ impl<K: Key> Shared<K> {
         hold.end(index, Ending::Retry(backoff));
     }
 
-    /// Returns also a panic of the next key's `Clone`: were it to unwind from here, the ended key would be dropped under
-    /// the lock.
-    pub(crate) fn end_and_take(
-        self: &Arc<Self>,
-        index: u32,
-        ending: Ending,
-    ) -> (Option<K>, Result<Result<Claim<K>, NoClaim>, Panic>) {
+    pub(crate) fn end_and_take(self: &Arc<Self>, index: u32, ending: Ending) -> (Option<K>, Result<Claim<K>, NoClaim>) {
         let mut hold = self.hold();
         let gone = hold.end(index, ending);
-        (gone, catch_unwind(AssertUnwindSafe(|| hold.take())))
+        (gone, hold.take())
     }
 
     pub(crate) fn shut_down(self: &Arc<Self>, mode: Shutdown) {
@@ -314,13 +310,10 @@ impl<'a, K: Key> Hold<'a, K> {
         self.after.shared.config.backoff.jittered(failures, draw)
     }
 
-    /// # Panics
-    ///
-    /// If the key's `Clone` does. The key then backs off as a failed one, so that others are served.
+    #[inline]
     fn take(&mut self) -> Result<Claim<K>, NoClaim> {
         let shared = self.after.shared;
-        let taken = catch_unwind(AssertUnwindSafe(|| self.guard.records.take(&|| shared.now())));
-        match taken {
+        match self.guard.records.take(&|| shared.now()) {
             Ok(Some(taken)) => {
                 // A key that came into line in this same hold wakes nobody: this one takes a key out.
                 self.effects.readied = self.effects.readied.saturating_sub(1);
@@ -328,18 +321,22 @@ impl<'a, K: Key> Hold<'a, K> {
             }
             Ok(None) if self.guard.records.is_over() => Err(NoClaim::Closed),
             Ok(None) => Err(NoClaim::Empty),
-            Err(panic) => self.fail_front(panic),
+            Err(panic) => {
+                self.fail_front();
+                Err(NoClaim::Panicked(panic))
+            }
         }
     }
 
-    fn fail_front(&mut self, panic: Panic) -> ! {
+    /// The key to be taken next cannot be cloned: it backs off as a failed one, so that others are served.
+    #[cold]
+    fn fail_front(&mut self) {
         let failures = self.guard.records.front().map_or(1, |state| state.failures_if_retried());
         let backoff = self.backoff(failures);
         let (records, effects, now) = self.parts();
         records.fail_front(backoff, &now, effects);
         // This consumer leaves without a key; another may take what is left.
-        self.effects.readied += usize::from(self.guard.records.has_ready());
-        resume_unwind(panic)
+        effects.readied += usize::from(records.has_ready());
     }
 }
 
@@ -364,7 +361,7 @@ impl<K: Key> Drop for Hold<'_, K> {
         let Self { effects, guard, after } = self;
         let locked = &mut **guard;
         if effects.readied > 0 {
-            after.ready = effects.from_empty && locked.records.has_ready();
+            after.ready = effects.from_empty && after.shared.config.on_ready.is_some() && locked.records.has_ready();
             after.consumers = locked.consumers.rouse(effects.readied, &after.shared.config.clock);
         }
         if effects.turn_at < locked.turn_at {

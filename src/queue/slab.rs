@@ -141,7 +141,6 @@ impl<K> Entries for Slab<K> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::queue::request::Priority;
 
     #[test]
     fn a_free_slot_costs_no_room_beside_the_record() {
@@ -152,7 +151,7 @@ mod tests {
     #[test]
     fn slots_are_reused_and_shrinking_keeps_what_is_used() {
         let mut slab = Slab::new(0);
-        let add = |slab: &mut Slab<char>, key| slab.insert(key, 0, State::new(Priority::Normal));
+        let add = |slab: &mut Slab<char>, key| slab.insert(key, 0, State::default());
         let (a, b, c) = (add(&mut slab, 'a'), add(&mut slab, 'b'), add(&mut slab, 'c'));
         slab.remove(a);
         slab.remove(c);

@@ -129,6 +129,7 @@ impl State {
     }
 
     /// A request arrives. `floor` is the least backoff that a request can leave of a longer one.
+    #[inline]
     pub(crate) fn request(
         &mut self,
         bounds: &mut Bounds,
@@ -139,10 +140,7 @@ impl State {
         if let Some(admission) = self.absorb(request) {
             return admission.into();
         }
-        let verb = match request.verb {
-            Verb::EnqueueAfter(Duration::ZERO) => Verb::Enqueue,
-            verb => verb,
-        };
+        let verb = plain(request.verb);
         if self.phase == Phase::Cooling {
             self.priority = request.priority;
         }
@@ -158,11 +156,15 @@ impl State {
         answer
     }
 
-    /// A record that a request has just made: nothing of it is older than the request.
-    pub(crate) fn new(priority: Priority) -> Self {
-        Self { priority, ..Self::default() }
+    /// The record of a key that had none, and how the request for it was admitted.
+    #[inline]
+    pub(crate) fn admit(bounds: &mut Bounds, request: Request, now: impl Fn() -> Nanos) -> (Self, Admission) {
+        let mut state = Self { priority: request.priority, reasons: request.reasons, ..Self::default() };
+        let answer = state.request_idle(bounds, plain(request.verb), now);
+        (state, answer.admission)
     }
 
+    #[inline]
     fn request_idle(&mut self, bounds: &mut Bounds, verb: Verb, now: impl Fn() -> Nanos) -> Answer {
         match verb {
             Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow => {
@@ -323,10 +325,9 @@ impl State {
         failures_if_retried(self.failures, self.early)
     }
 
-    /// A claim takes the key; returns why it is called.
+    /// A claim takes the key; returns why it is called. Its bounds, if it had any, have served.
     #[inline]
-    pub(crate) fn take(&mut self, bounds: &mut Bounds) -> Reasons {
-        *bounds = Bounds::default();
+    pub(crate) fn take(&mut self) -> Reasons {
         self.phase = Phase::Processing(Wished::None);
         std::mem::take(&mut self.reasons)
     }
@@ -431,6 +432,12 @@ impl State {
         self.phase = phase;
         dropped
     }
+}
+
+/// A delay of zero is no delay.
+#[inline]
+fn plain(verb: Verb) -> Verb {
+    if verb == Verb::EnqueueAfter(Duration::ZERO) { Verb::Enqueue } else { verb }
 }
 
 /// A failed run counts, unless a request had ended the backoff before it: then the key backs off by the same step again.

@@ -60,7 +60,7 @@ where
                 match catch_unwind(AssertUnwindSafe(|| self.step_or_sleep())) {
                     Ok(Ok(())) => {}
                     Ok(Err(NoClaim::Closed | NoClaim::Stopped | NoClaim::Empty)) => return,
-                    Err(panic) => self.survive(panic),
+                    Ok(Err(NoClaim::Panicked(panic))) | Err(panic) => self.survive(panic),
                 }
             }
         }

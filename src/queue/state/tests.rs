@@ -44,7 +44,7 @@ fn state(is: Is) -> State {
         Is::At(due) => (Phase::Processing(Wished::At), due),
         Is::Now => (Phase::Processing(Wished::Now), 0),
     };
-    State { phase, due: Nanos(due), ..State::new(Priority::Normal) }
+    State { phase, due: Nanos(due), ..State::default() }
 }
 
 fn is(state: &State) -> Is {

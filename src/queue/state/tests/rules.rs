@@ -85,7 +85,7 @@ fn a_wish_for_now_makes_the_run_after_a_failure_an_early_one() {
 fn an_early_run_ends_with_the_run() {
     let mut record = State { early: true, ..backing_off(2, T) };
     record.expire();
-    record.take(&mut Bounds::default());
+    record.take();
     assert_eq!((record.failures, record.early), (2, true), "the claim knows");
     for ending in [Ending::Done, Ending::RequeueAfter(SOON), Ending::Retry(SOON)] {
         let mut record = record;
@@ -163,8 +163,6 @@ fn a_cool_down_bounds_until_the_next_claim() {
     record.end(&mut bounds, Ending::CoolDown(SOON), ZERO, None, || NOW);
     record.expire();
     assert_eq!(is(&record), Is::Ready);
-    record.take(&mut bounds);
-    assert_eq!(bounds, Bounds::default());
 }
 
 #[test]
@@ -266,7 +264,7 @@ fn a_request_raises_the_lane_and_never_lowers_it() {
         }
         // What nothing is known of has the lane of the request, also during a cool-down.
         for by in [Low, Normal, High] {
-            let mut record = State::new(by);
+            let mut record = State { priority: by, ..State::default() };
             record.request(&mut Bounds::default(), Request::new(verb).at(by), ZERO, || NOW);
             assert_eq!(record.priority, by);
             let mut record = State { priority: High, ..state(Is::Cooling(T)) };
@@ -302,7 +300,7 @@ fn an_ending_adds_its_own_reason_and_a_claim_takes_all() {
             end(&mut record, ending);
             assert_eq!(record.reasons, Reasons::EVENT | own, "{ending:?}");
             record.expire();
-            assert_eq!(record.take(&mut Bounds::default()), Reasons::EVENT | own);
+            assert_eq!(record.take(), Reasons::EVENT | own);
             assert_eq!((is(&record), record.reasons), (Is::No, Reasons::NONE));
         }
     }
