@@ -11,4 +11,5 @@ mod queue_rules;
 mod queue_shutdown;
 mod queue_tables;
 mod queue_user_code;
+mod queue_waking;
 mod stress;

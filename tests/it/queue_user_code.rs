@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use homeostat::{Admission, Enqueue, KeyState, Priority, Shutdown, Verb, WorkQueue};
+use homeostat::{Admission, Enqueue, KeyState, ManualClock, Priority, Shutdown, Verb, WorkQueue};
 
 use crate::letters::{Bench, secs};
 
@@ -82,6 +82,11 @@ impl From<&u32> for Key {
     }
 }
 
+/// A queue whose clock nobody moves.
+fn standing_still<K: homeostat::Key>() -> WorkQueue<K> {
+    WorkQueue::builder().clock(ManualClock::new().clock()).build()
+}
+
 /// Hashes, clones and conversions of keys since the last call.
 fn calls() -> (usize, usize, usize) {
     (HASHES.take(), CLONES.take(), FROMS.take())
@@ -142,7 +147,7 @@ fn a_key_is_hashed_once_a_request_and_never_again() {
 
 #[test]
 fn a_request_clones_nothing_and_a_claim_clones_once() {
-    let queue = WorkQueue::new();
+    let queue = standing_still();
     for _ in 0..3 {
         queue.enqueue(Key(1));
         queue.enqueue_after(Key(1), secs(5));
@@ -158,7 +163,7 @@ fn a_request_clones_nothing_and_a_claim_clones_once() {
 
 #[test]
 fn only_a_key_that_is_not_known_is_made_of_a_borrowed_one() {
-    let queue = WorkQueue::<Key>::new();
+    let queue = standing_still::<Key>();
     assert_eq!(queue.by_ref().enqueue(&7), Admission::Queued);
     assert_eq!(calls(), (0, 0, 1));
     assert_eq!(queue.by_ref().enqueue(&7), Admission::Merged);
@@ -179,7 +184,7 @@ fn only_a_key_that_is_not_known_is_made_of_a_borrowed_one() {
 /// Every key that goes in is dropped once, and not while the queue is locked.
 #[test]
 fn every_key_is_dropped() {
-    let queue = WorkQueue::new();
+    let queue = standing_still();
     for id in 0..8 {
         queue.enqueue(Key(id));
         queue.enqueue(Key(id));
@@ -216,7 +221,7 @@ fn still_serves(queue: &WorkQueue<Key>, expected: &[u32]) {
 }
 
 fn of_two() -> WorkQueue<Key> {
-    let queue = WorkQueue::new();
+    let queue = standing_still();
     queue.enqueue(Key(1));
     queue.enqueue(Key(2));
     queue
@@ -310,7 +315,7 @@ fn done_and_next_with_a_clone_that_panics_ends_the_claim() {
             }
         }
     }
-    let queue = WorkQueue::new();
+    let queue = standing_still();
     queue.enqueue(Watched(1));
     let claim = queue.try_dequeue().unwrap();
     queue.enqueue(Watched(2));
