@@ -239,7 +239,9 @@ impl<K> Records<K> {
         effects: &mut Effects,
     ) -> Option<K> {
         let index = self.lanes.front()?;
-        self.claim_front(index);
+        let reasons = self.claim_front(index);
+        // Nobody has been told them: the next run is.
+        self.slab.get_mut(index).state.reasons = reasons;
         self.end(index, Ending::Retry(backoff), now, effects)
     }
 

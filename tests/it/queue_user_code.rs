@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use homeostat::{Admission, Enqueue, KeyState, ManualClock, Priority, Shutdown, Verb, WorkQueue};
+use homeostat::{Admission, Enqueue, KeyState, ManualClock, Priority, Reasons, Shutdown, Verb, WorkQueue};
 
 use crate::letters::{Bench, secs};
 
@@ -282,12 +282,14 @@ fn an_eq_that_panics_changes_nothing() {
 fn a_key_whose_clone_panics_backs_off_and_others_are_served() {
     let queue = of_two();
     FAULT.set(Some((Fault::Clone, 1)));
+    queue.at(Priority::High).because(Reasons::MANUAL).enqueue(Key(1));
     panics(|| drop(queue.dequeue()));
     assert!(matches!(queue.state(&Key(1)), KeyState::Delayed(Some(_))));
     still_serves(&queue, &[2]);
     queue.enqueue_now(Key(1));
     let claim = queue.try_dequeue().unwrap();
-    assert_eq!(claim.failures(), 1);
+    let run = (claim.failures(), claim.priority(), claim.reasons());
+    assert_eq!(run, (1, Priority::High, Reasons::MANUAL | Reasons::RETRY), "nothing of the first run is lost");
     claim.done();
 }
 
