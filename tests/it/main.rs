@@ -3,7 +3,14 @@
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+mod ancestors;
+mod api;
+mod hostile_keys;
 mod letters;
+mod peers_client_go;
+mod peers_controller_runtime;
+mod peers_kube_rs;
+mod peers_openclarity;
 mod queue_feeding;
 mod queue_lanes;
 mod queue_model;
@@ -13,3 +20,5 @@ mod queue_tables;
 mod queue_user_code;
 mod queue_waking;
 mod stress;
+mod support;
+mod tidy;

@@ -1,0 +1,59 @@
+//! What the tests of the queue have in common.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use homeostat::{Claim, Exponential, Key, ManualClock, QueueBuilder, Shutdown, WorkQueue};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// Settings for a queue on a clock that stands still; its backoff is 1 s, 2 s, 4 s, … without jitter.
+pub(crate) fn held_builder<K: Key>() -> (ManualClock, QueueBuilder<K>) {
+    let clock = ManualClock::new();
+    let backoff = Exponential::new(SECOND, 1000 * SECOND).jitter(0.0);
+    let builder = WorkQueue::builder().clock(clock.clock()).backoff(backoff);
+    (clock, builder)
+}
+
+/// A queue on a clock that stands still.
+pub(crate) fn held<K: Key>() -> (ManualClock, WorkQueue<K>) {
+    let (clock, builder) = held_builder();
+    (clock, builder.build())
+}
+
+/// The next key, which must be in line.
+#[track_caller]
+pub(crate) fn take<K: Key + Debug>(queue: &WorkQueue<K>) -> Claim<K> {
+    match queue.try_dequeue() {
+        Ok(claim) => claim,
+        Err(error) => panic!("{error}: {queue:?}"),
+    }
+}
+
+/// Takes and ends what is in line, and what that puts in line; returns the keys in the order in which they were taken.
+pub(crate) fn serve<K: Key>(queue: &WorkQueue<K>) -> Vec<K> {
+    let claims = std::iter::from_fn(|| queue.try_dequeue().ok());
+    claims
+        .map(|claim| {
+            let key = claim.key().clone();
+            claim.done();
+            key
+        })
+        .collect()
+}
+
+/// How many keys are ready, delayed and being processed.
+pub(crate) fn counts<K: Key>(queue: &WorkQueue<K>) -> [usize; 3] {
+    [queue.len(), queue.delayed_count(), queue.processing_count()]
+}
+
+/// Shuts a queue down when it is dropped, so that a test that fails while threads wait on the queue ends.
+pub(crate) struct Close<'a, K: Key>(pub(crate) &'a WorkQueue<K>);
+
+impl<K: Key> Drop for Close<'_, K> {
+    fn drop(&mut self) {
+        self.0.shutdown(Shutdown::Discard);
+    }
+}
