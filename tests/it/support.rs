@@ -1,9 +1,11 @@
 //! What the tests of the queue have in common.
 
 use std::fmt::Debug;
+use std::process::Command;
 use std::time::Duration;
 
 use homeostat::{Claim, Exponential, Key, ManualClock, QueueBuilder, Shutdown, WorkQueue};
+use parking_lot::Mutex;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -56,4 +58,41 @@ impl<K: Key> Drop for Close<'_, K> {
     fn drop(&mut self) {
         self.0.shutdown(Shutdown::Discard);
     }
+}
+
+/// Set in the process that [`in_a_process_of_its_own`] starts.
+const CHILD: &str = "HOMEOSTAT_TEST_CHILD";
+
+/// Runs `body` in a process that runs the test `name` and nothing else: an abort there is a failure here.
+pub(crate) fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
+    if std::env::var_os(CHILD).is_some() {
+        body();
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success() && out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
+}
+
+/// What is logged from now on, a line each, with the text of the panic that a line is about. Once a process.
+pub(crate) fn record_log() -> &'static Mutex<Vec<String>> {
+    static RECORD: Record = Record(Mutex::new(Vec::new()));
+    struct Record(Mutex<Vec<String>>);
+    impl log::Log for Record {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn log(&self, record: &log::Record<'_>) {
+            let panic = record.key_values().get("panic".into());
+            let panic = panic.map_or_else(String::new, |panic| format!(": {panic}"));
+            self.0.lock().push(format!("{} {}{panic}", record.level(), record.args()));
+        }
+
+        fn flush(&self) {}
+    }
+    log::set_logger(&RECORD).unwrap();
+    log::set_max_level(log::LevelFilter::Info);
+    &RECORD.0
 }
