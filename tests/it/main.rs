@@ -5,6 +5,7 @@
 
 mod ancestors;
 mod api;
+mod durations;
 mod hostile_keys;
 mod letters;
 mod peers_client_go;

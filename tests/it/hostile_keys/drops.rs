@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crossbeam_channel::unbounded;
 use homeostat::{Admission, Claim, DequeueError, Enqueue, Request, Shutdown, TryDequeueError, Verb, WorkQueue};
 
 use super::super::support::{MS, SECOND, counts, held, in_a_process_of_its_own, serve, take};
-use super::{Key, Op, Traps, ids, panics};
+use super::{Key, Op, Traps, ids, on_the_timer, panics};
 
 #[test]
 fn a_drop_that_panics_reaches_who_enqueued_a_duplicate() {
@@ -131,16 +132,20 @@ fn a_drop_that_panics_at_an_expiry_is_logged_and_the_timer_goes_on() {
                 let traps = Traps::new();
                 let (clock, held_queue) = held();
                 let queue = if on_system_clock { WorkQueue::new() } else { held_queue };
+                let advancing = Arc::new(AtomicBool::new(false));
+                let ((dropped, drops), expiring) = (unbounded(), Arc::clone(&advancing));
+                *traps.on_drop.lock() = Some(Arc::new(move |id| {
+                    if id < 3 && (expiring.load(Ordering::Relaxed) || on_the_timer()) {
+                        dropped.send(id).unwrap();
+                        panic!("Drop of {id}");
+                    }
+                }));
                 for key in traps.keys(1..3) {
                     queue.enqueue(key);
                     take(&queue).cool_down(MS);
                 }
                 queue.enqueue_after(traps.key(3), 2 * MS);
-                let (dropped, drops) = unbounded();
-                *traps.on_drop.lock() = Some(Arc::new(move |id| dropped.send(id).unwrap()));
-                for id in [1, 2] {
-                    traps.arm(Op::Drop, id);
-                }
+                advancing.store(true, Ordering::Relaxed);
                 clock.advance(2 * MS);
                 // Blocks for the timer's thread; on the held clock it has happened.
                 assert_eq!([drops.recv().unwrap(), drops.recv().unwrap()], [1, 2]);
