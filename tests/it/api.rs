@@ -1,1 +1,213 @@
-//! todo
+//! What the public types promise by their traits, and what they print.
+
+use std::cell::Cell;
+use std::error::Error;
+use std::fmt::{Debug, Display};
+use std::hash::BuildHasher;
+use std::io;
+use std::marker::PhantomData;
+use std::panic::catch_unwind;
+use std::time::Duration;
+
+use homeostat::{
+    Admission, ByRef, CancellationToken, Claim, Clock, DequeueError, DequeueTimeoutError, DrainReport, DroppedWake,
+    Enqueue, Exponential, FastHasher, FastState, Filter, KeyState, ManualClock, Map, OnCancel, Priority, QueueBuilder,
+    Reasons, Request, STARVATION_BOUND, Shutdown, StartError, Tally, Tee, ThreadOptions, TryDequeueError, Verb, View,
+    Wish, WorkQueue,
+};
+
+use super::support::{SECOND, held, take};
+
+/// A key that may move between threads, but not be seen by two at once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Moves(u32, PhantomData<Cell<()>>);
+
+#[test]
+fn what_threads_share_can_be_shared_and_what_they_hand_over_can_be_sent() {
+    fn shared<T: Send + Sync + 'static>() {}
+    fn sent<T: Send + 'static>() {}
+    shared::<WorkQueue<Moves>>();
+    shared::<QueueBuilder<Moves>>();
+    sent::<Claim<Moves>>();
+    shared::<Claim<u32>>();
+    shared::<View<'static, Moves, FastState>>();
+    shared::<ByRef<'static, Moves, FastState>>();
+    shared::<Filter<WorkQueue<Moves>, fn(&Moves) -> bool>>();
+    shared::<Map<WorkQueue<Moves>, fn(u8) -> Moves>>();
+    shared::<Tee<WorkQueue<Moves>, WorkQueue<Moves>>>();
+    sent::<DrainReport<Moves>>();
+    shared::<DrainReport<u32>>();
+    shared::<Clock>();
+    shared::<ManualClock>();
+    shared::<CancellationToken>();
+    shared::<OnCancel>();
+    shared::<Exponential>();
+    shared::<ThreadOptions>();
+    shared::<FastState>();
+    shared::<FastHasher>();
+    shared::<(Admission, KeyState, Wish, Tally, DroppedWake, Priority, Reasons, Request, Verb, Shutdown)>();
+    shared::<StartError>();
+    shared::<(DequeueError, TryDequeueError, DequeueTimeoutError)>();
+}
+
+#[test]
+fn a_feeder_can_be_an_object() {
+    let queue = WorkQueue::new();
+    let feeders: [Box<dyn Enqueue<u32> + Send + Sync>; 4] = [
+        Box::new(queue.clone()),
+        Box::new(queue.clone().filter(|key: &u32| *key < 10)),
+        Box::new(queue.clone().map(|key: u32| key + 1)),
+        Box::new(Enqueue::<u32>::tee(queue.clone(), queue.clone())),
+    ];
+    for feeder in &feeders {
+        feeder.enqueue(7);
+    }
+    assert_eq!(queue.len(), 2);
+}
+
+/// What is printed names its type and is of a length for a log line.
+#[test]
+fn everything_public_prints_something_short() {
+    fn says(value: impl Debug, what: &str) {
+        let text = format!("{value:?}");
+        assert!(text.contains(what), "{text:?} does not say {what:?}");
+        assert!(text.len() < 400 && !text.contains('\n'), "{text}");
+    }
+    let (clock, queue) = held::<&str>();
+    for key in ["ready", "late", "taken"] {
+        queue.enqueue(key);
+    }
+    queue.reschedule("late", SECOND);
+    queue.cancel(&"ready");
+    let claim = take(&queue);
+    says(&queue, "WorkQueue { name: \"queue\", ready: 0, delayed: 1, processing: 1");
+    says(&claim, "Claim { key: \"taken\", failures: 0");
+    says(queue.at(Priority::Low), "View");
+    says(queue.because(Reasons::POLL).by_ref(), "ByRef");
+    says(queue.clone().filter(|key| !key.is_empty()), "Filter");
+    says(queue.clone().map(|key: &'static str| key), "Map");
+    says(Enqueue::<&str>::tee(queue.clone(), &queue), "Tee");
+    says(WorkQueue::<u32>::builder().name("vm"), "QueueBuilder { name: \"vm\"");
+    says(queue.drain(Duration::ZERO), "DrainReport { ready: [], processing: [\"taken\"]");
+    says(&clock, "ManualClock { elapsed: 0ns");
+    says(clock.clock(), "Clock::held at 0ns");
+    says(Clock::system(), "Clock::system");
+    says(ThreadOptions::new().stack_size(4096), "ThreadOptions { stack_size: Some(4096)");
+    says(Exponential::default(), "Exponential { first: 100ms");
+    says(FastState::default(), "FastState");
+    says(FastState::default().build_hasher(), "FastHasher");
+    says(CancellationToken::new(), "CancellationToken { cancelled: false");
+    says(CancellationToken::new().on_cancel(|| {}), "OnCancel");
+    says(Tally::default(), "Tally");
+    says(Request::new(Verb::EnqueueAfter(SECOND)), "Request { verb: EnqueueAfter(1s), priority: Normal");
+    says(Reasons::POLL | Reasons::user(5), "Reasons(poll, user-5)");
+    says(KeyState::Processing(Wish::At(None)), "Processing(At(None))");
+    says((Admission::Rerun, DroppedWake::Wish, Shutdown::ServeReady), "(Rerun, Wish, ServeReady)");
+    says((DequeueError, TryDequeueError::Empty, DequeueTimeoutError::Timeout), "(DequeueError, Empty, Timeout)");
+}
+
+#[test]
+fn a_queue_prints_its_shutdown_and_a_builder_its_hook() {
+    let queue = WorkQueue::<u32>::builder().on_ready(|| {});
+    assert!(format!("{queue:?}").contains("on_ready: true"));
+    let queue = queue.build();
+    assert!(format!("{queue:?}").contains("shutdown: None"));
+    queue.shutdown(Shutdown::Discard);
+    assert!(format!("{queue:?}").contains("shutdown: Some(Discard)"));
+}
+
+#[test]
+fn errors_say_what_is_wrong_in_lower_case_without_a_full_stop() {
+    fn check<E: Error + Send + Sync + 'static>(error: E) {
+        let text = error.to_string();
+        assert!(text.starts_with(|first: char| first.is_lowercase()), "{text}");
+        assert!(text.ends_with(|last: char| last.is_alphanumeric()), "{text}");
+        let boxed: Box<dyn Error + Send + Sync> = error.into();
+        assert_eq!(boxed.to_string(), text);
+        assert!(boxed.source().is_none());
+        assert!(io::Error::other(boxed).to_string() == text);
+    }
+    check(DequeueError);
+    check(TryDequeueError::Empty);
+    check(TryDequeueError::Closed);
+    check(DequeueTimeoutError::Timeout);
+    check(DequeueTimeoutError::Closed);
+    // The same thing is said in the same words.
+    assert_eq!(DequeueError.to_string(), TryDequeueError::Closed.to_string());
+    assert_eq!(DequeueError.to_string(), DequeueTimeoutError::Closed.to_string());
+    assert_ne!(TryDequeueError::Empty.to_string(), TryDequeueError::Closed.to_string());
+}
+
+#[test]
+fn admissions_reasons_and_reports_print_words() {
+    fn words<T: Display>(values: &[T], texts: &[&str]) {
+        assert_eq!(values.iter().map(ToString::to_string).collect::<Vec<_>>(), texts);
+    }
+    words(
+        &[
+            Admission::Queued,
+            Admission::Merged,
+            Admission::Scheduled,
+            Admission::Held,
+            Admission::Rerun,
+            Admission::Ignored,
+            Admission::Closed,
+        ],
+        &["queued", "merged", "scheduled", "held", "rerun", "ignored", "closed"],
+    );
+    let named = Reasons::POLL
+        | Reasons::EVENT
+        | Reasons::RESYNC
+        | Reasons::RETRY
+        | Reasons::REQUEUE
+        | Reasons::MANUAL
+        | Reasons::CREATED
+        | Reasons::UPDATED
+        | Reasons::DELETED
+        | Reasons::SECONDARY;
+    words(
+        &[Reasons::NONE, Reasons::default(), Reasons::user(0), named],
+        &[
+            "none",
+            "none",
+            "user-0",
+            "poll, event, resync, retry, requeue, manual, created, updated, deleted, secondary",
+        ],
+    );
+    assert!(named.contains(Reasons::NONE) && !named.contains(Reasons::user(1)) && Reasons::NONE.is_empty());
+
+    let (_clock, queue) = held();
+    for key in 0..3 {
+        queue.enqueue(key);
+    }
+    queue.enqueue_after(3, SECOND);
+    let claim = take(&queue);
+    let report = queue.drain(Duration::ZERO);
+    assert_eq!(report.to_string(), "not drained: 2 ready, 1 processing, 1 wakes dropped");
+    claim.done();
+    queue.shutdown(Shutdown::Discard);
+    assert_eq!(queue.drain(Duration::ZERO).to_string(), "drained, 3 wakes dropped");
+}
+
+#[test]
+fn lanes_and_shutdowns_are_ordered() {
+    assert!(Priority::Low < Priority::Normal && Priority::Normal < Priority::High);
+    assert_eq!(Priority::default(), Priority::Normal);
+    assert!(Shutdown::RunDelayedNow < Shutdown::ServeReady && Shutdown::ServeReady < Shutdown::Discard);
+    const { assert!(STARVATION_BOUND > 1) };
+}
+
+/// A queue is part of programs that catch panics, and of values that are used after one.
+#[test]
+fn a_token_and_a_clock_can_cross_a_caught_panic() {
+    let token = CancellationToken::new();
+    let clock = ManualClock::new();
+    let clones = (token.clone(), clock.clone());
+    let caught = catch_unwind(std::panic::AssertUnwindSafe(move || {
+        clones.1.advance(SECOND);
+        clones.0.cancel();
+        panic!("after the cancellation");
+    }));
+    assert!(caught.is_err() && token.is_cancelled());
+    assert_eq!(format!("{:?}", clock.clock()), "Clock::held at 1s");
+}
