@@ -43,7 +43,11 @@ fn several_workers_never_panic() {
         thread::scope(|producers| {
             for producer in 0..4 {
                 let queue = &queue;
-                producers.spawn(move || (producer..KEYS).step_by(4).for_each(|key| drop(queue.enqueue(key))));
+                producers.spawn(move || {
+                    (producer..KEYS).step_by(4).for_each(|key| {
+                        queue.enqueue(key);
+                    });
+                });
             }
         });
         assert!(queue.drain(Duration::MAX).is_drained());

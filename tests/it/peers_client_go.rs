@@ -8,7 +8,9 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use homeostat::{Admission, DequeueError, DrainReport, Enqueue, Exponential, Shutdown, TryDequeueError, WorkQueue};
+use homeostat::{
+    Admission, Claim, DequeueError, DrainReport, Enqueue, Exponential, Shutdown, TryDequeueError, WorkQueue,
+};
 
 use super::support::{Close, MS, SECOND, counts, held, held_builder, serve, take};
 
@@ -144,7 +146,7 @@ fn two_adds_during_a_run_are_one_run_after_it_and_no_other_worker_comes_before()
     assert_eq!(queue.enqueue("foo"), Admission::Rerun);
     thread::scope(|scope| {
         let _close = Close(&queue);
-        let second = scope.spawn(|| queue.dequeue().map(|claim| claim.done()));
+        let second = scope.spawn(|| queue.dequeue().map(Claim::done));
         // Asleep, although the key is wanted: another worker holds it.
         clock.wait_for_sleepers(1);
         assert_eq!(queue.processing_count(), 1);
@@ -185,7 +187,7 @@ fn a_shutdown_does_not_wait_for_the_keys_in_process() {
     queue.shutdown(Shutdown::ServeReady);
     assert_eq!(queue.dequeue().unwrap_err(), DequeueError);
     assert_eq!(queue.processing_count(), 2);
-    drop(claims.map(|claim| claim.done()));
+    claims.into_iter().for_each(Claim::done);
 }
 
 /// `queue_test.go`: `TestForceQueueShutdownUsingShutDown`. There a second shutdown ends a drain although keys are in
@@ -281,7 +283,7 @@ fn an_ended_key_is_not_retained() {
 fn a_delay_fires_once_and_at_its_time() {
     let (clock, queue) = held();
     assert_eq!(queue.enqueue_after("foo", 50 * MS), Admission::Scheduled);
-    clock.advance(50 * MS - Duration::from_nanos(1));
+    clock.advance((50 * MS).saturating_sub(Duration::from_nanos(1)));
     assert_eq!(queue.len(), 0);
     clock.advance(Duration::from_nanos(1));
     assert_eq!(serve(&queue), ["foo"]);
@@ -350,7 +352,7 @@ fn each_key_backs_off_by_its_own_failures_and_done_resets_them() {
         queue.enqueue_now(key);
         take(&queue).retry();
         assert_eq!(queue.len(), 0);
-        clock.advance(backoff * MS - Duration::from_nanos(1));
+        clock.advance((backoff * MS).saturating_sub(Duration::from_nanos(1)));
         assert_eq!(queue.len(), 0, "{key} came early");
         clock.advance(Duration::from_nanos(1));
         assert_eq!(queue.len(), 1, "{key} did not come in time");

@@ -142,7 +142,7 @@ fn a_delay_does_not_hold_a_key_in_line() {
     assert_eq!(counts(&queue), [0; 3]);
 }
 
-/// "doesn't include non-ready items in Len()", and `TestItemsAreInludedInLenAndMetricsOnceTheyAreReady`.
+/// "doesn't include non-ready items in `Len()`", and `TestItemsAreInludedInLenAndMetricsOnceTheyAreReady`.
 #[test]
 fn the_length_counts_delayed_keys_once_they_are_ready() {
     let (clock, queue) = held();

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-use homeostat::{DroppedWake, Enqueue, Shutdown, TryDequeueError, WorkQueue};
+use homeostat::{Claim, DroppedWake, Enqueue, Shutdown, TryDequeueError, WorkQueue};
 
 use super::super::support::{Close, SECOND, counts, held, serve, take};
 use super::{Key, Op, Traps, ids, panics};
@@ -73,7 +73,7 @@ fn a_consumer_that_a_clone_takes_down_hands_its_wake_on() {
             scope.spawn(|| {
                 let mut texts = Vec::new();
                 loop {
-                    match catch_unwind(AssertUnwindSafe(|| queue.dequeue().map(|claim| claim.done()))) {
+                    match catch_unwind(AssertUnwindSafe(|| queue.dequeue().map(Claim::done))) {
                         Ok(Ok(())) => {}
                         Ok(Err(_)) => return texts,
                         Err(_) => texts.push("panicked"),

@@ -52,7 +52,7 @@ fn drops_that_panic_in_a_batch_do_not_keep_the_rest_out() {
 fn a_drop_that_panics_at_the_end_of_a_claim_comes_after_the_end() {
     type End = (fn(Claim<Key>), [usize; 3]);
     let ends: [End; 6] = [
-        (|claim| claim.done(), [1, 0, 0]),
+        (Claim::done, [1, 0, 0]),
         (|claim| claim.cool_down(SECOND), [1, 0, 0]),
         (|claim| claim.requeue_after(SECOND), [1, 1, 0]),
         (|claim| claim.retry(), [1, 1, 0]),

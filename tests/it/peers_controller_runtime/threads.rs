@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
-use homeostat::{Admission, DequeueError, Enqueue, Priority, Shutdown, WorkQueue};
+use homeostat::{Admission, Claim, DequeueError, Enqueue, Priority, Shutdown, WorkQueue};
 use parking_lot::Mutex;
 
 use super::super::support::{Close, HOUR, MS, SECOND, counts, held};
@@ -49,10 +49,10 @@ fn a_waiting_consumer_gets_a_delayed_key_at_its_time_and_no_sooner() {
     let (clock, queue) = held::<&str>();
     thread::scope(|scope| {
         let _close = Close(&queue);
-        let consumer = scope.spawn(|| queue.dequeue().map(|claim| claim.done()));
+        let consumer = scope.spawn(|| queue.dequeue().map(Claim::done));
         clock.wait_for_sleepers(1);
         queue.enqueue_after("foo", SECOND);
-        clock.advance(SECOND - Duration::from_nanos(1));
+        clock.advance(SECOND.saturating_sub(Duration::from_nanos(1)));
         // Nobody has decided to wake it.
         assert_eq!((clock.sleepers(), consumer.is_finished()), (1, false));
         clock.advance(Duration::from_nanos(1));
@@ -66,7 +66,7 @@ fn a_waiting_consumer_gets_a_key_at_once() {
     let (clock, queue) = held::<&str>();
     thread::scope(|scope| {
         let _close = Close(&queue);
-        let consumer = scope.spawn(|| queue.dequeue().map(|claim| claim.done()));
+        let consumer = scope.spawn(|| queue.dequeue().map(Claim::done));
         clock.wait_for_sleepers(1);
         queue.enqueue("foo");
         assert_eq!(consumer.join().unwrap(), Ok(()));
@@ -80,7 +80,7 @@ fn an_enqueue_now_supersedes_a_delay() {
     let (clock, queue) = held::<&str>();
     thread::scope(|scope| {
         let _close = Close(&queue);
-        let consumer = scope.spawn(|| queue.dequeue().map(|claim| claim.done()));
+        let consumer = scope.spawn(|| queue.dequeue().map(Claim::done));
         clock.wait_for_sleepers(1);
         queue.enqueue_after("foo", 60 * SECOND);
         assert_eq!(clock.sleepers(), 1);
