@@ -161,9 +161,11 @@ fn a_second_shutdown_changes_nothing_and_a_milder_one_neither() {
         queue.shutdown(mode);
         assert_eq!(queue.len(), 1);
     }
-    for _ in 0..2 {
-        queue.shutdown(Shutdown::Discard);
+    assert!(format!("{queue:?}").contains("ServeReady"));
+    for mode in [Shutdown::Discard, Shutdown::Discard, Shutdown::ServeReady] {
+        queue.shutdown(mode);
         assert_eq!(queue.dequeue().unwrap_err(), DequeueError);
+        assert!(format!("{queue:?}").contains("Discard"));
     }
     assert_eq!(queue.drain(Duration::MAX).dropped, [("key", DroppedWake::Ready)]);
 }
