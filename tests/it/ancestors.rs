@@ -107,6 +107,16 @@ fn an_immediate_and_a_delayed_add_fire_once() {
     assert_eq!(serve(&queue), ["key"]);
     clock.advance(HOUR);
     assert_eq!(counts(&queue), [0; 3]);
+
+    // And two that ask for a run later: the sooner one is the run.
+    queue.enqueue("key");
+    let claim = take(&queue);
+    queue.enqueue_after("key", SECOND);
+    claim.requeue_after(60 * SECOND);
+    clock.advance(SECOND);
+    assert_eq!(serve(&queue), ["key"]);
+    clock.advance(HOUR);
+    assert_eq!(counts(&queue), [0; 3]);
 }
 
 /// client-go `queue.go`: a drain waits for what is in process only, and returns while keys are in line.
