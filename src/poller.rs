@@ -270,9 +270,9 @@ where
         let deadline = now.after(self.period);
         self.shared.polls.fetch_add(1, SeqCst);
         let outcome = {
-            let run = self.crew.begin(&self.seat, 0, deadline);
+            let _run = self.crew.begin(&self.seat, 0, deadline);
             let call = Call { reasons: Reasons::POLL, ..Call::default() };
-            let seat = Some((Arc::clone(&self.seat), run.number()));
+            let seat = Some(Arc::clone(&self.seat));
             let cx = Context::new(self.crew.clock.clone(), deadline, self.crew.abort.clone(), seat, call);
             catch_unwind(AssertUnwindSafe(|| {
                 let keys = (self.list)(&cx).map_err(Into::into)?;
@@ -351,7 +351,7 @@ impl PollerHandle {
     ///
     /// # Errors
     ///
-    /// [`StillRunning`] if a poll is under way then.
+    /// [`StillRunning`] if the poller has not ended by then: a poll is under way, or nothing has asked it to stop.
     pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
         self.handle.join_timeout(timeout)
     }

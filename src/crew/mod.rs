@@ -3,6 +3,8 @@
 //! Stopping has two phases. *Stop* ends the taking of new work; *abort* cancels the contexts of what is under way. Both only
 //! ask: a thread ends when the code it runs returns.
 
+#[cfg(all(test, loom))]
+mod models;
 mod seat;
 mod watchdog;
 
@@ -63,20 +65,12 @@ impl Overrun<'_> {
 pub(crate) type Watch = Box<dyn Fn(Overrun) + Send>;
 
 /// A run, from begin to end.
-pub(crate) struct Run<'a> {
-    seat: &'a Seat,
-    number: u64,
-}
-
-impl Run<'_> {
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-}
+#[must_use = "the run ends when this is dropped"]
+pub(crate) struct Run<'a>(&'a Seat);
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        self.seat.end();
+        self.0.end();
     }
 }
 
@@ -108,7 +102,7 @@ impl Crew {
         let mut joiners = Vec::with_capacity(self.seats.len() + 1);
         for seat in &self.seats {
             let body = body(Arc::clone(seat));
-            let attendance = Attendance::new(Arc::clone(self));
+            let attendance = Attendance::new(Arc::clone(self), Arc::clone(seat));
             let thread = move || {
                 // Bound by the closure, so that a thread whose start hook panics is counted out as well.
                 let _attendance = attendance;
@@ -138,11 +132,11 @@ impl Crew {
 
     /// A run begins on `seat`.
     pub(crate) fn begin<'a>(&self, seat: &'a Seat, record: u32, deadline: Nanos) -> Run<'a> {
-        let number = seat.begin(record, deadline);
+        seat.begin(record, deadline);
         if deadline.0 < self.watching_until.load(SeqCst) {
             self.watchdog.set();
         }
-        Run { seat, number }
+        Run(seat)
     }
 
     pub(crate) fn stop(&self) {
@@ -188,18 +182,19 @@ impl Wake for Crew {
 }
 
 /// Counts one thread of a crew, from before it is spawned until it has ended in whatever way.
-struct Attendance(Arc<Crew>);
+struct Attendance(Arc<Crew>, Arc<Seat>);
 
 impl Attendance {
-    fn new(crew: Arc<Crew>) -> Self {
+    fn new(crew: Arc<Crew>, seat: Arc<Seat>) -> Self {
         crew.present.lock().threads += 1;
-        Self(crew)
+        Self(crew, seat)
     }
 }
 
 impl Drop for Attendance {
     fn drop(&mut self) {
-        let crew = &self.0;
+        let Self(crew, seat) = self;
+        seat.leave();
         let last = {
             let mut present = crew.present.lock();
             present.threads -= 1;
@@ -231,7 +226,7 @@ pub struct StillRunning {
 }
 
 impl StillRunning {
-    /// The names of the threads that were in a run when the time was over.
+    /// The names of the threads that had not ended when the time was over.
     #[must_use]
     pub fn threads(&self) -> &[String] {
         &self.threads
@@ -275,8 +270,10 @@ impl Handle {
     pub(crate) fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
         let crew = &self.crew;
         if !crew.wait_until_empty(crew.clock.nanos().after(timeout)) {
-            let busy = crew.seats.iter().filter(|seat| seat.is_busy());
-            return Err(StillRunning { threads: busy.map(|seat| seat.name.clone()).collect() });
+            let threads = self.names(|seat| !seat.has_left());
+            if !threads.is_empty() {
+                return Err(StillRunning { threads });
+            }
         }
         self.join();
         Ok(())
@@ -285,11 +282,18 @@ impl Handle {
     /// Stop; abort after `grace`; join.
     pub(crate) fn shutdown(&mut self, grace: Duration) {
         self.stop();
-        if let Err(still) = self.join_timeout(grace) {
-            log::warn!(crew = self.crew.name.as_str(), grace:?, threads:? = still.threads; "aborting after the grace period");
+        if self.join_timeout(grace).is_err() {
+            let threads = self.names(Seat::is_busy);
+            if !threads.is_empty() {
+                log::warn!(crew = self.crew.name.as_str(), grace:?, threads:?; "aborting after the grace period");
+            }
             self.abort();
             self.join();
         }
+    }
+
+    fn names(&self, of: impl Fn(&Seat) -> bool) -> Vec<String> {
+        self.crew.seats.iter().filter(|seat| of(seat)).map(|seat| seat.name.clone()).collect()
     }
 
     pub(crate) fn detach(&mut self) {

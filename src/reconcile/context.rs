@@ -26,7 +26,7 @@ pub struct Context {
     /// A child of `abort`, made when it is first asked for: most runs never do.
     token: OnceLock<CancellationToken>,
     /// Where the watchdog finds the token.
-    seat: Option<(Arc<Seat>, u64)>,
+    seat: Option<Arc<Seat>>,
     pub(crate) call: Call,
 }
 
@@ -51,7 +51,7 @@ impl Context {
         clock: Clock,
         deadline: Nanos,
         abort: CancellationToken,
-        seat: Option<(Arc<Seat>, u64)>,
+        seat: Option<Arc<Seat>>,
         call: Call,
     ) -> Self {
         Self { clock, deadline, abort, token: OnceLock::new(), seat, call }
@@ -117,8 +117,8 @@ impl Context {
     pub fn token(&self) -> &CancellationToken {
         self.token.get_or_init(|| {
             let token = self.abort.child();
-            if let Some((seat, run)) = &self.seat {
-                seat.expose(*run, &token);
+            if let Some(seat) = &self.seat {
+                seat.expose(&token);
             }
             // The watchdog may have come by before the token was there to be found.
             if self.clock.reached(self.deadline) {
@@ -156,15 +156,6 @@ impl Context {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
-    }
-}
-
-impl Drop for Context {
-    /// The run is over: the watchdog finds no token any more.
-    fn drop(&mut self) {
-        if let (Some((seat, run)), Some(_)) = (&self.seat, self.token.get()) {
-            seat.hide(*run);
-        }
     }
 }
 

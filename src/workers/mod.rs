@@ -208,7 +208,8 @@ impl WorkersHandle {
     ///
     /// # Errors
     ///
-    /// [`StillRunning`], with the names of the threads that are in a run.
+    /// [`StillRunning`], with the names of the threads that have not ended by then: they are in a run, or nothing has asked
+    /// them to stop.
     pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
         self.handle.join_timeout(timeout)
     }

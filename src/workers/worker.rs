@@ -101,14 +101,14 @@ where
             None => Nanos::NEVER,
         };
         let outcome = {
-            let run = crew.begin(&self.seat, claim.record(), deadline);
+            let _run = crew.begin(&self.seat, claim.record(), deadline);
             let call = Call {
                 reasons: claim.reasons(),
                 failures: claim.failures(),
                 priority: claim.priority(),
                 queued_for: claim.queued_for(),
             };
-            let seat = Some((Arc::clone(&self.seat), run.number()));
+            let seat = Some(Arc::clone(&self.seat));
             let cx = Context::new(crew.clock.clone(), deadline, crew.abort.clone(), seat, call);
             catch_unwind(AssertUnwindSafe(|| shared.reconciler.reconcile(&cx, claim.key()).map_err(Into::into)))
         };
