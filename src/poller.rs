@@ -12,7 +12,7 @@ use crate::queue::{Enqueue, Priority, Reasons, Request, Verb};
 use crate::reconcile::context::{Call, Context};
 use crate::reconcile::error::{BoxError, Chain};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use crate::thread::{ThreadOptions, panic_message};
+use crate::thread::{ThreadOptions, panic_message, shielded};
 use crate::time::Nanos;
 use crate::wait::{Next, Signal, Task, run};
 
@@ -284,11 +284,13 @@ where
             Ok(Err(error)) => {
                 self.shared.failures.fetch_add(1, SeqCst);
                 log::warn!(poller, error:% = Chain(&*error); "the poll failed");
+                // An error is the user's code, down to its drop.
+                shielded("the drop of an error", || drop(error));
             }
             Err(panic) => {
                 self.shared.failures.fetch_add(1, SeqCst);
                 log::error!(poller, panic = panic_message(&*panic); "the poll panicked");
-                crate::thread::shielded("the drop of a panic", || drop(panic));
+                shielded("the drop of a panic", || drop(panic));
             }
         }
     }

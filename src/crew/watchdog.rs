@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::{Crew, Overrun, Watch};
 use crate::sync::atomic::Ordering::SeqCst;
+use crate::thread::shielded;
 use crate::time::Nanos;
 use crate::wait::{Next, Task};
 
@@ -40,7 +41,9 @@ impl Task for Watchdog {
     fn step(&mut self, now: Nanos) -> Next {
         for seat in &self.crew.seats {
             if let Some((run, record)) = seat.overrun(now) {
-                (self.report)(Overrun { thread: &seat.name, seat, run, record });
+                // It clones, shows and drops a key, which is the user's code.
+                let overrun = Overrun { thread: &seat.name, seat, run, record };
+                shielded("the report of an overrun", || (self.report)(overrun));
                 if let Some(token) = seat.token(run) {
                     token.cancel();
                 }

@@ -1,7 +1,8 @@
 //! Errors with a meaning: ask for another run, give up, stop because one was told to.
 
 use std::error::Error;
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// Any error that can cross threads.
@@ -170,17 +171,33 @@ pub(crate) fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> 
     std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
 }
 
-/// An error with all its sources, in one line.
+/// An error with all its sources, in one line. That line is for the log, so an error whose own code panics is not shown, and
+/// changes nothing else.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
 
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
+impl Chain<'_> {
+    fn write(&self, text: &mut String) -> fmt::Result {
+        write!(text, "{}", self.0)?;
         let mut source = self.0.source();
         while let Some(error) = source {
-            write!(f, ": {error}")?;
+            write!(text, ": {error}")?;
             source = error.source();
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        match catch_unwind(AssertUnwindSafe(|| self.write(&mut text))) {
+            Ok(written) => written?,
+            Err(panic) => {
+                // Dropping it may panic again.
+                std::mem::forget(panic);
+                text.push_str("(an error that panics when shown)");
+            }
+        }
+        f.write_str(&text)
     }
 }
