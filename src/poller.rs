@@ -142,7 +142,7 @@ impl<F> Poller<F> {
             signal: Arc::clone(&signal),
         });
         let now = crew.clock.nanos();
-        let mut task = Some(Polling {
+        let mut polling = Polling {
             crew: Arc::clone(&crew),
             shared: Arc::clone(&shared),
             to: to.clone(),
@@ -154,14 +154,13 @@ impl<F> Poller<F> {
             draws: Draws::random(),
             request: Request::new(self.verb).at(self.priority).because(Reasons::POLL),
             seat: Arc::clone(&crew.seats[0]),
-        });
-        if let Some(task) = &mut task {
-            task.plan(now);
-        }
+        };
+        polling.plan(now);
+        let mut task = Some(polling);
         log::info!(poller = crew.name.as_str(), period:? = self.period; "the poller starts");
         let watched = Arc::clone(&shared);
         let poller = crew.name.clone();
-        let joiners = crew.start(
+        let started = crew.start(
             &self.threads,
             |_seat| {
                 let (task, signal) = (task.take(), Arc::clone(&signal));
@@ -175,9 +174,11 @@ impl<F> Poller<F> {
                 watched.overruns.fetch_add(1, SeqCst);
                 log::warn!(poller = poller.as_str(); "a poll has passed its deadline and still runs");
             })),
-        )?;
-        let nudge = Arc::clone(&signal);
-        let handle = Handle::new(crew, joiners, Box::new(move || nudge.set()), self.grace);
+        );
+        // Wakes a poller that has started without its watchdog: the crew is stopping then.
+        let nudge = move || signal.set();
+        let joiners = started.inspect_err(|_| nudge())?;
+        let handle = Handle::new(crew, joiners, Box::new(nudge), self.grace);
         Ok(PollerHandle { handle, shared })
     }
 }
@@ -244,14 +245,15 @@ where
         if self.crew.is_stopping() {
             return Next::Finished;
         }
-        let due = now >= self.due;
         // Taken before the poll: a trigger during it asks for another one.
-        if self.shared.triggered.swap(false, SeqCst) || due {
+        if self.shared.triggered.swap(false, SeqCst) || now >= self.due {
             self.poll(now);
-        }
-        if due {
-            self.planned = self.planned.after(self.period);
-            self.plan(self.crew.clock.nanos());
+            // Also after a triggered poll: a planned one would have begun while that one ran.
+            let now = self.crew.clock.nanos();
+            if now >= self.due {
+                self.planned = self.planned.after(self.period);
+                self.plan(now);
+            }
         }
         // A trigger or a stop during the poll has set the signal, so this is called again at once.
         Next::At(self.due)
