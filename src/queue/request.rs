@@ -250,7 +250,7 @@ pub enum DroppedWake {
     Delayed,
     /// It was being processed and was to run again.
     Wish,
-    /// Its run asked for another one after the shutdown.
+    /// Its run asked for another one after the shutdown, or was aborted.
     Requeue,
     /// Its run failed after the shutdown and was not tried again.
     Retry,

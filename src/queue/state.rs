@@ -80,6 +80,9 @@ pub(crate) enum Ending {
     RequeueAfter(Duration),
     /// The run failed; try again this much later.
     Retry(Duration),
+    /// The run was given up before it succeeded or failed: the key is in line again, for these reasons and whatever came
+    /// meanwhile, and its failures stand.
+    PutBack(Reasons),
 }
 
 /// What a request did.
@@ -355,8 +358,10 @@ impl State {
         let Phase::Processing(wish) = self.phase else {
             unreachable!("only a claim ends, and what it claims is being processed");
         };
-        self.failures = if let Ending::Retry(_) = ending { self.failures_if_retried() } else { 0 };
-        self.early = false;
+        if !matches!(ending, Ending::PutBack(_)) {
+            self.failures = if let Ending::Retry(_) = ending { self.failures_if_retried() } else { 0 };
+            self.early = false;
+        }
         if mode.is_some() {
             return self.end_after_shutdown(bounds, wish, ending);
         }
@@ -398,6 +403,11 @@ impl State {
                 let now = now();
                 self.schedule(now.after(delay), now);
             }
+            Ending::PutBack(reasons) => {
+                self.reasons |= reasons;
+                bounds.cap = None;
+                self.phase = Phase::Ready;
+            }
         }
         None
     }
@@ -411,7 +421,7 @@ impl State {
         self.phase = Phase::Idle;
         match ending {
             Ending::Done | Ending::CoolDown(_) => None,
-            Ending::RequeueAfter(_) => Some(DroppedWake::Requeue),
+            Ending::RequeueAfter(_) | Ending::PutBack(_) => Some(DroppedWake::Requeue),
             Ending::Retry(_) => Some(DroppedWake::Retry),
         }
     }

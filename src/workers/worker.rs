@@ -145,21 +145,23 @@ where
     fn judge(&mut self, claim: &Claim<K>, error: &(dyn std::error::Error + 'static)) -> Ending {
         let counters = &self.shared.counters;
         let (workers, key) = (self.name(), claim.key());
+        // Terminal comes first: what it marks may have any of the others as its source.
+        if Terminal::find(error).is_some() {
+            count(&counters.terminal_errors);
+            log::warn!(workers, key:?, error:% = Chain(error); "reconcile failed for good");
+            return Ending::Done;
+        }
         if let Some(requeue) = RequeueAfter::find(error) {
             count(&counters.requeues);
             let after = requeue.after();
             log::info!(workers, key:?, after:?, reason = requeue.reason(); "requeue asked");
             return Ending::RequeueAfter(after);
         }
-        if find(error) == Some(&Cancelled::Aborted) {
+        // Only if it is true: a key put back without end by a run that nobody has aborted would spin.
+        if find(error) == Some(&Cancelled::Aborted) && self.shared.crew.abort.is_cancelled() {
             count(&counters.aborted);
             log::debug!(workers, key:?; "aborted; the key goes back to the queue");
-            return Ending::RequeueAfter(Duration::ZERO);
-        }
-        if Terminal::find(error).is_some() {
-            count(&counters.terminal_errors);
-            log::warn!(workers, key:?, error:% = Chain(error); "reconcile failed for good");
-            return Ending::Done;
+            return Ending::PutBack(claim.reasons());
         }
         self.decide(claim, error)
     }
