@@ -132,7 +132,8 @@ impl<F> Poller<F> {
         if !(0.0..=1.0).contains(&self.jitter) {
             return Err(StartError::setting("jitter", &self.jitter, "between 0 and 1"));
         }
-        let crew = Crew::new(self.name, to.clock(), 1);
+        let say_ended = |poller: &str| log::info!(poller; "the poller has ended");
+        let crew = Crew::new(self.name, to.clock(), 1, say_ended);
         let signal = Signal::new(crew.clock.clone());
         let shared = Arc::new(Shared {
             triggered: AtomicBool::new(false),

@@ -38,6 +38,8 @@ pub(crate) struct Crew {
     /// Up to when the watchdog sleeps; never if it has nothing to watch.
     watching_until: AtomicU64,
     watchdog: Arc<Signal>,
+    /// Says in the log that the last thread has ended; given the name.
+    say_ended: fn(&str),
 }
 
 #[derive(Debug, Default)]
@@ -76,7 +78,7 @@ impl Drop for Run<'_> {
 
 impl Crew {
     /// A crew of `size` seats, named `<name>-0` and so on.
-    pub(crate) fn new(name: String, clock: Clock, size: usize) -> Arc<Self> {
+    pub(crate) fn new(name: String, clock: Clock, size: usize, say_ended: fn(&str)) -> Arc<Self> {
         let seats = (0..size).map(|number| Seat::new(format!("{name}-{number}"))).collect();
         Arc::new(Self {
             name,
@@ -88,6 +90,7 @@ impl Crew {
             watching_until: AtomicU64::new(Nanos::NEVER.0),
             watchdog: Signal::new(clock.clone()),
             clock,
+            say_ended,
         })
     }
 
@@ -201,6 +204,7 @@ impl Drop for Attendance {
             present.threads == 0
         };
         if last {
+            (crew.say_ended)(&crew.name);
             crew.rouse_waiting();
             crew.watchdog.set();
         }

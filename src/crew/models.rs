@@ -31,7 +31,7 @@ fn bounded_model(f: impl Fn() + Send + Sync + 'static) {
 }
 
 fn crew(clock: &ManualClock, seats: usize) -> Arc<Crew> {
-    Crew::new("crew".to_owned(), clock.clock(), seats)
+    Crew::new("crew".to_owned(), clock.clock(), seats, |_| {})
 }
 
 fn watchdog(crew: &Arc<Crew>) -> (Watchdog, Reports) {

@@ -128,7 +128,8 @@ impl<R, P> Workers<R, P> {
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(StartError::setting("reconcile_timeout", &Duration::ZERO, "longer than zero"));
         }
-        let crew = Crew::new(self.name, queue.clock(), self.threads);
+        let say_ended = |workers: &str| log::info!(workers; "workers have ended");
+        let crew = Crew::new(self.name, queue.clock(), self.threads, say_ended);
         let counters = Arc::new(Counters::default());
         let queue = Arc::clone(&queue.shared);
         let shared = Arc::new(worker::Shared {
@@ -160,9 +161,13 @@ fn report_overruns<K: Key + fmt::Debug>(
     let (queue, counters, name) = (Arc::clone(queue), Arc::clone(counters), crew.name.clone());
     Box::new(move |overrun| {
         counters.overruns.fetch_add(1, Relaxed);
-        let key = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on());
         let (workers, thread) = (name.as_str(), overrun.thread);
-        log::warn!(workers, thread, key:?, timeout:?; "a run has passed its deadline and still runs");
+        // A run that ends just now takes its key with it.
+        if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
+            log::warn!(workers, thread, key:?, timeout:?; "a run has passed its deadline and still runs");
+        } else {
+            log::warn!(workers, thread, timeout:?; "a run has passed its deadline and has ended since");
+        }
     })
 }
 

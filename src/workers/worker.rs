@@ -100,6 +100,7 @@ where
             Some(timeout) => crew.clock.nanos().after(timeout),
             None => Nanos::NEVER,
         };
+        log::trace!(workers = crew.name.as_str(), thread = self.seat.name.as_str(), key:? = claim.key(); "reconciling");
         let outcome = {
             let _run = crew.begin(&self.seat, claim.record(), deadline);
             let call = Call {
