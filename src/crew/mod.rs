@@ -204,9 +204,9 @@ impl Drop for Attendance {
             present.threads == 0
         };
         if last {
-            (crew.say_ended)(&crew.name);
             crew.rouse_waiting();
             crew.watchdog.set();
+            (crew.say_ended)(&crew.name);
         }
     }
 }

@@ -107,8 +107,9 @@ impl Context {
     /// Calls `f` once the run is cancelled, or at once if it is: the way to unblock a socket or a child process. Dropping
     /// the guard takes it back; see [`OnCancel`].
     ///
-    /// It is called on the thread that cancels (the watchdog's at the deadline), so it must be short. The guard ends with
-    /// the run: what is registered does not outlive it.
+    /// It is called on the thread that cancels (the watchdog's at the deadline), so it must be short. A guard that outlives
+    /// the run still hears of an abort; what is [detached](OnCancel::detach) ends with the run, unless a clone of the
+    /// [`token`](Self::token) outlives it.
     pub fn on_cancel<F: FnOnce() + Send + 'static>(&self, f: F) -> OnCancel {
         self.token().on_cancel(f)
     }

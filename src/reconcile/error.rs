@@ -10,12 +10,14 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// "Not yet": asks for another run, through `?`. Logged at level info; not a failure.
 ///
-/// It is found anywhere in the chain of sources of the error that a reconciler returns.
+/// It is found anywhere in the chain of sources of the error that a reconciler returns, unless that chain has a [`Terminal`].
 ///
 /// - `Box<dyn Error + Send + Sync>`: found, boxed by `?` or as a source.
-/// - `anyhow::Error`: found if it is the error itself or lies under `context(…)`, because turning it into a boxed error keeps
-///   the chain. What is *attached* as context (`error.context(RequeueAfter …)`) is not a source and is not found.
 /// - An error type of one's own: return it from `source()`, or mark the field `#[source]` or `#[from]`.
+/// - `anyhow::Error`: found under `context(…)`, at any depth. **Not found where it is the error itself** (`ready(vm)?` and
+///   nothing more): boxing an `anyhow::Error` hides the type of the outermost error. Give it a context, or pass it through
+///   `map_err(anyhow::Error::reallocate_into_boxed_dyn_error_without_backtrace)`. What is attached *as* context
+///   (`error.context(RequeueAfter …)`) is not a source and is not found.
 ///
 /// # Examples
 ///
@@ -74,7 +76,8 @@ impl fmt::Display for RequeueAfter {
 impl Error for RequeueAfter {}
 
 /// An error that no further try will mend: the key is not retried, whatever the policy, until a feeder names it again.
-/// Made by [`terminal`]; found anywhere in the chain of sources.
+/// Made by [`terminal`]; found anywhere in the chain of sources, and whatever it marks. As for `anyhow`, see
+/// [`RequeueAfter`].
 #[derive(Debug)]
 pub struct Terminal(BoxError);
 
@@ -122,8 +125,8 @@ impl Error for Terminal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cancelled {
-    /// The workers are being stopped, and the grace period is over. A run that ends with this has not failed: its key goes
-    /// back to the queue.
+    /// The workers are being stopped, and the grace period is over. A run that ends with this then has not failed: its key
+    /// goes back to the queue, in line, with its failures and its reasons.
     Aborted,
     /// The deadline of the run has passed.
     DeadlineExceeded,
