@@ -1,7 +1,7 @@
 //! One worker: a step that runs one key, and the thin loop around it.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,10 +137,10 @@ where
     }
 
     fn failed(&mut self, claim: &Claim<K>, error: BoxError) -> Ending {
-        let ending = self.judge(claim, &*error);
-        // An error is the user's code, down to its drop.
+        let judged = catch_unwind(AssertUnwindSafe(|| self.judge(claim, &*error)));
+        // An error is the user's code, down to its drop, which must not panic while a policy's panic unwinds.
         shielded("the drop of an error", || drop(error));
-        ending
+        judged.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     fn judge(&mut self, claim: &Claim<K>, error: &(dyn std::error::Error + 'static)) -> Ending {
