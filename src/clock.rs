@@ -136,7 +136,7 @@ impl Clock {
         if at <= state.now {
             return true;
         }
-        *alarm = Some(state.add_alarm(at, wake));
+        *alarm = Some(state.add_alarm(at, 0, wake));
         false
     }
 
@@ -175,6 +175,10 @@ pub(crate) struct Nap(Option<Alarm>);
 
 /// An alarm of a held clock: its time, and a number that tells alarms of one time apart and orders them.
 pub(crate) type Alarm = (Nanos, u64);
+
+/// Set in the numbers of timeouts: of one instant, keys come into line first, so that whoever waits up to that instant
+/// finds them.
+const TIMEOUT: u64 = 1 << 63;
 
 /// A clock that stands still until a test moves it.
 ///
@@ -217,8 +221,8 @@ struct HeldState {
 }
 
 impl HeldState {
-    fn add_alarm(&mut self, at: Nanos, wake: Arc<dyn Wake>) -> Alarm {
-        let alarm = (at, self.next_alarm);
+    fn add_alarm(&mut self, at: Nanos, rank: u64, wake: Arc<dyn Wake>) -> Alarm {
+        let alarm = (at, rank | self.next_alarm);
         self.next_alarm += 1;
         self.alarms.insert(alarm, wake);
         alarm
@@ -319,7 +323,7 @@ impl Held {
         if deadline <= state.now {
             return None;
         }
-        let alarm = (deadline != Nanos::NEVER).then(|| state.add_alarm(deadline, timeout()));
+        let alarm = (deadline != Nanos::NEVER).then(|| state.add_alarm(deadline, TIMEOUT, timeout()));
         state.asleep += 1;
         self.fell_asleep.notify_all();
         Some(Nap(alarm))
