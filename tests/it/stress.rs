@@ -3,6 +3,8 @@
 //! Bounded by a number of requests, not by time. Each round has a queue of its own, so that what a round leaves behind is
 //! looked at when nothing runs any more.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod checker;
 #[cfg(target_os = "linux")]
 mod idle;
@@ -19,10 +21,10 @@ use homeostat::{
 
 use self::checker::{Checker, Random};
 
-const THREADS: u64 = 8;
+const THREADS: u32 = 8;
 const MICROSECOND: Duration = Duration::from_micros(1);
 
-type Queue = WorkQueue<usize>;
+type Queue = WorkQueue<u32>;
 
 fn queue() -> Queue {
     WorkQueue::builder().name("stress").backoff(Exponential::new(20 * MICROSECOND, 500 * MICROSECOND)).build()
@@ -32,7 +34,7 @@ fn queue() -> Queue {
 #[derive(Clone, Copy)]
 struct Consumers {
     /// Of a thousand runs, so many panic while they hold their claim.
-    panics: u64,
+    panics: u32,
     /// Whether every other one waits with a tiny timeout, and one never waits at all.
     impatient: bool,
 }
@@ -43,9 +45,9 @@ const PATIENT: Consumers = Consumers { panics: 0, impatient: false };
 struct Planned;
 
 /// Takes the next key in the way of this consumer; `None` once the queue is over.
-fn take(queue: &Queue, number: u64, consumers: Consumers, random: &mut Random) -> Option<Claim<usize>> {
+fn take(queue: &Queue, number: u32, consumers: Consumers, random: &mut Random) -> Option<Claim<u32>> {
     loop {
-        if !consumers.impatient || number % 2 == 0 {
+        if !consumers.impatient || number.is_multiple_of(2) {
             return queue.dequeue().ok();
         }
         if number == 1 {
@@ -55,7 +57,7 @@ fn take(queue: &Queue, number: u64, consumers: Consumers, random: &mut Random) -
                 Err(_) => thread::yield_now(),
             }
         } else {
-            match queue.dequeue_timeout(random.below(100) as u32 * MICROSECOND) {
+            match queue.dequeue_timeout(random.below(100) * MICROSECOND) {
                 Ok(claim) => return Some(claim),
                 Err(DequeueTimeoutError::Closed) => return None,
                 Err(_) => {}
@@ -65,20 +67,14 @@ fn take(queue: &Queue, number: u64, consumers: Consumers, random: &mut Random) -
 }
 
 /// One run. Returns the next claim if this run's ending takes one.
-fn run(
-    checker: &Checker,
-    queue: &Queue,
-    claim: Claim<usize>,
-    panics: u64,
-    random: &mut Random,
-) -> Option<Claim<usize>> {
+fn run(checker: &Checker, queue: &Queue, claim: Claim<u32>, panics: u32, random: &mut Random) -> Option<Claim<u32>> {
     let key = *claim;
     let running = checker.start(queue, key);
     // Others get to run in the midst of it, on however few processors.
     for _ in 0..random.below(4) {
         thread::yield_now();
     }
-    if checker.is_exact(key) {
+    if checker::is_exact(key) {
         // Nothing but its request decides when such a key runs.
         drop(running);
         return claim.done_and_next().ok();
@@ -88,7 +84,7 @@ fn run(
         // Without the message that a panic would print.
         resume_unwind(Box::new(Planned));
     }
-    let delay = random.below(300) as u32 * MICROSECOND;
+    let delay = random.below(300) * MICROSECOND;
     match random.below(10) {
         0 => {
             drop(running);
@@ -122,7 +118,7 @@ fn run(
     None
 }
 
-fn consume(checker: &Checker, queue: &Queue, number: u64, consumers: Consumers) {
+fn consume(checker: &Checker, queue: &Queue, number: u32, consumers: Consumers) {
     let mut random = Random::new(1000 + number);
     while let Some(claim) = take(queue, number, consumers, &mut random) {
         let mut next = Some(claim);
@@ -132,19 +128,20 @@ fn consume(checker: &Checker, queue: &Queue, number: u64, consumers: Consumers) 
                 .unwrap_or_else(|panic| if panic.is::<Planned>() { None } else { resume_unwind(panic) });
         }
     }
+    assert!(checker.is_closing(), "a consumer was told that an open queue is over");
 }
 
 /// One round: 8 producers with `requests` each and 8 consumers; the queue is shut down in `mode` when the producers are
 /// done, or once `until` of their requests have been made.
-fn round(seed: u64, requests: usize, consumers: Consumers, mode: Shutdown, until: Option<usize>) {
+fn round(seed: u32, requests: usize, consumers: Consumers, mode: Shutdown, until: Option<usize>) {
     let (checker, queue) = (Checker::new(), queue());
-    let made = AtomicUsize::new(0);
+    let count = AtomicUsize::new(0);
     let close = || {
         checker.closing();
         queue.shutdown(mode);
     };
     thread::scope(|scope| {
-        let (checker, queue, made, close) = (&checker, &queue, &made, &close);
+        let (checker, queue, count, close) = (&checker, &queue, &count, &close);
         for number in 0..THREADS {
             scope.spawn(move || consume(checker, queue, number, consumers));
         }
@@ -152,13 +149,13 @@ fn round(seed: u64, requests: usize, consumers: Consumers, mode: Shutdown, until
             scope.spawn(move || {
                 let mut random = Random::new(seed * THREADS + number);
                 for _ in 0..requests {
-                    if checker.request(queue, number as usize, &mut random) == Some(Admission::Closed) {
+                    if checker.request(queue, number, &mut random) == Some(Admission::Closed) {
                         break;
                     }
                     if random.below(4) == 0 {
                         thread::yield_now();
                     }
-                    if Some(made.fetch_add(1, SeqCst) + 1) == until {
+                    if Some(count.fetch_add(1, SeqCst) + 1) == until {
                         close();
                     }
                 }
@@ -210,10 +207,9 @@ fn with_consumers_that_time_out_nothing_is_lost() {
 
 #[test]
 fn what_a_shutdown_in_the_midst_admits_is_run_or_reported() {
-    for (seed, mode) in
-        [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard].into_iter().cycle().take(12).enumerate()
-    {
-        let consumers = Consumers { panics: 10, impatient: seed % 2 == 0 };
-        round(31 + seed as u64, 8000, consumers, mode, Some(40_000));
+    let modes = [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard];
+    for (seed, mode) in (31..43).zip(modes.into_iter().cycle()) {
+        let consumers = Consumers { panics: 10, impatient: u32::is_multiple_of(seed, 2) };
+        round(seed, 8000, consumers, mode, Some(40_000));
     }
 }

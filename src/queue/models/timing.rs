@@ -66,6 +66,23 @@ fn a_consumer_that_times_out_leaves_no_key_to_a_sleeper() {
 }
 
 #[test]
+fn a_timeout_reaches_its_consumer_whoever_else_sleeps() {
+    explore(4, &["both asleep", "not both asleep"], |seen| {
+        let (clock, queue) = queue();
+        let untimed = consumer(&queue);
+        let timed = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.shared.dequeue(ONE, || false).map(Claim::done))
+        };
+        seen.note(if clock.sleepers() == 2 { "both asleep" } else { "not both asleep" });
+        clock.advance(SECOND);
+        assert_eq!(timed.join().unwrap(), Err(NoClaim::Empty));
+        queue.enqueue(1);
+        untimed.join().unwrap().unwrap().done();
+    });
+}
+
+#[test]
 fn a_timeout_is_kept_where_another_consumer_takes_what_both_were_woken_for() {
     explore(4, &["took the key", "timed out"], |seen| {
         let (clock, queue) = queue();

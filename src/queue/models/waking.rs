@@ -9,7 +9,7 @@ use loom::thread;
 use super::{Busy, Queue, Seen, explore, queue};
 use crate::clock::ManualClock;
 use crate::error::TryDequeueError;
-use crate::queue::{Admission, Claim, Enqueue, NoClaim, Shutdown};
+use crate::queue::{Admission, Claim, Enqueue, KeyState, NoClaim, Shutdown, Wish};
 use crate::sync::atomic::AtomicBool;
 use crate::time::Nanos;
 
@@ -43,21 +43,27 @@ fn a_consumer_that_goes_to_sleep_sees_the_key_that_comes() {
 
 /// Two consumers serve one key that is enqueued twice; the runs do not overlap, and one starts after the second request.
 fn one_key_asked_for_twice(next: fn(Claim<u8>) -> Option<Claim<u8>>) {
-    explore(3, &["queued", "merged", "rerun"], move |seen| {
+    explore(4, &["queued", "merged", "rerun", "ended while open"], move |seen| {
         let (_clock, queue) = queue();
+        let open = Arc::new(AtomicBool::new(true));
         let busy = Busy::new();
         let requested = Arc::new(AtomicUsize::new(0));
         let served = Arc::new(AtomicUsize::new(0));
         let consumers = [(); 2].map(|()| {
             let (queue, busy) = (queue.clone(), busy.clone());
             let (requested, served) = (Arc::clone(&requested), Arc::clone(&served));
+            let (open, seen) = (Arc::clone(&open), Arc::clone(seen));
             thread::spawn(move || {
                 while let Ok(claim) = queue.dequeue() {
                     let mut claim = Some(claim);
                     while let Some(run) = claim {
                         served.fetch_max(requested.load(SeqCst), SeqCst);
                         busy.hold();
+                        let asked_again = queue.state(&1) == KeyState::Processing(Wish::Soft);
                         claim = next(run);
+                        if asked_again && open.load(SeqCst) {
+                            seen.note("ended while open");
+                        }
                     }
                 }
             })
@@ -74,6 +80,7 @@ fn one_key_asked_for_twice(next: fn(Claim<u8>) -> Option<Claim<u8>>) {
                 });
             }
         }
+        open.store(false, SeqCst);
         queue.shutdown(Shutdown::ServeReady);
         for consumer in consumers {
             consumer.join().unwrap();
@@ -257,5 +264,23 @@ fn a_nudge_stops_who_is_to_stop_and_loses_no_key() {
             seen.note("stopped");
         }
         other.join().unwrap().done();
+    });
+}
+
+#[test]
+fn a_nudge_reaches_all_that_are_to_stop() {
+    explore(4, &["none asleep", "one asleep", "both asleep"], |seen| {
+        let (clock, queue) = queue();
+        let stop = Arc::new(AtomicBool::new(false));
+        let consumers = [(); 2].map(|()| {
+            let (shared, stop) = (Arc::clone(&queue.shared), Arc::clone(&stop));
+            thread::spawn(move || shared.dequeue(Nanos::NEVER, || stop.load(SeqCst)).map(|claim| *claim))
+        });
+        note_sleepers(seen, &clock);
+        stop.store(true, SeqCst);
+        queue.shared.nudge();
+        for consumer in consumers {
+            assert_eq!(consumer.join().unwrap(), Err(NoClaim::Stopped));
+        }
     });
 }

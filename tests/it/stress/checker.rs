@@ -8,12 +8,12 @@ use homeostat::{Admission, Clock, Enqueue, Priority, Reasons, Shutdown};
 use super::{MICROSECOND, Queue, THREADS};
 
 /// Keys that are asked for by all verbs but `cancel`: each request for a run must be followed by one.
-const SERVED: usize = 1000;
+const SERVED: u32 = 1000;
 /// Keys that are cancelled too: of these only that they never run twice at once.
-const CANCELLED: usize = 100;
+const CANCELLED: u32 = 100;
 /// Keys with one request at a time: the next one is made once the run for the last has begun, and often before it has
 /// ended. Each is followed by exactly one run, which is not early; a wish that is lost is lost for good.
-const EXACT: usize = 64;
+const EXACT: u32 = 64;
 
 /// What is known of one key.
 #[derive(Default)]
@@ -28,6 +28,11 @@ struct Key {
     /// In nanoseconds since the checker was made: no run before this. Zero: no bound; of an exact key,
     /// that no run is wanted.
     not_before: AtomicU64,
+}
+
+/// Whether nothing but its requests decides when such a key runs.
+pub(crate) fn is_exact(key: u32) -> bool {
+    key >= SERVED + CANCELLED
 }
 
 pub(crate) struct Checker {
@@ -54,12 +59,8 @@ impl Checker {
         }
     }
 
-    pub(crate) fn is_exact(&self, key: usize) -> bool {
-        key >= SERVED + CANCELLED
-    }
-
     fn nanos(&self, queue: &Queue) -> u64 {
-        queue.clock().now().duration_since(self.origin).as_nanos() as u64
+        whole(queue.clock().now().duration_since(self.origin))
     }
 
     /// From here on delays and cool-downs may be cut short.
@@ -67,11 +68,15 @@ impl Checker {
         self.closing.store(true, SeqCst);
     }
 
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(SeqCst)
+    }
+
     /// Makes one request of some kind for some key. `None` where there was nothing to ask.
-    pub(crate) fn request(&self, queue: &Queue, producer: usize, random: &mut Random) -> Option<Admission> {
+    pub(crate) fn request(&self, queue: &Queue, producer: u32, random: &mut Random) -> Option<Admission> {
         match random.below(10) {
             0 => {
-                let key = SERVED + random.below(CANCELLED as u64) as usize;
+                let key = SERVED + random.below(CANCELLED);
                 if random.below(3) == 0 {
                     let _ = queue.cancel(&key);
                     return None;
@@ -82,14 +87,14 @@ impl Checker {
             _ => {
                 // Half of the requests go to a few keys, so that many meet their key while it runs.
                 let among = if random.below(2) == 0 { 16 } else { SERVED };
-                Some(self.ask(queue, random.below(among as u64) as usize, random))
+                Some(self.ask(queue, random.below(among), random))
             }
         }
     }
 
-    fn ask(&self, queue: &Queue, key: usize, random: &mut Random) -> Admission {
-        let known = &self.keys[key];
-        let delay = random.below(300) as u32 * MICROSECOND;
+    fn ask(&self, queue: &Queue, key: u32, random: &mut Random) -> Admission {
+        let known = &self.keys[key as usize];
+        let delay = random.below(300) * MICROSECOND;
         let number = known.asked.fetch_add(1, SeqCst) + 1;
         let lanes = [Priority::High, Priority::Normal, Priority::Low];
         let view = queue.at(lanes[random.below(3) as usize]).because(Reasons::EVENT);
@@ -110,15 +115,14 @@ impl Checker {
         admission
     }
 
-    fn ask_exact(&self, queue: &Queue, producer: usize, random: &mut Random) -> Option<Admission> {
-        let stride = THREADS as usize;
-        let key = SERVED + CANCELLED + producer + stride * random.below((EXACT / stride) as u64) as usize;
-        let known = &self.keys[key];
+    fn ask_exact(&self, queue: &Queue, producer: u32, random: &mut Random) -> Option<Admission> {
+        let key = SERVED + CANCELLED + producer + THREADS * random.below(EXACT / THREADS);
+        let known = &self.keys[key as usize];
         if known.not_before.load(SeqCst) != 0 {
             return None;
         }
-        let delay = random.below(2) as u32 * random.below(2000) as u32 * MICROSECOND;
-        let due = self.nanos(queue) + delay.as_nanos() as u64;
+        let delay = random.below(2) * random.below(2000) * MICROSECOND;
+        let due = self.nanos(queue) + whole(delay);
         let number = known.asked.fetch_add(1, SeqCst) + 1;
         known.not_before.store(due, SeqCst);
         // Without a delay this is `enqueue`.
@@ -135,13 +139,13 @@ impl Checker {
     }
 
     /// A run has begun.
-    pub(crate) fn start<'a>(&'a self, queue: &Queue, key: usize) -> Running<'a> {
-        let known = &self.keys[key];
+    pub(crate) fn start<'a>(&'a self, queue: &Queue, key: u32) -> Running<'a> {
+        let known = &self.keys[key as usize];
         let now = self.nanos(queue);
         assert!(!known.running.swap(true, SeqCst), "two claims of key {key} at once");
         let not_before = known.not_before.swap(0, SeqCst);
         assert!(now >= not_before || self.closing.load(SeqCst), "key {key} runs {} ns early", not_before - now);
-        assert!(!self.is_exact(key) || not_before > 0, "a request for key {key} was served twice");
+        assert!(!is_exact(key) || not_before > 0, "a request for key {key} was served twice");
         known.served.store(known.asked.load(SeqCst), SeqCst);
         Running { checker: self, key }
     }
@@ -161,16 +165,16 @@ impl Checker {
 
     /// Nothing runs any more: every request that was admitted has been followed by a run, or its key is among `dropped`,
     /// which a shutdown that runs all that is known never makes use of.
-    pub(crate) fn settle(&self, mode: Shutdown, dropped: impl Iterator<Item = usize>) {
+    pub(crate) fn settle(&self, mode: Shutdown, dropped: impl Iterator<Item = u32>) {
         let mut reported = vec![false; self.keys.len()];
         if mode > Shutdown::RunDelayedNow {
-            dropped.for_each(|key| reported[key] = true);
+            dropped.for_each(|key| reported[key as usize] = true);
         }
-        for (key, known) in self.keys.iter().enumerate() {
+        for (key, known) in (0..).zip(&self.keys) {
             let (admitted, served) = (known.admitted.load(SeqCst), known.served.load(SeqCst));
             let cancelled = (SERVED..SERVED + CANCELLED).contains(&key);
             assert!(
-                served >= admitted || reported[key] || cancelled,
+                served >= admitted || reported[key as usize] || cancelled,
                 "request {admitted} of key {key} was followed by no run: the last one began after request {served}",
             );
         }
@@ -180,34 +184,38 @@ impl Checker {
 /// A run under way; dropping it ends it, which must come before the end of its claim.
 pub(crate) struct Running<'a> {
     checker: &'a Checker,
-    key: usize,
+    key: u32,
 }
 
 impl Running<'_> {
     pub(crate) fn end_with_cool_down(self, queue: &Queue, delay: Duration) {
-        let until = self.checker.nanos(queue) + delay.as_nanos() as u64;
-        self.checker.keys[self.key].not_before.store(until, SeqCst);
+        let until = self.checker.nanos(queue) + whole(delay);
+        self.checker.keys[self.key as usize].not_before.store(until, SeqCst);
     }
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.checker.keys[self.key].running.store(false, SeqCst);
+        self.checker.keys[self.key as usize].running.store(false, SeqCst);
     }
+}
+
+fn whole(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap()
 }
 
 /// Numbers that look random and are the same for the same seed (`SplitMix64`).
 pub(crate) struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+    pub(crate) fn new(seed: u32) -> Self {
+        Self(seed.into())
     }
 
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
+        ((mixed ^ (mixed >> 31)) >> 32) as u32 % bound
     }
 }

@@ -31,7 +31,7 @@ fn of_many_delays_each_fires_once_and_none_early_and_each_lane_in_due_order() {
         // Each request is made at some time between the two: so is its due time, less the delay.
         let requested: Vec<(Instant, Instant)> = (0..DELAYS)
             .map(|key| {
-                let delay = SPREAD.mul_f64((1 + random.below(1000)) as f64 / 1000.0);
+                let delay = SPREAD * (1 + random.below(1000)) / 1000;
                 let before = clock.now();
                 assert_eq!(queue.at(LANES[key % 3]).enqueue_after(key, delay), Admission::Scheduled);
                 (before + delay, clock.now() + delay)
