@@ -34,15 +34,8 @@ struct Doing {
 
 impl Seat {
     pub(crate) fn new(name: String) -> Arc<Self> {
-        let doing = Doing {
-            run: 0,
-            busy: false,
-            record: 0,
-            deadline: Nanos::NEVER,
-            overdue: false,
-            token: None,
-            left: false,
-        };
+        let doing =
+            Doing { run: 0, busy: false, record: 0, deadline: Nanos::NEVER, overdue: false, token: None, left: false };
         Arc::new(Self { name, doing: Mutex::new(doing) })
     }
 

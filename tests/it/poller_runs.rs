@@ -1,0 +1,193 @@
+//! What a poll is told, what it feeds, and what it survives.
+
+use std::time::Duration;
+
+use crossbeam_channel::unbounded;
+use homeostat::{
+    BoxError, Cancelled, Context, Enqueue, KeyState, ManualClock, Poller, PollerHandle, Priority, Reasons, Shutdown,
+    Wish, WorkQueue,
+};
+use log::Level;
+
+use crate::support::logs::Logs;
+use crate::support::{PanicsInDisplay, PanicsInDrop, SECOND, held, stage};
+
+const PERIOD: Duration = Duration::from_secs(10);
+const IDLE: usize = 2;
+
+type Keys = Result<Vec<&'static str>, BoxError>;
+
+#[test]
+fn the_deadline_of_a_poll_is_one_period_after_it_began() {
+    let (clock, queue) = held();
+    let (ask, asked) = unbounded();
+    let (tell, told) = unbounded();
+    let list = move |cx: &Context| -> Keys {
+        for () in &asked {
+            tell.send((cx.remaining(), cx.is_cancelled(), cx.check()))?;
+        }
+        Ok(vec![])
+    };
+    let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
+    let look = || {
+        ask.send(()).unwrap();
+        told.recv().unwrap()
+    };
+    assert_eq!(look(), (Some(PERIOD), false, Ok(())));
+    clock.advance(4 * SECOND);
+    assert_eq!(look(), (Some(6 * SECOND), false, Ok(())));
+    clock.advance(6 * SECOND);
+    assert_eq!(look(), (Some(Duration::ZERO), true, Err(Cancelled::DeadlineExceeded)));
+    clock.advance(SECOND);
+    assert_eq!(look(), (Some(Duration::ZERO), true, Err(Cancelled::DeadlineExceeded)));
+    poller.abort();
+    assert_eq!(look(), (Some(Duration::ZERO), true, Err(Cancelled::Aborted)));
+    drop(ask);
+    poller.join();
+}
+
+#[test]
+fn a_poll_past_its_deadline_is_reported_and_cancelled_while_it_still_blocks() {
+    let logs = Logs::of("slow-poller");
+    let (clock, queue) = held();
+    let (runs, director) = stage();
+    let (cancelled, seen) = unbounded();
+    let list = move |cx: &Context| -> Keys {
+        let cancelled = cancelled.clone();
+        let _guard = cx.on_cancel(move || cancelled.send(()).unwrap());
+        runs.enter(());
+        Ok(vec![])
+    };
+    let poller = Poller::new(PERIOD, list).name("slow-poller").start(&queue).unwrap();
+    director.next();
+    clock.wait_for_sleepers(1);
+    clock.advance(PERIOD - Duration::from_nanos(1));
+    clock.wait_for_sleepers(1);
+    assert_eq!((poller.overruns(), poller.is_overdue(), seen.len()), (0, false, 0));
+    clock.advance(Duration::from_nanos(1));
+    seen.recv().unwrap();
+    assert_eq!((poller.overruns(), poller.is_overdue()), (1, true));
+    logs.wait_for(Level::Warn, "passed its deadline");
+    clock.advance(SECOND);
+    director.cue();
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!((poller.overruns(), poller.is_overdue()), (1, false));
+    drop(director);
+    poller.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn whatever_a_poll_throws_the_next_one_comes_as_planned() {
+    let logs = Logs::of("unlucky-poller");
+    let (clock, queue) = held();
+    let mut poll = 0;
+    let list = move |_cx: &Context| -> Result<Box<dyn Iterator<Item = &'static str>>, BoxError> {
+        poll += 1;
+        match poll {
+            1 => Err("no answer".into()),
+            2 => panic!("out of luck"),
+            3 => Ok(Box::new(std::iter::once("before").chain(std::iter::from_fn(|| panic!("half way"))))),
+            4 => Err(Box::new(PanicsInDrop)),
+            5 => Err(Box::new(PanicsInDisplay)),
+            6 => std::panic::panic_any(PanicsInDrop),
+            _ => Ok(Box::new(std::iter::once("after"))),
+        }
+    };
+    let poller = Poller::new(PERIOD, list).name("unlucky-poller").start(&queue).unwrap();
+    for polls in 1..=7 {
+        clock.wait_for_sleepers(IDLE);
+        assert_eq!(poller.polls(), polls);
+        clock.advance(PERIOD);
+    }
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!((poller.polls(), poller.failures()), (8, 6));
+    assert_eq!(queue.state("after"), KeyState::Ready(Priority::Normal));
+    let errors: Vec<_> = logs.at(Level::Error).iter().map(|line| line.field("panic").to_owned()).collect();
+    assert_eq!(errors, ["out of luck", "half way", "a panic without a text"]);
+    let warnings: Vec<_> = logs.at(Level::Warn).iter().map(|line| line.field("error").to_owned()).collect();
+    assert_eq!(warnings[..2], ["no answer", "an error whose drop panics"]);
+    assert_eq!(warnings.len(), 3);
+    poller.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_poll_feeds_only_what_is_absent_unless_it_is_an_edge() {
+    for (edge, wish) in [(false, Wish::None), (true, Wish::Soft)] {
+        let (clock, queue) = held();
+        let poller = Poller::new(PERIOD, |_cx: &Context| -> Keys { Ok(vec!["vm"]) });
+        let poller = if edge { poller.edge() } else { poller }.start(&queue).unwrap();
+        let claim = queue.dequeue().unwrap();
+        clock.wait_for_sleepers(IDLE);
+        poller.trigger();
+        clock.wait_for_sleepers(IDLE);
+        assert_eq!(poller.polls(), 2);
+        assert_eq!(queue.state("vm"), KeyState::Processing(wish));
+        claim.done();
+        assert_eq!(queue.contains("vm"), edge);
+        poller.shutdown(Duration::ZERO);
+    }
+}
+
+#[test]
+fn keys_come_into_the_lane_that_was_asked_for_with_a_poll_as_their_reason() {
+    let (clock, queue) = held();
+    let (asked, seen) = unbounded();
+    let list = move |cx: &Context| -> Keys {
+        asked.send((cx.reasons(), cx.attempt(), cx.queued_for()))?;
+        Ok(vec!["vm"])
+    };
+    let poller = Poller::new(PERIOD, list).priority(Priority::High).start(&queue).unwrap();
+    let claim = queue.dequeue().unwrap();
+    assert_eq!((claim.priority(), claim.reasons()), (Priority::High, Reasons::POLL));
+    assert_eq!(seen.recv().unwrap(), (Reasons::POLL, 1, None));
+    claim.done();
+    clock.wait_for_sleepers(IDLE);
+    poller.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_listing_of_several_thousand_keys_arrives_whole() {
+    let clock = ManualClock::new();
+    let queue = WorkQueue::builder().clock(clock.clock()).build();
+    let poller = Poller::new(PERIOD, |_cx: &Context| Ok::<_, BoxError>(0..5000_u32)).start(&queue).unwrap();
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(queue.len(), 5000);
+    poller.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_poller_goes_by_the_clock_of_what_it_feeds() {
+    let (clock, queue) = held();
+    let other = WorkQueue::<&str>::new();
+    let list = |_cx: &Context| -> Keys { Ok(vec!["keep", "drop"]) };
+    let start = |poller: PollerHandle| {
+        clock.wait_for_sleepers(IDLE);
+        assert_eq!(poller.polls(), 0);
+        clock.advance(PERIOD);
+        clock.wait_for_sleepers(IDLE);
+        assert_eq!(poller.polls(), 1);
+        poller.shutdown(Duration::ZERO);
+    };
+    let filtered = queue.clone().filter(|key| *key == "keep");
+    start(Poller::new(PERIOD, list).first_after_period().start(&filtered).unwrap());
+    assert_eq!((queue.contains("keep"), queue.contains("drop")), (true, false));
+    let mapped = queue.clone().map(|key: &'static str| if key == "keep" { "kept" } else { "dropped" });
+    start(Poller::new(PERIOD, list).first_after_period().start(&mapped).unwrap());
+    assert!(queue.contains("kept") && queue.contains("dropped"));
+    let tee = queue.clone().tee(other.clone());
+    start(Poller::new(PERIOD, list).first_after_period().start(&tee).unwrap());
+    assert!(queue.contains("drop") && other.contains("drop"));
+}
+
+#[test]
+fn a_poller_survives_the_shutdown_of_its_queue() {
+    let (clock, queue) = held();
+    let poller = Poller::new(PERIOD, |_cx: &Context| -> Keys { Ok(vec!["vm"]) }).start(&queue).unwrap();
+    clock.wait_for_sleepers(IDLE);
+    queue.shutdown(Shutdown::Discard);
+    clock.advance(PERIOD);
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!((poller.polls(), poller.failures()), (2, 0));
+    assert!(!queue.contains("vm"));
+    poller.shutdown(Duration::ZERO);
+}

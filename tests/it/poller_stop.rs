@@ -1,0 +1,219 @@
+//! How a poller ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::unbounded;
+use homeostat::{BoxError, Cancelled, Context, Poller, PollerHandle, ThreadOptions, WorkQueue};
+use log::Level;
+
+use crate::support::logs::Logs;
+use crate::support::{SECOND, held, stage};
+
+const PERIOD: Duration = Duration::from_secs(60);
+const IDLE: usize = 2;
+
+type Keys = Result<Vec<&'static str>, BoxError>;
+
+#[test]
+fn a_stopped_poller_polls_no_more_and_lets_its_poll_go_on() {
+    let (clock, queue) = held();
+    let (runs, director) = stage();
+    let poller = polling(&queue, move |cx| {
+        runs.enter(());
+        assert_eq!(cx.check(), Ok(()));
+    });
+    director.next();
+    poller.trigger();
+    poller.stop();
+    poller.trigger();
+    assert_eq!(poller.polls(), 1);
+    director.cue();
+    poller.join();
+    assert!(director.is_quiet());
+    assert_eq!(clock.sleepers(), 0);
+}
+
+#[test]
+fn an_idle_poller_ends_as_soon_as_it_is_stopped() {
+    let (clock, queue) = held();
+    let mut poller = polling(&queue, |_| {});
+    clock.wait_for_sleepers(IDLE);
+    poller.stop();
+    assert_eq!(poller.join_timeout(Duration::MAX), Ok(()));
+    assert_eq!(clock.sleepers(), 0);
+    assert_eq!(clock.next_alarm(), None);
+}
+
+#[test]
+fn an_aborted_poll_is_cancelled_and_told_why() {
+    let (clock, queue) = held();
+    let (woken, seen) = unbounded();
+    let poller = polling(&queue, move |cx| woken.send(cx.sleep(Duration::MAX)).unwrap());
+    // The sleeping poll and the watchdog.
+    clock.wait_for_sleepers(2);
+    poller.abort();
+    assert_eq!(seen.recv().unwrap(), Err(Cancelled::Aborted));
+    poller.join();
+}
+
+#[test]
+fn joining_for_a_time_names_the_thread_that_is_still_polling() {
+    let (clock, queue) = held();
+    let (runs, director) = stage();
+    let list = move |_cx: &Context| -> Keys {
+        runs.enter(());
+        Ok(vec![])
+    };
+    let mut poller = Poller::new(PERIOD, list).name("stuck").start(&queue).unwrap();
+    director.next();
+    poller.stop();
+    thread::scope(|scope| {
+        let joining = scope.spawn(|| poller.join_timeout(5 * SECOND));
+        // The watchdog and who joins.
+        clock.wait_for_sleepers(2);
+        clock.advance(5 * SECOND);
+        let still = joining.join().unwrap().unwrap_err();
+        assert_eq!(still.threads(), ["stuck-0"]);
+        assert_eq!(still.to_string(), "still running: stuck-0");
+    });
+    director.cue();
+    assert_eq!(poller.join_timeout(Duration::MAX), Ok(()));
+}
+
+#[test]
+fn a_shutdown_aborts_when_its_grace_is_over_and_not_before() {
+    let (clock, queue) = held();
+    let aborted = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&aborted);
+    let (runs, director) = stage();
+    let poller = polling(&queue, move |cx| {
+        let seen = Arc::clone(&seen);
+        let runs = runs.clone();
+        cx.on_cancel(move || seen.store(true, SeqCst)).detach();
+        runs.enter(());
+        let _ = cx.sleep(Duration::MAX);
+    });
+    director.next();
+    director.cue();
+    thread::scope(|scope| {
+        let shutting_down = scope.spawn(|| poller.shutdown(5 * SECOND));
+        // The sleeping poll, the watchdog, and who shuts down.
+        clock.wait_for_sleepers(3);
+        clock.advance(5 * SECOND - Duration::from_nanos(1));
+        clock.wait_for_sleepers(3);
+        assert!(!aborted.load(SeqCst) && !shutting_down.is_finished());
+        clock.advance(Duration::from_nanos(1));
+        shutting_down.join().unwrap();
+        assert!(aborted.load(SeqCst));
+    });
+    assert_eq!(clock.sleepers(), 0);
+}
+
+#[test]
+fn a_dropped_poller_is_joined_and_aborted_after_the_builders_grace() {
+    let (clock, queue) = held();
+    let alive = Arc::new(());
+    let held_by_list = Arc::clone(&alive);
+    let list = move |cx: &Context| -> Keys {
+        let _ = &held_by_list;
+        cx.sleep(Duration::MAX)?;
+        Ok(vec![])
+    };
+    let poller = Poller::new(PERIOD, list).shutdown_grace(2 * SECOND).start(&queue).unwrap();
+    thread::scope(|scope| {
+        let dropping = scope.spawn(|| drop(poller));
+        clock.wait_for_sleepers(3);
+        clock.advance(2 * SECOND - Duration::from_nanos(1));
+        clock.wait_for_sleepers(3);
+        assert!(!dropping.is_finished());
+        clock.advance(Duration::from_nanos(1));
+        dropping.join().unwrap();
+    });
+    assert_eq!(Arc::strong_count(&alive), 1);
+}
+
+#[test]
+fn a_detached_poller_polls_on() {
+    let (clock, queue) = held();
+    let (polled, polls) = unbounded();
+    let poller = polling(&queue, move |_| polled.send(()).unwrap());
+    polls.recv().unwrap();
+    clock.wait_for_sleepers(IDLE);
+    poller.detach();
+    clock.advance(PERIOD);
+    polls.recv().unwrap();
+    // The poller holds a handle of its queue: without this one it goes on as well.
+    drop(queue);
+    clock.wait_for_sleepers(IDLE);
+    clock.advance(PERIOD);
+    polls.recv().unwrap();
+}
+
+#[test]
+fn the_threads_are_made_as_asked() {
+    let (clock, queue) = held();
+    let (started, names) = unbounded();
+    let options = ThreadOptions::new().stack_size(256 * 1024).on_start(move |name| {
+        assert_eq!(thread::current().name(), Some(name));
+        started.send(name.to_owned()).unwrap();
+    });
+    let list = |_cx: &Context| -> Keys { Ok(vec![]) };
+    let poller = Poller::new(PERIOD, list).name("made").threads(options).start(&queue).unwrap();
+    clock.wait_for_sleepers(IDLE);
+    let mut names: Vec<_> = names.try_iter().collect();
+    names.sort();
+    assert_eq!(names, ["made-0", "made-watchdog"]);
+    poller.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_start_hook_that_panics_ends_the_poller_and_nobody_hangs() {
+    let (_clock, queue) = held();
+    let options = ThreadOptions::new().on_start(|_| panic!("no such priority"));
+    let list = |_cx: &Context| -> Keys { Ok(vec![]) };
+    let mut poller = Poller::new(PERIOD, list).threads(options).start(&queue).unwrap();
+    assert_eq!(poller.join_timeout(Duration::MAX), Ok(()));
+    assert_eq!(poller.polls(), 0);
+    poller.shutdown(Duration::ZERO);
+}
+
+/// No machine has an address space for such a stack.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn a_thread_that_the_system_refuses_is_an_error_that_names_it() {
+    let queue = WorkQueue::new();
+    let options = ThreadOptions::new().stack_size(1 << 60);
+    let list = |_cx: &Context| -> Keys { Ok(vec![]) };
+    let error = Poller::new(PERIOD, list).name("huge").threads(options).start(&queue).unwrap_err();
+    assert!(error.is_thread());
+    assert_eq!(error.to_string(), "the system gave no thread for huge-0");
+    assert!(std::error::Error::source(&error).is_some());
+}
+
+#[test]
+fn start_and_end_are_said_at_info_and_each_poll_at_debug() {
+    let logs = Logs::of("talking-poller");
+    let (clock, queue) = held();
+    let list = |_cx: &Context| -> Keys { Ok(vec!["a", "b"]) };
+    let poller = Poller::new(PERIOD, list).name("talking-poller").start(&queue).unwrap();
+    clock.wait_for_sleepers(IDLE);
+    poller.shutdown(Duration::ZERO);
+    let said: Vec<_> = logs.all().into_iter().map(|line| (line.level, line.message)).collect();
+    let said: Vec<_> = said.iter().map(|(level, message)| (*level, message.as_str())).collect();
+    assert_eq!(
+        said,
+        [(Level::Info, "the poller starts"), (Level::Debug, "polled"), (Level::Info, "the poller has ended"),]
+    );
+    assert_eq!(logs.at(Level::Debug)[0].field("keys"), "2");
+}
+
+fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Send + 'static) -> PollerHandle {
+    let list = move |cx: &Context| -> Keys {
+        poll(cx);
+        Ok(vec![])
+    };
+    Poller::new(PERIOD, list).start(queue).unwrap()
+}

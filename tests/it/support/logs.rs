@@ -1,0 +1,112 @@
+//! A logger that keeps what the tests look at: the lines that carry a name which a test has asked for.
+//!
+//! There is one logger for the process, and tests may run beside each other in it, so each test names its pollers and
+//! workers after itself.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use log::kv::{Error, Key, Value, VisitSource};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use parking_lot::{Condvar, Mutex};
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) level: Level,
+    pub(crate) message: String,
+    pub(crate) fields: BTreeMap<String, String>,
+}
+
+impl Line {
+    /// A field's value, empty if the line has none of that name.
+    pub(crate) fn field(&self, name: &str) -> &str {
+        self.fields.get(name).map_or("", String::as_str)
+    }
+}
+
+/// What names a line's source.
+const NAMES: [&str; 3] = ["workers", "poller", "crew"];
+
+#[derive(Default)]
+struct Collector {
+    lines: Mutex<BTreeMap<String, Vec<Line>>>,
+    grown: Condvar,
+}
+
+impl Log for Collector {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("homeostat")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let mut fields = Fields::default();
+        let _ = record.key_values().visit(&mut fields);
+        let Some(name) = NAMES.iter().find_map(|name| fields.0.get(*name)) else {
+            return;
+        };
+        let mut lines = self.lines.lock();
+        if let Some(lines) = lines.get_mut(name) {
+            lines.push(Line { level: record.level(), message: record.args().to_string(), fields: fields.0 });
+            self.grown.notify_all();
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<String, String>);
+
+impl<'kvs> VisitSource<'kvs> for Fields {
+    fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), Error> {
+        self.0.insert(key.to_string(), value.to_string());
+        Ok(())
+    }
+}
+
+fn collector() -> &'static Collector {
+    static COLLECTOR: OnceLock<&'static Collector> = OnceLock::new();
+    COLLECTOR.get_or_init(|| {
+        let collector: &Collector = Box::leak(Box::default());
+        log::set_logger(collector).expect("no other logger in this binary");
+        log::set_max_level(LevelFilter::Trace);
+        collector
+    })
+}
+
+/// The lines of one poller or one set of workers.
+pub(crate) struct Logs(&'static str);
+
+impl Logs {
+    /// From now on the lines that carry `name` are kept.
+    pub(crate) fn of(name: &'static str) -> Self {
+        let before = collector().lines.lock().insert(name.to_owned(), Vec::new());
+        assert_eq!(before, None, "{name} is taken");
+        Self(name)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Line> {
+        collector().lines.lock()[self.0].clone()
+    }
+
+    pub(crate) fn at(&self, level: Level) -> Vec<Line> {
+        self.all().into_iter().filter(|line| line.level == level).collect()
+    }
+
+    /// Waits for a line at `level` whose message contains `text`.
+    pub(crate) fn wait_for(&self, level: Level, text: &str) -> Line {
+        let collector = collector();
+        let mut lines = collector.lines.lock();
+        loop {
+            let found = lines[self.0].iter().find(|line| line.level == level && line.message.contains(text));
+            if let Some(line) = found {
+                return line.clone();
+            }
+            collector.grown.wait(&mut lines);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What workers do with a key: threads, actions, what a run is told, what is logged.
+
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::unbounded;
+use homeostat::{
+    Action, BoxError, Context, Enqueue, KeyState, ManualClock, Poller, Priority, Reasons, ThreadOptions, WorkQueue,
+    Workers,
+};
+use log::Level;
+
+use crate::support::logs::Logs;
+use crate::support::{SECOND, held, stage};
+
+type Outcome = Result<Action, BoxError>;
+
+#[test]
+fn threads_are_named_after_their_workers_and_made_as_asked() {
+    let (clock, queue) = held();
+    let (runs, director) = stage();
+    let (started, hooked) = unbounded();
+    let options = ThreadOptions::new().stack_size(256 * 1024).on_start(move |name| {
+        assert_eq!(thread::current().name(), Some(name));
+        started.send(name.to_owned()).unwrap();
+    });
+    let reconcile = move |_cx: &Context, _key: &&str| -> Outcome {
+        runs.enter(thread::current().name().unwrap_or_default().to_owned());
+        Ok(Action::await_change())
+    };
+    let workers = Workers::new(reconcile)
+        .name("vm")
+        .threads(3)
+        .reconcile_timeout(SECOND)
+        .thread_options(options)
+        .start(&queue)
+        .unwrap();
+    // Each blocks in its run, so three keys need three threads.
+    for key in ["a", "b", "c"] {
+        queue.enqueue(key);
+    }
+    let mut inside: Vec<_> = (0..3).map(|_| director.next()).collect();
+    inside.sort();
+    assert_eq!(inside, ["vm-0", "vm-1", "vm-2"]);
+    assert_eq!((workers.metrics().active, workers.metrics().runs()), (3, 0));
+    drop(director);
+    clock.wait_for_sleepers(4);
+    assert_eq!((workers.metrics().active, workers.metrics().runs()), (0, 3));
+    let mut hooked: Vec<_> = hooked.try_iter().collect();
+    hooked.sort();
+    assert_eq!(hooked, ["vm-0", "vm-1", "vm-2", "vm-watchdog"]);
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_thread_whose_start_hook_panics_counts_as_ended_and_the_others_go_on() {
+    let (clock, queue) = held();
+    let options = ThreadOptions::new().on_start(|name| assert_ne!(name, "half-0", "no such priority"));
+    let (ran, seen) = unbounded();
+    let reconcile = move |_cx: &Context, key: &&'static str| -> Outcome {
+        ran.send((*key, thread::current().name().map(str::to_owned)))?;
+        Ok(Action::await_change())
+    };
+    let mut workers = Workers::new(reconcile).name("half").threads(2).thread_options(options).start(&queue).unwrap();
+    clock.wait_for_sleepers(1);
+    queue.enqueue("vm");
+    assert_eq!(seen.recv().unwrap(), ("vm", Some("half-1".to_owned())));
+    workers.stop();
+    assert_eq!(workers.join_timeout(Duration::MAX), Ok(()));
+}
+
+#[test]
+fn workers_whose_start_hooks_all_panic_have_ended() {
+    let (_clock, queue) = held();
+    let options = ThreadOptions::new().on_start(|_| panic!("no such priority"));
+    let workers = Workers::new(quiet).threads(3).reconcile_timeout(SECOND).thread_options(options);
+    let mut workers = workers.start(&queue).unwrap();
+    assert_eq!(workers.join_timeout(Duration::MAX), Ok(()));
+    queue.enqueue("vm");
+    assert_eq!(queue.len(), 1);
+}
+
+#[test]
+fn zero_threads_and_a_timeout_of_zero_are_refused_by_name_and_value() {
+    let queue = WorkQueue::<&str>::new();
+    let error = Workers::new(quiet).threads(0).start(&queue).unwrap_err();
+    assert!(error.is_invalid_setting());
+    assert_eq!(error.to_string(), "threads is 0, but must be at least 1");
+    let error = Workers::new(quiet).reconcile_timeout(Duration::ZERO).start(&queue).unwrap_err();
+    assert!(error.is_invalid_setting());
+    assert_eq!(error.to_string(), "reconcile_timeout is 0ns, but must be longer than zero");
+}
+
+/// No machine has an address space for such a stack.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn a_thread_that_the_system_refuses_is_an_error_that_names_it() {
+    let queue = WorkQueue::<&str>::new();
+    let options = ThreadOptions::new().stack_size(1 << 60);
+    let error = Workers::new(quiet).name("huge").thread_options(options).start(&queue).unwrap_err();
+    assert!(error.is_thread());
+    assert_eq!(error.to_string(), "the system gave no thread for huge-0");
+}
+
+#[test]
+fn awaiting_a_change_leaves_nothing_behind() {
+    let (clock, queue) = held();
+    let workers = Workers::new(quiet).start(&queue).unwrap();
+    queue.enqueue("vm");
+    clock.wait_for_sleepers(1);
+    assert_eq!(queue.state("vm"), KeyState::Idle);
+    let metrics = workers.metrics();
+    assert_eq!((metrics.successes, metrics.runs(), metrics.errors()), (1, 1, 0));
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_requeue_comes_after_its_delay_and_not_before() {
+    let (clock, queue) = held();
+    let start = clock.now();
+    let (ran, seen) = unbounded();
+    let reconcile = move |cx: &Context, _key: &&str| -> Outcome {
+        ran.send((cx.clock().now() - start, cx.reasons(), cx.attempt()))?;
+        Ok(Action::requeue_after(5 * SECOND))
+    };
+    let workers = Workers::new(reconcile).start(&queue).unwrap();
+    queue.because(Reasons::MANUAL).enqueue("vm");
+    assert_eq!(seen.recv().unwrap(), (Duration::ZERO, Reasons::MANUAL, 1));
+    for n in 1..4 {
+        clock.wait_for_sleepers(1);
+        clock.advance(5 * SECOND - Duration::from_nanos(1));
+        clock.wait_for_sleepers(1);
+        assert!(seen.is_empty());
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!(seen.recv().unwrap(), (n * 5 * SECOND, Reasons::REQUEUE, 1));
+    }
+    clock.wait_for_sleepers(1);
+    assert_eq!((workers.metrics().requeues, workers.metrics().errors()), (4, 0));
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_requeue_after_nothing_goes_to_the_tail_of_the_line() {
+    let (clock, queue) = held();
+    let (ran, seen) = unbounded();
+    let reconcile = move |cx: &Context, key: &&'static str| -> Outcome {
+        ran.send(*key)?;
+        let again = *key == "a" && !cx.reasons().contains(Reasons::REQUEUE);
+        Ok(if again { Action::requeue_after(Duration::ZERO) } else { Action::await_change() })
+    };
+    for key in ["a", "b"] {
+        queue.enqueue(key);
+    }
+    let workers = Workers::new(reconcile).start(&queue).unwrap();
+    clock.wait_for_sleepers(1);
+    assert_eq!(seen.try_iter().collect::<Vec<_>>(), ["a", "b", "a"]);
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_run_knows_why_it_is_called_from_which_lane_and_how_long_its_key_was_in_line() {
+    let clock = ManualClock::new();
+    let queue = WorkQueue::builder().clock(clock.clock()).timing(true).build();
+    let (asked, seen) = unbounded();
+    let reconcile = move |cx: &Context, _key: &&str| -> Outcome {
+        asked.send((cx.reasons(), cx.priority(), cx.queued_for(), cx.attempt(), cx.deadline(), cx.remaining()))?;
+        Ok(Action::await_change())
+    };
+    queue.because(Reasons::EVENT).enqueue("vm");
+    clock.advance(2 * SECOND);
+    queue.at(Priority::High).because(Reasons::user(3)).enqueue("vm");
+    clock.advance(SECOND);
+    let workers = Workers::new(reconcile).start(&queue).unwrap();
+    let reasons = Reasons::EVENT | Reasons::user(3);
+    // Raising it has moved it to the tail of the higher lane: it has stood there for a second.
+    let (why, lane, queued, attempt, deadline, remaining) = seen.recv().unwrap();
+    assert_eq!((why, lane, queued, attempt), (reasons, Priority::High, Some(SECOND), 1));
+    assert_eq!((deadline, remaining), (None, None));
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn what_workers_do_is_said_at_the_level_it_deserves() {
+    let logs = Logs::of("talking-workers");
+    let (clock, queue) = held();
+    let reconcile = |_cx: &Context, key: &&'static str| -> Outcome {
+        match *key {
+            "calm" => Ok(Action::await_change()),
+            "again" => Ok(Action::requeue_after(SECOND)),
+            _ => Err("it is broken".into()),
+        }
+    };
+    for key in ["calm", "again", "broken"] {
+        queue.enqueue(key);
+    }
+    let workers = Workers::new(reconcile).name("talking-workers").start(&queue).unwrap();
+    clock.wait_for_sleepers(1);
+    workers.shutdown(Duration::ZERO);
+    let said = logs.all();
+    let said: Vec<_> = said.iter().map(|line| (line.level, line.message.as_str(), line.field("key"))).collect();
+    assert_eq!(
+        said,
+        [
+            (Level::Info, "workers start", ""),
+            (Level::Trace, "reconciling", "\"calm\""),
+            (Level::Debug, "reconciled", "\"calm\""),
+            (Level::Trace, "reconciling", "\"again\""),
+            (Level::Debug, "reconciled, to run again", "\"again\""),
+            (Level::Trace, "reconciling", "\"broken\""),
+            (Level::Warn, "reconcile failed, not retried", "\"broken\""),
+            (Level::Info, "workers have ended", ""),
+        ]
+    );
+    assert_eq!(logs.at(Level::Warn)[0].field("error"), "it is broken");
+    assert_eq!(logs.at(Level::Trace)[0].field("thread"), "talking-workers-0");
+}
+
+#[test]
+fn workers_a_poller_and_their_queue_end_in_whatever_order_they_are_dropped() {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let (_clock, queue) = held();
+        let (ran, runs) = unbounded();
+        let reconcile = move |_cx: &Context, _key: &&str| -> Outcome {
+            ran.send(())?;
+            Ok(Action::requeue_after(SECOND))
+        };
+        let workers = Workers::new(reconcile).threads(2).reconcile_timeout(SECOND).start(&queue).unwrap();
+        let list = |_cx: &Context| -> Result<Vec<&'static str>, BoxError> { Ok(vec!["a", "b", "c"]) };
+        let poller = Poller::new(SECOND, list).start(&queue).unwrap();
+        for () in runs.iter().take(3) {}
+        let (mut queue, mut workers, mut poller) = (Some(queue), Some(workers), Some(poller));
+        for part in order {
+            match part {
+                0 => drop(queue.take()),
+                1 => drop(workers.take()),
+                _ => drop(poller.take()),
+            }
+        }
+        // The last sender went with the last thread.
+        while runs.recv().is_ok() {}
+    }
+}
+
+fn quiet(_cx: &Context, _key: &&'static str) -> Outcome {
+    Ok(Action::await_change())
+}

@@ -1,0 +1,249 @@
+//! Deadlines and cancellation: overruns seen while they last, what a context says, whose token is cancelled.
+
+use std::time::Duration;
+
+use crossbeam_channel::unbounded;
+use homeostat::{Action, BoxError, CancellationToken, Cancelled, Context, Enqueue, Exponential, KeyState, Workers};
+use log::Level;
+
+use crate::support::logs::Logs;
+use crate::support::{SECOND, held, stage};
+
+type Outcome = Result<Action, BoxError>;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A worker and its watchdog.
+const IDLE: usize = 2;
+
+#[test]
+fn an_overrun_is_reported_while_the_run_still_blocks() {
+    let logs = Logs::of("slow-workers");
+    let (clock, queue) = held();
+    let (runs, director) = stage();
+    // Asks its context for nothing, so that no token is there to be cancelled.
+    let reconcile = move |_cx: &Context, key: &&'static str| -> Outcome {
+        runs.enter(*key);
+        Ok(Action::await_change())
+    };
+    let workers =
+        Workers::new(reconcile).name("slow-workers").threads(2).reconcile_timeout(TIMEOUT).start(&queue).unwrap();
+    clock.wait_for_sleepers(3);
+    queue.enqueue("vm");
+    assert_eq!(director.next(), "vm");
+    clock.wait_for_sleepers(2);
+    clock.advance(TIMEOUT - Duration::from_nanos(1));
+    clock.wait_for_sleepers(2);
+    assert_eq!((workers.overdue(), workers.metrics().overruns), (vec![], 0));
+    clock.advance(Duration::from_nanos(1));
+    let line = logs.wait_for(Level::Warn, "passed its deadline and still runs");
+    assert_eq!((line.field("key"), line.field("timeout")), ("\"vm\"", "10s"));
+    assert_eq!(workers.overdue(), [line.field("thread")]);
+    assert_eq!((workers.metrics().overruns, workers.metrics().active), (1, 1));
+    // Once for a run, however long it goes on; its key stays claimed.
+    clock.advance(10 * TIMEOUT);
+    clock.wait_for_sleepers(2);
+    assert_eq!(workers.metrics().overruns, 1);
+    assert!(matches!(queue.state("vm"), KeyState::Processing(_)));
+    director.cue();
+    clock.wait_for_sleepers(3);
+    assert_eq!((workers.overdue(), workers.metrics().overruns, workers.metrics().successes), (vec![], 1, 1));
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn every_thread_that_overruns_is_named() {
+    let (clock, queue) = held();
+    let (runs, director) = stage();
+    let reconcile = move |_cx: &Context, key: &&'static str| -> Outcome {
+        runs.enter(*key);
+        Ok(Action::await_change())
+    };
+    let workers = Workers::new(reconcile).name("all").threads(3).reconcile_timeout(TIMEOUT).start(&queue).unwrap();
+    clock.wait_for_sleepers(4);
+    for (index, key) in ["a", "b", "c"].into_iter().enumerate() {
+        queue.enqueue(key);
+        assert_eq!(director.next(), key);
+        // The watchdog and the threads that are idle.
+        clock.wait_for_sleepers(3 - index);
+        clock.advance(SECOND);
+    }
+    // The runs began a second apart and overrun a second apart, though the watchdog was asleep for the first.
+    clock.advance(TIMEOUT - 3 * SECOND);
+    for overdue in 1..=3 {
+        clock.wait_for_sleepers(1);
+        assert_eq!((workers.overdue().len(), workers.metrics().overruns), (overdue, overdue as u64));
+        clock.advance(SECOND);
+    }
+    assert_eq!(workers.overdue(), ["all-0", "all-1", "all-2"]);
+    drop(director);
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_deadline_cancels_callbacks_tokens_and_sleeps_at_its_time() {
+    let (clock, queue) = held();
+    let start = clock.now();
+    let (said, seen) = unbounded();
+    let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
+        assert_eq!((cx.deadline(), cx.remaining()), (Some(start + TIMEOUT), Some(TIMEOUT)));
+        assert_eq!((cx.check(), cx.is_cancelled()), (Ok(()), false));
+        assert_eq!(cx.sleep(SECOND), Ok(()));
+        assert_eq!(cx.remaining(), Some(TIMEOUT - SECOND));
+        let (callback, clock) = (said.clone(), cx.clock().clone());
+        let _guard = cx.on_cancel(move || callback.send(("callback", clock.now() - start)).expect("the test listens"));
+        let child = cx.token().child();
+        assert_eq!(cx.sleep(Duration::MAX), Err(Cancelled::DeadlineExceeded));
+        said.send(("sleep", cx.clock().now() - start))?;
+        child.wait();
+        assert_eq!((cx.check(), cx.remaining()), (Err(Cancelled::DeadlineExceeded), Some(Duration::ZERO)));
+        assert_eq!(cx.sleep(SECOND), Err(Cancelled::DeadlineExceeded));
+        cx.check()?;
+        Ok(Action::await_change())
+    };
+    let workers = Workers::new(reconcile).reconcile_timeout(TIMEOUT).start(&queue).unwrap();
+    queue.enqueue("vm");
+    clock.wait_for_sleepers(2);
+    clock.advance(SECOND);
+    clock.wait_for_sleepers(2);
+    clock.advance(TIMEOUT - SECOND - Duration::from_nanos(1));
+    clock.wait_for_sleepers(2);
+    assert!(seen.is_empty());
+    clock.advance(Duration::from_nanos(1));
+    let mut said = [seen.recv().unwrap(), seen.recv().unwrap()];
+    said.sort();
+    assert_eq!(said, [("callback", TIMEOUT), ("sleep", TIMEOUT)]);
+    clock.wait_for_sleepers(IDLE);
+    // A run that passes its deadline has failed.
+    assert_eq!((workers.metrics().drops, workers.metrics().panics, workers.metrics().aborted), (1, 0, 0));
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_token_asked_for_after_the_deadline_is_cancelled() {
+    let (clock, queue) = held();
+    let (runs, director) = stage();
+    let (said, seen) = unbounded();
+    let reconcile = move |cx: &Context, key: &&'static str| -> Outcome {
+        runs.enter(*key);
+        said.send(cx.token().is_cancelled())?;
+        let called = said.clone();
+        let _guard = cx.on_cancel(move || called.send(true).expect("the test listens"));
+        Ok(Action::await_change())
+    };
+    let workers = Workers::new(reconcile).reconcile_timeout(TIMEOUT).start(&queue).unwrap();
+    queue.enqueue("vm");
+    director.next();
+    clock.advance(TIMEOUT);
+    director.cue();
+    assert_eq!((seen.recv().unwrap(), seen.recv().unwrap()), (true, true));
+    clock.wait_for_sleepers(IDLE);
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn the_token_of_a_run_that_is_over_hears_nothing_of_a_later_runs_deadline() {
+    let (clock, queue) = held();
+    let (runs, director) = stage();
+    let (gave, tokens) = unbounded::<CancellationToken>();
+    let reconcile = move |cx: &Context, key: &&'static str| -> Outcome {
+        gave.send(cx.token().clone())?;
+        runs.enter(*key);
+        Ok(Action::await_change())
+    };
+    let workers = Workers::new(reconcile).reconcile_timeout(TIMEOUT).start(&queue).unwrap();
+    queue.enqueue("in time");
+    director.next();
+    director.cue();
+    clock.wait_for_sleepers(IDLE);
+    queue.enqueue("late");
+    director.next();
+    clock.wait_for_sleepers(1);
+    clock.advance(TIMEOUT);
+    let (in_time, late) = (tokens.recv().unwrap(), tokens.recv().unwrap());
+    late.wait();
+    assert!(!in_time.is_cancelled());
+    director.cue();
+    clock.wait_for_sleepers(IDLE);
+    // What outlives its run still hears of an abort.
+    workers.abort();
+    assert!(in_time.is_cancelled());
+    workers.join();
+}
+
+#[test]
+fn without_a_timeout_a_run_sleeps_as_long_as_it_asks() {
+    let (clock, queue) = held();
+    let (said, seen) = unbounded();
+    let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
+        said.send((cx.sleep(1000 * TIMEOUT), cx.deadline(), cx.remaining()))?;
+        Ok(Action::await_change())
+    };
+    let workers = Workers::new(reconcile).start(&queue).unwrap();
+    queue.enqueue("vm");
+    clock.wait_for_sleepers(1);
+    clock.advance(1000 * TIMEOUT - Duration::from_nanos(1));
+    assert_eq!((clock.sleepers(), seen.len()), (1, 0));
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(seen.recv().unwrap(), (Ok(()), None, None));
+    clock.wait_for_sleepers(1);
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn an_aborted_run_is_told_so_and_its_key_goes_back_as_it_was() {
+    let (clock, queue) = held();
+    let (said, seen) = unbounded();
+    let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
+        if cx.attempt() < 3 {
+            return Err("no answer".into());
+        }
+        assert_eq!(cx.check(), Ok(()));
+        let slept = cx.sleep(Duration::MAX);
+        said.send((slept, cx.check(), cx.attempt()))?;
+        slept?;
+        Ok(Action::await_change())
+    };
+    let retry = Exponential::new(SECOND, SECOND).jitter(0.0);
+    let workers = Workers::new(reconcile).retry(retry.clone()).reconcile_timeout(TIMEOUT).start(&queue).unwrap();
+    queue.because(homeostat::Reasons::MANUAL).enqueue("vm");
+    for _ in 0..2 {
+        clock.wait_for_sleepers(IDLE);
+        clock.advance(SECOND);
+    }
+    clock.wait_for_sleepers(IDLE);
+    workers.abort();
+    let aborted = Err(Cancelled::Aborted);
+    assert_eq!(seen.recv().unwrap(), (aborted, aborted, 3));
+    workers.join();
+    assert_eq!(queue.state("vm"), KeyState::Ready(homeostat::Priority::Normal));
+    let claim = queue.try_dequeue().unwrap();
+    assert_eq!((claim.failures(), claim.reasons()), (2, homeostat::Reasons::RETRY));
+    claim.done();
+}
+
+#[test]
+fn an_aborted_run_may_still_succeed() {
+    let (clock, queue) = held();
+    let (runs, director) = stage();
+    let reconcile = move |_cx: &Context, key: &&'static str| -> Outcome {
+        runs.enter(*key);
+        Ok(Action::await_change())
+    };
+    let workers = Workers::new(reconcile).start(&queue).unwrap();
+    queue.enqueue("vm");
+    director.next();
+    workers.abort();
+    director.cue();
+    workers.join();
+    assert_eq!(queue.state("vm"), KeyState::Idle);
+    assert_eq!(clock.sleepers(), 0);
+}
+
+#[test]
+fn a_context_of_no_run_is_never_cancelled() {
+    let cx = Context::detached();
+    assert_eq!((cx.check(), cx.deadline(), cx.remaining(), cx.attempt()), (Ok(()), None, None, 1));
+    assert_eq!(cx.sleep(Duration::ZERO), Ok(()));
+    assert!(!cx.token().is_cancelled());
+}

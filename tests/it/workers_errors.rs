@@ -1,0 +1,239 @@
+//! Errors with a meaning: requeue after, terminal, and in what they are found.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use crossbeam_channel::unbounded;
+use homeostat::{
+    Action, BoxError, Cancelled, Context, Enqueue, Exponential, KeyState, Panicked, Reasons, RequeueAfter, Terminal,
+    Workers, terminal,
+};
+use log::Level;
+
+use crate::support::logs::Logs;
+use crate::support::{SECOND, held, step};
+
+type Outcome = Result<Action, BoxError>;
+
+const LATER: Duration = Duration::from_secs(5);
+
+fn not_yet() -> Result<(), RequeueAfter> {
+    Err(RequeueAfter::new(LATER, "it still boots"))
+}
+
+/// A user's own error.
+#[derive(Debug)]
+enum StoreError {
+    NotYet(RequeueAfter),
+    Other(BoxError),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store says no")
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::NotYet(error) => Some(error),
+            Self::Other(error) => Some(&**error),
+        }
+    }
+}
+
+impl From<RequeueAfter> for StoreError {
+    fn from(error: RequeueAfter) -> Self {
+        Self::NotYet(error)
+    }
+}
+
+/// Runs `reconcile` once and asserts that it was requeued: logged at info, no failure.
+fn assert_requeues<E: Into<BoxError> + 'static>(name: &'static str, reconcile: fn() -> Result<Action, E>) {
+    let logs = Logs::of(name);
+    let (clock, queue) = held();
+    let workers = Workers::new(move |_cx: &Context, _key: &&str| reconcile()).name(name).start(&queue).unwrap();
+    queue.enqueue("vm");
+    clock.wait_for_sleepers(1);
+    assert_eq!(queue.state("vm"), KeyState::Delayed(Some(clock.now() + LATER)), "{name}");
+    let metrics = workers.metrics();
+    assert_eq!((metrics.requeues, metrics.errors(), metrics.runs()), (1, 0, 1), "{name}");
+    let line = &logs.wait_for(Level::Info, "requeue asked");
+    assert_eq!((line.field("key"), line.field("after"), line.field("reason")), ("\"vm\"", "5s", "it still boots"));
+    assert_eq!(logs.at(Level::Warn), []);
+    workers.shutdown(Duration::ZERO);
+}
+
+/// Runs `reconcile` once and asserts that it has failed.
+fn assert_fails<E: Into<BoxError> + 'static>(name: &'static str, reconcile: fn() -> Result<Action, E>) {
+    let (clock, queue) = held();
+    let workers = Workers::new(move |_cx: &Context, _key: &&str| reconcile()).name(name).start(&queue).unwrap();
+    queue.enqueue("vm");
+    clock.wait_for_sleepers(1);
+    assert_eq!(queue.state("vm"), KeyState::Idle, "{name}");
+    assert_eq!((workers.metrics().requeues, workers.metrics().drops), (0, 1), "{name}");
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_requeue_is_found_in_an_error_of_ones_own_that_names_it_as_its_source() {
+    assert_requeues("requeue-own", || -> Result<Action, StoreError> {
+        not_yet()?;
+        Ok(Action::await_change())
+    });
+}
+
+#[test]
+fn a_requeue_is_found_in_a_box() {
+    assert_requeues("requeue-box", || -> Outcome {
+        not_yet()?;
+        Ok(Action::await_change())
+    });
+}
+
+#[test]
+fn a_requeue_is_found_bare() {
+    assert_requeues("requeue-bare", || -> Result<Action, RequeueAfter> {
+        not_yet()?;
+        Ok(Action::await_change())
+    });
+}
+
+#[test]
+fn a_requeue_is_found_two_sources_deep() {
+    assert_requeues("requeue-deep", || -> Result<Action, StoreError> {
+        let inner = StoreError::from(RequeueAfter::new(LATER, "it still boots"));
+        Err(StoreError::Other(Box::new(StoreError::Other(Box::new(inner)))))
+    });
+}
+
+#[test]
+fn a_requeue_is_found_under_the_context_of_anyhow() {
+    assert_requeues("requeue-context", || -> anyhow::Result<Action> {
+        not_yet().context("looking at the vm")?;
+        Ok(Action::await_change())
+    });
+    assert_requeues("requeue-contexts", || -> anyhow::Result<Action> {
+        not_yet().context("looking at the vm").context("looking at the host")?;
+        Ok(Action::await_change())
+    });
+}
+
+#[test]
+fn a_requeue_is_found_in_an_anyhow_error_that_was_moved_out_of_its_box() {
+    assert_requeues("requeue-moved", || -> Outcome {
+        let run = || -> anyhow::Result<Action> {
+            not_yet()?;
+            Ok(Action::await_change())
+        };
+        run().map_err(anyhow::Error::reallocate_into_boxed_dyn_error_without_backtrace)
+    });
+}
+
+#[test]
+fn a_requeue_is_not_found_in_a_bare_anyhow_error_nor_attached_as_context() {
+    assert_fails("requeue-anyhow", || -> anyhow::Result<Action> {
+        not_yet()?;
+        Ok(Action::await_change())
+    });
+    assert_fails("requeue-attached", || -> anyhow::Result<Action> {
+        Err(anyhow::anyhow!("no answer").context(RequeueAfter::new(LATER, "it still boots")))
+    });
+}
+
+#[test]
+fn a_requeue_sets_the_failures_to_zero() {
+    let (clock, queue) = held();
+    let (tried, attempts) = unbounded();
+    let reconcile = move |cx: &Context, _key: &&str| -> Outcome {
+        tried.send((cx.attempt(), cx.reasons()))?;
+        if cx.attempt() == 3 {
+            not_yet()?;
+        }
+        Err("no answer".into())
+    };
+    let workers = Workers::new(reconcile).retry(Exponential::new(SECOND, SECOND).jitter(0.0)).start(&queue).unwrap();
+    queue.enqueue("vm");
+    for _ in 0..3 {
+        step(&clock, &queue);
+    }
+    let (none, retry, requeue) = (Reasons::NONE, Reasons::RETRY, Reasons::REQUEUE);
+    assert_eq!(attempts.try_iter().collect::<Vec<_>>(), [(1, none), (2, retry), (3, retry), (1, requeue)]);
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_terminal_error_is_not_retried_and_sets_the_failures_to_zero() {
+    let logs = Logs::of("terminal");
+    let (clock, queue) = held();
+    let (tried, attempts) = unbounded();
+    let reconcile = move |cx: &Context, _key: &&str| -> Result<Action, StoreError> {
+        tried.send(cx.attempt()).unwrap();
+        let error = || StoreError::Other("no such port".into());
+        // Found as a source, too.
+        Err(if cx.attempt() < 3 { error() } else { StoreError::Other(Box::new(terminal(error()))) })
+    };
+    let retry = Exponential::new(SECOND, SECOND).jitter(0.0);
+    let workers = Workers::new(reconcile).name("terminal").retry(retry).start(&queue).unwrap();
+    queue.enqueue("vm");
+    for _ in 0..2 {
+        step(&clock, &queue);
+    }
+    assert_eq!(queue.state("vm"), KeyState::Idle);
+    assert_eq!((workers.metrics().retries, workers.metrics().terminal_errors), (2, 1));
+    let line = logs.wait_for(Level::Warn, "for good");
+    assert_eq!(line.field("error"), "the store says no: the store says no: no such port");
+    queue.enqueue("vm");
+    clock.wait_for_sleepers(1);
+    assert_eq!(attempts.try_iter().collect::<Vec<_>>(), [1, 2, 3, 1]);
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn terminal_wins_over_what_it_marks() {
+    for marked in [StoreError::from(RequeueAfter::new(LATER, "it still boots")), aborted()] {
+        let (clock, queue) = held();
+        let marked = parking_lot::Mutex::new(Some(marked));
+        let reconcile = move |_cx: &Context, _key: &&str| -> Outcome {
+            Err(terminal(marked.lock().take().expect("it runs once")).into())
+        };
+        let workers = Workers::new(reconcile).start(&queue).unwrap();
+        queue.enqueue("vm");
+        clock.wait_for_sleepers(1);
+        assert_eq!(queue.state("vm"), KeyState::Idle);
+        assert_eq!((workers.metrics().terminal_errors, workers.metrics().runs()), (1, 1));
+        workers.shutdown(Duration::ZERO);
+    }
+}
+
+fn aborted() -> StoreError {
+    StoreError::Other(Box::new(Cancelled::Aborted))
+}
+
+#[test]
+fn saying_aborted_without_having_been_is_a_failure() {
+    let (clock, queue) = held();
+    let workers = Workers::new(|_cx: &Context, _key: &&str| Err::<Action, _>(aborted())).start(&queue).unwrap();
+    queue.enqueue("vm");
+    clock.wait_for_sleepers(1);
+    assert_eq!((workers.metrics().drops, workers.metrics().aborted), (1, 0));
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn errors_with_a_meaning_are_found_by_hand_as_well() {
+    let error = StoreError::from(RequeueAfter::new(LATER, "it still boots"));
+    assert_eq!(RequeueAfter::find(&error).map(RequeueAfter::after), Some(LATER));
+    assert_eq!(RequeueAfter::find(&error).map(RequeueAfter::reason), Some("it still boots"));
+    assert!(Terminal::find(&error).is_none());
+    assert!(Terminal::find(&StoreError::Other(Box::new(terminal("no such port")))).is_some());
+    assert_eq!(RequeueAfter::new(LATER, "why").to_string(), "requeue after 5s: why");
+    assert_eq!(Cancelled::Aborted.to_string(), "the run was aborted");
+    assert_eq!(Cancelled::DeadlineExceeded.to_string(), "the deadline of the run has passed");
+    fn error_of_threads<T: Error + Send + Sync + 'static>() {}
+    error_of_threads::<Panicked>();
+    error_of_threads::<Terminal>();
+}

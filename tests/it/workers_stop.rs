@@ -1,0 +1,260 @@
+//! How workers end: stop, abort, shutdown, drop, detach, and when their queue does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, unbounded};
+use homeostat::{
+    Action, Admission, BoxError, Cancelled, Context, Enqueue, KeyState, Priority, Shutdown, WorkQueue, Workers,
+    WorkersHandle,
+};
+use log::Level;
+
+use crate::support::logs::Logs;
+use crate::support::{Director, SECOND, held, stage};
+
+type Outcome = Result<Action, BoxError>;
+
+/// Workers whose runs wait for their cue.
+fn staged(queue: &WorkQueue<&'static str>, name: &str, threads: usize) -> (WorkersHandle, Director<&'static str>) {
+    let (runs, director) = stage();
+    let reconcile = move |_cx: &Context, key: &&'static str| -> Outcome {
+        runs.enter(*key);
+        Ok(Action::await_change())
+    };
+    (Workers::new(reconcile).name(name).threads(threads).start(queue).expect("settings in range"), director)
+}
+
+/// Workers whose runs sleep until they are cancelled, and then say why.
+fn sleeping(queue: &WorkQueue<&'static str>, grace: Duration) -> (WorkersHandle, Receiver<Result<(), Cancelled>>) {
+    let (said, seen) = unbounded();
+    let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
+        let slept = cx.sleep(Duration::MAX);
+        said.send(slept)?;
+        slept?;
+        Ok(Action::await_change())
+    };
+    (Workers::new(reconcile).shutdown_grace(grace).start(queue).expect("settings in range"), seen)
+}
+
+#[test]
+fn stopped_workers_finish_their_runs_and_take_no_further_key() {
+    let (clock, queue) = held();
+    let (workers, director) = staged(&queue, "stop", 2);
+    for key in ["a", "b", "c"] {
+        queue.enqueue(key);
+    }
+    let mut inside = [director.next(), director.next()];
+    inside.sort_unstable();
+    assert_eq!(inside, ["a", "b"]);
+    workers.stop();
+    director.cue();
+    director.cue();
+    workers.join();
+    assert!(director.is_quiet());
+    assert_eq!(queue.state("c"), KeyState::Ready(Priority::Normal));
+    assert_eq!((queue.len(), queue.processing_count(), clock.sleepers()), (1, 0, 0));
+}
+
+#[test]
+fn idle_workers_end_as_soon_as_they_are_stopped() {
+    let (clock, queue) = held();
+    let (mut workers, _director) = staged(&queue, "idle", 3);
+    clock.wait_for_sleepers(3);
+    workers.stop();
+    assert_eq!(workers.join_timeout(Duration::MAX), Ok(()));
+    assert_eq!((clock.sleepers(), clock.next_alarm()), (0, None));
+    queue.enqueue("vm");
+    assert_eq!(queue.len(), 1);
+}
+
+#[test]
+fn joining_for_a_time_names_the_threads_that_are_stuck_and_can_be_tried_again() {
+    let (clock, queue) = held();
+    let (mut workers, director) = staged(&queue, "stuck", 3);
+    clock.wait_for_sleepers(3);
+    queue.enqueue("vm");
+    director.next();
+    workers.stop();
+    for _ in 0..2 {
+        thread::scope(|scope| {
+            let joining = scope.spawn(|| workers.join_timeout(5 * SECOND));
+            clock.wait_for_sleepers(1);
+            clock.advance(5 * SECOND - Duration::from_nanos(1));
+            clock.wait_for_sleepers(1);
+            assert!(!joining.is_finished());
+            clock.advance(Duration::from_nanos(1));
+            let still = joining.join().unwrap().unwrap_err();
+            let [stuck] = still.threads() else { panic!("{still}") };
+            assert!(stuck.starts_with("stuck-"), "{stuck}");
+            assert_eq!(still.to_string(), format!("still running: {stuck}"));
+        });
+    }
+    workers.abort();
+    director.cue();
+    assert_eq!(workers.join_timeout(Duration::MAX), Ok(()));
+}
+
+#[test]
+fn joining_workers_that_nobody_has_stopped_names_them_all() {
+    let (clock, queue) = held();
+    let (mut workers, _director) = staged(&queue, "busy-waiting", 2);
+    clock.wait_for_sleepers(2);
+    let still = workers.join_timeout(Duration::ZERO).unwrap_err();
+    assert_eq!(still.threads(), ["busy-waiting-0", "busy-waiting-1"]);
+    workers.shutdown(SECOND);
+}
+
+#[test]
+fn a_shutdown_aborts_when_its_grace_is_over_and_not_before() {
+    let logs = Logs::of("worker");
+    let (clock, queue) = held();
+    let (workers, seen) = sleeping(&queue, Duration::ZERO);
+    queue.enqueue("vm");
+    clock.wait_for_sleepers(1);
+    thread::scope(|scope| {
+        let shutting_down = scope.spawn(|| workers.shutdown(5 * SECOND));
+        clock.wait_for_sleepers(2);
+        clock.advance(5 * SECOND - Duration::from_nanos(1));
+        clock.wait_for_sleepers(2);
+        assert!(seen.is_empty() && !shutting_down.is_finished());
+        clock.advance(Duration::from_nanos(1));
+        shutting_down.join().unwrap();
+    });
+    assert_eq!(seen.try_iter().collect::<Vec<_>>(), [Err(Cancelled::Aborted)]);
+    assert_eq!(queue.state("vm"), KeyState::Ready(Priority::Normal));
+    let line = logs.wait_for(Level::Warn, "after the grace period");
+    assert_eq!((line.field("grace"), line.field("threads")), ("5s", "[\"worker-0\"]"));
+}
+
+#[test]
+fn a_shutdown_without_grace_of_idle_workers_is_no_cause_for_a_warning() {
+    let logs = Logs::of("calm");
+    let (clock, queue) = held();
+    let (workers, _director) = staged(&queue, "calm", 4);
+    clock.wait_for_sleepers(4);
+    workers.shutdown(Duration::ZERO);
+    assert_eq!(logs.at(Level::Warn), []);
+}
+
+#[test]
+fn dropped_workers_are_shut_down_with_the_builders_grace() {
+    let (clock, queue) = held();
+    let (workers, seen) = sleeping(&queue, 3 * SECOND);
+    queue.enqueue("vm");
+    clock.wait_for_sleepers(1);
+    thread::scope(|scope| {
+        let dropping = scope.spawn(|| drop(workers));
+        clock.wait_for_sleepers(2);
+        clock.advance(3 * SECOND - Duration::from_nanos(1));
+        clock.wait_for_sleepers(2);
+        assert!(seen.is_empty() && !dropping.is_finished());
+        clock.advance(Duration::from_nanos(1));
+        dropping.join().unwrap();
+    });
+    assert_eq!(seen.try_iter().count(), 1);
+}
+
+#[test]
+fn detached_workers_serve_until_their_queue_is_shut_down() {
+    let (clock, queue) = held();
+    let (ran, runs) = unbounded();
+    let reconcile = move |_cx: &Context, key: &&'static str| -> Outcome {
+        ran.send(*key)?;
+        Ok(Action::await_change())
+    };
+    Workers::new(reconcile).threads(2).reconcile_timeout(SECOND).start(&queue).unwrap().detach();
+    queue.enqueue("vm");
+    assert_eq!(runs.recv().unwrap(), "vm");
+    clock.wait_for_sleepers(3);
+    queue.shutdown(Shutdown::ServeReady);
+    // The sender goes with the last thread.
+    assert!(runs.recv().is_err());
+}
+
+#[test]
+fn workers_end_once_their_queue_is_shut_down_and_served() {
+    let (clock, queue) = held();
+    let (mut workers, director) = staged(&queue, "served", 2);
+    for key in ["a", "b", "c"] {
+        queue.enqueue(key);
+    }
+    director.next();
+    director.next();
+    queue.shutdown(Shutdown::ServeReady);
+    director.cue();
+    director.next();
+    director.cue();
+    director.cue();
+    assert_eq!(workers.join_timeout(Duration::MAX), Ok(()));
+    assert_eq!(workers.metrics().successes, 3);
+    assert!(queue.drain(Duration::ZERO).is_drained());
+    assert_eq!(clock.sleepers(), 0);
+}
+
+#[test]
+fn workers_end_once_the_last_handle_of_their_queue_is_dropped() {
+    let (clock, queue) = held();
+    let (mut workers, director) = staged(&queue, "last", 2);
+    queue.enqueue("vm");
+    queue.enqueue_after("later", SECOND);
+    director.next();
+    drop(queue.clone());
+    clock.advance(SECOND);
+    assert_eq!(director.next(), "later");
+    drop(queue);
+    drop(director);
+    assert_eq!(workers.join_timeout(Duration::MAX), Ok(()));
+    assert_eq!(workers.metrics().successes, 2);
+}
+
+#[test]
+fn of_two_sets_of_workers_the_one_that_is_left_serves_on() {
+    let (clock, queue) = held();
+    let (one, _) = staged(&queue, "one", 2);
+    clock.wait_for_sleepers(2);
+    let (other, director) = staged(&queue, "other", 1);
+    clock.wait_for_sleepers(3);
+    one.shutdown(SECOND);
+    clock.wait_for_sleepers(1);
+    assert_eq!(queue.enqueue("vm"), Admission::Queued);
+    assert_eq!(director.next(), "vm");
+    drop(director);
+    other.shutdown(SECOND);
+}
+
+/// A wake that reaches a thread which is about to stop must be handed on: with one key at a time in line, one lost wake
+/// leaves the producer waiting for ever.
+#[test]
+fn stopping_one_set_of_workers_loses_no_wake_meant_for_the_other() {
+    let queue = WorkQueue::<u64>::new();
+    let (ran, runs) = unbounded();
+    let reconcile = move |_cx: &Context, key: &u64| -> Outcome {
+        ran.send(*key)?;
+        Ok(Action::await_change())
+    };
+    let rounds = Arc::new(AtomicUsize::new(0));
+    let stays = Workers::new(reconcile.clone()).name("stays").threads(2).start(&queue).unwrap();
+    thread::scope(|scope| {
+        let (done, is_done) = unbounded::<()>();
+        let (queue, rounds) = (&queue, &rounds);
+        scope.spawn(move || {
+            while is_done.try_recv() != Err(crossbeam_channel::TryRecvError::Disconnected) {
+                let comes = Workers::new(reconcile.clone()).name("comes").threads(2).start(queue).unwrap();
+                comes.shutdown(SECOND);
+                rounds.fetch_add(1, SeqCst);
+            }
+        });
+        let mut key = 0;
+        while rounds.load(SeqCst) < 300 {
+            queue.enqueue(key);
+            assert_eq!(runs.recv().unwrap(), key);
+            key += 1;
+        }
+        drop(done);
+    });
+    stays.shutdown(SECOND);
+    assert!(queue.is_empty());
+}

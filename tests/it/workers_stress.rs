@@ -1,0 +1,164 @@
+//! Real threads and real time: two sets of workers on one queue, with reconcilers that do everything wrong at random.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use homeostat::{
+    Action, BoxError, Context, Enqueue, Exponential, RequeueAfter, Shutdown, Verb, WorkQueue, Workers, terminal,
+};
+
+use crate::support::SECOND;
+
+const KEYS: usize = 1000;
+const PRODUCERS: u64 = 8;
+const REQUESTS: u64 = 8_000;
+const MS: Duration = Duration::from_millis(1);
+
+/// What the checker knows of one key. The clock is a count of events, so "after" needs no wall time.
+#[derive(Default)]
+struct Seen {
+    running: AtomicBool,
+    /// When a run was last asked for.
+    asked: AtomicU64,
+    /// When the last run began.
+    began: AtomicU64,
+}
+
+struct Checker {
+    keys: Vec<Seen>,
+    events: AtomicU64,
+    runs: AtomicU64,
+    doubled: AtomicU64,
+}
+
+impl Checker {
+    fn new() -> Arc<Self> {
+        let keys = (0..KEYS).map(|_| Seen::default()).collect();
+        Arc::new(Self { keys, events: AtomicU64::new(1), runs: AtomicU64::new(0), doubled: AtomicU64::new(0) })
+    }
+
+    fn now(&self) -> u64 {
+        self.events.fetch_add(1, SeqCst)
+    }
+
+    fn begin(self: &Arc<Self>, key: usize) -> Running {
+        let seen = &self.keys[key];
+        seen.began.fetch_max(self.now(), SeqCst);
+        if seen.running.swap(true, SeqCst) {
+            self.doubled.fetch_add(1, SeqCst);
+        }
+        Running(Arc::clone(self), key)
+    }
+
+    /// Comes before the request, as a change comes before its event: a run that begins after this has seen the change.
+    fn asks(&self, key: usize) {
+        self.keys[key].asked.fetch_max(self.now(), SeqCst);
+    }
+
+    /// Keys whose last request was followed by no run.
+    fn forgotten(&self) -> Vec<usize> {
+        let forgotten = |seen: &Seen| seen.began.load(SeqCst) < seen.asked.load(SeqCst);
+        (0..KEYS).filter(|key| forgotten(&self.keys[*key])).collect()
+    }
+}
+
+/// A run under way: ends also where the reconciler panics.
+struct Running(Arc<Checker>, usize);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.runs.fetch_add(1, SeqCst);
+        self.0.keys[self.1].running.store(false, SeqCst);
+    }
+}
+
+/// `SplitMix64`, enough to choose by.
+fn draw(seed: u64) -> u64 {
+    let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn key_of(draw: u64) -> usize {
+    usize::try_from(draw % KEYS as u64).unwrap_or(0)
+}
+
+/// How a run ends: most do well, the others in every way there is.
+fn outcome(cx: &Context, draw: u64) -> Result<Action, BoxError> {
+    match draw % 32 {
+        0 => panic!("by chance"),
+        1 => std::panic::panic_any(draw),
+        2 | 3 => Err("by chance".into()),
+        4 => Err(terminal("by chance").into()),
+        5 => Err(RequeueAfter::new(MS, "by chance").into()),
+        6 => Ok(Action::requeue_after(MS)),
+        7 => Ok(Action::requeue_after(Duration::ZERO)),
+        8 => {
+            cx.sleep(Duration::from_micros(200))?;
+            Ok(Action::await_change())
+        }
+        _ => Ok(Action::await_change()),
+    }
+}
+
+/// The panics of these threads are meant: their traces would bury one that is not.
+fn hush(threads: &'static str) {
+    let others = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !thread::current().name().is_some_and(|name| name.starts_with(threads)) {
+            others(panic);
+        }
+    }));
+}
+
+#[test]
+fn two_sets_of_workers_run_no_key_twice_at_once_and_forget_none() {
+    hush("stress-");
+    let checker = Checker::new();
+    let queue = WorkQueue::<usize>::new();
+    let start = |name: &str| {
+        let checker = Arc::clone(&checker);
+        let reconcile = move |cx: &Context, key: &usize| {
+            let running = checker.begin(*key);
+            let draw = draw(running.0.now());
+            thread::yield_now();
+            outcome(cx, draw)
+        };
+        Workers::new(reconcile)
+            .name(name)
+            .threads(4)
+            .reconcile_timeout(60 * SECOND)
+            .retry(Exponential::new(MS / 10, MS))
+            .start(&queue)
+            .unwrap()
+    };
+    let (one, other) = (start("stress-one"), start("stress-other"));
+    thread::scope(|scope| {
+        for producer in 0..PRODUCERS {
+            let (queue, checker) = (&queue, &checker);
+            scope.spawn(move || {
+                for n in 0..REQUESTS {
+                    let draw = draw(producer * REQUESTS + n);
+                    let key = key_of(draw >> 8);
+                    // A delay that stands may hold `enqueue`, but not for ever: the run comes before the drain.
+                    let verb = if draw.is_multiple_of(2) { Verb::Enqueue } else { Verb::EnqueueNow };
+                    checker.asks(key);
+                    queue.request(key, verb.into());
+                }
+            });
+        }
+    });
+    // What is delayed runs once more at once: after that nothing may have been forgotten.
+    queue.shutdown(Shutdown::RunDelayedNow);
+    let report = queue.drain(60 * SECOND);
+    assert!(report.is_drained(), "{report}");
+    one.join();
+    other.join();
+    assert_eq!(checker.doubled.load(SeqCst), 0, "two runs of one key at once");
+    assert_eq!(checker.forgotten(), Vec::<usize>::new());
+    assert!(checker.runs.load(SeqCst) >= KEYS as u64);
+    assert!(queue.is_empty() && queue.delayed_count() == 0 && queue.processing_count() == 0);
+}
