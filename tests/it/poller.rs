@@ -1,11 +1,13 @@
 //! When a poller polls: its rate, its jitter, its trigger.
 
+#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
+
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
 use homeostat::{BoxError, Context, ManualClock, Poller, PollerHandle, WorkQueue};
 
-use crate::support::{SECOND, held, stage};
+use crate::support::{SECOND, held, just_before, stage};
 
 const PERIOD: Duration = Duration::from_secs(10);
 
@@ -40,7 +42,7 @@ fn the_first_poll_comes_at_once_and_the_others_at_multiples_of_the_period() {
     for n in 0..5 {
         assert_eq!(starts.recv().unwrap() - start, n * PERIOD);
         clock.wait_for_sleepers(IDLE);
-        clock.advance(PERIOD - Duration::from_nanos(1));
+        clock.advance(just_before(PERIOD));
         clock.wait_for_sleepers(IDLE);
         assert!(starts.is_empty());
         clock.advance(Duration::from_nanos(1));
@@ -55,7 +57,7 @@ fn the_first_poll_may_wait_for_one_period() {
     let (list, starts) = said();
     let poller = Poller::new(PERIOD, list).first_after_period().start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
-    clock.advance(PERIOD - Duration::from_nanos(1));
+    clock.advance(just_before(PERIOD));
     clock.wait_for_sleepers(IDLE);
     assert_eq!(poller.polls(), 0);
     clock.advance(Duration::from_nanos(1));
@@ -90,7 +92,7 @@ fn polls_that_would_begin_during_another_are_skipped_and_never_piled_up() {
     clock.advance(25 * SECOND);
     director.cue();
     clock.wait_for_sleepers(IDLE);
-    clock.advance(5 * SECOND - Duration::from_nanos(1));
+    clock.advance(just_before(5 * SECOND));
     clock.wait_for_sleepers(IDLE);
     assert_eq!(poller.polls(), 1);
     clock.advance(Duration::from_nanos(1));
@@ -253,5 +255,5 @@ fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Sen
         poll(cx);
         Ok(vec![])
     };
-    Poller::new(PERIOD, list).start(queue).unwrap()
+    Poller::new(PERIOD, list).start(queue).expect("settings in range")
 }

@@ -10,7 +10,7 @@ use homeostat::{
 use log::Level;
 
 use crate::support::logs::Logs;
-use crate::support::{PanicsInDisplay, PanicsInDrop, SECOND, held, stage};
+use crate::support::{PanicsInDisplay, PanicsInDrop, SECOND, held, just_before, stage};
 
 const PERIOD: Duration = Duration::from_secs(10);
 const IDLE: usize = 2;
@@ -61,7 +61,7 @@ fn a_poll_past_its_deadline_is_reported_and_cancelled_while_it_still_blocks() {
     let poller = Poller::new(PERIOD, list).name("slow-poller").start(&queue).unwrap();
     director.next();
     clock.wait_for_sleepers(1);
-    clock.advance(PERIOD - Duration::from_nanos(1));
+    clock.advance(just_before(PERIOD));
     clock.wait_for_sleepers(1);
     assert_eq!((poller.overruns(), poller.is_overdue(), seen.len()), (0, false, 0));
     clock.advance(Duration::from_nanos(1));

@@ -1,5 +1,7 @@
 //! How a poller ends.
 
+#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
@@ -10,7 +12,7 @@ use homeostat::{BoxError, Cancelled, Context, Poller, PollerHandle, ThreadOption
 use log::Level;
 
 use crate::support::logs::Logs;
-use crate::support::{SECOND, held, stage};
+use crate::support::{SECOND, held, just_before, stage};
 
 const PERIOD: Duration = Duration::from_secs(60);
 const IDLE: usize = 2;
@@ -102,7 +104,7 @@ fn a_shutdown_aborts_when_its_grace_is_over_and_not_before() {
         let shutting_down = scope.spawn(|| poller.shutdown(5 * SECOND));
         // The sleeping poll, the watchdog, and who shuts down.
         clock.wait_for_sleepers(3);
-        clock.advance(5 * SECOND - Duration::from_nanos(1));
+        clock.advance(just_before(5 * SECOND));
         clock.wait_for_sleepers(3);
         assert!(!aborted.load(SeqCst) && !shutting_down.is_finished());
         clock.advance(Duration::from_nanos(1));
@@ -126,7 +128,7 @@ fn a_dropped_poller_is_joined_and_aborted_after_the_builders_grace() {
     thread::scope(|scope| {
         let dropping = scope.spawn(|| drop(poller));
         clock.wait_for_sleepers(3);
-        clock.advance(2 * SECOND - Duration::from_nanos(1));
+        clock.advance(just_before(2 * SECOND));
         clock.wait_for_sleepers(3);
         assert!(!dropping.is_finished());
         clock.advance(Duration::from_nanos(1));
@@ -138,8 +140,8 @@ fn a_dropped_poller_is_joined_and_aborted_after_the_builders_grace() {
 #[test]
 fn a_detached_poller_polls_on() {
     let (clock, queue) = held();
-    let (polled, polls) = unbounded();
-    let poller = polling(&queue, move |_| polled.send(()).unwrap());
+    let (said, polls) = unbounded();
+    let poller = polling(&queue, move |_| said.send(()).unwrap());
     polls.recv().unwrap();
     clock.wait_for_sleepers(IDLE);
     poller.detach();
@@ -205,7 +207,7 @@ fn start_and_end_are_said_at_info_and_each_poll_at_debug() {
     let said: Vec<_> = said.iter().map(|(level, message)| (*level, message.as_str())).collect();
     assert_eq!(
         said,
-        [(Level::Info, "the poller starts"), (Level::Debug, "polled"), (Level::Info, "the poller has ended"),]
+        [(Level::Info, "the poller starts"), (Level::Debug, "said"), (Level::Info, "the poller has ended"),]
     );
     assert_eq!(logs.at(Level::Debug)[0].field("keys"), "2");
 }
@@ -215,5 +217,5 @@ fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Sen
         poll(cx);
         Ok(vec![])
     };
-    Poller::new(PERIOD, list).start(queue).unwrap()
+    Poller::new(PERIOD, list).start(queue).expect("settings in range")
 }

@@ -11,7 +11,7 @@ use homeostat::{
 use log::Level;
 
 use crate::support::logs::Logs;
-use crate::support::{SECOND, held, stage};
+use crate::support::{SECOND, held, just_before, stage};
 
 type Outcome = Result<Action, BoxError>;
 
@@ -128,7 +128,7 @@ fn a_requeue_comes_after_its_delay_and_not_before() {
     assert_eq!(seen.recv().unwrap(), (Duration::ZERO, Reasons::MANUAL, 1));
     for n in 1..4 {
         clock.wait_for_sleepers(1);
-        clock.advance(5 * SECOND - Duration::from_nanos(1));
+        clock.advance(just_before(5 * SECOND));
         clock.wait_for_sleepers(1);
         assert!(seen.is_empty());
         clock.advance(Duration::from_nanos(1));
@@ -241,6 +241,7 @@ fn workers_a_poller_and_their_queue_end_in_whatever_order_they_are_dropped() {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a reconciler returns a result")]
 fn quiet(_cx: &Context, _key: &&'static str) -> Outcome {
     Ok(Action::await_change())
 }

@@ -7,7 +7,7 @@ use homeostat::{Action, BoxError, CancellationToken, Cancelled, Context, Enqueue
 use log::Level;
 
 use crate::support::logs::Logs;
-use crate::support::{SECOND, held, stage};
+use crate::support::{SECOND, held, just_before, stage};
 
 type Outcome = Result<Action, BoxError>;
 
@@ -32,7 +32,7 @@ fn an_overrun_is_reported_while_the_run_still_blocks() {
     queue.enqueue("vm");
     assert_eq!(director.next(), "vm");
     clock.wait_for_sleepers(2);
-    clock.advance(TIMEOUT - Duration::from_nanos(1));
+    clock.advance(just_before(TIMEOUT));
     clock.wait_for_sleepers(2);
     assert_eq!((workers.overdue(), workers.metrics().overruns), (vec![], 0));
     clock.advance(Duration::from_nanos(1));
@@ -69,7 +69,7 @@ fn every_thread_that_overruns_is_named() {
         clock.advance(SECOND);
     }
     // The runs began a second apart and overrun a second apart, though the watchdog was asleep for the first.
-    clock.advance(TIMEOUT - 3 * SECOND);
+    clock.advance(7 * SECOND);
     for overdue in 1..=3 {
         clock.wait_for_sleepers(1);
         assert_eq!((workers.overdue().len(), workers.metrics().overruns), (overdue, overdue as u64));
@@ -89,7 +89,7 @@ fn a_deadline_cancels_callbacks_tokens_and_sleeps_at_its_time() {
         assert_eq!((cx.deadline(), cx.remaining()), (Some(start + TIMEOUT), Some(TIMEOUT)));
         assert_eq!((cx.check(), cx.is_cancelled()), (Ok(()), false));
         assert_eq!(cx.sleep(SECOND), Ok(()));
-        assert_eq!(cx.remaining(), Some(TIMEOUT - SECOND));
+        assert_eq!(cx.remaining(), Some(9 * SECOND));
         let (callback, clock) = (said.clone(), cx.clock().clone());
         let _guard = cx.on_cancel(move || callback.send(("callback", clock.now() - start)).expect("the test listens"));
         let child = cx.token().child();
@@ -106,7 +106,7 @@ fn a_deadline_cancels_callbacks_tokens_and_sleeps_at_its_time() {
     clock.wait_for_sleepers(2);
     clock.advance(SECOND);
     clock.wait_for_sleepers(2);
-    clock.advance(TIMEOUT - SECOND - Duration::from_nanos(1));
+    clock.advance(just_before(9 * SECOND));
     clock.wait_for_sleepers(2);
     assert!(seen.is_empty());
     clock.advance(Duration::from_nanos(1));
@@ -182,7 +182,7 @@ fn without_a_timeout_a_run_sleeps_as_long_as_it_asks() {
     let workers = Workers::new(reconcile).start(&queue).unwrap();
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
-    clock.advance(1000 * TIMEOUT - Duration::from_nanos(1));
+    clock.advance(just_before(1000 * TIMEOUT));
     assert_eq!((clock.sleepers(), seen.len()), (1, 0));
     clock.advance(Duration::from_nanos(1));
     assert_eq!(seen.recv().unwrap(), (Ok(()), None, None));

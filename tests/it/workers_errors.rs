@@ -1,5 +1,7 @@
 //! Errors with a meaning: requeue after, terminal, and in what they are found.
 
+#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
+
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
@@ -55,7 +57,10 @@ impl From<RequeueAfter> for StoreError {
 fn assert_requeues<E: Into<BoxError> + 'static>(name: &'static str, reconcile: fn() -> Result<Action, E>) {
     let logs = Logs::of(name);
     let (clock, queue) = held();
-    let workers = Workers::new(move |_cx: &Context, _key: &&str| reconcile()).name(name).start(&queue).unwrap();
+    let workers = Workers::new(move |_cx: &Context, _key: &&str| reconcile())
+        .name(name)
+        .start(&queue)
+        .expect("settings in range");
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
     assert_eq!(queue.state("vm"), KeyState::Delayed(Some(clock.now() + LATER)), "{name}");
@@ -70,7 +75,10 @@ fn assert_requeues<E: Into<BoxError> + 'static>(name: &'static str, reconcile: f
 /// Runs `reconcile` once and asserts that it has failed.
 fn assert_fails<E: Into<BoxError> + 'static>(name: &'static str, reconcile: fn() -> Result<Action, E>) {
     let (clock, queue) = held();
-    let workers = Workers::new(move |_cx: &Context, _key: &&str| reconcile()).name(name).start(&queue).unwrap();
+    let workers = Workers::new(move |_cx: &Context, _key: &&str| reconcile())
+        .name(name)
+        .start(&queue)
+        .expect("settings in range");
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
     assert_eq!(queue.state("vm"), KeyState::Idle, "{name}");
@@ -233,7 +241,8 @@ fn errors_with_a_meaning_are_found_by_hand_as_well() {
     assert_eq!(RequeueAfter::new(LATER, "why").to_string(), "requeue after 5s: why");
     assert_eq!(Cancelled::Aborted.to_string(), "the run was aborted");
     assert_eq!(Cancelled::DeadlineExceeded.to_string(), "the deadline of the run has passed");
-    fn error_of_threads<T: Error + Send + Sync + 'static>() {}
     error_of_threads::<Panicked>();
     error_of_threads::<Terminal>();
 }
+
+fn error_of_threads<T: Error + Send + Sync + 'static>() {}

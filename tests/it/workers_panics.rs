@@ -1,5 +1,7 @@
 //! Panics: of the reconciler, of what it throws, of errors, of keys and of policies.
 
+#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
+
 use std::panic::panic_any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

@@ -1,5 +1,7 @@
 //! What follows an error: policies, backoff, limits, early runs.
 
+#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
+
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +15,7 @@ use log::Level;
 use parking_lot::Mutex;
 
 use crate::support::logs::Logs;
-use crate::support::{SECOND, held, step};
+use crate::support::{SECOND, held, just_before, step};
 
 type Outcome = Result<Action, BoxError>;
 
@@ -22,9 +24,9 @@ fn failing(
     queue: &WorkQueue<&'static str>,
     policy: impl RetryPolicy<&'static str> + 'static,
 ) -> (WorkersHandle, Receiver<(Instant, u32)>) {
-    let (tried, tries) = unbounded();
+    let (said, tries) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
-        tried.send((cx.clock().now(), cx.attempt()))?;
+        said.send((cx.clock().now(), cx.attempt()))?;
         Err("no answer".into())
     };
     let workers = Workers::new(reconcile).retry(policy).start(queue).expect("its settings are in range");
@@ -52,7 +54,7 @@ fn a_backoff_is_never_early() {
     let (workers, tries) = failing(&queue, Exponential::new(SECOND, SECOND).jitter(0.0));
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
-    clock.advance(SECOND - Duration::from_nanos(1));
+    clock.advance(just_before(SECOND));
     clock.wait_for_sleepers(1);
     assert_eq!(tries.len(), 1);
     clock.advance(Duration::from_nanos(1));
@@ -84,10 +86,10 @@ fn a_key_is_given_up_after_exactly_its_retries_and_starts_over_when_it_is_fed() 
 #[test]
 fn a_success_in_between_sets_the_failures_to_zero() {
     let (clock, queue) = held();
-    let (tried, tries) = unbounded();
+    let (said, tries) = unbounded();
     let runs = Mutex::new(0);
     let reconcile = move |cx: &Context, _key: &&str| -> Outcome {
-        tried.send(cx.attempt())?;
+        said.send(cx.attempt())?;
         let mut runs = runs.lock();
         *runs += 1;
         if *runs == 3 { Ok(Action::requeue_after(SECOND)) } else { Err("no answer".into()) }
@@ -112,7 +114,7 @@ fn without_a_policy_a_failed_key_waits_for_its_feeder() {
     assert_eq!(queue.state("vm"), KeyState::Idle);
     assert_eq!(clock.next_alarm(), None);
     assert_eq!(workers.metrics().drops, 1);
-    let line = logs.wait_for(Level::Warn, "not retried");
+    let line = logs.wait_for(Level::Warn, "not resaid");
     assert_eq!((line.field("key"), line.field("error"), line.field("failures")), ("\"vm\"", "no answer", "1"));
     assert_eq!(queue.enqueue_if_absent("vm"), Admission::Queued);
     clock.wait_for_sleepers(1);
@@ -121,7 +123,7 @@ fn without_a_policy_a_failed_key_waits_for_its_feeder() {
 }
 
 #[test]
-fn a_failure_that_is_not_retried_loses_no_wish() {
+fn a_failure_that_is_not_resaid_loses_no_wish() {
     let (clock, queue) = held();
     let (ran, runs) = unbounded();
     let feeder = queue.clone();
@@ -141,7 +143,10 @@ fn a_failure_that_is_not_retried_loses_no_wish() {
 
 /// Retries what times out, and remembers what it was asked.
 #[derive(Clone, Default)]
-struct TimedOutOnly(Arc<Mutex<Vec<(&'static str, u32, String)>>>);
+struct TimedOutOnly(Arc<Mutex<Vec<Asked>>>);
+
+/// Key, failures and error.
+type Asked = (&'static str, u32, String);
 
 impl RetryPolicy<&'static str> for TimedOutOnly {
     fn decide(&self, failure: &Failure<'_, &'static str>) -> Verdict {
@@ -158,9 +163,9 @@ fn a_policy_of_ones_own_sees_key_failures_and_error() {
     let (clock, queue) = held();
     let start = clock.now();
     let policy = TimedOutOnly::default();
-    let (tried, tries) = unbounded();
+    let (said, tries) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Result<Action, io::Error> {
-        tried.send(cx.clock().now() - start).expect("the test listens");
+        said.send(cx.clock().now() - start).expect("the test listens");
         Err(if cx.attempt() < 3 { io::ErrorKind::TimedOut } else { io::ErrorKind::NotFound }.into())
     };
     let workers = Workers::new(reconcile).retry(policy.clone()).start(&queue).unwrap();
@@ -202,7 +207,7 @@ fn a_run_brought_forward_out_of_a_backoff_does_not_raise_the_failures() {
 }
 
 #[test]
-fn a_retried_key_keeps_its_lane_and_says_that_it_is_a_retry() {
+fn a_resaid_key_keeps_its_lane_and_says_that_it_is_a_retry() {
     let (clock, queue) = held();
     let (asked, seen) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {

@@ -1,5 +1,7 @@
 //! How workers end: stop, abort, shutdown, drop, detach, and when their queue does.
 
+#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -13,7 +15,7 @@ use homeostat::{
 use log::Level;
 
 use crate::support::logs::Logs;
-use crate::support::{Director, SECOND, held, stage};
+use crate::support::{Director, SECOND, held, just_before, stage};
 
 type Outcome = Result<Action, BoxError>;
 
@@ -82,7 +84,7 @@ fn joining_for_a_time_names_the_threads_that_are_stuck_and_can_be_tried_again() 
         thread::scope(|scope| {
             let joining = scope.spawn(|| workers.join_timeout(5 * SECOND));
             clock.wait_for_sleepers(1);
-            clock.advance(5 * SECOND - Duration::from_nanos(1));
+            clock.advance(just_before(5 * SECOND));
             clock.wait_for_sleepers(1);
             assert!(!joining.is_finished());
             clock.advance(Duration::from_nanos(1));
@@ -117,7 +119,7 @@ fn a_shutdown_aborts_when_its_grace_is_over_and_not_before() {
     thread::scope(|scope| {
         let shutting_down = scope.spawn(|| workers.shutdown(5 * SECOND));
         clock.wait_for_sleepers(2);
-        clock.advance(5 * SECOND - Duration::from_nanos(1));
+        clock.advance(just_before(5 * SECOND));
         clock.wait_for_sleepers(2);
         assert!(seen.is_empty() && !shutting_down.is_finished());
         clock.advance(Duration::from_nanos(1));
@@ -148,7 +150,7 @@ fn dropped_workers_are_shut_down_with_the_builders_grace() {
     thread::scope(|scope| {
         let dropping = scope.spawn(|| drop(workers));
         clock.wait_for_sleepers(2);
-        clock.advance(3 * SECOND - Duration::from_nanos(1));
+        clock.advance(just_before(3 * SECOND));
         clock.wait_for_sleepers(2);
         assert!(seen.is_empty() && !dropping.is_finished());
         clock.advance(Duration::from_nanos(1));

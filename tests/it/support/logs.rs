@@ -3,6 +3,8 @@
 //! There is one logger for the process, and tests may run beside each other in it, so each test names its pollers and
 //! workers after itself.
 
+#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
+
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 

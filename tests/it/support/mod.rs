@@ -1,5 +1,7 @@
 //! What the tests of pollers and workers have in common.
 
+#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
+
 pub(crate) mod logs;
 
 use std::time::Duration;
@@ -8,6 +10,11 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use homeostat::{ManualClock, WorkQueue};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// A nanosecond less.
+pub(crate) fn just_before(duration: Duration) -> Duration {
+    duration.saturating_sub(Duration::from_nanos(1))
+}
 
 /// A queue on a clock that the test holds.
 pub(crate) fn held() -> (ManualClock, WorkQueue<&'static str>) {
