@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use homeostat::{Claim, Enqueue, KeyState, ManualClock, Priority, QueueBuilder, Verb, Wish, WorkQueue};
+use homeostat::{Claim, Enqueue, KeyState, ManualClock, Priority, QueueBuilder, Shutdown, Verb, Wish, WorkQueue};
 
 pub(crate) const ZERO: Duration = Duration::ZERO;
 
@@ -65,6 +65,19 @@ impl Bench {
         self.queue.enqueue('b');
         assert_eq!(self.is('k'), to);
         claim
+    }
+
+    /// Shuts the queue down if the test fails meanwhile, so that no thread of its scope waits for ever.
+    pub(crate) fn watch(&self) -> impl Drop + '_ {
+        struct Watch<'a>(&'a WorkQueue<char>);
+        impl Drop for Watch<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.shutdown(Shutdown::Discard);
+                }
+            }
+        }
+        Watch(&self.queue)
     }
 
     pub(crate) fn claim(&self, key: char) -> Claim<char> {

@@ -251,6 +251,7 @@ fn a_drain_is_never_early() {
     bench.queue.enqueue('k'); // a dirty item
     let served = AtomicUsize::new(0);
     thread::scope(|threads| {
+        let _watch = bench.watch();
         threads.spawn(|| {
             let report = bench.queue.drain(Duration::MAX);
             assert_eq!(served.load(Ordering::SeqCst), 3);
@@ -280,6 +281,7 @@ fn a_drain_that_times_out_reports_what_is_left_and_leaves_the_queue_serving() {
     let claim = bench.bring(Is::Soft).unwrap();
     bench.queue.enqueue_after('d', secs(50));
     thread::scope(|threads| {
+        let _watch = bench.watch();
         let drain = threads.spawn(|| bench.queue.drain(secs(10)));
         bench.clock.wait_for_sleepers(1);
         bench.clock.advance(secs(10));
@@ -309,6 +311,7 @@ fn a_stricter_shutdown_ends_a_drain() {
     let bench = Bench::new();
     bench.queue.enqueue('a');
     thread::scope(|threads| {
+        let _watch = bench.watch();
         let drain = threads.spawn(|| bench.queue.drain(Duration::MAX));
         bench.clock.wait_for_sleepers(1);
         bench.queue.shutdown(Discard);
@@ -321,6 +324,7 @@ fn a_stricter_shutdown_ends_a_drain() {
 fn a_shutdown_wakes_consumers_that_will_get_nothing() {
     let bench = Bench::new();
     thread::scope(|threads| {
+        let _watch = bench.watch();
         let consumers = [(); 3].map(|()| threads.spawn(|| bench.queue.dequeue().map(|claim| *claim)));
         bench.clock.wait_for_sleepers(3);
         bench.queue.shutdown(RunDelayedNow);
@@ -338,6 +342,7 @@ fn a_consumer_waits_while_a_wish_will_be_served() {
     bench.queue.enqueue('k');
     bench.queue.shutdown(ServeReady);
     thread::scope(|threads| {
+        let _watch = bench.watch();
         let consumer = threads.spawn(|| bench.queue.dequeue().map(|claim| *claim));
         bench.clock.wait_for_sleepers(1);
         claim.done();
