@@ -23,6 +23,7 @@ mod queue_shutdown;
 mod queue_tables;
 mod queue_user_code;
 mod queue_waking;
+mod stages;
 mod stress;
 mod support;
 mod tidy;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, unbounded};
 use homeostat::{BoxError, Context, ManualClock, Poller, PollerHandle, WorkQueue};
 
-use crate::support::{SECOND, held, just_before, stage};
+use crate::stages::{SECOND, held, just_before, stage};
 
 const PERIOD: Duration = Duration::from_secs(10);
 

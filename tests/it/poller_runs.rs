@@ -9,8 +9,8 @@ use homeostat::{
 };
 use log::Level;
 
-use crate::support::logs::Logs;
-use crate::support::{PanicsInDisplay, PanicsInDrop, SECOND, held, just_before, stage};
+use crate::stages::logs::Logs;
+use crate::stages::{PanicsInDisplay, PanicsInDrop, SECOND, held, just_before, stage};
 
 const PERIOD: Duration = Duration::from_secs(10);
 const IDLE: usize = 2;

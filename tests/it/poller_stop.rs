@@ -11,8 +11,8 @@ use crossbeam_channel::unbounded;
 use homeostat::{BoxError, Cancelled, Context, Poller, PollerHandle, ThreadOptions, WorkQueue};
 use log::Level;
 
-use crate::support::logs::Logs;
-use crate::support::{SECOND, held, just_before, stage};
+use crate::stages::logs::Logs;
+use crate::stages::{SECOND, held, just_before, stage};
 
 const PERIOD: Duration = Duration::from_secs(60);
 const IDLE: usize = 2;

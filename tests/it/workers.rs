@@ -10,8 +10,8 @@ use homeostat::{
 };
 use log::Level;
 
-use crate::support::logs::Logs;
-use crate::support::{SECOND, held, just_before, stage};
+use crate::stages::logs::Logs;
+use crate::stages::{SECOND, held, just_before, stage};
 
 type Outcome = Result<Action, BoxError>;
 

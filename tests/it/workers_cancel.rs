@@ -6,8 +6,8 @@ use crossbeam_channel::unbounded;
 use homeostat::{Action, BoxError, CancellationToken, Cancelled, Context, Enqueue, Exponential, KeyState, Workers};
 use log::Level;
 
-use crate::support::logs::Logs;
-use crate::support::{SECOND, held, just_before, stage};
+use crate::stages::logs::Logs;
+use crate::stages::{SECOND, held, just_before, stage};
 
 type Outcome = Result<Action, BoxError>;
 

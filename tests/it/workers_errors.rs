@@ -14,8 +14,8 @@ use homeostat::{
 };
 use log::Level;
 
-use crate::support::logs::Logs;
-use crate::support::{SECOND, held, step};
+use crate::stages::logs::Logs;
+use crate::stages::{SECOND, held, step};
 
 type Outcome = Result<Action, BoxError>;
 

@@ -15,8 +15,8 @@ use homeostat::{
 use log::Level;
 use parking_lot::Mutex;
 
-use crate::support::logs::Logs;
-use crate::support::{PanicsInDisplay, PanicsInDrop, SECOND, held, stage};
+use crate::stages::logs::Logs;
+use crate::stages::{PanicsInDisplay, PanicsInDrop, SECOND, held, stage};
 
 type Outcome = Result<Action, BoxError>;
 

@@ -14,8 +14,8 @@ use homeostat::{
 use log::Level;
 use parking_lot::Mutex;
 
-use crate::support::logs::Logs;
-use crate::support::{SECOND, held, just_before, step};
+use crate::stages::logs::Logs;
+use crate::stages::{SECOND, held, just_before, step};
 
 type Outcome = Result<Action, BoxError>;
 

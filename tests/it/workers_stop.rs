@@ -14,8 +14,8 @@ use homeostat::{
 };
 use log::Level;
 
-use crate::support::logs::Logs;
-use crate::support::{Director, SECOND, held, just_before, stage};
+use crate::stages::logs::Logs;
+use crate::stages::{Director, SECOND, held, just_before, stage};
 
 type Outcome = Result<Action, BoxError>;
 

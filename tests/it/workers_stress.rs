@@ -9,7 +9,7 @@ use homeostat::{
     Action, BoxError, Context, Enqueue, Exponential, RequeueAfter, Shutdown, Verb, WorkQueue, Workers, terminal,
 };
 
-use crate::support::SECOND;
+use crate::stages::SECOND;
 
 const KEYS: usize = 1000;
 const PRODUCERS: u64 = 8;
