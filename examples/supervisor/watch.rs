@@ -1,0 +1,110 @@
+//! The file as it changes: what a look at it has brought.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+
+/// The last look at the file, and the last content that was judged.
+#[derive(Debug)]
+pub(crate) struct FileWatch {
+    path: PathBuf,
+    seen: Reading,
+    judged: Reading,
+}
+
+/// The whole content, or why it could not be read. The file is small, and unlike its time and size its content cannot
+/// look the same after an edit.
+type Reading = Result<Vec<u8>, String>;
+
+impl FileWatch {
+    /// The first look. An error is one line that names the file.
+    pub(crate) fn open(path: &Path) -> Result<(Self, Config), String> {
+        let seen = read(path);
+        let config = judge(&seen, path)?;
+        Ok((Self { path: path.to_owned(), judged: seen.clone(), seen }, config))
+    }
+
+    /// Looks again: `None` if there is nothing to say that has not been said.
+    ///
+    /// A file that is being written may be read half, and half a file can be a good file with services missing. So a new
+    /// content counts only when two looks in a row have found the same, unless it is known to be `whole`.
+    pub(crate) fn look(&mut self, whole: bool) -> Option<Result<Config, String>> {
+        let reading = read(&self.path);
+        let settled = whole || self.seen == reading;
+        self.seen = reading;
+        if !settled || self.judged == self.seen {
+            return None;
+        }
+        self.judged.clone_from(&self.seen);
+        Some(judge(&self.judged, &self.path))
+    }
+}
+
+fn read(path: &Path) -> Reading {
+    fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn judge(reading: &Reading, path: &Path) -> Result<Config, String> {
+    let content = reading.as_ref().map_err(String::clone)?;
+    Config::read(content, path).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &str = "[[service]]\nname = 'a'\ncommand = 'true'\n[[service]]\nname = 'b'\ncommand = 'true'\n";
+
+    fn watched() -> (tempfile::TempDir, PathBuf, FileWatch) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("services.toml");
+        fs::write(&path, TWO).unwrap();
+        let (watch, config) = FileWatch::open(&path).unwrap();
+        assert_eq!(config.services.len(), 2);
+        (folder, path, watch)
+    }
+
+    #[test]
+    fn an_edit_counts_when_it_has_been_seen_twice_and_then_once() {
+        let (_folder, path, mut watch) = watched();
+        assert!(watch.look(false).is_none());
+        fs::write(&path, "service = []").unwrap();
+        assert!(watch.look(false).is_none());
+        assert_eq!(watch.look(false).unwrap().unwrap().services.len(), 0);
+        assert!(watch.look(false).is_none());
+    }
+
+    #[test]
+    fn half_a_file_is_never_taken_for_the_whole() {
+        let (_folder, path, mut watch) = watched();
+        for length in 0..TWO.len() {
+            fs::write(&path, &TWO[..length]).unwrap();
+            assert!(watch.look(false).is_none());
+        }
+        fs::write(&path, TWO).unwrap();
+        assert!(watch.look(false).is_none());
+        assert!(watch.look(false).is_none(), "it is what it was");
+    }
+
+    #[test]
+    fn a_file_that_is_known_to_be_whole_counts_at_once() {
+        let (_folder, path, mut watch) = watched();
+        assert!(watch.look(true).is_none());
+        fs::write(&path, "service = []").unwrap();
+        assert_eq!(watch.look(true).unwrap().unwrap().services.len(), 0);
+    }
+
+    #[test]
+    fn a_fault_is_told_once_and_so_is_its_repair() {
+        let (_folder, path, mut watch) = watched();
+        fs::write(&path, "service = 5").unwrap();
+        assert!(watch.look(true).unwrap().is_err());
+        assert!(watch.look(true).is_none());
+        fs::remove_file(&path).unwrap();
+        assert!(watch.look(true).unwrap().unwrap_err().contains("services.toml: "));
+        assert!(watch.look(true).is_none());
+        fs::write(&path, TWO).unwrap();
+        assert_eq!(watch.look(true).unwrap().unwrap().services.len(), 2);
+    }
+}
