@@ -1,0 +1,176 @@
+//! One service as an operating-system process, the leader of a process group of its own.
+//!
+//! # Whose group a number names
+//!
+//! A process group is signalled by number, and numbers are used again. The number is safe for as long as the leader has
+//! not been reaped: until then even a dead leader keeps its process id, and with it the group's. So the thread that waits
+//! for the leader does not reap it at once. It looks on without reaping (`waitid` with `WNOWAIT`), kills what is left of
+//! the group, then reaps; and from before the kill until after the reaping it holds the lock under which everybody else
+//! sends signals. Whoever finds no exit under this lock may signal the group, because it is still ours.
+//!
+//! What the leader leaves behind in its group therefore never outlives it for long. If it was told to stop, the others
+//! were told as well, and where the system lets us see them (Linux) they may use the time that is left; otherwise they
+//! are killed at once. A process that has left the group (`setsid`, a job-controlling shell) is out of reach: no portable
+//! call gets at it.
+
+use std::fmt;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::{Mutex, MutexGuard};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
+
+use crate::config::{Launch, Service};
+use crate::group;
+
+/// In the environment of every service: the process id of its supervisor.
+pub(crate) const SUPERVISOR: &str = "HOMEOSTAT_SUPERVISOR";
+/// In the environment of every service: its name.
+pub(crate) const SERVICE: &str = "HOMEOSTAT_SERVICE";
+
+/// Returns once the leader has ended, and leaves it unreaped.
+const UNREAPED: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOWAIT);
+
+/// A process and its group. Dropped while it runs, it is killed.
+pub(crate) struct Process {
+    leader: Pid,
+    /// Locked by whoever signals the group or reaps the leader, see above.
+    fate: Arc<Mutex<Fate>>,
+}
+
+#[derive(Debug, Default)]
+struct Fate {
+    /// It was asked to end.
+    told: bool,
+    /// How the leader ended, once it has been reaped.
+    exit: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts the process, and a thread that calls `on_exit` when it and its group are no more.
+    pub(crate) fn start(service: &Service, on_exit: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let launch = &service.launch;
+        let mut command = Command::new(&launch.command);
+        command
+            .args(&launch.args)
+            .envs(&launch.env)
+            .env(SUPERVISOR, std::process::id().to_string())
+            .env(SERVICE, &*service.name)
+            // A group in the background may not read from the terminal: it would be stopped.
+            .stdin(Stdio::null())
+            .process_group(0);
+        if let Some(directory) = &launch.directory {
+            command.current_dir(directory);
+        }
+        let child = command.spawn().map_err(|error| explain(&error, launch))?;
+
+        let process = Self { leader: Pid::from_child(&child), fate: Arc::default() };
+        let (leader, fate) = (process.leader, Arc::clone(&process.fate));
+        let wait = move || {
+            follow(leader, &fate);
+            on_exit();
+        };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the library starts its own threads only; this one is the example's"
+        )]
+        let waiter = thread::Builder::new().name(format!("wait-{}", service.name)).spawn(wait);
+        if let Err(error) = waiter {
+            process.fate.lock().exit = Some(sweep_and_reap(process.leader));
+            return Err(error);
+        }
+        Ok(process)
+    }
+
+    /// The process id of the leader, which is the group's too.
+    pub(crate) fn id(&self) -> i32 {
+        self.leader.as_raw_nonzero().get()
+    }
+
+    /// How the leader ended. Once this is known, the whole group is dead or dying.
+    pub(crate) fn exit(&self) -> Option<ExitStatus> {
+        self.fate.lock().exit
+    }
+
+    /// Asks every process of the group to end.
+    pub(crate) fn ask(&self, signal: Signal) -> io::Result<()> {
+        let mut fate = self.fate.lock();
+        fate.told = true;
+        self.signal(&fate, signal)?;
+        // Job control may have halted it, and a halted process acts on no other signal.
+        self.signal(&fate, Signal::CONT)
+    }
+
+    /// Ends every process of the group.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        self.signal(&self.fate.lock(), Signal::KILL)
+    }
+
+    fn signal(&self, fate: &Fate, signal: Signal) -> io::Result<()> {
+        if fate.exit.is_some() {
+            return Ok(());
+        }
+        Ok(process::kill_process_group(self.leader, signal)?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Err(error) = self.kill() {
+            log::error!("cannot kill process group {}: {error}", self.id());
+        }
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("leader", &self.id()).finish_non_exhaustive()
+    }
+}
+
+/// Blocks until the process has come to its end, and settles its fate.
+fn follow(leader: Pid, fate: &Mutex<Fate>) {
+    if let Err(error) = retry_on_intr(|| process::waitid(WaitId::Pid(leader), UNREAPED)) {
+        // The number may be anybody's by now: there is nothing left to signal or to reap.
+        log::error!("process {} was lost: {error}", leader.as_raw_nonzero());
+        fate.lock().exit = Some(ExitStatus::default());
+        return;
+    }
+    let mut fate = fate.lock();
+    if fate.told {
+        MutexGuard::unlocked(&mut fate, || group::await_empty(leader));
+    }
+    fate.exit = Some(sweep_and_reap(leader));
+}
+
+/// The system says of a missing command and of a missing directory the same.
+fn explain(error: &io::Error, launch: &Launch) -> io::Error {
+    let message = match &launch.directory {
+        Some(directory) if !directory.is_dir() => format!("{}: not a directory", directory.display()),
+        _ => format!("{}: {error}", launch.command),
+    };
+    io::Error::new(error.kind(), message)
+}
+
+/// Kills what is left of the group, then lets go of the leader and with it of the group's number.
+///
+/// One `kill` is enough: a process that is being forked meanwhile is either in the group already and gets the signal, or
+/// its parent gets the signal before the fork is done and the fork is undone.
+fn sweep_and_reap(leader: Pid) -> ExitStatus {
+    match process::kill_process_group(leader, Signal::KILL) {
+        // Some systems do not count a dead leader as a member of its group, and Apple's forbid a signal to it.
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(Errno::PERM) if cfg!(target_vendor = "apple") => {}
+        Err(error) => log::error!("cannot kill process group {}: {error}", leader.as_raw_nonzero()),
+    }
+    let reaped = retry_on_intr(|| process::waitpid(Some(leader), WaitOptions::empty()));
+    if let Ok(Some((_, status))) = reaped {
+        return ExitStatus::from_raw(status.as_raw());
+    }
+    log::error!("process {} was reaped by somebody else", leader.as_raw_nonzero());
+    ExitStatus::default()
+}
