@@ -1,0 +1,228 @@
+//! Where one service stands, and what has to be done next: a pure decision that starts, signals and waits for nothing.
+
+use std::io;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use homeostat::Exponential;
+
+use crate::config::Service;
+use crate::process::Process;
+use crate::table::span;
+
+/// What the supervisor knows about one service.
+#[derive(Debug)]
+pub(crate) struct Unit {
+    /// The definition by which it was last started, or that it has adopted since.
+    pub(crate) service: Arc<Service>,
+    pub(crate) phase: Phase,
+    /// When the phase began.
+    pub(crate) since: Instant,
+    pub(crate) starts: u64,
+    pub(crate) last_exit: Option<ExitStatus>,
+    /// How many runs in a row ended before they were stable.
+    short_runs: u32,
+}
+
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// Not started, or stopped.
+    Down,
+    /// A reconcile is starting it at this moment.
+    Starting,
+    /// It could not be started; the work queue's backoff decides about the next try.
+    Failed(String),
+    Running(Arc<Process>),
+    /// Told to stop. Killed at `kill_at`, unless that has been done.
+    Stopping {
+        process: Arc<Process>,
+        kill_at: Instant,
+        killed: bool,
+    },
+    /// Ended by itself, and comes back at `until`.
+    Backoff {
+        until: Instant,
+    },
+    /// Ended by itself, and its policy is not to restart it.
+    Ended,
+}
+
+/// What brings a unit nearer to what is wanted.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Nothing, until something changes.
+    Rest,
+    /// Nothing, until then.
+    Wait(Instant),
+    Start(Arc<Service>),
+    /// Go on under this definition.
+    Adopt(Arc<Service>),
+    /// Send the stop signal.
+    Stop(Arc<Process>),
+    /// The time to stop by itself is over.
+    Kill(Arc<Process>),
+    /// The process is gone: say what follows.
+    Settle(ExitStatus),
+    /// There is no process, and none is wanted.
+    Forget,
+}
+
+impl Unit {
+    pub(crate) fn new(service: Arc<Service>, now: Instant) -> Self {
+        Self { service, phase: Phase::Down, since: now, starts: 0, last_exit: None, short_runs: 0 }
+    }
+
+    pub(crate) fn process(&self) -> Option<&Arc<Process>> {
+        match &self.phase {
+            Phase::Running(process) | Phase::Stopping { process, .. } => Some(process),
+            Phase::Down | Phase::Starting | Phase::Failed(_) | Phase::Backoff { .. } | Phase::Ended => None,
+        }
+    }
+
+    /// Whether there is a process, or will be in a moment.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.process().is_some() || matches!(self.phase, Phase::Starting)
+    }
+
+    pub(crate) fn restarts(&self) -> u64 {
+        self.starts.saturating_sub(1)
+    }
+
+    /// What to do next, if `wanted` is what ought to run.
+    pub(crate) fn step(&self, wanted: Option<&Arc<Service>>, now: Instant) -> Step {
+        if let Some(exit) = self.process().and_then(|process| process.exit()) {
+            return Step::Settle(exit);
+        }
+        let changed = |service: &Service| service.launch != self.service.launch;
+        match &self.phase {
+            Phase::Starting | Phase::Stopping { killed: true, .. } => Step::Rest,
+            Phase::Stopping { kill_at, .. } if now < *kill_at => Step::Wait(*kill_at),
+            Phase::Stopping { process, .. } => Step::Kill(Arc::clone(process)),
+            Phase::Running(process) => match wanted {
+                Some(service) if !changed(service) => self.adopt_or(service, Step::Rest),
+                Some(_) | None => Step::Stop(Arc::clone(process)),
+            },
+            Phase::Down | Phase::Failed(_) | Phase::Backoff { .. } | Phase::Ended => match (wanted, &self.phase) {
+                (None, _) => Step::Forget,
+                (Some(service), Phase::Ended) if !changed(service) => self.adopt_or(service, Step::Rest),
+                (Some(service), Phase::Backoff { until }) if now < *until && !changed(service) => {
+                    self.adopt_or(service, Step::Wait(*until))
+                }
+                (Some(service), _) => Step::Start(Arc::clone(service)),
+            },
+        }
+    }
+
+    /// `otherwise`, if `service` is no news.
+    fn adopt_or(&self, service: &Arc<Service>, otherwise: Step) -> Step {
+        if *service == self.service { otherwise } else { Step::Adopt(Arc::clone(service)) }
+    }
+
+    /// Whether the policy has another run follow the last one.
+    fn comes_back(&self) -> bool {
+        self.last_exit.is_none_or(|exit| self.service.restart.follows(exit.success()))
+    }
+
+    /// Takes up a definition that differs in how to supervise, not in what to run.
+    pub(crate) fn adopt(&mut self, service: Arc<Service>, now: Instant) {
+        log::info!("{}: has new settings", service.name);
+        self.service = service;
+        match self.phase {
+            Phase::Backoff { .. } if !self.comes_back() => self.enter(Phase::Ended, now),
+            Phase::Ended if self.comes_back() => self.enter(Phase::Down, now),
+            _ => {}
+        }
+    }
+
+    /// Takes up `service` for a start. A new launch begins with a clean record.
+    pub(crate) fn begin(&mut self, service: Arc<Service>, now: Instant) {
+        if service.launch != self.service.launch {
+            self.short_runs = 0;
+        }
+        self.service = service;
+        self.enter(Phase::Starting, now);
+    }
+
+    /// The start has succeeded, or has not.
+    pub(crate) fn started(&mut self, outcome: io::Result<Process>, now: Instant) -> io::Result<()> {
+        match outcome {
+            Ok(process) => {
+                self.starts += 1;
+                log::info!("{}: started as pid {} (start {})", self.service.name, process.id(), self.starts);
+                self.enter(Phase::Running(Arc::new(process)), now);
+                Ok(())
+            }
+            Err(error) => {
+                self.enter(Phase::Failed(error.to_string()), now);
+                Err(error)
+            }
+        }
+    }
+
+    /// `process` has until `kill_at` to end by itself.
+    pub(crate) fn stopping(&mut self, process: &Arc<Process>, kill_at: Instant, now: Instant) {
+        let process = Arc::clone(process);
+        self.enter(Phase::Stopping { process, kill_at, killed: false }, now);
+    }
+
+    /// The process has been sent what it cannot ignore.
+    pub(crate) fn killed(&mut self) {
+        if let Phase::Stopping { killed, .. } = &mut self.phase {
+            *killed = true;
+        }
+    }
+
+    /// The process is gone. If it was not told to end, and `rules` has it return, its policy decides what follows.
+    pub(crate) fn settle(&mut self, exit: ExitStatus, rules: Option<&Rules>, now: Instant) {
+        let name = &self.service.name;
+        let ran = now.saturating_duration_since(self.since);
+        self.last_exit = Some(exit);
+        let phase = match (&self.phase, rules) {
+            (Phase::Running(_), Some(rules)) if self.comes_back() => {
+                self.short_runs = if ran < rules.stable { self.short_runs.saturating_add(1) } else { 0 };
+                let delay = rules.delay(self.short_runs);
+                log::warn!("{name}: ended after {} ({exit}), restart in {delay:?}", span(ran));
+                Phase::Backoff { until: now + delay }
+            }
+            (Phase::Running(_), Some(_)) => {
+                log::info!("{name}: ended after {} ({exit}), no restart", span(ran));
+                Phase::Ended
+            }
+            _ => {
+                log::info!("{name}: stopped ({exit})");
+                Phase::Down
+            }
+        };
+        self.enter(phase, now);
+    }
+
+    /// Everything is being stopped: what was about to start will not.
+    pub(crate) fn rest(&mut self, now: Instant) {
+        if matches!(self.phase, Phase::Backoff { .. } | Phase::Failed(_)) {
+            self.enter(Phase::Down, now);
+        }
+    }
+
+    fn enter(&mut self, phase: Phase, now: Instant) {
+        self.phase = phase;
+        self.since = now;
+    }
+}
+
+/// When what ended by itself comes back.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) backoff: Exponential,
+    /// A run that lasted this long is followed by the next one at once, and the backoff begins anew.
+    pub(crate) stable: Duration,
+}
+
+impl Rules {
+    fn delay(&self, short_runs: u32) -> Duration {
+        match short_runs {
+            0 => Duration::ZERO,
+            runs => self.backoff.delay(runs),
+        }
+    }
+}
