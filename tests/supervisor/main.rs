@@ -72,8 +72,9 @@ fn a_change_of_policy_is_adopted_by_the_process_that_runs() {
 }
 
 #[test]
-fn what_is_killed_comes_back_later_each_time() {
-    let mut run = Run::start_with(&[idler("a"), idler("b")].concat(), &["--backoff", "10ms", "--backoff-cap", "40ms"]);
+fn what_is_killed_comes_back_later_each_time_and_no_poll_is_needed() {
+    let options = ["--poll", "1h", "--backoff", "10ms", "--backoff-cap", "40ms"];
+    let mut run = Run::start_with(&[idler("a"), idler("b")].concat(), &options);
     let b = run.started("b");
     let mut last = run.started("a");
     for delay in ["10ms", "20ms", "40ms", "40ms"] {
@@ -180,7 +181,8 @@ fn a_group_that_was_told_to_stop_may_finish_after_its_leader() {
 #[test]
 fn a_group_that_outstays_its_leader_is_killed() {
     let child = r#"sh -c "trap '' TERM; echo ready; while :; do sleep 0.05; done""#;
-    let mut run = Run::start(&service("pair", &format!("{child} & wait"), "stop-timeout = '200ms'"));
+    let pair = service("pair", &format!("{child} & wait"), "stop-timeout = '200ms'");
+    let mut run = Run::start_with(&pair, &["--poll", "1h"]);
     run.started("pair");
     run.expect("ready");
     run.signal(Signal::TERM);
@@ -203,16 +205,18 @@ fn a_process_that_is_halted_stops_too() {
 #[test]
 fn a_broken_file_is_one_line_and_everything_goes_on() {
     let (a, b) = (idler("a"), idler("b"));
-    let mut run = Run::start_with(&[a.clone(), b.clone()].concat(), &["--poll", "5ms", "--backoff", "1ms"]);
-    let (first, other) = (run.started("a"), run.started("b"));
+    let mut run = Run::start_with(&[a.clone(), b.clone()].concat(), &["--poll", "5ms", "--backoff", "10ms"]);
+    let (mut last, other) = (run.started("a"), run.started("b"));
 
     run.edit(&[a.clone(), b.clone(), "stop-timeout = \"soon\"\n".to_owned()].concat());
     let error = run.expect("ERROR").text;
     assert!(error.contains("services.toml:11: service \"b\": `stop-timeout`: \"soon\" is not a duration"), "{error}");
 
-    // What runs is supervised as before.
-    kill_process(first, Signal::KILL).unwrap();
-    run.started("a");
+    // What runs is supervised as before, and through many a look at the file.
+    for _ in 0..3 {
+        kill_process(last, Signal::KILL).unwrap();
+        last = run.started("a");
+    }
     assert!(lives(other));
 
     // Gone altogether: another line.
@@ -294,7 +298,7 @@ fn everything_stops_in_the_reverse_order_of_the_file() {
         "trap 'echo bye; exit 5' INT; echo at work; while :; do sleep 0.1; done",
         "stop-signal = 'INT'",
     );
-    let mut run = Run::start(&[idler("a"), deaf, idler("m"), polite].concat());
+    let mut run = Run::start_with(&[idler("a"), deaf, idler("m"), polite].concat(), &["--poll", "1h"]);
     for service in ["a", "deaf", "m", "polite"] {
         run.started(service);
     }
