@@ -103,13 +103,13 @@ fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCo
     let rules = Rules { backoff: backoff.clone(), stable: args.stable };
     let supervisor = Arc::new(Supervisor::new(queue.clone(), events, rules));
     let reconciler = Arc::clone(&supervisor);
-    let workers = Workers::new(move |_cx: &Context, name: &Name| reconciler.reconcile(name))
+    let mut workers = Workers::new(move |_cx: &Context, name: &Name| reconciler.reconcile(name))
         .name("supervisor")
         .threads(4)
         .retry(backoff)
         .start(&queue)?;
     let whole = Arc::new(AtomicBool::new(false));
-    let poller = Poller::new(args.poll, look(watch, Arc::clone(&supervisor), Arc::clone(&whole))).start(&queue)?;
+    let mut poller = Poller::new(args.poll, look(watch, Arc::clone(&supervisor), Arc::clone(&whole))).start(&queue)?;
     supervisor.apply(config);
 
     let reread = || {
@@ -117,8 +117,17 @@ fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCo
         poller.trigger();
     };
     let all_gone = attend(&supervisor, &received, args, reread);
-    drop(poller);
-    workers.shutdown(DEATH);
+    poller.stop();
+    workers.stop();
+    // Neither can be made to return from a read of the file or a start that hangs; the end of the program ends it.
+    if let Err(error) = workers.join_timeout(DEATH) {
+        log::error!("{error}");
+        workers.detach();
+    }
+    if let Err(error) = poller.join_timeout(DEATH) {
+        log::error!("{error}");
+        poller.detach();
+    }
     signals_handle.close();
     // The forwarder has nothing to panic about; if it did, the exit code should still tell of the services.
     let _ = forwarder.join();

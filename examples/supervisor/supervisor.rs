@@ -120,7 +120,7 @@ impl Supervisor {
         };
         let mut touched = differs(&config, &state.config);
         touched.extend(differs(&state.config, &config).into_iter().filter(|name| config.find(name).is_none()));
-        log::info!("the file names {} services; {} are new, changed or gone", config.services.len(), touched.len());
+        log::info!("services in the file: {}; new, changed or gone: {}", config.services.len(), touched.len());
         state.config = config;
         drop(state);
         for name in touched {

@@ -16,8 +16,7 @@ use tempfile::TempDir;
 /// What comes has come long before this, on any machine; what has not come by then is missing.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A line of output, and how many came before it. Between the lines of standard output and those of standard error, the
-/// order is that in which they were read.
+/// A line of standard output or standard error, and how many came before it.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) number: usize,
@@ -65,10 +64,14 @@ impl Run {
         let mut command = Command::new(supervisor());
         // A long time to be stable: how long a run lasted must not matter on a slow machine.
         command.args(["--stable", "1h"]).args(options).arg(&file).env(name, value).env_remove("RUST_LOG");
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // One pipe for both, so that lines come in the order in which they were written.
+        let (reader, writer) = std::io::pipe().unwrap();
+        command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
+        let child = command.spawn().unwrap();
+        // Its copies of the pipe would keep the output from ending.
+        drop(command);
         let (sender, output) = unbounded();
-        forward(child.stdout.take().unwrap(), sender.clone());
-        forward(child.stderr.take().unwrap(), sender);
+        forward(reader, sender);
         Self { child, output, lines: Vec::new(), count: 0, marker, folder }
     }
 
