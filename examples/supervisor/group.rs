@@ -70,8 +70,9 @@ mod linux {
         };
         let mut fields = rest.split(' ');
         let state = fields.next();
-        let pgid = fields.nth(1).and_then(|pgid| pgid.parse().ok()).and_then(Pid::from_raw);
-        !matches!(state, Some("Z" | "X")) && pgid == Some(group)
+        // -1 in a process that is about to vanish.
+        let pgid = fields.nth(1).and_then(|pgid| pgid.parse().ok());
+        !matches!(state, Some("Z" | "X")) && pgid == Some(group.as_raw_nonzero().get())
     }
 
     #[cfg(test)]
@@ -84,6 +85,8 @@ mod linux {
             assert!(lives_in("80 (sleep) S 1 77 77 0 -1 4194304", group));
             assert!(lives_in("80 (a) Z 1 5 (b) R 1 77 77 0 -1 4194304", group));
             assert!(!lives_in("80 (sleep) Z 1 77 77 0 -1 4194304", group));
+            assert!(!lives_in("80 (sleep) X 0 -1 -1 0 -1 4194304", group));
+            assert!(!lives_in("80 (sleep) R 0 -1 -1 0 -1 4194304", group));
             assert!(!lives_in("80 (S 1 77) S 1 76 76 0 -1 4194304", group));
             assert!(!lives_in("80 (cut off", group));
         }
