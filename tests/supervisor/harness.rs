@@ -16,6 +16,28 @@ use tempfile::TempDir;
 /// What comes has come long before this, on any machine; what has not come by then is missing.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A service that runs until it is told to stop.
+pub(crate) fn idler(name: &str) -> String {
+    service(name, "exec sleep 999", "")
+}
+
+/// A service that is a shell script.
+pub(crate) fn service(name: &str, script: &str, more: &str) -> String {
+    format!("[[service]]\nname = \"{name}\"\ncommand = \"sh\"\nargs = [\"-c\", '''{script}''']\n{more}\n")
+}
+
+/// Two services: one lacks its program, the other its directory.
+pub(crate) const UNSTARTABLE: &str = r#"
+[[service]]
+name = "a"
+command = "/no/such/program"
+
+[[service]]
+name = "b"
+command = "true"
+directory = "/no/such/place"
+"#;
+
 /// A line of standard output or standard error, and how many came before it.
 #[derive(Debug)]
 pub(crate) struct Line {
