@@ -36,6 +36,20 @@ fn the_table_shows_every_service() {
 }
 
 #[test]
+fn the_file_that_ships_shows_what_it_says() {
+    let mut run = Run::start(include_str!("../../examples/services.toml"));
+    run.expect("clock says ");
+    run.expect("once: ended");
+    run.expect("flaky: ended");
+    run.expect("flaky: started as pid ");
+    until("both of the family run", || run.processes_of("family").len() == 2);
+    run.signal(Signal::INT);
+    assert!(run.ended().success());
+    run.expect("stubborn: killing pid ");
+    run.no_orphans();
+}
+
+#[test]
 fn it_ends_by_itself_when_asked_to() {
     let mut run = Run::start_with(&idler("a"), &["--for", "100ms"]);
     assert!(run.ended().success());
