@@ -216,8 +216,18 @@ pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
 
 /// Whether this process is alive: there, and not a zombie.
 pub(crate) fn lives(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    !matches!(state(pid), None | Some('Z' | 'X'))
+}
+
+/// Whether this process was halted by a signal.
+pub(crate) fn is_halted(pid: Pid) -> bool {
+    state(pid) == Some('T')
+}
+
+/// The letter behind the name in `/proc/<pid>/stat`.
+fn state(pid: Pid) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// Runs the supervisor to its end, and returns its exit code and standard error.

@@ -2,7 +2,7 @@
 
 use rustix::process::{Signal, kill_process};
 
-use crate::harness::{Run, idler, lives, service, until};
+use crate::harness::{Run, idler, is_halted, lives, service, until};
 
 #[test]
 fn what_ignores_its_signal_is_killed_when_its_time_is_over() {
@@ -51,7 +51,9 @@ fn a_group_that_outstays_its_leader_is_killed() {
 #[test]
 fn a_process_that_is_halted_stops_too() {
     let mut run = Run::start(&service("a", "exec sleep 999", "stop-timeout = '1h'"));
-    kill_process(run.started("a"), Signal::STOP).unwrap();
+    let pid = run.started("a");
+    kill_process(pid, Signal::STOP).unwrap();
+    until("it is halted", || is_halted(pid));
     run.signal(Signal::TERM);
     run.expect("a: stopped (signal: 15 (SIGTERM))");
     assert!(run.ended().success());
