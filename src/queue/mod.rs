@@ -3,6 +3,7 @@
 mod builder;
 mod claim;
 mod feed;
+mod hold;
 mod lanes;
 mod lists;
 #[cfg(all(test, loom))]
@@ -13,6 +14,7 @@ mod request;
 mod shared;
 mod slab;
 mod state;
+mod timer;
 mod wheel;
 
 use std::borrow::Borrow;

@@ -5,18 +5,19 @@
 //! [`take`](Records::take) and the reports, always before anything changes; keys that leave are handed out, to be dropped
 //! once the lock is released.
 
+mod closing;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 use std::time::Duration;
 
 use hashbrown::HashTable;
 
 use super::lanes::Lanes;
-use super::report::DrainReport;
 use super::request::{Admission, DroppedWake, Priority, Reasons, Request, Shutdown};
 use super::slab::Slab;
 use super::state::{Bounds, Ending, Phase, Place, State};
 use super::wheel::Wheel;
-use crate::thread::Panic;
 use crate::time::Nanos;
 
 #[derive(Debug)]
@@ -206,7 +207,7 @@ impl<K> Records<K> {
 
     /// The next key in line. If its `Clone` panics, nothing has changed.
     #[inline]
-    pub(crate) fn take(&mut self, now: &impl Fn() -> Nanos) -> Result<Option<Taken<K>>, Panic>
+    pub(crate) fn take(&mut self, now: &impl Fn() -> Nanos) -> thread::Result<Option<Taken<K>>>
     where
         K: Clone,
     {
@@ -299,15 +300,6 @@ impl<K> Records<K> {
         self.slab.get_mut(index).state = state;
         self.recount(before, state);
         self.link(index, state, now, effects);
-    }
-
-    /// When the next delayed key comes due. Looks at every record.
-    pub(crate) fn next_due(&self) -> Option<Nanos> {
-        if self.counts.delayed == 0 {
-            return None;
-        }
-        let delayed = |state: &State| state.phase == Phase::Delayed;
-        self.slab.iter().map(|(_, record)| record.state).filter(delayed).map(|state| state.due).min()
     }
 
     /// Applies one rule to one record and moves it to where it then belongs; `to_tail` moves it also within its list.
@@ -436,84 +428,5 @@ impl<K> Records<K> {
         }
         self.set_bounds(index, Bounds::default());
         self.slab.remove(index).key
-    }
-
-    /// Shuts down, or shuts down more strictly. Nothing happens if it is shut down as strictly already. Keys that are gone
-    /// and that no report names go to `gone`, for the caller to drop. Returns the first panic of a key's `Clone`: the
-    /// queue is shut down all the same, and the report does without that key.
-    #[must_use]
-    pub(crate) fn shut_down(
-        &mut self,
-        mode: Shutdown,
-        now: &impl Fn() -> Nanos,
-        gone: &mut Vec<K>,
-        effects: &mut Effects,
-    ) -> Option<Panic>
-    where
-        K: Clone,
-    {
-        let mut panic = None;
-        if self.mode >= Some(mode) {
-            return panic;
-        }
-        // A key that is being processed stays with its claim; the report gets a clone.
-        let mut wishes = Vec::new();
-        for (_, record) in self.slab.iter() {
-            let mut state = record.state;
-            if let (Phase::Processing(_), Some(wake)) = (state.phase, state.shut_down(mode)) {
-                match catch_unwind(AssertUnwindSafe(|| record.key.clone())) {
-                    Ok(key) => wishes.push((key, wake)),
-                    Err(other) => panic = panic.or(Some(other)),
-                }
-            }
-        }
-        self.mode = Some(mode);
-        self.dropped.append(&mut wishes);
-        if mode == Shutdown::RunDelayedNow {
-            while let Some(index) = self.wheel.pop(&mut self.slab, u64::MAX, &mut u32::MAX.clone()) {
-                self.came_due(index, now, effects);
-                gone.extend(self.forget_if_idle(index));
-            }
-        }
-        for index in 0..self.slab.bound() {
-            if !self.slab.contains(index) {
-                continue;
-            }
-            let dropped = self.change(index, now, effects, |state, _| (state.shut_down(mode), false));
-            match (self.forget_if_idle(index), dropped) {
-                (Some(key), Some(wake)) => self.dropped.push((key, wake)),
-                (key, _) => gone.extend(key),
-            }
-        }
-        panic
-    }
-
-    /// Adds the keys in line, in the order of their lanes; the keys being processed; the wakes that shutdown has dropped.
-    /// If a key's `Clone` panics, so does this, and what was added before is the caller's to drop.
-    pub(crate) fn report(&self, report: &mut DrainReport<K>)
-    where
-        K: Clone,
-    {
-        report.ready.extend(self.lanes.iter(&self.slab).map(|index| self.slab.get(index).key.clone()));
-        let records = self.slab.iter().map(|(_, record)| record);
-        let processing = records.filter(|record| matches!(record.state.phase, Phase::Processing(_)));
-        report.processing.extend(processing.map(|record| record.key.clone()));
-        report.dropped.extend(self.dropped.iter().cloned());
-    }
-
-    pub(crate) fn shrink_to_fit(&mut self) {
-        self.slab.shrink_to_fit();
-        let bound = self.slab.bound() as usize;
-        self.bounds.truncate(bound);
-        self.bounds.shrink_to_fit();
-        self.ready_since.truncate(bound);
-        self.ready_since.shrink_to_fit();
-        let slab = &self.slab;
-        self.index.shrink_to_fit(|&index| slab.get(index).hash);
-    }
-
-    /// Everything that is left, to be dropped one by one.
-    pub(crate) fn into_keys(self) -> impl Iterator<Item = K> {
-        self.slab.into_keys().chain(self.dropped.into_iter().map(|(key, _)| key))
     }
 }

@@ -1,8 +1,4 @@
-//! The lock around the records, and who is woken when it is released.
-//!
-//! Everything happens in a [`Hold`]: a hold of the lock that collects what has come of it and, when it ends, decides under
-//! the lock whom to wake, releases it, and only then notifies, starts the timer and calls the hook. A panic on the way
-//! ends the hold the same way, so the queue stays usable.
+//! The lock around the records, and what is done under it; how a hold of it ends is in [`hold`](super::hold).
 //!
 //! Lock order: the queue's lock, then that of a held clock. Neither is held while user code runs, but for `Eq` and `Clone`
 //! of a key before anything has changed.
@@ -11,36 +7,36 @@
 mod models;
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Key;
 use super::claim::Claim;
-use super::records::{Effects, Records, Settings};
+use super::records::{Records, Settings};
 use super::report::DrainReport;
 use super::request::Shutdown;
 use super::state::Ending;
+use super::timer::TimerThread;
 use crate::backoff::{Draws, Exponential};
 use crate::clock::{Alarm, Clock, Wake};
-use crate::sync::{Mutex, MutexGuard};
-use crate::thread::{Joiner, Panic, ThreadOptions, drop_each, shielded};
+use crate::sync::Mutex;
+use crate::thread::{Panic, ThreadOptions, drop_each, shielded};
 use crate::time::Nanos;
-use crate::wait::{Bell, Next, Signal, Sleepers, Task, run};
+use crate::wait::{Bell, Signal, Sleepers};
 
 /// The most records that one hold of the lock handles.
 pub(crate) const BATCH: u32 = 1024;
 
 /// What the handles of a queue, its claims and its threads have in common.
 pub(crate) struct Shared<K: Key> {
-    locked: Mutex<Locked<K>>,
+    pub(super) locked: Mutex<Locked<K>>,
     /// Rung for a consumer when a key is in line for it.
-    consumers: Bell,
+    pub(super) consumers: Bell,
     /// Rung for those who drain when nothing is left.
-    drainers: Bell,
+    pub(super) drainers: Bell,
     /// Set for the timer thread when it must look at the wheel sooner than it meant to.
-    timer: Arc<Signal>,
+    pub(super) timer: Arc<Signal>,
     pub(crate) config: Config,
 }
 
@@ -58,22 +54,16 @@ pub(crate) struct Config {
 /// What the lock guards.
 pub(crate) struct Locked<K> {
     pub(crate) records: Records<K>,
-    consumers: Sleepers,
-    drainers: Sleepers,
+    pub(super) consumers: Sleepers,
+    pub(super) drainers: Sleepers,
     /// When the timer looks at the wheel next.
-    turn_at: Nanos,
+    pub(super) turn_at: Nanos,
     /// The same on a held clock, which needs no timer thread.
-    alarm: Option<Alarm>,
-    timer: TimerThread,
+    pub(super) alarm: Option<Alarm>,
+    pub(super) timer: TimerThread,
     /// Counted handles: the last one closes the queue.
-    handles: usize,
-    draws: Draws,
-}
-
-enum TimerThread {
-    None,
-    Starting,
-    Running(Joiner),
+    pub(super) handles: usize,
+    pub(super) draws: Draws,
 }
 
 /// Why a consumer got no claim.
@@ -111,14 +101,6 @@ impl<K: Key> Shared<K> {
 
     pub(crate) fn now(&self) -> Nanos {
         self.config.clock.nanos()
-    }
-
-    pub(crate) fn hold(self: &Arc<Self>) -> Hold<'_, K> {
-        Hold {
-            effects: Effects::default(),
-            guard: self.locked.lock(),
-            after: After { shared: self, consumers: 0, drainers: 0, timer: Timer::Leave, ready: false },
-        }
     }
 
     /// Blocks until a key is in line, the queue is over, `stop` says so, or `deadline` has come ([`NoClaim::Empty`]).
@@ -182,8 +164,8 @@ impl<K: Key> Shared<K> {
         let mut gone = Vec::new();
         let panic = {
             let mut hold = self.hold();
-            let Hold { guard, effects, .. } = &mut hold;
-            guard.records.shut_down(mode, &|| self.now(), &mut gone, effects)
+            let (records, effects, now) = hold.parts();
+            records.shut_down(mode, &now, &mut gone, effects)
         };
         self.timer.set();
         drop_each(gone);
@@ -212,27 +194,6 @@ impl<K: Key> Shared<K> {
         report
     }
 
-    /// Puts what is due in line; returns when to call again.
-    pub(crate) fn turn_wheel(self: &Arc<Self>) -> Nanos {
-        let mut gone = Vec::new();
-        let next = {
-            let mut hold = self.hold();
-            let now = self.now();
-            let Hold { guard, effects, .. } = &mut hold;
-            let next = guard.records.expire(now, BATCH, &mut gone, effects);
-            guard.turn_at = next;
-            let clock = &self.config.clock;
-            if clock.is_held() && next != Nanos::NEVER {
-                clock.set_alarm(&mut guard.alarm, next, Arc::new(Advanced(Arc::clone(self))));
-            }
-            next
-        };
-        for key in gone {
-            shielded("the drop of a key", || drop(key));
-        }
-        next
-    }
-
     /// The key of a record that is being processed, if it still is.
     pub(crate) fn key_in_process(self: &Arc<Self>, index: u32) -> Option<K> {
         self.hold().records.key_in_process(index).cloned()
@@ -257,218 +218,6 @@ impl<K: Key> Shared<K> {
         if let TimerThread::Running(timer) = timer {
             timer.join();
         }
-    }
-
-    /// Starts the timer thread. The hold that asked for it has marked it as starting, so only one thread comes here.
-    fn start_timer(self: &Arc<Self>) {
-        let task = TurnWheel(Arc::clone(self));
-        let signal = Arc::clone(&self.timer);
-        let name = format!("{}-timer", self.config.name);
-        let timer = match self.config.threads.spawn(name, move || run(task, &signal)) {
-            Ok(timer) => timer,
-            Err(error) => {
-                log::error!(queue = self.config.name.as_str(), error:%; "no thread for the timer; the next delay tries again");
-                let mut locked = self.locked.lock();
-                locked.timer = TimerThread::None;
-                locked.turn_at = Nanos::NEVER;
-                return;
-            }
-        };
-        let mut locked = self.locked.lock();
-        if locked.handles > 0 {
-            locked.timer = TimerThread::Running(timer);
-        } else {
-            // The last handle went meanwhile and had nothing to join.
-            drop(locked);
-            timer.join();
-        }
-    }
-}
-
-/// A hold of the queue's lock.
-pub(crate) struct Hold<'a, K: Key> {
-    effects: Effects,
-    // Released first, then `after` tells whoever must know.
-    guard: MutexGuard<'a, Locked<K>>,
-    after: After<'a, K>,
-}
-
-impl<'a, K: Key> Hold<'a, K> {
-    /// The records, what to note effects in, and the queue's time.
-    pub(crate) fn parts(&mut self) -> (&mut Records<K>, &mut Effects, impl Fn() -> Nanos + use<'a, K>) {
-        let shared = self.after.shared;
-        (&mut self.guard.records, &mut self.effects, move || shared.now())
-    }
-
-    pub(crate) fn end(&mut self, index: u32, ending: Ending) -> Option<K> {
-        let (records, effects, now) = self.parts();
-        records.end(index, ending, &now, effects)
-    }
-
-    fn backoff(&mut self, failures: u32) -> Duration {
-        let draw = self.guard.draws.next();
-        self.after.shared.config.backoff.jittered(failures, draw)
-    }
-
-    #[inline]
-    fn take(&mut self) -> Result<Claim<K>, NoClaim> {
-        let shared = self.after.shared;
-        match self.guard.records.take(&|| shared.now()) {
-            Ok(Some(taken)) => {
-                // A key that came into line in this same hold wakes nobody: this one takes a key out.
-                self.effects.readied = self.effects.readied.saturating_sub(1);
-                Ok(Claim::new(Arc::clone(shared), taken))
-            }
-            Ok(None) if self.guard.records.is_over() => Err(NoClaim::Closed),
-            Ok(None) => Err(NoClaim::Empty),
-            Err(panic) => {
-                self.fail_front();
-                Err(NoClaim::Panicked(panic))
-            }
-        }
-    }
-
-    /// The key to be taken next cannot be cloned: it backs off as a failed one, so that others are served.
-    #[cold]
-    fn fail_front(&mut self) {
-        let failures = self.guard.records.front().map_or(1, |state| state.failures_if_retried());
-        let backoff = self.backoff(failures);
-        let (records, effects, now) = self.parts();
-        records.fail_front(backoff, &now, effects);
-        // This consumer leaves without a key; another may take what is left.
-        effects.readied += usize::from(records.has_ready());
-    }
-}
-
-impl<K: Key> Deref for Hold<'_, K> {
-    type Target = Locked<K>;
-
-    fn deref(&self) -> &Locked<K> {
-        &self.guard
-    }
-}
-
-impl<K: Key> DerefMut for Hold<'_, K> {
-    fn deref_mut(&mut self) -> &mut Locked<K> {
-        &mut self.guard
-    }
-}
-
-impl<K: Key> Drop for Hold<'_, K> {
-    /// Decides, still under the lock, whom to wake.
-    #[inline]
-    fn drop(&mut self) {
-        let Self { effects, guard, after } = self;
-        let locked = &mut **guard;
-        if effects.readied > 0 {
-            after.ready = effects.from_empty && after.shared.config.on_ready.is_some() && locked.records.has_ready();
-            after.consumers = locked.consumers.rouse(effects.readied, &after.shared.config.clock);
-        }
-        if effects.turn_at < locked.turn_at {
-            locked.turn_at = effects.turn_at;
-            after.timer = after.shared.rearm(locked, effects.turn_at);
-        }
-        if locked.records.mode().is_some() {
-            after.wind_up(locked);
-        }
-    }
-}
-
-impl<K: Key> Shared<K> {
-    /// The timer must look at the wheel at `at`, which is sooner than it meant to.
-    fn rearm(self: &Arc<Self>, locked: &mut Locked<K>, at: Nanos) -> Timer {
-        let clock = &self.config.clock;
-        if clock.is_held() {
-            let wake = Arc::new(Advanced(Arc::clone(self)));
-            return if clock.set_alarm(&mut locked.alarm, at, wake) { Timer::TurnNow } else { Timer::Leave };
-        }
-        if let TimerThread::None = locked.timer {
-            locked.timer = TimerThread::Starting;
-            return Timer::Start;
-        }
-        Timer::Signal
-    }
-}
-
-/// What is done once the lock is released.
-struct After<'a, K: Key> {
-    shared: &'a Arc<Shared<K>>,
-    consumers: usize,
-    drainers: usize,
-    timer: Timer,
-    ready: bool,
-}
-
-#[derive(Clone, Copy)]
-enum Timer {
-    Leave,
-    Start,
-    Signal,
-    /// A held clock has passed the time meanwhile.
-    TurnNow,
-}
-
-impl<K: Key> After<'_, K> {
-    /// After a shutdown: tells consumers when there is nothing more to come, and those who drain when nothing is left.
-    #[cold]
-    fn wind_up(&mut self, locked: &mut Locked<K>) {
-        let clock = &self.shared.config.clock;
-        clock.clear_alarm(&mut locked.alarm);
-        if locked.records.is_over() {
-            self.consumers += locked.consumers.rouse(usize::MAX, clock);
-        }
-        if locked.records.is_drained() {
-            self.drainers = locked.drainers.rouse(usize::MAX, clock);
-        }
-    }
-}
-
-impl<K: Key> Drop for After<'_, K> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.consumers + self.drainers > 0 || self.ready || !matches!(self.timer, Timer::Leave) {
-            self.tell();
-        }
-    }
-}
-
-impl<K: Key> After<'_, K> {
-    fn tell(&self) {
-        let shared = self.shared;
-        shared.consumers.ring(self.consumers);
-        shared.drainers.ring(self.drainers);
-        match self.timer {
-            Timer::Leave => {}
-            Timer::Start => shared.start_timer(),
-            Timer::Signal => shared.timer.set(),
-            Timer::TurnNow => Advanced(Arc::clone(shared)).wake(),
-        }
-        if self.ready
-            && let Some(hook) = &shared.config.on_ready
-        {
-            shielded("the on_ready hook of a queue", hook);
-        }
-    }
-}
-
-/// The timer thread's body.
-struct TurnWheel<K: Key>(Arc<Shared<K>>);
-
-impl<K: Key> Task for TurnWheel<K> {
-    fn step(&mut self, _now: Nanos) -> Next {
-        if self.0.hold().records.mode().is_some() {
-            return Next::Finished;
-        }
-        Next::At(self.0.turn_wheel())
-    }
-}
-
-/// The time has come, on a held clock, for which a queue's wheel waits.
-struct Advanced<K: Key>(Arc<Shared<K>>);
-
-impl<K: Key> Wake for Advanced<K> {
-    fn wake(&self) {
-        while self.0.turn_wheel() <= self.0.now() {}
     }
 }
 

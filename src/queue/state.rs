@@ -3,9 +3,11 @@
 //! A record is a plain value. It knows no lock, no clock and no thread; where a decision needs the time it asks the
 //! closure `now`, and only then, so that a queue without delays never reads a clock.
 
+mod ending;
+
 use std::time::Duration;
 
-use super::request::{Admission, DroppedWake, Priority, Reasons, Request, Shutdown, Verb};
+use super::request::{Admission, Priority, Reasons, Request, Verb};
 use crate::time::Nanos;
 
 /// Where a record stands.
@@ -342,105 +344,6 @@ impl State {
             Phase::Cooling => Phase::Idle,
             other => other,
         };
-    }
-
-    /// The claim ends. Once the queue is shut down (`mode`), no delay begins any more: a wish that stands runs at once,
-    /// and a wake that only this ending would set is dropped and returned.
-    #[inline]
-    pub(crate) fn end(
-        &mut self,
-        bounds: &mut Bounds,
-        ending: Ending,
-        floor: Duration,
-        mode: Option<Shutdown>,
-        now: impl Fn() -> Nanos,
-    ) -> Option<DroppedWake> {
-        let Phase::Processing(wish) = self.phase else {
-            unreachable!("only a claim ends, and what it claims is being processed");
-        };
-        if !matches!(ending, Ending::PutBack(_)) {
-            self.failures = if let Ending::Retry(_) = ending { self.failures_if_retried() } else { 0 };
-            self.early = false;
-        }
-        if mode.is_some() {
-            return self.end_after_shutdown(bounds, wish, ending);
-        }
-        match ending {
-            Ending::Done | Ending::CoolDown(Duration::ZERO) => match wish {
-                Wished::None => self.phase = Phase::Idle,
-                Wished::Soft | Wished::Now => self.phase = Phase::Ready,
-                Wished::At => {
-                    self.schedule(self.due, now());
-                }
-            },
-            Ending::CoolDown(delay) => {
-                let end = now().after(delay);
-                bounds.not_before = end;
-                self.phase = if wish == Wished::None { Phase::Cooling } else { Phase::Delayed };
-                self.due = if wish == Wished::At { end.max(self.due) } else { end };
-            }
-            Ending::RequeueAfter(delay) => {
-                self.reasons |= Reasons::REQUEUE;
-                if wish == Wished::Now {
-                    self.phase = Phase::Ready;
-                } else {
-                    let now = now();
-                    let mut at = now.after(delay);
-                    if wish == Wished::At {
-                        at = at.min(self.due);
-                    }
-                    bounds.cap = None;
-                    self.schedule(at, now);
-                }
-            }
-            Ending::Retry(mut delay) => {
-                self.reasons |= Reasons::RETRY;
-                if wish == Wished::Now && floor < delay {
-                    delay = floor;
-                    self.early = true;
-                }
-                bounds.cap = None;
-                let now = now();
-                self.schedule(now.after(delay), now);
-            }
-            Ending::PutBack(reasons) => {
-                self.reasons |= reasons;
-                bounds.cap = None;
-                self.phase = Phase::Ready;
-            }
-        }
-        None
-    }
-
-    fn end_after_shutdown(&mut self, bounds: &mut Bounds, wish: Wished, ending: Ending) -> Option<DroppedWake> {
-        *bounds = Bounds::default();
-        if wish != Wished::None {
-            self.phase = Phase::Ready;
-            return None;
-        }
-        self.phase = Phase::Idle;
-        match ending {
-            Ending::Done | Ending::CoolDown(_) => None,
-            Ending::RequeueAfter(_) | Ending::PutBack(_) => Some(DroppedWake::Requeue),
-            Ending::Retry(_) => Some(DroppedWake::Retry),
-        }
-    }
-
-    /// The queue is shut down, or shut down more strictly. Returns the wake that this drops.
-    pub(crate) fn shut_down(&mut self, mode: Shutdown) -> Option<DroppedWake> {
-        let (phase, dropped) = match (self.phase, mode) {
-            (Phase::Ready, Shutdown::Discard) => (Phase::Idle, Some(DroppedWake::Ready)),
-            (Phase::Delayed, Shutdown::RunDelayedNow) => (Phase::Ready, None),
-            (Phase::Delayed, Shutdown::ServeReady | Shutdown::Discard) => (Phase::Idle, Some(DroppedWake::Delayed)),
-            (Phase::Processing(Wished::At), Shutdown::ServeReady)
-            | (Phase::Processing(Wished::Soft | Wished::At | Wished::Now), Shutdown::Discard) => {
-                (Phase::Processing(Wished::None), Some(DroppedWake::Wish))
-            }
-            (Phase::Cooling, _) => (Phase::Idle, None),
-            (phase, _) => (phase, None),
-        };
-        self.phase = phase;
-        dropped
     }
 }
 

@@ -1,0 +1,115 @@
+//! What turns a queue's wheel: a thread by the system's clock, an alarm by a held one.
+
+use std::sync::Arc;
+
+use super::Key;
+use super::shared::{BATCH, Locked, Shared};
+use crate::clock::Wake;
+use crate::thread::{Joiner, shielded};
+use crate::time::Nanos;
+use crate::wait::{Next, Task, run};
+
+/// The timer thread, which starts with the first delay.
+pub(super) enum TimerThread {
+    None,
+    Starting,
+    Running(Joiner),
+}
+
+/// What is to be done once the lock is released, so that the wheel is turned in time.
+#[derive(Clone, Copy)]
+pub(super) enum Rearm {
+    Leave,
+    Start,
+    Signal,
+    /// A held clock has passed the time meanwhile.
+    TurnNow,
+}
+
+impl<K: Key> Shared<K> {
+    /// Puts what is due in line; returns when to call again.
+    pub(crate) fn turn_wheel(self: &Arc<Self>) -> Nanos {
+        let mut gone = Vec::new();
+        let next = {
+            let mut hold = self.hold();
+            let now = self.now();
+            let (records, effects, _) = hold.parts();
+            let next = records.expire(now, BATCH, &mut gone, effects);
+            hold.turn_at = next;
+            let clock = &self.config.clock;
+            if clock.is_held() && next != Nanos::NEVER {
+                clock.set_alarm(&mut hold.alarm, next, Arc::new(Advanced(Arc::clone(self))));
+            }
+            next
+        };
+        for key in gone {
+            shielded("the drop of a key", || drop(key));
+        }
+        next
+    }
+
+    /// Puts all that is due in line.
+    pub(super) fn turn_up(self: &Arc<Self>) {
+        while self.turn_wheel() <= self.now() {}
+    }
+
+    /// The timer must look at the wheel at `at`, which is sooner than it meant to.
+    pub(super) fn rearm(self: &Arc<Self>, locked: &mut Locked<K>, at: Nanos) -> Rearm {
+        let clock = &self.config.clock;
+        if clock.is_held() {
+            let wake = Arc::new(Advanced(Arc::clone(self)));
+            return if clock.set_alarm(&mut locked.alarm, at, wake) { Rearm::TurnNow } else { Rearm::Leave };
+        }
+        if let TimerThread::None = locked.timer {
+            locked.timer = TimerThread::Starting;
+            return Rearm::Start;
+        }
+        Rearm::Signal
+    }
+
+    /// Starts the timer thread. The hold that asked for it has marked it as starting, so only one thread comes here.
+    pub(super) fn start_timer(self: &Arc<Self>) {
+        let task = TurnWheel(Arc::clone(self));
+        let signal = Arc::clone(&self.timer);
+        let name = format!("{}-timer", self.config.name);
+        let timer = match self.config.threads.spawn(name, move || run(task, &signal)) {
+            Ok(timer) => timer,
+            Err(error) => {
+                log::error!(queue = self.config.name.as_str(), error:%; "no thread for the timer; the next delay tries again");
+                let mut locked = self.locked.lock();
+                locked.timer = TimerThread::None;
+                locked.turn_at = Nanos::NEVER;
+                return;
+            }
+        };
+        let mut locked = self.locked.lock();
+        if locked.handles > 0 {
+            locked.timer = TimerThread::Running(timer);
+        } else {
+            // The last handle went meanwhile and had nothing to join.
+            drop(locked);
+            timer.join();
+        }
+    }
+}
+
+/// The timer thread's body.
+struct TurnWheel<K: Key>(Arc<Shared<K>>);
+
+impl<K: Key> Task for TurnWheel<K> {
+    fn step(&mut self, _now: Nanos) -> Next {
+        if self.0.hold().records.mode().is_some() {
+            return Next::Finished;
+        }
+        Next::At(self.0.turn_wheel())
+    }
+}
+
+/// The time has come, on a held clock, for which a queue's wheel waits.
+struct Advanced<K: Key>(Arc<Shared<K>>);
+
+impl<K: Key> Wake for Advanced<K> {
+    fn wake(&self) {
+        self.0.turn_up();
+    }
+}
