@@ -6,6 +6,7 @@ mod rules;
 use std::time::Duration;
 
 use super::*;
+use crate::queue::request::{DroppedWake, Shutdown};
 use Admission::{Held, Ignored, Merged, Queued, Rerun, Scheduled};
 
 /// The time at which everything in these tests happens, unless they say otherwise.
