@@ -30,7 +30,11 @@ fn staged(queue: &WorkQueue<&'static str>, name: &str, threads: usize) -> (Worke
 }
 
 /// Workers whose runs sleep until they are cancelled, and then say why.
-fn sleeping(queue: &WorkQueue<&'static str>, grace: Duration) -> (WorkersHandle, Receiver<Result<(), Cancelled>>) {
+fn sleeping(
+    queue: &WorkQueue<&'static str>,
+    name: &str,
+    grace: Duration,
+) -> (WorkersHandle, Receiver<Result<(), Cancelled>>) {
     let (said, seen) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
         let slept = cx.sleep(Duration::MAX);
@@ -38,7 +42,7 @@ fn sleeping(queue: &WorkQueue<&'static str>, grace: Duration) -> (WorkersHandle,
         slept?;
         Ok(Action::await_change())
     };
-    (Workers::new(reconcile).shutdown_grace(grace).start(queue).expect("settings in range"), seen)
+    (Workers::new(reconcile).name(name).shutdown_grace(grace).start(queue).expect("settings in range"), seen)
 }
 
 #[test]
@@ -111,9 +115,9 @@ fn joining_workers_that_nobody_has_stopped_names_them_all() {
 
 #[test]
 fn a_shutdown_aborts_when_its_grace_is_over_and_not_before() {
-    let logs = Logs::of("worker");
+    let logs = Logs::of("graceful");
     let (clock, queue) = held();
-    let (workers, seen) = sleeping(&queue, Duration::ZERO);
+    let (workers, seen) = sleeping(&queue, "graceful", Duration::ZERO);
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
     thread::scope(|scope| {
@@ -128,7 +132,7 @@ fn a_shutdown_aborts_when_its_grace_is_over_and_not_before() {
     assert_eq!(seen.try_iter().collect::<Vec<_>>(), [Err(Cancelled::Aborted)]);
     assert_eq!(queue.state("vm"), KeyState::Ready(Priority::Normal));
     let line = logs.wait_for(Level::Warn, "after the grace period");
-    assert_eq!((line.field("grace"), line.field("threads")), ("5s", "[\"worker-0\"]"));
+    assert_eq!((line.field("grace"), line.field("threads")), ("5s", "[\"graceful-0\"]"));
 }
 
 #[test]
@@ -144,7 +148,7 @@ fn a_shutdown_without_grace_of_idle_workers_is_no_cause_for_a_warning() {
 #[test]
 fn dropped_workers_are_shut_down_with_the_builders_grace() {
     let (clock, queue) = held();
-    let (workers, seen) = sleeping(&queue, 3 * SECOND);
+    let (workers, seen) = sleeping(&queue, "dropped", 3 * SECOND);
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
     thread::scope(|scope| {
