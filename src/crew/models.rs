@@ -23,13 +23,6 @@ const LATER: Nanos = Nanos(1000);
 /// Run numbers and records that the watchdog has reported.
 type Reports = Arc<Mutex<Vec<(u64, u32)>>>;
 
-/// Interleavings with at most three preemptions: all of them would take hours.
-fn bounded_model(f: impl Fn() + Send + Sync + 'static) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(f);
-}
-
 fn crew(clock: &ManualClock, seats: usize) -> Arc<Crew> {
     Crew::new("crew".to_owned(), clock.clock(), seats, |_| {})
 }
@@ -65,9 +58,29 @@ fn a_deadline_is_seen_by_a_watchdog_on_its_way_to_sleep_or_wakes_it() {
     });
 }
 
+/// The watchdog has waited for an earlier deadline, of a run that is over, and is about to wait for none.
+#[test]
+fn a_deadline_later_than_the_last_one_watched_is_not_missed() {
+    loom::model(|| {
+        let crew = crew(&ManualClock::new(), 1);
+        let _present = present(&crew);
+        let (mut watchdog, _) = watchdog(&crew);
+        let first = crew.begin(&crew.seats[0], 0, SOON);
+        assert_eq!(watchdog.step(Nanos::ZERO), Next::At(SOON));
+        drop(first);
+        crew.watchdog.wait_until(Nanos::ZERO);
+        let stepping = thread::spawn(move || watchdog.step(SOON));
+        let second = crew.begin(&crew.seats[0], 0, LATER);
+        let next = stepping.join().unwrap();
+        let woken = crew.watchdog.wait_until(Nanos::ZERO);
+        assert!(woken || next == Next::At(LATER), "{next:?}");
+        drop(second);
+    });
+}
+
 #[test]
 fn the_earlier_of_two_deadlines_is_never_slept_through() {
-    bounded_model(|| {
+    loom::model(|| {
         let crew = crew(&ManualClock::new(), 2);
         let _present = present(&crew);
         let (mut watchdog, _) = watchdog(&crew);
@@ -135,7 +148,7 @@ fn of_two_runs_with_one_deadline_the_second_is_reported_once() {
 
 #[test]
 fn a_token_made_as_the_deadline_passes_is_cancelled() {
-    bounded_model(|| {
+    loom::model(|| {
         let clock = ManualClock::new();
         let crew = crew(&clock, 1);
         let _present = present(&crew);
@@ -157,7 +170,7 @@ fn a_token_made_as_the_deadline_passes_is_cancelled() {
 
 #[test]
 fn a_run_that_ends_in_time_leaves_its_token_alone() {
-    bounded_model(|| {
+    loom::model(|| {
         let clock = ManualClock::new();
         let crew = crew(&clock, 1);
         let _present = present(&crew);
@@ -186,7 +199,10 @@ fn a_run_that_ends_in_time_leaves_its_token_alone() {
 /// The whole of it, asleep and awake: a deadline that were missed would leave the last thread waiting for ever.
 #[test]
 fn the_token_of_an_overdue_run_is_cancelled_while_it_runs() {
-    bounded_model(|| {
+    // With at most three preemptions: all interleavings take longer than a test may.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
         let clock = ManualClock::new();
         let crew = crew(&clock, 1);
         let present = present(&crew);
@@ -228,7 +244,7 @@ fn the_last_thread_to_leave_wakes_who_joins() {
 
 #[test]
 fn who_joins_for_a_time_returns_when_it_is_over_or_the_last_has_left() {
-    bounded_model(|| {
+    loom::model(|| {
         let clock = ManualClock::new();
         let crew = crew(&clock, 1);
         let present = present(&crew);

@@ -2,8 +2,8 @@
 //!
 //! Deadlines sit in the seats; a run costs no timer. The watchdog sleeps until the earliest deadline it has seen. A run that
 //! begins wakes it only if its own deadline is earlier than that: as all runs of a crew may take equally long, that is when
-//! the watchdog has had nothing to watch. The order of the two accesses on either side (a seat: its deadline, then
-//! `watching_until`; the watchdog: `watching_until`, then the deadlines) makes sure that one of them sees the other's.
+//! the watchdog has had nothing to watch. The order of the accesses on either side (a seat: its deadline, then
+//! `watching_until`; the watchdog: never to `watching_until`, then the deadlines) makes sure that one of them sees the other's.
 
 use std::sync::Arc;
 
@@ -23,17 +23,13 @@ impl Watchdog {
         Self { crew, report }
     }
 
-    /// The earliest deadline of all seats, having said before looking that it will be waited for.
+    /// The earliest deadline of all seats, which is then waited for.
     fn earliest(&self) -> Nanos {
-        let mut until = Nanos::NEVER;
-        loop {
-            self.crew.watching_until.store(until.0, SeqCst);
-            let earliest = self.crew.seats.iter().map(|seat| seat.deadline()).min().unwrap_or(Nanos::NEVER);
-            if earliest >= until {
-                return until;
-            }
-            until = earliest;
-        }
+        // From here on each run that begins with a deadline sets the signal; those that began before are seen below.
+        self.crew.watching_until.store(Nanos::NEVER.0, SeqCst);
+        let earliest = self.crew.seats.iter().map(|seat| seat.deadline()).min().unwrap_or(Nanos::NEVER);
+        self.crew.watching_until.store(earliest.0, SeqCst);
+        earliest
     }
 }
 
