@@ -207,7 +207,7 @@ fn start_and_end_are_said_at_info_and_each_poll_at_debug() {
     let said: Vec<_> = said.iter().map(|(level, message)| (*level, message.as_str())).collect();
     assert_eq!(
         said,
-        [(Level::Info, "the poller starts"), (Level::Debug, "said"), (Level::Info, "the poller has ended"),]
+        [(Level::Info, "the poller starts"), (Level::Debug, "polled"), (Level::Info, "the poller has ended"),]
     );
     assert_eq!(logs.at(Level::Debug)[0].field("keys"), "2");
 }

@@ -114,7 +114,7 @@ fn without_a_policy_a_failed_key_waits_for_its_feeder() {
     assert_eq!(queue.state("vm"), KeyState::Idle);
     assert_eq!(clock.next_alarm(), None);
     assert_eq!(workers.metrics().drops, 1);
-    let line = logs.wait_for(Level::Warn, "not resaid");
+    let line = logs.wait_for(Level::Warn, "not retried");
     assert_eq!((line.field("key"), line.field("error"), line.field("failures")), ("\"vm\"", "no answer", "1"));
     assert_eq!(queue.enqueue_if_absent("vm"), Admission::Queued);
     clock.wait_for_sleepers(1);
@@ -123,7 +123,7 @@ fn without_a_policy_a_failed_key_waits_for_its_feeder() {
 }
 
 #[test]
-fn a_failure_that_is_not_resaid_loses_no_wish() {
+fn a_failure_that_is_not_retried_loses_no_wish() {
     let (clock, queue) = held();
     let (ran, runs) = unbounded();
     let feeder = queue.clone();
@@ -207,7 +207,7 @@ fn a_run_brought_forward_out_of_a_backoff_does_not_raise_the_failures() {
 }
 
 #[test]
-fn a_resaid_key_keeps_its_lane_and_says_that_it_is_a_retry() {
+fn a_retried_key_keeps_its_lane_and_says_that_it_is_a_retry() {
     let (clock, queue) = held();
     let (asked, seen) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
