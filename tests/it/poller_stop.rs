@@ -125,6 +125,8 @@ fn a_dropped_poller_is_joined_and_aborted_after_the_builders_grace() {
         Ok(vec![])
     };
     let poller = Poller::new(PERIOD, list).shutdown_grace(2 * SECOND).start(&queue).unwrap();
+    // One that is stopped before its first poll has none to abort.
+    clock.wait_for_sleepers(2);
     thread::scope(|scope| {
         let dropping = scope.spawn(|| drop(poller));
         clock.wait_for_sleepers(3);
