@@ -107,7 +107,7 @@ impl Crew {
             let body = body(Arc::clone(seat));
             let attendance = Attendance::new(Arc::clone(self), Arc::clone(seat));
             let thread = move || {
-                // Bound by the closure, so that a thread whose start hook panics is counted out as well.
+                // Bound by the closure, so that the thread is counted out however it ends.
                 let _attendance = attendance;
                 body();
             };

@@ -1,0 +1,83 @@
+//! Runs the workloads of homeostat's queue side by side with what a program would use instead, and writes what came out.
+
+mod keys;
+mod machine;
+mod meter;
+mod peers;
+mod plot;
+mod report;
+mod rows;
+mod runner;
+mod workloads;
+
+use std::path::PathBuf;
+use std::{env, fs};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, Subcommand};
+
+use self::machine::Machine;
+use self::runner::Selection;
+use self::workloads::{PLAN, Scale};
+
+/// Measures homeostat and its peers in one interleaved run, and writes RESULTS.md and results.svg.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Small sizes, to see that everything runs; writes to a temporary folder, and its figures mean nothing.
+    #[arg(long)]
+    quick: bool,
+    /// Only these workloads, separated by commas.
+    #[arg(long, value_delimiter = ',', value_name = "W1,W4")]
+    only: Vec<String>,
+    /// How many times each cell is measured, each time in a new process.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Where the results go [default: the folder `benches` of this checkout].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measures one cell in this process and prints its figures as JSON; the whole command calls itself with this.
+    #[command(hide = true)]
+    Cell {
+        workload: String,
+        variant: String,
+        peer: String,
+        #[arg(long)]
+        quick: bool,
+    },
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    if let Some(Command::Cell { workload, variant, peer, quick }) = args.command {
+        let figures = workloads::run(&workload, &variant, &peer, Scale { quick })?;
+        println!("{}", serde_json::to_string(&figures)?);
+        return Ok(());
+    }
+    for name in &args.only {
+        let mut names: Vec<_> = PLAN.iter().map(|workload| workload.name).collect();
+        names.dedup();
+        ensure!(names.contains(&name.as_str()), "no workload {name}; there are {names:?}");
+    }
+    if cfg!(debug_assertions) && !args.quick {
+        anyhow::bail!("figures of a debug build mean nothing: use `cargo run --release`, or --quick");
+    }
+    let machine = Machine::look()?;
+    let results = runner::measure(&Selection { only: args.only, rounds: args.rounds, quick: args.quick })?;
+    let out = match (args.out, args.quick) {
+        (Some(out), _) => out,
+        (None, true) => env::temp_dir().join("homeostat-compare-quick"),
+        (None, false) => PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")),
+    };
+    fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+    let (table, plot) = (out.join("RESULTS.md"), out.join("results.svg"));
+    fs::write(&table, report::markdown(&machine, &results, args.rounds, args.quick))?;
+    svg::save(&plot, &plot::bars(&results, &machine, args.quick))?;
+    eprintln!("wrote {} and {}", table.display(), plot.display());
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! What is measured, and how it is read.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::time::{ClockId, clock_gettime};
+
+/// What one cell has measured, by name.
+pub(crate) type Figures = BTreeMap<String, f64>;
+
+/// Wall time, and CPU time of the whole process: all its threads, in user and in kernel mode.
+#[derive(Clone, Copy)]
+pub(crate) struct Stopwatch {
+    wall: Instant,
+    cpu: Duration,
+}
+
+/// What a stopwatch has counted.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Spent {
+    pub(crate) wall: Duration,
+    pub(crate) cpu: Duration,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Self { cpu: process_cpu(), wall: Instant::now() }
+    }
+
+    pub(crate) fn stop(self) -> Spent {
+        let wall = self.wall.elapsed();
+        Spent { wall, cpu: process_cpu().saturating_sub(self.cpu) }
+    }
+}
+
+impl Spent {
+    /// Nanoseconds of CPU and of wall time for each of `ops` operations.
+    pub(crate) fn per(self, ops: usize) -> Figures {
+        self.named("cpu_ns", "wall_ns", ops)
+    }
+
+    pub(crate) fn named(self, cpu: &str, wall: &str, ops: usize) -> Figures {
+        let per = |time: Duration| time.as_nanos() as f64 / ops as f64;
+        [(cpu.to_owned(), per(self.cpu)), (wall.to_owned(), per(self.wall))].into()
+    }
+}
+
+impl std::ops::AddAssign for Spent {
+    fn add_assign(&mut self, other: Self) {
+        self.wall += other.wall;
+        self.cpu += other.cpu;
+    }
+}
+
+pub(crate) fn process_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Returns once the process has stopped to use CPU time: what it does on other threads is done.
+pub(crate) fn wait_until_idle() {
+    loop {
+        let before = process_cpu();
+        std::thread::sleep(Duration::from_millis(100));
+        if process_cpu() - before < Duration::from_millis(2) {
+            return;
+        }
+    }
+}
+
+/// What one reading of the system's clock costs.
+pub(crate) fn clock_read_ns() -> f64 {
+    const READS: usize = 1_000_000;
+    let watch = Stopwatch::start();
+    for _ in 0..READS {
+        black_box(Instant::now());
+    }
+    watch.stop().cpu.as_nanos() as f64 / READS as f64
+}
+
+/// Resident bytes now, and the most there have been.
+pub(crate) fn resident() -> Result<(f64, f64)> {
+    let status = fs::read_to_string("/proc/self/status").context("this needs Linux' /proc")?;
+    let kib = |name: &str| -> Result<f64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
+        Ok(line.trim_end_matches("kB").trim().parse::<f64>()? * 1024.0)
+    };
+    Ok((kib("VmRSS:")?, kib("VmHWM:")?))
+}
+
+/// Context switches so far of all threads but the main one: each is a thread that went to sleep or was put aside.
+pub(crate) fn switches_of_others() -> Result<f64> {
+    let main = std::process::id().to_string();
+    let mut switches = 0.0;
+    for task in fs::read_dir("/proc/self/task").context("this needs Linux' /proc")? {
+        let task = task?;
+        if task.file_name().to_str() == Some(main.as_str()) {
+            continue;
+        }
+        let status = fs::read_to_string(task.path().join("status"))?;
+        for line in status.lines() {
+            if let Some((name, count)) = line.split_once(':')
+                && name.ends_with("voluntary_ctxt_switches")
+            {
+                switches += count.trim().parse::<f64>()?;
+            }
+        }
+    }
+    Ok(switches)
+}
+
+/// The value that `part` (0 to 1) of the sorted values do not exceed.
+pub(crate) fn percentile(sorted: &[f64], part: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last as f64 * part).round() as usize).copied().unwrap_or(f64::NAN)
+}
+
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_percentiles() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        let hundred: Vec<f64> = (0..=100).map(f64::from).collect();
+        assert_eq!(percentile(&hundred, 0.99), 99.0);
+    }
+
+    #[test]
+    fn a_busy_process_spends_cpu_time() {
+        let watch = Stopwatch::start();
+        assert!(clock_read_ns() > 0.0);
+        assert!(watch.stop().cpu > Duration::ZERO);
+        let (now, peak) = resident().unwrap();
+        assert!(now > 0.0 && peak > 0.0);
+    }
+}

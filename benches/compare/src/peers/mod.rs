@@ -1,0 +1,233 @@
+//! The queues side by side, behind the few operations that the workloads need. Everything is dispatched statically.
+
+pub(crate) mod delay_queue;
+pub(crate) mod kube;
+pub(crate) mod naive;
+pub(crate) mod wheel;
+
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use homeostat::{Claim, Enqueue, Key, Shutdown, WorkQueue};
+
+use self::naive::Naive;
+
+/// The end of a queue that keys go into.
+pub(crate) trait Feed<K>: Clone + Send + Sync + 'static {
+    fn put(&self, key: K);
+
+    /// No more keys will come: consumers end once those in line are served.
+    fn close(self);
+}
+
+/// The end of a queue that keys come out of.
+pub(crate) trait Take<K>: Clone + Send + Sync + 'static {
+    type Taken: Send;
+
+    fn try_take(&self) -> Option<Self::Taken>;
+
+    /// Blocks until there is one; `None` once the queue is closed and served.
+    fn take(&self) -> Option<Self::Taken>;
+
+    fn done(&self, taken: Self::Taken);
+}
+
+impl<K: Key, S: BuildHasher + Clone + Send + Sync + 'static> Feed<K> for WorkQueue<K, S> {
+    fn put(&self, key: K) {
+        self.enqueue(key);
+    }
+
+    fn close(self) {
+        self.shutdown(Shutdown::ServeReady);
+    }
+}
+
+impl<K: Key, S: BuildHasher + Clone + Send + Sync + 'static> Take<K> for WorkQueue<K, S> {
+    type Taken = Claim<K>;
+
+    fn try_take(&self) -> Option<Claim<K>> {
+        self.try_dequeue().ok()
+    }
+
+    fn take(&self) -> Option<Claim<K>> {
+        self.dequeue().ok()
+    }
+
+    fn done(&self, taken: Claim<K>) {
+        taken.done();
+    }
+}
+
+impl<K, S> Feed<K> for Arc<Naive<K, S>>
+where
+    K: Clone + Eq + Hash + Send + 'static,
+    S: BuildHasher + Default + Send + 'static,
+{
+    fn put(&self, key: K) {
+        self.enqueue(key);
+    }
+
+    fn close(self) {
+        Naive::close(&self);
+    }
+}
+
+impl<K, S> Take<K> for Arc<Naive<K, S>>
+where
+    K: Clone + Eq + Hash + Send + 'static,
+    S: BuildHasher + Default + Send + 'static,
+{
+    type Taken = K;
+
+    fn try_take(&self) -> Option<K> {
+        self.try_get()
+    }
+
+    fn take(&self) -> Option<K> {
+        self.get()
+    }
+
+    fn done(&self, taken: K) {
+        Naive::done(self, taken);
+    }
+}
+
+impl<K: Send + 'static> Feed<K> for crossbeam_channel::Sender<K> {
+    fn put(&self, key: K) {
+        // It fails only once all receivers are gone, and no workload drops them before.
+        let _ = self.send(key);
+    }
+
+    /// The channel is closed once all senders are dropped.
+    fn close(self) {}
+}
+
+impl<K: Send + 'static> Take<K> for crossbeam_channel::Receiver<K> {
+    type Taken = K;
+
+    fn try_take(&self) -> Option<K> {
+        self.try_recv().ok()
+    }
+
+    fn take(&self) -> Option<K> {
+        self.recv().ok()
+    }
+
+    fn done(&self, _taken: K) {}
+}
+
+/// Something that takes delays, and one consumer thread that gets the keys once they are due.
+///
+/// The consumer calls `fire` for each key and ends when that answers `false`.
+pub(crate) trait Delays: Sized {
+    fn start(fire: impl FnMut(u64) -> bool + Send + 'static) -> Self;
+
+    fn set(&self, key: u64, delay: Duration);
+
+    /// Calls `setting`, which will call [`set`](Self::set) many times.
+    fn while_setting(&self, setting: impl FnOnce(&Self)) {
+        setting(self);
+    }
+
+    /// Waits for the consumer to end.
+    fn join(self);
+}
+
+/// Takes keys until `fire` has had enough.
+fn consume<K: Copy, T: Take<K>>(from: &T, key: impl Fn(&T::Taken) -> K, mut fire: impl FnMut(K) -> bool) {
+    while let Some(taken) = from.take() {
+        let go_on = fire(key(&taken));
+        from.done(taken);
+        if !go_on {
+            return;
+        }
+    }
+}
+
+pub(crate) fn join<T>(thread: JoinHandle<T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+pub(crate) struct HomeostatDelays {
+    queue: WorkQueue<u64>,
+    consumer: JoinHandle<()>,
+}
+
+impl Delays for HomeostatDelays {
+    fn start(fire: impl FnMut(u64) -> bool + Send + 'static) -> Self {
+        let queue = WorkQueue::new();
+        let consumer = thread::spawn({
+            let queue = queue.clone();
+            move || consume(&queue, |claim: &Claim<u64>| **claim, fire)
+        });
+        Self { queue, consumer }
+    }
+
+    fn set(&self, key: u64, delay: Duration) {
+        self.queue.enqueue_after(key, delay);
+    }
+
+    fn join(self) {
+        join(self.consumer);
+    }
+}
+
+pub(crate) struct NaiveDelays {
+    delays: naive::Delays<u64, foldhash::fast::RandomState>,
+    consumer: JoinHandle<()>,
+}
+
+impl Delays for NaiveDelays {
+    fn start(fire: impl FnMut(u64) -> bool + Send + 'static) -> Self {
+        let queue = Arc::new(Naive::new());
+        let delays = naive::Delays::new(Arc::clone(&queue));
+        let consumer = thread::spawn(move || consume(&queue, |key: &u64| *key, fire));
+        Self { delays, consumer }
+    }
+
+    fn set(&self, key: u64, delay: Duration) {
+        self.delays.enqueue_after(key, delay);
+    }
+
+    fn join(self) {
+        join(self.consumer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// Every peer fires every key once, not early, and a key that is set twice only once.
+    fn fires<D: Delays>() {
+        let start = Instant::now();
+        let (fired, seen) = crossbeam_channel::unbounded();
+        let delays = D::start(move |key| {
+            let _ = fired.send((key, Instant::now()));
+            key != 3
+        });
+        delays.while_setting(|delays| {
+            delays.set(3, Duration::from_millis(120));
+            delays.set(1, Duration::from_millis(20));
+            delays.set(2, Duration::from_millis(70));
+        });
+        delays.join();
+        let seen: Vec<_> = seen.iter().collect();
+        assert_eq!(seen.iter().map(|(key, _)| *key).collect::<Vec<_>>(), [1, 2, 3]);
+        for ((_, at), delay) in seen.iter().zip([20, 70, 120]) {
+            assert!(*at - start >= Duration::from_millis(delay), "early: {:?}", *at - start);
+        }
+    }
+
+    #[test]
+    fn every_peer_keeps_delays() {
+        fires::<HomeostatDelays>();
+        fires::<NaiveDelays>();
+        fires::<delay_queue::Timer>();
+        fires::<kube::Timer>();
+        fires::<wheel::Timer>();
+    }
+}

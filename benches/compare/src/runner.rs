@@ -1,0 +1,148 @@
+//! Measures every cell in every round, each in a new process, all peers of a workload one after the other.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::meter::{Figures, median};
+use crate::workloads::PLAN;
+
+/// No cell takes nearly as long: one that does hangs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+pub(crate) struct Selection {
+    pub(crate) only: Vec<String>,
+    pub(crate) rounds: u32,
+    pub(crate) quick: bool,
+}
+
+/// One cell of the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cell {
+    pub(crate) workload: &'static str,
+    pub(crate) variant: &'static str,
+    pub(crate) peer: &'static str,
+}
+
+/// The figures of every cell, one entry a round.
+#[derive(Default)]
+pub(crate) struct Results(BTreeMap<Cell, Vec<Figures>>);
+
+/// The median of the rounds, and the least and the most of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Summary {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Results {
+    #[cfg(test)]
+    pub(crate) fn add(&mut self, cell: Cell, figures: Figures) {
+        self.0.entry(cell).or_default().push(figures);
+    }
+
+    pub(crate) fn has(&self, workload: &str, variant: &str) -> bool {
+        self.0.keys().any(|cell| cell.workload == workload && cell.variant == variant)
+    }
+
+    fn rounds(&self, cell: Cell, metric: &str) -> Option<Vec<f64>> {
+        self.0.get(&cell)?.iter().map(|figures| figures.get(metric).copied()).collect()
+    }
+
+    pub(crate) fn summary(&self, cell: Cell, metric: &str) -> Option<Summary> {
+        Summary::of(&self.rounds(cell, metric)?)
+    }
+
+    /// The ratio of the medians, and the least and the most of the ratios within a round.
+    pub(crate) fn ratio(&self, over: (Cell, &str), under: (Cell, &str)) -> Option<Summary> {
+        let (over, under) = (self.rounds(over.0, over.1)?, self.rounds(under.0, under.1)?);
+        let each: Vec<f64> = over.iter().zip(&under).map(|(a, b)| a / b).collect();
+        Some(Summary { median: median(&over) / median(&under), ..Summary::of(&each)? })
+    }
+}
+
+impl Summary {
+    fn of(values: &[f64]) -> Option<Self> {
+        let min = values.iter().copied().reduce(f64::min)?;
+        let max = values.iter().copied().reduce(f64::max)?;
+        Some(Self { median: median(values), min, max })
+    }
+}
+
+pub(crate) fn measure(selection: &Selection) -> Result<Results> {
+    let plan = PLAN
+        .iter()
+        .filter(|workload| selection.only.is_empty() || selection.only.iter().any(|name| name == workload.name));
+    let groups: Vec<Vec<Cell>> = plan
+        .flat_map(|workload| {
+            workload.variants.iter().map(|variant| {
+                let cell = |peer: &&'static str| Cell { workload: workload.name, variant, peer };
+                workload.peers.iter().map(cell).collect()
+            })
+        })
+        .collect();
+    let total = groups.iter().map(Vec::len).sum::<usize>() * selection.rounds as usize;
+    let mut results = Results::default();
+    let mut count = 0;
+    let start = Instant::now();
+    for round in 0..selection.rounds as usize {
+        for group in &groups {
+            // Nobody is always the first, or always after the same one.
+            let forward = (0..group.len()).map(|place| (place + round) % group.len());
+            let order: Vec<usize> = if round % 2 == 0 { forward.collect() } else { forward.rev().collect() };
+            for cell in order.into_iter().map(|place| group[place]) {
+                count += 1;
+                let figures = in_new_process(cell, selection.quick)
+                    .with_context(|| format!("{} {} of {} failed", cell.workload, cell.variant, cell.peer))?;
+                let seconds = start.elapsed().as_secs();
+                eprintln!(
+                    "[{count}/{total}, {seconds} s] round {} {} {} {}: {}",
+                    round + 1,
+                    cell.workload,
+                    cell.variant,
+                    cell.peer,
+                    brief(&figures)
+                );
+                results.0.entry(cell).or_default().push(figures);
+            }
+        }
+    }
+    Ok(results)
+}
+
+fn brief(figures: &Figures) -> String {
+    figures.iter().map(|(name, value)| format!("{name} {value:.2}")).collect::<Vec<_>>().join(", ")
+}
+
+fn in_new_process(cell: Cell, quick: bool) -> Result<Figures> {
+    let mut command = Command::new(env::current_exe()?);
+    command.args(["cell", cell.workload, cell.variant, cell.peer]);
+    if quick {
+        command.arg("--quick");
+    }
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if start.elapsed() > LIMIT {
+            child.kill()?;
+            child.wait()?;
+            anyhow::bail!("no end after {LIMIT:?}");
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    ensure!(status.success(), "its process ended with {status}");
+    let mut line = String::new();
+    child.stdout.take().context("no output")?.read_to_string(&mut line)?;
+    let figures: Figures = serde_json::from_str(&line).with_context(|| format!("not figures: {line:?}"))?;
+    ensure!(!figures.is_empty() && figures.values().all(|value| value.is_finite()), "figures missing: {line:?}");
+    Ok(figures)
+}
