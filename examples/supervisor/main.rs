@@ -12,6 +12,8 @@
 //! service leads a process group of its own, signals go to the group, and when the leader is gone what remains of its
 //! group is killed. Output goes where the supervisor's goes; standard input is empty.
 //!
+//! It is no init: as the first process of a container, it needs one above it to reap what services have abandoned.
+//!
 //! | signal | effect |
 //! |---|---|
 //! | SIGINT, SIGTERM, SIGQUIT | stop everything, the last of the file first, and exit with 0; a second one kills at once |

@@ -12,7 +12,6 @@ use std::time::Duration;
 use clap::Parser;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::{Clock, Context, Exponential, Poller, WorkQueue, Workers};
-use parking_lot::Mutex;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
@@ -137,14 +136,12 @@ fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCo
 
 /// The poller's function: looks at the file, and lists what is out of step with it.
 fn look(
-    watch: FileWatch,
+    mut watch: FileWatch,
     supervisor: Arc<Supervisor>,
     whole: Arc<AtomicBool>,
-) -> impl Fn(&Context) -> Result<Vec<Name>, Infallible> + Send + Sync + 'static {
-    let watch = Mutex::new(watch);
+) -> impl FnMut(&Context) -> Result<Vec<Name>, Infallible> + Send + 'static {
     move |_cx| {
-        let edit = watch.lock().look(whole.swap(false, Ordering::AcqRel));
-        match edit {
+        match watch.look(whole.swap(false, Ordering::AcqRel)) {
             Some(Ok(config)) => supervisor.apply(config),
             Some(Err(error)) => log::error!("{error} (the services go on as before)"),
             None => {}
