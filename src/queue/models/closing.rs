@@ -1,5 +1,7 @@
 //! Shutdown, drain and the end of the last handle, each racing what goes on.
 
+#![expect(clippy::unwrap_used, reason = "a model that cannot go on has failed")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -60,8 +62,8 @@ fn a_request_races_a_shutdown(mode: Shutdown, delay: Duration, outcomes: &[&'sta
         match (admission, served, &report.dropped[..]) {
             (Admission::Closed, 0, []) => seen.note("refused"),
             (Admission::Queued | Admission::Scheduled, 1, []) => seen.note("served"),
-            (Admission::Queued, 0, [(1, DroppedWake::Ready)]) => seen.note("reported"),
-            (Admission::Scheduled, 0, [(1, DroppedWake::Delayed)]) => seen.note("reported"),
+            (Admission::Queued, 0, [(1, DroppedWake::Ready)])
+            | (Admission::Scheduled, 0, [(1, DroppedWake::Delayed)]) => seen.note("reported"),
             other => panic!("{mode:?}: {other:?}"),
         }
         assert_eq!(queue.enqueue(1), Admission::Closed);

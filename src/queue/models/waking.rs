@@ -1,5 +1,7 @@
 //! No lost wakeup, no double claim, no consumer asleep on work.
 
+#![expect(clippy::unwrap_used, reason = "a model that cannot go on has failed")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -247,7 +249,7 @@ fn a_nudge_stops_who_is_to_stop_and_loses_no_key() {
             thread::spawn(move || queue.shared.dequeue(Nanos::NEVER, || stop.load(SeqCst)).map(|claim| *claim))
         };
         let other = taker(&queue);
-        let stopper = {
+        let nudger = {
             let shared = Arc::clone(&queue.shared);
             thread::spawn(move || {
                 stop.store(true, SeqCst);
@@ -255,7 +257,7 @@ fn a_nudge_stops_who_is_to_stop_and_loses_no_key() {
             })
         };
         queue.enqueue(1);
-        stopper.join().unwrap();
+        nudger.join().unwrap();
         if let Ok(key) = stopped.join().unwrap() {
             // Its claim has ended as failed: the key backs off, and comes once more for the other one.
             seen.note("took a key");

@@ -30,17 +30,33 @@ struct Key {
     not_before: AtomicU64,
 }
 
+impl Answers {
+    /// Requests have met keys in every state; otherwise the test has shown little.
+    pub(crate) fn assert_all(&self) {
+        assert!(self.exact_reruns.load(SeqCst) > 0, "no exact key was asked for during its run");
+        for (answer, count) in ANSWERS.iter().zip(&self.given) {
+            assert!(count.load(SeqCst) > 0, "no request was {answer}");
+        }
+    }
+}
+
 /// Whether nothing but its requests decides when such a key runs.
 pub(crate) fn is_exact(key: u32) -> bool {
     key >= SERVED + CANCELLED
 }
 
-pub(crate) struct Checker {
+pub(crate) struct Checker<'a> {
     keys: Vec<Key>,
     origin: Instant,
     closing: AtomicBool,
-    /// How often each answer was given, in the order of [`ANSWERS`].
-    answers: [AtomicUsize; ANSWERS.len()],
+    answers: &'a Answers,
+}
+
+/// How often each answer was given, over all rounds of a test.
+#[derive(Default)]
+pub(crate) struct Answers {
+    /// In the order of [`ANSWERS`].
+    given: [AtomicUsize; ANSWERS.len()],
     exact_reruns: AtomicUsize,
 }
 
@@ -48,14 +64,13 @@ pub(crate) struct Checker {
 const ANSWERS: [Admission; 6] =
     [Admission::Queued, Admission::Merged, Admission::Scheduled, Admission::Held, Admission::Rerun, Admission::Ignored];
 
-impl Checker {
-    pub(crate) fn new() -> Self {
+impl<'a> Checker<'a> {
+    pub(crate) fn new(answers: &'a Answers) -> Self {
         Self {
             keys: (0..SERVED + CANCELLED + EXACT).map(|_| Key::default()).collect(),
             origin: Clock::system().now(),
             closing: AtomicBool::new(false),
-            answers: Default::default(),
-            exact_reruns: AtomicUsize::new(0),
+            answers,
         }
     }
 
@@ -107,7 +122,7 @@ impl Checker {
             _ => view.enqueue(key),
         };
         if let Some(answer) = ANSWERS.iter().position(|answer| *answer == admission) {
-            self.answers[answer].fetch_add(1, SeqCst);
+            self.answers.given[answer].fetch_add(1, SeqCst);
         }
         if !matches!(admission, Admission::Closed | Admission::Ignored) {
             known.admitted.fetch_max(number, SeqCst);
@@ -130,7 +145,7 @@ impl Checker {
         match admission {
             Admission::Queued | Admission::Scheduled | Admission::Rerun => {
                 known.admitted.fetch_max(number, SeqCst);
-                self.exact_reruns.fetch_add(usize::from(admission == Admission::Rerun), SeqCst);
+                self.answers.exact_reruns.fetch_add(usize::from(admission == Admission::Rerun), SeqCst);
             }
             Admission::Closed => {}
             other => panic!("an exact key was {other}"),
@@ -139,7 +154,7 @@ impl Checker {
     }
 
     /// A run has begun.
-    pub(crate) fn start<'a>(&'a self, queue: &Queue, key: u32) -> Running<'a> {
+    pub(crate) fn start(&self, queue: &Queue, key: u32) -> Running<'_> {
         let known = &self.keys[key as usize];
         let now = self.nanos(queue);
         assert!(!known.running.swap(true, SeqCst), "two claims of key {key} at once");
@@ -153,14 +168,6 @@ impl Checker {
     /// Whether nothing runs.
     pub(crate) fn all_ended(&self) -> bool {
         self.keys.iter().all(|known| !known.running.load(SeqCst))
-    }
-
-    /// Requests have met keys in every state.
-    pub(crate) fn assert_all_answers(&self) {
-        assert!(self.exact_reruns.load(SeqCst) > 0, "no exact key was asked for during its run");
-        for (answer, count) in ANSWERS.iter().zip(&self.answers) {
-            assert!(count.load(SeqCst) > 0, "no request was {answer}");
-        }
     }
 
     /// Nothing runs any more: every request that was admitted has been followed by a run, or its key is among `dropped`,
@@ -183,7 +190,7 @@ impl Checker {
 
 /// A run under way; dropping it ends it, which must come before the end of its claim.
 pub(crate) struct Running<'a> {
-    checker: &'a Checker,
+    checker: &'a Checker<'a>,
     key: u32,
 }
 
