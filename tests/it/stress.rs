@@ -12,7 +12,7 @@ mod timer;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use homeostat::{
@@ -174,10 +174,12 @@ fn round(answers: &Answers, seed: u32, requests: usize, consumers: Consumers, mo
                 }
             })
         });
-        let producers = producers.collect::<Vec<_>>().into_iter().map(|producer| producer.join()).collect::<Vec<_>>();
+        let producers = producers.collect::<Vec<_>>().into_iter().map(ScopedJoinHandle::join).collect::<Vec<_>>();
         close();
         let report = queue.drain(Duration::MAX);
-        producers.into_iter().for_each(|producer| producer.unwrap());
+        for producer in producers {
+            producer.unwrap();
+        }
         assert!(report.is_drained(), "{report}");
         assert!(checker.all_ended(), "a run goes on after the drain");
         for (key, wake) in &report.dropped {
