@@ -101,6 +101,21 @@ fn a_timeout_is_kept_where_another_consumer_takes_what_both_were_woken_for() {
     });
 }
 
+#[test]
+fn a_consumer_that_is_served_in_time_leaves_nothing_on_the_clock() {
+    explore(None, &["asleep", "awake"], |seen| {
+        let (clock, queue) = queue();
+        let timed = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.dequeue_timeout(SECOND).map(Claim::done))
+        };
+        seen.note(if clock.sleepers() == 0 { "awake" } else { "asleep" });
+        queue.enqueue(1);
+        assert_eq!(timed.join().unwrap(), Ok(()));
+        assert_eq!((clock.sleepers(), clock.next_alarm()), (0, None));
+    });
+}
+
 /// A delay's end races `enqueue_now`: the key comes once, and once more only for a request during the run.
 #[test]
 fn a_delay_that_ends_while_a_request_ends_it_fires_once() {
