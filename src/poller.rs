@@ -108,7 +108,7 @@ impl<F> Poller<F> {
     }
 
     /// How the threads are made.
-    pub fn threads(mut self, options: ThreadOptions) -> Self {
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.threads = options;
         self
     }

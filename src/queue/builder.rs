@@ -84,7 +84,7 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
     }
 
     /// How the timer thread is made.
-    pub fn threads(mut self, options: ThreadOptions) -> Self {
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.config.threads = options;
         self
     }

@@ -12,7 +12,7 @@ use super::request::{Priority, Reasons};
 use super::shared::{NoClaim, Shared};
 use super::state::Ending;
 use crate::error::TryDequeueError;
-use crate::thread::shielded;
+use crate::thread::{drop_each, shielded};
 
 /// A key that one worker processes: until the claim ends, the queue gives the key to nobody else.
 ///
@@ -92,16 +92,25 @@ impl<K: Key> Claim<K> {
     }
 
     pub(crate) fn end_and_next(mut self, ending: Ending) -> Result<Self, NoClaim> {
-        self.ended = true;
         let (gone, next) = self.shared.end_and_take(self.taken.index, ending);
-        // Up to three keys may panic here, one of them in `next`: only one panic may unwind.
-        match catch_unwind(AssertUnwindSafe(|| self.drop_with(gone))) {
-            Ok(()) => next,
-            Err(panic) => {
-                shielded("the drop of a key", || drop(next));
-                resume_unwind(panic)
+        self.ended = true;
+        let ended = match next {
+            Ok(taken) => std::mem::replace(&mut self.taken, taken),
+            Err(no_claim) => {
+                self.drop_with(gone);
+                return Err(no_claim);
+            }
+        };
+        self.ended = false;
+        if std::mem::needs_drop::<K>() {
+            let keys = [gone, Some(ended.key)];
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop_each(keys))) {
+                // This claim may panic as well when it is dropped: only one panic may unwind.
+                shielded("the drop of a key", || drop(self));
+                resume_unwind(panic);
             }
         }
+        Ok(self)
     }
 
     pub(crate) fn end(mut self, ending: Ending) {
@@ -118,10 +127,12 @@ impl<K: Key> Claim<K> {
     /// Drops the queue's copy of the key and this claim's own. Either may panic; the second must not do so while the
     /// first unwinds.
     fn drop_with(self, gone: Option<K>) {
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(gone)));
-        drop(self);
-        if let Err(panic) = dropped {
-            resume_unwind(panic);
+        if std::mem::needs_drop::<K>() {
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(gone)));
+            drop(self);
+            if let Err(panic) = dropped {
+                resume_unwind(panic);
+            }
         }
     }
 

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Key;
-use super::claim::Claim;
-use super::records::{Effects, Records};
+use super::records::{Effects, Records, Taken};
 use super::shared::{Locked, NoClaim, Shared};
 use super::state::Ending;
 use super::timer::Rearm;
@@ -54,13 +53,13 @@ impl<'a, K: Key> Hold<'a, K> {
     }
 
     #[inline]
-    pub(super) fn take(&mut self) -> Result<Claim<K>, NoClaim> {
+    pub(super) fn take(&mut self) -> Result<Taken<K>, NoClaim> {
         let shared = self.after.shared;
         match self.guard.records.take(&|| shared.now()) {
             Ok(Some(taken)) => {
                 // A key that came into line in this same hold wakes nobody: this one takes a key out.
                 self.effects.readied = self.effects.readied.saturating_sub(1);
-                Ok(Claim::new(Arc::clone(shared), taken))
+                Ok(taken)
             }
             Ok(None) if self.guard.records.is_over() => Err(NoClaim::Closed),
             Ok(None) => Err(NoClaim::Empty),

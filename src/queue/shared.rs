@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::Key;
 use super::claim::Claim;
-use super::records::{Records, Settings};
+use super::records::{Records, Settings, Taken};
 use super::report::DrainReport;
 use super::request::Shutdown;
 use super::state::Ending;
@@ -115,7 +115,7 @@ impl<K: Key> Shared<K> {
             match hold.take() {
                 Err(NoClaim::Empty) => {}
                 Err(no_claim) => return Err(no_claim),
-                Ok(claim) => return Ok(claim),
+                Ok(taken) => return Ok(Claim::new(Arc::clone(self), taken)),
             }
             if self.config.clock.reached(deadline) {
                 return Err(NoClaim::Empty);
@@ -131,7 +131,8 @@ impl<K: Key> Shared<K> {
     }
 
     pub(crate) fn try_dequeue(self: &Arc<Self>) -> Result<Claim<K>, NoClaim> {
-        self.hold().take()
+        let taken = self.hold().take()?;
+        Ok(Claim::new(Arc::clone(self), taken))
     }
 
     /// Wakes all consumers, to look at what they wait with.
@@ -154,7 +155,7 @@ impl<K: Key> Shared<K> {
         hold.end(index, Ending::Retry(backoff));
     }
 
-    pub(crate) fn end_and_take(self: &Arc<Self>, index: u32, ending: Ending) -> (Option<K>, Result<Claim<K>, NoClaim>) {
+    pub(crate) fn end_and_take(self: &Arc<Self>, index: u32, ending: Ending) -> (Option<K>, Result<Taken<K>, NoClaim>) {
         let mut hold = self.hold();
         let gone = hold.end(index, ending);
         (gone, hold.take())

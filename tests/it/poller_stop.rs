@@ -165,7 +165,7 @@ fn the_threads_are_made_as_asked() {
         started.send(name.to_owned()).unwrap();
     });
     let list = |_cx: &Context| -> Keys { Ok(vec![]) };
-    let poller = Poller::new(PERIOD, list).name("made").threads(options).start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).name("made").thread_options(options).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     let mut names: Vec<_> = names.try_iter().collect();
     names.sort();
@@ -178,7 +178,7 @@ fn a_start_hook_that_panics_does_not_keep_a_poller_from_polling() {
     let (clock, queue) = held();
     let options = ThreadOptions::new().on_start(|_| panic!("no such priority"));
     let list = |_cx: &Context| -> Keys { Ok(vec![]) };
-    let poller = Poller::new(PERIOD, list).threads(options).start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).thread_options(options).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     assert_eq!(poller.polls(), 1);
     poller.shutdown(Duration::ZERO);
@@ -191,7 +191,7 @@ fn a_thread_that_the_system_refuses_is_an_error_that_names_it() {
     let queue = WorkQueue::new();
     let options = ThreadOptions::new().stack_size(1 << 60);
     let list = |_cx: &Context| -> Keys { Ok(vec![]) };
-    let error = Poller::new(PERIOD, list).name("huge").threads(options).start(&queue).unwrap_err();
+    let error = Poller::new(PERIOD, list).name("huge").thread_options(options).start(&queue).unwrap_err();
     assert!(error.is_thread());
     assert_eq!(error.to_string(), "the system gave no thread for huge-0");
     assert!(std::error::Error::source(&error).is_some());

@@ -196,9 +196,8 @@ fn faults(sources: &[Source]) -> Vec<String> {
         if source.is_test() {
             continue;
         }
-        let most = MOST_LINES;
-        if *total > most {
-            faults.push(format!("src/{path}.rs: has {total} lines, of at most {most}"));
+        if *total > MOST_LINES {
+            faults.push(format!("src/{path}.rs: has {total} lines, of at most {MOST_LINES}"));
         }
         for (number, line) in lines {
             for (what, by) in RESERVED {
@@ -347,4 +346,20 @@ fn broken_rules_are_found() {
         faults(&[there, Source::new("reconcile/mod", "use crate::poller::Poller;")]),
         ["units that use each other in a circle are among: poller, reconcile",]
     );
+}
+
+/// The two commands of the README: the second is CI's own step, the first is what `tests/supervisor` drives (CI runs it to
+/// its end as well).
+#[test]
+fn the_readmes_commands_are_those_that_are_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let (_, commands) = readme.split_once("```sh\n").unwrap();
+    let (commands, rest) = commands.split_once("```").unwrap();
+    assert_eq!(commands, "cargo run --example supervisor -- examples/services.toml\ncargo test\n");
+    assert!(!rest.contains("```sh"), "the README has commands that nothing runs");
+    let ci = fs::read_to_string(root.join(".ci/run")).unwrap();
+    assert!(ci.contains("cargo test\n"), "CI does not run the README's test command");
+    assert!(ci.contains("cargo run --locked --example supervisor -- --for 2s examples/services.toml"));
+    assert!(root.join("examples/services.toml").exists() && root.join("tests/supervisor/main.rs").exists());
 }

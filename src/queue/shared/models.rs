@@ -26,7 +26,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 type Queue = WorkQueue<u8, BuildHasherDefault<DefaultHasher>>;
 
 fn queue(threads: ThreadOptions) -> Queue {
-    WorkQueue::builder().hasher(BuildHasherDefault::default()).threads(threads).build()
+    WorkQueue::builder().hasher(BuildHasherDefault::default()).thread_options(threads).build()
 }
 
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {

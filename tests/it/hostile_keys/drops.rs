@@ -250,7 +250,7 @@ fn a_worker_that_panics_with_a_claim_leaves_its_key_backing_off() {
 #[test]
 fn a_start_hook_that_panics_does_not_cost_the_timer() {
     let threads = homeostat::ThreadOptions::new().on_start(|name| panic!("the hook of {name}"));
-    let queue = WorkQueue::builder().threads(threads).build();
+    let queue = WorkQueue::builder().thread_options(threads).build();
     queue.enqueue_after(1, MS);
     assert_eq!(*queue.dequeue_timeout(Duration::from_secs(20)).unwrap(), 1);
 }
