@@ -3,9 +3,6 @@
 //! Lock order: the queue's lock, then that of a held clock. Neither is held while user code runs, but for `Eq` and `Clone`
 //! of a key before anything has changed.
 
-#[cfg(all(test, loom))]
-mod models;
-
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;

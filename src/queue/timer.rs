@@ -1,5 +1,8 @@
 //! What turns a queue's wheel: a thread by the system's clock, an alarm by a held one.
 
+#[cfg(all(test, loom))]
+mod models;
+
 use std::sync::Arc;
 
 use super::Key;

@@ -57,7 +57,7 @@ fn a_consumer_that_times_out_leaves_no_key_to_a_sleeper() {
             }
             Err(no_claim) => {
                 seen.note("timed out");
-                assert_eq!(no_claim, NoClaim::Empty);
+                assert!(matches!(no_claim, NoClaim::Empty));
             }
         }
         untimed.join().unwrap().unwrap().done();
@@ -76,7 +76,7 @@ fn a_timeout_reaches_its_consumer_whoever_else_sleeps() {
         };
         seen.note(if clock.sleepers() == 2 { "both asleep" } else { "not both asleep" });
         clock.advance(SECOND);
-        assert_eq!(timed.join().unwrap(), Err(NoClaim::Empty));
+        assert!(matches!(timed.join().unwrap(), Err(NoClaim::Empty)));
         queue.enqueue(1);
         untimed.join().unwrap().unwrap().done();
     });
