@@ -300,6 +300,21 @@ where
 }
 
 /// A poller that runs. Dropping it stops it and joins its threads, see [`shutdown`](Self::shutdown).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Poller, WorkQueue};
+/// use std::{convert::Infallible, time::Duration};
+///
+/// let queue = WorkQueue::new();
+/// let hourly = Poller::new(Duration::from_secs(3600), |_cx| Ok::<_, Infallible>(["vm-1"])).first_after_period();
+/// let poller = hourly.start(&queue)?;
+/// poller.trigger();
+/// assert_eq!(*queue.dequeue()?, "vm-1");
+/// poller.shutdown(Duration::from_secs(1));
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
 #[must_use = "dropping the handle stops the poller"]
 pub struct PollerHandle {
     handle: Handle,

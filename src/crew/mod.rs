@@ -224,6 +224,20 @@ pub(crate) struct Handle {
 /// Threads that have not ended in time.
 ///
 /// Returned by `join_timeout` of a handle. The threads go on, and the handle can be joined again.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Workers, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::<String>::new();
+/// let idle = |_cx: &Context, _vm: &String| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+/// let mut workers = Workers::new(idle).start(&queue)?;
+/// let still = workers.join_timeout(Duration::ZERO).unwrap_err(); // nothing has asked them to stop
+/// assert_eq!(still.to_string(), "still running: worker-0");
+/// # Ok::<_, BoxError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StillRunning {
     threads: Vec<String>,

@@ -125,6 +125,17 @@ impl<K, S> fmt::Debug for QueueBuilder<K, S> {
 
 /// The default hasher: fast, and seeded anew for each queue. It keeps accidental collisions rare but does not claim to
 /// withstand keys chosen by an attacker; [`QueueBuilder::hasher`] takes one that does.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{FastState, WorkQueue};
+/// use std::hash::RandomState;
+///
+/// let fast: WorkQueue<u64, FastState> = WorkQueue::builder().build();
+/// let hardened: WorkQueue<u64, RandomState> = WorkQueue::builder().hasher(RandomState::new()).build();
+/// # drop((fast, hardened));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct FastState(hashbrown::DefaultHashBuilder);
 

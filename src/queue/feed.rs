@@ -143,6 +143,15 @@ impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for Arc<E> {
 }
 
 /// See [`Enqueue::filter`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Admission, Enqueue, WorkQueue};
+///
+/// let ours = WorkQueue::new().filter(|name: &String| name.starts_with("prod-"));
+/// assert_eq!(ours.enqueue("test-1".to_owned()), Admission::Ignored);
+/// ```
 #[derive(Clone, Copy)]
 pub struct Filter<E, F> {
     to: E,
@@ -179,6 +188,17 @@ impl<K, E: Enqueue<K>, F: Fn(&K) -> bool> Enqueue<K> for Filter<E, F> {
 }
 
 /// See [`Enqueue::map`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Enqueue, WorkQueue};
+///
+/// let queue = WorkQueue::<u64>::new();
+/// let by_name = queue.clone().map(|name: &str| name.len() as u64);
+/// by_name.enqueue("vm-1");
+/// assert!(queue.contains(&4));
+/// ```
 #[derive(Clone, Copy)]
 pub struct Map<E, F> {
     to: E,
@@ -206,6 +226,16 @@ impl<J, K, E: Enqueue<K>, F: Fn(J) -> K> Enqueue<J> for Map<E, F> {
 }
 
 /// See [`Enqueue::tee`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Enqueue, WorkQueue};
+///
+/// let (disks, networks) = (WorkQueue::new(), WorkQueue::new());
+/// disks.clone().tee(networks.clone()).enqueue("vm-1");
+/// assert!(disks.contains("vm-1") && networks.contains("vm-1"));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Tee<A, B> {
     first: A,
@@ -289,6 +319,19 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
 /// A queue seen from one lane, or for one reason; the verbs are those of [`Enqueue`].
 ///
 /// Made by [`WorkQueue::at`] and [`WorkQueue::because`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Enqueue, Priority, Reasons, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// let resync = queue.at(Priority::Low).because(Reasons::RESYNC);
+/// resync.enqueue_if_absent("vm-1");
+/// resync.enqueue_if_absent("vm-2");
+/// assert_eq!(queue.try_dequeue()?.priority(), Priority::Low);
+/// # Ok::<_, homeostat::TryDequeueError>(())
+/// ```
 #[derive(Debug)]
 pub struct View<'a, K: Key, S> {
     queue: &'a WorkQueue<K, S>,

@@ -7,6 +7,17 @@ use std::time::Instant;
 use super::request::{Admission, DroppedWake, Priority};
 
 /// Where a key stands at one moment. For information: it may have changed before the caller reads it.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Enqueue, KeyState, Priority, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// queue.enqueue("vm-1");
+/// assert_eq!(queue.state("vm-1"), KeyState::Ready(Priority::Normal));
+/// assert_eq!(queue.state("vm-2"), KeyState::Idle);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyState {
@@ -21,6 +32,20 @@ pub enum KeyState {
 }
 
 /// What is wanted of a key once its claim has ended.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Enqueue, KeyState, Wish, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// queue.enqueue("vm-1");
+/// let claim = queue.dequeue()?;
+/// queue.enqueue("vm-1");
+/// assert_eq!(queue.state("vm-1"), KeyState::Processing(Wish::Soft));
+/// # claim.done();
+/// # Ok::<_, homeostat::DequeueError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wish {
@@ -35,6 +60,16 @@ pub enum Wish {
 }
 
 /// How the keys of a batch were admitted.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Admission, Enqueue, Verb, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// let tally = queue.request_all(&mut [1, 2, 2].into_iter(), Verb::Enqueue.into());
+/// assert_eq!((tally.of(Admission::Queued), tally.of(Admission::Merged)), (2, 1));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally([usize; 7]);
 
@@ -68,6 +103,23 @@ impl Add for Tally {
 }
 
 /// What a drain found at its end.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Enqueue, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::new();
+/// queue.enqueue("vm-1");
+/// let claim = queue.dequeue()?;
+/// let report = queue.drain(Duration::ZERO);
+/// assert_eq!(report.processing, ["vm-1"]);
+/// assert_eq!(report.to_string(), "not drained: 0 ready, 1 processing, 0 wakes dropped");
+/// claim.done();
+/// assert!(queue.drain(Duration::MAX).is_drained());
+/// # Ok::<_, homeostat::DequeueError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use]

@@ -6,6 +6,18 @@ use std::time::Duration;
 
 /// Which lane a key stands in. Each lane is first in, first out; a higher one is served first, without starving a lower
 /// one (see [`STARVATION_BOUND`](crate::STARVATION_BOUND)).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Enqueue, Priority, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// queue.at(Priority::Low).enqueue("swept");
+/// queue.at(Priority::High).enqueue("asked for");
+/// assert_eq!(*queue.try_dequeue()?, "asked for");
+/// # Ok::<_, homeostat::TryDequeueError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Sweeps and initial listings: nothing says that anything has changed.
@@ -134,6 +146,16 @@ impl fmt::Debug for Reasons {
 }
 
 /// How sure a feeder is that a run is wanted, and when. The verbs of [`Enqueue`](crate::Enqueue) as values.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Enqueue, Verb, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// let tally = queue.request_all(&mut ["vm-1", "vm-2"].into_iter(), Verb::EnqueueIfAbsent.into());
+/// assert_eq!(tally.total(), 2);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// "Still there": the feeder will say it again.
@@ -156,6 +178,18 @@ pub enum Verb {
 }
 
 /// One request for one key: the verb, the lane, and why.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Admission, Enqueue, Priority, Reasons, Request, Verb, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// let request = Request::new(Verb::EnqueueNow).at(Priority::High).because(Reasons::MANUAL);
+/// assert_eq!(queue.request("vm-1", request), Admission::Queued);
+/// assert_eq!(queue.try_dequeue()?.reasons(), Reasons::MANUAL);
+/// # Ok::<_, homeostat::TryDequeueError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
@@ -196,6 +230,17 @@ impl From<Verb> for Request {
 }
 
 /// What became of a request: nothing is silent.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Admission, Enqueue, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// assert_eq!(queue.enqueue("vm-1"), Admission::Queued);
+/// assert_eq!(queue.enqueue("vm-1"), Admission::Merged);
+/// assert_eq!(queue.enqueue_if_absent("vm-1"), Admission::Ignored);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Admission {
@@ -230,6 +275,20 @@ impl fmt::Display for Admission {
 }
 
 /// How a queue is shut down. Later values are stricter; a shutdown can become stricter and never more lenient.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Admission, Enqueue, Shutdown, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::new();
+/// queue.enqueue_after("vm-1", Duration::from_secs(3600));
+/// queue.shutdown(Shutdown::RunDelayedNow);
+/// assert_eq!(*queue.dequeue()?, "vm-1");
+/// assert_eq!(queue.enqueue("vm-2"), Admission::Closed);
+/// # Ok::<_, homeostat::DequeueError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shutdown {
     /// Everything known runs once more: what is delayed becomes ready at once, in due order.
@@ -241,6 +300,17 @@ pub enum Shutdown {
 }
 
 /// A wake that a shutdown dropped: where the key was when it lost it.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{DroppedWake, Enqueue, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::new();
+/// queue.enqueue_after("vm-1", Duration::from_secs(3600));
+/// assert_eq!(queue.drain(Duration::ZERO).dropped, [("vm-1", DroppedWake::Delayed)]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DroppedWake {

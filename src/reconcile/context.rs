@@ -18,6 +18,23 @@ use crate::wait::Signal;
 /// [`check`](Self::check) between its steps, waits with [`sleep`](Self::sleep), and unblocks what it blocks on by
 /// [`on_cancel`](Self::on_cancel). It is cancelled when its deadline passes, and when its workers are aborted: that is after
 /// the grace period of a shutdown, not at its beginning.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context};
+/// use std::time::Duration;
+///
+/// fn reconcile(cx: &Context, vm: &String) -> Result<Action, BoxError> {
+///     for step in ["disk", "network", "boot"] {
+///         cx.check()?; // between two steps
+///         log::debug!("{vm}: {step}, try {}", cx.attempt());
+///         cx.sleep(Duration::from_millis(1))?; // ends early when the run is cancelled
+///     }
+///     Ok(Action::await_change())
+/// }
+/// # reconcile(&Context::detached(), &"vm-1".to_owned()).unwrap();
+/// ```
 pub struct Context {
     clock: Clock,
     deadline: Nanos,

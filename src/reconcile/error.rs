@@ -122,6 +122,18 @@ impl Error for Terminal {
 
 /// The run was told to stop. What [`Context::check`](crate::Context::check) and [`Context::sleep`](crate::Context::sleep)
 /// return, to be passed on with `?`.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Cancelled, Context};
+/// use std::time::Duration;
+///
+/// fn wait_for_boot(cx: &Context) -> Result<(), Cancelled> {
+///     cx.sleep(Duration::from_millis(1))
+/// }
+/// # assert_eq!(wait_for_boot(&Context::detached()), Ok(()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cancelled {

@@ -68,6 +68,16 @@ impl<K> RetryPolicy<K> for Exponential {
 
 /// Never retries: a failed run is logged, and the key waits for its feeder. The default of [`Workers`](crate::Workers),
 /// because a poller names a key again as long as it is out of step.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, NoRetry, Workers};
+///
+/// let workers = Workers::new(|_cx: &Context, _vm: &String| -> Result<Action, BoxError> { Err("no answer".into()) });
+/// let workers = workers.retry(NoRetry); // as it is by default
+/// # let _ = workers;
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoRetry;
 

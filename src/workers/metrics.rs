@@ -15,6 +15,21 @@ pub(super) struct Counters {
 }
 
 /// What workers have counted since they started, and how many are in a run. Each run is one of the first six.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Enqueue, Workers, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::new();
+/// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Err("no answer".into()) };
+/// let workers = Workers::new(reconcile).start(&queue)?;
+/// queue.enqueue("vm-1");
+/// assert!(queue.drain(Duration::MAX).is_drained());
+/// assert_eq!((workers.metrics().runs(), workers.metrics().errors()), (1, 1));
+/// # Ok::<_, BoxError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkersMetrics {

@@ -186,6 +186,21 @@ impl<R, P> fmt::Debug for Workers<R, P> {
 ///
 /// The threads hold the queue's keys but no handle of it: dropping the last [`WorkQueue`] handle closes the queue, and the
 /// workers end once it is served.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Enqueue, Workers, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::new();
+/// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+/// let workers = Workers::new(reconcile).threads(2).start(&queue)?;
+/// queue.enqueue("vm-1");
+/// assert!(queue.drain(Duration::MAX).is_drained());
+/// workers.shutdown(Duration::from_secs(1));
+/// # Ok::<_, BoxError>(())
+/// ```
 #[must_use = "dropping the handle stops the workers"]
 pub struct WorkersHandle {
     handle: Handle,
