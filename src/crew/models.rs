@@ -264,6 +264,23 @@ fn who_joins_for_a_time_returns_when_it_is_over_or_the_last_has_left() {
 }
 
 #[test]
+fn who_joins_for_a_time_returns_when_it_is_over_though_nobody_leaves() {
+    loom::model(|| {
+        let clock = ManualClock::new();
+        let crew = crew(&clock, 1);
+        let present = present(&crew);
+        let advancing = {
+            let clock = clock.clone();
+            thread::spawn(move || clock.advance(Duration::from_nanos(SOON.0)))
+        };
+        assert!(!crew.wait_until_empty(SOON));
+        advancing.join().unwrap();
+        assert_eq!((clock.sleepers(), clock.next_alarm()), (0, None));
+        drop(present);
+    });
+}
+
+#[test]
 fn the_watchdog_ends_with_the_last_thread() {
     loom::model(|| {
         let crew = crew(&ManualClock::new(), 1);
