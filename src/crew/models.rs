@@ -1,7 +1,6 @@
 //! The watchdog's protocol and the join of a crew, in every interleaving of two or three threads.
 //!
-//! Of all accesses to an atomic the model checker keeps only the last, so what a model can see is what passes a lock too. Each
-//! model below was seen to fail without the line it is about.
+//! Of all accesses to an atomic the model checker keeps only the last, so what a model can see is what passes a lock too.
 
 use std::sync::Arc;
 use std::time::Duration;
