@@ -272,8 +272,9 @@ impl<K> Records<K> {
         }
         self.slab.get_mut(index).state = state;
         self.set_bounds(index, bounds);
-        self.enter(index, state, now, effects);
-        None
+        let state = self.enter(index, state, now, effects);
+        // A cool-down so short that it is over already has left nothing to remember.
+        (state.phase == Phase::Idle).then(|| self.forget(index))
     }
 
     /// Puts what is due at `now` in line, in due order, at most `budget` steps of work. Keys whose cool-down is over go
@@ -336,11 +337,13 @@ impl<K> Records<K> {
         answer
     }
 
-    /// Counts a record that is in no list and not being processed, and puts it where its state says.
+    /// Counts a record that is in no list and not being processed, and puts it where its state says; returns the state it
+    /// then has.
     #[inline]
-    fn enter(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+    fn enter(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) -> State {
         let state = self.link(index, state, now, effects);
         self.counts.delayed += usize::from(state.phase == Phase::Delayed);
+        state
     }
 
     /// Puts a record that is in no list where its state says; returns the state it then has.
@@ -378,7 +381,7 @@ impl<K> Records<K> {
         self.wheel.pop(&mut self.slab, now().tick_down(shift), &mut 0);
         let tick = due.tick_up(shift);
         if tick <= self.wheel.elapsed() {
-            // The timer came by between the caller's look at the clock and its hold of the lock.
+            // The time came between the look at the clock from which the rules took it and the one above.
             state.expire();
             self.slab.get_mut(index).state = state;
             return self.link(index, state, now, effects);
@@ -428,5 +431,30 @@ impl<K> Records<K> {
         }
         self.set_bounds(index, Bounds::default());
         self.slab.remove(index).key
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::queue::request::Verb;
+    use std::cell::Cell;
+
+    /// The clock moves between the two looks that the end of a claim takes at it.
+    #[test]
+    fn a_cool_down_that_is_over_at_once_leaves_no_record() {
+        let mut records = Records::new(Settings { floor: Duration::ZERO, timing: false, tick_shift: 0 });
+        let time = Cell::new(0);
+        let now = || {
+            time.set(time.get() + 10);
+            Nanos(time.get())
+        };
+        let mut effects = Effects::default();
+        records.admit('a', 7, Verb::Enqueue.into(), &now, &mut effects);
+        let Ok(Some(taken)) = records.take(&now) else { unreachable!("a key is in line") };
+        let gone = records.end(taken.index, Ending::CoolDown(Duration::from_nanos(1)), &now, &mut effects);
+        assert_eq!(gone, Some('a'));
+        assert_eq!(records.find(7, |&key| key == 'a'), None);
+        assert_eq!(records.slab.iter().count(), 0);
     }
 }
