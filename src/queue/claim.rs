@@ -88,11 +88,11 @@ impl<K: Key> Claim<K> {
     ///
     /// As [`try_dequeue`](crate::WorkQueue::try_dequeue).
     pub fn done_and_next(self) -> Result<Self, TryDequeueError> {
-        self.end_and_next(Ending::Done).map_err(NoClaim::of_try)
+        self.end_and_next(Ending::Done, || false).map_err(NoClaim::of_try)
     }
 
-    pub(crate) fn end_and_next(mut self, ending: Ending) -> Result<Self, NoClaim> {
-        let (gone, next) = self.shared.end_and_take(self.taken.index, ending);
+    pub(crate) fn end_and_next(mut self, ending: Ending, stop: impl FnOnce() -> bool) -> Result<Self, NoClaim> {
+        let (gone, next) = self.shared.end_and_take(self.taken.index, ending, stop);
         self.ended = true;
         let ended = match next {
             Ok(taken) => std::mem::replace(&mut self.taken, taken),

@@ -53,6 +53,11 @@ impl<'a, K: Key> Hold<'a, K> {
     }
 
     #[inline]
+    pub(super) fn take_unless(&mut self, stop: impl FnOnce() -> bool) -> Result<Taken<K>, NoClaim> {
+        if stop() { Err(NoClaim::Stopped) } else { self.take() }
+    }
+
+    #[inline]
     pub(super) fn take(&mut self) -> Result<Taken<K>, NoClaim> {
         let shared = self.after.shared;
         match self.guard.records.take(&|| shared.now()) {

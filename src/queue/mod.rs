@@ -186,7 +186,7 @@ impl<K: Key, S> WorkQueue<K, S> {
     ///
     /// As [`dequeue`](Self::dequeue).
     pub fn try_dequeue(&self) -> Result<Claim<K>, TryDequeueError> {
-        self.shared.try_dequeue().map_err(NoClaim::of_try)
+        self.shared.try_dequeue(|| false).map_err(NoClaim::of_try)
     }
 
     /// Takes the next key. Blocks for at most `timeout` by the queue's clock; a key that comes into line, or a shutdown,

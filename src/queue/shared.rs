@@ -127,12 +127,14 @@ impl<K: Key> Shared<K> {
         }
     }
 
-    pub(crate) fn try_dequeue(self: &Arc<Self>) -> Result<Claim<K>, NoClaim> {
-        let taken = self.hold().take()?;
+    /// Takes the next key, unless `stop` says so or none is in line.
+    pub(crate) fn try_dequeue(self: &Arc<Self>, stop: impl FnOnce() -> bool) -> Result<Claim<K>, NoClaim> {
+        let taken = self.hold().take_unless(stop)?;
         Ok(Claim::new(Arc::clone(self), taken))
     }
 
-    /// Wakes all consumers, to look at what they wait with.
+    /// Wakes all consumers, to look at what they wait with. Once this has returned, no consumer whose `stop` was true
+    /// before takes a key any more: each looks at it under the lock that this has held.
     pub(crate) fn nudge(&self) {
         let count = self.locked.lock().consumers.rouse(usize::MAX, &self.config.clock);
         self.consumers.ring(count);
@@ -152,10 +154,15 @@ impl<K: Key> Shared<K> {
         hold.end(index, Ending::Retry(backoff));
     }
 
-    pub(crate) fn end_and_take(self: &Arc<Self>, index: u32, ending: Ending) -> (Option<K>, Result<Taken<K>, NoClaim>) {
+    pub(crate) fn end_and_take(
+        self: &Arc<Self>,
+        index: u32,
+        ending: Ending,
+        stop: impl FnOnce() -> bool,
+    ) -> (Option<K>, Result<Taken<K>, NoClaim>) {
         let mut hold = self.hold();
         let gone = hold.end(index, ending);
-        (gone, hold.take())
+        (gone, hold.take_unless(stop))
     }
 
     pub(crate) fn shut_down(self: &Arc<Self>, mode: Shutdown) {

@@ -81,15 +81,10 @@ where
     pub(super) fn step(&mut self) -> Result<(), NoClaim> {
         let claim = match self.next.take() {
             Some(claim) => claim,
-            None if self.shared.crew.is_stopping() => return Err(NoClaim::Stopped),
-            None => self.shared.queue.try_dequeue()?,
+            None => self.shared.queue.try_dequeue(|| self.shared.crew.is_stopping())?,
         };
         let ending = self.run(&claim);
-        if self.shared.crew.is_stopping() {
-            claim.end(ending);
-            return Err(NoClaim::Stopped);
-        }
-        self.next = Some(claim.end_and_next(ending)?);
+        self.next = Some(claim.end_and_next(ending, || self.shared.crew.is_stopping())?);
         Ok(())
     }
 
