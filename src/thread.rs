@@ -94,9 +94,14 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
+    /// Whether this is the thread that asks.
+    pub(crate) fn is_current(&self) -> bool {
+        self.handle.thread().id() == thread::current().id()
+    }
+
     /// Waits for the thread to end; a panic that ended it is logged. On that very thread it returns at once.
     pub(crate) fn join(self) {
-        if self.handle.thread().id() == thread::current().id() {
+        if self.is_current() {
             return;
         }
         if let Err(panic) = self.handle.join() {

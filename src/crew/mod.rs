@@ -214,6 +214,7 @@ impl Drop for Attendance {
 /// What the handle of a poller and that of workers have in common.
 pub(crate) struct Handle {
     pub(crate) crew: Arc<Crew>,
+    /// One for each seat, in their order, then that of the watchdog if there is one.
     joiners: Vec<Joiner>,
     /// Wakes the crew's threads, to look at whether they are to stop.
     nudge: Box<dyn Fn() + Send + Sync>,
@@ -279,8 +280,13 @@ impl Handle {
         self.crew.abort.cancel();
     }
 
+    /// Joins all threads. On one of the crew's own, those of the other seats: the watchdog ends after this one.
     pub(crate) fn join(&mut self) {
-        for joiner in self.joiners.drain(..) {
+        let mut joiners = std::mem::take(&mut self.joiners);
+        if joiners.iter().any(Joiner::is_current) {
+            joiners.truncate(self.crew.seats.len());
+        }
+        for joiner in joiners {
             joiner.join();
         }
     }

@@ -50,6 +50,19 @@ fn an_idle_poller_ends_as_soon_as_it_is_stopped() {
 }
 
 #[test]
+fn a_poll_may_shut_its_own_poller_down() {
+    let (_clock, queue) = held();
+    let (give, take) = unbounded::<PollerHandle>();
+    let (said, seen) = unbounded();
+    let poller = polling(&queue, move |_| {
+        take.recv().unwrap().shutdown(Duration::ZERO);
+        said.send(()).unwrap();
+    });
+    give.send(poller).unwrap();
+    assert_eq!(seen.recv(), Ok(()));
+}
+
+#[test]
 fn an_aborted_poll_is_cancelled_and_told_why() {
     let (clock, queue) = held();
     let (woken, seen) = unbounded();
