@@ -25,6 +25,13 @@ impl State {
             self.failures = if let Ending::Retry(_) = ending { self.failures_if_retried() } else { 0 };
             self.early = false;
         }
+        // Also after a shutdown: a wish that stands is served for these reasons too.
+        self.reasons |= match ending {
+            Ending::Done | Ending::CoolDown(_) => Reasons::NONE,
+            Ending::RequeueAfter(_) => Reasons::REQUEUE,
+            Ending::Retry(_) => Reasons::RETRY,
+            Ending::PutBack(reasons) => reasons,
+        };
         if mode.is_some() {
             return self.end_after_shutdown(bounds, wish, ending);
         }
@@ -43,7 +50,6 @@ impl State {
                 self.due = if wish == Wished::At { end.max(self.due) } else { end };
             }
             Ending::RequeueAfter(delay) => {
-                self.reasons |= Reasons::REQUEUE;
                 if wish == Wished::Now {
                     self.phase = Phase::Ready;
                 } else {
@@ -57,7 +63,6 @@ impl State {
                 }
             }
             Ending::Retry(mut delay) => {
-                self.reasons |= Reasons::RETRY;
                 if wish == Wished::Now && floor < delay {
                     delay = floor;
                     self.early = true;
@@ -66,8 +71,7 @@ impl State {
                 let now = now();
                 self.schedule(now.after(delay), now);
             }
-            Ending::PutBack(reasons) => {
-                self.reasons |= reasons;
+            Ending::PutBack(_) => {
                 bounds.cap = None;
                 self.phase = Phase::Ready;
             }

@@ -319,3 +319,18 @@ fn time_readies_a_delay_and_forgets_a_cool_down_and_nothing_else() {
         assert_eq!(is(&record), after);
     }
 }
+
+#[test]
+fn after_a_shutdown_a_wish_is_served_also_for_the_reasons_of_the_run_before() {
+    let put_back = Ending::PutBack(Reasons::POLL);
+    for (ending, reason) in [
+        (Ending::Done, Reasons::NONE),
+        (Ending::RequeueAfter(SOON), Reasons::REQUEUE),
+        (Ending::Retry(SOON), Reasons::RETRY),
+        (put_back, Reasons::POLL),
+    ] {
+        let mut state = State { reasons: Reasons::EVENT, ..state(Is::Soft) };
+        let dropped = state.end(&mut Bounds::default(), ending, ZERO, Some(Shutdown::ServeReady), || NOW);
+        assert_eq!((state.phase, state.reasons, dropped), (Phase::Ready, Reasons::EVENT | reason, None), "{ending:?}");
+    }
+}
