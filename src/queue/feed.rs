@@ -286,9 +286,14 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
             if batch.is_empty() {
                 return tally;
             }
+            // An iterator that has ended is not asked again: not every one stays ended.
+            let ended = batch.len() < BATCH as usize;
             self.request_batch(&mut batch, request, &mut tally);
             // What was known already is left in the batch, to be dropped outside the lock.
             drop_each(batch.drain(..));
+            if ended {
+                return tally;
+            }
         }
     }
 

@@ -257,3 +257,15 @@ fn shrinking_forgets_nothing() {
     bench.queue.shrink_to_fit();
     assert_eq!((bench.queue.enqueue('z'), bench.line().as_str()), (Admission::Queued, "z"));
 }
+
+#[test]
+fn an_iterator_that_has_ended_is_not_asked_again() {
+    let queue = WorkQueue::new();
+    let mut asked = 0;
+    let mut keys = std::iter::from_fn(|| {
+        asked += 1;
+        (asked != 3).then_some(asked)
+    });
+    assert_eq!(queue.request_all(&mut keys, Verb::Enqueue.into()).total(), 2);
+    assert_eq!(asked, 3);
+}
