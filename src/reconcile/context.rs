@@ -116,7 +116,8 @@ impl Context {
         let signal = Signal::new(self.clock.clone());
         let until = self.clock.nanos().after(duration).min(self.deadline);
         let wake = Arc::clone(&signal);
-        let _guard = self.on_cancel(move || wake.set());
+        // The deadline ends the wait by itself. Not by the run's own token: who cancels that one does not end the run.
+        let _guard = self.abort.on_cancel(move || wake.set());
         signal.wait_until(until);
         self.check()
     }

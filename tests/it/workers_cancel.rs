@@ -248,3 +248,12 @@ fn a_context_of_no_run_is_never_cancelled() {
     assert_eq!(cx.sleep(Duration::ZERO), Ok(()));
     assert!(!cx.token().is_cancelled());
 }
+
+#[test]
+fn a_token_that_is_cancelled_by_its_user_cuts_no_sleep_short() {
+    let cx = Context::detached();
+    cx.token().cancel();
+    let (pause, begun) = (Duration::from_millis(5), cx.clock().now());
+    assert_eq!(cx.sleep(pause), Ok(()));
+    assert!(cx.clock().now() - begun >= pause);
+}
