@@ -86,9 +86,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 ///
 /// # User code and the lock
 ///
-/// `Hash` runs outside the lock, once a request. `Eq` and `Clone` run under it, before anything changes; a key's `Drop` and
-/// the [`on_ready`](QueueBuilder::on_ready) hook run after it. A panic in any of them leaves the queue usable. None of them
-/// may use the queue while the lock is held: an `Eq` that does so deadlocks.
+/// `Hash` runs outside the lock, once a request. `Eq`, `Clone` and, for [`by_ref`](Self::by_ref), `From` run under it, before
+/// anything changes; a key's `Drop` and the [`on_ready`](QueueBuilder::on_ready) hook run after it. A panic in any of them
+/// leaves the queue usable. What runs under the lock must not use the queue: an `Eq` that does so deadlocks.
 ///
 /// # Examples
 ///

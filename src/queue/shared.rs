@@ -1,7 +1,7 @@
 //! The lock around the records, and what is done under it; how a hold of it ends is in [`hold`](super::hold).
 //!
-//! Lock order: the queue's lock, then that of a held clock. Neither is held while user code runs, but for `Eq` and `Clone`
-//! of a key before anything has changed.
+//! Lock order: the queue's lock, then that of a held clock. Neither is held while user code runs, but for `Eq`, `Clone` and
+//! `From<&Q>` of a key before anything has changed.
 
 use std::fmt;
 use std::panic::resume_unwind;
