@@ -317,6 +317,11 @@ impl Model {
         };
         record.failures = if failed.is_some() { counted } else { 0 };
         record.early = false;
+        if failed.is_some() {
+            record.reasons |= Reasons::RETRY;
+        } else if requeued.is_some() {
+            record.reasons |= Reasons::REQUEUE;
+        }
         if self.mode.is_some() {
             if wanted != Wanted::Nothing {
                 return self.put_in_line(key);
@@ -327,13 +332,11 @@ impl Model {
             return;
         }
         if let Some(backoff) = failed {
-            record.reasons |= Reasons::RETRY;
             record.cap = None;
             record.early = wanted == Wanted::Now && after(now, backoff) > now + FLOOR;
             let due = if record.early { now + FLOOR } else { after(now, backoff) };
             self.wake_at(key, due);
         } else if let Some(delay) = requeued {
-            record.reasons |= Reasons::REQUEUE;
             record.cap = None;
             let due = match wanted {
                 Wanted::Now => now,
