@@ -270,7 +270,8 @@ impl ManualClock {
         }
     }
 
-    /// The time of the earliest thing that waits on this clock, if any.
+    /// The time at which [`advance`](Self::advance) stops next, if any: nothing that waits on this clock waits for an earlier
+    /// one. Nothing need happen then: a key may have been cancelled since.
     #[must_use]
     pub fn next_alarm(&self) -> Option<Instant> {
         let (at, _) = *self.0.state.lock().alarms.first_key_value()?.0;

@@ -382,7 +382,7 @@ impl PollerHandle {
         self.handle.shutdown(grace);
     }
 
-    /// Lets the poller run on for the life of the process.
+    /// Lets the poller run on for the life of the process. What it feeds stays open for as long: a poller holds a handle of it.
     pub fn detach(mut self) {
         self.handle.detach();
     }

@@ -138,7 +138,12 @@ pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
     let mut first = None;
     for value in values {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-            first.get_or_insert(panic);
+            if first.is_none() {
+                first = Some(panic);
+            } else {
+                // Its drop may panic in turn, and would keep the other values from being dropped.
+                std::mem::forget(panic);
+            }
         }
     }
     if let Some(panic) = first {

@@ -77,7 +77,8 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
         self
     }
 
-    /// Whether a claim knows how long its key was in line. Costs two readings of the clock a key. Default: off.
+    /// Whether a claim knows how long its key was in line. Costs two readings of the clock a key. Default: off;
+    /// [`Workers`](crate::Workers) switch it on when they start.
     pub fn timing(mut self, timing: bool) -> Self {
         self.config.timing = timing;
         self

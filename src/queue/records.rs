@@ -144,6 +144,14 @@ impl<K> Records<K> {
         matches!(record.state.phase, Phase::Processing(_)).then_some(&record.key)
     }
 
+    /// From now on claims know how long their key was in line; for the keys that are in line already it counts from `now`.
+    pub(crate) fn measure(&mut self, now: Nanos) {
+        if !self.settings.timing {
+            self.settings.timing = true;
+            self.ready_since.resize(self.slab.bound() as usize, now);
+        }
+    }
+
     /// The state of the key to be taken next.
     pub(crate) fn front(&self) -> Option<State> {
         let index = self.lanes.front()?;

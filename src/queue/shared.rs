@@ -127,6 +127,12 @@ impl<K: Key> Shared<K> {
         }
     }
 
+    /// Measures from now on how long keys are in line.
+    pub(crate) fn measure(self: &Arc<Self>) {
+        let now = self.now();
+        self.hold().records.measure(now);
+    }
+
     /// Takes the next key, unless `stop` says so or none is in line.
     pub(crate) fn try_dequeue(self: &Arc<Self>, stop: impl FnOnce() -> bool) -> Result<Claim<K>, NoClaim> {
         let taken = self.hold().take_unless(stop)?;

@@ -40,7 +40,9 @@ impl<K: Key> Shared<K> {
             let next = records.expire(now, BATCH, &mut gone, effects);
             hold.turn_at = next;
             let clock = &self.config.clock;
-            if clock.is_held() && next != Nanos::NEVER {
+            if next == Nanos::NEVER {
+                clock.clear_alarm(&mut hold.alarm);
+            } else if clock.is_held() {
                 clock.set_alarm(&mut hold.alarm, next, Arc::new(Advanced(Arc::clone(self))));
             }
             next

@@ -165,7 +165,8 @@ impl Context {
         self.call.priority
     }
 
-    /// How long the key was in line; `None` where its queue does not measure it.
+    /// How long the key was in line; if it was there before the workers started, since then. `None` in a poll, and in a
+    /// context of no run.
     #[must_use]
     pub fn queued_for(&self) -> Option<Duration> {
         self.call.queued_for

@@ -14,7 +14,8 @@ pub(super) struct Counters {
     pub(super) overruns: AtomicU64,
 }
 
-/// What workers have counted since they started, and how many are in a run. Each run is one of the first six.
+/// What workers have counted since they started, and how many are in a run. Each run is one of the first
+/// six, unless the policy itself or the key's own code panics over it.
 ///
 /// # Examples
 ///

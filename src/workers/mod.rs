@@ -111,11 +111,13 @@ impl<R, P> Workers<R, P> {
         self
     }
 
-    /// Starts the threads. They end when they are stopped, and when the queue is shut down and served.
+    /// Starts the threads. They end when they are stopped, and when the queue is shut down and served. From now on the queue
+    /// measures how long keys are in line ([`Context::queued_for`](crate::Context::queued_for)).
     ///
     /// # Errors
     ///
-    /// If the number of threads or the timeout is zero, or the system gives no thread.
+    /// If the number of threads or the timeout is zero, or the system gives no thread. Threads that have started by then are
+    /// told to stop, and end without being waited for.
     pub fn start<K, S>(self, queue: &WorkQueue<K, S>) -> Result<WorkersHandle, StartError>
     where
         K: Key + fmt::Debug,
@@ -132,6 +134,7 @@ impl<R, P> Workers<R, P> {
         let crew = Crew::new(self.name, queue.clock(), self.threads, say_ended);
         let counters = Arc::new(Counters::default());
         let queue = Arc::clone(&queue.shared);
+        queue.measure();
         let shared = Arc::new(worker::Shared {
             reconciler: self.reconciler,
             policy: self.policy,
@@ -185,7 +188,7 @@ impl<R, P> fmt::Debug for Workers<R, P> {
 /// Workers that run. Dropping it stops and joins them, see [`shutdown`](Self::shutdown).
 ///
 /// The threads hold the queue's keys but no handle of it: dropping the last [`WorkQueue`] handle closes the queue, and the
-/// workers end once it is served.
+/// workers end once it is served. A poller that feeds the queue holds a handle as well.
 ///
 /// # Examples
 ///

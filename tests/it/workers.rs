@@ -170,6 +170,29 @@ fn a_run_knows_why_it_is_called_from_which_lane_and_how_long_its_key_was_in_line
     workers.shutdown(Duration::ZERO);
 }
 
+/// A queue that does not measure by itself does so under workers.
+#[test]
+fn workers_have_their_queue_measure_how_long_keys_are_in_line() {
+    let (clock, queue) = held();
+    let (asked, seen) = unbounded();
+    let (go_on, gate) = unbounded();
+    let reconcile = move |cx: &Context, key: &&'static str| -> Outcome {
+        asked.send((*key, cx.queued_for()))?;
+        gate.recv()?;
+        Ok(Action::await_change())
+    };
+    queue.enqueue("before");
+    clock.advance(2 * SECOND);
+    let workers = Workers::new(reconcile).start(&queue).unwrap();
+    assert_eq!(seen.recv().unwrap(), ("before", Some(Duration::ZERO)));
+    queue.enqueue("meanwhile");
+    clock.advance(3 * SECOND);
+    go_on.send(()).unwrap();
+    assert_eq!(seen.recv().unwrap(), ("meanwhile", Some(3 * SECOND)));
+    go_on.send(()).unwrap();
+    workers.shutdown(Duration::ZERO);
+}
+
 #[test]
 fn what_workers_do_is_said_at_the_level_it_deserves() {
     let logs = Logs::of("talking-workers");

@@ -35,7 +35,9 @@ impl<K> Records<K> {
             if let (Phase::Processing(_), Some(wake)) = (state.phase, state.shut_down(mode)) {
                 match catch_unwind(AssertUnwindSafe(|| record.key.clone())) {
                     Ok(key) => wishes.push((key, wake)),
-                    Err(other) => panic = panic.or(Some(other)),
+                    Err(first) if panic.is_none() => panic = Some(first),
+                    // What a panic carries is the user's code when it drops, and the lock is held.
+                    Err(further) => std::mem::forget(further),
                 }
             }
         }
