@@ -11,9 +11,11 @@ fn held_queue() -> (ManualClock, WorkQueue<u64>) {
     (clock, queue)
 }
 
-/// Delays spread over a second.
-fn spread(key: u64, count: u64) -> Duration {
-    Duration::from_nanos(1 + key * 1_000_000_000 / count)
+/// Delays `count` keys, spread over a second.
+fn delay_all(queue: &WorkQueue<u64>, count: u64) {
+    for key in 0..count {
+        queue.enqueue_after(key, Duration::from_nanos(1 + key * 1_000_000_000 / count));
+    }
 }
 
 fn set(c: &mut Criterion) {
@@ -21,15 +23,7 @@ fn set(c: &mut Criterion) {
     for count in [1_000, 100_000] {
         group.throughput(Throughput::Elements(count));
         group.bench_function(BenchmarkId::from_parameter(count), |b| {
-            b.iter_batched_ref(
-                held_queue,
-                |(_, queue)| {
-                    for key in 0..count {
-                        queue.enqueue_after(key, spread(key, count));
-                    }
-                },
-                BatchSize::LargeInput,
-            );
+            b.iter_batched_ref(held_queue, |(_, queue)| delay_all(queue, count), BatchSize::LargeInput);
         });
     }
 }
@@ -42,9 +36,7 @@ fn cancel(c: &mut Criterion) {
             b.iter_batched_ref(
                 || {
                     let (clock, queue) = held_queue();
-                    for key in 0..count {
-                        queue.enqueue_after(key, spread(key, count));
-                    }
+                    delay_all(&queue, count);
                     (clock, queue)
                 },
                 |(_, queue)| {
@@ -67,9 +59,7 @@ fn expire(c: &mut Criterion) {
             b.iter_batched_ref(
                 || {
                     let (clock, queue) = held_queue();
-                    for key in 0..count {
-                        queue.enqueue_after(key, spread(key, count));
-                    }
+                    delay_all(&queue, count);
                     (clock, queue)
                 },
                 |(clock, _)| clock.advance(Duration::from_secs(2)),
