@@ -124,12 +124,18 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     }
 }
 
-/// Runs code of the user's that must not take others down: a panic is logged as "`what` panicked".
+/// Runs code of the user's that must not take others down: a panic is logged as "`what` panicked", and goes no further.
 pub(crate) fn shielded(what: &str, code: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(code)) else {
+        return;
+    };
+    // The logger and the drop of what the panic carries are user code too. What they throw in turn is let go unseen.
+    let report = AssertUnwindSafe(|| {
         log::error!(panic = panic_message(&*panic); "{what} panicked");
-        // Dropping the panic's value may run user code again.
-        std::mem::forget(panic);
+        drop(panic);
+    });
+    if let Err(again) = catch_unwind(report) {
+        std::mem::forget(again);
     }
 }
 

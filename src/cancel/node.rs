@@ -13,10 +13,8 @@
 //! node does not wait for the first: it makes the first two passes itself, which are idempotent. Only the thread that
 //! closed a node runs its callbacks.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::mem;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Weak};
 
 // Under the model checker all threads of a model are one thread to the system: only its own names tell them apart.
@@ -27,6 +25,7 @@ use std::thread::{self, ThreadId};
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
+use crate::thread::shielded;
 
 pub(super) type Callback = Box<dyn FnOnce() + Send>;
 
@@ -142,7 +141,7 @@ impl Node {
             // The one before has ended, and a drop of its guard may be waiting for that.
             self.changed.notify_all();
             let Some((_, callback)) = next else { return };
-            contain("call", callback);
+            shielded("a cancellation callback", callback);
         }
     }
 
@@ -153,7 +152,7 @@ impl Node {
         // the second a node is closed but not cancelled; its callbacks have not begun then, and one more may join them.
         if self.is_cancelled() {
             drop(state);
-            contain("call", callback);
+            shielded("a cancellation callback", callback);
             return None;
         }
         let id = state.next_id;
@@ -167,7 +166,7 @@ impl Node {
         let mut state = self.state.lock();
         if let Some(callback) = state.callbacks.remove(&id) {
             drop(state);
-            contain("drop", || drop(callback));
+            shielded("the drop of a cancellation callback", || drop(callback));
             return;
         }
         while state.runs_elsewhere(id) {
@@ -191,7 +190,7 @@ impl Drop for Node {
         // Detached callbacks that were never run.
         let callbacks = mem::take(&mut self.state.lock().callbacks);
         for callback in callbacks.into_values() {
-            contain("drop", || drop(callback));
+            shielded("the drop of a cancellation callback", || drop(callback));
         }
         // Taking each ancestor's link out before the ancestor is dropped makes a loop of what would be a recursion.
         let mut link = self.parent.take();
@@ -255,30 +254,5 @@ impl Children {
     #[cfg(all(test, not(loom)))]
     pub(super) fn capacity(&self) -> usize {
         self.slots.capacity() + self.vacant.capacity()
-    }
-}
-
-/// Runs a stranger's code so that its panic goes no further than the log.
-fn contain(what: &'static str, code: impl FnOnce()) {
-    let Err(payload) = panic::catch_unwind(AssertUnwindSafe(code)) else {
-        return;
-    };
-    // The logger and the payload's drop are strangers' code too. What they throw in turn is let go unseen.
-    let report = AssertUnwindSafe(|| {
-        log::error!(during = what, panic = panic_text(&*payload); "a cancellation callback panicked");
-        drop(payload);
-    });
-    if let Err(again) = panic::catch_unwind(report) {
-        mem::forget(again);
-    }
-}
-
-fn panic_text(payload: &(dyn Any + Send)) -> &str {
-    if let Some(text) = payload.downcast_ref::<&'static str>() {
-        text
-    } else if let Some(text) = payload.downcast_ref::<String>() {
-        text
-    } else {
-        "(a payload that is not text)"
     }
 }
