@@ -34,29 +34,45 @@ mod modelled {
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+            MutexGuard { mutex: self, inner: Some(self.lock_inner()) }
+        }
+
+        fn lock_inner(&self) -> loom::sync::MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
     }
 
-    /// `None` only while [`Condvar::wait`] has the guard.
+    /// `inner` is `None` only while [`Condvar::wait`] has it, and in [`MutexGuard::unlocked`].
     #[derive(Debug)]
-    pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+    pub(crate) struct MutexGuard<'a, T> {
+        mutex: &'a Mutex<T>,
+        inner: Option<loom::sync::MutexGuard<'a, T>>,
+    }
 
-    const HELD: &str = "a guard is empty only inside Condvar::wait";
+    impl<T> MutexGuard<'_, T> {
+        pub(crate) fn unlocked<U>(guard: &mut Self, work: impl FnOnce() -> U) -> U {
+            guard.inner = None;
+            let result = work();
+            guard.inner = Some(guard.mutex.lock_inner());
+            result
+        }
+    }
+
+    const HELD: &str = "a guard is empty only inside wait and unlocked";
 
     #[expect(clippy::expect_used, reason = "loom's condvar takes guards by value; this one lends them")]
     impl<T> Deref for MutexGuard<'_, T> {
         type Target = T;
 
         fn deref(&self) -> &T {
-            self.0.as_ref().expect(HELD)
+            self.inner.as_ref().expect(HELD)
         }
     }
 
     #[expect(clippy::expect_used, reason = "loom's condvar takes guards by value; this one lends them")]
     impl<T> DerefMut for MutexGuard<'_, T> {
         fn deref_mut(&mut self) -> &mut T {
-            self.0.as_mut().expect(HELD)
+            self.inner.as_mut().expect(HELD)
         }
     }
 
@@ -70,8 +86,8 @@ mod modelled {
 
         #[expect(clippy::expect_used, reason = "loom's condvar takes guards by value; this one lends them")]
         pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            let inner = guard.0.take().expect(HELD);
-            guard.0 = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
+            let inner = guard.inner.take().expect(HELD);
+            guard.inner = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
         }
 
         /// Time does not pass in a model: this is [`wait`](Self::wait). Models use a held clock instead.

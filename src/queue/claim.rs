@@ -13,6 +13,7 @@ use super::shared::{NoClaim, Shared};
 use super::state::Ending;
 use crate::error::TryDequeueError;
 use crate::thread::{drop_each, shielded};
+use crate::time::Nanos;
 
 /// A key that one worker processes: until the claim ends, the queue gives the key to nobody else.
 ///
@@ -49,11 +50,13 @@ pub struct Claim<K: Key> {
 }
 
 impl<K: Key> Claim<K> {
+    #[inline]
     pub(crate) fn new(shared: Arc<Shared<K>>, taken: Taken<K>) -> Self {
         Self { shared, taken, ended: false }
     }
 
     /// The run has succeeded. A wish that came meanwhile decides what follows; without one the queue forgets the key.
+    #[inline]
     pub fn done(self) {
         self.end(Ending::Done);
     }
@@ -87,13 +90,22 @@ impl<K: Key> Claim<K> {
     /// # Errors
     ///
     /// As [`try_dequeue`](crate::WorkQueue::try_dequeue).
+    #[inline]
     pub fn done_and_next(self) -> Result<Self, TryDequeueError> {
         self.end_and_next(Ending::Done, || false).map_err(NoClaim::of_try)
     }
 
+    #[inline]
     pub(crate) fn end_and_next(mut self, ending: Ending, stop: impl FnOnce() -> bool) -> Result<Self, NoClaim> {
-        let (gone, next) = self.shared.end_and_take(self.taken.index, ending, stop);
         self.ended = true;
+        let (mut gone, mut next) = (None, Err(NoClaim::Empty));
+        let taking = || next = self.shared.end_and_take(self.taken.index, ending, &mut gone, stop);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(taking)) {
+            // The next key's `Clone`. The drops of this one may panic as well: only one panic may unwind.
+            shielded("the drop of a key", || drop(gone));
+            shielded("the drop of a key", || drop(self));
+            resume_unwind(panic);
+        }
         let ended = match next {
             Ok(taken) => std::mem::replace(&mut self.taken, taken),
             Err(no_claim) => {
@@ -113,12 +125,14 @@ impl<K: Key> Claim<K> {
         Ok(self)
     }
 
+    #[inline]
     pub(crate) fn end(mut self, ending: Ending) {
         self.ended = true;
         let gone = self.shared.end(self.taken.index, ending);
         self.drop_with(gone);
     }
 
+    #[cold]
     fn end_as_failed(&mut self) {
         self.ended = true;
         self.shared.retry(self.taken.index);
@@ -126,6 +140,7 @@ impl<K: Key> Claim<K> {
 
     /// Drops the queue's copy of the key and this claim's own. Either may panic; the second must not do so while the
     /// first unwinds.
+    #[inline]
     fn drop_with(self, gone: Option<K>) {
         if std::mem::needs_drop::<K>() {
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(gone)));
@@ -174,7 +189,10 @@ impl<K: Key> Claim<K> {
     /// (see [`QueueBuilder::timing`](crate::QueueBuilder::timing)).
     #[must_use]
     pub fn queued_for(&self) -> Option<Duration> {
-        self.taken.queued_for
+        match self.taken.queued_for {
+            Nanos::NEVER => None,
+            Nanos(nanos) => Some(Duration::from_nanos(nanos)),
+        }
     }
 }
 
@@ -187,6 +205,7 @@ impl<K: Key> Deref for Claim<K> {
 }
 
 impl<K: Key> Drop for Claim<K> {
+    #[inline]
     fn drop(&mut self) {
         if !self.ended {
             self.end_as_failed();

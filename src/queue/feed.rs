@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::records::Wanted;
 use super::report::Tally;
 use super::request::{Admission, Priority, Reasons, Request, Verb};
 use super::shared::BATCH;
@@ -259,15 +260,13 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
     /// If the key's `Hash` or `Eq` does; the queue is then as it was.
     fn request(&self, key: K, request: Request) -> Admission {
         let hash = self.hash(&key);
-        let mut hold = self.shared.hold();
-        let (records, effects, now) = hold.parts();
-        if records.mode().is_some() {
-            return Admission::Closed;
-        }
-        match records.find(hash, |known| *known == key) {
-            Some(index) => records.request(index, request, &now, effects),
-            None => records.admit(key, hash, request, &now, effects),
-        }
+        // A key that is known already drops after the hold.
+        let mut slot = Some(key);
+        self.shared.hold(|hold| {
+            let (records, effects, now) = hold.parts();
+            let wanted = Wanted { key: &mut slot, hash, request: &request };
+            records.request(wanted, |known, key| known == key, |key| key, &now, effects)
+        })
     }
 
     /// Collects and hashes up to 1,024 keys at a time, then takes the lock once for them.
@@ -304,20 +303,13 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
 
 impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
     fn request_batch(&self, batch: &mut [(Option<K>, u64)], request: Request, tally: &mut Tally) {
-        let mut hold = self.shared.hold();
-        let (records, effects, now) = hold.parts();
-        for (slot, hash) in batch {
-            let admission = if records.mode().is_some() {
-                Admission::Closed
-            } else if let Some(index) = records.find(*hash, |known| slot.as_ref() == Some(known)) {
-                records.request(index, request, &now, effects)
-            } else if let Some(key) = slot.take() {
-                records.admit(key, *hash, request, &now, effects)
-            } else {
-                continue;
-            };
-            tally.count(admission);
-        }
+        self.shared.hold(|hold| {
+            let (records, effects, now) = hold.parts();
+            for (slot, hash) in batch {
+                let wanted = Wanted { key: slot, hash: *hash, request: &request };
+                tally.count(records.request(wanted, |known, key| known == key, |key| key, &now, effects));
+            }
+        });
     }
 }
 
@@ -432,15 +424,11 @@ where
         let View { queue, .. } = self.0;
         let request = self.0.dress(request);
         let hash = queue.hash(key);
-        let mut hold = queue.shared.hold();
-        let (records, effects, now) = hold.parts();
-        if records.mode().is_some() {
-            return Admission::Closed;
-        }
-        match records.find(hash, |known| known.borrow() == key) {
-            Some(index) => records.request(index, request, &now, effects),
-            None => records.admit(K::from(key), hash, request, &now, effects),
-        }
+        queue.shared.hold(|hold| {
+            let (records, effects, now) = hold.parts();
+            let wanted = Wanted { key: &mut Some(key), hash, request: &request };
+            records.request(wanted, |known, key| known.borrow() == *key, K::from, &now, effects)
+        })
     }
 
     fn clock(&self) -> Clock {

@@ -1,10 +1,10 @@
 //! A hold of the queue's lock: what has come of it, and who is told once it is released.
 //!
-//! Everything that happens to a queue happens in a hold. It collects what has come of it and, when it ends, decides under
+//! Everything that changes a queue happens in a hold. It collects what has come of it and, when it ends, decides under
 //! the lock whom to wake, releases it, and only then notifies, starts the timer and calls the hook. A panic on the way ends
 //! the hold the same way, so the queue stays usable.
 
-use std::ops::{Deref, DerefMut};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,31 +17,64 @@ use crate::sync::MutexGuard;
 use crate::thread::shielded;
 use crate::time::Nanos;
 
+/// A hold of the queue's lock.
+pub(crate) struct Hold<'a, K: Key> {
+    shared: &'a Arc<Shared<K>>,
+    pub(super) guard: MutexGuard<'a, Locked<K>>,
+    pub(super) effects: Effects,
+}
+
+/// What is to be told once the lock is released.
+struct News {
+    consumers: usize,
+    drainers: usize,
+    timer: Rearm,
+    ready: bool,
+}
+
 impl<K: Key> Shared<K> {
-    pub(crate) fn hold(self: &Arc<Self>) -> Hold<'_, K> {
-        Hold {
-            effects: Effects::default(),
-            guard: self.locked.lock(),
-            after: After { shared: self, consumers: 0, drainers: 0, timer: Rearm::Leave, ready: false },
+    /// Does `work` under the lock, and then tells whoever must know what has come of it.
+    #[inline]
+    pub(crate) fn hold<R>(self: &Arc<Self>, work: impl FnOnce(&mut Hold<'_, K>) -> R) -> R {
+        let mut hold = Hold { shared: self, guard: self.locked.lock(), effects: Effects::default() };
+        let unwinding = Unwinding(&mut hold);
+        let result = work(unwinding.0);
+        mem::forget(unwinding);
+        let news = hold.news();
+        drop(hold.guard);
+        if let Some(news) = news {
+            self.tell(&news);
+        }
+        result
+    }
+
+    #[cold]
+    fn tell(self: &Arc<Self>, news: &News) {
+        self.consumers.ring(news.consumers);
+        self.drainers.ring(news.drainers);
+        match news.timer {
+            Rearm::Leave => {}
+            Rearm::Start => self.start_timer(),
+            Rearm::Signal => self.timer.set(),
+            Rearm::TurnNow => self.turn_up(),
+        }
+        if news.ready
+            && let Some(hook) = &self.config.on_ready
+        {
+            shielded("the on_ready hook of a queue", hook);
         }
     }
 }
 
-/// A hold of the queue's lock.
-pub(crate) struct Hold<'a, K: Key> {
-    pub(super) effects: Effects,
-    // Released first, then `after` tells whoever must know.
-    pub(super) guard: MutexGuard<'a, Locked<K>>,
-    after: After<'a, K>,
-}
-
 impl<'a, K: Key> Hold<'a, K> {
     /// The records, what to note effects in, and the queue's time.
+    #[inline]
     pub(crate) fn parts(&mut self) -> (&mut Records<K>, &mut Effects, impl Fn() -> Nanos + use<'a, K>) {
-        let shared = self.after.shared;
+        let shared = self.shared;
         (&mut self.guard.records, &mut self.effects, move || shared.now())
     }
 
+    #[inline]
     pub(crate) fn end(&mut self, index: u32, ending: Ending) -> Option<K> {
         let (records, effects, now) = self.parts();
         records.end(index, ending, &now, effects)
@@ -49,126 +82,99 @@ impl<'a, K: Key> Hold<'a, K> {
 
     pub(super) fn backoff(&mut self, failures: u32) -> Duration {
         let draw = self.guard.draws.next();
-        self.after.shared.config.backoff.jittered(failures, draw)
+        self.shared.config.backoff.jittered(failures, draw)
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "what it returns is moved at a cost of some 5 ns a copy")]
+    #[inline(always)]
     pub(super) fn take_unless(&mut self, stop: impl FnOnce() -> bool) -> Result<Taken<K>, NoClaim> {
         if stop() { Err(NoClaim::Stopped) } else { self.take() }
     }
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "what it returns is moved at a cost of some 5 ns a copy")]
+    #[inline(always)]
     pub(super) fn take(&mut self) -> Result<Taken<K>, NoClaim> {
-        let shared = self.after.shared;
-        match self.guard.records.take(&|| shared.now()) {
-            Ok(Some(taken)) => {
-                // A key that came into line in this same hold wakes nobody: this one takes a key out.
-                self.effects.readied = self.effects.readied.saturating_sub(1);
-                Ok(taken)
-            }
-            Ok(None) if self.guard.records.is_over() => Err(NoClaim::Closed),
-            Ok(None) => Err(NoClaim::Empty),
-            Err(panic) => {
-                self.fail_front();
-                Err(NoClaim::Panicked(panic))
-            }
-        }
+        let records = &self.guard.records;
+        let Some(index) = records.front() else {
+            return Err(if records.is_over() { NoClaim::Closed } else { NoClaim::Empty });
+        };
+        let unclonable = Unclonable { hold: self, index };
+        let key = unclonable.hold.guard.records.key(index).clone();
+        mem::forget(unclonable);
+        // A key that came into line in this same hold wakes nobody: this one takes a key out.
+        self.effects.readied = self.effects.readied.saturating_sub(1);
+        let shared = self.shared;
+        Ok(self.guard.records.take(index, key, &|| shared.now()))
     }
 
     /// The key to be taken next cannot be cloned: it backs off as a failed one, so that others are served.
     #[cold]
-    fn fail_front(&mut self) {
-        let failures = self.guard.records.front().map_or(1, |state| state.failures_if_retried());
+    fn fail_front(&mut self, index: u32) {
+        let failures = self.guard.records.state(index).failures_if_retried();
         let backoff = self.backoff(failures);
         let (records, effects, now) = self.parts();
         records.fail_front(backoff, &now, effects);
         // This consumer leaves without a key; another may take what is left.
         effects.readied += usize::from(records.has_ready());
     }
-}
 
-impl<K: Key> Deref for Hold<'_, K> {
-    type Target = Locked<K>;
-
-    fn deref(&self) -> &Locked<K> {
-        &self.guard
-    }
-}
-
-impl<K: Key> DerefMut for Hold<'_, K> {
-    fn deref_mut(&mut self) -> &mut Locked<K> {
-        &mut self.guard
-    }
-}
-
-impl<K: Key> Drop for Hold<'_, K> {
-    /// Decides, still under the lock, whom to wake.
+    /// Decides, still under the lock, whom to tell. Most holds concern nobody.
     #[inline]
-    fn drop(&mut self) {
-        let Self { effects, guard, after } = self;
+    fn news(&mut self) -> Option<News> {
+        let (effects, locked) = (&self.effects, &*self.guard);
+        let heard = locked.consumers.asleep() > 0 || self.shared.config.on_ready.is_some();
+        let none =
+            !(effects.readied > 0 && heard) && effects.turn_at >= locked.turn_at && locked.records.mode().is_none();
+        if none { None } else { Some(self.settle()) }
+    }
+
+    fn settle(&mut self) -> News {
+        let Self { effects, guard, shared } = self;
         let locked = &mut **guard;
+        let clock = &shared.config.clock;
+        let mut news = News { consumers: 0, drainers: 0, timer: Rearm::Leave, ready: false };
         if effects.readied > 0 {
-            after.ready = effects.from_empty && after.shared.config.on_ready.is_some() && locked.records.has_ready();
-            after.consumers = locked.consumers.rouse(effects.readied, &after.shared.config.clock);
+            news.ready = effects.from_empty && shared.config.on_ready.is_some() && locked.records.has_ready();
+            news.consumers = locked.consumers.rouse(effects.readied, clock);
         }
         if effects.turn_at < locked.turn_at {
             locked.turn_at = effects.turn_at;
-            after.timer = after.shared.rearm(locked, effects.turn_at);
+            news.timer = shared.rearm(locked, effects.turn_at);
         }
         if locked.records.mode().is_some() {
-            after.wind_up(locked);
+            // Consumers learn when there is nothing more to come, and those who drain when nothing is left.
+            clock.clear_alarm(&mut locked.alarm);
+            if locked.records.is_over() {
+                news.consumers += locked.consumers.rouse(usize::MAX, clock);
+            }
+            if locked.records.is_drained() {
+                news.drainers = locked.drainers.rouse(usize::MAX, clock);
+            }
         }
+        news
     }
 }
 
-/// What is done once the lock is released.
-struct After<'a, K: Key> {
-    shared: &'a Arc<Shared<K>>,
-    consumers: usize,
-    drainers: usize,
-    timer: Rearm,
-    ready: bool,
-}
+/// Ends a hold whose work panics as any other.
+struct Unwinding<'h, 'a, K: Key>(&'h mut Hold<'a, K>);
 
-impl<K: Key> After<'_, K> {
-    /// After a shutdown: tells consumers when there is nothing more to come, and those who drain when nothing is left.
-    #[cold]
-    fn wind_up(&mut self, locked: &mut Locked<K>) {
-        let clock = &self.shared.config.clock;
-        clock.clear_alarm(&mut locked.alarm);
-        if locked.records.is_over() {
-            self.consumers += locked.consumers.rouse(usize::MAX, clock);
-        }
-        if locked.records.is_drained() {
-            self.drainers = locked.drainers.rouse(usize::MAX, clock);
-        }
-    }
-}
-
-impl<K: Key> Drop for After<'_, K> {
-    #[inline]
+impl<K: Key> Drop for Unwinding<'_, '_, K> {
     fn drop(&mut self) {
-        if self.consumers + self.drainers > 0 || self.ready || !matches!(self.timer, Rearm::Leave) {
-            self.tell();
+        if let Some(news) = self.0.news() {
+            let shared = self.0.shared;
+            MutexGuard::unlocked(&mut self.0.guard, || shared.tell(&news));
         }
     }
 }
 
-impl<K: Key> After<'_, K> {
-    fn tell(&self) {
-        let shared = self.shared;
-        shared.consumers.ring(self.consumers);
-        shared.drainers.ring(self.drainers);
-        match self.timer {
-            Rearm::Leave => {}
-            Rearm::Start => shared.start_timer(),
-            Rearm::Signal => shared.timer.set(),
-            Rearm::TurnNow => shared.turn_up(),
-        }
-        if self.ready
-            && let Some(hook) = &shared.config.on_ready
-        {
-            shielded("the on_ready hook of a queue", hook);
-        }
+/// Sees to a key whose `Clone` panics when it is to be taken.
+struct Unclonable<'h, 'a, K: Key> {
+    hold: &'h mut Hold<'a, K>,
+    index: u32,
+}
+
+impl<K: Key> Drop for Unclonable<'_, '_, K> {
+    fn drop(&mut self) {
+        self.hold.fail_front(self.index);
     }
 }

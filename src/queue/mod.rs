@@ -20,7 +20,6 @@ mod wheel;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -169,11 +168,9 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// assert_eq!(queue.dequeue().unwrap_err(), DequeueError);
     /// # Ok::<_, DequeueError>(())
     /// ```
+    #[inline]
     pub fn dequeue(&self) -> Result<Claim<K>, DequeueError> {
-        self.shared.dequeue(Nanos::NEVER, || false).map_err(|no_claim| {
-            no_claim.unwind();
-            DequeueError
-        })
+        self.shared.dequeue(Nanos::NEVER, || false).map_err(|_| DequeueError)
     }
 
     /// Takes the next key if one is in line. Does not block.
@@ -185,6 +182,7 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// # Panics
     ///
     /// As [`dequeue`](Self::dequeue).
+    #[inline]
     pub fn try_dequeue(&self) -> Result<Claim<K>, TryDequeueError> {
         self.shared.try_dequeue(|| false).map_err(NoClaim::of_try)
     }
@@ -204,10 +202,7 @@ impl<K: Key, S> WorkQueue<K, S> {
         let deadline = self.shared.now().after(timeout);
         self.shared.dequeue(deadline, || false).map_err(|no_claim| match no_claim {
             NoClaim::Closed => DequeueTimeoutError::Closed,
-            other => {
-                other.unwind();
-                DequeueTimeoutError::Timeout
-            }
+            NoClaim::Empty | NoClaim::Stopped => DequeueTimeoutError::Timeout,
         })
     }
 
@@ -250,7 +245,7 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// How many keys are in line. Like all inspection: for information, never for deciding whether a dequeue will block.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shared.hold().records.ready()
+        self.shared.locked.lock().records.ready()
     }
 
     /// Whether no key is in line; keys may be delayed or in process.
@@ -262,28 +257,27 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// How many keys are being processed.
     #[must_use]
     pub fn processing_count(&self) -> usize {
-        self.shared.hold().records.counts.processing
+        self.shared.locked.lock().records.counts.processing
     }
 
     /// How many keys wait for a time.
     #[must_use]
     pub fn delayed_count(&self) -> usize {
-        self.shared.hold().records.counts.delayed
+        self.shared.locked.lock().records.counts.delayed
     }
 
     /// When the next delayed key comes due; `None` if there is none, or none that ever comes. Looks at every key, under
     /// the lock.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        let due = self.shared.hold().records.next_due()?;
+        let due = self.shared.locked.lock().records.next_due()?;
         self.clock().instant(due)
     }
 
     /// Gives back memory that a burst of keys has left. Nothing shrinks by itself: the queue keeps room for as many keys as
     /// it has held at once. Records do not move, so a key that came late and stays holds the room of those before it.
     pub fn shrink_to_fit(&self) {
-        let mut hold = self.shared.hold();
-        hold.records.shrink_to_fit();
+        self.shared.locked.lock().records.shrink_to_fit();
     }
 
     /// The clock that this queue goes by.
@@ -311,18 +305,14 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        // Declared before the hold, so that the key drops after it.
-        let gone;
-        let state;
-        {
-            let mut hold = self.shared.hold();
-            let Some(index) = hold.records.find(hash, |known| known.borrow() == key) else {
-                return KeyState::Idle;
-            };
-            state = self.key_state(hold.records.state(index));
+        let (state, gone) = self.shared.hold(|hold| {
             let (records, effects, now) = hold.parts();
-            gone = records.cancel(index, &now, effects);
-        }
+            let Some(index) = records.find(hash, |known| known.borrow() == key) else {
+                return (KeyState::Idle, None);
+            };
+            let state = self.key_state(records.state(index));
+            (state, records.cancel(index, &now, effects))
+        });
         drop(gone);
         state
     }
@@ -339,9 +329,9 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let hold = self.shared.hold();
-        match hold.records.find(hash, |known| known.borrow() == key) {
-            Some(index) => self.key_state(hold.records.state(index)),
+        let locked = self.shared.locked.lock();
+        match locked.records.find(hash, |known| known.borrow() == key) {
+            Some(index) => self.key_state(locked.records.state(index)),
             None => KeyState::Idle,
         }
     }
@@ -382,20 +372,11 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
 }
 
 impl NoClaim {
+    #[inline]
     pub(crate) fn of_try(self) -> TryDequeueError {
         match self {
             Self::Closed => TryDequeueError::Closed,
-            other => {
-                other.unwind();
-                TryDequeueError::Empty
-            }
-        }
-    }
-
-    /// Lets a panic of the key's own code go on, now that no lock is held.
-    fn unwind(self) {
-        if let Self::Panicked(panic) = self {
-            resume_unwind(panic);
+            Self::Empty | Self::Stopped => TryDequeueError::Empty,
         }
     }
 }

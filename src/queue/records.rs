@@ -1,22 +1,22 @@
 //! All keys of one queue, as a plain value: the records, the index by key, the lanes and the wheel.
 //!
 //! The rules are those of [`state`](super::state); this file moves records between the lists as the rules say. It knows
-//! no lock, no clock and no thread. User code runs here only as `Eq` in [`find`](Records::find), and as `Clone` in
-//! [`take`](Records::take) and the reports, always before anything changes; keys that leave are handed out, to be dropped
-//! once the lock is released.
+//! no lock, no clock and no thread. User code runs here only as `Eq` in [`find`](Records::find) and [`request`](Records::request),
+//! and as `Clone` in the reports, always before anything changes; keys that leave are handed out, to be dropped once the
+//! lock is released.
 
 mod closing;
+mod moving;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
 use std::time::Duration;
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use super::lanes::Lanes;
 use super::request::{Admission, DroppedWake, Priority, Reasons, Request, Shutdown};
 use super::slab::Slab;
-use super::state::{Bounds, Ending, Phase, Place, State};
+use super::state::{Bounds, Ending, Phase, State};
 use super::wheel::Wheel;
 use crate::time::Nanos;
 
@@ -73,6 +73,14 @@ impl Default for Effects {
     }
 }
 
+/// A request and the key it is for, which is taken only if it becomes that of a record.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a, Q> {
+    pub(crate) key: &'a mut Option<Q>,
+    pub(crate) hash: u64,
+    pub(crate) request: &'a Request,
+}
+
 /// A key that a claim has taken.
 #[derive(Debug)]
 pub(crate) struct Taken<K> {
@@ -82,7 +90,8 @@ pub(crate) struct Taken<K> {
     pub(crate) failures: u32,
     pub(crate) early: bool,
     pub(crate) priority: Priority,
-    pub(crate) queued_for: Option<Duration>,
+    /// [`Nanos::NEVER`] if that is not measured.
+    pub(crate) queued_for: Nanos,
 }
 
 impl<K> Records<K> {
@@ -152,51 +161,67 @@ impl<K> Records<K> {
         }
     }
 
-    /// The state of the key to be taken next.
-    pub(crate) fn front(&self) -> Option<State> {
-        let index = self.lanes.front()?;
-        Some(self.state(index))
+    /// The record to be taken next.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<u32> {
+        self.lanes.front()
     }
 
-    /// A request for a key that has no record.
     #[inline]
-    pub(crate) fn admit(
+    pub(crate) fn key(&self, index: u32) -> &K {
+        &self.slab.get(index).key
+    }
+
+    /// `same` and `own` are the user's code; nothing has changed yet if one of them panics.
+    #[inline]
+    pub(crate) fn request<Q>(
         &mut self,
-        key: K,
-        hash: u64,
-        request: Request,
+        Wanted { key: slot, hash, request }: Wanted<'_, Q>,
+        same: impl Fn(&K, &Q) -> bool,
+        own: impl FnOnce(Q) -> K,
         now: &impl Fn() -> Nanos,
         effects: &mut Effects,
     ) -> Admission {
-        let mut bounds = Bounds::default();
-        let (state, admission) = State::admit(&mut bounds, request, now);
-        let index = self.slab.insert(key, hash, state);
+        if self.mode.is_some() {
+            return Admission::Closed;
+        }
         let slab = &self.slab;
-        self.index.insert_unique(hash, index, |&other| slab.get(other).hash);
-        self.set_bounds(index, bounds);
-        self.enter(index, state, now, effects);
-        admission
-    }
-
-    /// A request for a key that has a record.
-    #[inline]
-    pub(crate) fn request(
-        &mut self,
-        index: u32,
-        request: Request,
-        now: &impl Fn() -> Nanos,
-        effects: &mut Effects,
-    ) -> Admission {
-        match self.slab.get_mut(index).state.absorb(request) {
-            Some(admission) => admission,
-            None => self.transition(index, request, now, effects),
+        let is_same = |&index: &u32| slot.as_ref().is_some_and(|key| same(&slab.get(index).key, key));
+        match self.index.entry(hash, is_same, |&index| slab.get(index).hash) {
+            Entry::Occupied(known) => {
+                let index = *known.get();
+                match self.slab.get_mut(index).state.absorb(request) {
+                    Some(admission) => admission,
+                    None => self.transition(index, request, now, effects),
+                }
+            }
+            Entry::Vacant(vacant) => {
+                let Some(key) = slot.take() else {
+                    return Admission::Ignored;
+                };
+                let key = own(key);
+                if let Some(state) = State::at_once(request) {
+                    // As most keys come, the short way.
+                    let index = self.slab.insert(key, hash, state);
+                    vacant.insert(index);
+                    self.line_up(index, state.priority, now, effects);
+                    return Admission::Queued;
+                }
+                let mut bounds = Bounds::default();
+                let (state, admission) = State::admit(&mut bounds, request, now);
+                let index = self.slab.insert(key, hash, state);
+                vacant.insert(index);
+                self.set_bounds(index, bounds);
+                self.enter(index, state, now, effects);
+                admission
+            }
         }
     }
 
     fn transition(
         &mut self,
         index: u32,
-        request: Request,
+        request: &Request,
         now: &impl Fn() -> Nanos,
         effects: &mut Effects,
     ) -> Admission {
@@ -213,22 +238,19 @@ impl<K> Records<K> {
         self.forget_if_idle(index)
     }
 
-    /// The next key in line. If its `Clone` panics, nothing has changed.
-    #[inline]
-    pub(crate) fn take(&mut self, now: &impl Fn() -> Nanos) -> thread::Result<Option<Taken<K>>>
-    where
-        K: Clone,
-    {
-        let Some(index) = self.lanes.front() else {
-            return Ok(None);
-        };
-        let record = self.slab.get(index);
-        let key = catch_unwind(AssertUnwindSafe(|| record.key.clone()))?;
-        let queued_for = self.settings.timing.then(|| now().since(self.ready_since[index as usize]));
+    /// Hands out the record at the front of the line; `key` is a clone of its key.
+    #[expect(clippy::inline_always, reason = "what it returns is moved at a cost of some 5 ns a copy")]
+    #[inline(always)]
+    pub(crate) fn take(&mut self, index: u32, key: K, now: &impl Fn() -> Nanos) -> Taken<K> {
+        let queued_for = if self.settings.timing { self.queued_for(index, now()) } else { Nanos::NEVER };
         let reasons = self.claim_front(index);
         self.lanes.next_turn();
-        let State { failures, early, priority, .. } = self.state(index);
-        Ok(Some(Taken { index, key, reasons, failures, early, priority, queued_for }))
+        let &State { failures, early, priority, .. } = &self.slab.get(index).state;
+        Taken { index, key, reasons, failures, early, priority, queued_for }
+    }
+
+    fn queued_for(&self, index: u32, now: Nanos) -> Nanos {
+        Nanos(now.0.saturating_sub(self.ready_since[index as usize].0))
     }
 
     /// Takes the key that is next out of line, for a claim. Returns why it is called.
@@ -247,7 +269,7 @@ impl<K> Records<K> {
         now: &impl Fn() -> Nanos,
         effects: &mut Effects,
     ) -> Option<K> {
-        let index = self.lanes.front()?;
+        let index = self.front()?;
         let reasons = self.claim_front(index);
         // Nobody has been told them: the next run is.
         self.slab.get_mut(index).state.reasons = reasons;
@@ -263,9 +285,24 @@ impl<K> Records<K> {
         now: &impl Fn() -> Nanos,
         effects: &mut Effects,
     ) -> Option<K> {
+        self.counts.processing -= 1;
+        if ending == Ending::Done && !self.slab.get(index).state.has_wish() && self.mode.is_none() {
+            // As most runs end, the short way.
+            return Some(self.forget(index));
+        }
+        self.end_with_rest(index, ending, now, effects)
+    }
+
+    /// A claim ends and something may be left to do for its key.
+    fn end_with_rest(
+        &mut self,
+        index: u32,
+        ending: Ending,
+        now: &impl Fn() -> Nanos,
+        effects: &mut Effects,
+    ) -> Option<K> {
         let mut state = self.state(index);
         let mut bounds = self.bounds(index);
-        self.counts.processing -= 1;
         self.counts.wishing -= usize::from(state.has_wish());
         let dropped = state.end(&mut bounds, ending, self.settings.floor, self.mode, now);
         if state.phase == Phase::Idle {
@@ -285,130 +322,6 @@ impl<K> Records<K> {
         (state.phase == Phase::Idle).then(|| self.forget(index))
     }
 
-    /// Puts what is due at `now` in line, in due order, at most `budget` steps of work. Keys whose cool-down is over go
-    /// to `gone`. Returns when to call again.
-    pub(crate) fn expire(&mut self, now: Nanos, mut budget: u32, gone: &mut Vec<K>, effects: &mut Effects) -> Nanos {
-        let tick = now.tick_down(self.settings.tick_shift);
-        while let Some(index) = self.wheel.pop(&mut self.slab, tick, &mut budget) {
-            self.came_due(index, &|| now, effects);
-            gone.extend(self.forget_if_idle(index));
-        }
-        self.next_turn()
-    }
-
-    /// When the wheel wants to be turned; [`Nanos::NEVER`] while it is empty.
-    pub(crate) fn next_turn(&self) -> Nanos {
-        self.wheel.next_tick().map_or(Nanos::NEVER, |tick| Nanos::of_tick(tick, self.settings.tick_shift))
-    }
-
-    /// The record has left the wheel because its time has come.
-    fn came_due(&mut self, index: u32, now: &impl Fn() -> Nanos, effects: &mut Effects) {
-        let before = self.state(index);
-        let mut state = before;
-        state.expire();
-        self.slab.get_mut(index).state = state;
-        self.recount(before, state);
-        self.link(index, state, now, effects);
-    }
-
-    /// Applies one rule to one record and moves it to where it then belongs; `to_tail` moves it also within its list.
-    #[inline]
-    fn change<R>(
-        &mut self,
-        index: u32,
-        now: &impl Fn() -> Nanos,
-        effects: &mut Effects,
-        rule: impl FnOnce(&mut State, &mut Bounds) -> (R, bool),
-    ) -> R {
-        let mut bounds = self.bounds(index);
-        let before = self.slab.get(index).state;
-        let mut state = before;
-        let (answer, to_tail) = rule(&mut state, &mut bounds);
-        self.set_bounds(index, bounds);
-        self.slab.get_mut(index).state = state;
-        let (from, to) = (before.place(), state.place());
-        if to_tail || from != to {
-            match from {
-                Place::Out => {}
-                Place::Lane(_) => self.lanes.remove(&mut self.slab, index),
-                Place::Wheel(_) => self.wheel.remove(&mut self.slab, index),
-            }
-            match (from, to) {
-                // It was in line all along: nobody is woken for it, and it has waited since it came.
-                (Place::Lane(_), Place::Lane(lane)) => self.lanes.push_back(&mut self.slab, lane, index),
-                _ => state = self.link(index, state, now, effects),
-            }
-        }
-        if before.phase != state.phase {
-            self.recount(before, state);
-        }
-        answer
-    }
-
-    /// Counts a record that is in no list and not being processed, and puts it where its state says; returns the state it
-    /// then has.
-    #[inline]
-    fn enter(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) -> State {
-        let state = self.link(index, state, now, effects);
-        self.counts.delayed += usize::from(state.phase == Phase::Delayed);
-        state
-    }
-
-    /// Puts a record that is in no list where its state says; returns the state it then has.
-    #[inline]
-    fn link(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) -> State {
-        match state.place() {
-            Place::Out => state,
-            Place::Lane(lane) => {
-                if self.settings.timing {
-                    let since = index as usize;
-                    if self.ready_since.len() <= since {
-                        self.ready_since.resize(since + 1, Nanos::ZERO);
-                    }
-                    self.ready_since[since] = now();
-                }
-                effects.from_empty |= self.lanes.is_empty();
-                effects.readied += 1;
-                self.lanes.push_back(&mut self.slab, lane, index);
-                state
-            }
-            Place::Wheel(due) => self.wind(index, state, due, now, effects),
-        }
-    }
-
-    fn wind(
-        &mut self,
-        index: u32,
-        mut state: State,
-        due: Nanos,
-        now: &impl Fn() -> Nanos,
-        effects: &mut Effects,
-    ) -> State {
-        let shift = self.settings.tick_shift;
-        // Turns an idle wheel up to the present where nothing is in the way, so that the new entry starts low.
-        self.wheel.pop(&mut self.slab, now().tick_down(shift), &mut 0);
-        let tick = due.tick_up(shift);
-        if tick <= self.wheel.elapsed() {
-            // The time came between the look at the clock from which the rules took it and the one above.
-            state.expire();
-            self.slab.get_mut(index).state = state;
-            return self.link(index, state, now, effects);
-        }
-        let turn = Nanos::of_tick(self.wheel.insert(&mut self.slab, index), shift);
-        effects.turn_at = effects.turn_at.min(turn);
-        state
-    }
-
-    fn recount(&mut self, before: State, after: State) {
-        let counts = &mut self.counts;
-        let tally = |count: &mut usize, was: bool, is: bool| *count = *count + usize::from(is) - usize::from(was);
-        let delayed = |state: State| state.phase == Phase::Delayed;
-        let processing = |state: State| matches!(state.phase, Phase::Processing(_));
-        tally(&mut counts.delayed, delayed(before), delayed(after));
-        tally(&mut counts.processing, processing(before), processing(after));
-        tally(&mut counts.wishing, before.has_wish(), after.has_wish());
-    }
-
     #[inline]
     fn bounds(&self, index: u32) -> Bounds {
         self.bounds.get(index as usize).copied().unwrap_or_default()
@@ -416,9 +329,12 @@ impl<K> Records<K> {
 
     #[inline]
     fn set_bounds(&mut self, index: u32, bounds: Bounds) {
-        if self.bounds.is_empty() && bounds == Bounds::default() {
-            return;
+        if !self.bounds.is_empty() || bounds != Bounds::default() {
+            self.write_bounds(index, bounds);
         }
+    }
+
+    fn write_bounds(&mut self, index: u32, bounds: Bounds) {
         let index = index as usize;
         if self.bounds.len() <= index {
             self.bounds.resize(index + 1, Bounds::default());

@@ -18,7 +18,7 @@ use super::timer::TimerThread;
 use crate::backoff::{Draws, Exponential};
 use crate::clock::{Alarm, Clock, Wake};
 use crate::sync::Mutex;
-use crate::thread::{Panic, ThreadOptions, drop_each, shielded};
+use crate::thread::{ThreadOptions, drop_each, shielded};
 use crate::time::Nanos;
 use crate::wait::{Bell, Signal, Sleepers};
 
@@ -70,8 +70,6 @@ pub(crate) enum NoClaim {
     Closed,
     /// What it was to wait with said stop.
     Stopped,
-    /// The key's `Clone` panicked.
-    Panicked(Panic),
 }
 
 impl<K: Key> Shared<K> {
@@ -101,42 +99,56 @@ impl<K: Key> Shared<K> {
     }
 
     /// Blocks until a key is in line, the queue is over, `stop` says so, or `deadline` has come ([`NoClaim::Empty`]).
+    #[inline]
     pub(crate) fn dequeue(self: &Arc<Self>, deadline: Nanos, stop: impl Fn() -> bool) -> Result<Claim<K>, NoClaim> {
-        let mut hold = self.hold();
-        loop {
-            if stop() {
-                // The wake that brought this consumer here may have been meant for a key: it is handed on.
-                hold.effects.readied += usize::from(hold.records.has_ready());
-                return Err(NoClaim::Stopped);
-            }
-            match hold.take() {
-                Err(NoClaim::Empty) => {}
-                Err(no_claim) => return Err(no_claim),
-                Ok(taken) => return Ok(Claim::new(Arc::clone(self), taken)),
-            }
-            if self.config.clock.reached(deadline) {
-                return Err(NoClaim::Empty);
-            }
-            self.consumers.wait(
-                &mut hold.guard,
-                |locked| &mut locked.consumers,
-                &self.config.clock,
-                deadline,
-                || Arc::new(TimedOut(Arc::clone(self))),
-            );
+        match self.try_dequeue(&stop) {
+            Err(NoClaim::Empty) => self.wait_and_dequeue(deadline, stop),
+            other => other,
         }
+    }
+
+    #[cold]
+    fn wait_and_dequeue(self: &Arc<Self>, deadline: Nanos, stop: impl Fn() -> bool) -> Result<Claim<K>, NoClaim> {
+        let taken = self.hold(|hold| {
+            loop {
+                if stop() {
+                    // The wake that brought this consumer here may have been meant for a key: it is handed on.
+                    hold.effects.readied += usize::from(hold.guard.records.has_ready());
+                    return Err(NoClaim::Stopped);
+                }
+                match hold.take() {
+                    Err(NoClaim::Empty) => {}
+                    other => return other,
+                }
+                if self.config.clock.reached(deadline) {
+                    return Err(NoClaim::Empty);
+                }
+                self.consumers.wait(
+                    &mut hold.guard,
+                    |locked| &mut locked.consumers,
+                    &self.config.clock,
+                    deadline,
+                    || Arc::new(TimedOut(Arc::clone(self))),
+                );
+            }
+        })?;
+        Ok(Claim::new(Arc::clone(self), taken))
     }
 
     /// Measures from now on how long keys are in line.
     pub(crate) fn measure(self: &Arc<Self>) {
         let now = self.now();
-        self.hold().records.measure(now);
+        self.locked.lock().records.measure(now);
     }
 
     /// Takes the next key, unless `stop` says so or none is in line.
+    #[inline]
     pub(crate) fn try_dequeue(self: &Arc<Self>, stop: impl FnOnce() -> bool) -> Result<Claim<K>, NoClaim> {
-        let taken = self.hold().take_unless(stop)?;
-        Ok(Claim::new(Arc::clone(self), taken))
+        let shared = Arc::clone(self);
+        self.hold(|hold| match hold.take_unless(stop) {
+            Ok(taken) => Ok(Claim::new(shared, taken)),
+            Err(no_claim) => Err(no_claim),
+        })
     }
 
     /// Wakes all consumers, to look at what they wait with. Once this has returned, no consumer whose `stop` was true
@@ -146,38 +158,41 @@ impl<K: Key> Shared<K> {
         self.consumers.ring(count);
     }
 
+    #[inline]
     pub(crate) fn end(self: &Arc<Self>, index: u32, ending: Ending) -> Option<K> {
-        let mut hold = self.hold();
-        hold.end(index, ending)
+        self.hold(|hold| hold.end(index, ending))
     }
 
     /// Ends the claim as failed, with the queue's own backoff.
     pub(crate) fn retry(self: &Arc<Self>, index: u32) {
-        let mut hold = self.hold();
-        let failures = hold.records.state(index).failures_if_retried();
-        let backoff = hold.backoff(failures);
-        // The record is kept, or named in the shutdown's report: no key comes back.
-        hold.end(index, Ending::Retry(backoff));
+        self.hold(|hold| {
+            let failures = hold.guard.records.state(index).failures_if_retried();
+            let backoff = hold.backoff(failures);
+            // The record is kept, or named in the shutdown's report: no key comes back.
+            hold.end(index, Ending::Retry(backoff));
+        });
     }
 
+    #[inline]
     pub(crate) fn end_and_take(
         self: &Arc<Self>,
         index: u32,
         ending: Ending,
+        gone: &mut Option<K>,
         stop: impl FnOnce() -> bool,
-    ) -> (Option<K>, Result<Taken<K>, NoClaim>) {
-        let mut hold = self.hold();
-        let gone = hold.end(index, ending);
-        (gone, hold.take_unless(stop))
+    ) -> Result<Taken<K>, NoClaim> {
+        self.hold(|hold| {
+            *gone = hold.end(index, ending);
+            hold.take_unless(stop)
+        })
     }
 
     pub(crate) fn shut_down(self: &Arc<Self>, mode: Shutdown) {
         let mut gone = Vec::new();
-        let panic = {
-            let mut hold = self.hold();
+        let panic = self.hold(|hold| {
             let (records, effects, now) = hold.parts();
             records.shut_down(mode, &now, &mut gone, effects)
-        };
+        });
         self.timer.set();
         drop_each(gone);
         if let Some(panic) = panic {
@@ -186,28 +201,28 @@ impl<K: Key> Shared<K> {
     }
 
     pub(crate) fn drain(self: &Arc<Self>, deadline: Nanos) -> DrainReport<K> {
-        let mode = self.hold().records.mode().unwrap_or(Shutdown::ServeReady);
+        let mode = self.locked.lock().records.mode().unwrap_or(Shutdown::ServeReady);
         self.shut_down(mode);
-        // Declared before the hold: if a key cannot be cloned, what was cloned before drops after it.
+        // Declared before the lock is taken: if a key cannot be cloned, what was cloned before drops after it.
         let mut report = DrainReport::new();
-        let mut hold = self.hold();
-        while !hold.records.is_drained() && !self.config.clock.reached(deadline) {
+        let mut locked = self.locked.lock();
+        while !locked.records.is_drained() && !self.config.clock.reached(deadline) {
             self.drainers.wait(
-                &mut hold.guard,
+                &mut locked,
                 |locked| &mut locked.drainers,
                 &self.config.clock,
                 deadline,
                 || Arc::new(TimedOut(Arc::clone(self))),
             );
         }
-        hold.records.report(&mut report);
-        drop(hold);
+        locked.records.report(&mut report);
+        drop(locked);
         report
     }
 
     /// The key of a record that is being processed, if it still is.
-    pub(crate) fn key_in_process(self: &Arc<Self>, index: u32) -> Option<K> {
-        self.hold().records.key_in_process(index).cloned()
+    pub(crate) fn key_in_process(&self, index: u32) -> Option<K> {
+        self.locked.lock().records.key_in_process(index).cloned()
     }
 
     pub(crate) fn add_handle(&self) {

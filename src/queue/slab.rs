@@ -46,6 +46,7 @@ impl<K> Slab<K> {
     /// # Panics
     ///
     /// If the queue would hold more than some four billion keys.
+    #[inline]
     pub(crate) fn insert(&mut self, key: K, hash: u64, state: State) -> u32 {
         let slot = Slot::Used(Record { key, hash, link: Link::FREE, state });
         if self.first_free == END {
@@ -62,6 +63,7 @@ impl<K> Slab<K> {
         index
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, index: u32) -> Record<K> {
         let slot = std::mem::replace(&mut self.slots[index as usize], Slot::Free(self.first_free));
         self.first_free = index;

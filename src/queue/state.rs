@@ -118,7 +118,7 @@ impl State {
 
     /// A request that joins what stands, or adds nothing to it: the record stays where it is. `None`: it may move.
     #[inline]
-    pub(crate) fn absorb(&mut self, request: Request) -> Option<Admission> {
+    pub(crate) fn absorb(&mut self, request: &Request) -> Option<Admission> {
         let admission = match (self.phase, request.verb) {
             (Phase::Ready | Phase::Delayed | Phase::Processing(_), Verb::EnqueueIfAbsent) => {
                 return Some(Admission::Ignored);
@@ -138,7 +138,7 @@ impl State {
     pub(crate) fn request(
         &mut self,
         bounds: &mut Bounds,
-        request: Request,
+        request: &Request,
         floor: Duration,
         now: impl Fn() -> Nanos,
     ) -> Answer {
@@ -161,9 +161,17 @@ impl State {
         answer
     }
 
-    /// The record of a key that had none, and how the request for it was admitted.
+    /// The record of a key that had none, if the request puts it in line at once.
     #[inline]
-    pub(crate) fn admit(bounds: &mut Bounds, request: Request, now: impl Fn() -> Nanos) -> (Self, Admission) {
+    pub(crate) fn at_once(request: &Request) -> Option<Self> {
+        let at_once = matches!(request.verb, Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow);
+        let state =
+            || Self { phase: Phase::Ready, priority: request.priority, reasons: request.reasons, ..Self::default() };
+        at_once.then(state)
+    }
+
+    /// The record of a key that had none, and how the request for it was admitted.
+    pub(crate) fn admit(bounds: &mut Bounds, request: &Request, now: impl Fn() -> Nanos) -> (Self, Admission) {
         let mut state = Self { priority: request.priority, reasons: request.reasons, ..Self::default() };
         let answer = state.request_idle(bounds, plain(request.verb), now);
         (state, answer.admission)

@@ -33,20 +33,20 @@ impl<K: Key> Shared<K> {
     /// Puts what is due in line; returns when to call again.
     pub(crate) fn turn_wheel(self: &Arc<Self>) -> Nanos {
         let mut gone = Vec::new();
-        let next = {
-            let mut hold = self.hold();
+        let next = self.hold(|hold| {
             let now = self.now();
             let (records, effects, _) = hold.parts();
             let next = records.expire(now, BATCH, &mut gone, effects);
-            hold.turn_at = next;
+            let locked = &mut *hold.guard;
+            locked.turn_at = next;
             let clock = &self.config.clock;
             if next == Nanos::NEVER {
-                clock.clear_alarm(&mut hold.alarm);
+                clock.clear_alarm(&mut locked.alarm);
             } else if clock.is_held() {
-                clock.set_alarm(&mut hold.alarm, next, Arc::new(Advanced(Arc::clone(self))));
+                clock.set_alarm(&mut locked.alarm, next, Arc::new(Advanced(Arc::clone(self))));
             }
             next
-        };
+        });
         for key in gone {
             shielded("the drop of a key", || drop(key));
         }
@@ -103,7 +103,7 @@ struct TurnWheel<K: Key>(Arc<Shared<K>>);
 
 impl<K: Key> Task for TurnWheel<K> {
     fn step(&mut self, _now: Nanos) -> Next {
-        if self.0.hold().records.mode().is_some() {
+        if self.0.locked.lock().records.mode().is_some() {
             return Next::Finished;
         }
         Next::At(self.0.turn_wheel())

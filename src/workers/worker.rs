@@ -60,7 +60,7 @@ where
                 match catch_unwind(AssertUnwindSafe(|| self.step_or_sleep())) {
                     Ok(Ok(())) => {}
                     Ok(Err(NoClaim::Closed | NoClaim::Stopped | NoClaim::Empty)) => return,
-                    Ok(Err(NoClaim::Panicked(panic))) | Err(panic) => self.survive(panic),
+                    Err(panic) => self.survive(panic),
                 }
             }
         }

@@ -12,8 +12,11 @@ fn a_cool_down_that_is_over_at_once_leaves_no_record() {
         Nanos(time.get())
     };
     let mut effects = Effects::default();
-    records.admit('a', 7, Verb::Enqueue.into(), &now, &mut effects);
-    let Ok(Some(taken)) = records.take(&now) else { unreachable!("a key is in line") };
+    let request = Verb::Enqueue.into();
+    let wanted = Wanted { key: &mut Some('a'), hash: 7, request: &request };
+    records.request(wanted, |known, key| known == key, |key| key, &now, &mut effects);
+    let Some(front) = records.front() else { unreachable!("a key is in line") };
+    let taken = records.take(front, 'a', &now);
     let gone = records.end(taken.index, Ending::CoolDown(Duration::from_nanos(1)), &now, &mut effects);
     assert_eq!(gone, Some('a'));
     assert_eq!(records.find(7, |&key| key == 'a'), None);

@@ -64,7 +64,7 @@ fn is(state: &State) -> Is {
 
 /// One request without bounds and floor.
 fn ask(state: &mut State, verb: Verb) -> Answer {
-    state.request(&mut Bounds::default(), verb.into(), ZERO, || NOW)
+    state.request(&mut Bounds::default(), &verb.into(), ZERO, || NOW)
 }
 
 /// Never, as a time that a record waits for.
@@ -274,10 +274,10 @@ fn no_clock_is_read_where_no_time_matters() {
     let no_clock = || -> Nanos { panic!("the clock was read") };
     for verb in [Verb::EnqueueIfAbsent, Verb::Enqueue, Verb::EnqueueNow] {
         for before in [Is::Idle, Is::Ready, Is::No, Is::Soft, Is::At(T), Is::Now] {
-            state(before).request(&mut Bounds::default(), verb.into(), ZERO, no_clock);
+            state(before).request(&mut Bounds::default(), &verb.into(), ZERO, no_clock);
         }
     }
-    state(Is::Delayed(T)).request(&mut Bounds::default(), Verb::Enqueue.into(), ZERO, no_clock);
+    state(Is::Delayed(T)).request(&mut Bounds::default(), &Verb::Enqueue.into(), ZERO, no_clock);
     for wish in [Is::No, Is::Soft, Is::Now] {
         state(wish).end(&mut Bounds::default(), Ending::Done, ZERO, None, no_clock);
     }

@@ -10,7 +10,7 @@ fn backing_off(failures: u32, due: u64) -> State {
 }
 
 fn ask_under_floor(state: &mut State, verb: Verb) -> Admission {
-    state.request(&mut Bounds::default(), verb.into(), FLOOR, || NOW).admission
+    state.request(&mut Bounds::default(), &verb.into(), FLOOR, || NOW).admission
 }
 
 fn end(state: &mut State, ending: Ending) {
@@ -143,7 +143,7 @@ fn a_cool_down_holds_every_verb() {
         for ((before, not_before), (after, admission)) in starts.into_iter().zip(cells) {
             let mut record = state(before);
             let mut bounds = Bounds { not_before: Nanos(not_before), cap: None };
-            let answer = record.request(&mut bounds, verb.into(), ZERO, || NOW);
+            let answer = record.request(&mut bounds, &verb.into(), ZERO, || NOW);
             assert_eq!((is(&record), answer.admission), (after, admission), "{verb:?} of {before:?}");
             assert_eq!(bounds.not_before, Nanos(not_before), "{verb:?} of {before:?}");
         }
@@ -204,7 +204,7 @@ fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
     for (before, cap, quiet, after, admission) in CELLS {
         let mut record = state(before);
         let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
-        let answer = record.request(&mut bounds, debounced(quiet).into(), ZERO, || NOW);
+        let answer = record.request(&mut bounds, &debounced(quiet).into(), ZERO, || NOW);
         assert_eq!((is(&record), answer.admission), (after, admission), "{before:?} up to {cap:?} by {quiet}");
         assert_eq!(bounds.cap, cap.map(Nanos), "the cap stays");
     }
@@ -224,7 +224,7 @@ fn other_wakes_are_not_debounced() {
     ];
     for (before, verb, cap) in CELLS {
         let mut bounds = Bounds { cap: Some(Nanos(2_000)), ..Bounds::default() };
-        state(before).request(&mut bounds, verb.into(), ZERO, || NOW);
+        state(before).request(&mut bounds, &verb.into(), ZERO, || NOW);
         assert_eq!(bounds.cap, cap.map(Nanos), "{verb:?} of {before:?}");
     }
     for (ending, cap) in [(Ending::Done, Some(2_000)), (Ending::RequeueAfter(SOON), None), (Ending::Retry(SOON), None)]
@@ -240,7 +240,7 @@ fn other_wakes_are_not_debounced() {
 fn enqueue_now_ends_the_debounce_of_a_delay_that_cannot_come_sooner() {
     let mut bounds = Bounds { not_before: Nanos(T), cap: Some(Nanos(2_000)) };
     let mut record = state(Is::Delayed(T));
-    let answer = record.request(&mut bounds, Verb::EnqueueNow.into(), ZERO, || NOW);
+    let answer = record.request(&mut bounds, &Verb::EnqueueNow.into(), ZERO, || NOW);
     assert_eq!((is(&record), answer.admission, bounds.cap), (Is::Delayed(T), Held, None));
 }
 
@@ -257,7 +257,7 @@ fn a_request_raises_the_lane_and_never_lowers_it() {
         for before in COLUMNS.into_iter().filter(|&before| before != Is::Idle) {
             for (from, by, raised) in CELLS {
                 let mut record = State { priority: from, ..state(before) };
-                record.request(&mut Bounds::default(), Request::new(verb).at(by), ZERO, || NOW);
+                record.request(&mut Bounds::default(), &Request::new(verb).at(by), ZERO, || NOW);
                 let expected = if verb == Verb::EnqueueIfAbsent { from } else { raised };
                 assert_eq!(record.priority, expected, "{verb:?} of {before:?} at {by:?}");
             }
@@ -265,11 +265,11 @@ fn a_request_raises_the_lane_and_never_lowers_it() {
         // What nothing is known of has the lane of the request, also during a cool-down.
         for by in [Low, Normal, High] {
             let mut record = State { priority: by, ..State::default() };
-            record.request(&mut Bounds::default(), Request::new(verb).at(by), ZERO, || NOW);
+            record.request(&mut Bounds::default(), &Request::new(verb).at(by), ZERO, || NOW);
             assert_eq!(record.priority, by);
             let mut record = State { priority: High, ..state(Is::Cooling(T)) };
             let mut bounds = Bounds { not_before: Nanos(T), cap: None };
-            record.request(&mut bounds, Request::new(verb).at(by), ZERO, || NOW);
+            record.request(&mut bounds, &Request::new(verb).at(by), ZERO, || NOW);
             assert_eq!(record.priority, by);
         }
     }
@@ -280,7 +280,7 @@ fn reasons_are_merged_unless_a_request_is_ignored() {
     for (verb, cells) in REQUESTS {
         for (before, (_, admission)) in COLUMNS.into_iter().zip(cells) {
             let mut record = State { reasons: Reasons::POLL, ..state(before) };
-            record.request(&mut Bounds::default(), Request::new(verb).because(Reasons::user(5)), ZERO, || NOW);
+            record.request(&mut Bounds::default(), &Request::new(verb).because(Reasons::user(5)), ZERO, || NOW);
             let expected = if admission == Ignored { Reasons::POLL } else { Reasons::POLL | Reasons::user(5) };
             assert_eq!(record.reasons, expected, "{verb:?} of {before:?}");
         }

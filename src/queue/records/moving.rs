@@ -1,0 +1,141 @@
+//! How a record gets to where its state says: into a lane, onto the wheel, out of both.
+
+use super::super::request::Priority;
+use super::super::state::{Bounds, Phase, Place, State};
+use super::{Effects, Records};
+use crate::time::Nanos;
+
+impl<K> Records<K> {
+    /// Puts what is due at `now` in line, in due order, at most `budget` steps of work. Keys whose cool-down is over go
+    /// to `gone`. Returns when to call again.
+    pub(crate) fn expire(&mut self, now: Nanos, mut budget: u32, gone: &mut Vec<K>, effects: &mut Effects) -> Nanos {
+        let tick = now.tick_down(self.settings.tick_shift);
+        while let Some(index) = self.wheel.pop(&mut self.slab, tick, &mut budget) {
+            self.came_due(index, &|| now, effects);
+            gone.extend(self.forget_if_idle(index));
+        }
+        self.next_turn()
+    }
+
+    /// When the wheel wants to be turned; [`Nanos::NEVER`] while it is empty.
+    pub(crate) fn next_turn(&self) -> Nanos {
+        self.wheel.next_tick().map_or(Nanos::NEVER, |tick| Nanos::of_tick(tick, self.settings.tick_shift))
+    }
+
+    /// The record has left the wheel because its time has come.
+    pub(super) fn came_due(&mut self, index: u32, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+        let before = self.state(index);
+        let mut state = before;
+        state.expire();
+        self.slab.get_mut(index).state = state;
+        self.recount(before, state);
+        self.link(index, state, now, effects);
+    }
+
+    /// Applies one rule to one record and moves it to where it then belongs; `to_tail` moves it also within its list.
+    #[inline]
+    pub(super) fn change<R>(
+        &mut self,
+        index: u32,
+        now: &impl Fn() -> Nanos,
+        effects: &mut Effects,
+        rule: impl FnOnce(&mut State, &mut Bounds) -> (R, bool),
+    ) -> R {
+        let mut bounds = self.bounds(index);
+        let before = self.slab.get(index).state;
+        let mut state = before;
+        let (answer, to_tail) = rule(&mut state, &mut bounds);
+        self.set_bounds(index, bounds);
+        self.slab.get_mut(index).state = state;
+        let (from, to) = (before.place(), state.place());
+        if to_tail || from != to {
+            match from {
+                Place::Out => {}
+                Place::Lane(_) => self.lanes.remove(&mut self.slab, index),
+                Place::Wheel(_) => self.wheel.remove(&mut self.slab, index),
+            }
+            match (from, to) {
+                // It was in line all along: nobody is woken for it, and it has waited since it came.
+                (Place::Lane(_), Place::Lane(lane)) => self.lanes.push_back(&mut self.slab, lane, index),
+                _ => state = self.link(index, state, now, effects),
+            }
+        }
+        if before.phase != state.phase {
+            self.recount(before, state);
+        }
+        answer
+    }
+
+    /// Counts a record that is in no list and not being processed, and puts it where its state says; returns the state it
+    /// then has.
+    #[inline]
+    pub(super) fn enter(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) -> State {
+        let state = self.link(index, state, now, effects);
+        self.counts.delayed += usize::from(state.phase == Phase::Delayed);
+        state
+    }
+
+    /// Puts a record that is in no list where its state says; returns the state it then has.
+    #[inline]
+    fn link(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) -> State {
+        match state.place() {
+            Place::Out => state,
+            Place::Lane(lane) => {
+                self.line_up(index, lane, now, effects);
+                state
+            }
+            Place::Wheel(due) => self.wind(index, state, due, now, effects),
+        }
+    }
+
+    #[inline]
+    pub(super) fn line_up(&mut self, index: u32, lane: Priority, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+        if self.settings.timing {
+            self.set_ready_since(index, now());
+        }
+        effects.from_empty |= self.lanes.is_empty();
+        effects.readied += 1;
+        self.lanes.push_back(&mut self.slab, lane, index);
+    }
+
+    fn set_ready_since(&mut self, index: u32, now: Nanos) {
+        let index = index as usize;
+        if self.ready_since.len() <= index {
+            self.ready_since.resize(index + 1, Nanos::ZERO);
+        }
+        self.ready_since[index] = now;
+    }
+
+    fn wind(
+        &mut self,
+        index: u32,
+        mut state: State,
+        due: Nanos,
+        now: &impl Fn() -> Nanos,
+        effects: &mut Effects,
+    ) -> State {
+        let shift = self.settings.tick_shift;
+        // Turns an idle wheel up to the present where nothing is in the way, so that the new entry starts low.
+        self.wheel.pop(&mut self.slab, now().tick_down(shift), &mut 0);
+        let tick = due.tick_up(shift);
+        if tick <= self.wheel.elapsed() {
+            // The time came between the look at the clock from which the rules took it and the one above.
+            state.expire();
+            self.slab.get_mut(index).state = state;
+            return self.link(index, state, now, effects);
+        }
+        let turn = Nanos::of_tick(self.wheel.insert(&mut self.slab, index), shift);
+        effects.turn_at = effects.turn_at.min(turn);
+        state
+    }
+
+    fn recount(&mut self, before: State, after: State) {
+        let counts = &mut self.counts;
+        let tally = |count: &mut usize, was: bool, is: bool| *count = *count + usize::from(is) - usize::from(was);
+        let delayed = |state: State| state.phase == Phase::Delayed;
+        let processing = |state: State| matches!(state.phase, Phase::Processing(_));
+        tally(&mut counts.delayed, delayed(before), delayed(after));
+        tally(&mut counts.processing, processing(before), processing(after));
+        tally(&mut counts.wishing, before.has_wish(), after.has_wish());
+    }
+}
