@@ -1,0 +1,162 @@
+//! What is counted: the queue's hot path, on keys and hashes that are the same in every run.
+
+#![expect(clippy::expect_used, reason = "a case ends where its premise fails")]
+
+use std::convert::Infallible;
+use std::hint::black_box;
+use std::mem::forget;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::FixedState;
+use homeostat::{Action, Context, Enqueue, Key, ManualClock, QueueBuilder, Shutdown, Verb, WorkQueue, Workers};
+
+use crate::keys::BenchKey;
+
+/// How many operations a round is: one on each of this many keys.
+pub(crate) const KEYS: usize = 1_000;
+/// The most rounds that a case is run for.
+pub(crate) const MOST_ROUNDS: usize = 8;
+
+const MISSING: &str = "a key that was enqueued is in line";
+
+/// One thing to count.
+pub(crate) struct Case {
+    what: &'static str,
+    key: &'static str,
+    /// Sets up and warms up, which costs the same each time, and then does so many rounds.
+    pub(crate) run: fn(usize),
+}
+
+impl Case {
+    const fn of<K: BenchKey>(what: &'static str, run: fn(usize)) -> Self {
+        Self { what, key: K::NAME, run }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("{}/{}", self.what, self.key)
+    }
+}
+
+pub(crate) const CASES: [Case; 9] = [
+    Case::of::<u64>("cycle", cycle::<u64>),
+    Case::of::<Arc<str>>("cycle", cycle::<Arc<str>>),
+    Case::of::<String>("cycle", cycle::<String>),
+    Case::of::<u64>("worker-cycle", worker_cycle),
+    Case::of::<u64>("duplicate", duplicate),
+    Case::of::<String>("duplicate-by-ref", duplicate_by_ref),
+    Case::of::<u64>("delay-and-cancel", delay_and_cancel),
+    Case::of::<u64>("batch", batch),
+    Case::of::<u64>("batch-and-reconcile", batch_and_reconcile),
+];
+
+/// The default hasher's algorithm with a seed that does not change: what a key collides with is the same in every run.
+fn builder<K: Key>() -> QueueBuilder<K, FixedState> {
+    WorkQueue::builder().hasher(FixedState::with_seed(7))
+}
+
+/// The first round warms up.
+fn repeat(rounds: usize, mut round: impl FnMut()) {
+    (0..=rounds).for_each(|_| round());
+}
+
+/// Enqueue, dequeue, done: each key alone in the queue.
+fn cycle<K: BenchKey>(rounds: usize) {
+    let (queue, keys) = (builder().build(), K::distinct(KEYS));
+    repeat(rounds, || {
+        for key in &keys {
+            queue.enqueue(key.clone());
+            queue.try_dequeue().expect(MISSING).done();
+        }
+    });
+}
+
+/// Enqueue, then done and the next dequeue under one lock; one key is always in process.
+fn worker_cycle(rounds: usize) {
+    let (queue, keys) = (builder().build(), u64::distinct(KEYS));
+    queue.enqueue(u64::MAX);
+    let mut claim = queue.try_dequeue().ok();
+    repeat(rounds, || {
+        for key in &keys {
+            queue.enqueue(*key);
+            claim = claim.take().and_then(|claim| claim.done_and_next().ok());
+            assert!(claim.is_some(), "{MISSING}");
+        }
+    });
+    // Dropped, it would back off by a random time.
+    claim.expect(MISSING).done();
+}
+
+/// A key that stands in line already.
+fn duplicate(rounds: usize) {
+    let (queue, keys) = (builder().build(), u64::distinct(KEYS));
+    repeat(rounds, || {
+        for key in &keys {
+            black_box(queue.enqueue(*key));
+        }
+    });
+}
+
+/// The same by reference.
+fn duplicate_by_ref(rounds: usize) {
+    let (queue, keys) = (builder::<String>().build(), String::distinct(KEYS));
+    repeat(rounds, || {
+        for key in &keys {
+            black_box(queue.by_ref().enqueue(key.as_str()));
+        }
+    });
+}
+
+/// A delay set and taken back, while another key's is the next to end: no alarm is moved.
+fn delay_and_cancel(rounds: usize) {
+    // Whole seconds: whether a fraction makes a carry when it is added depends on when the clock was made.
+    const STEP: Duration = Duration::from_secs(1);
+    let clock = ManualClock::new();
+    let (queue, keys) = (builder().clock(clock.clock()).build(), u64::distinct(KEYS));
+    queue.enqueue_after(u64::MAX, STEP);
+    repeat(rounds, || {
+        for (key, steps) in keys.iter().zip(2..) {
+            queue.enqueue_after(*key, STEP * steps);
+            queue.cancel(key);
+        }
+    });
+}
+
+/// New keys into a queue that has held as many before, a thousand at a time.
+fn batch(rounds: usize) {
+    let queue = builder().build();
+    grow(&queue);
+    fill(&queue, rounds);
+    // To drop it would take time for each key.
+    forget(queue);
+}
+
+/// The same, and then each key through one worker whose reconciler does nothing.
+fn batch_and_reconcile(rounds: usize) {
+    let clock = ManualClock::new();
+    let queue = builder().clock(clock.clock()).build();
+    grow(&queue);
+    fill(&queue, rounds);
+    queue.shutdown(Shutdown::ServeReady);
+    let reconcile = |_cx: &Context, key: &u64| -> Result<Action, Infallible> {
+        black_box(key);
+        Ok(Action::await_change())
+    };
+    Workers::new(reconcile).threads(1).start(&queue).expect("a thread is there").join();
+    assert!(queue.is_empty());
+}
+
+/// Gives the queue room for all the keys of the most rounds.
+fn grow(queue: &WorkQueue<u64, FixedState>) {
+    fill(queue, MOST_ROUNDS);
+    while let Ok(claim) = queue.try_dequeue() {
+        claim.done();
+    }
+}
+
+fn fill(queue: &WorkQueue<u64, FixedState>, rounds: usize) {
+    for round in 0..rounds {
+        let keys = round * KEYS..(round + 1) * KEYS;
+        black_box(queue.request_all(&mut keys.map(u64::number), Verb::EnqueueIfAbsent.into()));
+    }
+}
