@@ -15,8 +15,8 @@ use hashbrown::hash_table::Entry;
 
 use super::lanes::Lanes;
 use super::request::{Admission, DroppedWake, Priority, Reasons, Request, Shutdown};
-use super::slab::Slab;
-use super::state::{Bounds, Ending, Phase, State};
+use super::slab::{Slab, fold, spread};
+use super::state::{Bounds, Brief, Ending, Late, Phase, State};
 use super::wheel::Wheel;
 use crate::time::Nanos;
 
@@ -135,22 +135,17 @@ impl<K> Records<K> {
     /// The record whose key satisfies `eq`, among those whose key has this hash.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<u32> {
-        self.index
-            .find(hash, |&index| {
-                let record = self.slab.get(index);
-                record.hash == hash && eq(&record.key)
-            })
-            .copied()
+        self.index.find(spread(fold(hash)), |&index| eq(&self.slab.get(index).key)).copied()
     }
 
     #[inline]
     pub(crate) fn state(&self, index: u32) -> State {
-        self.slab.get(index).state
+        self.slab.state(index)
     }
 
     pub(crate) fn key_in_process(&self, index: u32) -> Option<&K> {
         let record = self.slab.contains(index).then(|| self.slab.get(index))?;
-        matches!(record.state.phase, Phase::Processing(_)).then_some(&record.key)
+        matches!(record.brief.phase, Phase::Processing(_)).then_some(&record.key)
     }
 
     /// From now on claims know how long their key was in line; for the keys that are in line already it counts from `now`.
@@ -185,12 +180,13 @@ impl<K> Records<K> {
         if self.mode.is_some() {
             return Admission::Closed;
         }
+        let folded = fold(hash);
         let slab = &self.slab;
         let is_same = |&index: &u32| slot.as_ref().is_some_and(|key| same(&slab.get(index).key, key));
-        match self.index.entry(hash, is_same, |&index| slab.get(index).hash) {
+        match self.index.entry(spread(folded), is_same, |&index| slab.get(index).hash()) {
             Entry::Occupied(known) => {
                 let index = *known.get();
-                match self.slab.get_mut(index).state.absorb(request) {
+                match self.slab.get_mut(index).brief.absorb(request) {
                     Some(admission) => admission,
                     None => self.transition(index, request, now, effects),
                 }
@@ -200,17 +196,18 @@ impl<K> Records<K> {
                     return Admission::Ignored;
                 };
                 let key = own(key);
-                if let Some(state) = State::at_once(request) {
+                if let Some(brief) = Brief::at_once(request) {
                     // As most keys come, the short way.
-                    let index = self.slab.insert(key, hash, state);
+                    let index = self.slab.insert(key, folded, brief);
                     vacant.insert(index);
-                    self.line_up(index, state.priority, now, effects);
+                    self.line_up(index, brief.priority, now, effects);
                     return Admission::Queued;
                 }
                 let mut bounds = Bounds::default();
                 let (state, admission) = State::admit(&mut bounds, request, now);
-                let index = self.slab.insert(key, hash, state);
+                let index = self.slab.insert(key, folded, state.brief());
                 vacant.insert(index);
+                self.slab.set_state(index, state);
                 self.set_bounds(index, bounds);
                 self.enter(index, state, now, effects);
                 admission
@@ -245,7 +242,8 @@ impl<K> Records<K> {
         let queued_for = if self.settings.timing { self.queued_for(index, now()) } else { Nanos::NEVER };
         let reasons = self.claim_front(index);
         self.lanes.next_turn();
-        let &State { failures, early, priority, .. } = &self.slab.get(index).state;
+        let Late { failures, early, .. } = self.slab.late(index);
+        let priority = self.slab.get(index).brief.priority;
         Taken { index, key, reasons, failures, early, priority, queued_for }
     }
 
@@ -259,7 +257,7 @@ impl<K> Records<K> {
         self.lanes.remove(&mut self.slab, index);
         self.counts.processing += 1;
         self.set_bounds(index, Bounds::default());
-        self.slab.get_mut(index).state.take()
+        self.slab.get_mut(index).brief.take()
     }
 
     /// The next key in line cannot be handed out: it backs off as though its run had failed.
@@ -272,7 +270,7 @@ impl<K> Records<K> {
         let index = self.front()?;
         let reasons = self.claim_front(index);
         // Nobody has been told them: the next run is.
-        self.slab.get_mut(index).state.reasons = reasons;
+        self.slab.get_mut(index).brief.reasons = reasons;
         self.end(index, Ending::Retry(backoff), now, effects)
     }
 
@@ -286,7 +284,7 @@ impl<K> Records<K> {
         effects: &mut Effects,
     ) -> Option<K> {
         self.counts.processing -= 1;
-        if ending == Ending::Done && !self.slab.get(index).state.has_wish() && self.mode.is_none() {
+        if ending == Ending::Done && !self.slab.get(index).brief.has_wish() && self.mode.is_none() {
             // As most runs end, the short way.
             return Some(self.forget(index));
         }
@@ -315,7 +313,7 @@ impl<K> Records<K> {
                 None => Some(key),
             };
         }
-        self.slab.get_mut(index).state = state;
+        self.slab.set_state(index, state);
         self.set_bounds(index, bounds);
         let state = self.enter(index, state, now, effects);
         // A cool-down so short that it is over already has left nothing to remember.
@@ -343,13 +341,13 @@ impl<K> Records<K> {
     }
 
     fn forget_if_idle(&mut self, index: u32) -> Option<K> {
-        (self.state(index).phase == Phase::Idle).then(|| self.forget(index))
+        (self.slab.get(index).brief.phase == Phase::Idle).then(|| self.forget(index))
     }
 
     /// Removes a record that is in no list.
     #[inline]
     fn forget(&mut self, index: u32) -> K {
-        let hash = self.slab.get(index).hash;
+        let hash = self.slab.get(index).hash();
         if let Ok(entry) = self.index.find_entry(hash, |&other| other == index) {
             entry.remove();
         }

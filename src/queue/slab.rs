@@ -1,16 +1,38 @@
 //! The records of a queue, by index: a claim, a lane and the wheel name a record by its place in here.
 
 use super::lists::{Entries, Link};
-use super::state::State;
+use super::state::{Brief, Late, State};
 
 /// One key and all that the queue knows of it.
 #[derive(Debug)]
 pub(crate) struct Record<K> {
     pub(crate) key: K,
-    /// Kept, so that nothing but a request ever hashes a key.
-    pub(crate) hash: u64,
     link: Link,
-    pub(crate) state: State,
+    hash: u32,
+    pub(crate) brief: Brief,
+}
+
+impl<K> Record<K> {
+    /// The hash of the key, kept so that nothing but a request ever hashes one: the same for all purposes of the index,
+    /// which looks at the lowest and the highest bits.
+    #[inline]
+    pub(crate) fn hash(&self) -> u64 {
+        spread(self.hash)
+    }
+}
+
+/// Folds a hash into half its width.
+#[inline]
+pub(crate) fn fold(hash: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the half that is cut off has been mixed in")]
+    let folded = (hash ^ (hash >> 32)) as u32;
+    folded
+}
+
+/// A hash of full width for the index.
+#[inline]
+pub(crate) fn spread(folded: u32) -> u64 {
+    u64::from(folded) << 32 | u64::from(folded)
 }
 
 #[derive(Debug)]
@@ -26,6 +48,8 @@ const END: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Slab<K> {
     slots: Vec<Slot<K>>,
+    /// By index, as far as any record has had a delay or a failure.
+    late: Vec<Late>,
     first_free: u32,
     /// Ticks of the wheel are 2^this nanoseconds.
     tick_shift: u32,
@@ -33,7 +57,7 @@ pub(crate) struct Slab<K> {
 
 impl<K> Slab<K> {
     pub(crate) fn new(tick_shift: u32) -> Self {
-        Self { slots: Vec::new(), first_free: END, tick_shift }
+        Self { slots: Vec::new(), late: Vec::new(), first_free: END, tick_shift }
     }
 
     /// One more than the highest index in use.
@@ -47,8 +71,8 @@ impl<K> Slab<K> {
     ///
     /// If the queue would hold more than some four billion keys.
     #[inline]
-    pub(crate) fn insert(&mut self, key: K, hash: u64, state: State) -> u32 {
-        let slot = Slot::Used(Record { key, hash, link: Link::FREE, state });
+    pub(crate) fn insert(&mut self, key: K, hash: u32, brief: Brief) -> u32 {
+        let slot = Slot::Used(Record { key, link: Link::FREE, hash, brief });
         if self.first_free == END {
             let index = self.bound();
             assert!(index < super::lists::SENTINEL_BASE, "a queue holds at most {index} keys");
@@ -67,10 +91,39 @@ impl<K> Slab<K> {
     pub(crate) fn remove(&mut self, index: u32) -> Record<K> {
         let slot = std::mem::replace(&mut self.slots[index as usize], Slot::Free(self.first_free));
         self.first_free = index;
+        if let Some(late) = self.late.get_mut(index as usize) {
+            *late = Late::default();
+        }
         match slot {
             Slot::Used(record) => record,
             Slot::Free(_) => unreachable!("a free slot was removed"),
         }
+    }
+
+    #[inline]
+    pub(crate) fn state(&self, index: u32) -> State {
+        State::of(self.get(index).brief, self.late(index))
+    }
+
+    pub(crate) fn set_state(&mut self, index: u32, state: State) {
+        self.get_mut(index).brief = state.brief();
+        self.set_late(index, state.late());
+    }
+
+    #[inline]
+    pub(crate) fn late(&self, index: u32) -> Late {
+        self.late.get(index as usize).copied().unwrap_or_default()
+    }
+
+    fn set_late(&mut self, index: u32, late: Late) {
+        let index = index as usize;
+        if self.late.len() <= index {
+            if late == Late::default() {
+                return;
+            }
+            self.late.resize(index + 1, Late::default());
+        }
+        self.late[index] = late;
     }
 
     pub(crate) fn contains(&self, index: u32) -> bool {
@@ -114,6 +167,8 @@ impl<K> Slab<K> {
             self.slots.pop();
         }
         self.slots.shrink_to_fit();
+        self.late.truncate(self.slots.len());
+        self.late.shrink_to_fit();
         self.first_free = END;
         for (index, slot) in (0..).zip(&mut self.slots) {
             if let Slot::Free(next) = slot {
@@ -136,7 +191,7 @@ impl<K> Entries for Slab<K> {
 
     #[inline]
     fn tick(&self, index: u32) -> u64 {
-        self.get(index).state.due.tick_up(self.tick_shift)
+        self.late(index).due.tick_up(self.tick_shift)
     }
 }
 
@@ -146,14 +201,14 @@ mod tests {
 
     #[test]
     fn a_free_slot_costs_no_room_beside_the_record() {
-        assert_eq!(size_of::<Slot<u64>>(), 48);
+        assert_eq!(size_of::<Slot<u64>>(), 24);
         assert_eq!(size_of::<Slot<u64>>(), size_of::<Record<u64>>());
     }
 
     #[test]
     fn slots_are_reused_and_shrinking_keeps_what_is_used() {
         let mut slab = Slab::new(0);
-        let add = |slab: &mut Slab<char>, key| slab.insert(key, 0, State::default());
+        let add = |slab: &mut Slab<char>, key| slab.insert(key, 0, Brief::default());
         let (a, b, c) = (add(&mut slab, 'a'), add(&mut slab, 'b'), add(&mut slab, 'c'));
         slab.remove(a);
         slab.remove(c);

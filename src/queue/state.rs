@@ -62,6 +62,22 @@ pub(crate) struct State {
     pub(crate) early: bool,
 }
 
+/// The part of a [`State`] that every key needs on its way through the line; kept beside the key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Brief {
+    pub(crate) reasons: Reasons,
+    pub(crate) phase: Phase,
+    pub(crate) priority: Priority,
+}
+
+/// The part of a [`State`] that only keys with delays and failures need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Late {
+    pub(crate) due: Nanos,
+    pub(crate) failures: u32,
+    pub(crate) early: bool,
+}
+
 /// Which list a record is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -101,18 +117,9 @@ impl From<Admission> for Answer {
     }
 }
 
-impl State {
+impl Brief {
     #[inline]
-    pub(crate) fn place(&self) -> Place {
-        match self.phase {
-            Phase::Idle | Phase::Processing(_) => Place::Out,
-            Phase::Ready => Place::Lane(self.priority),
-            Phase::Delayed | Phase::Cooling => Place::Wheel(self.due),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn has_wish(&self) -> bool {
+    pub(crate) fn has_wish(self) -> bool {
         matches!(self.phase, Phase::Processing(Wished::Soft | Wished::At | Wished::Now))
     }
 
@@ -133,6 +140,52 @@ impl State {
         Some(admission)
     }
 
+    /// A claim takes the key; returns why it is called. Its bounds, if it had any, have served.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Reasons {
+        self.phase = Phase::Processing(Wished::None);
+        std::mem::take(&mut self.reasons)
+    }
+
+    /// The record of a key that had none, if the request puts it in line at once.
+    #[inline]
+    pub(crate) fn at_once(request: &Request) -> Option<Self> {
+        let at_once = matches!(request.verb, Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow);
+        at_once.then_some(Self { phase: Phase::Ready, priority: request.priority, reasons: request.reasons })
+    }
+}
+
+impl State {
+    #[inline]
+    pub(crate) fn of(brief: Brief, late: Late) -> Self {
+        let (Brief { reasons, phase, priority }, Late { due, failures, early }) = (brief, late);
+        Self { due, failures, reasons, phase, priority, early }
+    }
+
+    #[inline]
+    pub(crate) fn brief(&self) -> Brief {
+        Brief { reasons: self.reasons, phase: self.phase, priority: self.priority }
+    }
+
+    #[inline]
+    pub(crate) fn late(&self) -> Late {
+        Late { due: self.due, failures: self.failures, early: self.early }
+    }
+
+    #[inline]
+    pub(crate) fn has_wish(&self) -> bool {
+        self.brief().has_wish()
+    }
+
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        match self.phase {
+            Phase::Idle | Phase::Processing(_) => Place::Out,
+            Phase::Ready => Place::Lane(self.priority),
+            Phase::Delayed | Phase::Cooling => Place::Wheel(self.due),
+        }
+    }
+
     /// A request arrives. `floor` is the least backoff that a request can leave of a longer one.
     #[inline]
     pub(crate) fn request(
@@ -142,7 +195,9 @@ impl State {
         floor: Duration,
         now: impl Fn() -> Nanos,
     ) -> Answer {
-        if let Some(admission) = self.absorb(request) {
+        let mut brief = self.brief();
+        if let Some(admission) = brief.absorb(request) {
+            *self = Self::of(brief, self.late());
             return admission.into();
         }
         let verb = plain(request.verb);
@@ -159,15 +214,6 @@ impl State {
         self.reasons |= request.reasons;
         self.priority = self.priority.max(request.priority);
         answer
-    }
-
-    /// The record of a key that had none, if the request puts it in line at once.
-    #[inline]
-    pub(crate) fn at_once(request: &Request) -> Option<Self> {
-        let at_once = matches!(request.verb, Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow);
-        let state =
-            || Self { phase: Phase::Ready, priority: request.priority, reasons: request.reasons, ..Self::default() };
-        at_once.then(state)
     }
 
     /// The record of a key that had none, and how the request for it was admitted.
@@ -336,13 +382,6 @@ impl State {
     /// The count of failures if the next run fails, or the one under way.
     pub(crate) fn failures_if_retried(&self) -> u32 {
         failures_if_retried(self.failures, self.early)
-    }
-
-    /// A claim takes the key; returns why it is called. Its bounds, if it had any, have served.
-    #[inline]
-    pub(crate) fn take(&mut self) -> Reasons {
-        self.phase = Phase::Processing(Wished::None);
-        std::mem::take(&mut self.reasons)
     }
 
     /// The time a record waited for has come.

@@ -30,8 +30,8 @@ impl<K> Records<K> {
         }
         // A key that is being processed stays with its claim; the report gets a clone.
         let mut wishes = Vec::new();
-        for (_, record) in self.slab.iter() {
-            let mut state = record.state;
+        for (index, record) in self.slab.iter() {
+            let mut state = self.slab.state(index);
             if let (Phase::Processing(_), Some(wake)) = (state.phase, state.shut_down(mode)) {
                 match catch_unwind(AssertUnwindSafe(|| record.key.clone())) {
                     Ok(key) => wishes.push((key, wake)),
@@ -70,7 +70,7 @@ impl<K> Records<K> {
     {
         report.ready.extend(self.lanes.iter(&self.slab).map(|index| self.slab.get(index).key.clone()));
         let records = self.slab.iter().map(|(_, record)| record);
-        let processing = records.filter(|record| matches!(record.state.phase, Phase::Processing(_)));
+        let processing = records.filter(|record| matches!(record.brief.phase, Phase::Processing(_)));
         report.processing.extend(processing.map(|record| record.key.clone()));
         report.dropped.extend(self.dropped.iter().cloned());
     }
@@ -83,7 +83,7 @@ impl<K> Records<K> {
         self.ready_since.truncate(bound);
         self.ready_since.shrink_to_fit();
         let slab = &self.slab;
-        self.index.shrink_to_fit(|&index| slab.get(index).hash);
+        self.index.shrink_to_fit(|&index| slab.get(index).hash());
     }
 
     /// Everything that is left, to be dropped one by one.
@@ -97,6 +97,6 @@ impl<K> Records<K> {
             return None;
         }
         let delayed = |state: &State| state.phase == Phase::Delayed;
-        self.slab.iter().map(|(_, record)| record.state).filter(delayed).map(|state| state.due).min()
+        self.slab.iter().map(|(index, _)| self.slab.state(index)).filter(delayed).map(|state| state.due).min()
     }
 }

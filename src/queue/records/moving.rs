@@ -27,7 +27,7 @@ impl<K> Records<K> {
         let before = self.state(index);
         let mut state = before;
         state.expire();
-        self.slab.get_mut(index).state = state;
+        self.slab.set_state(index, state);
         self.recount(before, state);
         self.link(index, state, now, effects);
     }
@@ -42,11 +42,11 @@ impl<K> Records<K> {
         rule: impl FnOnce(&mut State, &mut Bounds) -> (R, bool),
     ) -> R {
         let mut bounds = self.bounds(index);
-        let before = self.slab.get(index).state;
+        let before = self.slab.state(index);
         let mut state = before;
         let (answer, to_tail) = rule(&mut state, &mut bounds);
         self.set_bounds(index, bounds);
-        self.slab.get_mut(index).state = state;
+        self.slab.set_state(index, state);
         let (from, to) = (before.place(), state.place());
         if to_tail || from != to {
             match from {
@@ -121,7 +121,7 @@ impl<K> Records<K> {
         if tick <= self.wheel.elapsed() {
             // The time came between the look at the clock from which the rules took it and the one above.
             state.expire();
-            self.slab.get_mut(index).state = state;
+            self.slab.set_state(index, state);
             return self.link(index, state, now, effects);
         }
         let turn = Nanos::of_tick(self.wheel.insert(&mut self.slab, index), shift);

@@ -62,6 +62,14 @@ fn is(state: &State) -> Is {
     }
 }
 
+/// A claim takes the key.
+fn take(state: &mut State) -> Reasons {
+    let mut brief = state.brief();
+    let reasons = brief.take();
+    *state = State::of(brief, state.late());
+    reasons
+}
+
 /// One request without bounds and floor.
 fn ask(state: &mut State, verb: Verb) -> Answer {
     state.request(&mut Bounds::default(), &verb.into(), ZERO, || NOW)

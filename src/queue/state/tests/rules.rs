@@ -85,7 +85,7 @@ fn a_wish_for_now_makes_the_run_after_a_failure_an_early_one() {
 fn an_early_run_ends_with_the_run() {
     let mut record = State { early: true, ..backing_off(2, T) };
     record.expire();
-    record.take();
+    take(&mut record);
     assert_eq!((record.failures, record.early), (2, true), "the claim knows");
     for ending in [Ending::Done, Ending::RequeueAfter(SOON), Ending::Retry(SOON)] {
         let mut record = record;
@@ -300,7 +300,7 @@ fn an_ending_adds_its_own_reason_and_a_claim_takes_all() {
             end(&mut record, ending);
             assert_eq!(record.reasons, Reasons::EVENT | own, "{ending:?}");
             record.expire();
-            assert_eq!(record.take(), Reasons::EVENT | own);
+            assert_eq!(take(&mut record), Reasons::EVENT | own);
             assert_eq!((is(&record), record.reasons), (Is::No, Reasons::NONE));
         }
     }
