@@ -4,6 +4,7 @@
 //! the lock whom to wake, releases it, and only then notifies, starts the timer and calls the hook. A panic on the way ends
 //! the hold the same way, so the queue stays usable.
 
+use std::cell::Cell;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use super::records::{Effects, Records, Taken};
 use super::shared::{Locked, NoClaim, Shared};
 use super::state::Ending;
 use super::timer::Rearm;
+use crate::clock::Wake;
 use crate::sync::MutexGuard;
 use crate::thread::shielded;
 use crate::time::Nanos;
@@ -22,6 +24,8 @@ pub(crate) struct Hold<'a, K: Key> {
     shared: &'a Arc<Shared<K>>,
     pub(super) guard: MutexGuard<'a, Locked<K>>,
     pub(super) effects: Effects,
+    /// The time of this hold, read where it is first asked for; [`Nanos::NEVER`] before that.
+    time: Cell<Nanos>,
 }
 
 /// What is to be told once the lock is released.
@@ -36,7 +40,12 @@ impl<K: Key> Shared<K> {
     /// Does `work` under the lock, and then tells whoever must know what has come of it.
     #[inline]
     pub(crate) fn hold<R>(self: &Arc<Self>, work: impl FnOnce(&mut Hold<'_, K>) -> R) -> R {
-        let mut hold = Hold { shared: self, guard: self.locked.lock(), effects: Effects::default() };
+        let mut hold = Hold {
+            shared: self,
+            guard: self.locked.lock(),
+            effects: Effects::default(),
+            time: Cell::new(Nanos::NEVER),
+        };
         let unwinding = Unwinding(&mut hold);
         let result = work(unwinding.0);
         mem::forget(unwinding);
@@ -66,18 +75,31 @@ impl<K: Key> Shared<K> {
     }
 }
 
-impl<'a, K: Key> Hold<'a, K> {
-    /// The records, what to note effects in, and the queue's time.
+impl<K: Key> Hold<'_, K> {
+    /// The records, what to note effects in, and the time of this hold.
     #[inline]
-    pub(crate) fn parts(&mut self) -> (&mut Records<K>, &mut Effects, impl Fn() -> Nanos + use<'a, K>) {
-        let shared = self.shared;
-        (&mut self.guard.records, &mut self.effects, move || shared.now())
+    pub(crate) fn parts(&mut self) -> (&mut Records<K>, &mut Effects, impl Fn() -> Nanos) {
+        let Self { shared, guard, effects, time } = self;
+        let now = || {
+            if time.get() == Nanos::NEVER {
+                time.set(shared.now());
+            }
+            time.get()
+        };
+        (&mut guard.records, effects, now)
     }
 
     #[inline]
     pub(crate) fn end(&mut self, index: u32, ending: Ending) -> Option<K> {
         let (records, effects, now) = self.parts();
         records.end(index, ending, &now, effects)
+    }
+
+    /// Waits as [`Bell::wait`](crate::wait::Bell::wait) for the consumers' bell; what comes after has a time of its own.
+    pub(super) fn wait_for_key(&mut self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) {
+        let shared = self.shared;
+        shared.consumers.wait(&mut self.guard, |locked| &mut locked.consumers, &shared.config.clock, deadline, timeout);
+        self.time.set(Nanos::NEVER);
     }
 
     pub(super) fn backoff(&mut self, failures: u32) -> Duration {
@@ -101,10 +123,10 @@ impl<'a, K: Key> Hold<'a, K> {
         let unclonable = Unclonable { hold: self, index };
         let key = unclonable.hold.guard.records.key(index).clone();
         mem::forget(unclonable);
+        let (records, effects, now) = self.parts();
         // A key that came into line in this same hold wakes nobody: this one takes a key out.
-        self.effects.readied = self.effects.readied.saturating_sub(1);
-        let shared = self.shared;
-        Ok(self.guard.records.take(index, key, &|| shared.now()))
+        effects.readied = effects.readied.saturating_sub(1);
+        Ok(records.take(index, key, &now))
     }
 
     /// The key to be taken next cannot be cloned: it backs off as a failed one, so that others are served.
@@ -129,7 +151,7 @@ impl<'a, K: Key> Hold<'a, K> {
     }
 
     fn settle(&mut self) -> News {
-        let Self { effects, guard, shared } = self;
+        let Self { effects, guard, shared, .. } = self;
         let locked = &mut **guard;
         let clock = &shared.config.clock;
         let mut news = News { consumers: 0, drainers: 0, timer: Rearm::Leave, ready: false };

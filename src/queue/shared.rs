@@ -123,13 +123,7 @@ impl<K: Key> Shared<K> {
                 if self.config.clock.reached(deadline) {
                     return Err(NoClaim::Empty);
                 }
-                self.consumers.wait(
-                    &mut hold.guard,
-                    |locked| &mut locked.consumers,
-                    &self.config.clock,
-                    deadline,
-                    || Arc::new(TimedOut(Arc::clone(self))),
-                );
+                hold.wait_for_key(deadline, || Arc::new(TimedOut(Arc::clone(self))));
             }
         })?;
         Ok(Claim::new(Arc::clone(self), taken))

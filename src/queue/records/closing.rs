@@ -49,6 +49,8 @@ impl<K> Records<K> {
                 gone.extend(self.forget_if_idle(index));
             }
         }
+        // Nothing is delayed any more.
+        self.bounds = Vec::new();
         for index in 0..self.slab.bound() {
             if !self.slab.contains(index) {
                 continue;

@@ -57,7 +57,7 @@ impl<K> Records<K> {
             match (from, to) {
                 // It was in line all along: nobody is woken for it, and it has waited since it came.
                 (Place::Lane(_), Place::Lane(lane)) => self.lanes.push_back(&mut self.slab, lane, index),
-                _ => state = self.link(index, state, now, effects),
+                _ => self.link(index, state, now, effects),
             }
         }
         if before.phase != state.phase {
@@ -66,25 +66,20 @@ impl<K> Records<K> {
         answer
     }
 
-    /// Counts a record that is in no list and not being processed, and puts it where its state says; returns the state it
-    /// then has.
+    /// Counts a record that is in no list and not being processed, and puts it where its state says.
     #[inline]
-    pub(super) fn enter(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) -> State {
-        let state = self.link(index, state, now, effects);
+    pub(super) fn enter(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+        self.link(index, state, now, effects);
         self.counts.delayed += usize::from(state.phase == Phase::Delayed);
-        state
     }
 
-    /// Puts a record that is in no list where its state says; returns the state it then has.
+    /// Puts a record that is in no list where its state says.
     #[inline]
-    fn link(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) -> State {
+    fn link(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) {
         match state.place() {
-            Place::Out => state,
-            Place::Lane(lane) => {
-                self.line_up(index, lane, now, effects);
-                state
-            }
-            Place::Wheel(due) => self.wind(index, state, due, now, effects),
+            Place::Out => {}
+            Place::Lane(lane) => self.line_up(index, lane, now, effects),
+            Place::Wheel(_) => self.wind(index, now(), effects),
         }
     }
 
@@ -106,27 +101,12 @@ impl<K> Records<K> {
         self.ready_since[index] = now;
     }
 
-    fn wind(
-        &mut self,
-        index: u32,
-        mut state: State,
-        due: Nanos,
-        now: &impl Fn() -> Nanos,
-        effects: &mut Effects,
-    ) -> State {
+    fn wind(&mut self, index: u32, now: Nanos, effects: &mut Effects) {
         let shift = self.settings.tick_shift;
         // Turns an idle wheel up to the present where nothing is in the way, so that the new entry starts low.
-        self.wheel.pop(&mut self.slab, now().tick_down(shift), &mut 0);
-        let tick = due.tick_up(shift);
-        if tick <= self.wheel.elapsed() {
-            // The time came between the look at the clock from which the rules took it and the one above.
-            state.expire();
-            self.slab.set_state(index, state);
-            return self.link(index, state, now, effects);
-        }
+        self.wheel.pop(&mut self.slab, now.tick_down(shift), &mut 0);
         let turn = Nanos::of_tick(self.wheel.insert(&mut self.slab, index), shift);
         effects.turn_at = effects.turn_at.min(turn);
-        state
     }
 
     fn recount(&mut self, before: State, after: State) {
