@@ -57,9 +57,12 @@ fn worker_cycle<K: BenchKey>(c: &mut Criterion) {
 /// All keys in, then all out.
 fn fill_and_drain<K: BenchKey>(c: &mut Criterion) {
     let mut group = c.benchmark_group("queue/fill-and-drain");
-    for count in [1_000, 10_000, 100_000] {
+    for count in [1_000, 10_000, 100_000, 1_000_000] {
         let keys = K::distinct(count);
         group.throughput(Throughput::Elements(count as u64));
+        if count == 1_000_000 {
+            group.sample_size(10);
+        }
         group.bench_function(BenchmarkId::new(K::NAME, count), |b| {
             b.iter_batched(
                 || keys.clone(),

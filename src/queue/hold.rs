@@ -107,13 +107,11 @@ impl<K: Key> Hold<'_, K> {
         self.shared.config.backoff.jittered(failures, draw)
     }
 
-    #[expect(clippy::inline_always, reason = "what it returns is moved at a cost of some 5 ns a copy")]
     #[inline(always)]
     pub(super) fn take_unless(&mut self, stop: impl FnOnce() -> bool) -> Result<Taken<K>, NoClaim> {
         if stop() { Err(NoClaim::Stopped) } else { self.take() }
     }
 
-    #[expect(clippy::inline_always, reason = "what it returns is moved at a cost of some 5 ns a copy")]
     #[inline(always)]
     pub(super) fn take(&mut self) -> Result<Taken<K>, NoClaim> {
         let records = &self.guard.records;

@@ -96,7 +96,7 @@ impl Lists {
     }
 
     /// Puts an entry that is in no list at the end of one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_back(&mut self, entries: &mut impl Entries, list: usize, index: u32) {
         debug_assert!(index < SENTINEL_BASE, "{index} names a sentinel");
         let sentinel = sentinel_of(list);
@@ -109,7 +109,7 @@ impl Lists {
     }
 
     /// Takes an entry out of the list it is in, and returns the number of that list if nothing is left in it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, entries: &mut impl Entries, index: u32) -> Option<usize> {
         let Link { prev, next } = std::mem::replace(entries.link_mut(index), Link::FREE);
         debug_assert!(next != u32::MAX, "entry {index} is in no list");

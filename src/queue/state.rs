@@ -147,11 +147,12 @@ impl Brief {
         std::mem::take(&mut self.reasons)
     }
 
-    /// The record of a key that had none, if the request puts it in line at once.
+    /// The record of a key that had none: in line, if the request for it puts it there at once, or else idle still.
     #[inline]
-    pub(crate) fn at_once(request: &Request) -> Option<Self> {
+    pub(crate) fn new(request: &Request) -> Self {
         let at_once = matches!(request.verb, Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow);
-        at_once.then_some(Self { phase: Phase::Ready, priority: request.priority, reasons: request.reasons })
+        let phase = if at_once { Phase::Ready } else { Phase::Idle };
+        Self { phase, priority: request.priority, reasons: request.reasons }
     }
 }
 
@@ -214,13 +215,6 @@ impl State {
         self.reasons |= request.reasons;
         self.priority = self.priority.max(request.priority);
         answer
-    }
-
-    /// The record of a key that had none, and how the request for it was admitted.
-    pub(crate) fn admit(bounds: &mut Bounds, request: &Request, now: impl Fn() -> Nanos) -> (Self, Admission) {
-        let mut state = Self { priority: request.priority, reasons: request.reasons, ..Self::default() };
-        let answer = state.request_idle(bounds, plain(request.verb), now);
-        (state, answer.admission)
     }
 
     #[inline]

@@ -83,7 +83,7 @@ impl<K> Records<K> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn line_up(&mut self, index: u32, lane: Priority, now: &impl Fn() -> Nanos, effects: &mut Effects) {
         if self.settings.timing {
             self.set_ready_since(index, now());
