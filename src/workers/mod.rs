@@ -9,14 +9,13 @@ use std::time::Duration;
 
 pub use self::metrics::WorkersMetrics;
 
-use self::metrics::Counters;
+use self::metrics::{Counter, Counters};
 use self::worker::Worker;
 use crate::crew::{Crew, Handle, StillRunning, Watch};
 use crate::error::StartError;
 use crate::queue::{Key, Shared, WorkQueue};
 use crate::reconcile::Reconciler;
 use crate::reconcile::policy::{NoRetry, RetryPolicy};
-use crate::sync::atomic::Ordering::Relaxed;
 use crate::thread::ThreadOptions;
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
@@ -132,7 +131,6 @@ impl<R, P> Workers<R, P> {
         }
         let say_ended = |workers: &str| log::info!(workers; "workers have ended");
         let crew = Crew::new(self.name, queue.clock(), self.threads, say_ended);
-        let counters = Arc::new(Counters::default());
         let queue = Arc::clone(&queue.shared);
         queue.measure();
         let shared = Arc::new(worker::Shared {
@@ -141,16 +139,22 @@ impl<R, P> Workers<R, P> {
             timeout: self.timeout,
             queue: Arc::clone(&queue),
             crew: Arc::clone(&crew),
-            counters: Arc::clone(&counters),
         });
         log::info!(workers = crew.name.as_str(), threads = self.threads, queue = queue.config.name.as_str(); "workers start");
-        let watch = self.timeout.map(|timeout| report_overruns(&queue, &crew, &counters, timeout));
-        let started = crew.start(&self.options, |seat| Worker::new(Arc::clone(&shared), seat).into_body(), watch);
+        let overruns = Arc::new(Counter::default());
+        let watch = self.timeout.map(|timeout| report_overruns(&queue, &crew, &overruns, timeout));
+        let mut counters = Vec::with_capacity(self.threads);
+        let body = |seat| {
+            let own = Arc::new(Counters::default());
+            counters.push(Arc::clone(&own));
+            Worker::new(Arc::clone(&shared), seat, own).into_body()
+        };
+        let started = crew.start(&self.options, body, watch);
         // Wakes those that have started, also where one could not: the crew is stopping then.
         let nudge = move || queue.nudge();
         let joiners = started.inspect_err(|_| nudge())?;
         let handle = Handle::new(crew, joiners, Box::new(nudge), self.grace);
-        Ok(WorkersHandle { handle, counters })
+        Ok(WorkersHandle { handle, counters, overruns })
     }
 }
 
@@ -158,12 +162,12 @@ impl<R, P> Workers<R, P> {
 fn report_overruns<K: Key + fmt::Debug>(
     queue: &Arc<Shared<K>>,
     crew: &Crew,
-    counters: &Arc<Counters>,
+    overruns: &Arc<Counter>,
     timeout: Duration,
 ) -> Watch {
-    let (queue, counters, name) = (Arc::clone(queue), Arc::clone(counters), crew.name.clone());
+    let (queue, overruns, name) = (Arc::clone(queue), Arc::clone(overruns), crew.name.clone());
     Box::new(move |overrun| {
-        counters.overruns.fetch_add(1, Relaxed);
+        overruns.count();
         let (workers, thread) = (name.as_str(), overrun.thread);
         // A run that ends just now takes its key with it.
         if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
@@ -207,7 +211,10 @@ impl<R, P> fmt::Debug for Workers<R, P> {
 #[must_use = "dropping the handle stops the workers"]
 pub struct WorkersHandle {
     handle: Handle,
-    counters: Arc<Counters>,
+    /// One for each thread.
+    counters: Vec<Arc<Counters>>,
+    /// Counted by the watchdog.
+    overruns: Arc<Counter>,
 }
 
 impl WorkersHandle {
@@ -262,7 +269,7 @@ impl WorkersHandle {
     #[must_use]
     pub fn metrics(&self) -> WorkersMetrics {
         let busy = self.handle.crew.seats.iter().filter(|seat| seat.is_busy()).count();
-        self.counters.snapshot(busy)
+        metrics::sum(&self.counters, &self.overruns, busy)
     }
 }
 

@@ -13,7 +13,6 @@ use crate::reconcile::context::{Call, Context};
 use crate::reconcile::error::{BoxError, Cancelled, Chain, Panicked, RequeueAfter, Terminal, find};
 use crate::reconcile::policy::{Failure, RetryPolicy, Verdict};
 use crate::reconcile::{Action, Reconciler};
-use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::thread::{Panic, panic_message, shielded};
 use crate::time::Nanos;
 
@@ -24,13 +23,13 @@ pub(super) struct Shared<K: Key, R, P> {
     pub(super) timeout: Option<Duration>,
     pub(super) queue: Arc<queue::Shared<K>>,
     pub(super) crew: Arc<Crew>,
-    pub(super) counters: Arc<Counters>,
 }
 
 /// One thread's worker.
 pub(super) struct Worker<K: Key, R, P> {
     shared: Arc<Shared<K, R, P>>,
     seat: Arc<Seat>,
+    counters: Arc<Counters>,
     draws: Draws,
     /// Taken under the lock that ended the key before.
     next: Option<Claim<K>>,
@@ -42,8 +41,8 @@ where
     R: Reconciler<K>,
     P: RetryPolicy<K>,
 {
-    pub(super) fn new(shared: Arc<Shared<K, R, P>>, seat: Arc<Seat>) -> Self {
-        Self { shared, seat, draws: Draws::random(), next: None }
+    pub(super) fn new(shared: Arc<Shared<K, R, P>>, seat: Arc<Seat>, counters: Arc<Counters>) -> Self {
+        Self { shared, seat, counters, draws: Draws::random(), next: None }
     }
 
     /// The thread's body: steps, and sleeps while there is nothing to do.
@@ -116,15 +115,15 @@ where
     }
 
     fn succeeded(&self, claim: &Claim<K>, action: Action) -> Ending {
-        let counters = &self.shared.counters;
+        let counters = &self.counters;
         match action {
             Action(None) => {
-                count(&counters.successes);
+                counters.successes.count();
                 log::debug!(workers = self.name(), key:? = claim.key(); "reconciled");
                 Ending::Done
             }
             Action(Some(after)) => {
-                count(&counters.requeues);
+                counters.requeues.count();
                 log::debug!(workers = self.name(), key:? = claim.key(), after:?; "reconciled, to run again");
                 Ending::RequeueAfter(after)
             }
@@ -139,23 +138,23 @@ where
     }
 
     fn judge(&mut self, claim: &Claim<K>, error: &(dyn std::error::Error + 'static)) -> Ending {
-        let counters = &self.shared.counters;
+        let counters = &self.counters;
         let (workers, key) = (self.name(), claim.key());
         // Terminal comes first: what it marks may have any of the others as its source.
         if Terminal::find(error).is_some() {
-            count(&counters.terminal_errors);
+            counters.terminal_errors.count();
             log::warn!(workers, key:?, error:% = Chain(error); "reconcile failed for good");
             return Ending::Done;
         }
         if let Some(requeue) = RequeueAfter::find(error) {
-            count(&counters.requeues);
+            counters.requeues.count();
             let after = requeue.after();
             log::info!(workers, key:?, after:?, reason = requeue.reason(); "requeue asked");
             return Ending::RequeueAfter(after);
         }
         // Only if it is true: a key put back without end by a run that nobody has aborted would spin.
         if find(error) == Some(&Cancelled::Aborted) && self.shared.crew.abort.is_cancelled() {
-            count(&counters.aborted);
+            counters.aborted.count();
             log::debug!(workers, key:?; "aborted; the key goes back to the queue");
             return Ending::PutBack(claim.reasons());
         }
@@ -163,7 +162,7 @@ where
     }
 
     fn panicked(&mut self, claim: &Claim<K>, panic: Panic) -> Ending {
-        count(&self.shared.counters.panics);
+        self.counters.panics.count();
         let error = Panicked::new(panic_message(&*panic));
         log::error!(workers = self.name(), key:? = claim.key(), panic = error.message(); "the reconciler panicked");
         shielded("the drop of a panic", || drop(panic));
@@ -174,16 +173,16 @@ where
     fn decide(&mut self, claim: &Claim<K>, error: &(dyn std::error::Error + 'static)) -> Ending {
         let failures = claim.failures_if_retried();
         let random = self.draws.next();
-        let counters = &self.shared.counters;
+        let counters = &self.counters;
         let (workers, key) = (self.name(), claim.key());
         match self.shared.policy.decide(&Failure { key, failures, error, random }) {
             Verdict::Retry(backoff) => {
-                count(&counters.retries);
+                counters.retries.count();
                 log::warn!(workers, key:?, error:% = Chain(error), failures, backoff:?; "reconcile failed, to be retried");
                 Ending::Retry(backoff)
             }
             Verdict::Drop => {
-                count(&counters.drops);
+                counters.drops.count();
                 log::warn!(workers, key:?, error:% = Chain(error), failures; "reconcile failed, not retried");
                 Ending::Done
             }
@@ -198,8 +197,4 @@ where
     fn name(&self) -> &str {
         &self.shared.crew.name
     }
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Relaxed);
 }
