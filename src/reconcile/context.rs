@@ -74,6 +74,22 @@ impl Context {
         Self { clock, deadline, abort, token: OnceLock::new(), seat, call }
     }
 
+    /// Makes this the context of another run on the same seat; the one before has [ended](Self::end).
+    #[inline]
+    pub(crate) fn renew(&mut self, deadline: Nanos, call: Call) {
+        debug_assert!(self.token.get().is_none(), "a token is its run's alone");
+        self.deadline = deadline;
+        self.call = call;
+    }
+
+    /// The run is over, and with it what it has registered on its token and detached.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        if self.token.get().is_some() {
+            self.token = OnceLock::new();
+        }
+    }
+
     /// When the run is to be over; `None` if it may take as long as it likes.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {

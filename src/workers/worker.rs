@@ -25,11 +25,13 @@ pub(super) struct Shared<K: Key, R, P> {
     pub(super) crew: Arc<Crew>,
 }
 
-/// One thread's worker.
+/// One thread's worker. What a run needs it has at hand: a run makes nothing, and takes no handle of anything.
 pub(super) struct Worker<K: Key, R, P> {
     shared: Arc<Shared<K, R, P>>,
     seat: Arc<Seat>,
     counters: Arc<Counters>,
+    /// That of the run under way, or of the last one, which has left nothing in it.
+    cx: Context,
     draws: Draws,
     /// Taken under the lock that ended the key before.
     next: Option<Claim<K>>,
@@ -42,7 +44,9 @@ where
     P: RetryPolicy<K>,
 {
     pub(super) fn new(shared: Arc<Shared<K, R, P>>, seat: Arc<Seat>, counters: Arc<Counters>) -> Self {
-        Self { shared, seat, counters, draws: Draws::random(), next: None }
+        let (clock, abort) = (shared.crew.clock.clone(), shared.crew.abort.clone());
+        let cx = Context::new(clock, Nanos::NEVER, abort, Some(Arc::clone(&seat)), Call::default());
+        Self { shared, seat, counters, cx, draws: Draws::random(), next: None }
     }
 
     /// The thread's body: steps, and sleeps while there is nothing to do.
@@ -88,25 +92,25 @@ where
     }
 
     fn run(&mut self, claim: &Claim<K>) -> Ending {
-        let shared = Arc::clone(&self.shared);
-        let crew = &shared.crew;
-        let deadline = match shared.timeout {
-            Some(timeout) => crew.clock.nanos().after(timeout),
-            None => Nanos::NEVER,
+        let Self { shared, seat, cx, .. } = self;
+        let crew = &*shared.crew;
+        log::trace!(workers = crew.name.as_str(), thread = seat.name.as_str(), key:? = claim.key(); "reconciling");
+        let call = Call {
+            reasons: claim.reasons(),
+            failures: claim.failures(),
+            priority: claim.priority(),
+            queued_for: claim.queued_for(),
         };
-        log::trace!(workers = crew.name.as_str(), thread = self.seat.name.as_str(), key:? = claim.key(); "reconciling");
         let outcome = {
-            let _run = crew.begin(&self.seat, claim.record(), deadline);
-            let call = Call {
-                reasons: claim.reasons(),
-                failures: claim.failures(),
-                priority: claim.priority(),
-                queued_for: claim.queued_for(),
+            let deadline = match shared.timeout {
+                Some(timeout) => crew.clock.nanos().after(timeout),
+                None => Nanos::NEVER,
             };
-            let seat = Some(Arc::clone(&self.seat));
-            let cx = Context::new(crew.clock.clone(), deadline, crew.abort.clone(), seat, call);
-            catch_unwind(AssertUnwindSafe(|| shared.reconciler.reconcile(&cx, claim.key()).map_err(Into::into)))
+            cx.renew(deadline, call);
+            let _run = crew.begin(seat, claim.record(), deadline);
+            catch_unwind(AssertUnwindSafe(|| shared.reconciler.reconcile(cx, claim.key()).map_err(Into::into)))
         };
+        cx.end();
         match outcome {
             Ok(Ok(action)) => self.succeeded(claim, action),
             Ok(Err(error)) => self.failed(claim, error),

@@ -30,6 +30,7 @@ mod tidy;
 mod workers;
 mod workers_cancel;
 mod workers_errors;
+mod workers_next_run;
 mod workers_panics;
 mod workers_retry;
 mod workers_stop;
