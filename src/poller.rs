@@ -273,7 +273,7 @@ where
         let deadline = now.after(self.period);
         self.shared.polls.fetch_add(1, SeqCst);
         let outcome = {
-            let _run = self.crew.begin(&self.seat, 0, deadline);
+            let _run = self.crew.begin_until(&self.seat, deadline, 0);
             let call = Call { reasons: Reasons::POLL, ..Call::default() };
             let seat = Some(Arc::clone(&self.seat));
             let cx = Context::new(self.crew.clock.clone(), deadline, self.crew.abort.clone(), seat, call);

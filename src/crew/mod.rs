@@ -19,7 +19,8 @@ use crate::cancel::CancellationToken;
 use crate::clock::{Clock, Wake};
 use crate::error::StartError;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::thread::{Joiner, ThreadOptions};
 use crate::time::Nanos;
 use crate::wait::{Bell, Signal, Sleepers, run};
@@ -59,7 +60,7 @@ pub(crate) struct Overrun<'a> {
 impl Overrun<'_> {
     /// Whether it still runs: what was looked up by its record before is then about it.
     pub(crate) fn goes_on(&self) -> bool {
-        self.seat.is_running(self.run)
+        !self.seat.is_over(self.run)
     }
 }
 
@@ -70,7 +71,17 @@ pub(crate) type Watch = Box<dyn Fn(Overrun) + Send>;
 #[must_use = "the run ends when this is dropped"]
 pub(crate) struct Run<'a>(&'a Seat);
 
+impl<'a> Run<'a> {
+    /// A run without a deadline begins on `seat`, in a crew that has no watchdog.
+    #[inline]
+    pub(crate) fn begin(seat: &'a Seat) -> Self {
+        seat.begin();
+        Self(seat)
+    }
+}
+
 impl Drop for Run<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.0.end();
     }
@@ -133,10 +144,11 @@ impl Crew {
         })
     }
 
-    /// A run begins on `seat`.
-    pub(crate) fn begin<'a>(&self, seat: &'a Seat, record: u32, deadline: Nanos) -> Run<'a> {
-        seat.begin(record, deadline);
-        if deadline.0 < self.watching_until.load(SeqCst) {
+    /// A run begins on `seat`, for the watchdog to see.
+    #[inline]
+    pub(crate) fn begin_until<'a>(&self, seat: &'a Seat, deadline: Nanos, record: u32) -> Run<'a> {
+        seat.begin_until(deadline, record);
+        if deadline.0 < self.watching_until.load(Relaxed) {
             self.watchdog.set();
         }
         Run(seat)

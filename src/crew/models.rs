@@ -1,14 +1,13 @@
-//! The watchdog's protocol and the join of a crew, in every interleaving of two or three threads.
-//!
-//! Of all accesses to an atomic the model checker keeps only the last, so what a model can see is what passes a lock too.
+//! The seats, the watchdog's protocol and the join of a crew, in every interleaving of two or three threads.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use loom::thread;
 
 use super::watchdog::Watchdog;
-use super::{Attendance, Crew};
+use super::{Attendance, Crew, Seat};
 use crate::cancel::CancellationToken;
 use crate::clock::ManualClock;
 use crate::reconcile::context::{Call, Context};
@@ -42,6 +41,24 @@ fn context(crew: &Crew, deadline: Nanos) -> Context {
     Context::new(crew.clock.clone(), deadline, crew.abort.clone(), seat, Call::default())
 }
 
+/// Runs `model` in every interleaving with at most so many preemptions (`None`: any number). Each execution says what its
+/// outcome was; a model whose threads never meet shows nothing, so each of `outcomes` must be one, and nothing else.
+fn explore(
+    preemptions: Option<usize>,
+    outcomes: &[&'static str],
+    model: impl Fn() -> &'static str + Send + Sync + 'static,
+) {
+    // Not one of the checker's locks: this outlasts its executions.
+    let (outcome_of, seen) = std::sync::mpsc::channel();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.check(move || {
+        let outcome = model();
+        assert!(outcome_of.send(outcome).is_ok());
+    });
+    assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), outcomes.iter().copied().collect());
+}
+
 #[test]
 fn a_deadline_is_seen_by_a_watchdog_on_its_way_to_sleep_or_wakes_it() {
     loom::model(|| {
@@ -49,7 +66,7 @@ fn a_deadline_is_seen_by_a_watchdog_on_its_way_to_sleep_or_wakes_it() {
         let _present = present(&crew);
         let (mut watchdog, _) = watchdog(&crew);
         let stepping = thread::spawn(move || watchdog.step(Nanos::ZERO));
-        let run = crew.begin(&crew.seats[0], 0, SOON);
+        let run = crew.begin_until(&crew.seats[0], SOON, 0);
         let next = stepping.join().unwrap();
         let woken = crew.watchdog.wait_until(Nanos::ZERO);
         assert!(woken || next == Next::At(SOON), "{next:?}");
@@ -64,12 +81,12 @@ fn a_deadline_later_than_the_last_one_watched_is_not_missed() {
         let crew = crew(&ManualClock::new(), 1);
         let _present = present(&crew);
         let (mut watchdog, _) = watchdog(&crew);
-        let first = crew.begin(&crew.seats[0], 0, SOON);
+        let first = crew.begin_until(&crew.seats[0], SOON, 0);
         assert_eq!(watchdog.step(Nanos::ZERO), Next::At(SOON));
         drop(first);
         crew.watchdog.wait_until(Nanos::ZERO);
         let stepping = thread::spawn(move || watchdog.step(SOON));
-        let second = crew.begin(&crew.seats[0], 0, LATER);
+        let second = crew.begin_until(&crew.seats[0], LATER, 0);
         let next = stepping.join().unwrap();
         let woken = crew.watchdog.wait_until(Nanos::ZERO);
         assert!(woken || next == Next::At(LATER), "{next:?}");
@@ -79,14 +96,17 @@ fn a_deadline_later_than_the_last_one_watched_is_not_missed() {
 
 #[test]
 fn the_earlier_of_two_deadlines_is_never_slept_through() {
-    loom::model(|| {
+    // With at most three preemptions: of three threads, all interleavings take longer than a test may.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
         let crew = crew(&ManualClock::new(), 2);
         let _present = present(&crew);
         let (mut watchdog, _) = watchdog(&crew);
         let stepping = thread::spawn(move || watchdog.step(Nanos::ZERO));
         let other = Arc::clone(&crew);
-        let beginning = thread::spawn(move || std::mem::forget(other.begin(&other.seats[1], 1, LATER)));
-        let run = crew.begin(&crew.seats[0], 0, SOON);
+        let beginning = thread::spawn(move || std::mem::forget(other.begin_until(&other.seats[1], LATER, 1)));
+        let run = crew.begin_until(&crew.seats[0], SOON, 0);
         beginning.join().unwrap();
         let next = stepping.join().unwrap();
         let woken = crew.watchdog.wait_until(Nanos::ZERO);
@@ -102,11 +122,11 @@ fn a_run_that_begins_as_an_overdue_one_ends_is_not_taken_for_it() {
         let crew = crew(&clock, 1);
         let _present = present(&crew);
         let (mut watchdog, reports) = watchdog(&crew);
-        let first = crew.begin(&crew.seats[0], 1, SOON);
+        let first = crew.begin_until(&crew.seats[0], SOON, 1);
         clock.advance(Duration::from_nanos(SOON.0));
         let stepping = thread::spawn(move || watchdog.step(SOON));
         drop(first);
-        let second = crew.begin(&crew.seats[0], 2, LATER);
+        let second = crew.begin_until(&crew.seats[0], LATER, 2);
         let cx = context(&crew, LATER);
         let token = cx.token().clone();
         stepping.join().unwrap();
@@ -127,14 +147,14 @@ fn of_two_runs_with_one_deadline_the_second_is_reported_once() {
         let crew = crew(&clock, 1);
         let _present = present(&crew);
         let (mut watchdog, reports) = watchdog(&crew);
-        let first = crew.begin(&crew.seats[0], 1, SOON);
+        let first = crew.begin_until(&crew.seats[0], SOON, 1);
         clock.advance(Duration::from_nanos(SOON.0));
         let stepping = thread::spawn(move || {
             watchdog.step(SOON);
             watchdog
         });
         drop(first);
-        let second = crew.begin(&crew.seats[0], 2, SOON);
+        let second = crew.begin_until(&crew.seats[0], SOON, 2);
         let mut watchdog = stepping.join().unwrap();
         watchdog.step(SOON);
         watchdog.step(SOON);
@@ -145,6 +165,98 @@ fn of_two_runs_with_one_deadline_the_second_is_reported_once() {
     });
 }
 
+/// Two runs, one after the other, as the watchdog looks at their seat at a time that is past `SOON`.
+fn of_two_runs_on_one_seat(deadlines: [Nanos; 2], outcomes: &[&'static str]) {
+    // All interleavings take a minute; with at most four preemptions it is a second or two.
+    explore(Some(4), outcomes, move || {
+        let seat = Seat::new("seat".to_owned());
+        let seen = Arc::clone(&seat);
+        let looking = thread::spawn(move || (seen.overrun(SOON), seen.overrun(SOON)));
+        for (deadline, record) in deadlines.into_iter().zip([11, 12]) {
+            seat.begin_until(deadline, record);
+            seat.end();
+        }
+        let reports = looking.join().unwrap();
+        assert!(!seat.is_busy() && !seat.is_overdue());
+        match reports {
+            (None, None) => "none is seen",
+            (Some((1, 11)), None) | (None, Some((1, 11))) => "the first is reported",
+            (Some((2, 12)), None) | (None, Some((2, 12))) => "the second is reported",
+            (Some((1, 11)), Some((2, 12))) => "both are reported",
+            _ => panic!("{reports:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_run_that_is_overdue_is_reported_with_what_is_its_own() {
+    of_two_runs_on_one_seat([SOON, LATER], &["none is seen", "the first is reported"]);
+    of_two_runs_on_one_seat([LATER, SOON], &["none is seen", "the second is reported"]);
+    let all = ["none is seen", "the first is reported", "the second is reported", "both are reported"];
+    of_two_runs_on_one_seat([SOON, SOON], &all);
+}
+
+/// The context is used again, as a worker does, and both runs ask for their tokens.
+#[test]
+fn an_overrun_never_cancels_the_token_of_the_next_run() {
+    let outcomes =
+        ["it ends unseen", "it is reported, and its token cancelled", "it is reported, and its token is gone by then"];
+    explore(None, &outcomes, move || {
+        let clock = ManualClock::new();
+        let crew = crew(&clock, 1);
+        let present = present(&crew);
+        let (mut watchdog, reports) = watchdog(&crew);
+        let mut cx = context(&crew, SOON);
+        let first = crew.begin_until(&crew.seats[0], SOON, 1);
+        let overdue = cx.token().clone();
+        clock.advance(Duration::from_nanos(SOON.0));
+        let stepping = thread::spawn(move || watchdog.step(SOON));
+        drop(first);
+        cx.end();
+        cx.renew(LATER, Call::default());
+        let second = crew.begin_until(&crew.seats[0], LATER, 2);
+        let token = cx.token().clone();
+        let next = stepping.join().unwrap();
+        assert!(!token.is_cancelled());
+        assert!(!crew.seats[0].is_overdue());
+        assert!(crew.watchdog.wait_until(Nanos::ZERO) || next == Next::At(LATER), "{next:?}");
+        let outcome = match (reports.lock().as_slice(), overdue.is_cancelled()) {
+            ([], false) => outcomes[0],
+            ([(1, 1)], true) => outcomes[1],
+            ([(1, 1)], false) => outcomes[2],
+            other => panic!("{other:?}"),
+        };
+        drop((second, cx, present));
+        outcome
+    });
+}
+
+#[test]
+fn a_run_is_busy_from_begin_to_end_and_overdue_no_longer() {
+    explore(None, &["idle", "busy", "overdue"], || {
+        let seat = Seat::new("seat".to_owned());
+        let seen = Arc::clone(&seat);
+        let looking = thread::spawn(move || {
+            let reported = seen.overrun(SOON).is_some();
+            let (overdue, busy) = (seen.is_overdue(), seen.is_busy());
+            // What is overdue has been reported, and what is busy is not over.
+            assert!(reported || !overdue);
+            if overdue {
+                "overdue"
+            } else if busy {
+                "busy"
+            } else {
+                "idle"
+            }
+        });
+        seat.begin_until(SOON, 1);
+        assert!(seat.is_busy());
+        seat.end();
+        assert!(!seat.is_busy() && !seat.is_overdue());
+        looking.join().unwrap()
+    });
+}
+
 #[test]
 fn a_token_made_as_the_deadline_passes_is_cancelled() {
     loom::model(|| {
@@ -152,7 +264,7 @@ fn a_token_made_as_the_deadline_passes_is_cancelled() {
         let crew = crew(&clock, 1);
         let _present = present(&crew);
         let (mut watchdog, reports) = watchdog(&crew);
-        let run = crew.begin(&crew.seats[0], 1, SOON);
+        let run = crew.begin_until(&crew.seats[0], SOON, 1);
         let cx = context(&crew, SOON);
         let stepping = thread::spawn(move || {
             clock.advance(Duration::from_nanos(SOON.0));
@@ -176,7 +288,7 @@ fn a_run_that_ends_in_time_leaves_its_token_alone() {
         let (mut watchdog, reports) = watchdog(&crew);
         let ended = Arc::new(Mutex::new(false));
         let (still, advanced) = (Arc::clone(&ended), clock.clone());
-        let run = crew.begin(&crew.seats[0], 1, SOON);
+        let run = crew.begin_until(&crew.seats[0], SOON, 1);
         let cx = context(&crew, SOON);
         let token = cx.token().clone();
         let stepping = thread::spawn(move || {
@@ -208,7 +320,7 @@ fn the_token_of_an_overdue_run_is_cancelled_while_it_runs() {
         let (task, reports) = watchdog(&crew);
         let signal = Arc::clone(&crew.watchdog);
         let watching = thread::spawn(move || run(task, &signal));
-        let current = crew.begin(&crew.seats[0], 1, SOON);
+        let current = crew.begin_until(&crew.seats[0], SOON, 1);
         let cx = context(&crew, SOON);
         let token: CancellationToken = cx.token().clone();
         clock.advance(Duration::from_nanos(SOON.0));

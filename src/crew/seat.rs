@@ -1,114 +1,165 @@
-//! One thread's seat: what it is doing, for the watchdog to see. A run costs it two short holds of a lock that nobody else
-//! wants but the watchdog and who asks for metrics.
+//! One thread's seat: what it is doing, for the watchdog to see.
+//!
+//! Runs are numbered. A run *begins* when `begun` becomes its number and is over when `ended` has become it; a seat is busy
+//! while `begun` is ahead. What belongs to a run is either written before it begins (its deadline, its record) or carries its
+//! number (that it is overdue, its token), so that nothing of one run is ever taken for the next one's:
+//!
+//! | written by | in this order |
+//! |---|---|
+//! | the seat's thread | deadline, record, `begun`; then, when the run is over, `ended` |
+//! | the watchdog | `overdue` |
+//! | the run, if it asks for its token | the token and its number, under the lock |
+//!
+//! **What a reader may conclude.** All these are stored with `Release` and read with `Acquire`. Who has read a run's number
+//! from `begun`, then deadline and record, and then finds `ended` short of that number, has read what that run wrote: they
+//! change only after the run is over, so who reads what a later run wrote sees `ended` at the number or beyond.
+//!
+//! **What it costs.** A run writes two numbers; one with a deadline writes two more, and adds to `begun` in one step where
+//! others store it (why: see [`watchdog`](super::watchdog)). The lock is taken by a run that asks for its token, as it asks
+//! and as it ends.
 
 use std::sync::Arc;
 
 use crate::cancel::CancellationToken;
 use crate::sync::Mutex;
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::time::Nanos;
 
 /// What one thread is doing.
 #[derive(Debug)]
+// Two threads that write to their seats must not share a cache line; processors fetch lines in pairs.
+#[cfg_attr(not(loom), repr(align(128)))]
 pub(crate) struct Seat {
     /// The name of its thread.
     pub(crate) name: String,
-    doing: Mutex<Doing>,
-}
-
-#[derive(Debug)]
-struct Doing {
-    /// The number of the run under way or of the last one.
-    run: u64,
-    busy: bool,
-    /// The queue's record of the key under way.
-    record: u32,
-    /// When the run under way is overdue; never while there is none, or once that has been reported.
-    deadline: Nanos,
-    /// The run under way has been reported as overdue.
-    overdue: bool,
-    /// The token of the run under way, if it has asked for one.
-    token: Option<CancellationToken>,
+    /// The number of the last run that has begun; 0 before the first.
+    begun: AtomicU64,
+    /// The number of the last run that is over.
+    ended: AtomicU64,
+    /// When the last run that has begun, or the one about to begin, is overdue.
+    deadline: AtomicU64,
+    /// The queue's record of its key.
+    record: AtomicU32,
+    /// The number of the last run that was found overdue.
+    overdue: AtomicU64,
+    /// Whether the run under way has put its token into `token`. Only the run itself and its thread look at this.
+    exposed: AtomicBool,
+    /// The number and the token of a run that has asked for it; taken out again as that run ends.
+    token: Mutex<Option<(u64, CancellationToken)>>,
     /// The thread has ended.
-    left: bool,
+    left: AtomicBool,
 }
 
 impl Seat {
     pub(crate) fn new(name: String) -> Arc<Self> {
-        let doing =
-            Doing { run: 0, busy: false, record: 0, deadline: Nanos::NEVER, overdue: false, token: None, left: false };
-        Arc::new(Self { name, doing: Mutex::new(doing) })
+        Arc::new(Self {
+            name,
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            deadline: AtomicU64::new(Nanos::NEVER.0),
+            record: AtomicU32::new(0),
+            overdue: AtomicU64::new(0),
+            exposed: AtomicBool::new(false),
+            token: Mutex::new(None),
+            left: AtomicBool::new(false),
+        })
     }
 
-    /// A run begins; only the seat's own thread calls this. Returns its number.
-    pub(super) fn begin(&self, record: u32, deadline: Nanos) -> u64 {
-        let mut doing = self.doing.lock();
-        doing.run += 1;
-        doing.busy = true;
-        doing.record = record;
-        doing.deadline = deadline;
-        doing.run
+    /// A run without a deadline begins, on a seat that no watchdog looks at. As [`begin_until`](Self::begin_until) and
+    /// [`end`](Self::end), only the seat's own thread calls this.
+    #[inline]
+    pub(super) fn begin(&self) {
+        let run = self.begun.load(Relaxed) + 1;
+        self.begun.store(run, Release);
     }
 
-    /// The run ends.
+    /// A run begins.
+    ///
+    /// Who looks at the seat afterwards ([`deadline`](Self::deadline)) sees this run; if somebody has looked before, this
+    /// thread sees from now on what that one did before it looked.
+    #[inline]
+    pub(super) fn begin_until(&self, deadline: Nanos, record: u32) {
+        self.deadline.store(deadline.0, Release);
+        self.record.store(record, Release);
+        self.begun.fetch_add(1, AcqRel);
+    }
+
+    /// The run under way is over.
+    #[inline]
     pub(super) fn end(&self) {
-        let token = {
-            let mut doing = self.doing.lock();
-            doing.busy = false;
-            doing.deadline = Nanos::NEVER;
-            doing.overdue = false;
-            doing.token.take()
-        };
+        self.ended.store(self.begun.load(Relaxed), Release);
+        if self.exposed.load(Relaxed) {
+            self.take_back();
+        }
+    }
+
+    #[cold]
+    fn take_back(&self) {
+        self.exposed.store(false, Relaxed);
+        let token = self.token.lock().take();
         // Outside the lock: it may be the last handle.
         drop(token);
     }
 
     /// The thread ends.
     pub(super) fn leave(&self) {
-        self.doing.lock().left = true;
+        self.left.store(true, Release);
     }
 
     pub(super) fn has_left(&self) -> bool {
-        self.doing.lock().left
+        self.left.load(Acquire)
     }
 
+    /// When the run under way is overdue; never while there is none, or once that has been reported. Only the watchdog calls
+    /// this: it is its half of what [`begin_until`](Self::begin_until) promises.
     pub(super) fn deadline(&self) -> Nanos {
-        self.doing.lock().deadline
+        // Adding nothing, but in line with the additions of runs that begin: each of the two sides sees the other's last one.
+        let run = self.begun.fetch_add(0, AcqRel);
+        let deadline = Nanos(self.deadline.load(Acquire));
+        if self.is_over(run) || self.overdue.load(Relaxed) == run { Nanos::NEVER } else { deadline }
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.doing.lock().busy
+        // In this order: a run that ends in between counts as one, and none is seen where there was one all along.
+        let ended = self.ended.load(Acquire);
+        self.begun.load(Acquire) > ended
     }
 
     /// Whether the run under way has been reported as overdue.
     pub(crate) fn is_overdue(&self) -> bool {
-        self.doing.lock().overdue
+        let run = self.overdue.load(Acquire);
+        !self.is_over(run)
     }
 
     /// Lets the watchdog find the token of the run under way; only that run calls this.
     pub(crate) fn expose(&self, token: &CancellationToken) {
-        self.doing.lock().token = Some(token.clone());
+        let run = self.begun.load(Relaxed);
+        *self.token.lock() = Some((run, token.clone()));
+        self.exposed.store(true, Relaxed);
     }
 
-    /// Marks the run under way as overdue if it is. Returns its number and record, once for each run.
+    /// Marks the run under way as overdue if it is. Returns its number and record, once for each run. Only the watchdog calls
+    /// this.
     pub(super) fn overrun(&self, now: Nanos) -> Option<(u64, u32)> {
-        let mut doing = self.doing.lock();
-        if doing.deadline > now || doing.deadline == Nanos::NEVER {
+        let run = self.begun.load(Acquire);
+        let deadline = Nanos(self.deadline.load(Acquire));
+        let record = self.record.load(Acquire);
+        if deadline > now || deadline == Nanos::NEVER || self.is_over(run) || self.overdue.load(Relaxed) == run {
             return None;
         }
-        doing.deadline = Nanos::NEVER;
-        doing.overdue = true;
-        Some((doing.run, doing.record))
+        self.overdue.store(run, Release);
+        Some((run, record))
     }
 
-    /// Whether run number `run` is still under way.
-    pub(super) fn is_running(&self, run: u64) -> bool {
-        let doing = self.doing.lock();
-        doing.busy && doing.run == run
+    /// Whether run number `run`, which has begun, is over.
+    pub(super) fn is_over(&self, run: u64) -> bool {
+        self.ended.load(Acquire) >= run
     }
 
     /// The token of run number `run`, if that run is under way and has asked for one.
     pub(super) fn token(&self, run: u64) -> Option<CancellationToken> {
-        let doing = self.doing.lock();
-        doing.token.as_ref().filter(|_| doing.run == run).cloned()
+        let token = self.token.lock();
+        token.as_ref().filter(|(of, _)| *of == run).map(|(_, token)| token.clone())
     }
 }

@@ -2,13 +2,19 @@
 //!
 //! Deadlines sit in the seats; a run costs no timer. The watchdog sleeps until the earliest deadline it has seen. A run that
 //! begins wakes it only if its own deadline is earlier than that: as all runs of a crew may take equally long, that is when
-//! the watchdog has had nothing to watch. The order of the accesses on either side (a seat: its deadline, then
-//! `watching_until`; the watchdog: never to `watching_until`, then the deadlines) makes sure that one of them sees the other's.
+//! the watchdog has had nothing to watch.
+//!
+//! **No deadline is slept through**, because either of the two sees what the other did. A seat adds one to its count of runs,
+//! then reads `watching_until`. The watchdog writes "never" there, then adds nothing to the count, and looks at the seat. All
+//! that ever changes the count is such an addition, and each one sees what came before those that are ahead of it. If the
+//! seat's is ahead, the watchdog sees its run; if the watchdog's is, the seat reads "never", or what the watchdog has written
+//! since: the earliest of the deadlines it then saw, by which it is awake. Plain loads and stores would not do: each side could
+//! read before its own store is to be seen.
 
 use std::sync::Arc;
 
 use super::{Crew, Overrun, Watch};
-use crate::sync::atomic::Ordering::SeqCst;
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::thread::shielded;
 use crate::time::Nanos;
 use crate::wait::{Next, Task};
@@ -26,9 +32,9 @@ impl Watchdog {
     /// The earliest deadline of all seats, which is then waited for.
     fn earliest(&self) -> Nanos {
         // From here on each run that begins with a deadline sets the signal; those that began before are seen below.
-        self.crew.watching_until.store(Nanos::NEVER.0, SeqCst);
+        self.crew.watching_until.store(Nanos::NEVER.0, Relaxed);
         let earliest = self.crew.seats.iter().map(|seat| seat.deadline()).min().unwrap_or(Nanos::NEVER);
-        self.crew.watching_until.store(earliest.0, SeqCst);
+        self.crew.watching_until.store(earliest.0, Relaxed);
         earliest
     }
 }

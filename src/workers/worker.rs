@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::metrics::Counters;
 use crate::backoff::Draws;
-use crate::crew::{Crew, Seat};
+use crate::crew::{Crew, Run, Seat};
 use crate::queue::{self, Claim, Ending, Key, NoClaim};
 use crate::reconcile::context::{Call, Context};
 use crate::reconcile::error::{BoxError, Cancelled, Chain, Panicked, RequeueAfter, Terminal, find};
@@ -102,12 +102,17 @@ where
             queued_for: claim.queued_for(),
         };
         let outcome = {
-            let deadline = match shared.timeout {
-                Some(timeout) => crew.clock.nanos().after(timeout),
-                None => Nanos::NEVER,
+            let _run = match shared.timeout {
+                None => {
+                    cx.renew(Nanos::NEVER, call);
+                    Run::begin(seat)
+                }
+                Some(timeout) => {
+                    let deadline = crew.clock.nanos().after(timeout);
+                    cx.renew(deadline, call);
+                    crew.begin_until(seat, deadline, claim.record())
+                }
             };
-            cx.renew(deadline, call);
-            let _run = crew.begin(seat, claim.record(), deadline);
             catch_unwind(AssertUnwindSafe(|| shared.reconciler.reconcile(cx, claim.key()).map_err(Into::into)))
         };
         cx.end();
