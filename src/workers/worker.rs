@@ -1,4 +1,4 @@
-//! One worker: a step that runs one key, and the thin loop around it.
+//! One worker: a step that runs one key, and the thin loops around it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -33,8 +33,6 @@ pub(super) struct Worker<K: Key, R, P> {
     /// That of the run under way, or of the last one, which has left nothing in it.
     cx: Context,
     draws: Draws,
-    /// Taken under the lock that ended the key before.
-    next: Option<Claim<K>>,
 }
 
 impl<K, R, P> Worker<K, R, P>
@@ -46,10 +44,10 @@ where
     pub(super) fn new(shared: Arc<Shared<K, R, P>>, seat: Arc<Seat>, counters: Arc<Counters>) -> Self {
         let (clock, abort) = (shared.crew.clock.clone(), shared.crew.abort.clone());
         let cx = Context::new(clock, Nanos::NEVER, abort, Some(Arc::clone(&seat)), Call::default());
-        Self { shared, seat, counters, cx, draws: Draws::random(), next: None }
+        Self { shared, seat, counters, cx, draws: Draws::random() }
     }
 
-    /// The thread's body: steps, and sleeps while there is nothing to do.
+    /// The thread's body.
     ///
     /// A panic that comes this far is one of the key's own code (`Clone`, `Drop`, `Debug`) or of a policy. The claim it passed
     /// by, if any, has ended as failed.
@@ -59,38 +57,35 @@ where
         P: 'static,
     {
         move || {
-            loop {
-                match catch_unwind(AssertUnwindSafe(|| self.step_or_sleep())) {
-                    Ok(Ok(())) => {}
-                    Ok(Err(NoClaim::Closed | NoClaim::Stopped | NoClaim::Empty)) => return,
-                    Err(panic) => self.survive(panic),
-                }
+            while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve())) {
+                self.survive(panic);
             }
         }
     }
 
-    fn step_or_sleep(&mut self) -> Result<(), NoClaim> {
-        match self.step() {
-            Err(NoClaim::Empty) => {
-                let crew = &self.shared.crew;
-                self.next = Some(self.shared.queue.dequeue(Nanos::NEVER, || crew.is_stopping())?);
-                Ok(())
+    /// Waits for a key, works off what is in line, and so on, until there is no more to come.
+    fn serve(&mut self) {
+        while let Ok(claim) = self.shared.queue.dequeue(Nanos::NEVER, || self.shared.crew.is_stopping()) {
+            match self.work_off(claim) {
+                NoClaim::Empty => {}
+                NoClaim::Closed | NoClaim::Stopped => return,
             }
-            other => other,
         }
     }
 
-    /// Runs one key, if one is in line. Does not block but in the reconciler.
-    pub(super) fn step(&mut self) -> Result<(), NoClaim> {
-        let claim = match self.next.take() {
-            Some(claim) => claim,
-            None => self.shared.queue.try_dequeue(|| self.shared.crew.is_stopping())?,
-        };
-        let ending = self.run(&claim);
-        self.next = Some(claim.end_and_next(ending, || self.shared.crew.is_stopping())?);
-        Ok(())
+    /// Runs one key, and then whichever is in line, until there is none. Each is taken under the lock that ends the one before.
+    /// Does not block but in the reconciler.
+    fn work_off(&mut self, mut claim: Claim<K>) -> NoClaim {
+        loop {
+            let ending = self.run(&claim);
+            match claim.end_and_next(ending, || self.shared.crew.is_stopping()) {
+                Ok(next) => claim = next,
+                Err(no_claim) => return no_claim,
+            }
+        }
     }
 
+    /// A step of the thread: one run, from a claim to how it is to end.
     fn run(&mut self, claim: &Claim<K>) -> Ending {
         let Self { shared, seat, cx, .. } = self;
         let crew = &*shared.crew;
