@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::mem;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use super::Key;
@@ -99,6 +100,12 @@ impl<K: Key> Hold<'_, K> {
     pub(super) fn wait_for_key(&mut self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) {
         let shared = self.shared;
         shared.consumers.wait(&mut self.guard, |locked| &mut locked.consumers, &shared.config.clock, deadline, timeout);
+        self.time.set(Nanos::NEVER);
+    }
+
+    /// Lets go of the lock, and of the processor, for as long as others want them.
+    pub(super) fn yield_lock(&mut self) {
+        MutexGuard::unlocked(&mut self.guard, thread::yield_now);
         self.time.set(Nanos::NEVER);
     }
 

@@ -15,8 +15,8 @@ pub const STARVATION_BOUND: usize = 16;
 pub(crate) struct Lanes {
     lists: Lists,
     len: usize,
-    /// Which of the [`STARVATION_BOUND`] turns is next. Only a take moves it on.
-    turn: usize,
+    /// How many keys were taken, which says which of the [`STARVATION_BOUND`] turns is next.
+    taken: usize,
 }
 
 /// The turn in which the low lane goes first.
@@ -26,7 +26,7 @@ const NORMAL_TURN: usize = STARVATION_BOUND / 2 - 1;
 
 impl Lanes {
     pub(crate) fn new() -> Self {
-        Self { lists: Lists::new(3), len: 0, turn: 0 }
+        Self { lists: Lists::new(3), len: 0, taken: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -53,7 +53,7 @@ impl Lanes {
     #[inline]
     pub(crate) fn front(&self) -> Option<u32> {
         let front = |lane: Priority| self.lists.front(lane.lane());
-        let favoured = match self.turn {
+        let favoured = match self.taken % STARVATION_BOUND {
             LOW_TURN => front(Priority::Low),
             NORMAL_TURN => front(Priority::Normal),
             _ => None,
@@ -64,7 +64,12 @@ impl Lanes {
     /// A key was taken: the next turn begins.
     #[inline]
     pub(crate) fn next_turn(&mut self) {
-        self.turn = (self.turn + 1) % STARVATION_BOUND;
+        self.taken = self.taken.wrapping_add(1);
+    }
+
+    /// How many keys were taken so far; it wraps.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
     }
 
     /// The keys in line, lane by lane, each in the order of its lane.

@@ -123,6 +123,11 @@ impl<K> Records<K> {
         !self.lanes.is_empty()
     }
 
+    /// How many keys were taken so far; it wraps.
+    pub(crate) fn taken(&self) -> usize {
+        self.lanes.taken()
+    }
+
     /// Shut down, nothing in line, and no claim whose end will put its key in line.
     pub(crate) fn is_over(&self) -> bool {
         self.mode.is_some() && self.lanes.is_empty() && self.counts.wishing == 0

@@ -25,6 +25,11 @@ use crate::wait::{Bell, Signal, Sleepers};
 /// The most records that one hold of the lock handles.
 pub(crate) const BATCH: u32 = 1024;
 
+/// A consumer that finds nothing looks again so often before it sleeps,
+const LOOKS: u32 = 8;
+/// if so many keys or more were taken since one last did: half a look a key is the most that it can cost.
+const BUSY: usize = 16;
+
 /// What the handles of a queue, its claims and its threads have in common.
 pub(crate) struct Shared<K: Key> {
     pub(super) locked: Mutex<Locked<K>>,
@@ -53,6 +58,8 @@ pub(crate) struct Locked<K> {
     pub(crate) records: Records<K>,
     pub(super) consumers: Sleepers,
     pub(super) drainers: Sleepers,
+    /// How many keys had been taken when a consumer last found nothing.
+    pub(super) taken_at_wait: usize,
     /// When the timer looks at the wheel next.
     pub(super) turn_at: Nanos,
     /// The same on a held clock, which needs no timer thread.
@@ -81,6 +88,7 @@ impl<K: Key> Shared<K> {
                 records: Records::new(settings),
                 consumers: Sleepers::default(),
                 drainers: Sleepers::default(),
+                taken_at_wait: 0,
                 turn_at: Nanos::NEVER,
                 alarm: None,
                 timer: TimerThread::None,
@@ -110,6 +118,7 @@ impl<K: Key> Shared<K> {
     #[cold]
     fn wait_and_dequeue(self: &Arc<Self>, deadline: Nanos, stop: impl Fn() -> bool) -> Result<Claim<K>, NoClaim> {
         let taken = self.hold(|hold| {
+            let mut looks = self.looks(&mut hold.guard);
             loop {
                 if stop() {
                     // The wake that brought this consumer here may have been meant for a key: it is handed on.
@@ -123,10 +132,24 @@ impl<K: Key> Shared<K> {
                 if self.config.clock.reached(deadline) {
                     return Err(NoClaim::Empty);
                 }
+                if looks > 0 {
+                    // Under load the next key is often there sooner than a consumer is asleep and woken again.
+                    looks -= 1;
+                    hold.yield_lock();
+                    continue;
+                }
                 hold.wait_for_key(deadline, || Arc::new(TimedOut(Arc::clone(self))));
             }
         })?;
         Ok(Claim::new(Arc::clone(self), taken))
+    }
+
+    /// How often a consumer that finds nothing looks again before it sleeps. Only keys pay for it: where consumers sleep
+    /// between single keys it is never. A held clock counts who sleeps, so there nobody puts it off.
+    fn looks(&self, locked: &mut Locked<K>) -> u32 {
+        let taken = locked.records.taken();
+        let busy = taken.wrapping_sub(std::mem::replace(&mut locked.taken_at_wait, taken)) >= BUSY;
+        if busy && !self.config.clock.is_held() { LOOKS } else { 0 }
     }
 
     /// Measures from now on how long keys are in line.
