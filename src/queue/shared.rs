@@ -26,9 +26,9 @@ use crate::wait::{Bell, Signal, Sleepers};
 pub(crate) const BATCH: u32 = 1024;
 
 /// A consumer that finds nothing looks again so often before it sleeps,
-const LOOKS: u32 = 8;
+const LOOKS: u32 = if cfg!(loom) { 2 } else { 8 };
 /// if so many keys or more were taken since one last did: half a look a key is the most that it can cost.
-const BUSY: usize = 16;
+pub(super) const BUSY: usize = 16;
 
 /// What the handles of a queue, its claims and its threads have in common.
 pub(crate) struct Shared<K: Key> {

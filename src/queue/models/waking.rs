@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::{Busy, Queue, Seen, explore, queue};
+use super::{Busy, Fixed, Queue, Seen, explore, queue};
 use crate::clock::ManualClock;
 use crate::error::TryDequeueError;
-use crate::queue::{Admission, Claim, Enqueue, KeyState, NoClaim, Shutdown, Wish};
+use crate::queue::shared::BUSY;
+use crate::queue::{Admission, Claim, Enqueue, KeyState, NoClaim, Shutdown, Wish, WorkQueue};
 use crate::sync::atomic::AtomicBool;
 use crate::time::Nanos;
 
@@ -40,6 +41,29 @@ fn a_consumer_that_goes_to_sleep_sees_the_key_that_comes() {
         consumer.join().unwrap().done();
         assert!(!queue.contains(&1));
         assert_eq!(clock.sleepers(), 0);
+    });
+}
+
+/// By the system's clock: on a held one nobody looks again.
+#[test]
+fn a_consumer_that_looks_again_before_it_sleeps_sees_the_key_that_comes() {
+    explore(None, &["not there yet", "looking", "asleep"], |seen| {
+        let queue: Queue = WorkQueue::builder().hasher(Fixed::default()).build();
+        // As though just so many keys had been taken.
+        let busy = 0_usize.wrapping_sub(BUSY);
+        queue.shared.locked.lock().taken_at_wait = busy;
+        let consumer = taker(&queue);
+        {
+            let locked = queue.shared.locked.lock();
+            seen.note(match (locked.taken_at_wait == busy, locked.consumers.asleep()) {
+                (true, _) => "not there yet",
+                (false, 0) => "looking",
+                (false, _) => "asleep",
+            });
+        }
+        assert_eq!(queue.enqueue(1), Admission::Queued);
+        consumer.join().unwrap().done();
+        assert!(!queue.contains(&1));
     });
 }
 
