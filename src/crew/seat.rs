@@ -12,7 +12,8 @@
 //!
 //! **What a reader may conclude.** All these are stored with `Release` and read with `Acquire`. Who has read a run's number
 //! from `begun`, then deadline and record, and then finds `ended` short of that number, has read what that run wrote: they
-//! change only after the run is over, so who reads what a later run wrote sees `ended` at the number or beyond.
+//! change only after the run is over, so who reads what a later run wrote sees `ended` at the number or beyond. (`ended` needs
+//! no order of its own for that; it has one so that who sees a run over sees what it did.)
 //!
 //! **What it costs.** A run writes two numbers; one with a deadline writes two more, and adds to `begun` in one step where
 //! others store it (why: see [`watchdog`](super::watchdog)). The lock is taken by a run that asks for its token, as it asks
@@ -121,9 +122,8 @@ impl Seat {
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        // In this order: a run that ends in between counts as one, and none is seen where there was one all along.
-        let ended = self.ended.load(Acquire);
-        self.begun.load(Acquire) > ended
+        // If it is over by now, the seat was idle for a moment, whatever has begun since.
+        !self.is_over(self.begun.load(Acquire))
     }
 
     /// Whether the run under way has been reported as overdue.
