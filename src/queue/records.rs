@@ -210,9 +210,20 @@ impl<K> Records<K> {
                     self.line_up(index, brief.priority, now, effects);
                     return Admission::Queued;
                 }
-                self.transition(index, request, now, effects)
+                self.admit(index, request, now, effects)
             }
         }
+    }
+
+    /// The first request for a new record, which is in no list yet.
+    fn admit(&mut self, index: u32, request: &Request, now: &impl Fn() -> Nanos, effects: &mut Effects) -> Admission {
+        let mut state = self.slab.state(index);
+        let mut bounds = Bounds::default();
+        let answer = state.request(&mut bounds, request, self.settings.floor, now);
+        self.slab.set_state(index, state);
+        self.set_bounds(index, bounds);
+        self.enter(index, state, now, effects);
+        answer.admission
     }
 
     fn transition(
