@@ -141,7 +141,12 @@ impl<K> Records<K> {
     /// The record whose key satisfies `eq`, among those whose key has this hash.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<u32> {
-        self.index.find(spread(fold(hash)), |&index| eq(&self.slab.get(index).key)).copied()
+        let folded = fold(hash);
+        let is_same = |&index: &u32| {
+            let known = self.slab.get(index);
+            known.has_hash(folded) && eq(&known.key)
+        };
+        self.index.find(spread(folded), is_same).copied()
     }
 
     #[inline]
@@ -188,7 +193,11 @@ impl<K> Records<K> {
         }
         let folded = fold(hash);
         let slab = &self.slab;
-        let is_same = |&index: &u32| slot.as_ref().is_some_and(|key| same(&slab.get(index).key, key));
+        // Another hash is another key: its `Eq` is neither paid for nor, where it panics, met.
+        let is_same = |&index: &u32| {
+            let known = slab.get(index);
+            known.has_hash(folded) && slot.as_ref().is_some_and(|key| same(&known.key, key))
+        };
         match self.index.entry(spread(folded), is_same, |&index| slab.get(index).hash()) {
             Entry::Occupied(known) => {
                 let index = *known.get();

@@ -19,6 +19,11 @@ impl<K> Record<K> {
     pub(crate) fn hash(&self) -> u64 {
         spread(self.hash)
     }
+
+    #[inline]
+    pub(crate) fn has_hash(&self, folded: u32) -> bool {
+        self.hash == folded
+    }
 }
 
 /// Folds a hash into half its width.

@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 use std::cell::Cell;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use homeostat::{Admission, Enqueue, KeyState, ManualClock, Priority, Reasons, Shutdown, Verb, WorkQueue};
@@ -14,6 +14,7 @@ thread_local! {
     static CLONES: Cell<usize> = const { Cell::new(0) };
     static FROMS: Cell<usize> = const { Cell::new(0) };
     static DROPS: Cell<usize> = const { Cell::new(0) };
+    static EQS: Cell<usize> = const { Cell::new(0) };
     /// What panics when it is next called for the key named.
     static FAULT: Cell<Option<(Fault, u32)>> = const { Cell::new(None) };
 }
@@ -26,10 +27,8 @@ enum Fault {
     Drop,
 }
 
-fn call(fault: Fault, id: u32, count: Option<&'static std::thread::LocalKey<Cell<usize>>>) {
-    if let Some(count) = count {
-        count.set(count.get() + 1);
-    }
+fn call(fault: Fault, id: u32, count: &'static std::thread::LocalKey<Cell<usize>>) {
+    count.set(count.get() + 1);
     if FAULT.get() == Some((fault, id)) {
         FAULT.set(None);
         panic!("a key's panic");
@@ -42,14 +41,14 @@ struct Key(u32);
 
 impl Clone for Key {
     fn clone(&self) -> Self {
-        call(Fault::Clone, self.0, Some(&CLONES));
+        call(Fault::Clone, self.0, &CLONES);
         Self(self.0)
     }
 }
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        call(Fault::Eq, self.0, None);
+        call(Fault::Eq, self.0, &EQS);
         self.0 == other.0
     }
 }
@@ -58,14 +57,14 @@ impl Eq for Key {}
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        call(Fault::Hash, self.0, Some(&HASHES));
+        call(Fault::Hash, self.0, &HASHES);
         self.0.hash(state);
     }
 }
 
 impl Drop for Key {
     fn drop(&mut self) {
-        call(Fault::Drop, self.0, Some(&DROPS));
+        call(Fault::Drop, self.0, &DROPS);
     }
 }
 
@@ -143,6 +142,24 @@ fn a_key_is_hashed_once_a_request_and_never_again() {
     queue.shutdown(Shutdown::Discard);
     let _ = queue.drain(secs(0));
     hashed(0);
+}
+
+/// A fixed hasher, for which no two of these keys have one hash.
+#[test]
+fn keys_of_different_hashes_are_never_compared() {
+    let queue = WorkQueue::builder().hasher(BuildHasherDefault::<DefaultHasher>::default()).build();
+    queue.request_all(&mut (0..10_000).map(Key), Verb::Enqueue.into());
+    for id in 10_000..20_000 {
+        queue.enqueue(Key(id));
+        assert!(!queue.contains(&Key(id + 10_000)));
+        assert_eq!(queue.cancel(&(id + 10_000)), KeyState::Idle);
+    }
+    assert_eq!(EQS.take(), 0);
+    // What is there is compared with the one that it is.
+    for id in 0..20_000 {
+        queue.enqueue(Key(id));
+    }
+    assert_eq!(EQS.take(), 20_000);
 }
 
 #[test]
