@@ -1,6 +1,7 @@
 //! A key in the hands of one worker.
 
 use std::fmt;
+use std::mem;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -92,14 +93,14 @@ impl<K: Key> Claim<K> {
     /// As [`try_dequeue`](crate::WorkQueue::try_dequeue).
     #[inline]
     pub fn done_and_next(self) -> Result<Self, TryDequeueError> {
-        self.end_and_next(Ending::Done, || false).map_err(NoClaim::of_try)
+        self.end_and_next(Ending::Done).map_err(NoClaim::of_try)
     }
 
     #[inline]
-    pub(crate) fn end_and_next(mut self, ending: Ending, stop: impl FnOnce() -> bool) -> Result<Self, NoClaim> {
+    fn end_and_next(mut self, ending: Ending) -> Result<Self, NoClaim> {
         self.ended = true;
         let (mut gone, mut next) = (None, Err(NoClaim::Empty));
-        let taking = || next = self.shared.end_and_take(self.taken.index, ending, &mut gone, stop);
+        let taking = || next = self.shared.end_and_take(self.taken.index, ending, &mut gone, || false);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(taking)) {
             // The next key's `Clone`. The drops of this one may panic as well: only one panic may unwind.
             shielded("the drop of a key", || drop(gone));
@@ -107,14 +108,14 @@ impl<K: Key> Claim<K> {
             resume_unwind(panic);
         }
         let ended = match next {
-            Ok(taken) => std::mem::replace(&mut self.taken, taken),
+            Ok(taken) => mem::replace(&mut self.taken, taken),
             Err(no_claim) => {
                 self.drop_with(gone);
                 return Err(no_claim);
             }
         };
         self.ended = false;
-        if std::mem::needs_drop::<K>() {
+        if mem::needs_drop::<K>() {
             let keys = [gone, Some(ended.key)];
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop_each(keys))) {
                 // This claim may panic as well when it is dropped: only one panic may unwind.
@@ -123,6 +124,31 @@ impl<K: Key> Claim<K> {
             }
         }
         Ok(self)
+    }
+
+    /// As [`done_and_next`](Self::done_and_next), with any ending, and where it stands: a worker's loop would move the claim in
+    /// and out for more than much of what is done in between. Without a next key this claim is over, and only holds the old one.
+    ///
+    /// # Panics
+    ///
+    /// If the next key's `Clone` panics, or the drop of the old one. Whoever lets that unwind has to see to it that the drop of
+    /// this claim, whose key may panic too, does not join it.
+    #[inline]
+    pub(crate) fn turn(&mut self, ending: Ending, stop: impl FnOnce() -> bool) -> Result<(), NoClaim> {
+        self.ended = true;
+        let (mut gone, mut next) = (None, Err(NoClaim::Empty));
+        let taking = || next = self.shared.end_and_take(self.taken.index, ending, &mut gone, stop);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(taking)) {
+            // The next key's `Clone`.
+            shielded("the drop of a key", || drop(gone));
+            resume_unwind(panic);
+        }
+        let ended = mem::replace(&mut self.taken, next?);
+        self.ended = false;
+        if mem::needs_drop::<K>() {
+            drop_each([gone, Some(ended.key)]);
+        }
+        Ok(())
     }
 
     #[inline]
@@ -142,7 +168,7 @@ impl<K: Key> Claim<K> {
     /// first unwinds.
     #[inline]
     fn drop_with(self, gone: Option<K>) {
-        if std::mem::needs_drop::<K>() {
+        if mem::needs_drop::<K>() {
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(gone)));
             drop(self);
             if let Err(panic) = dropped {

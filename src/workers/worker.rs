@@ -57,16 +57,21 @@ where
         P: 'static,
     {
         move || {
-            while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve())) {
+            // Outside the catch: a key's drop must not panic while another panic unwinds.
+            let mut claim = None;
+            while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(&mut claim))) {
+                shielded("the drop of a key", || drop(claim.take()));
                 self.survive(panic);
             }
         }
     }
 
     /// Waits for a key, works off what is in line, and so on, until there is no more to come.
-    fn serve(&mut self) {
-        while let Ok(claim) = self.shared.queue.dequeue(Nanos::NEVER, || self.shared.crew.is_stopping()) {
-            match self.work_off(claim) {
+    fn serve(&mut self, claim: &mut Option<Claim<K>>) {
+        while let Ok(taken) = self.shared.queue.dequeue(Nanos::NEVER, || self.shared.crew.is_stopping()) {
+            let no_claim = self.work_off(claim.insert(taken));
+            drop(claim.take());
+            match no_claim {
                 NoClaim::Empty => {}
                 NoClaim::Closed | NoClaim::Stopped => return,
             }
@@ -75,12 +80,11 @@ where
 
     /// Runs one key, and then whichever is in line, until there is none. Each is taken under the lock that ends the one before.
     /// Does not block but in the reconciler.
-    fn work_off(&mut self, mut claim: Claim<K>) -> NoClaim {
+    fn work_off(&mut self, claim: &mut Claim<K>) -> NoClaim {
         loop {
-            let ending = self.run(&claim);
-            match claim.end_and_next(ending, || self.shared.crew.is_stopping()) {
-                Ok(next) => claim = next,
-                Err(no_claim) => return no_claim,
+            let ending = self.run(claim);
+            if let Err(no_claim) = claim.turn(ending, || self.shared.crew.is_stopping()) {
+                return no_claim;
             }
         }
     }

@@ -193,3 +193,43 @@ fn a_key_whose_clone_panics_in_the_report_of_an_overrun_does_not_end_the_watchdo
     assert!(CLONES.load(SeqCst) >= 4);
     workers.shutdown(Duration::ZERO);
 }
+
+/// A key whose next drop panics, once it is told to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Loaded(u32);
+
+static DROP_PANICS: AtomicBool = AtomicBool::new(false);
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        assert!(!DROP_PANICS.swap(false, SeqCst), "a drop that panics");
+    }
+}
+
+struct Trigger;
+
+impl RetryPolicy<Loaded> for Trigger {
+    fn decide(&self, _failure: &Failure<'_, Loaded>) -> Verdict {
+        DROP_PANICS.store(true, SeqCst);
+        panic!("a policy that panics");
+    }
+}
+
+#[test]
+fn a_key_whose_drop_panics_after_its_policy_has_does_not_end_the_process() {
+    let clock = ManualClock::new();
+    let backoff = Exponential::new(SECOND, SECOND).jitter(0.0);
+    let queue = WorkQueue::builder().clock(clock.clock()).backoff(backoff).build();
+    let reconcile = |cx: &Context, _key: &Loaded| -> Outcome {
+        if cx.attempt() == 1 { Err("no answer".into()) } else { Ok(Action::await_change()) }
+    };
+    let workers = Workers::new(reconcile).retry(Trigger).start(&queue).unwrap();
+    queue.enqueue(Loaded(1));
+    clock.wait_for_sleepers(1);
+    assert!(!DROP_PANICS.load(SeqCst));
+    assert_eq!(queue.state(&Loaded(1)), KeyState::Delayed(Some(clock.now() + SECOND)));
+    clock.advance(SECOND);
+    clock.wait_for_sleepers(1);
+    assert_eq!(workers.metrics().successes, 1);
+    workers.shutdown(Duration::ZERO);
+}
