@@ -92,38 +92,16 @@ impl<K: Key> Claim<K> {
     ///
     /// As [`try_dequeue`](crate::WorkQueue::try_dequeue).
     #[inline]
-    pub fn done_and_next(self) -> Result<Self, TryDequeueError> {
-        self.end_and_next(Ending::Done).map_err(NoClaim::of_try)
-    }
-
-    #[inline]
-    fn end_and_next(mut self, ending: Ending) -> Result<Self, NoClaim> {
-        self.ended = true;
-        let (mut gone, mut next) = (None, Err(NoClaim::Empty));
-        let taking = || next = self.shared.end_and_take(self.taken.index, ending, &mut gone, || false);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(taking)) {
-            // The next key's `Clone`. The drops of this one may panic as well: only one panic may unwind.
-            shielded("the drop of a key", || drop(gone));
-            shielded("the drop of a key", || drop(self));
-            resume_unwind(panic);
-        }
-        let ended = match next {
-            Ok(taken) => mem::replace(&mut self.taken, taken),
-            Err(no_claim) => {
-                self.drop_with(gone);
-                return Err(no_claim);
-            }
-        };
-        self.ended = false;
-        if mem::needs_drop::<K>() {
-            let keys = [gone, Some(ended.key)];
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop_each(keys))) {
-                // This claim may panic as well when it is dropped: only one panic may unwind.
+    pub fn done_and_next(mut self) -> Result<Self, TryDequeueError> {
+        match catch_unwind(AssertUnwindSafe(|| self.turn(Ending::Done, || false))) {
+            Ok(Ok(())) => Ok(self),
+            Ok(Err(no_claim)) => Err(NoClaim::of_try(no_claim)),
+            Err(panic) => {
+                // The drop of this claim may panic as well: only one panic may unwind.
                 shielded("the drop of a key", || drop(self));
                 resume_unwind(panic);
             }
         }
-        Ok(self)
     }
 
     /// As [`done_and_next`](Self::done_and_next), with any ending, and where it stands: a worker's loop would move the claim in
