@@ -1,4 +1,5 @@
-//! The queues side by side, behind the few operations that the workloads need. Everything is dispatched statically.
+//! The queues side by side, behind the few operations that the workloads need. Everything is dispatched statically, and inlined by
+//! order: what is measured is the queues, not how a wrapper hands their values on.
 
 pub(crate) mod delay_queue;
 pub(crate) mod kube;
@@ -35,6 +36,7 @@ pub(crate) trait Take<K>: Clone + Send + Sync + 'static {
 }
 
 impl<K: Key, S: BuildHasher + Clone + Send + Sync + 'static> Feed<K> for WorkQueue<K, S> {
+    #[inline(always)]
     fn put(&self, key: K) {
         self.enqueue(key);
     }
@@ -47,14 +49,17 @@ impl<K: Key, S: BuildHasher + Clone + Send + Sync + 'static> Feed<K> for WorkQue
 impl<K: Key, S: BuildHasher + Clone + Send + Sync + 'static> Take<K> for WorkQueue<K, S> {
     type Taken = Claim<K>;
 
+    #[inline(always)]
     fn try_take(&self) -> Option<Claim<K>> {
         self.try_dequeue().ok()
     }
 
+    #[inline(always)]
     fn take(&self) -> Option<Claim<K>> {
         self.dequeue().ok()
     }
 
+    #[inline(always)]
     fn done(&self, taken: Claim<K>) {
         taken.done();
     }
@@ -65,6 +70,7 @@ where
     K: Clone + Eq + Hash + Send + 'static,
     S: BuildHasher + Default + Send + 'static,
 {
+    #[inline(always)]
     fn put(&self, key: K) {
         self.enqueue(key);
     }
@@ -81,20 +87,24 @@ where
 {
     type Taken = K;
 
+    #[inline(always)]
     fn try_take(&self) -> Option<K> {
         self.try_get()
     }
 
+    #[inline(always)]
     fn take(&self) -> Option<K> {
         self.get()
     }
 
+    #[inline(always)]
     fn done(&self, taken: K) {
         Naive::done(self, taken);
     }
 }
 
 impl<K: Send + 'static> Feed<K> for crossbeam_channel::Sender<K> {
+    #[inline(always)]
     fn put(&self, key: K) {
         // It fails only once all receivers are gone, and no workload drops them before.
         let _ = self.send(key);
@@ -107,14 +117,17 @@ impl<K: Send + 'static> Feed<K> for crossbeam_channel::Sender<K> {
 impl<K: Send + 'static> Take<K> for crossbeam_channel::Receiver<K> {
     type Taken = K;
 
+    #[inline(always)]
     fn try_take(&self) -> Option<K> {
         self.try_recv().ok()
     }
 
+    #[inline(always)]
     fn take(&self) -> Option<K> {
         self.recv().ok()
     }
 
+    #[inline(always)]
     fn done(&self, _taken: K) {}
 }
 

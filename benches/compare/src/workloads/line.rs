@@ -22,7 +22,8 @@ pub(super) fn round_trips<K: BenchKey, I: Feed<K>, O: Take<K>>((feed, take): (I,
         for key in keys.iter().cycle().take(ops) {
             feed.put(key.clone());
             let taken = take.try_take().expect(MISSING);
-            take.done(black_box(taken));
+            black_box(&taken);
+            take.done(taken);
         }
     };
     trips(ops / 20);
@@ -50,7 +51,8 @@ pub(super) fn homeostat_cycle<K: BenchKey>(ops: usize) -> Figures {
     let mut claim = Some(queue.try_dequeue().expect(MISSING));
     cycle(ops, |key: &K| {
         queue.enqueue(key.clone());
-        claim = claim.take().and_then(|claim| black_box(claim).done_and_next().ok());
+        black_box(&claim);
+        claim = claim.take().and_then(|claim| claim.done_and_next().ok());
         assert!(claim.is_some(), "{MISSING}");
     })
 }
@@ -61,8 +63,9 @@ pub(super) fn naive_cycle<K: BenchKey, S: BuildHasher + Default>(ops: usize) -> 
     let mut taken = Some(queue.try_get().expect(MISSING));
     cycle(ops, |key: &K| {
         queue.enqueue(key.clone());
+        black_box(&taken);
         taken = taken.take().and_then(|taken| {
-            queue.done(black_box(taken));
+            queue.done(taken);
             queue.try_get()
         });
         assert!(taken.is_some(), "{MISSING}");
@@ -88,7 +91,8 @@ pub(super) fn homeostat_drain<K: BenchKey>(count: usize) -> Figures {
     let mut claim = queue.try_dequeue();
     while let Ok(taken) = claim {
         served += 1;
-        claim = black_box(taken).done_and_next();
+        black_box(&taken);
+        claim = taken.done_and_next();
     }
     let spent = watch.stop();
     assert_eq!(served, count);
@@ -104,7 +108,8 @@ pub(super) fn naive_drain<K: BenchKey, S: BuildHasher + Default>(count: usize) -
     let mut served = 0;
     while let Some(taken) = queue.try_get() {
         served += 1;
-        queue.done(black_box(taken));
+        black_box(&taken);
+        queue.done(taken);
     }
     let spent = watch.stop();
     assert_eq!(served, count);
@@ -125,7 +130,9 @@ pub(super) fn in_then_out<K: BenchKey, I: Feed<K>, O: Take<K>>(
             feed.put(key.clone());
         }
         for _ in &keys {
-            take.done(black_box(take.try_take().expect(MISSING)));
+            let taken = take.try_take().expect(MISSING);
+            black_box(&taken);
+            take.done(taken);
         }
         watch.stop()
     };

@@ -33,7 +33,8 @@ pub(super) fn contend<I: Feed<u64>, O: Take<u64>>(
                 start.wait();
                 let mut served = 0_usize;
                 while let Some(taken) = take.take() {
-                    take.done(black_box(taken));
+                    black_box(&taken);
+                    take.done(taken);
                     served += 1;
                     pace.served[side].0.store(served as u64, Relaxed);
                 }
