@@ -55,7 +55,8 @@ impl Error for DequeueError {}
 impl Error for TryDequeueError {}
 impl Error for DequeueTimeoutError {}
 
-/// Why something could not be started: a setting that makes no sense, or a thread that the system refused.
+/// Why something could not be started: a setting that makes no sense, a thread that the system refused, or a watch that has been
+/// stopped.
 ///
 /// # Examples
 ///
@@ -75,6 +76,7 @@ pub struct StartError(Cause);
 enum Cause {
     Setting { field: &'static str, value: String, rule: &'static str },
     Thread { name: String, source: std::io::Error },
+    Stopped { watch: String },
 }
 
 impl StartError {
@@ -84,6 +86,10 @@ impl StartError {
 
     pub(crate) fn thread(name: &str, source: std::io::Error) -> Self {
         Self(Cause::Thread { name: name.to_owned(), source })
+    }
+
+    pub(crate) fn stopped(watch: &str) -> Self {
+        Self(Cause::Stopped { watch: watch.to_owned() })
     }
 
     /// A setting is out of its range; the message names the field and the value.
@@ -97,6 +103,12 @@ impl StartError {
     pub fn is_thread(&self) -> bool {
         matches!(self.0, Cause::Thread { .. })
     }
+
+    /// A subscription to a watch that has been stopped; the message names the watch.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.0, Cause::Stopped { .. })
+    }
 }
 
 impl fmt::Display for StartError {
@@ -104,6 +116,7 @@ impl fmt::Display for StartError {
         match &self.0 {
             Cause::Setting { field, value, rule } => write!(f, "{field} is {value}, but must be {rule}"),
             Cause::Thread { name, .. } => write!(f, "the system gave no thread for {name}"),
+            Cause::Stopped { watch } => write!(f, "watch is {watch:?}, but must be one that has not been stopped"),
         }
     }
 }
@@ -111,7 +124,7 @@ impl fmt::Display for StartError {
 impl Error for StartError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
-            Cause::Setting { .. } => None,
+            Cause::Setting { .. } | Cause::Stopped { .. } => None,
             Cause::Thread { source, .. } => Some(source),
         }
     }

@@ -5,6 +5,7 @@
 //!
 //! - [`WorkQueue`]: keys, each at most once in line and at most once in work; delays, priorities, retries, shutdown.
 //! - [`Poller`]: asks at a fixed rate what is out of step, and feeds a queue. Any other feeder uses the trait [`Enqueue`].
+//! - [`Watch`]: tells any number of subscribers what is created, updated and deleted, and keeps it in a [`Store`].
 //! - [`Workers`]: threads that take keys from a queue and call a [`Reconciler`], with deadlines, retries and a clean end.
 //! - [`ManualClock`]: holds all of that still in a test.
 //!
@@ -73,10 +74,12 @@ mod error;
 mod poller;
 mod queue;
 mod reconcile;
+mod store;
 mod sync;
 mod thread;
 mod time;
 mod wait;
+mod watch;
 mod workers;
 
 pub use self::backoff::Exponential;
@@ -93,7 +96,12 @@ pub use self::reconcile::context::Context;
 pub use self::reconcile::error::{BoxError, Cancelled, Panicked, RequeueAfter, Terminal, terminal};
 pub use self::reconcile::policy::{Failure, NoRetry, RetryPolicy, Verdict};
 pub use self::reconcile::{Action, Reconciler};
+pub use self::store::{Index, Store, WithValue, with_value};
 pub use self::thread::ThreadOptions;
+pub use self::watch::{
+    Changes, ChannelWatch, Directory, Event, EventKind, FileKind, FileState, PollWatch, PollWatchHandle, Predicate,
+    Push, PushMessage, Pushed, Subscriber, Subscription, Watch, WatchBuilder,
+};
 pub use self::workers::{Workers, WorkersHandle, WorkersMetrics};
 
 /// The README's code is compiled and run as a test.

@@ -1,19 +1,19 @@
 //! The one place that names a lock.
 //!
-//! In every ordinary build these are `parking_lot`'s mutex and condition variable and the standard library's atomics.
+//! In every ordinary build these are `parking_lot`'s locks and condition variable and the standard library's atomics.
 //! Under `--cfg loom` they are the model checker's, behind the same interface, so that the models run the shipped code.
 //! Neither kind poisons: a panic under a lock releases it, and the code that holds a lock keeps its state whole at every
 //! call that could panic.
 
 #[cfg(not(loom))]
-pub(crate) use self::shipped::{Condvar, Mutex, MutexGuard, atomic};
+pub(crate) use self::shipped::{Condvar, Mutex, MutexGuard, RwLock, atomic};
 
 #[cfg(loom)]
-pub(crate) use self::modelled::{Condvar, Mutex, MutexGuard, atomic};
+pub(crate) use self::modelled::{Condvar, Mutex, MutexGuard, RwLock, atomic};
 
 #[cfg(not(loom))]
 mod shipped {
-    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
     pub(crate) use std::sync::atomic;
 }
 
@@ -73,6 +73,23 @@ mod modelled {
     impl<T> DerefMut for MutexGuard<'_, T> {
         fn deref_mut(&mut self) -> &mut T {
             self.inner.as_mut().expect(HELD)
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct RwLock<T>(loom::sync::RwLock<T>);
+
+    impl<T> RwLock<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::RwLock::new(value))
+        }
+
+        pub(crate) fn read(&self) -> impl Deref<Target = T> {
+            self.0.read().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        pub(crate) fn write(&self) -> impl DerefMut<Target = T> {
+            self.0.write().unwrap_or_else(PoisonError::into_inner)
         }
     }
 

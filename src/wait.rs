@@ -16,6 +16,7 @@
 //! On a held clock the same counts say when the threads under test have gone to sleep.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{Clock, Wake};
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -140,6 +141,68 @@ impl Signal {
 }
 
 impl Wake for Signal {
+    fn wake(&self) {
+        let count = self.state.lock().sleepers.rouse(usize::MAX, &self.clock);
+        self.bell.ring(count);
+    }
+}
+
+/// A fact that becomes true once, or is given up, and that any number of threads wait for.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    state: Mutex<GateState>,
+    bell: Bell,
+    clock: Clock,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    /// Once it is known: whether the fact is true, or never will be.
+    known: Option<bool>,
+    sleepers: Sleepers,
+}
+
+impl Gate {
+    pub(crate) fn new(clock: Clock) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(GateState::default()), bell: Bell::new(), clock })
+    }
+
+    /// Says that the fact is true, or that it never will be; what has been said first stands.
+    pub(crate) fn settle(&self, truth: bool) {
+        let count = {
+            let mut state = self.state.lock();
+            state.known.get_or_insert(truth);
+            state.sleepers.rouse(usize::MAX, &self.clock)
+        };
+        self.bell.ring(count);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.lock().known == Some(true)
+    }
+
+    /// Blocks until the gate is settled or `deadline` has come. Returns whether the fact is true.
+    pub(crate) fn wait_until(self: &Arc<Self>, deadline: Nanos) -> bool {
+        let mut state = self.state.lock();
+        while state.known.is_none() && !self.clock.reached(deadline) {
+            self.bell.wait(
+                &mut state,
+                |state| &mut state.sleepers,
+                &self.clock,
+                deadline,
+                || Arc::clone(self) as Arc<dyn Wake>,
+            );
+        }
+        state.known == Some(true)
+    }
+
+    /// As [`wait_until`](Self::wait_until), for at most `timeout` from now.
+    pub(crate) fn wait_for(self: &Arc<Self>, timeout: Duration) -> bool {
+        self.wait_until(self.clock.nanos().after(timeout))
+    }
+}
+
+impl Wake for Gate {
     fn wake(&self) {
         let count = self.state.lock().sleepers.rouse(usize::MAX, &self.clock);
         self.bell.ring(count);

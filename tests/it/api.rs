@@ -10,10 +10,12 @@ use std::panic::catch_unwind;
 use std::time::Duration;
 
 use homeostat::{
-    Admission, ByRef, CancellationToken, Claim, Clock, DequeueError, DequeueTimeoutError, DrainReport, DroppedWake,
-    Enqueue, Exponential, FastHasher, FastState, Filter, KeyState, ManualClock, Map, OnCancel, Priority, QueueBuilder,
-    Reasons, Request, STARVATION_BOUND, Shutdown, StartError, Tally, Tee, ThreadOptions, TryDequeueError, Verb, View,
-    Wish, WorkQueue,
+    Admission, ByRef, CancellationToken, Changes, ChannelWatch, Claim, Clock, Context, DequeueError,
+    DequeueTimeoutError, Directory, DrainReport, DroppedWake, Enqueue, Event, EventKind, Exponential, FastHasher,
+    FastState, FileKind, FileState, Filter, Index, KeyState, ManualClock, Map, OnCancel, PollWatch, PollWatchHandle,
+    Predicate, Priority, Push, PushMessage, Pushed, QueueBuilder, Reasons, Request, STARVATION_BOUND, Shutdown,
+    StartError, Store, Subscriber, Subscription, Tally, Tee, ThreadOptions, TryDequeueError, Verb, View, Watch,
+    WatchBuilder, Wish, WithValue, WorkQueue,
 };
 
 use super::support::{SECOND, held, take};
@@ -47,6 +49,11 @@ fn what_threads_share_can_be_shared_and_what_they_hand_over_can_be_sent() {
     shared::<FastHasher>();
     shared::<(Admission, KeyState, Wish, Tally, DroppedWake, Priority, Reasons, Request, Verb, Shutdown)>();
     shared::<StartError>();
+    shared::<(Watch<u32, u64>, Push<u32, u64>, Store<u32, u64>, Index<u8, u32, u64>)>();
+    shared::<(Event<u32, u64>, EventKind, Pushed, Changes, PushMessage<u32, u64>)>();
+    shared::<(Predicate<u32, u64>, Subscription, ChannelWatch<u32, u64>, PollWatchHandle<u32, u64>)>();
+    shared::<(WithValue<u32, u64, u8>, Directory, FileState, FileKind, WatchBuilder<u32, u64>)>();
+    sent::<(Subscriber<u32, u64>, PollWatch<u32, u64>)>();
     shared::<(DequeueError, TryDequeueError, DequeueTimeoutError)>();
 }
 
@@ -104,6 +111,41 @@ fn everything_public_prints_something_short() {
     says(KeyState::Processing(Wish::At(None)), "Processing(At(None))");
     says((Admission::Rerun, DroppedWake::Wish, Shutdown::ServeReady), "(Rerun, Wish, ServeReady)");
     says((DequeueError, TryDequeueError::Empty, DequeueTimeoutError::Timeout), "(DequeueError, Empty, Timeout)");
+}
+
+#[test]
+fn everything_of_a_watch_prints_something_short() {
+    fn says(value: impl Debug, what: &str) {
+        let text = format!("{value:?}");
+        assert!(text.contains(what), "{text:?} does not say {what:?}");
+        assert!(text.len() < 400 && !text.contains('\n'), "{text}");
+    }
+    let push = Watch::<&str, u32>::builder().name("vms").push();
+    let watch = push.watch().clone();
+    let queue = WorkQueue::<&str>::new();
+    says(&watch, "Watch { name: \"vms\", subscriptions: 0, stopped: false, store: Store { len: 0");
+    says(&push, "Push { watch: Watch {");
+    says(watch.store(), "Store { len: 0, indexes: 0, synced: false }");
+    says(watch.store().index(|_, value: &u32| [*value]), "Index { len: 0");
+    says(Watch::<u8, u32>::builder(), "WatchBuilder { name: \"watch\"");
+    says(Predicate::<u8, u32>::no_deletions(), "Predicate");
+    says(Subscriber::<&str, u32>::to_itself(&queue).soft(), "Subscriber { name: None, wishes: Wishes { verb: Enqueue,");
+    says(watch.subscribe(Subscriber::to_itself(&queue)).unwrap(), "Subscription { name: \"vms-subscription-1\"");
+    says(Event::Deleted { key: "vm-1", last: std::sync::Arc::new(1) }, "Deleted(\"vm-1\")");
+    says(Event::<u8, u32>::Synced, "Synced");
+    says(push.set("vm-1", 1), "Created");
+    says(push.replace_all([]), "Changes { created: 0, updated: 0, deleted: 1, unchanged: 0 }");
+    says(PushMessage::Set("vm-1", 1), "Set(\"vm-1\", 1)");
+    let (_sender, receiver) = crossbeam_channel::unbounded::<PushMessage<u8, u32>>();
+    says(Watch::builder().from_receiver(receiver).unwrap(), "ChannelWatch { watch: Watch {");
+    says(Directory::new("conf").recursive(), "Directory { root: \"conf\", recursive: true }");
+    says(Directory::new("conf").poll(SECOND), "PollWatch { poller: Poller { name: \"watch\", period: 1s");
+    let list = |_cx: &Context| Ok::<_, io::Error>([(1_u8, 2_u32)]);
+    says(PollWatch::new(SECOND, list).start().unwrap().watch(), "Watch { name: \"watch\"");
+    let reconcile = |_cx: &Context, _key: &&str, _value: Option<std::sync::Arc<u32>>| -> Result<_, io::Error> {
+        Ok(homeostat::Action::await_change())
+    };
+    says(homeostat::with_value(&watch.store(), reconcile), "WithValue { store: Store {");
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod stages;
 mod stress;
 mod support;
 mod tidy;
+mod watch;
 mod workers;
 mod workers_cancel;
 mod workers_errors;

@@ -26,10 +26,13 @@ const FLOORS: [&[&str]; 5] = [
         "queue/lanes",
         "queue/slab",
         "queue/records",
+        "watch/event",
+        "watch/backlog",
+        "watch/predicate",
     ],
     &["clock", "wait"],
     &["queue", "crew"],
-    &["reconcile", "poller"],
+    &["reconcile", "poller", "store", "watch"],
     &["workers"],
 ];
 
@@ -48,7 +51,7 @@ const RESERVED: [(&str, &str); 7] = [
 ];
 
 /// Units of floor 0 that must not know of locks, clocks and threads, so not of these either.
-const PURE: [&str; 8] = [
+const PURE: [&str; 11] = [
     "queue/state",
     "queue/request",
     "queue/report",
@@ -57,6 +60,9 @@ const PURE: [&str; 8] = [
     "queue/lanes",
     "queue/slab",
     "queue/records",
+    "watch/event",
+    "watch/backlog",
+    "watch/predicate",
 ];
 const NOT_PURE: [&str; 3] = ["sync", "thread", "cancel"];
 

@@ -28,7 +28,7 @@ impl Line {
 }
 
 /// What names a line's source.
-const NAMES: [&str; 3] = ["workers", "poller", "crew"];
+const NAMES: [&str; 5] = ["workers", "poller", "watch", "subscription", "crew"];
 
 #[derive(Default)]
 struct Collector {

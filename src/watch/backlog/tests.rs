@@ -1,0 +1,322 @@
+//! Each row of the table, and random changes against the whole truth.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::{Backlog, Change, Told};
+use crate::watch::event::{Event, EventKind};
+
+type Subject = Backlog<u8, u32, RandomState>;
+
+/// A value behind its own pointer each time, as from a producer.
+fn value(n: u32) -> Arc<u32> {
+    Arc::new(n)
+}
+
+/// What happens to one key in a row: `Some` is a value, `None` a deletion. The chain of values is kept as a store keeps it.
+fn changes(before: Option<u32>, steps: &[Option<u32>]) -> (Vec<Change<u32>>, Option<Arc<u32>>) {
+    let mut now = before.map(value);
+    let mut changes = Vec::new();
+    for step in steps {
+        let next = step.map(value);
+        changes.push(match (&now, &next) {
+            (None, Some(new)) => Change::Created { new: Arc::clone(new), initial: false },
+            (Some(old), Some(new)) => Change::Updated { old: Arc::clone(old), new: Arc::clone(new) },
+            (Some(last), None) => Change::Deleted { last: Arc::clone(last) },
+            (None, None) => panic!("nothing is deleted twice"),
+        });
+        now = next;
+    }
+    (changes, now)
+}
+
+fn text(told: &Told<u8, u32>) -> String {
+    match &told.event {
+        Event::Created { new, .. } => format!("+{new}"),
+        Event::Updated { old, new, .. } => format!("{old}>{new}"),
+        Event::Deleted { last, .. } => format!("-{last}"),
+        Event::Unchanged { value, .. } => format!("={value}"),
+        Event::Synced => "synced".to_owned(),
+    }
+}
+
+/// All that is told of the changes of one key, if none of them was told before the last had happened.
+fn told(before: Option<u32>, steps: &[Option<u32>]) -> String {
+    let mut subject = Subject::new();
+    for change in changes(before, steps).0 {
+        subject.add(&0, change);
+        assert_eq!(subject.len(), 1);
+    }
+    let told: Vec<_> = std::iter::from_fn(|| subject.take()).map(|told| text(&told)).collect();
+    assert!(subject.is_empty() && subject.entries.is_empty());
+    told.join(" ")
+}
+
+#[test]
+fn what_a_subscriber_that_lags_is_told_of_one_key() {
+    let gone = None;
+    // It was not there when the subscriber was told last.
+    assert_eq!(told(None, &[Some(1)]), "+1");
+    assert_eq!(told(None, &[Some(1), Some(2), Some(3)]), "+3");
+    assert_eq!(told(None, &[Some(1), gone]), "-1");
+    assert_eq!(told(None, &[Some(1), Some(2), gone]), "-2");
+    assert_eq!(told(None, &[Some(1), gone, Some(2)]), "-1 +2");
+    assert_eq!(told(None, &[Some(1), gone, Some(2), gone]), "-2");
+    // It was 1.
+    assert_eq!(told(Some(1), &[Some(2)]), "1>2");
+    assert_eq!(told(Some(1), &[Some(2), Some(3), Some(4)]), "1>4");
+    assert_eq!(told(Some(1), &[Some(2), Some(1)]), "1>1");
+    assert_eq!(told(Some(1), &[gone]), "-1");
+    assert_eq!(told(Some(1), &[Some(2), gone]), "1>2 -2");
+    assert_eq!(told(Some(1), &[gone, Some(2)]), "-1 +2");
+    assert_eq!(told(Some(1), &[gone, Some(1)]), "-1 +1");
+    assert_eq!(told(Some(1), &[gone, Some(2), Some(3)]), "-1 +3");
+    assert_eq!(told(Some(1), &[Some(2), gone, Some(3)]), "1>2 -2 +3");
+    assert_eq!(told(Some(1), &[gone, Some(2), gone]), "1>2 -2");
+    assert_eq!(told(Some(1), &[gone, Some(2), gone, Some(3)]), "1>2 -2 +3");
+}
+
+#[test]
+fn changes_between_two_events_of_one_entry_are_told_as_well() {
+    let (all, _) = changes(Some(1), &[Some(2), None, Some(3), Some(4), None, Some(5)]);
+    let mut all = all.into_iter();
+    let mut subject = Subject::new();
+    let mut next = |subject: &mut Subject, adds: usize| {
+        for change in all.by_ref().take(adds) {
+            subject.add(&0, change);
+        }
+        subject.take().map(|told| text(&told))
+    };
+    assert_eq!(next(&mut subject, 3).unwrap(), "1>2");
+    assert_eq!(next(&mut subject, 0).unwrap(), "-2");
+    assert_eq!(next(&mut subject, 1).unwrap(), "+4");
+    assert_eq!(next(&mut subject, 0), None);
+    assert_eq!(next(&mut subject, 2).unwrap(), "-4");
+    assert_eq!(next(&mut subject, 0).unwrap(), "+5");
+    assert_eq!(next(&mut subject, 0), None);
+}
+
+#[test]
+fn what_is_unchanged_says_nothing_beside_anything_else() {
+    let one = value(1);
+    let unchanged = || Change::Unchanged { value: Arc::clone(&one) };
+    let update = || Change::Updated { old: Arc::clone(&one), new: value(2) };
+    let take = |subject: &mut Subject| subject.take().map(|told| text(&told));
+    let mut subject = Subject::new();
+    subject.add(&0, unchanged());
+    subject.add(&0, unchanged());
+    assert_eq!(take(&mut subject).unwrap(), "=1");
+    assert_eq!(take(&mut subject), None);
+    subject.add(&0, unchanged());
+    subject.add(&0, update());
+    assert_eq!(take(&mut subject).unwrap(), "1>2");
+    subject.add(&0, update());
+    subject.add(&0, Change::Unchanged { value: value(2) });
+    assert_eq!(take(&mut subject).unwrap(), "1>2");
+    subject.add(&0, unchanged());
+    subject.add(&0, Change::Deleted { last: Arc::clone(&one) });
+    assert_eq!(take(&mut subject).unwrap(), "-1");
+    assert_eq!(take(&mut subject), None);
+}
+
+#[test]
+fn only_a_creation_that_nothing_followed_is_initial() {
+    let initial = |steps: &[Option<u32>]| {
+        let mut subject = Subject::new();
+        for (number, change) in changes(None, steps).0.into_iter().enumerate() {
+            let change = match change {
+                Change::Created { new, .. } if number == 0 => Change::Created { new, initial: true },
+                other => other,
+            };
+            subject.add(&0, change);
+        }
+        subject.add(&0, Change::Unchanged { value: value(9) });
+        std::iter::from_fn(|| subject.take()).map(|told| told.initial).collect::<Vec<_>>()
+    };
+    assert_eq!(initial(&[Some(1)]), [true]);
+    assert_eq!(initial(&[Some(1), Some(2)]), [false]);
+    assert_eq!(initial(&[Some(1), None]), [false]);
+    assert_eq!(initial(&[Some(1), None, Some(2)]), [false, false]);
+}
+
+#[test]
+fn keys_come_in_the_order_of_their_first_change_and_the_end_of_the_list_between_them() {
+    let mut subject = Subject::new();
+    let created = || Change::Created { new: value(1), initial: true };
+    subject.add(&2, created());
+    subject.add(&1, created());
+    subject.add_synced();
+    subject.add(&3, created());
+    subject.add(&2, Change::Updated { old: value(1), new: value(5) });
+    assert_eq!(subject.len(), 4);
+    let keys: Vec<_> = std::iter::from_fn(|| subject.take()).map(|told| told.event.key().copied()).collect();
+    assert_eq!(keys, [Some(2), Some(1), None, Some(3)]);
+}
+
+/// What is forgotten comes out to be dropped by the caller, and nothing else is kept.
+#[test]
+fn no_value_is_dropped_inside_or_kept() {
+    let all: Vec<_> = (0..4).map(value).collect();
+    let kept = |subject: &Subject, expected: [usize; 4]| {
+        let counts: Vec<_> = all.iter().map(|value| Arc::strong_count(value) - 1).collect();
+        assert_eq!(counts, expected, "{subject:?}");
+    };
+    let at = |n: usize| Arc::clone(&all[n]);
+    let mut subject = Subject::new();
+    assert!(subject.add(&0, Change::Updated { old: at(0), new: at(1) }).iter().all(Option::is_none));
+    let forgotten = subject.add(&0, Change::Updated { old: at(1), new: at(2) });
+    assert_eq!(forgotten.iter().flatten().map(|value| **value).collect::<Vec<_>>(), [1, 1]);
+    drop(forgotten);
+    kept(&subject, [1, 0, 1, 0]);
+    drop(subject.add(&0, Change::Deleted { last: at(2) }));
+    kept(&subject, [1, 0, 1, 0]);
+    drop(subject.add(&0, Change::Created { new: at(3), initial: false }));
+    kept(&subject, [1, 0, 1, 1]);
+    while subject.take().is_some() {}
+    kept(&subject, [0, 0, 0, 0]);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u8, u32),
+    Remove(u8),
+    Resync,
+    Synced,
+    Take,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..4_u8, 0..100_u32).prop_map(|(key, value)| Step::Set(key, value)),
+        3 => (0..4_u8).prop_map(Step::Remove),
+        1 => Just(Step::Resync),
+        1 => Just(Step::Synced),
+        4 => Just(Step::Take),
+    ];
+    prop::collection::vec(step, 0..80)
+}
+
+/// The naive model: everything that has happened to each key since it was last told, in full.
+#[derive(Default)]
+struct Model {
+    store: BTreeMap<u8, Arc<u32>>,
+    /// What the subscriber believes.
+    believed: BTreeMap<u8, Arc<u32>>,
+    /// Each key's own history since it was last told of completely.
+    untold: BTreeMap<u8, Vec<EventKind>>,
+    /// In the order of the first of these.
+    order: Vec<Option<u8>>,
+}
+
+impl Model {
+    fn happened(&mut self, key: u8, kind: EventKind) {
+        let history = self.untold.entry(key).or_default();
+        if history.is_empty() {
+            self.order.push(Some(key));
+        }
+        history.push(kind);
+    }
+
+    /// Checks one event against all that has happened, and believes it.
+    fn hear(&mut self, told: &Told<u8, u32>) {
+        let Some(key) = told.event.key().copied() else {
+            assert_eq!(self.order.remove(0), None);
+            return;
+        };
+        assert_eq!(self.order[0], Some(key), "a key out of turn");
+        let history = &self.untold[&key];
+        let deletions = history.contains(&EventKind::Deleted);
+        let believed = self.believed.get(&key).cloned();
+        let same = |one: &Arc<u32>, other: &Arc<u32>| Arc::ptr_eq(one, other);
+        match &told.event {
+            Event::Created { new, .. } => {
+                assert!(believed.is_none() && same(new, &self.store[&key]));
+                assert!(!told.initial);
+                self.believed.insert(key, Arc::clone(new));
+            }
+            Event::Updated { old, new, .. } => {
+                assert!(believed.is_some_and(|believed| same(old, &believed)) && !same(old, new));
+                assert!(deletions || same(new, &self.store[&key]));
+                self.believed.insert(key, Arc::clone(new));
+            }
+            Event::Deleted { last, .. } => {
+                assert!(deletions && believed.is_none_or(|believed| same(&believed, last)));
+                self.believed.remove(&key);
+                // Told of: what is left of the history has no deletion.
+                let history = self.untold.entry(key).or_default();
+                history.retain(|kind| *kind != EventKind::Deleted);
+            }
+            Event::Unchanged { value, .. } => {
+                assert!(history.iter().all(|kind| *kind == EventKind::Unchanged));
+                assert!(same(value, &self.store[&key]) && believed.is_some_and(|believed| same(value, &believed)));
+            }
+            Event::Synced => unreachable!("it has no key"),
+        }
+        let agrees = match (self.believed.get(&key), self.store.get(&key)) {
+            (None, None) => true,
+            (Some(one), Some(other)) => same(one, other),
+            _ => false,
+        };
+        if agrees && !self.untold[&key].contains(&EventKind::Deleted) {
+            self.untold.remove(&key);
+            self.order.remove(0);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_told_is_true_and_complete_whenever_it_is_asked_for(steps in steps()) {
+        let mut subject = Subject::new();
+        let mut model = Model::default();
+        for step in steps {
+            match step {
+                Step::Set(key, number) => {
+                    let new = value(number);
+                    let change = match model.store.insert(key, Arc::clone(&new)) {
+                        None => Change::Created { new, initial: false },
+                        Some(old) => Change::Updated { old, new },
+                    };
+                    model.happened(key, if matches!(change, Change::Created { .. }) { EventKind::Created } else { EventKind::Updated });
+                    subject.add(&key, change);
+                }
+                Step::Remove(key) => {
+                    if let Some(last) = model.store.remove(&key) {
+                        model.happened(key, EventKind::Deleted);
+                        subject.add(&key, Change::Deleted { last });
+                    }
+                }
+                Step::Resync => {
+                    let all: Vec<_> = model.store.iter().map(|(key, value)| (*key, Arc::clone(value))).collect();
+                    for (key, value) in all {
+                        // Beside anything else it is nothing.
+                        if model.untold.get(&key).is_none_or(Vec::is_empty) {
+                            model.happened(key, EventKind::Unchanged);
+                        }
+                        subject.add(&key, Change::Unchanged { value });
+                    }
+                }
+                Step::Synced => {
+                    model.order.push(None);
+                    subject.add_synced();
+                }
+                Step::Take => match subject.take() {
+                    Some(told) => model.hear(&told),
+                    None => prop_assert!(model.order.is_empty()),
+                },
+            }
+            prop_assert_eq!(subject.len(), model.order.len());
+            prop_assert!(subject.entries.len() <= 4);
+        }
+        while let Some(told) = subject.take() {
+            model.hear(&told);
+        }
+        prop_assert!(model.order.is_empty() && model.untold.is_empty());
+        prop_assert_eq!(model.believed, model.store);
+    }
+}

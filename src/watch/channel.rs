@@ -1,0 +1,217 @@
+//! A producer that reads a channel.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, bounded};
+
+use super::{Push, PushMessage, Watch, WatchBuilder};
+use crate::crew::{Crew, Handle, StillRunning};
+use crate::error::StartError;
+use crate::queue::Key;
+use crate::thread::{panic_message, shielded};
+
+impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
+    /// Starts a watch that is fed by the messages of a channel, on a thread of its own (`<name>-0`). It stops when the channel
+    /// is disconnected and empty, or by its handle, also while it blocks on an empty channel.
+    ///
+    /// The thread waits for nothing but the channel, so a bounded one holds its senders up only as long as it takes to store
+    /// a change.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no thread.
+    ///
+    /// ```
+    /// use crossbeam_channel::bounded;
+    /// use homeostat::{PushMessage, Subscriber, Watch, WorkQueue};
+    ///
+    /// let (vms, receiver) = bounded(16);
+    /// let watched = Watch::builder().name("vms").from_receiver(receiver)?;
+    /// let queue = WorkQueue::new();
+    /// let subscription = watched.watch().subscribe(Subscriber::to_itself(&queue))?;
+    ///
+    /// vms.send(PushMessage::Set("vm-1", 1))?;
+    /// assert_eq!(*queue.dequeue()?, "vm-1");
+    /// watched.shutdown();
+    /// # drop(subscription);
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn from_receiver<M>(mut self, receiver: Receiver<M>) -> Result<ChannelWatch<K, T>, StartError>
+    where
+        M: Into<PushMessage<K, T>> + Send + 'static,
+    {
+        let threads = std::mem::take(&mut self.threads);
+        let push = self.push();
+        let watch = push.watch().clone();
+        let say_ended = |watch: &str| log::info!(watch; "the watch has ended");
+        let crew = Crew::new(watch.name().to_owned(), watch.clock(), 1, say_ended);
+        let (stop, stopped) = bounded(1);
+        log::info!(watch = watch.name(); "the watch starts");
+        let mut task = Some(Receiving { crew: Arc::clone(&crew), push: push.clone(), receiver, stopped });
+        let body = |_seat| {
+            let task = task.take();
+            move || {
+                if let Some(task) = task {
+                    task.run();
+                }
+            }
+        };
+        let joiners = crew.start(&threads, body, None)?;
+        let handle = Handle::new(crew, joiners, Box::new(move || wake(&stop)), Duration::MAX);
+        Ok(ChannelWatch { handle, push: Some(push), watch, detached: false })
+    }
+}
+
+/// One that lies there already does as well.
+fn wake(stop: &Sender<()>) {
+    let _ = stop.try_send(());
+}
+
+/// The thread's body. It waits for the channel, so its loop is its own.
+struct Receiving<K: Key + Sync, T: Send + Sync + 'static, M> {
+    crew: Arc<Crew>,
+    push: Push<K, T>,
+    receiver: Receiver<M>,
+    /// Has something when the crew is stopping.
+    stopped: Receiver<()>,
+}
+
+enum Step {
+    Again,
+    Wait,
+    Finished,
+}
+
+impl<K, T, M> Receiving<K, T, M>
+where
+    K: Key + Sync,
+    T: Send + Sync + 'static,
+    M: Into<PushMessage<K, T>>,
+{
+    fn run(self) {
+        loop {
+            match self.step() {
+                Step::Again => {}
+                Step::Wait => self.wait(),
+                Step::Finished => break,
+            }
+        }
+        self.push.stop();
+    }
+
+    /// Handles one message, if there is one.
+    fn step(&self) -> Step {
+        if self.crew.is_stopping() {
+            return Step::Finished;
+        }
+        let message = match self.receiver.try_recv() {
+            Ok(message) => message,
+            Err(TryRecvError::Empty) => return Step::Wait,
+            Err(TryRecvError::Disconnected) => return Step::Finished,
+        };
+        match catch_unwind(AssertUnwindSafe(|| self.push.apply(message.into()))) {
+            Ok(true) => Step::Again,
+            Ok(false) => Step::Finished,
+            Err(panic) => {
+                let watch = self.crew.name.as_str();
+                log::error!(watch, panic = panic_message(&*panic); "a message of a watch panicked");
+                shielded("the drop of a panic", || drop(panic));
+                Step::Again
+            }
+        }
+    }
+
+    /// Blocks until there is a message, or nobody left to send one, or a stop.
+    fn wait(&self) {
+        let mut select = Select::new();
+        select.recv(&self.receiver);
+        select.recv(&self.stopped);
+        select.ready();
+    }
+}
+
+/// A watch that reads a channel. Dropping it stops it and joins its thread. Made by [`WatchBuilder::from_receiver`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{PushMessage, Watch};
+/// use std::time::Duration;
+///
+/// let (sender, receiver) = crossbeam_channel::unbounded::<PushMessage<&str, u32>>();
+/// let mut watched = Watch::builder().from_receiver(receiver)?;
+/// sender.send(PushMessage::Set("vm-1", 1))?;
+/// drop(sender);
+/// watched.join_timeout(Duration::from_secs(10))?; // it reads the channel to its end
+/// assert!(watched.watch().is_stopped());
+/// assert_eq!(watched.watch().store().len(), 1);
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[must_use = "dropping the handle stops the watch"]
+pub struct ChannelWatch<K: Key + Sync, T: Send + Sync + 'static> {
+    handle: Handle,
+    /// Given up when it is detached.
+    push: Option<Push<K, T>>,
+    watch: Watch<K, T>,
+    detached: bool,
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> ChannelWatch<K, T> {
+    /// The watch.
+    #[must_use]
+    pub fn watch(&self) -> &Watch<K, T> {
+        &self.watch
+    }
+
+    /// Stops the watch, and reads no further message; those in the channel stay there. Returns at once.
+    pub fn stop(&self) {
+        if let Some(push) = &self.push {
+            push.stop();
+        }
+        self.handle.stop();
+    }
+
+    /// Waits until it has ended: by [`stop`](Self::stop), or because the channel is disconnected and read to its end.
+    pub fn join(mut self) {
+        self.handle.join();
+    }
+
+    /// As [`join`](Self::join), for at most `timeout` by the watch's clock.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`] if it has not ended by then.
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        self.handle.join_timeout(timeout)
+    }
+
+    /// Stops it and joins its thread.
+    pub fn shutdown(self) {
+        drop(self);
+    }
+
+    /// Lets it run on until the channel is disconnected.
+    pub fn detach(mut self) {
+        self.detached = true;
+        self.push = None;
+        self.handle.detach();
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Drop for ChannelWatch<K, T> {
+    fn drop(&mut self) {
+        if !self.detached {
+            self.stop();
+            self.handle.join();
+        }
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> fmt::Debug for ChannelWatch<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChannelWatch").field("watch", &self.watch).field("thread", &self.handle).finish_non_exhaustive()
+    }
+}

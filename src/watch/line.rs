@@ -1,0 +1,129 @@
+//! Between a watch and one subscriber: what it has not been told yet, under a lock that is held for one entry.
+
+use std::sync::Arc;
+
+use super::backlog::{Backlog, Change, Told};
+use super::event::Event;
+use crate::clock::Clock;
+use crate::queue::{FastState, Key};
+use crate::sync::Mutex;
+use crate::thread::shielded;
+use crate::wait::{Gate, Signal};
+
+/// The line to one subscriber. A watch adds to it, the subscriber's thread takes from it; neither waits for the other.
+pub(super) struct Line<K, T> {
+    /// Guards what is to be told, and who is still there to tell it or to be told.
+    state: Mutex<State<K, T>>,
+    /// Set when there is something to take after there was nothing.
+    pub(super) signal: Arc<Signal>,
+    /// Open once the subscriber has been told of the whole initial list.
+    pub(super) synced: Arc<Gate>,
+    /// Whether it is also told of what a relist finds unchanged.
+    pub(super) with_unchanged: bool,
+}
+
+struct State<K, T> {
+    backlog: Backlog<K, T, FastState>,
+    /// The watch has stopped: nothing more is added.
+    stopped: bool,
+    /// The subscriber has gone: nothing more is taken.
+    gone: bool,
+}
+
+/// What a subscriber's thread does next.
+pub(super) enum Take<K, T> {
+    Tell(Told<K, T>),
+    /// Wait for the signal.
+    Wait,
+    /// Nothing comes any more.
+    Finish,
+}
+
+/// What came of adding to a line.
+pub(super) struct Added<T> {
+    /// The signal is to be set, once no lock is held.
+    pub(super) wake: bool,
+    /// Values to be dropped, once no lock is held.
+    pub(super) forgotten: [Option<Arc<T>>; 2],
+}
+
+impl<K: Key, T> Line<K, T> {
+    pub(super) fn new(clock: &Clock, with_unchanged: bool) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State { backlog: Backlog::new(), stopped: false, gone: false }),
+            signal: Signal::new(clock.clone()),
+            synced: Gate::new(clock.clone()),
+            with_unchanged,
+        })
+    }
+
+    pub(super) fn add(&self, key: &K, change: Change<T>) -> Added<T> {
+        let mut state = self.state.lock();
+        if state.gone {
+            return Added { wake: false, forgotten: [None, None] };
+        }
+        let wake = state.backlog.is_empty();
+        let forgotten = state.backlog.add(key, change);
+        Added { wake, forgotten }
+    }
+
+    /// The initial list ends here.
+    pub(super) fn add_synced(&self) {
+        let mut state = self.state.lock();
+        if !state.gone {
+            state.backlog.add_synced();
+        }
+    }
+
+    /// The watch has stopped.
+    pub(super) fn stop(&self) {
+        self.state.lock().stopped = true;
+    }
+
+    pub(super) fn take(&self) -> Take<K, T> {
+        let mut state = self.state.lock();
+        match state.backlog.take() {
+            Some(told) => Take::Tell(told),
+            None if state.stopped || state.gone => Take::Finish,
+            None => Take::Wait,
+        }
+    }
+
+    /// The subscriber has gone. What it has not been told is dropped.
+    pub(super) fn leave(&self) {
+        let mut backlog = {
+            let mut state = self.state.lock();
+            state.gone = true;
+            std::mem::replace(&mut state.backlog, Backlog::new())
+        };
+        while let Some(told) = backlog.take() {
+            discard(told);
+        }
+        self.synced.settle(false);
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.state.lock().gone
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.state.lock().backlog.len()
+    }
+}
+
+/// Drops an event part by part: it may hold the last of a value or of two, whose drop is user code.
+pub(super) fn discard<K, T>(told: Told<K, T>) {
+    let Told { event, spare, .. } = told;
+    let (key, values) = match event {
+        Event::Created { key, new } => (Some(key), [Some(new), None]),
+        Event::Updated { key, old, new } => (Some(key), [Some(old), Some(new)]),
+        Event::Deleted { key, last: value } | Event::Unchanged { key, value } => (Some(key), [Some(value), None]),
+        Event::Synced => (None, [None, None]),
+    };
+    for value in values {
+        shielded("the drop of a value", || drop(value));
+    }
+    for key in [key, spare] {
+        shielded("the drop of a key", || drop(key));
+    }
+}

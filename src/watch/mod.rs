@@ -1,0 +1,252 @@
+//! Watches: what changes is compared, stored, and told to any number of subscribers.
+
+mod backlog;
+mod channel;
+mod directory;
+mod event;
+mod hub;
+mod line;
+#[cfg(all(test, loom))]
+mod models;
+mod poll;
+mod predicate;
+mod push;
+mod subscriber;
+mod subscription;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use self::channel::ChannelWatch;
+pub use self::directory::{Directory, FileKind, FileState};
+pub use self::event::{Event, EventKind};
+pub use self::poll::{PollWatch, PollWatchHandle};
+pub use self::predicate::Predicate;
+pub use self::push::{Changes, Push, PushMessage, Pushed};
+pub use self::subscriber::Subscriber;
+pub use self::subscription::Subscription;
+
+use self::hub::{Hub, Same};
+use crate::clock::Clock;
+use crate::error::StartError;
+use crate::queue::Key;
+use crate::store::Store;
+use crate::thread::ThreadOptions;
+
+/// What is watched: one producer says what there is, any number of subscribers are told what changes. A cheap handle.
+///
+/// The producer is a [`PollWatch`] (any listing), a [`Directory`] (files), a [`Push`] (callbacks), or a
+/// [channel](WatchBuilder::from_receiver). Each change is compared with what is known, so what is the same is no event; it is put
+/// into the [`Store`]; then it is told to the [subscribers](Self::subscribe), each on a thread of its own. No producer waits for
+/// a subscriber, and no subscriber for another.
+///
+/// A watch stops with its producer. Handles like this one do not keep it going.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Context, Enqueue, PollWatch, Predicate, Reasons, Subscriber, WorkQueue};
+/// use std::time::Duration;
+///
+/// #[derive(PartialEq)]
+/// struct Disk { vm: &'static str, full: bool }
+///
+/// let list = |_cx: &Context| Ok::<_, std::io::Error>([("disk-1", Disk { vm: "vm-1", full: false })]);
+/// let disks = PollWatch::new(Duration::from_secs(5), list).start()?;
+///
+/// let vms = WorkQueue::new();
+/// let owners = Subscriber::to_owner(&vms, |_name, disk: &Disk| [disk.vm])
+///     .when(Predicate::changed_by(|disk: &Disk| disk.full))
+///     .secondary();
+/// let subscription = disks.watch().subscribe(owners)?;
+///
+/// let claim = vms.dequeue()?;
+/// assert_eq!((*claim, claim.reasons()), ("vm-1", Reasons::CREATED | Reasons::SECONDARY));
+/// # drop(subscription);
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+pub struct Watch<K, T> {
+    hub: Arc<Hub<K, T>>,
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
+    /// A watch with default settings, fed by the handle that is returned.
+    #[must_use]
+    pub fn push() -> Push<K, T>
+    where
+        T: PartialEq,
+    {
+        Self::builder().push()
+    }
+
+    /// Settings for a watch of values that are compared as a whole.
+    pub fn builder() -> WatchBuilder<K, T>
+    where
+        T: PartialEq,
+    {
+        WatchBuilder::new()
+    }
+
+    /// Settings for a watch of values that are the same if their versions are.
+    ///
+    /// ```
+    /// use homeostat::{Pushed, Watch};
+    ///
+    /// struct Vm { revision: u64, load: f64 }
+    ///
+    /// let push = Watch::versioned(|vm: &Vm| vm.revision).push();
+    /// push.set("vm-1", Vm { revision: 1, load: 0.2 });
+    /// assert_eq!(push.set("vm-1", Vm { revision: 1, load: 0.9 }), Pushed::Unchanged);
+    /// ```
+    pub fn versioned<V: PartialEq>(version: impl Fn(&T) -> V + Send + Sync + 'static) -> WatchBuilder<K, T> {
+        WatchBuilder::with(Box::new(move |one, other| version(one) == version(other)))
+    }
+
+    /// Tells `subscriber` of everything that exists, and from then on of every change, until the [`Subscription`] is dropped or
+    /// the watch stops. Works at any time. Returns at once: the subscriber has a thread of its own, `<name>-0`.
+    ///
+    /// # Errors
+    ///
+    /// If the watch has been stopped, or the system gives no thread.
+    pub fn subscribe(&self, subscriber: Subscriber<K, T>) -> Result<Subscription, StartError> {
+        subscriber.start(&self.hub)
+    }
+
+    /// What is known. It is kept also when the watch has stopped.
+    #[must_use]
+    pub fn store(&self) -> Store<K, T> {
+        self.hub.store.clone()
+    }
+
+    /// Tells every subscriber of every key that is known, as [`Event::Unchanged`] unless it has yet to be told more: puts keys
+    /// in line that nothing is known of ([`enqueue_if_absent`](crate::Enqueue::enqueue_if_absent), at low priority). Returns at
+    /// once; does nothing once the watch has stopped.
+    ///
+    /// ```
+    /// use homeostat::{Reasons, Subscriber, Watch, WorkQueue};
+    ///
+    /// let push = Watch::push();
+    /// push.replace_all([("vm-1", 1)]);
+    /// let queue = WorkQueue::new();
+    /// let subscription = push.watch().subscribe(Subscriber::to_itself(&queue))?;
+    /// queue.dequeue()?.done();
+    ///
+    /// push.watch().resync();
+    /// assert_eq!(queue.dequeue()?.reasons(), Reasons::RESYNC);
+    /// # drop(subscription);
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn resync(&self) {
+        self.hub.resync();
+    }
+
+    /// Whether it has stopped: its producer has.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.hub.is_stopped()
+    }
+
+    /// How many subscriptions there are that have not ended.
+    #[must_use]
+    pub fn subscriptions(&self) -> usize {
+        self.hub.subscriptions()
+    }
+
+    /// The name in log lines, and in the names of its subscriptions.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.hub.name
+    }
+
+    /// The clock that it and its subscriptions go by.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.hub.clock.clone()
+    }
+}
+
+impl<K, T> Clone for Watch<K, T> {
+    fn clone(&self) -> Self {
+        Self { hub: Arc::clone(&self.hub) }
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> fmt::Debug for Watch<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("name", &self.hub.name)
+            .field("subscriptions", &self.subscriptions())
+            .field("stopped", &self.is_stopped())
+            .field("store", &self.hub.store)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings for a [`Watch`] that is fed by a [`Push`] or a channel.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::Watch;
+///
+/// let push = Watch::<String, u32>::builder().name("vms").push();
+/// assert_eq!(push.watch().name(), "vms");
+/// ```
+#[must_use = "settings do nothing until they are used"]
+pub struct WatchBuilder<K, T> {
+    name: String,
+    clock: Clock,
+    same: Same<T>,
+    threads: ThreadOptions,
+    key: std::marker::PhantomData<fn(K)>,
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
+    fn new() -> Self
+    where
+        T: PartialEq,
+    {
+        Self::with(Box::new(T::eq))
+    }
+
+    fn with(same: Same<T>) -> Self {
+        Self {
+            name: "watch".to_owned(),
+            clock: Clock::system(),
+            same,
+            threads: ThreadOptions::new(),
+            key: std::marker::PhantomData,
+        }
+    }
+
+    /// The name in log lines, of its thread if it has one (`<name>-0`), and in the names of its subscriptions. Default
+    /// `watch`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The clock that it and its subscriptions go by. Default: the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// How the thread of a [channel](Self::from_receiver) is made.
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
+        self.threads = options;
+        self
+    }
+
+    /// A watch that is fed by the handle that is returned. It has no thread of its own.
+    #[must_use]
+    pub fn push(self) -> Push<K, T> {
+        Push::new(Hub::new(self.name, self.clock, self.same))
+    }
+}
+
+impl<K, T> fmt::Debug for WatchBuilder<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchBuilder").field("name", &self.name).field("clock", &self.clock).finish_non_exhaustive()
+    }
+}

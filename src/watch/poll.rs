@@ -1,0 +1,327 @@
+//! A producer that asks at a fixed rate what there is: a poller that feeds a watch instead of a queue.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Watch;
+use super::hub::{Hub, Same};
+use super::push::Producer;
+use crate::clock::Clock;
+use crate::crew::StillRunning;
+use crate::error::StartError;
+use crate::poller::{Poller, PollerHandle};
+use crate::queue::{Admission, Enqueue, Key, Request, Tally};
+use crate::reconcile::context::Context;
+use crate::reconcile::error::BoxError;
+use crate::thread::ThreadOptions;
+
+/// Calls a listing function at a fixed rate, and tells the subscribers of a [`Watch`] what has changed since the last time: also
+/// what is gone, which no list says.
+///
+/// The first listing that succeeds is the initial list. One that fails, or panics, is logged, and changes nothing: what it would
+/// have listed has not been deleted. All else is as with a [`Poller`]: a fixed rate, a deadline of one period, and the next poll
+/// comes as planned.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Context, PollWatch, Predicate, Subscriber, WorkQueue};
+/// use std::time::Duration;
+///
+/// fn list(_cx: &Context) -> std::io::Result<Vec<(String, u64)>> {
+///     Ok(vec![("vm-1".to_owned(), 4)]) // a name and what is to be watched of it
+/// }
+///
+/// let vms = PollWatch::new(Duration::from_secs(30), list).name("vms").start()?;
+/// let queue = WorkQueue::<String>::new();
+/// let subscription = vms.watch().subscribe(Subscriber::to_itself(&queue))?;
+/// assert_eq!(*queue.dequeue()?, "vm-1");
+/// vms.shutdown(Duration::from_secs(1));
+/// # drop(subscription);
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[must_use = "a watch does nothing until it is started"]
+pub struct PollWatch<K, T> {
+    poller: Poller<List<K, T>>,
+    name: String,
+    clock: Clock,
+    same: Same<T>,
+}
+
+type List<K, T> = Box<dyn FnMut(&Context) -> Result<Vec<(K, T)>, BoxError> + Send>;
+
+impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
+    /// Lists every `period`, the first time at once. What is equal to what it was is no event.
+    pub fn new<I, E>(period: Duration, list: impl FnMut(&Context) -> Result<I, E> + Send + 'static) -> Self
+    where
+        I: IntoIterator<Item = (K, T)>,
+        E: Into<BoxError>,
+        T: PartialEq,
+    {
+        Self::with(period, list, Box::new(T::eq))
+    }
+
+    /// As [`new`](Self::new), for values that are the same if their versions are.
+    ///
+    /// ```
+    /// use homeostat::{Context, PollWatch};
+    /// use std::time::Duration;
+    ///
+    /// struct Vm { revision: u64, load: f64 }
+    ///
+    /// let list = |_cx: &Context| Ok::<_, std::io::Error>([("vm-1", Vm { revision: 1, load: 0.2 })]);
+    /// let watch = PollWatch::versioned(Duration::from_secs(5), list, |vm: &Vm| vm.revision).start()?;
+    /// assert!(watch.watch().store().wait_synced(Duration::from_secs(10)));
+    /// # Ok::<_, homeostat::StartError>(())
+    /// ```
+    pub fn versioned<I, E, V>(
+        period: Duration,
+        list: impl FnMut(&Context) -> Result<I, E> + Send + 'static,
+        version: impl Fn(&T) -> V + Send + Sync + 'static,
+    ) -> Self
+    where
+        I: IntoIterator<Item = (K, T)>,
+        E: Into<BoxError>,
+        V: PartialEq,
+    {
+        Self::with(period, list, Box::new(move |one, other| version(one) == version(other)))
+    }
+
+    fn with<I, E>(
+        period: Duration,
+        mut list: impl FnMut(&Context) -> Result<I, E> + Send + 'static,
+        same: Same<T>,
+    ) -> Self
+    where
+        I: IntoIterator<Item = (K, T)>,
+        E: Into<BoxError>,
+    {
+        // The list is read to its end before anything is compared: half of one would be a deletion of the other half.
+        let list: List<K, T> = Box::new(move |cx| match list(cx) {
+            Ok(items) => Ok(items.into_iter().collect()),
+            Err(error) => Err(error.into()),
+        });
+        Self { poller: Poller::new(period, list), name: String::new(), clock: Clock::system(), same }.name("watch")
+    }
+
+    /// The name in log lines, of the threads (`<name>-0`, `<name>-watchdog`), and in the names of subscriptions. Default
+    /// `watch`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self.poller = self.poller.name(self.name.clone());
+        self
+    }
+
+    /// The clock that it and its subscriptions go by. Default: the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// See [`Poller::jitter`].
+    pub fn jitter(mut self, share: f64) -> Self {
+        self.poller = self.poller.jitter(share);
+        self
+    }
+
+    /// See [`Poller::first_after_period`].
+    pub fn first_after_period(mut self) -> Self {
+        self.poller = self.poller.first_after_period();
+        self
+    }
+
+    /// See [`Poller::shutdown_grace`].
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.poller = self.poller.shutdown_grace(grace);
+        self
+    }
+
+    /// How the threads are made.
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
+        self.poller = self.poller.thread_options(options);
+        self
+    }
+
+    /// Starts listing.
+    ///
+    /// # Errors
+    ///
+    /// If the period is zero, the jitter is not between 0 and 1, or the system gives no thread.
+    pub fn start(self) -> Result<PollWatchHandle<K, T>, StartError> {
+        let hub = Hub::new(self.name, self.clock, self.same);
+        let relist = Relist(Arc::new(Producer(Arc::clone(&hub))));
+        let poller = self.poller.start(&relist)?;
+        Ok(PollWatchHandle { stop: StopOnDrop(Some(relist.0)), poller, watch: Watch { hub } })
+    }
+}
+
+impl<K, T> fmt::Debug for PollWatch<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PollWatch").field("poller", &self.poller).field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+/// What the poller feeds: each batch of it is a whole listing.
+struct Relist<K: Key + Sync, T: Send + Sync + 'static>(Arc<Producer<K, T>>);
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Clone for Relist<K, T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Enqueue<(K, T)> for Relist<K, T> {
+    fn request(&self, item: (K, T), request: Request) -> Admission {
+        self.request_all(&mut std::iter::once(item), request);
+        Admission::Queued
+    }
+
+    fn request_all(&self, items: &mut dyn Iterator<Item = (K, T)>, _request: Request) -> Tally {
+        let items: Vec<_> = items.map(|(key, value)| (key, Arc::new(value))).collect();
+        let changes = self.0.0.replace_all(items);
+        let mut tally = Tally::default();
+        for _ in 0..changes.created + changes.updated {
+            tally.count(Admission::Queued);
+        }
+        for _ in 0..changes.unchanged {
+            tally.count(Admission::Ignored);
+        }
+        tally
+    }
+
+    fn clock(&self) -> Clock {
+        self.0.0.clock.clone()
+    }
+}
+
+/// Stops the watch before the poller is joined. Empty once the watch is detached.
+struct StopOnDrop<K: Key + Sync, T: Send + Sync + 'static>(Option<Arc<Producer<K, T>>>);
+
+impl<K: Key + Sync, T: Send + Sync + 'static> StopOnDrop<K, T> {
+    fn stop(&self) {
+        if let Some(producer) = &self.0 {
+            producer.0.stop();
+        }
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Drop for StopOnDrop<K, T> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A watch that lists, while it runs. Dropping it stops it and joins its threads, see [`shutdown`](Self::shutdown).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Context, PollWatch};
+/// use std::time::Duration;
+///
+/// let list = |_cx: &Context| Ok::<_, std::io::Error>([("vm-1", 4)]);
+/// let hourly = PollWatch::new(Duration::from_secs(3600), list).first_after_period().start()?;
+/// hourly.trigger();
+/// assert!(hourly.watch().store().wait_synced(Duration::from_secs(10)));
+/// hourly.shutdown(Duration::from_secs(1));
+/// # Ok::<_, homeostat::StartError>(())
+/// ```
+#[must_use = "dropping the handle stops the watch"]
+pub struct PollWatchHandle<K: Key + Sync, T: Send + Sync + 'static> {
+    /// First: the watch stops before its threads are joined.
+    stop: StopOnDrop<K, T>,
+    poller: PollerHandle,
+    watch: Watch<K, T>,
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> PollWatchHandle<K, T> {
+    /// The watch.
+    #[must_use]
+    pub fn watch(&self) -> &Watch<K, T> {
+        &self.watch
+    }
+
+    /// Lists right now, apart from the plan. During a listing it causes exactly one more, however often it is called.
+    pub fn trigger(&self) {
+        self.poller.trigger();
+    }
+
+    /// How many listings have begun.
+    #[must_use]
+    pub fn polls(&self) -> u64 {
+        self.poller.polls()
+    }
+
+    /// How many listings have returned an error or panicked.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.poller.failures()
+    }
+
+    /// How many listings have passed their deadline while they ran.
+    #[must_use]
+    pub fn overruns(&self) -> u64 {
+        self.poller.overruns()
+    }
+
+    /// Whether the listing under way has passed its deadline.
+    #[must_use]
+    pub fn is_overdue(&self) -> bool {
+        self.poller.is_overdue()
+    }
+
+    /// Stops the watch, and begins no further listing; what one under way finds is not used. Returns at once.
+    pub fn stop(&self) {
+        self.stop.stop();
+        self.poller.stop();
+    }
+
+    /// Stops, and cancels the context of a listing under way. Returns at once.
+    pub fn abort(&self) {
+        self.stop.stop();
+        self.poller.abort();
+    }
+
+    /// Waits until it has ended, which [`stop`](Self::stop) or [`abort`](Self::abort) must have asked for.
+    pub fn join(self) {
+        let Self { mut stop, poller, watch: _ } = self;
+        // Joining does not stop.
+        let producer = stop.0.take();
+        poller.join();
+        drop(producer);
+    }
+
+    /// As [`join`](Self::join), for at most `timeout` by the watch's clock.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`] if it has not ended by then: a listing is under way, or nothing has asked it to stop.
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        self.poller.join_timeout(timeout)
+    }
+
+    /// Stops, lets a listing under way go on for `grace`, then aborts it, and joins. Blocks until the listing function has
+    /// returned: one that ignores its cancellation holds it up.
+    pub fn shutdown(self, grace: Duration) {
+        let Self { stop, poller, watch: _ } = self;
+        stop.stop();
+        poller.shutdown(grace);
+    }
+
+    /// Lets it run on for the life of the process.
+    pub fn detach(self) {
+        let Self { mut stop, poller, watch: _ } = self;
+        stop.0 = None;
+        poller.detach();
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> fmt::Debug for PollWatchHandle<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PollWatchHandle")
+            .field("watch", &self.watch)
+            .field("poller", &self.poller)
+            .finish_non_exhaustive()
+    }
+}

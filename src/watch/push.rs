@@ -1,0 +1,208 @@
+//! A producer that is told what changes: by callbacks, or by any thread that knows.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use super::hub::Hub;
+use super::{Watch, WatchBuilder};
+use crate::queue::Key;
+
+/// Changes what a [`Watch`] watches, from any thread. Cheap to clone; the watch stops when the last clone is dropped, or by
+/// [`stop`](Self::stop).
+///
+/// A change is stored, and then told to every subscriber, before the call returns. No call waits for a subscriber: what one has
+/// not been told yet waits in a buffer of its own.
+///
+/// Until [`synced`](Self::synced) or [`replace_all`](Self::replace_all) has been called, what is created counts as part of the
+/// initial list: it is put in line at low priority.
+///
+/// # Panics
+///
+/// If the `Hash`, `Eq` or `Clone` of a key or the comparison of two values does; then nothing has changed. These, and the
+/// functions of indexes, run under the lock of the watch and must not use it.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Pushed, Subscriber, Watch, WorkQueue};
+///
+/// let push = Watch::push();
+/// push.synced(); // there is nothing to begin with
+///
+/// let queue = WorkQueue::new();
+/// let subscription = push.watch().subscribe(Subscriber::to_itself(&queue))?;
+/// assert_eq!(push.set("vm-1", "running"), Pushed::Created);
+/// assert_eq!(push.set("vm-1", "running"), Pushed::Unchanged);
+/// assert_eq!(*queue.dequeue()?, "vm-1");
+/// # drop(subscription);
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+pub struct Push<K: Key + Sync, T: Send + Sync + 'static> {
+    /// First: the watch stops before its handle goes.
+    producer: Arc<Producer<K, T>>,
+    watch: Watch<K, T>,
+}
+
+/// Stops a watch when it is dropped.
+pub(super) struct Producer<K: Key + Sync, T: Send + Sync + 'static>(pub(super) Arc<Hub<K, T>>);
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Drop for Producer<K, T> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// What a push has done.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Pushed, Watch};
+///
+/// let push = Watch::push();
+/// assert_eq!(push.set("vm-1", 1), Pushed::Created);
+/// assert_eq!(push.set("vm-1", 2), Pushed::Updated);
+/// assert_eq!(push.remove("vm-1"), Pushed::Deleted);
+/// assert_eq!(push.remove("vm-1"), Pushed::Unchanged);
+/// push.stop();
+/// assert_eq!(push.set("vm-1", 3), Pushed::Closed);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Pushed {
+    /// It was not there.
+    Created,
+    /// It was another.
+    Updated,
+    /// It was there, and is gone.
+    Deleted,
+    /// All is as it was: no event.
+    Unchanged,
+    /// The watch has stopped, and takes nothing more.
+    Closed,
+}
+
+/// How many keys a whole listing has changed.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::Watch;
+///
+/// let push = Watch::push();
+/// push.replace_all([("vm-1", 1), ("vm-2", 1), ("vm-3", 1)]);
+/// let changes = push.replace_all([("vm-2", 1), ("vm-3", 2), ("vm-4", 1)]);
+/// assert_eq!((changes.created, changes.updated, changes.deleted, changes.unchanged), (1, 1, 1, 1));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Changes {
+    /// Listed, and not known before.
+    pub created: usize,
+    /// Listed with another value.
+    pub updated: usize,
+    /// Known before, and no longer listed.
+    pub deleted: usize,
+    /// Listed as they were.
+    pub unchanged: usize,
+}
+
+/// A change as a message, for a watch [from a channel](WatchBuilder::from_receiver).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{PushMessage, Watch};
+///
+/// let push = Watch::push();
+/// push.apply(PushMessage::Set("vm-1", 1));
+/// push.apply(PushMessage::ReplaceAll(vec![("vm-2", 1)]));
+/// assert_eq!(push.watch().store().keys(), ["vm-2"]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PushMessage<K, T> {
+    /// As [`Push::set`].
+    Set(K, T),
+    /// As [`Push::remove`].
+    Remove(K),
+    /// As [`Push::replace_all`].
+    ReplaceAll(Vec<(K, T)>),
+    /// As [`Push::synced`].
+    Synced,
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
+    pub(super) fn new(hub: Arc<Hub<K, T>>) -> Self {
+        Self { producer: Arc::new(Producer(Arc::clone(&hub))), watch: Watch { hub } }
+    }
+
+    /// The watch that this feeds.
+    #[must_use]
+    pub fn watch(&self) -> &Watch<K, T> {
+        &self.watch
+    }
+
+    /// The value of `key` is now `value`, new or changed. If it is the same as before, nothing happens, and the one before is
+    /// kept.
+    pub fn set(&self, key: K, value: T) -> Pushed {
+        self.producer.0.set(key, Arc::new(value))
+    }
+
+    /// There is no `key` any more.
+    pub fn remove<Q>(&self, key: &Q) -> Pushed
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.producer.0.remove(key)
+    }
+
+    /// `items` is all there is: what is not among them is deleted. Of a key that comes twice, the last counts. Completes the
+    /// initial list. The iterator runs before anything else, outside any lock.
+    pub fn replace_all(&self, items: impl IntoIterator<Item = (K, T)>) -> Changes {
+        let items: Vec<_> = items.into_iter().map(|(key, value)| (key, Arc::new(value))).collect();
+        self.producer.0.replace_all(items)
+    }
+
+    /// The initial list is complete. Later calls do nothing.
+    pub fn synced(&self) {
+        self.producer.0.synced();
+    }
+
+    /// Does what a message says. Returns whether the watch has not been stopped.
+    pub fn apply(&self, message: PushMessage<K, T>) -> bool {
+        match message {
+            PushMessage::Set(key, value) => return self.set(key, value) != Pushed::Closed,
+            PushMessage::Remove(key) => return self.remove(&key) != Pushed::Closed,
+            PushMessage::ReplaceAll(items) => drop(self.replace_all(items)),
+            PushMessage::Synced => self.synced(),
+        }
+        !self.watch.is_stopped()
+    }
+
+    /// Stops the watch, whoever else holds a clone. Its subscribers are told what they have not been told yet, and end; its
+    /// store keeps what was known last. Returns at once.
+    pub fn stop(&self) {
+        self.producer.0.stop();
+    }
+}
+
+impl<K: Key + Sync, T: PartialEq + Send + Sync + 'static> Default for Push<K, T> {
+    fn default() -> Self {
+        WatchBuilder::new().push()
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Clone for Push<K, T> {
+    fn clone(&self) -> Self {
+        Self { producer: Arc::clone(&self.producer), watch: self.watch.clone() }
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> fmt::Debug for Push<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Push").field("watch", &self.watch).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,244 @@
+//! What a subscriber is made of: where its keys go, which keys they are, and which events it wants.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use super::event::{Event, EventKind};
+use super::hub::Hub;
+use super::predicate::Predicate;
+use super::subscription::{Delivering, Subscription};
+use crate::error::StartError;
+use crate::queue::{Enqueue, FastState, Key, Priority, Reasons, Request, Tally, Verb};
+use crate::thread::ThreadOptions;
+
+/// Where the events of a [`Watch`](crate::Watch) go: the keys that an event means, the queue that takes them, the events that are
+/// wanted.
+///
+/// | of what | asked of the queue | reason |
+/// |---|---|---|
+/// | a change | [`enqueue_now`](Enqueue::enqueue_now): it is worth a run at once, and ends a backoff; with [`soft`](Self::soft) [`enqueue`](Enqueue::enqueue), and standing delays hold | created, updated or deleted |
+/// | the initial list | [`enqueue`](Enqueue::enqueue), at low priority | created |
+/// | a resync | [`enqueue_if_absent`](Enqueue::enqueue_if_absent), at low priority | resync |
+///
+/// The store holds a change before any key of it is put in line.
+///
+/// # Examples
+///
+/// A controller of VMs hears of VMs, and of disks of which it owns some:
+///
+/// ```
+/// use homeostat::{Predicate, Reasons, Subscriber, Watch, WorkQueue};
+///
+/// #[derive(PartialEq)]
+/// struct Disk { owner: Option<&'static str>, size: u64 }
+///
+/// let (vms, disks) = (Watch::push(), Watch::<&str, Disk>::push());
+/// let queue = WorkQueue::new();
+///
+/// let primary = vms.watch().subscribe(Subscriber::to_itself(&queue))?;
+/// let by_owner = Subscriber::to_owner(&queue, |_disk, disk: &Disk| disk.owner);
+/// let resized = by_owner.when(Predicate::changed_by(|disk: &Disk| disk.size)).secondary();
+/// let secondary = disks.watch().subscribe(resized)?;
+///
+/// vms.set("vm-1", "running");
+/// let claim = queue.dequeue()?;
+/// assert_eq!((*claim, claim.reasons()), ("vm-1", Reasons::CREATED));
+/// claim.done();
+/// disks.set("disk-1", Disk { owner: Some("vm-1"), size: 10 });
+/// let claim = queue.dequeue()?;
+/// assert_eq!((*claim, claim.reasons()), ("vm-1", Reasons::CREATED | Reasons::SECONDARY));
+/// # drop((primary, secondary));
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[must_use = "a subscriber is told nothing until it is subscribed"]
+pub struct Subscriber<K, T> {
+    pub(super) deliver: Deliver<K, T>,
+    pub(super) predicate: Option<Predicate<K, T>>,
+    pub(super) wishes: Wishes,
+    name: Option<String>,
+    with_unchanged: bool,
+    threads: ThreadOptions,
+}
+
+/// Finds the keys of an event and asks for them.
+pub(super) type Deliver<K, T> = Box<dyn FnMut(&Event<K, T>, Request) -> Tally + Send>;
+
+/// What is asked for the keys of an event.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wishes {
+    verb: Verb,
+    priority: Priority,
+    initial_priority: Priority,
+    reasons: Reasons,
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
+    /// Puts into `to` the keys that `mapping` finds in an event. It is called with every event that passes the predicates, also
+    /// with [`Event::Synced`].
+    ///
+    /// What a thing was matters as well as what it is: a mapping that looks only at the new value of an update leaves the
+    /// old owner in the dark. [`to_owner`](Self::to_owner) looks at both.
+    ///
+    /// ```
+    /// use homeostat::{Event, Subscriber, Watch, WorkQueue};
+    ///
+    /// let queue = WorkQueue::new();
+    /// let gone = Subscriber::to(&queue, |event: &Event<&str, u32>| match event {
+    ///     Event::Deleted { last, .. } => Some(**last),
+    ///     _ => None,
+    /// });
+    /// let push = Watch::push();
+    /// let subscription = push.watch().subscribe(gone)?;
+    /// push.set("vm-1", 7);
+    /// push.remove("vm-1");
+    /// assert_eq!(*queue.dequeue()?, 7);
+    /// # drop(subscription);
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn to<J, I, F, Q>(to: &Q, mut mapping: F) -> Self
+    where
+        I: IntoIterator<Item = J>,
+        F: FnMut(&Event<K, T>) -> I + Send + 'static,
+        Q: Enqueue<J> + Clone + Send + 'static,
+    {
+        let to = to.clone();
+        Self::new(move |event, request| to.request_all(&mut mapping(event).into_iter(), request))
+    }
+
+    /// Puts the key of each event into `to`.
+    pub fn to_itself<Q>(to: &Q) -> Self
+    where
+        Q: Enqueue<K> + Clone + Send + 'static,
+    {
+        Self::to(to, |event| event.key().cloned())
+    }
+
+    /// Puts into `to` the keys that `owners` finds in an item: its owner, those that refer to it, any function. Of an update it
+    /// is asked about what was and about what is, and the keys of both are put in line, each once.
+    pub fn to_owner<J, I, F, Q>(to: &Q, mut owners: F) -> Self
+    where
+        J: Key,
+        I: IntoIterator<Item = J>,
+        F: FnMut(&K, &T) -> I + Send + 'static,
+        Q: Enqueue<J> + Clone + Send + 'static,
+    {
+        let to = to.clone();
+        Self::new(move |event, request| {
+            let (Some(key), Some(value)) = (event.key(), event.value()) else {
+                return Tally::default();
+            };
+            let Some(old) = event.old() else {
+                return to.request_all(&mut owners(key, value).into_iter(), request);
+            };
+            let mut seen: HashSet<J, FastState> = HashSet::default();
+            let before: Vec<_> = owners(key, old).into_iter().collect();
+            let both = before.into_iter().chain(owners(key, value));
+            to.request_all(&mut both.filter(|owner| seen.insert(owner.clone())), request)
+        })
+    }
+
+    fn new(deliver: impl FnMut(&Event<K, T>, Request) -> Tally + Send + 'static) -> Self {
+        Self {
+            deliver: Box::new(deliver),
+            predicate: None,
+            wishes: Wishes {
+                verb: Verb::EnqueueNow,
+                priority: Priority::Normal,
+                initial_priority: Priority::Low,
+                reasons: Reasons::NONE,
+            },
+            name: None,
+            with_unchanged: false,
+            threads: ThreadOptions::new(),
+        }
+    }
+
+    /// Only events that `predicate` accepts; called again, only those that all of them accept.
+    pub fn when(mut self, predicate: Predicate<K, T>) -> Self {
+        self.predicate = Some(match self.predicate {
+            Some(earlier) => earlier.and(predicate),
+            None => predicate,
+        });
+        self
+    }
+
+    /// Uses [`enqueue`](Enqueue::enqueue) for changes: a delay that stands, a backoff too, decides when the key runs.
+    pub fn soft(mut self) -> Self {
+        self.wishes.verb = Verb::Enqueue;
+        self
+    }
+
+    /// Adds reasons to those that the kind of the event gives.
+    pub fn because(mut self, reasons: Reasons) -> Self {
+        self.wishes.reasons |= reasons;
+        self
+    }
+
+    /// Adds [`Reasons::SECONDARY`]: what has changed is not what the key names, but belongs to it.
+    pub fn secondary(self) -> Self {
+        self.because(Reasons::SECONDARY)
+    }
+
+    /// The lane for changes. Default: normal.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.wishes.priority = priority;
+        self
+    }
+
+    /// The lane for the initial list. Default: low.
+    pub fn initial_priority(mut self, priority: Priority) -> Self {
+        self.wishes.initial_priority = priority;
+        self
+    }
+
+    /// Tells it also of what a whole listing (a poll, a [`replace_all`](crate::Push::replace_all)) finds unchanged, as of a
+    /// [`resync`](crate::Watch::resync).
+    pub fn with_unchanged(mut self) -> Self {
+        self.with_unchanged = true;
+        self
+    }
+
+    /// The name in log lines and of the thread (`<name>-0`). Default: `<watch>-subscription-<number>`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How the thread is made.
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
+        self.threads = options;
+        self
+    }
+
+    pub(super) fn start(self, hub: &Arc<Hub<K, T>>) -> Result<Subscription, StartError> {
+        let (line, number) = hub.attach(self.with_unchanged)?;
+        let name = self.name.unwrap_or_else(|| format!("{}-subscription-{number}", hub.name));
+        let delivering = Delivering::new(line, self.deliver, self.predicate, self.wishes);
+        delivering.start(name, hub.clock.clone(), &self.threads)
+    }
+}
+
+impl Wishes {
+    pub(super) fn request(&self, kind: EventKind, initial: bool) -> Request {
+        let (verb, priority, reasons) = match kind {
+            EventKind::Unchanged => (Verb::EnqueueIfAbsent, Priority::Low, Reasons::RESYNC),
+            EventKind::Synced => (Verb::Enqueue, self.initial_priority, Reasons::NONE),
+            EventKind::Created if initial => (Verb::Enqueue, self.initial_priority, Reasons::CREATED),
+            EventKind::Created => (self.verb, self.priority, Reasons::CREATED),
+            EventKind::Updated => (self.verb, self.priority, Reasons::UPDATED),
+            EventKind::Deleted => (self.verb, self.priority, Reasons::DELETED),
+        };
+        Request::new(verb).at(priority).because(reasons | self.reasons)
+    }
+}
+
+impl<K, T> fmt::Debug for Subscriber<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber")
+            .field("name", &self.name)
+            .field("wishes", &self.wishes)
+            .field("predicate", &self.predicate.is_some())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,285 @@
+//! A subscriber that runs: its thread, and the handle that ends it.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::backlog::Told;
+use super::event::EventKind;
+use super::line::{Line, Take, discard};
+use super::predicate::Predicate;
+use super::subscriber::{Deliver, Wishes};
+use crate::clock::Clock;
+use crate::crew::{Crew, Handle, StillRunning};
+use crate::error::StartError;
+use crate::queue::Key;
+use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use crate::thread::{ThreadOptions, panic_message, shielded};
+use crate::time::Nanos;
+use crate::wait::{Gate, Next, Task, run};
+
+/// A subscriber that is told what changes, on a thread of its own. Dropping it ends it and joins the thread;
+/// [`detach`](Self::detach) opts out. It ends by itself when its watch has stopped and it has been told everything.
+///
+/// # What a subscriber that lags is told
+///
+/// What it has not been told yet waits in a buffer that holds one entry for each key, however much happens: nobody waits for it,
+/// and it costs no more memory than the keys that have changed since. Of a key it is told in the end what is true; what lies
+/// between may be left out:
+///
+/// - updates in a row are one update, from what it was told last to the newest;
+/// - what was created and updated is created;
+/// - a deletion is never left out: what was deleted and created again is told as both, what was created and deleted is told as
+///   deleted, and before a deletion comes an update to the last value if it was not told that one.
+///
+/// So of a value that changes twice before the subscriber comes to look (one owner, another, a third; on, off, on), a mapping or
+/// a predicate is not asked about the one in the middle.
+///
+/// # Panics of a predicate or a mapping
+///
+/// They are caught, logged and counted, and the event is skipped.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Subscriber, Watch, WorkQueue};
+/// use std::time::Duration;
+///
+/// let push = Watch::push();
+/// push.replace_all([("vm-1", 1), ("vm-2", 1)]);
+///
+/// let queue = WorkQueue::new();
+/// let subscription = push.watch().subscribe(Subscriber::to_itself(&queue))?;
+/// assert!(subscription.wait_synced(Duration::from_secs(1)));
+/// assert_eq!(queue.len(), 2);
+///
+/// drop(subscription);
+/// push.set("vm-3", 1);
+/// assert_eq!(queue.len(), 2);
+/// # Ok::<_, homeostat::StartError>(())
+/// ```
+#[must_use = "dropping the handle ends the subscription"]
+pub struct Subscription {
+    handle: Handle,
+    line: Arc<dyn Leave>,
+    counters: Arc<Counters>,
+    synced: Arc<Gate>,
+    detached: bool,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    delivered: AtomicU64,
+    refused: AtomicU64,
+    panics: AtomicU64,
+}
+
+/// What a handle needs of its line, whose types it does not know.
+trait Leave: Send + Sync {
+    fn leave(&self);
+    fn waiting(&self) -> usize;
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Leave for Line<K, T> {
+    fn leave(&self) {
+        Line::leave(self);
+    }
+
+    fn waiting(&self) -> usize {
+        self.len()
+    }
+}
+
+/// The thread's body.
+pub(super) struct Delivering<K: Key + Sync, T: Send + Sync + 'static> {
+    line: Arc<Line<K, T>>,
+    deliver: Deliver<K, T>,
+    predicate: Option<Predicate<K, T>>,
+    wishes: Wishes,
+    counters: Arc<Counters>,
+    crew: Option<Arc<Crew>>,
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Delivering<K, T> {
+    pub(super) fn new(
+        line: Arc<Line<K, T>>,
+        deliver: Deliver<K, T>,
+        predicate: Option<Predicate<K, T>>,
+        wishes: Wishes,
+    ) -> Self {
+        Self { line, deliver, predicate, wishes, counters: Arc::default(), crew: None }
+    }
+
+    pub(super) fn start(
+        mut self,
+        name: String,
+        clock: Clock,
+        threads: &ThreadOptions,
+    ) -> Result<Subscription, StartError> {
+        let say_ended = |subscription: &str| log::info!(subscription; "the subscription has ended");
+        let crew = Crew::new(name, clock, 1, say_ended);
+        self.crew = Some(Arc::clone(&crew));
+        let (line, counters) = (Arc::clone(&self.line), Arc::clone(&self.counters));
+        let signal = Arc::clone(&line.signal);
+        log::info!(subscription = crew.name.as_str(); "the subscription starts");
+        let mut task = Some(self);
+        let body = |_seat| {
+            let (task, signal) = (task.take(), Arc::clone(&signal));
+            move || {
+                if let Some(task) = task {
+                    run(task, &signal);
+                }
+            }
+        };
+        let joiners = crew.start(threads, body, None)?;
+        let handle = Handle::new(crew, joiners, Box::new(move || signal.set()), Duration::MAX);
+        Ok(Subscription { handle, synced: Arc::clone(&line.synced), line, counters, detached: false })
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.crew.as_ref().is_some_and(|crew| crew.is_stopping())
+    }
+
+    fn tell(&mut self, told: Told<K, T>) {
+        let name = self.crew.as_ref().map_or("", |crew| crew.name.as_str());
+        let kind = told.event.kind();
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            if self.predicate.as_ref().is_some_and(|predicate| !predicate.accepts(&told.event)) {
+                return None;
+            }
+            Some((self.deliver)(&told.event, self.wishes.request(kind, told.initial)))
+        }));
+        let counter = match outcome {
+            Ok(Some(tally)) => {
+                log::trace!(subscription = name, event:% = kind, keys = tally.total(); "told");
+                &self.counters.delivered
+            }
+            Ok(None) => &self.counters.refused,
+            Err(panic) => {
+                log::error!(subscription = name, event:% = kind, panic = panic_message(&*panic); "a subscriber panicked");
+                shielded("the drop of a panic", || drop(panic));
+                &self.counters.panics
+            }
+        };
+        counter.fetch_add(1, SeqCst);
+        if kind == EventKind::Synced {
+            self.line.synced.settle(true);
+        }
+        discard(told);
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Task for Delivering<K, T> {
+    fn step(&mut self, _now: Nanos) -> Next {
+        loop {
+            if self.is_stopping() {
+                return Next::Finished;
+            }
+            match self.line.take() {
+                Take::Tell(told) => self.tell(told),
+                // Whoever adds to an empty line sets the signal, and so does who stops.
+                Take::Wait => return Next::At(Nanos::NEVER),
+                Take::Finish => return Next::Finished,
+            }
+        }
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Drop for Delivering<K, T> {
+    fn drop(&mut self) {
+        self.line.leave();
+    }
+}
+
+impl Subscription {
+    /// The name in log lines.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.handle.crew.name
+    }
+
+    /// Whether the subscriber has been told of all that the initial list held, and its keys are in line.
+    #[must_use]
+    pub fn has_synced(&self) -> bool {
+        self.synced.is_open()
+    }
+
+    /// Waits until [`has_synced`](Self::has_synced), for at most `timeout` by the watch's clock. Returns whether it has. That wakes
+    /// it, or the end of the subscription: then it never will.
+    #[must_use]
+    pub fn wait_synced(&self, timeout: Duration) -> bool {
+        self.synced.wait_for(timeout)
+    }
+
+    /// How many events have been handed to the mapping, and what it made of them to the queue.
+    #[must_use]
+    pub fn delivered(&self) -> u64 {
+        self.counters.delivered.load(SeqCst)
+    }
+
+    /// How many events a predicate has refused.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.counters.refused.load(SeqCst)
+    }
+
+    /// How many events a predicate or the mapping has panicked at.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.counters.panics.load(SeqCst)
+    }
+
+    /// Of how many keys the subscriber has yet to be told something: how far it lags. The end of the initial list counts as one.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.line.waiting()
+    }
+
+    /// Tells it nothing more; an event that it is being told of is told to the end. What waits is dropped. Returns at once.
+    pub fn stop(&self) {
+        self.handle.stop();
+        self.line.leave();
+    }
+
+    /// Waits until it has ended: by [`stop`](Self::stop), or because its watch has stopped and it has been told everything.
+    pub fn join(mut self) {
+        self.handle.join();
+    }
+
+    /// As [`join`](Self::join), for at most `timeout` by the watch's clock.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`] if it has not ended by then.
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        self.handle.join_timeout(timeout)
+    }
+
+    /// Lets it run on until its watch stops. What it feeds stays open for as long: a subscriber holds a handle of it.
+    pub fn detach(mut self) {
+        self.detached = true;
+        self.handle.detach();
+    }
+}
+
+impl Drop for Subscription {
+    /// Ends it and joins its thread, unless this runs on that very thread. Blocks while a mapping does.
+    fn drop(&mut self) {
+        if !self.detached {
+            self.stop();
+            self.handle.join();
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription")
+            .field("name", &self.name())
+            .field("backlog", &self.backlog())
+            .field("delivered", &self.delivered())
+            .field("synced", &self.has_synced())
+            .finish_non_exhaustive()
+    }
+}

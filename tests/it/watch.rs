@@ -1,0 +1,319 @@
+//! What a watch stores, tells, and asks of a queue, on a clock that stands still.
+
+use homeostat::{
+    Changes, Enqueue, Event, EventKind, KeyState, ManualClock, Predicate, Priority, Push, Pushed, Reasons, Subscriber,
+    Subscription, Watch, WorkQueue,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::{SECOND, counts, held, take};
+
+type Vms = Push<&'static str, u32>;
+
+/// A queue and a watch on one clock that stands still.
+fn stage() -> (ManualClock, WorkQueue<&'static str>, Vms) {
+    let (clock, queue) = held();
+    let push = Watch::builder().name("vms").clock(clock.clock()).push();
+    (clock, queue, push)
+}
+
+fn subscribed(clock: &ManualClock, push: &Vms, subscriber: Subscriber<&'static str, u32>) -> Subscription {
+    let subscription = push.watch().subscribe(subscriber).unwrap();
+    clock.wait_for_sleepers(1);
+    subscription
+}
+
+/// The key in line, its lane and its reasons; ends it.
+fn next(queue: &WorkQueue<&'static str>) -> (&'static str, Priority, Reasons) {
+    let claim = take(queue);
+    let told = (*claim, claim.priority(), claim.reasons());
+    claim.done();
+    told
+}
+
+#[test]
+fn the_initial_list_is_put_in_line_softly_at_low_priority() {
+    let (clock, queue, push) = stage();
+    push.set("a", 1);
+    let _subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    push.set("b", 1);
+    clock.wait_for_sleepers(1);
+    push.synced();
+    clock.wait_for_sleepers(1);
+    assert_eq!(next(&queue), ("a", Priority::Low, Reasons::CREATED));
+    assert_eq!(next(&queue), ("b", Priority::Low, Reasons::CREATED));
+    // From now on what is created has just been created.
+    push.set("c", 1);
+    clock.wait_for_sleepers(1);
+    assert_eq!(next(&queue), ("c", Priority::Normal, Reasons::CREATED));
+}
+
+#[test]
+fn each_kind_of_change_gives_its_reason() {
+    let (clock, queue, push) = stage();
+    push.synced();
+    let _subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    let mut reasons = Vec::new();
+    let mut after = |pushed: Pushed, expected: Pushed| {
+        assert_eq!(pushed, expected);
+        clock.wait_for_sleepers(1);
+        reasons.push(next(&queue).2);
+    };
+    after(push.set("a", 1), Pushed::Created);
+    after(push.set("a", 2), Pushed::Updated);
+    after(push.remove("a"), Pushed::Deleted);
+    assert_eq!(reasons, [Reasons::CREATED, Reasons::UPDATED, Reasons::DELETED]);
+    assert_eq!(push.set("b", 1), Pushed::Created);
+    clock.wait_for_sleepers(1);
+    assert_eq!(push.set("b", 1), Pushed::Unchanged);
+    assert_eq!(push.remove("never there"), Pushed::Unchanged);
+    clock.wait_for_sleepers(1);
+    assert_eq!((next(&queue).0, queue.len()), ("b", 0));
+}
+
+/// A change is worth a run at once, and ends a backoff; a soft subscription leaves it to the delay that stands; neither the
+/// initial list nor a resync touches one.
+#[test]
+fn a_change_ends_a_delay_unless_the_subscription_is_soft() {
+    for soft in [false, true] {
+        let (clock, queue, push) = stage();
+        push.set("a", 1);
+        queue.enqueue_after("a", SECOND);
+        let subscriber = Subscriber::to_itself(&queue);
+        let subscriber = if soft { subscriber.soft() } else { subscriber };
+        let _subscription = subscribed(&clock, &push, subscriber);
+        push.synced();
+        push.watch().resync();
+        clock.wait_for_sleepers(1);
+        assert_eq!(counts(&queue), [0, 1, 0]);
+        push.set("a", 2);
+        clock.wait_for_sleepers(1);
+        assert_eq!(counts(&queue), if soft { [0, 1, 0] } else { [1, 0, 0] });
+        clock.advance(SECOND);
+        let claim = take(&queue);
+        assert!(claim.reasons().contains(Reasons::CREATED | Reasons::UPDATED));
+        assert_eq!(claim.priority(), Priority::Normal);
+    }
+}
+
+#[test]
+fn a_resync_asks_only_for_what_nothing_is_known_of_and_at_low_priority() {
+    let (clock, queue, push) = stage();
+    push.replace_all([("idle", 1), ("delayed", 1), ("taken", 1)]);
+    let _subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    crate::support::serve(&queue);
+    queue.enqueue_after("delayed", SECOND);
+    queue.enqueue("taken");
+    let claim = take(&queue);
+    push.watch().resync();
+    clock.wait_for_sleepers(1);
+    assert_eq!(next(&queue), ("idle", Priority::Low, Reasons::RESYNC));
+    assert_eq!(counts(&queue), [0, 1, 1]);
+    claim.done();
+    assert_eq!(counts(&queue), [0, 1, 0]);
+}
+
+#[test]
+fn a_whole_listing_is_compared_and_only_its_differences_are_events() {
+    let (clock, queue, push) = stage();
+    push.replace_all([("kept", 1), ("changed", 1), ("gone", 1)]);
+    assert!(push.watch().store().has_synced(), "it is all there is");
+    let plain = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    let all = WorkQueue::<&str>::new();
+    let curious = push.watch().subscribe(Subscriber::to_itself(&all).with_unchanged()).unwrap();
+    clock.wait_for_sleepers(2);
+    crate::support::serve(&queue);
+    crate::support::serve(&all);
+    let changes = push.replace_all([("kept", 1), ("new", 9), ("changed", 2), ("new", 1)]);
+    assert_eq!((changes.created, changes.updated, changes.deleted, changes.unchanged), (1, 1, 1, 1));
+    clock.wait_for_sleepers(2);
+    let seen: Vec<_> = (0..3).map(|_| next(&queue)).collect();
+    let normal = |key, reasons| (key, Priority::Normal, reasons);
+    assert_eq!(
+        seen,
+        [normal("changed", Reasons::UPDATED), normal("new", Reasons::CREATED), normal("gone", Reasons::DELETED),]
+    );
+    assert!(queue.is_empty());
+    let mut seen: Vec<_> = (0..4).map(|_| next(&all)).collect();
+    assert_eq!(seen.pop(), Some(("kept", Priority::Low, Reasons::RESYNC)));
+    assert_eq!(push.watch().store().get("new").as_deref(), Some(&1), "the last of two counts");
+    assert_eq!((plain.panics(), curious.panics()), (0, 0));
+    push.stop();
+    assert_eq!(push.replace_all([("late", 1)]), Changes::default());
+}
+
+#[test]
+fn a_late_subscriber_is_told_of_what_exists_and_then_that_it_has_been() {
+    let (clock, _, push) = stage();
+    push.replace_all([("a", 1), ("b", 1)]);
+    push.set("a", 2);
+    push.remove("b");
+    let queue = WorkQueue::builder().clock(clock.clock()).build();
+    let told = |event: &Event<&'static str, u32>| [(event.key().copied(), event.kind(), event.value().copied())];
+    let subscription = push.watch().subscribe(Subscriber::to(&queue, told)).unwrap();
+    clock.wait_for_sleepers(1);
+    assert!(subscription.has_synced() && subscription.wait_synced(Duration::ZERO));
+    let events = crate::support::serve(&queue);
+    assert_eq!(events, [(Some("a"), EventKind::Created, Some(2)), (None, EventKind::Synced, None)]);
+    assert_eq!((subscription.delivered(), subscription.backlog()), (2, 0));
+}
+
+#[test]
+fn a_subscription_has_synced_when_it_has_been_told_of_the_whole_list_and_not_before() {
+    let (clock, queue, push) = stage();
+    push.set("a", 1);
+    let subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    assert!(!subscription.has_synced() && !subscription.wait_synced(Duration::ZERO));
+    assert!(!push.watch().store().has_synced() && !push.watch().store().wait_synced(Duration::ZERO));
+    std::thread::scope(|scope| {
+        let store = push.watch().store();
+        let waits = [
+            scope.spawn(|| subscription.wait_synced(Duration::MAX)),
+            scope.spawn(move || store.wait_synced(Duration::MAX)),
+        ];
+        // The two, and the subscription.
+        clock.wait_for_sleepers(3);
+        push.synced();
+        for wait in waits {
+            assert!(wait.join().unwrap());
+        }
+    });
+    assert!(subscription.has_synced());
+    push.synced();
+    clock.wait_for_sleepers(1);
+    assert_eq!(subscription.delivered(), 2, "one creation, and the end of the list once");
+}
+
+#[test]
+fn waiting_for_a_list_ends_with_the_time_and_with_the_watch() {
+    let (clock, queue, push) = stage();
+    let subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    let store = push.watch().store();
+    std::thread::scope(|scope| {
+        let waits = [scope.spawn(|| subscription.wait_synced(SECOND)), scope.spawn(|| store.wait_synced(SECOND))];
+        clock.wait_for_sleepers(3);
+        clock.advance(SECOND);
+        for wait in waits {
+            assert!(!wait.join().unwrap());
+        }
+        let waits =
+            [scope.spawn(|| subscription.wait_synced(Duration::MAX)), scope.spawn(|| store.wait_synced(Duration::MAX))];
+        clock.wait_for_sleepers(3);
+        push.stop();
+        for wait in waits {
+            assert!(!wait.join().unwrap());
+        }
+    });
+    push.synced();
+    assert!(!store.has_synced(), "it is too late");
+}
+
+#[test]
+fn a_subscription_to_a_stopped_watch_is_an_error_that_names_it() {
+    let (_clock, queue, push) = stage();
+    let watch = push.watch().clone();
+    push.set("a", 1);
+    drop(push.clone());
+    assert!(!watch.is_stopped(), "a clone of its producer is left");
+    drop(push);
+    assert!(watch.is_stopped());
+    let error = watch.subscribe(Subscriber::to_itself(&queue)).unwrap_err();
+    assert!(error.is_stopped() && !error.is_invalid_setting() && !error.is_thread());
+    assert_eq!(error.to_string(), "watch is \"vms\", but must be one that has not been stopped");
+    assert_eq!(watch.store().get("a").as_deref(), Some(&1), "what was known last stays");
+    watch.resync();
+}
+
+/// No machine has an address space for such a stack.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn a_thread_that_the_system_refuses_leaves_no_subscription() {
+    let (_clock, queue, push) = stage();
+    let huge = homeostat::ThreadOptions::new().stack_size(1 << 60);
+    let error = push.watch().subscribe(Subscriber::to_itself(&queue).thread_options(huge)).unwrap_err();
+    assert_eq!(error.to_string(), "the system gave no thread for vms-subscription-1-0");
+    assert_eq!(push.watch().subscriptions(), 0);
+    push.set("a", 1);
+}
+
+#[test]
+fn an_owner_is_told_when_something_comes_to_it_and_when_it_leaves() {
+    let (clock, queue, push) = stage();
+    push.synced();
+    let owners = ["zero", "one", "two"];
+    let owner = move |_key: &&str, owner: &u32| owners.get(*owner as usize).copied();
+    let _subscription = subscribed(&clock, &push, Subscriber::to_owner(&queue, owner).secondary());
+    let told = || {
+        clock.wait_for_sleepers(1);
+        std::iter::from_fn(|| (!queue.is_empty()).then(|| next(&queue))).collect::<Vec<_>>()
+    };
+    let because = |key, reason| (key, Priority::Normal, reason | Reasons::SECONDARY);
+    push.set("disk", 1);
+    assert_eq!(told(), [because("one", Reasons::CREATED)]);
+    push.set("disk", 2);
+    assert_eq!(told(), [because("one", Reasons::UPDATED), because("two", Reasons::UPDATED)]);
+    push.set("disk", 77);
+    assert_eq!(told(), [because("two", Reasons::UPDATED)]);
+    push.set("disk", 0);
+    push.remove("disk");
+    assert!(told().iter().any(|(owner, ..)| *owner == "zero"));
+}
+
+#[test]
+fn lanes_and_reasons_are_the_subscribers_choice() {
+    let (clock, queue, push) = stage();
+    push.set("a", 1);
+    let subscriber = Subscriber::to_itself(&queue)
+        .priority(Priority::High)
+        .initial_priority(Priority::Normal)
+        .because(Reasons::user(3))
+        .secondary();
+    let _subscription = subscribed(&clock, &push, subscriber);
+    let more = Reasons::user(3) | Reasons::SECONDARY;
+    assert_eq!(next(&queue), ("a", Priority::Normal, Reasons::CREATED | more));
+    push.set("a", 2);
+    clock.wait_for_sleepers(1);
+    assert_eq!(next(&queue), ("a", Priority::High, Reasons::UPDATED | more));
+}
+
+#[test]
+fn what_a_predicate_refuses_is_counted_and_not_mapped() {
+    let (clock, queue, push) = stage();
+    push.synced();
+    let odd = Predicate::matching(|value: &u32| value % 2 == 1);
+    let small = Predicate::matching(|value: &u32| *value < 10);
+    let subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue).when(odd).when(small));
+    for (key, value) in [("a", 1), ("b", 2), ("c", 11)] {
+        push.set(key, value);
+    }
+    clock.wait_for_sleepers(1);
+    assert_eq!(crate::support::serve(&queue), ["a"]);
+    assert_eq!((subscription.delivered(), subscription.refused()), (2, 2));
+    push.remove("c");
+    clock.wait_for_sleepers(1);
+    assert_eq!(crate::support::serve(&queue), ["c"], "a deletion passes");
+}
+
+#[test]
+fn the_value_that_is_kept_is_the_one_before_when_nothing_has_changed() {
+    let (_clock, _queue, _) = stage();
+    let push = Watch::versioned(|vm: &(u32, &str)| vm.0).push();
+    push.set("a", (1, "first"));
+    let before = push.watch().store().get("a").unwrap();
+    assert_eq!(push.set("a", (1, "second")), Pushed::Unchanged);
+    assert!(Arc::ptr_eq(&before, &push.watch().store().get("a").unwrap()));
+    assert_eq!(push.set("a", (2, "third")), Pushed::Updated);
+    assert_eq!(push.watch().store().get("a").unwrap().1, "third");
+}
+
+#[test]
+fn a_queue_that_is_shut_down_stops_no_watch() {
+    let (clock, queue, push) = stage();
+    push.synced();
+    let subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    queue.shutdown(homeostat::Shutdown::Discard);
+    push.set("a", 1);
+    clock.wait_for_sleepers(1);
+    assert_eq!((subscription.delivered(), queue.state("a")), (2, KeyState::Idle));
+}
