@@ -1,0 +1,176 @@
+//! The cases of controller-runtime's `pkg/handler/eventhandler_test.go` (Apache-2.0) that make sense without Kubernetes, written
+//! anew: which keys each kind of event puts in line. And what client-go's shared informers promise their listeners
+//! (`tools/cache/shared_informer_test.go`, Apache-2.0).
+
+use homeostat::{
+    Action, BoxError, Context, Enqueue, Event, ManualClock, Push, Subscriber, Subscription, Watch, WorkQueue, Workers,
+};
+
+use crate::support::{SECOND, held_builder, serve};
+
+#[derive(Clone, Debug, PartialEq)]
+struct Pod {
+    owners: Vec<(&'static str, &'static str)>,
+    revision: u32,
+}
+
+fn pod(owners: &[(&'static str, &'static str)], revision: u32) -> Pod {
+    Pod { owners: owners.to_vec(), revision }
+}
+
+type Pods = Push<&'static str, Pod>;
+
+struct Stage {
+    clock: ManualClock,
+    queue: WorkQueue<String>,
+    pods: Pods,
+    _subscription: Subscription,
+}
+
+impl Stage {
+    fn new(subscriber: impl FnOnce(&WorkQueue<String>) -> Subscriber<&'static str, Pod>) -> Self {
+        let (clock, builder) = held_builder();
+        let queue = builder.build();
+        let pods = Watch::builder().clock(clock.clock()).push();
+        pods.synced();
+        let subscription = pods.watch().subscribe(subscriber(&queue)).unwrap();
+        clock.wait_for_sleepers(1);
+        Self { clock, queue, pods, _subscription: subscription }
+    }
+
+    /// What stands in line after `change`.
+    fn after<R>(&self, change: impl FnOnce(&Pods) -> R) -> Vec<String> {
+        change(&self.pods);
+        self.clock.wait_for_sleepers(1);
+        serve(&self.queue)
+    }
+}
+
+/// `EnqueueRequestForObject`: the name of the object, of each kind of event.
+#[test]
+fn an_object_is_put_in_line_by_its_own_name() {
+    let stage = Stage::new(|queue| {
+        Subscriber::to(queue, |event: &Event<&'static str, Pod>| event.key().map(|key| (*key).to_owned()))
+    });
+    assert_eq!(stage.after(|pods| pods.set("baz", pod(&[], 1))), ["baz"]);
+    assert_eq!(stage.after(|pods| pods.set("baz", pod(&[], 2))), ["baz"]);
+    assert_eq!(stage.after(|pods| pods.watch().resync()), ["baz"]);
+    assert_eq!(stage.after(|pods| pods.remove("baz")), ["baz"]);
+    assert!(stage.after(|pods| pods.remove("baz")).is_empty());
+}
+
+/// `EnqueueRequestsFromMapFunc`: any number of keys, and of an update those of both objects.
+#[test]
+fn a_function_finds_the_keys_of_both_objects_of_an_update() {
+    let stage = Stage::new(|queue| {
+        Subscriber::to_owner(queue, |key: &&str, pod: &Pod| {
+            ["foo", "biz"].map(|prefix| format!("{prefix}/{key}-{}", pod.revision))
+        })
+    });
+    assert_eq!(stage.after(|pods| pods.set("baz", pod(&[], 1))), ["foo/baz-1", "biz/baz-1"]);
+    assert_eq!(stage.after(|pods| pods.set("baz", pod(&[], 2))), ["foo/baz-1", "biz/baz-1", "foo/baz-2", "biz/baz-2"]);
+    assert_eq!(stage.after(|pods| pods.watch().resync()), ["foo/baz-2", "biz/baz-2"]);
+    assert_eq!(stage.after(|pods| pods.remove("baz")), ["foo/baz-2", "biz/baz-2"]);
+}
+
+/// `EnqueueRequestForOwner`: owners of one kind, of each kind of event, of both objects of an update, each once.
+#[test]
+fn owners_of_one_kind_are_put_in_line_each_once() {
+    let stage = Stage::new(|queue| {
+        Subscriber::to_owner(queue, |_: &&str, pod: &Pod| {
+            let owners = pod.owners.clone().into_iter();
+            owners.filter(|(kind, _)| *kind == "ReplicaSet").map(|(_, name)| name.to_owned())
+        })
+    });
+    let set = |owners: &[(&'static str, &'static str)]| {
+        let new = pod(owners, 1);
+        stage.after(|pods| pods.set("baz", new))
+    };
+    assert!(set(&[]).is_empty(), "nobody owns it");
+    assert!(set(&[("Deployment", "foo1"), ("Job", "foo2")]).is_empty(), "nobody of that kind");
+    assert_eq!(set(&[("ReplicaSet", "foo1")]), ["foo1"]);
+    assert_eq!(set(&[("ReplicaSet", "foo2")]), ["foo1", "foo2"]);
+    assert_eq!(set(&[("ReplicaSet", "foo2"), ("Job", "other")]), ["foo2"], "of both, once");
+    assert_eq!(set(&[("ReplicaSet", "foo2"), ("ReplicaSet", "foo3"), ("ReplicaSet", "foo2")]), ["foo2", "foo3"]);
+    assert_eq!(stage.after(|pods| pods.watch().resync()), ["foo2", "foo3"]);
+    assert_eq!(stage.after(|pods| pods.remove("baz")), ["foo2", "foo3"]);
+}
+
+/// `WithLowPriorityWhenUnchanged` and the initial list: what has just changed runs before them.
+#[test]
+fn a_change_runs_before_the_initial_list_and_a_resync() {
+    let (clock, builder) = held_builder();
+    let queue = builder.build();
+    let pods = Watch::<String, u32>::builder().clock(clock.clock()).push();
+    pods.replace_all((0..3).map(|n| (format!("old-{n}"), 1)));
+    let _subscription = pods.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
+    clock.wait_for_sleepers(1);
+    pods.set("new".to_owned(), 1);
+    clock.wait_for_sleepers(1);
+    assert_eq!(serve(&queue)[0], "new");
+    pods.watch().resync();
+    clock.wait_for_sleepers(1);
+    pods.set("newer".to_owned(), 1);
+    clock.wait_for_sleepers(1);
+    assert_eq!(serve(&queue)[0], "newer");
+}
+
+/// client-go, `TestListenerResyncPeriods` and the like: a listener that is added later is told of all there is, as additions;
+/// one that is removed is told no more; the others notice nothing.
+#[test]
+fn listeners_are_added_and_removed_while_it_runs() {
+    let (clock, builder) = held_builder::<&str>();
+    let first = builder.build();
+    let second = WorkQueue::new();
+    let pods = Watch::<&str, u32>::builder().clock(clock.clock()).push();
+    pods.replace_all([("pod1", 1), ("pod2", 1)]);
+    let one = pods.watch().subscribe(Subscriber::to_itself(&first)).unwrap();
+    clock.wait_for_sleepers(1);
+    serve(&first);
+    let other = pods.watch().subscribe(Subscriber::to_itself(&second)).unwrap();
+    clock.wait_for_sleepers(2);
+    let mut keys = serve(&second);
+    keys.sort_unstable();
+    assert_eq!(keys, ["pod1", "pod2"]);
+    assert!(first.is_empty());
+    drop(one);
+    pods.set("pod3", 1);
+    clock.wait_for_sleepers(1);
+    assert_eq!((serve(&first), serve(&second)), (vec![], vec!["pod3"]));
+    assert_eq!(other.delivered(), 4);
+}
+
+/// controller-runtime, "Own status write defeats backoff" (kubernetes-sigs/controller-runtime#1720): a soft subscription
+/// leaves the backoff of a failing key alone, although the reconciler changes what is watched.
+#[test]
+fn a_reconciler_that_writes_what_it_watches_and_fails_backs_off() {
+    let (clock, builder) = held_builder::<&str>();
+    let queue = builder.build();
+    let push = Watch::<&str, u32>::builder().clock(clock.clock()).push();
+    push.synced();
+    let _subscription = push.watch().subscribe(Subscriber::to_itself(&queue).soft()).unwrap();
+    let back = push.clone();
+    let failing = move |cx: &Context, key: &&'static str| -> Result<Action, BoxError> {
+        back.set(key, cx.attempt());
+        Err("not yet".into())
+    };
+    let backoff = homeostat::Exponential::new(SECOND, 1000 * SECOND).jitter(0.0);
+    let workers = Workers::new(failing).retry(backoff).start(&queue).unwrap();
+    queue.enqueue("vm-1");
+    // The worker, its watchdog if there is one, and the subscription come to rest.
+    while workers.metrics().runs() < 1 {
+        std::thread::yield_now();
+    }
+    for tries in 1..6_u32 {
+        while queue.delayed_count() == 0 {
+            std::thread::yield_now();
+        }
+        clock.wait_for_sleepers(2);
+        assert_eq!(push.watch().store().get("vm-1").as_deref(), Some(&tries));
+        clock.advance(2_u32.pow(tries - 1) * SECOND);
+        while push.watch().store().get("vm-1").as_deref() == Some(&tries) {
+            std::thread::yield_now();
+        }
+    }
+    workers.shutdown(SECOND);
+}
