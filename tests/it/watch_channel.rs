@@ -1,0 +1,191 @@
+//! A watch that reads a channel: it is stopped while it blocks, and never holds up who sends.
+
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, bounded, unbounded};
+use homeostat::{ChannelWatch, Event, ManualClock, PushMessage, Subscriber, ThreadOptions, Watch, WorkQueue};
+use log::Level;
+
+use crate::stages::logs::Logs;
+use crate::stages::stage;
+use crate::support::{held, serve};
+
+type Message = PushMessage<&'static str, u32>;
+
+fn watched(clock: &ManualClock, capacity: usize) -> (Sender<Message>, ChannelWatch<&'static str, u32>) {
+    let (sender, receiver) = bounded(capacity);
+    let watch = Watch::builder().name("vms").clock(clock.clock()).from_receiver(receiver).unwrap();
+    (sender, watch)
+}
+
+#[test]
+fn each_message_does_what_it_says() {
+    let (clock, queue) = held();
+    let (sender, mut watch) = watched(&clock, 16);
+    let subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
+    for message in [
+        PushMessage::Set("a", 1),
+        PushMessage::Set("b", 1),
+        PushMessage::Synced,
+        PushMessage::Remove("a"),
+        PushMessage::ReplaceAll(vec![("c", 1)]),
+    ] {
+        sender.send(message).unwrap();
+    }
+    drop(sender);
+    watch.join_timeout(Duration::MAX).unwrap();
+    assert!(watch.watch().is_stopped());
+    subscription.join();
+    let mut keys = serve(&queue);
+    keys.sort_unstable();
+    assert_eq!(keys, ["a", "b", "c"]);
+    assert_eq!(watch.watch().store().keys(), ["c"]);
+    assert_eq!(clock.sleepers(), 0);
+}
+
+#[test]
+fn it_is_stopped_while_it_blocks_on_a_channel_that_stays_open() {
+    let clock = ManualClock::new();
+    for how in 0..4 {
+        let (sender, mut watch) = watched(&clock, 0);
+        // It has come to wait: a channel without room hands over only to one that waits.
+        sender.send(PushMessage::Set("a", 1)).unwrap();
+        match how {
+            0 => drop(watch),
+            1 => watch.shutdown(),
+            2 => {
+                watch.stop();
+                watch.join();
+            }
+            _ => {
+                assert!(watch.join_timeout(Duration::ZERO).is_err());
+                watch.stop();
+                watch.join_timeout(Duration::MAX).unwrap();
+            }
+        }
+        // Its end of the channel has gone.
+        assert!(sender.send(PushMessage::Synced).is_err());
+    }
+    assert_eq!(clock.sleepers(), 0);
+}
+
+#[test]
+fn a_stopped_watch_leaves_the_rest_of_the_channel_unread() {
+    let (sender, receiver) = unbounded::<Message>();
+    let rest = receiver.clone();
+    let watch = Watch::builder().from_receiver(receiver).unwrap();
+    watch.stop();
+    sender.send(PushMessage::Set("late", 1)).unwrap();
+    let store = watch.watch().store();
+    watch.join();
+    assert!(store.is_empty());
+    assert!(rest.len() <= 1);
+}
+
+/// A bounded channel, a subscriber that blocks, and a mapping that sends into the channel: nobody waits in a circle.
+#[test]
+fn no_bounded_channel_can_deadlock_producer_against_consumer() {
+    let (clock, queue) = held();
+    let (sender, watch) = watched(&clock, 1);
+    let (runs, director) = stage();
+    let blocked = Subscriber::to(&queue, move |event: &Event<&'static str, u32>| {
+        runs.enter(());
+        event.key().copied()
+    });
+    let blocked = watch.watch().subscribe(blocked).unwrap();
+    let back = sender.clone();
+    let echo = Subscriber::to(&queue, move |event: &Event<&'static str, u32>| {
+        if event.key() == Some(&"ping") {
+            for n in 0..100 {
+                back.send(PushMessage::Set("pong", n)).unwrap();
+            }
+        }
+        event.key().copied()
+    });
+    let echo = watch.watch().subscribe(echo).unwrap();
+    for n in 0..100 {
+        sender.send(PushMessage::Set("ping", n)).unwrap();
+    }
+    sender.send(PushMessage::Synced).unwrap();
+    assert!(echo.wait_synced(Duration::MAX));
+    assert!(blocked.backlog() <= 4 && !blocked.has_synced());
+    // The mapping holds a sender: it goes with its subscription.
+    drop((sender, echo));
+    drop(director);
+    blocked.join();
+    watch.join();
+}
+
+#[test]
+fn a_message_that_panics_is_skipped() {
+    struct Odd(u32);
+    impl From<Odd> for Message {
+        fn from(odd: Odd) -> Self {
+            assert!(odd.0 % 2 == 1, "an even one");
+            PushMessage::Set("a", odd.0)
+        }
+    }
+    let logs = Logs::of("odd");
+    let (sender, receiver) = unbounded();
+    let mut watch = Watch::builder().name("odd").from_receiver(receiver).unwrap();
+    for n in 0..4 {
+        sender.send(Odd(n)).unwrap();
+    }
+    drop(sender);
+    watch.join_timeout(Duration::MAX).unwrap();
+    assert_eq!(watch.watch().store().get("a").as_deref(), Some(&3));
+    assert_eq!(logs.at(Level::Error).len(), 2);
+    let said: Vec<_> = logs.at(Level::Info).into_iter().map(|line| line.message).collect();
+    assert_eq!(said, ["the watch starts", "the watch has ended"]);
+}
+
+#[test]
+fn a_detached_one_ends_with_its_channel() {
+    let (clock, queue) = held();
+    let (sender, watch) = watched(&clock, 1);
+    let subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
+    let handle = watch.watch().clone();
+    watch.detach();
+    sender.send(PushMessage::Set("a", 1)).unwrap();
+    assert_eq!(*queue.dequeue().unwrap(), "a");
+    assert!(!handle.is_stopped());
+    drop(sender);
+    subscription.join();
+    assert!(handle.is_stopped());
+}
+
+#[test]
+fn many_threads_may_send_while_it_is_stopped() {
+    for _ in 0..20 {
+        let (sender, receiver) = bounded(2);
+        let watch = Watch::builder().from_receiver(receiver).unwrap();
+        let queue = WorkQueue::new();
+        let subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
+        thread::scope(|scope| {
+            for thread in 0..3_u32 {
+                let sender = sender.clone();
+                scope.spawn(move || {
+                    let mut sent = 0_u32;
+                    while sender.send(PushMessage::Set(thread, sent)).is_ok() {
+                        sent += 1;
+                    }
+                });
+            }
+            queue.dequeue().unwrap().done();
+            drop(sender);
+            watch.shutdown();
+        });
+        subscription.join();
+    }
+}
+
+/// No machine has an address space for such a stack.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn a_thread_that_the_system_refuses_is_an_error() {
+    let (_sender, receiver) = unbounded::<Message>();
+    let huge = ThreadOptions::new().stack_size(1 << 60);
+    let error = Watch::builder().name("huge").thread_options(huge).from_receiver(receiver).unwrap_err();
+    assert_eq!(error.to_string(), "the system gave no thread for huge-0");
+}

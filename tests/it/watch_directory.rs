@@ -1,0 +1,170 @@
+//! A watch of a directory, by looking at it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use homeostat::{Context, Directory, FileKind, FileState, Reasons, Subscriber, WorkQueue};
+use tempfile::TempDir;
+
+use crate::support::{SECOND, held};
+
+fn list(directory: &Directory) -> Vec<(PathBuf, FileState)> {
+    let mut entries = directory.list(&Context::detached()).unwrap();
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+    entries
+}
+
+fn names(directory: &Directory) -> Vec<String> {
+    list(directory).into_iter().map(|(path, _)| path.to_str().unwrap().replace('\\', "/")).collect()
+}
+
+/// `a`, `sub/b`, `sub/deep/c`.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("sub/deep")).unwrap();
+    for (path, text) in [("a", "1"), ("sub/b", "12"), ("sub/deep/c", "123")] {
+        fs::write(folder.path().join(path), text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn entries_are_listed_relative_to_the_directory_and_to_any_depth_if_asked() {
+    let folder = folder();
+    let flat = Directory::new(folder.path());
+    assert_eq!(names(&flat), ["a", "sub"]);
+    assert_eq!(names(&flat.recursive()), ["a", "sub", "sub/b", "sub/deep", "sub/deep/c"]);
+}
+
+#[test]
+fn an_entry_tells_what_it_is_and_how_long() {
+    let folder = folder();
+    let entries = list(&Directory::new(folder.path()).recursive());
+    let kinds: Vec<_> =
+        entries.iter().map(|(_, state)| (state.kind, state.len, state.is_file(), state.is_dir())).collect();
+    let (file, dir) = (|len| (FileKind::File, len, true, false), (FileKind::Directory, 0, false, true));
+    assert_eq!(kinds, [file(1), dir, file(2), dir, file(3)]);
+    assert!(entries.iter().all(|(_, state)| state.modified.is_some() && state.inode.is_some() == cfg!(unix)));
+}
+
+#[cfg(unix)]
+#[test]
+fn links_are_entries_of_their_own_and_are_not_followed() {
+    let (folder, other) = (folder(), folder());
+    let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, folder.path().join(name)).unwrap();
+    link(other.path(), "to-a-folder");
+    link(Path::new("a"), "to-a-file");
+    link(Path::new("nowhere"), "to-nothing");
+    link(folder.path(), "sub/to-itself");
+    let entries = list(&Directory::new(folder.path()).recursive());
+    let links: Vec<_> = entries.iter().filter(|(_, state)| state.kind == FileKind::Symlink).collect();
+    assert_eq!((links.len(), entries.len()), (4, 9));
+    // The directory itself may be one.
+    let through = folder.path().join("to-a-folder");
+    assert_eq!(names(&Directory::new(through)), ["a", "sub"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_socket_is_something_else() {
+    let folder = folder();
+    let _listener = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
+    let entries = list(&Directory::new(folder.path()));
+    assert!(entries.iter().any(|(path, state)| path == Path::new("socket") && state.kind == FileKind::Other));
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_an_error_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let error = Directory::new(&missing).list(&Context::detached()).unwrap_err().to_string();
+    assert!(error.starts_with(&missing.display().to_string()), "{error}");
+    fs::write(&missing, "a file").unwrap();
+    assert!(Directory::new(&missing).list(&Context::detached()).is_err());
+}
+
+/// What vanishes while it is looked at has been deleted, and is no error.
+#[test]
+fn what_comes_and_goes_while_it_is_looked_at_does_no_harm() {
+    let folder = folder();
+    let directory = Directory::new(folder.path()).recursive();
+    std::thread::scope(|scope| {
+        let root = folder.path();
+        let restless = scope.spawn(move || {
+            for round in 0..300 {
+                let below = root.join(format!("restless-{}", round % 3)).join("deep");
+                fs::create_dir_all(&below).unwrap();
+                for file in 0..5 {
+                    fs::write(below.join(file.to_string()), "x").unwrap();
+                }
+                fs::remove_dir_all(below.parent().unwrap()).unwrap();
+            }
+        });
+        while !restless.is_finished() {
+            let entries = names(&directory);
+            assert!(["a", "sub/deep/c"].iter().all(|name| entries.iter().any(|entry| entry == name)));
+        }
+    });
+}
+
+#[test]
+fn edits_renames_and_deletions_are_told() {
+    let folder = folder();
+    let (clock, queue) = held::<PathBuf>();
+    let watch =
+        Directory::new(folder.path()).recursive().poll(SECOND).name("conf").clock(clock.clock()).start().unwrap();
+    let files = homeostat::Predicate::matching(FileState::is_file);
+    let _subscription = watch.watch().subscribe(Subscriber::to_itself(&queue).when(files)).unwrap();
+    let told = |queue: &WorkQueue<PathBuf>| {
+        clock.wait_for_sleepers(3);
+        let mut told: Vec<_> = std::iter::from_fn(|| {
+            let claim = queue.try_dequeue().ok()?;
+            let told = (claim.to_str().unwrap().replace('\\', "/"), claim.reasons());
+            claim.done();
+            Some(told)
+        })
+        .collect();
+        told.sort_by(|(one, _), (other, _)| one.cmp(other));
+        clock.advance(SECOND);
+        told
+    };
+    let is = |path: &str, reasons| (path.to_owned(), reasons);
+    let (created, updated, deleted) = (Reasons::CREATED, Reasons::UPDATED, Reasons::DELETED);
+    assert_eq!(told(&queue), [is("a", created), is("sub/b", created), is("sub/deep/c", created)]);
+    told(&queue);
+    fs::write(folder.path().join("a"), "longer").unwrap();
+    fs::rename(folder.path().join("sub/b"), folder.path().join("b")).unwrap();
+    // The listing that was under way may have seen some of it.
+    let mut all = told(&queue);
+    all.extend(told(&queue));
+    all.sort_by(|(one, _), (other, _)| one.cmp(other));
+    assert_eq!(all, [is("a", updated), is("b", created), is("sub/b", deleted)]);
+    fs::remove_dir_all(folder.path().join("sub")).unwrap();
+    let mut all = told(&queue);
+    all.extend(told(&queue));
+    // Directories are refused, but a deletion passes.
+    assert!(all.contains(&is("sub/deep/c", deleted)));
+    assert!(all.iter().all(|(_, reasons)| *reasons == deleted));
+}
+
+/// A volume that has gone has not had its files deleted.
+#[test]
+fn a_directory_that_vanishes_altogether_deletes_nothing() {
+    let folder = folder();
+    let root = folder.path().join("sub");
+    let clock = homeostat::ManualClock::new();
+    let watch = Directory::new(&root).poll(SECOND).clock(clock.clock()).start().unwrap();
+    let store = watch.watch().store();
+    assert!(store.wait_synced(Duration::MAX));
+    fs::rename(&root, folder.path().join("elsewhere")).unwrap();
+    clock.wait_for_sleepers(2);
+    clock.advance(SECOND);
+    clock.wait_for_sleepers(2);
+    assert_eq!((store.len(), watch.failures()), (2, 1));
+    fs::rename(folder.path().join("elsewhere"), &root).unwrap();
+    fs::remove_file(root.join("b")).unwrap();
+    clock.advance(SECOND);
+    clock.wait_for_sleepers(2);
+    assert_eq!((store.keys(), watch.failures()), (vec![PathBuf::from("deep")], 1));
+}
