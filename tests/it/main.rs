@@ -33,6 +33,8 @@ mod watch_channel;
 mod watch_directory;
 mod watch_poll;
 mod watch_predicates;
+mod watch_store;
+mod watch_stress;
 mod watch_subscribers;
 mod workers;
 mod workers_cancel;
