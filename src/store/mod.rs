@@ -55,7 +55,6 @@ struct Inner<K, T> {
     /// Taken by who changes the state or adds an index, one at a time, for as long as the index functions take.
     turn: Mutex<()>,
     state: RwLock<State<K, T>>,
-    /// Open once the initial list is in; given up if the watch is stopped before.
     synced: Arc<Gate>,
 }
 
@@ -167,19 +166,14 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
     /// Whether the initial list is in: all that was there when the watch began is here.
     #[must_use]
     pub fn has_synced(&self) -> bool {
-        self.inner.synced.is_open()
+        self.synced().is_open()
     }
 
     /// Waits until the initial list is in, for at most `timeout` by the watch's clock. Returns whether it is. Its end wakes
     /// this, or the end of the watch: then it will never be.
     #[must_use]
     pub fn wait_synced(&self, timeout: Duration) -> bool {
-        self.inner.synced.wait_for(timeout)
-    }
-
-    /// The initial list is in, or (false) never will be.
-    pub(crate) fn settle(&self, synced: bool) {
-        self.inner.synced.settle(synced);
+        self.synced().wait_for(timeout)
     }
 
     /// A key and its value, if it is there.
@@ -231,6 +225,13 @@ impl<K: Key, T> State<K, T> {
     }
 }
 
+impl<K, T> Store<K, T> {
+    /// Open once the initial list is in; given up if the watch is stopped before.
+    pub(crate) fn synced(&self) -> &Arc<Gate> {
+        &self.inner.synced
+    }
+}
+
 impl<K, T> Clone for Store<K, T> {
     fn clone(&self) -> Self {
         Self { inner: Arc::clone(&self.inner) }
@@ -243,7 +244,7 @@ impl<K, T> fmt::Debug for Store<K, T> {
         f.debug_struct("Store")
             .field("len", &state.items.len())
             .field("indexes", &state.indexes.len())
-            .field("synced", &self.inner.synced.is_open())
+            .field("synced", &self.synced().is_open())
             .finish()
     }
 }

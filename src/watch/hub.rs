@@ -1,8 +1,8 @@
 //! What a watch's producer, its subscribers and its store have in common: where a change is compared, stored and told.
 //!
-//! Lock order: `writer`, then the locks of the store, of a line, of a gate. User code under `writer`: the comparison of two
-//! values, the functions of indexes, and the `Hash`, `Eq` and `Clone` of keys; the comparison always before anything changes.
-//! Signals are set, and values and keys dropped, once it is released.
+//! Lock order: `writer`, then the locks of the store or of a line. User code under `writer`: the comparison of two values, the
+//! functions of indexes, and the `Hash`, `Eq` and `Clone` of keys; the comparison always before anything changes. Once it is
+//! released, the store's gate is settled, signals are set, and values and keys dropped.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -41,11 +41,19 @@ struct Writer<K, T> {
     subscriptions: u64,
 }
 
-/// A hold of the writer's lock. Whatever ends it, those who have something to take are woken and what is forgotten is dropped,
-/// once the lock is released.
-struct Turn<'a, K: Key, T> {
-    /// `None` only in the drop.
-    writer: Option<MutexGuard<'a, Writer<K, T>>>,
+/// A hold of the writer's lock, and what is to be done after it, whatever ends it.
+struct Turn<'a, K, T> {
+    /// First: it is released before the rest is dropped.
+    writer: MutexGuard<'a, Writer<K, T>>,
+    after: After<'a, K, T>,
+}
+
+/// Done when it is dropped.
+struct After<'a, K, T> {
+    store: &'a Store<K, T>,
+    /// The initial list is in, or never will be.
+    settled: Option<bool>,
+    /// Who has something to take.
     woken: Vec<Arc<Line<K, T>>>,
     forgotten: Vec<Arc<T>>,
     keys: Vec<K>,
@@ -62,16 +70,15 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
     pub(super) fn set(&self, key: K, value: Arc<T>) -> Pushed {
         let mut turn = self.turn();
         let pushed = self.set_in(&mut turn, &key, &value);
-        turn.keys.push(key);
-        turn.forgotten.push(value);
+        turn.after.forget([(key, value)]);
         pushed
     }
 
     fn set_in(&self, turn: &mut Turn<'_, K, T>, key: &K, value: &Arc<T>) -> Pushed {
-        if turn.writer().stopped {
+        if turn.writer.stopped {
             return Pushed::Closed;
         }
-        let Some(change) = self.compare(key, value, turn.writer().synced) else {
+        let Some(change) = self.compare(key, value, turn.writer.synced) else {
             return Pushed::Unchanged;
         };
         let pushed = match change {
@@ -89,7 +96,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
         Q: Hash + Eq + ?Sized,
     {
         let mut turn = self.turn();
-        if turn.writer().stopped {
+        if turn.writer.stopped {
             return Pushed::Closed;
         }
         let Some((key, last)) = self.store.entry(key) else {
@@ -97,7 +104,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
         };
         // The store lets go of the value, and the turn keeps it until its end.
         self.publish(&mut turn, &key, &Change::Deleted { last });
-        turn.keys.push(key);
+        turn.after.keys.push(key);
         Pushed::Deleted
     }
 
@@ -115,10 +122,10 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
         let latest: HashMap<&K, usize, FastState> = numbered.map(|(number, (key, _))| (key, number)).collect();
         let mut changes = Changes::default();
         let mut turn = self.turn();
-        if turn.writer().stopped {
+        if turn.writer.stopped {
             return changes;
         }
-        let synced = turn.writer().synced;
+        let synced = turn.writer.synced;
         // All comparisons come before the first change: a panic in one of them changes nothing.
         let mut found = Vec::new();
         for (number, (key, value)) in items.iter().enumerate() {
@@ -136,7 +143,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
                 }
                 None => {
                     changes.unchanged += 1;
-                    if turn.writer().lines.iter().any(|line| line.with_unchanged) {
+                    if turn.writer.lines.iter().any(|line| line.with_unchanged) {
                         found.extend(self.store.get(key).map(|value| (key, Change::Unchanged { value })));
                     }
                 }
@@ -151,66 +158,61 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
                 _ => self.publish(&mut turn, key, &change),
             }
         }
-        self.end_initial_list(&mut turn);
-        turn.forget(gone);
+        turn.end_initial_list();
+        turn.after.forget(gone);
         changes
     }
 
     /// The initial list is in.
     pub(super) fn synced(&self) {
         let mut turn = self.turn();
-        if !turn.writer().stopped {
-            self.end_initial_list(&mut turn);
+        if !turn.writer.stopped {
+            turn.end_initial_list();
         }
     }
 
     /// Tells every subscriber of every key that there is.
     pub(super) fn resync(&self) {
         let mut turn = self.turn();
-        if turn.writer().stopped {
+        if turn.writer.stopped {
             return;
         }
         let all = self.store.snapshot();
         for (key, value) in &all {
             turn.tell(key, &Change::Unchanged { value: Arc::clone(value) }, |_| true);
         }
-        turn.forget(all);
+        turn.after.forget(all);
     }
 
     /// A line to a new subscriber, with what exists, and the number of the subscription.
     pub(super) fn attach(&self, with_unchanged: bool) -> Result<(Arc<Line<K, T>>, u64), StartError> {
         let line = Line::new(&self.clock, with_unchanged);
         let mut turn = self.turn();
-        if turn.writer().stopped {
+        if turn.writer.stopped {
             return Err(StartError::stopped(&self.name));
         }
         let existing = self.store.snapshot();
         for (key, new) in &existing {
             line.add(key, Change::Created { new: Arc::clone(new), initial: true });
         }
-        turn.forget(existing);
-        if turn.writer().synced {
+        turn.after.forget(existing);
+        if turn.writer.synced {
             line.add_synced();
         }
-        let writer = turn.writer();
+        let writer = &mut *turn.writer;
         writer.lines.retain(|line| !line.is_gone());
         writer.lines.push(Arc::clone(&line));
         writer.subscriptions += 1;
-        let number = writer.subscriptions;
-        Ok((line, number))
+        Ok((line, writer.subscriptions))
     }
 
     /// Nothing changes any more: subscribers are told what is left, and end.
     pub(super) fn stop(&self) {
         let mut turn = self.turn();
-        let writer = turn.writer();
-        writer.stopped = true;
-        let lines = std::mem::take(&mut writer.lines);
-        for line in &lines {
-            line.stop();
-        }
-        turn.woken.extend(lines);
-        self.store.settle(false);
+        turn.writer.stopped = true;
+        turn.for_all(Line::stop);
+        // Also if who has completed the initial list has yet to say so.
+        turn.after.settled = Some(turn.writer.synced);
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -223,7 +225,10 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
     }
 
     fn turn(&self) -> Turn<'_, K, T> {
-        Turn { writer: Some(self.writer.lock()), woken: Vec::new(), forgotten: Vec::new(), keys: Vec::new() }
+        let writer = self.writer.lock();
+        let after =
+            After { store: &self.store, settled: None, woken: Vec::new(), forgotten: Vec::new(), keys: Vec::new() };
+        Turn { writer, after }
     }
 
     /// What it means that the value of `key` is now `value`.
@@ -243,49 +248,23 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
             Change::Deleted { .. } | Change::Unchanged { .. } => None,
         };
         let (known, old) = self.store.put(key, value);
-        turn.keys.extend(known);
-        turn.forgotten.extend(old);
+        turn.after.keys.extend(known);
+        turn.after.forgotten.extend(old);
         turn.tell(key, change, |_| true);
-    }
-
-    fn end_initial_list(&self, turn: &mut Turn<'_, K, T>) {
-        let writer = turn.writer();
-        if std::mem::replace(&mut writer.synced, true) {
-            return;
-        }
-        let lines = writer.lines.clone();
-        for line in &lines {
-            line.add_synced();
-        }
-        turn.woken.extend(lines);
-        self.store.settle(true);
     }
 }
 
-impl<'a, K: Key, T> Turn<'a, K, T> {
-    #[expect(clippy::expect_used, reason = "it is there until the drop")]
-    fn writer(&mut self) -> &mut MutexGuard<'a, Writer<K, T>> {
-        self.writer.as_mut().expect("a turn holds the lock until it is dropped")
-    }
-
-    /// Keeps copies of what is known until the lock is released: any of them may be the last by then.
-    fn forget(&mut self, items: Vec<(K, Arc<T>)>) {
-        for (key, value) in items {
-            self.keys.push(key);
-            self.forgotten.push(value);
-        }
-    }
-
+impl<K: Key, T> Turn<'_, K, T> {
     /// Tells those that `whom` names. What one of them makes of it harms no other.
     fn tell(&mut self, key: &K, change: &Change<T>, whom: fn(&Line<K, T>) -> bool) {
-        let Some(writer) = &mut self.writer else { return };
+        let Self { writer, after } = self;
         let mut any_gone = false;
         for line in writer.lines.iter().filter(|line| whom(line)) {
             shielded("the code of a key", || {
                 let added = line.add(key, change.clone());
-                self.forgotten.extend(added.forgotten.into_iter().flatten());
+                after.forgotten.extend(added.forgotten.into_iter().flatten());
                 if added.wake {
-                    self.woken.push(Arc::clone(line));
+                    after.woken.push(Arc::clone(line));
                 }
             });
             any_gone |= line.is_gone();
@@ -294,11 +273,37 @@ impl<'a, K: Key, T> Turn<'a, K, T> {
             writer.lines.retain(|line| !line.is_gone());
         }
     }
+
+    fn end_initial_list(&mut self) {
+        if !std::mem::replace(&mut self.writer.synced, true) {
+            self.for_all(Line::add_synced);
+            self.after.settled = Some(true);
+        }
+    }
+
+    /// Does `what` to every line, and wakes its subscriber.
+    fn for_all(&mut self, what: fn(&Line<K, T>)) {
+        for line in &self.writer.lines {
+            what(line);
+            self.after.woken.push(Arc::clone(line));
+        }
+    }
 }
 
-impl<K: Key, T> Drop for Turn<'_, K, T> {
+impl<K, T> After<'_, K, T> {
+    fn forget(&mut self, items: impl IntoIterator<Item = (K, Arc<T>)>) {
+        for (key, value) in items {
+            self.keys.push(key);
+            self.forgotten.push(value);
+        }
+    }
+}
+
+impl<K, T> Drop for After<'_, K, T> {
     fn drop(&mut self) {
-        self.writer = None;
+        if let Some(synced) = self.settled {
+            self.store.synced().settle(synced);
+        }
         for line in self.woken.drain(..) {
             line.signal.set();
         }
