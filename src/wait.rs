@@ -15,11 +15,15 @@
 //!
 //! On a held clock the same counts say when the threads under test have gone to sleep.
 
+#[cfg(all(test, loom))]
+mod models;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, Wake};
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::thread::shielded;
 use crate::time::Nanos;
 
 /// The counts of one condition, kept under the mutex that guards it.
@@ -148,33 +152,60 @@ impl Wake for Signal {
 }
 
 /// A fact that becomes true once, or is given up, and that any number of threads wait for.
-#[derive(Debug)]
 pub(crate) struct Gate {
     state: Mutex<GateState>,
     bell: Bell,
     clock: Clock,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct GateState {
     /// Once it is known: whether the fact is true, or never will be.
     known: Option<bool>,
     sleepers: Sleepers,
+    /// To be called once it is known; empty from then on.
+    calls: Vec<OnSettled>,
 }
+
+/// How the log names one of these calls.
+const CALL: &str = "what waits for a gate";
+
+/// Given whether the fact is true.
+pub(crate) type OnSettled = Box<dyn FnOnce(bool) + Send>;
 
 impl Gate {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(GateState::default()), bell: Bell::new(), clock })
     }
 
-    /// Says that the fact is true, or that it never will be; what has been said first stands.
+    /// Says that the fact is true, or that it never will be; what has been said first stands. Not under a lock: it makes the
+    /// calls that were asked for.
     pub(crate) fn settle(&self, truth: bool) {
-        let count = {
+        let (truth, calls, count) = {
             let mut state = self.state.lock();
-            state.known.get_or_insert(truth);
-            state.sleepers.rouse(usize::MAX, &self.clock)
+            let truth = *state.known.get_or_insert(truth);
+            (truth, std::mem::take(&mut state.calls), state.sleepers.rouse(usize::MAX, &self.clock))
         };
         self.bell.ring(count);
+        for call in calls {
+            shielded(CALL, || call(truth));
+        }
+    }
+
+    /// Calls `call` once, with whether the fact is true: when the gate is settled, on the thread that does, or at once, on
+    /// this one, if it is already. No lock of the gate is held then. A panic of it is logged. It is dropped uncalled with a
+    /// gate that is never settled.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a controller will count its sources in with it"))]
+    pub(crate) fn on_settled(&self, call: OnSettled) {
+        let truth = {
+            let mut state = self.state.lock();
+            let Some(truth) = state.known else {
+                state.calls.push(call);
+                return;
+            };
+            truth
+        };
+        shielded(CALL, || call(truth));
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -228,5 +259,63 @@ pub(crate) enum Next {
 pub(crate) fn run(mut task: impl Task, signal: &Arc<Signal>) {
     while let Next::At(time) = task.step(signal.clock.nanos()) {
         signal.wait_until(time);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn gate() -> (Arc<Gate>, mpsc::Sender<bool>, mpsc::Receiver<bool>) {
+        let (said, heard) = mpsc::channel();
+        (Gate::new(Clock::system()), said, heard)
+    }
+
+    fn say(said: &mpsc::Sender<bool>) -> OnSettled {
+        let said = said.clone();
+        Box::new(move |truth| {
+            let _ = said.send(truth);
+        })
+    }
+
+    #[test]
+    fn calls_are_made_once_when_the_gate_is_settled_and_at_once_afterwards() {
+        for truth in [true, false] {
+            let (gate, said, heard) = gate();
+            gate.on_settled(say(&said));
+            gate.on_settled(say(&said));
+            assert!(heard.try_recv().is_err());
+            gate.settle(truth);
+            assert_eq!(heard.try_iter().collect::<Vec<_>>(), [truth; 2]);
+            gate.settle(!truth);
+            assert!(heard.try_recv().is_err());
+            gate.on_settled(say(&said));
+            assert_eq!(heard.try_iter().collect::<Vec<_>>(), [truth], "what has been said first stands");
+        }
+    }
+
+    #[test]
+    fn a_call_may_use_its_gate() {
+        let (gate, said, heard) = gate();
+        let (own, say) = (Arc::clone(&gate), say(&said));
+        gate.on_settled(Box::new(move |_| {
+            own.settle(false);
+            assert!(own.is_open());
+            own.on_settled(say);
+        }));
+        gate.settle(true);
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [true]);
+    }
+
+    #[test]
+    fn a_call_that_panics_harms_no_other_and_not_who_settles() {
+        let (gate, said, heard) = gate();
+        gate.on_settled(Box::new(|_| panic!("out of luck")));
+        gate.on_settled(say(&said));
+        gate.settle(true);
+        gate.on_settled(Box::new(|_| panic!("out of luck again")));
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [true]);
     }
 }

@@ -64,7 +64,8 @@ pub struct Subscription {
     handle: Handle,
     line: Arc<dyn Leave>,
     counters: Arc<Counters>,
-    synced: Arc<Gate>,
+    /// Open once it has been told of the whole initial list; given up if it ends before.
+    pub(crate) synced: Arc<Gate>,
     detached: bool,
 }
 
