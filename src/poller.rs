@@ -1,20 +1,22 @@
 //! A poller: asks at a fixed rate what is out of step and offers it to a queue.
 
+mod polling;
+
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::polling::{Polling, Shared};
 use crate::backoff::Draws;
-use crate::crew::{Crew, Handle, Overrun, Seat, StillRunning};
+use crate::crew::{Crew, Handle, Overrun, StillRunning};
 use crate::error::StartError;
 use crate::queue::{Enqueue, Priority, Reasons, Request, Verb};
-use crate::reconcile::context::{Call, Context};
-use crate::reconcile::error::{BoxError, Chain};
+use crate::reconcile::context::Context;
+use crate::reconcile::error::BoxError;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use crate::thread::{ThreadOptions, panic_message, shielded};
+use crate::thread::ThreadOptions;
 use crate::time::Nanos;
-use crate::wait::{Next, Signal, Task, run};
+use crate::wait::{Signal, run};
 
 /// Calls a listing function at a fixed rate, and offers each key it returns with
 /// [`enqueue_if_absent`](Enqueue::enqueue_if_absent).
@@ -193,109 +195,6 @@ impl<F> fmt::Debug for Poller<F> {
             .field("verb", &self.verb)
             .field("priority", &self.priority)
             .finish_non_exhaustive()
-    }
-}
-
-/// What the handle and the thread have in common.
-struct Shared {
-    triggered: AtomicBool,
-    polls: AtomicU64,
-    failures: AtomicU64,
-    overruns: AtomicU64,
-    signal: Arc<Signal>,
-}
-
-/// The thread's body.
-struct Polling<F, Q> {
-    crew: Arc<Crew>,
-    shared: Arc<Shared>,
-    seat: Arc<Seat>,
-    to: Q,
-    list: F,
-    period: Duration,
-    /// The next multiple of the period.
-    planned: Nanos,
-    /// The same with jitter.
-    due: Nanos,
-    jitter: f64,
-    draws: Draws,
-    request: Request,
-}
-
-impl<F, Q> Polling<F, Q> {
-    /// Plans the next poll: the first multiple of the period that has not passed.
-    fn plan(&mut self, now: Nanos) {
-        if self.planned < now {
-            let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
-            let missed = (now.0 - self.planned.0).div_ceil(period);
-            self.planned = Nanos(self.planned.0.saturating_add(missed.saturating_mul(period)));
-        }
-        let share = self.jitter * crate::backoff::unit(self.draws.next());
-        self.due = self.planned.after(self.period.mul_f64(share));
-    }
-}
-
-impl<F, I, E, Q> Task for Polling<F, Q>
-where
-    F: FnMut(&Context) -> Result<I, E> + Send,
-    I: IntoIterator,
-    E: Into<BoxError>,
-    Q: Enqueue<I::Item> + Send,
-{
-    fn step(&mut self, now: Nanos) -> Next {
-        if self.crew.is_stopping() {
-            return Next::Finished;
-        }
-        // Taken before the poll: a trigger during it asks for another one.
-        if self.shared.triggered.swap(false, SeqCst) || now >= self.due {
-            self.poll(now);
-            // Also after a triggered poll: a planned one would have begun while that one ran.
-            let now = self.crew.clock.nanos();
-            if now >= self.due {
-                self.planned = self.planned.after(self.period);
-                self.plan(now);
-            }
-        }
-        // A trigger or a stop during the poll has set the signal, so this is called again at once.
-        Next::At(self.due)
-    }
-}
-
-impl<F, I, E, Q> Polling<F, Q>
-where
-    F: FnMut(&Context) -> Result<I, E>,
-    I: IntoIterator,
-    E: Into<BoxError>,
-    Q: Enqueue<I::Item>,
-{
-    fn poll(&mut self, now: Nanos) {
-        let poller = self.crew.name.as_str();
-        let deadline = now.after(self.period);
-        self.shared.polls.fetch_add(1, SeqCst);
-        let outcome = {
-            let _run = self.crew.begin_until(&self.seat, deadline, 0);
-            let call = Call { reasons: Reasons::POLL, ..Call::default() };
-            let seat = Some(Arc::clone(&self.seat));
-            let cx = Context::new(self.crew.clock.clone(), deadline, self.crew.abort.clone(), seat, call);
-            catch_unwind(AssertUnwindSafe(|| {
-                let keys = (self.list)(&cx).map_err(Into::into)?;
-                Ok::<_, BoxError>(self.to.request_all(&mut keys.into_iter(), self.request))
-            }))
-        };
-        match outcome {
-            Ok(Ok(tally)) => log::debug!(poller, keys = tally.total(); "polled"),
-            Ok(Err(error)) => {
-                self.shared.failures.fetch_add(1, SeqCst);
-                log::warn!(poller, error:% = Chain(&*error); "the poll failed");
-                // An error is the user's code, down to its drop.
-                shielded("the drop of an error", || drop(error));
-            }
-            Err(panic) => {
-                self.shared.failures.fetch_add(1, SeqCst);
-                log::error!(poller, panic = panic_message(&*panic); "the poll panicked");
-                shielded("the drop of a panic", || drop(panic));
-            }
-        }
     }
 }
 

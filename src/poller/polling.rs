@@ -1,0 +1,118 @@
+//! The thread of a poller: when it polls, and what it makes of a poll's outcome.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backoff::Draws;
+use crate::crew::{Crew, Seat};
+use crate::queue::{Enqueue, Reasons, Request};
+use crate::reconcile::context::{Call, Context};
+use crate::reconcile::error::{BoxError, Chain};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::thread::{panic_message, shielded};
+use crate::time::Nanos;
+use crate::wait::{Next, Signal, Task};
+
+/// What the handle and the thread have in common.
+pub(super) struct Shared {
+    pub(super) triggered: AtomicBool,
+    pub(super) polls: AtomicU64,
+    pub(super) failures: AtomicU64,
+    pub(super) overruns: AtomicU64,
+    pub(super) signal: Arc<Signal>,
+}
+
+/// The thread's body.
+pub(super) struct Polling<F, Q> {
+    pub(super) crew: Arc<Crew>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) seat: Arc<Seat>,
+    pub(super) to: Q,
+    pub(super) list: F,
+    pub(super) period: Duration,
+    /// The next multiple of the period.
+    pub(super) planned: Nanos,
+    /// The same with jitter.
+    pub(super) due: Nanos,
+    pub(super) jitter: f64,
+    pub(super) draws: Draws,
+    pub(super) request: Request,
+}
+
+impl<F, Q> Polling<F, Q> {
+    /// Plans the next poll: the first multiple of the period that has not passed.
+    pub(super) fn plan(&mut self, now: Nanos) {
+        if self.planned < now {
+            let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
+            let missed = (now.0 - self.planned.0).div_ceil(period);
+            self.planned = Nanos(self.planned.0.saturating_add(missed.saturating_mul(period)));
+        }
+        let share = self.jitter * crate::backoff::unit(self.draws.next());
+        self.due = self.planned.after(self.period.mul_f64(share));
+    }
+}
+
+impl<F, I, E, Q> Task for Polling<F, Q>
+where
+    F: FnMut(&Context) -> Result<I, E> + Send,
+    I: IntoIterator,
+    E: Into<BoxError>,
+    Q: Enqueue<I::Item> + Send,
+{
+    fn step(&mut self, now: Nanos) -> Next {
+        if self.crew.is_stopping() {
+            return Next::Finished;
+        }
+        // Taken before the poll: a trigger during it asks for another one.
+        if self.shared.triggered.swap(false, SeqCst) || now >= self.due {
+            self.poll(now);
+            // Also after a triggered poll: a planned one would have begun while that one ran.
+            let now = self.crew.clock.nanos();
+            if now >= self.due {
+                self.planned = self.planned.after(self.period);
+                self.plan(now);
+            }
+        }
+        // A trigger or a stop during the poll has set the signal, so this is called again at once.
+        Next::At(self.due)
+    }
+}
+
+impl<F, I, E, Q> Polling<F, Q>
+where
+    F: FnMut(&Context) -> Result<I, E>,
+    I: IntoIterator,
+    E: Into<BoxError>,
+    Q: Enqueue<I::Item>,
+{
+    fn poll(&mut self, now: Nanos) {
+        let poller = self.crew.name.as_str();
+        let deadline = now.after(self.period);
+        self.shared.polls.fetch_add(1, SeqCst);
+        let outcome = {
+            let _run = self.crew.begin_until(&self.seat, deadline, 0);
+            let call = Call { reasons: Reasons::POLL, ..Call::default() };
+            let seat = Some(Arc::clone(&self.seat));
+            let cx = Context::new(self.crew.clock.clone(), deadline, self.crew.abort.clone(), seat, call);
+            catch_unwind(AssertUnwindSafe(|| {
+                let keys = (self.list)(&cx).map_err(Into::into)?;
+                Ok::<_, BoxError>(self.to.request_all(&mut keys.into_iter(), self.request))
+            }))
+        };
+        match outcome {
+            Ok(Ok(tally)) => log::debug!(poller, keys = tally.total(); "polled"),
+            Ok(Err(error)) => {
+                self.shared.failures.fetch_add(1, SeqCst);
+                log::warn!(poller, error:% = Chain(&*error); "the poll failed");
+                // An error is the user's code, down to its drop.
+                shielded("the drop of an error", || drop(error));
+            }
+            Err(panic) => {
+                self.shared.failures.fetch_add(1, SeqCst);
+                log::error!(poller, panic = panic_message(&*panic); "the poll panicked");
+                shielded("the drop of a panic", || drop(panic));
+            }
+        }
+    }
+}
