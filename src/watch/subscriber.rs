@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::event::{Event, EventKind};
 use super::hub::Hub;
@@ -17,7 +18,7 @@ use crate::thread::ThreadOptions;
 ///
 /// | of what | asked of the queue | reason |
 /// |---|---|---|
-/// | a change | [`enqueue_now`](Enqueue::enqueue_now): it is worth a run at once, and ends a backoff; with [`soft`](Self::soft) [`enqueue`](Enqueue::enqueue), and standing delays hold | created, updated or deleted |
+/// | a change | [`enqueue_now`](Enqueue::enqueue_now): it is worth a run at once, and ends a backoff; with [`soft`](Self::soft) [`enqueue`](Enqueue::enqueue), and standing delays hold; with [`debounced`](Self::debounced) [`enqueue_debounced`](Enqueue::enqueue_debounced), once the key is quiet | created, updated or deleted |
 /// | the initial list | [`enqueue`](Enqueue::enqueue), at low priority | created |
 /// | a resync | [`enqueue_if_absent`](Enqueue::enqueue_if_absent), at low priority | resync |
 ///
@@ -166,6 +167,34 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     /// Uses [`enqueue`](Enqueue::enqueue) for changes: a delay that stands, a backoff too, decides when the key runs.
     pub fn soft(mut self) -> Self {
         self.wishes.verb = Verb::Enqueue;
+        self
+    }
+
+    /// Uses [`enqueue_debounced`](Enqueue::enqueue_debounced) for changes: a key runs once it has not been heard of for `quiet`,
+    /// at the latest `max_wait` after the first change. Of this and [`soft`](Self::soft) the last counts.
+    ///
+    /// ```
+    /// use homeostat::{ManualClock, Subscriber, Watch, WorkQueue};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let queue = WorkQueue::builder().clock(clock.clock()).build();
+    /// let push = Watch::builder().clock(clock.clock()).push();
+    /// push.synced();
+    /// let calm = Subscriber::to_itself(&queue).debounced(Duration::from_secs(1), Duration::from_secs(10));
+    /// let subscription = push.watch().subscribe(calm)?;
+    /// for load in 0..100 {
+    ///     push.set("vm-1", load);
+    /// }
+    /// clock.wait_for_sleepers(1);
+    /// assert!(queue.is_empty());
+    /// clock.advance(Duration::from_secs(1));
+    /// assert_eq!(*queue.dequeue()?, "vm-1");
+    /// # drop(subscription);
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn debounced(mut self, quiet: Duration, max_wait: Duration) -> Self {
+        self.wishes.verb = Verb::EnqueueDebounced { quiet, max_wait };
         self
     }
 

@@ -7,6 +7,7 @@ use homeostat::{
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::stages::just_before;
 use crate::support::{SECOND, counts, held, take};
 
 type Vms = Push<&'static str, u32>;
@@ -95,6 +96,39 @@ fn a_change_ends_a_delay_unless_the_subscription_is_soft() {
         assert!(claim.reasons().contains(Reasons::CREATED | Reasons::UPDATED));
         assert_eq!(claim.priority(), Priority::Normal);
     }
+}
+
+/// Only what changes is put off: neither the initial list nor a resync is. The end of a thing is a change as well.
+#[test]
+fn a_debounced_subscription_waits_until_its_keys_are_quiet_and_no_longer_than_it_says() {
+    let (clock, queue, push) = stage();
+    push.set("a", 1);
+    let calm = Subscriber::to_itself(&queue).soft().debounced(2 * SECOND, 5 * SECOND);
+    let _subscription = subscribed(&clock, &push, calm);
+    push.synced();
+    clock.wait_for_sleepers(1);
+    assert_eq!(next(&queue), ("a", Priority::Low, Reasons::CREATED));
+    push.watch().resync();
+    clock.wait_for_sleepers(1);
+    assert_eq!(next(&queue), ("a", Priority::Low, Reasons::RESYNC));
+
+    // Heard of at 0 s, 1 s, ..., 4 s: never quiet for 2 s, and after 5 s in line all the same.
+    for value in 2..7 {
+        push.set("a", value);
+        clock.wait_for_sleepers(1);
+        assert_eq!(counts(&queue), [0, 1, 0]);
+        clock.advance(SECOND);
+    }
+    assert_eq!(next(&queue), ("a", Priority::Normal, Reasons::UPDATED));
+
+    push.set("b", 1);
+    clock.wait_for_sleepers(1);
+    push.remove("b");
+    clock.wait_for_sleepers(1);
+    clock.advance(just_before(2 * SECOND));
+    assert_eq!(counts(&queue), [0, 1, 0]);
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(next(&queue), ("b", Priority::Normal, Reasons::CREATED | Reasons::DELETED));
 }
 
 #[test]
