@@ -55,8 +55,8 @@ impl Error for DequeueError {}
 impl Error for TryDequeueError {}
 impl Error for DequeueTimeoutError {}
 
-/// Why something could not be started: a setting that makes no sense, a thread that the system refused, or a watch that has been
-/// stopped.
+/// Why something could not be started, or set: a setting that makes no sense, a thread that the system refused, or a watch that
+/// has been stopped.
 ///
 /// # Examples
 ///

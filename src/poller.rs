@@ -1,6 +1,8 @@
 //! A poller: asks at a fixed rate what is out of step and offers it to a queue.
 
 mod polling;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,17 +15,19 @@ use crate::error::StartError;
 use crate::queue::{Enqueue, Priority, Reasons, Request, Verb};
 use crate::reconcile::context::Context;
 use crate::reconcile::error::BoxError;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::thread::ThreadOptions;
 use crate::time::Nanos;
-use crate::wait::{Signal, run};
+use crate::wait::{Gate, Signal, run};
 
 /// Calls a listing function at a fixed rate, and offers each key it returns with
 /// [`enqueue_if_absent`](Enqueue::enqueue_if_absent).
 ///
-/// The rate is fixed, not the pause: polls begin at multiples of the period after the start. A poll that would begin while
-/// another one runs is skipped, never piled up. The function is given a [`Context`] whose deadline is one period after the
-/// poll began. An error or a panic of it is logged, and the next poll comes as planned.
+/// The rate is fixed, not the pause: polls begin at multiples of the period after the start, or after the last
+/// [`set_period`](PollerHandle::set_period). A poll that would begin while another one runs is skipped, never piled up. The
+/// function is given a [`Context`] whose deadline is one period after the poll began. An error or a panic of it is logged, and
+/// the next poll comes as planned.
 ///
 /// # Examples
 ///
@@ -128,9 +132,7 @@ impl<F> Poller<F> {
         Q: Enqueue<K> + Clone + Send + 'static,
         K: 'static,
     {
-        if self.period.is_zero() {
-            return Err(StartError::setting("period", &self.period, "longer than zero"));
-        }
+        check_period(self.period)?;
         if !(0.0..=1.0).contains(&self.jitter) {
             return Err(StartError::setting("jitter", &self.jitter, "between 0 and 1"));
         }
@@ -143,6 +145,8 @@ impl<F> Poller<F> {
             failures: AtomicU64::new(0),
             overruns: AtomicU64::new(0),
             signal: Arc::clone(&signal),
+            new_period: Mutex::new(None),
+            listed: Gate::new(crew.clock.clone()),
         });
         let now = crew.clock.nanos();
         let mut polling = Polling {
@@ -198,6 +202,13 @@ impl<F> fmt::Debug for Poller<F> {
     }
 }
 
+fn check_period(period: Duration) -> Result<(), StartError> {
+    if period.is_zero() {
+        return Err(StartError::setting("period", &period, "longer than zero"));
+    }
+    Ok(())
+}
+
 /// A poller that runs. Dropping it stops it and joins its threads, see [`shutdown`](Self::shutdown).
 ///
 /// # Examples
@@ -225,6 +236,47 @@ impl PollerHandle {
     pub fn trigger(&self) {
         self.shared.triggered.store(true, SeqCst);
         self.shared.signal.set();
+    }
+
+    /// Polls every `period`, counted from this call, whether that is sooner or later than planned. A poll that is due already
+    /// is not put off, and one under way keeps its deadline. Returns at once; does nothing once the poller has been stopped.
+    ///
+    /// # Errors
+    ///
+    /// If the period is zero; then nothing has changed.
+    ///
+    /// ```
+    /// use homeostat::{ManualClock, Poller, WorkQueue};
+    /// use std::{convert::Infallible, time::Duration};
+    ///
+    /// let clock = ManualClock::new();
+    /// let queue = WorkQueue::builder().clock(clock.clock()).build();
+    /// let hourly = Poller::new(Duration::from_secs(3600), |_cx| Ok::<_, Infallible>(["vm-1"])).first_after_period();
+    /// let poller = hourly.start(&queue)?;
+    /// poller.set_period(Duration::from_secs(10))?;
+    /// clock.advance(Duration::from_secs(10));
+    /// assert_eq!(*queue.dequeue()?, "vm-1");
+    /// poller.shutdown(Duration::ZERO);
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn set_period(&self, period: Duration) -> Result<(), StartError> {
+        check_period(period)?;
+        {
+            let mut new_period = self.shared.new_period.lock();
+            *new_period = Some((period, self.handle.crew.clock.nanos()));
+        }
+        self.shared.signal.set();
+        Ok(())
+    }
+
+    /// Settled true when a poll has succeeded for the first time and its keys are in the queue; false if the poller ends before.
+    pub(crate) fn listed(&self) -> &Arc<Gate> {
+        &self.shared.listed
+    }
+
+    /// Whether a poll has succeeded.
+    pub(crate) fn has_listed(&self) -> bool {
+        self.listed().is_open()
     }
 
     /// How many polls have begun.
@@ -291,6 +343,7 @@ impl fmt::Debug for PollerHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PollerHandle")
             .field("polls", &self.polls())
+            .field("listed", &self.has_listed())
             .field("threads", &self.handle)
             .finish_non_exhaustive()
     }

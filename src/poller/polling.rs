@@ -9,10 +9,11 @@ use crate::crew::{Crew, Seat};
 use crate::queue::{Enqueue, Reasons, Request};
 use crate::reconcile::context::{Call, Context};
 use crate::reconcile::error::{BoxError, Chain};
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::thread::{panic_message, shielded};
 use crate::time::Nanos;
-use crate::wait::{Next, Signal, Task};
+use crate::wait::{Gate, Next, Signal, Task};
 
 /// What the handle and the thread have in common.
 pub(super) struct Shared {
@@ -21,6 +22,10 @@ pub(super) struct Shared {
     pub(super) failures: AtomicU64,
     pub(super) overruns: AtomicU64,
     pub(super) signal: Arc<Signal>,
+    /// A period that the thread does not know of yet, and when it was set.
+    pub(super) new_period: Mutex<Option<(Duration, Nanos)>>,
+    /// Open once a poll has succeeded and its keys are in the queue; given up if the poller ends before.
+    pub(super) listed: Arc<Gate>,
 }
 
 /// The thread's body.
@@ -31,7 +36,7 @@ pub(super) struct Polling<F, Q> {
     pub(super) to: Q,
     pub(super) list: F,
     pub(super) period: Duration,
-    /// The next multiple of the period.
+    /// The next multiple of the period, from the start or from when the period was set.
     pub(super) planned: Nanos,
     /// The same with jitter.
     pub(super) due: Nanos,
@@ -41,15 +46,31 @@ pub(super) struct Polling<F, Q> {
 }
 
 impl<F, Q> Polling<F, Q> {
-    /// Plans the next poll: the first multiple of the period that has not passed.
-    pub(super) fn plan(&mut self, now: Nanos) {
-        if self.planned < now {
+    /// Plans the next poll: the first multiple of the period, from `planned` on, that does not come before `earliest`.
+    pub(super) fn plan(&mut self, earliest: Nanos) {
+        if self.planned < earliest {
             let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
-            let missed = (now.0 - self.planned.0).div_ceil(period);
+            let missed = (earliest.0 - self.planned.0).div_ceil(period);
             self.planned = Nanos(self.planned.0.saturating_add(missed.saturating_mul(period)));
         }
         let share = self.jitter * crate::backoff::unit(self.draws.next());
         self.due = self.planned.after(self.period.mul_f64(share));
+    }
+
+    /// If a period has been set, plans by that one instead. A poll that was due when it was set is not put off.
+    fn take_new_period(&mut self, earliest: Nanos) {
+        let Some((period, since)) = self.shared.new_period.lock().take() else { return };
+        self.period = period;
+        if since < self.due {
+            self.planned = since.after(period);
+            self.plan(earliest);
+        }
+    }
+}
+
+impl<F, Q> Drop for Polling<F, Q> {
+    fn drop(&mut self) {
+        self.shared.listed.settle(false);
     }
 }
 
@@ -64,6 +85,7 @@ where
         if self.crew.is_stopping() {
             return Next::Finished;
         }
+        self.take_new_period(Nanos::ZERO);
         // Taken before the poll: a trigger during it asks for another one.
         if self.shared.triggered.swap(false, SeqCst) || now >= self.due {
             self.poll(now);
@@ -73,8 +95,10 @@ where
                 self.planned = self.planned.after(self.period);
                 self.plan(now);
             }
+            // By this one, too, some may have passed while the poll ran.
+            self.take_new_period(now);
         }
-        // A trigger or a stop during the poll has set the signal, so this is called again at once.
+        // A trigger, a new period or a stop during the poll has set the signal, so this is called again at once.
         Next::At(self.due)
     }
 }
@@ -101,7 +125,10 @@ where
             }))
         };
         match outcome {
-            Ok(Ok(tally)) => log::debug!(poller, keys = tally.total(); "polled"),
+            Ok(Ok(tally)) => {
+                log::debug!(poller, keys = tally.total(); "polled");
+                self.shared.listed.settle(true);
+            }
             Ok(Err(error)) => {
                 self.shared.failures.fetch_add(1, SeqCst);
                 log::warn!(poller, error:% = Chain(&*error); "the poll failed");

@@ -14,6 +14,7 @@ mod peers_kube_rs;
 mod peers_openclarity;
 mod peers_watch;
 mod poller;
+mod poller_period;
 mod poller_runs;
 mod poller_stop;
 mod queue_feeding;
