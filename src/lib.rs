@@ -69,11 +69,14 @@
 mod backoff;
 mod cancel;
 mod clock;
+mod controller;
 mod crew;
 mod error;
 mod poller;
+mod pool;
 mod queue;
 mod reconcile;
+mod run;
 mod store;
 mod sync;
 mod thread;
@@ -85,24 +88,32 @@ mod workers;
 pub use self::backoff::Exponential;
 pub use self::cancel::{CancellationToken, OnCancel};
 pub use self::clock::{Clock, ManualClock};
+pub use self::controller::{
+    Controller, ControllerBuilder, ControllerError, ControllerHandle, ControllerMetrics, ControllerStatus, Phase,
+    RunFailure, RunOutcome, Running, RunningController, Trouble, WaitError,
+};
 pub use self::crew::StillRunning;
 pub use self::error::{DequeueError, DequeueTimeoutError, StartError, TryDequeueError};
 pub use self::poller::{Poller, PollerHandle};
+pub use self::pool::{PoolBuilder, WorkerPool};
 pub use self::queue::{
     Admission, ByRef, Claim, DrainReport, DroppedWake, Enqueue, FastHasher, FastState, Filter, Key, KeyState, Map,
-    Priority, QueueBuilder, Reasons, Request, STARVATION_BOUND, Shutdown, Tally, Tee, Verb, View, Wish, WorkQueue,
+    Priority, QueueBuilder, QueueMetrics, Reasons, Request, STARVATION_BOUND, Shutdown, Tally, Tee, Verb, View, Wish,
+    WorkQueue,
 };
 pub use self::reconcile::context::Context;
 pub use self::reconcile::error::{BoxError, Cancelled, Panicked, RequeueAfter, Terminal, terminal};
 pub use self::reconcile::policy::{Failure, NoRetry, RetryPolicy, Verdict};
 pub use self::reconcile::{Action, Reconciler};
+pub use self::run::histogram::Histogram;
+pub use self::run::metrics::WorkersMetrics;
 pub use self::store::{Index, Store, WithValue, with_value};
 pub use self::thread::ThreadOptions;
 pub use self::watch::{
     Changes, ChannelWatch, Directory, Event, EventKind, FileKind, FileState, PollWatch, PollWatchHandle, Predicate,
     Push, PushMessage, Pushed, Subscriber, Subscription, Watch, WatchBuilder,
 };
-pub use self::workers::{Workers, WorkersHandle, WorkersMetrics};
+pub use self::workers::{Workers, WorkersHandle};
 
 /// The README's code is compiled and run as a test.
 #[cfg(doctest)]

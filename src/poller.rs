@@ -119,6 +119,15 @@ impl<F> Poller<F> {
         self
     }
 
+    /// Whether it can be started.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        check_period(self.period)?;
+        if !(0.0..=1.0).contains(&self.jitter) {
+            return Err(StartError::setting("jitter", &self.jitter, "between 0 and 1"));
+        }
+        Ok(())
+    }
+
     /// Starts polling, by the clock of what it feeds ([`Enqueue::clock`]).
     ///
     /// # Errors
@@ -132,10 +141,7 @@ impl<F> Poller<F> {
         Q: Enqueue<K> + Clone + Send + 'static,
         K: 'static,
     {
-        check_period(self.period)?;
-        if !(0.0..=1.0).contains(&self.jitter) {
-            return Err(StartError::setting("jitter", &self.jitter, "between 0 and 1"));
-        }
+        self.check()?;
         let say_ended = |poller: &str| log::info!(poller; "the poller has ended");
         let crew = Crew::new(self.name, to.clock(), 1, say_ended);
         let signal = Signal::new(crew.clock.clone());
@@ -232,6 +238,12 @@ pub struct PollerHandle {
 }
 
 impl PollerHandle {
+    /// The name in log lines.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.handle.crew.name
+    }
+
     /// Polls right now, apart from the plan. During a poll it causes exactly one more, however often it is called.
     pub fn trigger(&self) {
         self.shared.triggered.store(true, SeqCst);

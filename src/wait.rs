@@ -195,7 +195,6 @@ impl Gate {
     /// Calls `call` once, with whether the fact is true: when the gate is settled, on the thread that does, or at once, on
     /// this one, if it is already. No lock of the gate is held then. A panic of it is logged. It is dropped uncalled with a
     /// gate that is never settled.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a controller will count its sources in with it"))]
     pub(crate) fn on_settled(&self, call: OnSettled) {
         let truth = {
             let mut state = self.state.lock();
@@ -210,6 +209,11 @@ impl Gate {
 
     pub(crate) fn is_open(&self) -> bool {
         self.state.lock().known == Some(true)
+    }
+
+    /// Whether the fact never will be true.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.state.lock().known == Some(false)
     }
 
     /// Blocks until the gate is settled or `deadline` has come. Returns whether the fact is true.

@@ -30,11 +30,15 @@ use crate::wait::{Bell, Signal, Sleepers, run};
 pub(crate) struct Crew {
     pub(crate) name: String,
     pub(crate) clock: Clock,
+    /// One for each thread that starts with it, then those for threads that may be started later.
     pub(crate) seats: Box<[Arc<Seat>]>,
+    size: usize,
     stopping: AtomicBool,
     pub(crate) abort: CancellationToken,
     /// How many threads have not ended, and who waits for that.
     present: Mutex<Present>,
+    /// Threads that have been started later, to be joined with the others.
+    adopted: Mutex<Vec<Joiner>>,
     left: Bell,
     /// Up to when the watchdog sleeps; never if it has nothing to watch.
     watching_until: AtomicU64,
@@ -90,13 +94,26 @@ impl Drop for Run<'_> {
 impl Crew {
     /// A crew of `size` seats, named `<name>-0` and so on.
     pub(crate) fn new(name: String, clock: Clock, size: usize, say_ended: fn(&str)) -> Arc<Self> {
-        let seats = (0..size).map(|number| Seat::new(format!("{name}-{number}"))).collect();
+        Self::with_spares(name, clock, size, 0, say_ended)
+    }
+
+    /// The same with seats for threads that may be [started later](Self::start_on).
+    pub(crate) fn with_spares(
+        name: String,
+        clock: Clock,
+        size: usize,
+        spares: usize,
+        say_ended: fn(&str),
+    ) -> Arc<Self> {
+        let seats = (0..size + spares).map(|number| Seat::new(format!("{name}-{number}"))).collect();
         Arc::new(Self {
             name,
             seats,
+            size,
             stopping: AtomicBool::new(false),
             abort: CancellationToken::new(),
             present: Mutex::new(Present::default()),
+            adopted: Mutex::new(Vec::new()),
             left: Bell::new(),
             watching_until: AtomicU64::new(Nanos::NEVER.0),
             watchdog: Signal::new(clock.clone()),
@@ -114,15 +131,8 @@ impl Crew {
         watch: Option<Watch>,
     ) -> Result<Vec<Joiner>, StartError> {
         let mut joiners = Vec::with_capacity(self.seats.len() + 1);
-        for seat in &self.seats {
-            let body = body(Arc::clone(seat));
-            let attendance = Attendance::new(Arc::clone(self), Arc::clone(seat));
-            let thread = move || {
-                // Bound by the closure, so that the thread is counted out however it ends.
-                let _attendance = attendance;
-                body();
-            };
-            let spawned = options.spawn(seat.name.clone(), thread);
+        for (number, seat) in self.seats.iter().enumerate().take(self.size) {
+            let spawned = self.start_on(number, options, body(Arc::clone(seat)));
             joiners.push(self.or_stop(&seat.name, spawned)?);
         }
         if let Some(report) = watch {
@@ -133,6 +143,33 @@ impl Crew {
             joiners.push(self.or_stop(&name, spawned)?);
         }
         Ok(joiners)
+    }
+
+    /// Starts a thread for one seat. Nobody has it: it has not been started, or its thread has left.
+    pub(crate) fn start_on(
+        self: &Arc<Self>,
+        number: usize,
+        options: &ThreadOptions,
+        body: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<Joiner> {
+        let seat = &self.seats[number];
+        let attendance = Attendance::new(Arc::clone(self), Arc::clone(seat));
+        let thread = move || {
+            // Bound by the closure, so that the thread is counted out however it ends.
+            let _attendance = attendance;
+            body();
+        };
+        options.spawn(seat.name.clone(), thread)
+    }
+
+    /// A thread that was started later is joined with the others.
+    pub(crate) fn adopt(&self, joiner: Joiner) {
+        self.adopted.lock().push(joiner);
+    }
+
+    /// The names of the threads whose run has passed its deadline and still runs.
+    pub(crate) fn overdue(&self) -> Vec<String> {
+        self.seats.iter().filter(|seat| seat.is_overdue()).map(|seat| seat.name.clone()).collect()
     }
 
     /// A thread that the system refuses ends the whole crew.
@@ -202,6 +239,7 @@ struct Attendance(Arc<Crew>, Arc<Seat>);
 impl Attendance {
     fn new(crew: Arc<Crew>, seat: Arc<Seat>) -> Self {
         crew.present.lock().threads += 1;
+        seat.come();
         Self(crew, seat)
     }
 }
@@ -257,6 +295,10 @@ pub struct StillRunning {
 }
 
 impl StillRunning {
+    pub(crate) fn new(threads: Vec<String>) -> Self {
+        Self { threads }
+    }
+
     /// The names of the threads that had not ended when the time was over.
     #[must_use]
     pub fn threads(&self) -> &[String] {
@@ -282,6 +324,11 @@ impl Handle {
         Self { crew, joiners, nudge, grace, detached: false }
     }
 
+    /// It has these threads as well.
+    pub(crate) fn keep(&mut self, joiners: Vec<Joiner>) {
+        self.joiners.extend(joiners);
+    }
+
     pub(crate) fn stop(&self) {
         self.crew.stop();
         (self.nudge)();
@@ -296,8 +343,9 @@ impl Handle {
     pub(crate) fn join(&mut self) {
         let mut joiners = std::mem::take(&mut self.joiners);
         if joiners.iter().any(Joiner::is_current) {
-            joiners.truncate(self.crew.seats.len());
+            joiners.truncate(self.crew.size);
         }
+        joiners.append(&mut self.crew.adopted.lock());
         for joiner in joiners {
             joiner.join();
         }
@@ -334,6 +382,10 @@ impl Handle {
 
     pub(crate) fn detach(&mut self) {
         self.detached = true;
+    }
+
+    pub(crate) fn is_detached(&self) -> bool {
+        self.detached
     }
 }
 

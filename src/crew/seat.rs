@@ -42,14 +42,26 @@ pub(crate) struct Seat {
     deadline: AtomicU64,
     /// The queue's record of its key.
     record: AtomicU32,
+    /// When it began, where that is kept.
+    since: AtomicU64,
     /// The number of the last run that was found overdue.
     overdue: AtomicU64,
     /// Whether the run under way has put its token into `token`. Only the run itself and its thread look at this.
     exposed: AtomicBool,
     /// The number and the token of a run that has asked for it; taken out again as that run ends.
     token: Mutex<Option<(u64, CancellationToken)>>,
-    /// The thread has ended.
+    /// The thread has ended, or has not been started.
     left: AtomicBool,
+}
+
+/// A run, as somebody else sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    number: u64,
+    /// When it began, where that is kept.
+    pub(crate) since: Nanos,
+    /// The queue's record of its key.
+    pub(crate) record: u32,
 }
 
 impl Seat {
@@ -60,10 +72,11 @@ impl Seat {
             ended: AtomicU64::new(0),
             deadline: AtomicU64::new(Nanos::NEVER.0),
             record: AtomicU32::new(0),
+            since: AtomicU64::new(0),
             overdue: AtomicU64::new(0),
             exposed: AtomicBool::new(false),
             token: Mutex::new(None),
-            left: AtomicBool::new(false),
+            left: AtomicBool::new(true),
         })
     }
 
@@ -73,6 +86,12 @@ impl Seat {
     pub(super) fn begin(&self) {
         let run = self.begun.load(Relaxed) + 1;
         self.begun.store(run, Release);
+    }
+
+    /// The next run begins at this time.
+    #[inline]
+    pub(crate) fn starts_at(&self, time: Nanos) {
+        self.since.store(time.0, Release);
     }
 
     /// A run begins.
@@ -103,6 +122,11 @@ impl Seat {
         drop(token);
     }
 
+    /// A thread is started for it.
+    pub(super) fn come(&self) {
+        self.left.store(false, Release);
+    }
+
     /// The thread ends.
     pub(super) fn leave(&self) {
         self.left.store(true, Release);
@@ -119,6 +143,19 @@ impl Seat {
         let run = self.begun.fetch_add(0, AcqRel);
         let deadline = Nanos(self.deadline.load(Acquire));
         if self.is_over(run) || self.overdue.load(Relaxed) == run { Nanos::NEVER } else { deadline }
+    }
+
+    /// The run under way, if there is one.
+    pub(crate) fn look(&self) -> Option<Look> {
+        let number = self.begun.load(Acquire);
+        let since = Nanos(self.since.load(Acquire));
+        let look = Look { number, since, record: self.record.load(Acquire) };
+        self.is_at(&look).then_some(look)
+    }
+
+    /// Whether that run is still under way: what was looked up by its record before is then about it.
+    pub(crate) fn is_at(&self, run: &Look) -> bool {
+        !self.is_over(run.number)
     }
 
     pub(crate) fn is_busy(&self) -> bool {

@@ -41,6 +41,7 @@ impl<K: Key> QueueBuilder<K> {
                 clock: Clock::system(),
                 backoff: Exponential::default(),
                 floor: Duration::ZERO,
+                min_interval: Duration::ZERO,
                 timing: false,
                 threads: ThreadOptions::new(),
                 on_ready: None,
@@ -74,6 +75,13 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
     /// The least time that `enqueue_now` leaves of a backoff. Default: zero, so that it ends a backoff at once.
     pub fn floor(mut self, floor: Duration) -> Self {
         self.config.floor = floor;
+        self
+    }
+
+    /// The least time between the end of one run of a key and the start of the next: whatever wants it meanwhile waits. Default:
+    /// zero.
+    pub fn min_interval(mut self, interval: Duration) -> Self {
+        self.config.min_interval = interval;
         self
     }
 
@@ -111,12 +119,13 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
 
 impl<K, S> fmt::Debug for QueueBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Config { name, clock, backoff, floor, timing, threads, on_ready } = &self.config;
+        let Config { name, clock, backoff, floor, min_interval, timing, threads, on_ready } = &self.config;
         f.debug_struct("QueueBuilder")
             .field("name", name)
             .field("clock", clock)
             .field("backoff", backoff)
             .field("floor", floor)
+            .field("min_interval", min_interval)
             .field("timing", timing)
             .field("threads", threads)
             .field("on_ready", &on_ready.is_some())

@@ -177,6 +177,12 @@ impl<K: Key> Claim<K> {
         self.taken.index
     }
 
+    /// Whether others were in line as the key was taken.
+    #[inline]
+    pub(crate) fn leaves_more(&self) -> bool {
+        self.taken.more
+    }
+
     /// Why this run is called.
     #[must_use]
     pub fn reasons(&self) -> Reasons {

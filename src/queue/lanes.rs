@@ -15,6 +15,8 @@ pub const STARVATION_BOUND: usize = 16;
 pub(crate) struct Lanes {
     lists: Lists,
     len: usize,
+    /// The same lane by lane.
+    depth: [usize; 3],
     /// How many keys were taken, which says which of the [`STARVATION_BOUND`] turns is next.
     taken: usize,
 }
@@ -26,7 +28,7 @@ const NORMAL_TURN: usize = STARVATION_BOUND / 2 - 1;
 
 impl Lanes {
     pub(crate) fn new() -> Self {
-        Self { lists: Lists::new(3), len: 0, taken: 0 }
+        Self { lists: Lists::new(3), len: 0, depth: [0; 3], taken: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -40,13 +42,25 @@ impl Lanes {
     #[inline]
     pub(crate) fn push_back(&mut self, entries: &mut impl Entries, lane: Priority, index: u32) {
         self.len += 1;
+        self.depth[lane.lane()] += 1;
         self.lists.push_back(entries, lane.lane(), index);
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, entries: &mut impl Entries, index: u32) {
+    pub(crate) fn remove(&mut self, entries: &mut impl Entries, lane: Priority, index: u32) {
         self.len -= 1;
+        self.depth[lane.lane()] -= 1;
         self.lists.remove(entries, index);
+    }
+
+    /// How many keys are in a lane.
+    pub(crate) fn depth(&self, lane: Priority) -> usize {
+        self.depth[lane.lane()]
+    }
+
+    /// The key at the head of each lane.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = u32> {
+        Priority::SERVED.into_iter().filter_map(|lane| self.lists.front(lane.lane()))
     }
 
     /// The key to be taken next.

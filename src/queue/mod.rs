@@ -27,7 +27,7 @@ pub use self::builder::{FastHasher, FastState, QueueBuilder};
 pub use self::claim::Claim;
 pub use self::feed::{ByRef, Enqueue, Filter, Map, Tee, View};
 pub use self::lanes::STARVATION_BOUND;
-pub use self::report::{DrainReport, KeyState, Tally, Wish};
+pub use self::report::{DrainReport, KeyState, QueueMetrics, Tally, Wish};
 pub use self::request::{Admission, DroppedWake, Priority, Reasons, Request, Shutdown, Verb};
 pub(crate) use self::shared::{NoClaim, Shared};
 pub(crate) use self::state::Ending;
@@ -264,6 +264,12 @@ impl<K: Key, S> WorkQueue<K, S> {
     #[must_use]
     pub fn delayed_count(&self) -> usize {
         self.shared.locked.lock().records.counts.delayed
+    }
+
+    /// What is in the queue, and how many keys have come into line so far. Takes the lock once.
+    #[must_use]
+    pub fn metrics(&self) -> QueueMetrics {
+        self.shared.locked.lock().records.metrics()
     }
 
     /// When the next delayed key comes due; `None` if there is none, or none that ever comes. Looks at every key, under

@@ -44,6 +44,8 @@ pub(crate) struct Counts {
     pub(crate) processing: usize,
     /// Of those being processed, how many hold a wish.
     pub(crate) wishing: usize,
+    /// How many times a key has come into line.
+    pub(crate) adds: u64,
 }
 
 /// What a queue was built with, as far as it concerns the records.
@@ -51,6 +53,8 @@ pub(crate) struct Counts {
 pub(crate) struct Settings {
     /// The least backoff that a request can leave of a longer one.
     pub(crate) floor: Duration,
+    /// The least time between the end of a key's run and the start of its next one.
+    pub(crate) min_interval: Duration,
     /// Whether claims know how long their key was in line.
     pub(crate) timing: bool,
     /// Ticks of the wheel are 2^this nanoseconds.
@@ -93,6 +97,8 @@ pub(crate) struct Taken<K> {
     pub(crate) priority: Priority,
     /// [`Nanos::NEVER`] if that is not measured.
     pub(crate) queued_for: Nanos,
+    /// Others are in line.
+    pub(crate) more: bool,
 }
 
 impl<K> Records<K> {
@@ -263,7 +269,8 @@ impl<K> Records<K> {
         self.lanes.next_turn();
         let Late { failures, early, .. } = self.slab.late(index);
         let priority = self.slab.get(index).brief.priority;
-        Taken { index, key, reasons, failures, early, priority, queued_for }
+        let more = !self.lanes.is_empty();
+        Taken { index, key, reasons, failures, early, priority, queued_for, more }
     }
 
     fn queued_for(&self, index: u32, now: Nanos) -> Nanos {
@@ -273,7 +280,8 @@ impl<K> Records<K> {
     /// Takes the key that is next out of line, for a claim. Returns why it is called.
     #[inline(always)]
     fn claim_front(&mut self, index: u32) -> Reasons {
-        self.lanes.remove(&mut self.slab, index);
+        let lane = self.slab.get(index).brief.priority;
+        self.lanes.remove(&mut self.slab, lane, index);
         self.counts.processing += 1;
         self.set_bounds(index, Bounds::default());
         self.slab.get_mut(index).brief.take()
@@ -303,7 +311,8 @@ impl<K> Records<K> {
         effects: &mut Effects,
     ) -> Option<K> {
         self.counts.processing -= 1;
-        if ending == Ending::Done && !self.slab.get(index).brief.has_wish() && self.mode.is_none() {
+        let at_once = self.mode.is_none() && self.settings.min_interval.is_zero();
+        if ending == Ending::Done && at_once && !self.slab.get(index).brief.has_wish() {
             // As most runs end, the short way.
             return Some(self.forget(index));
         }
@@ -322,6 +331,9 @@ impl<K> Records<K> {
         let mut bounds = self.bounds(index);
         self.counts.wishing -= usize::from(state.has_wish());
         let dropped = state.end(&mut bounds, ending, self.settings.floor, self.mode, now);
+        if !self.settings.min_interval.is_zero() && self.mode.is_none() {
+            state.keep_apart(&mut bounds, self.settings.min_interval, now());
+        }
         if state.phase == Phase::Idle {
             let key = self.forget(index);
             return match dropped {

@@ -102,6 +102,45 @@ impl Add for Tally {
     }
 }
 
+/// What is in a queue at one moment, and how many keys have come into line so far.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Enqueue, Priority, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// queue.enqueue("vm-1");
+/// queue.enqueue("vm-1");
+/// queue.at(Priority::Low).enqueue("vm-2");
+/// let metrics = queue.metrics();
+/// assert_eq!((metrics.normal, metrics.low, metrics.depth(), metrics.adds), (1, 1, 2, 2));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueMetrics {
+    /// Keys in line, in the high lane.
+    pub high: usize,
+    /// Keys in line, in the normal lane.
+    pub normal: usize,
+    /// Keys in line, in the low lane.
+    pub low: usize,
+    /// Keys that wait for a time.
+    pub delayed: usize,
+    /// Keys that are being processed.
+    pub processing: usize,
+    /// How many times a key has come into line: what joined a key in line does not count.
+    pub adds: u64,
+}
+
+impl QueueMetrics {
+    /// Keys in line.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.high + self.normal + self.low
+    }
+}
+
 /// What a drain found at its end.
 ///
 /// # Examples

@@ -48,6 +48,7 @@ pub(crate) struct Config {
     pub(crate) clock: Clock,
     pub(crate) backoff: Exponential,
     pub(crate) floor: Duration,
+    pub(crate) min_interval: Duration,
     pub(crate) timing: bool,
     pub(crate) threads: ThreadOptions,
     pub(crate) on_ready: Option<Box<dyn Fn() + Send + Sync>>,
@@ -82,7 +83,12 @@ pub(crate) enum NoClaim {
 impl<K: Key> Shared<K> {
     /// Made with one handle counted.
     pub(crate) fn new(config: Config) -> Arc<Self> {
-        let settings = Settings { floor: config.floor, timing: config.timing, tick_shift: config.clock.tick_shift() };
+        let settings = Settings {
+            floor: config.floor,
+            min_interval: config.min_interval,
+            timing: config.timing,
+            tick_shift: config.clock.tick_shift(),
+        };
         Arc::new(Self {
             locked: Mutex::new(Locked {
                 records: Records::new(settings),
@@ -237,6 +243,20 @@ impl<K: Key> Shared<K> {
         report
     }
 
+    pub(crate) fn has_ready(&self) -> bool {
+        self.locked.lock().records.has_ready()
+    }
+
+    /// The key that has been in line longest, and since when; `None` also where that is not measured.
+    pub(crate) fn oldest(&self) -> Option<(K, Nanos)> {
+        self.locked.lock().records.oldest().map(|(key, since)| (key.clone(), since))
+    }
+
+    /// The delayed key that comes due first. Looks at every key.
+    pub(crate) fn next_delayed(&self) -> Option<(K, Nanos)> {
+        self.locked.lock().records.next_delayed().map(|(key, due)| (key.clone(), due))
+    }
+
     /// The key of a record that is being processed, if it still is.
     pub(crate) fn key_in_process(&self, index: u32) -> Option<K> {
         self.locked.lock().records.key_in_process(index).cloned()
@@ -282,7 +302,7 @@ impl<K: Key> Wake for TimedOut<K> {
 
 impl<K: Key> Drop for Shared<K> {
     fn drop(&mut self) {
-        let settings = Settings { floor: Duration::ZERO, timing: false, tick_shift: 0 };
+        let settings = Settings { floor: Duration::ZERO, min_interval: Duration::ZERO, timing: false, tick_shift: 0 };
         let records = std::mem::replace(&mut self.locked.lock().records, Records::new(settings));
         for key in records.into_keys() {
             shielded("the drop of a key", || drop(key));

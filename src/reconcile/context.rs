@@ -74,6 +74,11 @@ impl Context {
         Self { clock, deadline, abort, token: OnceLock::new(), seat, call }
     }
 
+    /// The thread of the runs to come has another seat.
+    pub(crate) fn sit(&mut self, seat: &Arc<Seat>) {
+        self.seat = Some(Arc::clone(seat));
+    }
+
     /// Makes this the context of another run on the same seat; the one before has [ended](Self::end).
     #[inline]
     pub(crate) fn renew(&mut self, deadline: Nanos, call: Call) {

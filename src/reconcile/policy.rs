@@ -54,6 +54,12 @@ pub enum Verdict {
 pub trait RetryPolicy<K>: Send + Sync {
     /// What follows this failure. Called on the thread whose run has failed, outside any lock.
     fn decide(&self, failure: &Failure<'_, K>) -> Verdict;
+
+    /// The least backoff that a change leaves of a longer one, so that a reconciler that changes what it watches, and fails, does
+    /// not spin. Asked once, when a controller is built. Default: zero.
+    fn floor(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// Retries with exponential backoff, until its limit of retries is reached.
@@ -63,6 +69,11 @@ impl<K> RetryPolicy<K> for Exponential {
             Some(retries) if failure.failures > retries => Verdict::Drop,
             _ => Verdict::Retry(self.jittered(failure.failures, failure.random)),
         }
+    }
+
+    /// Its [first step](Exponential::first_step).
+    fn floor(&self) -> Duration {
+        self.first_step()
     }
 }
 

@@ -61,7 +61,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         };
         let joiners = crew.start(&threads, body, None)?;
         let handle = Handle::new(crew, joiners, Box::new(move || wake(&stop)), Duration::MAX);
-        Ok(ChannelWatch { handle, push: Some(push), watch, detached: false })
+        Ok(ChannelWatch { handle, push: Some(push), watch })
     }
 }
 
@@ -156,7 +156,6 @@ pub struct ChannelWatch<K: Key + Sync, T: Send + Sync + 'static> {
     /// Given up when it is detached.
     push: Option<Push<K, T>>,
     watch: Watch<K, T>,
-    detached: bool,
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> ChannelWatch<K, T> {
@@ -195,7 +194,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> ChannelWatch<K, T> {
 
     /// Lets it run on until the channel is disconnected.
     pub fn detach(mut self) {
-        self.detached = true;
         self.push = None;
         self.handle.detach();
     }
@@ -203,7 +201,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> ChannelWatch<K, T> {
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Drop for ChannelWatch<K, T> {
     fn drop(&mut self) {
-        if !self.detached {
+        if !self.handle.is_detached() {
             self.stop();
             self.handle.join();
         }

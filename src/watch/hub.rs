@@ -171,15 +171,15 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
         }
     }
 
-    /// Tells every subscriber of every key that there is.
-    pub(super) fn resync(&self) {
+    /// Tells those that `whom` names of every key that there is.
+    pub(super) fn resync(&self, whom: impl Fn(&Arc<Line<K, T>>) -> bool) {
         let mut turn = self.turn();
         if turn.writer.stopped {
             return;
         }
         let all = self.store.snapshot();
         for (key, value) in &all {
-            turn.tell(key, &Change::Unchanged { value: Arc::clone(value) }, |_| true);
+            turn.tell(key, &Change::Unchanged { value: Arc::clone(value) }, &whom);
         }
         turn.after.forget(all);
     }
@@ -256,7 +256,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
 
 impl<K: Key, T> Turn<'_, K, T> {
     /// Tells those that `whom` names. What one of them makes of it harms no other.
-    fn tell(&mut self, key: &K, change: &Change<T>, whom: fn(&Line<K, T>) -> bool) {
+    fn tell(&mut self, key: &K, change: &Change<T>, whom: impl Fn(&Arc<Line<K, T>>) -> bool) {
         let Self { writer, after } = self;
         let mut any_gone = false;
         for line in writer.lines.iter().filter(|line| whom(line)) {

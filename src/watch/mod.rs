@@ -109,7 +109,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     ///
     /// If the watch has been stopped, or the system gives no thread.
     pub fn subscribe(&self, subscriber: Subscriber<K, T>) -> Result<Subscription, StartError> {
-        subscriber.start(&self.hub)
+        subscription::start(subscriber, &self.hub)
     }
 
     /// What is known. It is kept also when the watch has stopped.
@@ -137,7 +137,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn resync(&self) {
-        self.hub.resync();
+        self.hub.resync(|_| true);
     }
 
     /// Whether it has stopped: its producer has.

@@ -90,6 +90,30 @@ fn a_deletion_that_races_with_a_late_subscriber_is_told_or_was_never_believed() 
     });
 }
 
+/// What it is told of again is what it believes, or it has been told better.
+#[test]
+fn a_resync_of_one_subscriber_that_races_with_changes_tells_it_nothing_that_is_over() {
+    loom::model(|| {
+        let hub = hub();
+        set(&hub, 1);
+        let (line, _) = hub.attach(false).unwrap();
+        let (other, _) = hub.attach(false).unwrap();
+        let mut believer = Believer::default();
+        believer.hear_all(&line, &hub);
+        let producer = Arc::clone(&hub);
+        let changing = thread::spawn(move || {
+            set(&producer, 2);
+            producer.remove(&0)
+        });
+        hub.resync(|told| Arc::ptr_eq(told, &line));
+        believer.hear_all(&line, &hub);
+        changing.join().unwrap();
+        believer.hear_all(&line, &hub);
+        assert_eq!(believer.value, None);
+        assert_eq!(other.len(), 1);
+    });
+}
+
 /// Two producers of one key: each change is told, in the order in which it was stored.
 #[test]
 fn two_producers_take_turns() {

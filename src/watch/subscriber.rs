@@ -2,14 +2,10 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::event::{Event, EventKind};
-use super::hub::Hub;
 use super::predicate::Predicate;
-use super::subscription::{Delivering, Subscription};
-use crate::error::StartError;
 use crate::queue::{Enqueue, FastState, Key, Priority, Reasons, Request, Tally, Verb};
 use crate::thread::ThreadOptions;
 
@@ -54,20 +50,20 @@ use crate::thread::ThreadOptions;
 /// ```
 #[must_use = "a subscriber is told nothing until it is subscribed"]
 pub struct Subscriber<K, T> {
-    pub(super) deliver: Deliver<K, T>,
-    pub(super) predicate: Option<Predicate<K, T>>,
-    pub(super) wishes: Wishes,
-    name: Option<String>,
-    with_unchanged: bool,
-    threads: ThreadOptions,
+    deliver: Deliver<K, T>,
+    predicate: Option<Predicate<K, T>>,
+    wishes: Wishes,
+    pub(super) name: Option<String>,
+    pub(super) with_unchanged: bool,
+    pub(super) threads: ThreadOptions,
 }
 
 /// Finds the keys of an event and asks for them.
-pub(super) type Deliver<K, T> = Box<dyn FnMut(&Event<K, T>, Request) -> Tally + Send>;
+type Deliver<K, T> = Box<dyn FnMut(&Event<K, T>, Request) -> Tally + Send>;
 
 /// What is asked for the keys of an event.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wishes {
+struct Wishes {
     verb: Verb,
     priority: Priority,
     initial_priority: Priority,
@@ -240,16 +236,17 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    pub(super) fn start(self, hub: &Arc<Hub<K, T>>) -> Result<Subscription, StartError> {
-        let (line, number) = hub.attach(self.with_unchanged)?;
-        let name = self.name.unwrap_or_else(|| format!("{}-subscription-{number}", hub.name));
-        let delivering = Delivering::new(line, self.deliver, self.predicate, self.wishes);
-        delivering.start(name, hub.clock.clone(), &self.threads)
+    /// Hands an event that is wanted to the mapping, and what that makes of it to the queue; `None`: it is not wanted.
+    pub(super) fn tell(&mut self, event: &Event<K, T>, initial: bool) -> Option<Tally> {
+        if self.predicate.as_ref().is_some_and(|predicate| !predicate.accepts(event)) {
+            return None;
+        }
+        Some((self.deliver)(event, self.wishes.request(event.kind(), initial)))
     }
 }
 
 impl Wishes {
-    pub(super) fn request(&self, kind: EventKind, initial: bool) -> Request {
+    fn request(&self, kind: EventKind, initial: bool) -> Request {
         let (verb, priority, reasons) = match kind {
             EventKind::Unchanged => (Verb::EnqueueIfAbsent, Priority::Low, Reasons::RESYNC),
             EventKind::Synced => (Verb::Enqueue, self.initial_priority, Reasons::NONE),

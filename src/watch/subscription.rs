@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use super::backlog::Told;
 use super::event::EventKind;
+use super::hub::Hub;
 use super::line::{Line, Take, discard};
-use super::predicate::Predicate;
-use super::subscriber::{Deliver, Wishes};
-use crate::clock::Clock;
+use super::subscriber::Subscriber;
 use crate::crew::{Crew, Handle, StillRunning};
 use crate::error::StartError;
 use crate::queue::Key;
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use crate::thread::{ThreadOptions, panic_message, shielded};
+use crate::thread::{panic_message, shielded};
 use crate::time::Nanos;
 use crate::wait::{Gate, Next, Task, run};
 
@@ -62,11 +61,10 @@ use crate::wait::{Gate, Next, Task, run};
 #[must_use = "dropping the handle ends the subscription"]
 pub struct Subscription {
     handle: Handle,
-    line: Arc<dyn Leave>,
+    attachment: Box<dyn Attached>,
     counters: Arc<Counters>,
     /// Open once it has been told of the whole initial list; given up if it ends before.
     pub(crate) synced: Arc<Gate>,
-    detached: bool,
 }
 
 #[derive(Debug, Default)]
@@ -76,81 +74,78 @@ struct Counters {
     panics: AtomicU64,
 }
 
-/// What a handle needs of its line, whose types it does not know.
-trait Leave: Send + Sync {
-    fn leave(&self);
+/// What a handle needs of its watch and its line, whose types it does not know.
+trait Attached: Send + Sync {
     fn waiting(&self) -> usize;
+    fn resync(&self);
+    fn leave(&self);
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> Leave for Line<K, T> {
-    fn leave(&self) {
-        Line::leave(self);
+struct Attachment<K, T> {
+    hub: Arc<Hub<K, T>>,
+    line: Arc<Line<K, T>>,
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Attached for Attachment<K, T> {
+    fn waiting(&self) -> usize {
+        self.line.len()
     }
 
-    fn waiting(&self) -> usize {
-        self.len()
+    fn resync(&self) {
+        self.hub.resync(|line| Arc::ptr_eq(line, &self.line));
+    }
+
+    fn leave(&self) {
+        self.line.leave();
     }
 }
 
 /// The thread's body.
-pub(super) struct Delivering<K: Key + Sync, T: Send + Sync + 'static> {
+struct Delivering<K: Key, T> {
     line: Arc<Line<K, T>>,
-    deliver: Deliver<K, T>,
-    predicate: Option<Predicate<K, T>>,
-    wishes: Wishes,
+    subscriber: Subscriber<K, T>,
     counters: Arc<Counters>,
-    crew: Option<Arc<Crew>>,
+    crew: Arc<Crew>,
+}
+
+pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
+    mut subscriber: Subscriber<K, T>,
+    hub: &Arc<Hub<K, T>>,
+) -> Result<Subscription, StartError> {
+    let (line, number) = hub.attach(subscriber.with_unchanged)?;
+    let name = subscriber.name.take().unwrap_or_else(|| format!("{}-subscription-{number}", hub.name));
+    let say_ended = |subscription: &str| log::info!(subscription; "the subscription has ended");
+    let crew = Crew::new(name, hub.clock.clone(), 1, say_ended);
+    log::info!(subscription = crew.name.as_str(); "the subscription starts");
+    let threads = std::mem::take(&mut subscriber.threads);
+    let counters = Arc::<Counters>::default();
+    let mut task = Some(Delivering {
+        line: Arc::clone(&line),
+        subscriber,
+        counters: Arc::clone(&counters),
+        crew: Arc::clone(&crew),
+    });
+    let signal = Arc::clone(&line.signal);
+    let body = |_seat| {
+        let (task, signal) = (task.take(), Arc::clone(&signal));
+        move || {
+            if let Some(task) = task {
+                run(task, &signal);
+            }
+        }
+    };
+    let joiners = crew.start(&threads, body, None)?;
+    let handle = Handle::new(crew, joiners, Box::new(move || signal.set()), Duration::MAX);
+    let synced = Arc::clone(&line.synced);
+    let attachment = Box::new(Attachment { hub: Arc::clone(hub), line });
+    Ok(Subscription { handle, attachment, counters, synced })
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Delivering<K, T> {
-    pub(super) fn new(
-        line: Arc<Line<K, T>>,
-        deliver: Deliver<K, T>,
-        predicate: Option<Predicate<K, T>>,
-        wishes: Wishes,
-    ) -> Self {
-        Self { line, deliver, predicate, wishes, counters: Arc::default(), crew: None }
-    }
-
-    pub(super) fn start(
-        mut self,
-        name: String,
-        clock: Clock,
-        threads: &ThreadOptions,
-    ) -> Result<Subscription, StartError> {
-        let say_ended = |subscription: &str| log::info!(subscription; "the subscription has ended");
-        let crew = Crew::new(name, clock, 1, say_ended);
-        self.crew = Some(Arc::clone(&crew));
-        let (line, counters) = (Arc::clone(&self.line), Arc::clone(&self.counters));
-        let signal = Arc::clone(&line.signal);
-        log::info!(subscription = crew.name.as_str(); "the subscription starts");
-        let mut task = Some(self);
-        let body = |_seat| {
-            let (task, signal) = (task.take(), Arc::clone(&signal));
-            move || {
-                if let Some(task) = task {
-                    run(task, &signal);
-                }
-            }
-        };
-        let joiners = crew.start(threads, body, None)?;
-        let handle = Handle::new(crew, joiners, Box::new(move || signal.set()), Duration::MAX);
-        Ok(Subscription { handle, synced: Arc::clone(&line.synced), line, counters, detached: false })
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.crew.as_ref().is_some_and(|crew| crew.is_stopping())
-    }
-
     fn tell(&mut self, told: Told<K, T>) {
-        let name = self.crew.as_ref().map_or("", |crew| crew.name.as_str());
+        let name = self.crew.name.as_str();
         let kind = told.event.kind();
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            if self.predicate.as_ref().is_some_and(|predicate| !predicate.accepts(&told.event)) {
-                return None;
-            }
-            Some((self.deliver)(&told.event, self.wishes.request(kind, told.initial)))
-        }));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.subscriber.tell(&told.event, told.initial)));
         let counter = match outcome {
             Ok(Some(tally)) => {
                 log::trace!(subscription = name, event:% = kind, keys = tally.total(); "told");
@@ -174,12 +169,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Delivering<K, T> {
 impl<K: Key + Sync, T: Send + Sync + 'static> Task for Delivering<K, T> {
     fn step(&mut self, _now: Nanos) -> Next {
         loop {
-            if self.is_stopping() {
-                return Next::Finished;
-            }
             match self.line.take() {
                 Take::Tell(told) => self.tell(told),
-                // Whoever adds to an empty line sets the signal, and so does who stops.
+                // Whoever adds to an empty line sets the signal, and so does who stops the watch or the subscription.
                 Take::Wait => return Next::At(Nanos::NEVER),
                 Take::Finish => return Next::Finished,
             }
@@ -187,7 +179,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Task for Delivering<K, T> {
     }
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> Drop for Delivering<K, T> {
+impl<K: Key, T> Drop for Delivering<K, T> {
     fn drop(&mut self) {
         self.line.leave();
     }
@@ -234,13 +226,39 @@ impl Subscription {
     /// Of how many keys the subscriber has yet to be told something: how far it lags. The end of the initial list counts as one.
     #[must_use]
     pub fn backlog(&self) -> usize {
-        self.line.waiting()
+        self.attachment.waiting()
+    }
+
+    /// As [`Watch::resync`](crate::Watch::resync), for this subscriber alone: tells it of every key that is known, as
+    /// [`Event::Unchanged`](crate::Event::Unchanged) unless it has yet to be told more. Returns at once; does nothing once the
+    /// watch or this subscription has stopped.
+    ///
+    /// ```
+    /// use homeostat::{Reasons, Subscriber, Watch, WorkQueue};
+    ///
+    /// let push = Watch::push();
+    /// push.replace_all([("vm-1", 1)]);
+    /// let (queue, other) = (WorkQueue::new(), WorkQueue::new());
+    /// let subscription = push.watch().subscribe(Subscriber::to_itself(&queue))?;
+    /// let beside = push.watch().subscribe(Subscriber::to_itself(&other))?;
+    /// queue.dequeue()?.done();
+    /// other.dequeue()?.done();
+    ///
+    /// subscription.resync();
+    /// assert_eq!(queue.dequeue()?.reasons(), Reasons::RESYNC);
+    /// assert!(other.is_empty());
+    /// # drop((subscription, beside));
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn resync(&self) {
+        self.attachment.resync();
     }
 
     /// Tells it nothing more; an event that it is being told of is told to the end. What waits is dropped. Returns at once.
     pub fn stop(&self) {
+        // In this order: it is woken to find that it has left.
+        self.attachment.leave();
         self.handle.stop();
-        self.line.leave();
     }
 
     /// Waits until it has ended: by [`stop`](Self::stop), or because its watch has stopped and it has been told everything.
@@ -259,7 +277,6 @@ impl Subscription {
 
     /// Lets it run on until its watch stops. What it feeds stays open for as long: a subscriber holds a handle of it.
     pub fn detach(mut self) {
-        self.detached = true;
         self.handle.detach();
     }
 }
@@ -267,7 +284,7 @@ impl Subscription {
 impl Drop for Subscription {
     /// Ends it and joins its thread, unless this runs on that very thread. Blocks while a mapping does.
     fn drop(&mut self) {
-        if !self.detached {
+        if !self.handle.is_detached() {
             self.stop();
             self.handle.join();
         }

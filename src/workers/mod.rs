@@ -1,21 +1,19 @@
 //! Workers: threads that take keys from one queue and reconcile them.
 
-mod metrics;
 mod worker;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::metrics::WorkersMetrics;
-
-use self::metrics::{Counter, Counters};
 use self::worker::Worker;
 use crate::crew::{Crew, Handle, StillRunning, Watch};
 use crate::error::StartError;
 use crate::queue::{Key, Shared, WorkQueue};
 use crate::reconcile::Reconciler;
 use crate::reconcile::policy::{NoRetry, RetryPolicy};
+use crate::run::metrics::{self, Counter, Counters, WorkersMetrics};
+use crate::run::{Runner, Runs};
 use crate::thread::ThreadOptions;
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
@@ -133,12 +131,14 @@ impl<R, P> Workers<R, P> {
         let crew = Crew::new(self.name, queue.clock(), self.threads, say_ended);
         let queue = Arc::clone(&queue.shared);
         queue.measure();
-        let shared = Arc::new(worker::Shared {
+        let runs = Arc::new(Runs {
+            name: crew.name.clone(),
+            clock: crew.clock.clone(),
+            abort: crew.abort.clone(),
             reconciler: self.reconciler,
             policy: self.policy,
             timeout: self.timeout,
-            queue: Arc::clone(&queue),
-            crew: Arc::clone(&crew),
+            ledger: (),
         });
         log::info!(workers = crew.name.as_str(), threads = self.threads, queue = queue.config.name.as_str(); "workers start");
         let overruns = Arc::new(Counter::default());
@@ -147,7 +147,8 @@ impl<R, P> Workers<R, P> {
         let body = |seat| {
             let own = Arc::new(Counters::default());
             counters.push(Arc::clone(&own));
-            Worker::new(Arc::clone(&shared), seat, own).into_body()
+            let runner = Runner::new(Arc::clone(&runs), own, &seat);
+            Worker { queue: Arc::clone(&queue), crew: Arc::clone(&crew), seat, runner }.into_body()
         };
         let started = crew.start(&self.options, body, watch);
         // Wakes those that have started, also where one could not: the crew is stopping then.
@@ -261,8 +262,7 @@ impl WorkersHandle {
     /// The names of the threads whose run has passed its deadline and still runs: none, while all is well.
     #[must_use]
     pub fn overdue(&self) -> Vec<String> {
-        let seats = self.handle.crew.seats.iter();
-        seats.filter(|seat| seat.is_overdue()).map(|seat| seat.name.clone()).collect()
+        self.handle.crew.overdue()
     }
 
     /// What has been counted since the start.

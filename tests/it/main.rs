@@ -5,6 +5,7 @@
 
 mod ancestors;
 mod api;
+mod controller;
 mod durations;
 mod hostile_keys;
 mod letters;

@@ -149,6 +149,78 @@ fn a_resync_asks_only_for_what_nothing_is_known_of_and_at_low_priority() {
 }
 
 #[test]
+fn a_subscription_can_be_resynced_alone() {
+    let (clock, queue, push) = stage();
+    push.replace_all([("a", 1), ("b", 1)]);
+    let subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    let other = WorkQueue::<&str>::builder().clock(clock.clock()).build();
+    let beside = push.watch().subscribe(Subscriber::to_itself(&other)).unwrap();
+    clock.wait_for_sleepers(2);
+    crate::support::serve(&queue);
+    crate::support::serve(&other);
+    subscription.resync();
+    clock.wait_for_sleepers(2);
+    let mut told = [next(&queue), next(&queue)];
+    told.sort_by_key(|(key, ..)| *key);
+    assert_eq!(told, ["a", "b"].map(|key| (key, Priority::Low, Reasons::RESYNC)));
+    assert!(other.is_empty());
+    assert_eq!((subscription.delivered(), beside.delivered()), (5, 3));
+
+    subscription.stop();
+    subscription.resync();
+    push.stop();
+    beside.resync();
+    assert_eq!((subscription.backlog(), beside.backlog()), (0, 0));
+    subscription.join();
+    beside.join();
+    assert!(queue.is_empty() && other.is_empty());
+}
+
+/// What a subscriber has yet to be told says more than that a key is there, and is told once.
+#[test]
+fn a_resync_adds_nothing_to_what_a_subscriber_has_yet_to_be_told() {
+    let (clock, queue, push) = stage();
+    push.replace_all([("changed", 1), ("kept", 1)]);
+    let (runs, director) = crate::stages::stage();
+    let mapping = move |event: &Event<&'static str, u32>| {
+        runs.enter((event.key().copied(), event.kind()));
+        event.key().copied()
+    };
+    let subscription = push.watch().subscribe(Subscriber::to(&queue, mapping)).unwrap();
+    let told = || {
+        let told = director.next();
+        director.cue();
+        told
+    };
+    let mut initial = [told(), told(), told()];
+    initial.sort_by_key(|(key, _)| *key);
+    assert_eq!(initial[0], (None, EventKind::Synced));
+    clock.wait_for_sleepers(1);
+
+    push.set("blocks", 1);
+    assert_eq!(director.next(), (Some("blocks"), EventKind::Created));
+    push.set("changed", 2);
+    push.set("new", 1);
+    subscription.resync();
+    assert_eq!(subscription.backlog(), 4);
+    director.cue();
+    let mut rest = [told(), told(), told(), told()];
+    rest.sort_by_key(|(key, _)| *key);
+    let unchanged = |key| (Some(key), EventKind::Unchanged);
+    assert_eq!(
+        rest,
+        [
+            unchanged("blocks"),
+            (Some("changed"), EventKind::Updated),
+            unchanged("kept"),
+            (Some("new"), EventKind::Created)
+        ]
+    );
+    clock.wait_for_sleepers(1);
+    assert!(director.is_quiet());
+}
+
+#[test]
 fn a_whole_listing_is_compared_and_only_its_differences_are_events() {
     let (clock, queue, push) = stage();
     push.replace_all([("kept", 1), ("changed", 1), ("gone", 1)]);

@@ -3,10 +3,10 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::super::report::DrainReport;
-use super::super::request::Shutdown;
-use super::super::state::{Phase, State};
-use super::{Effects, Records};
+use super::super::report::{DrainReport, QueueMetrics};
+use super::super::request::{Priority, Shutdown};
+use super::super::state::Phase;
+use super::{Counts, Effects, Records};
 use crate::time::Nanos;
 
 impl<K> Records<K> {
@@ -94,11 +94,32 @@ impl<K> Records<K> {
     }
 
     /// When the next delayed key comes due. Looks at every record.
-    pub(crate) fn next_due(&self) -> Option<Nanos> {
+    pub(crate) fn metrics(&self) -> QueueMetrics {
+        let [high, normal, low] = Priority::SERVED.map(|lane| self.lanes.depth(lane));
+        let Counts { delayed, processing, adds, .. } = self.counts;
+        QueueMetrics { high, normal, low, delayed, processing, adds }
+    }
+
+    /// The key that has been in line longest, and since when; `None` also where that is not measured.
+    pub(crate) fn oldest(&self) -> Option<(&K, Nanos)> {
+        if !self.settings.timing {
+            return None;
+        }
+        let heads = self.lanes.heads().map(|index| (&self.slab.get(index).key, self.ready_since[index as usize]));
+        heads.min_by_key(|(_, since)| *since)
+    }
+
+    /// The delayed key that comes due first.
+    pub(crate) fn next_delayed(&self) -> Option<(&K, Nanos)> {
         if self.counts.delayed == 0 {
             return None;
         }
-        let delayed = |state: &State| state.phase == Phase::Delayed;
-        self.slab.iter().map(|(index, _)| self.slab.state(index)).filter(delayed).map(|state| state.due).min()
+        let keys = self.slab.iter().map(|(index, record)| (&record.key, self.slab.state(index)));
+        let delayed = keys.filter(|(_, state)| state.phase == Phase::Delayed).map(|(key, state)| (key, state.due));
+        delayed.min_by_key(|(_, due)| *due)
+    }
+
+    pub(crate) fn next_due(&self) -> Option<Nanos> {
+        self.next_delayed().map(|(_, due)| due)
     }
 }

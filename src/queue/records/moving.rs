@@ -51,7 +51,7 @@ impl<K> Records<K> {
         if to_tail || from != to {
             match from {
                 Place::Out => {}
-                Place::Lane(_) => self.lanes.remove(&mut self.slab, index),
+                Place::Lane(lane) => self.lanes.remove(&mut self.slab, lane, index),
                 Place::Wheel(_) => self.wheel.remove(&mut self.slab, index),
             }
             match (from, to) {
@@ -90,6 +90,7 @@ impl<K> Records<K> {
         }
         effects.from_empty |= self.lanes.is_empty();
         effects.readied += 1;
+        self.counts.adds += 1;
         self.lanes.push_back(&mut self.slab, lane, index);
     }
 

@@ -79,6 +79,18 @@ impl State {
         None
     }
 
+    /// After an end: the next run of the key comes no sooner than `interval` from now, whoever wants it.
+    pub(crate) fn keep_apart(&mut self, bounds: &mut Bounds, interval: Duration, now: Nanos) {
+        let earliest = now.after(interval);
+        bounds.not_before = bounds.not_before.max(earliest);
+        (self.phase, self.due) = match self.phase {
+            Phase::Idle => (Phase::Cooling, earliest),
+            Phase::Ready => (Phase::Delayed, earliest),
+            phase @ (Phase::Delayed | Phase::Cooling) => (phase, self.due.max(earliest)),
+            phase @ Phase::Processing(_) => (phase, self.due),
+        };
+    }
+
     fn end_after_shutdown(&mut self, bounds: &mut Bounds, wish: Wished, ending: Ending) -> Option<DroppedWake> {
         *bounds = Bounds::default();
         if wish != Wished::None {

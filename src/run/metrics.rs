@@ -1,34 +1,44 @@
-//! What workers count.
+//! What runs count.
 
 use std::sync::Arc;
 
+use super::histogram::Tallies;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What one worker counts. Nobody else writes to it, so counting takes no atomic addition, and no cache line is fought over.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Counters {
-    pub(super) successes: Counter,
-    pub(super) requeues: Counter,
-    pub(super) retries: Counter,
-    pub(super) drops: Counter,
-    pub(super) terminal_errors: Counter,
-    pub(super) aborted: Counter,
-    pub(super) panics: Counter,
+pub(crate) struct Counters {
+    pub(crate) successes: Counter,
+    pub(crate) requeues: Counter,
+    pub(crate) retries: Counter,
+    pub(crate) drops: Counter,
+    pub(crate) terminal_errors: Counter,
+    pub(crate) aborted: Counter,
+    pub(crate) panics: Counter,
+    /// How long keys were in line, and in work, where runs are timed.
+    pub(crate) queue_time: Tallies,
+    pub(crate) work_time: Tallies,
 }
 
 /// A number that one thread alone counts up, and others read.
 #[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     /// One more. Two threads that called this at once could count one for two.
     #[inline]
-    pub(super) fn count(&self) {
+    pub(crate) fn count(&self) {
         self.0.store(self.0.load(Relaxed) + 1, Relaxed);
     }
 
-    pub(super) fn read(&self) -> u64 {
+    /// So much more; as [`count`](Self::count).
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
@@ -91,7 +101,7 @@ impl WorkersMetrics {
 }
 
 /// The sum of what the workers have counted.
-pub(super) fn sum(counters: &[Arc<Counters>], overruns: &Counter, active: usize) -> WorkersMetrics {
+pub(crate) fn sum(counters: &[Arc<Counters>], overruns: &Counter, active: usize) -> WorkersMetrics {
     let mut sum = WorkersMetrics { overruns: overruns.read(), active, ..WorkersMetrics::default() };
     for worker in counters {
         sum.successes += worker.successes.read();

@@ -1,0 +1,328 @@
+//! What a controller remembers of its keys beside the queue: those in trouble, those suspended, and who waits for one.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::clock::{Clock, Wake};
+use crate::queue::{FastState, Key, Reasons};
+use crate::reconcile::error::Chain;
+use crate::run::{Failed, Next, Outcome};
+use crate::sync::Mutex;
+use crate::sync::atomic::AtomicUsize;
+use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::thread::shielded;
+use crate::time::Nanos;
+use crate::wait::{Bell, Sleepers};
+
+/// A key whose last run has failed.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Controller, NoRetry, WorkerPool};
+/// use std::time::Duration;
+///
+/// let pool = WorkerPool::builder().start()?;
+/// let reconcile = |_cx: &Context, vm: &&str| -> Result<Action, BoxError> { Err(format!("{vm}: no answer").into()) };
+/// let vms = Controller::builder("vm", reconcile).retry(NoRetry).build()?.start(&pool)?;
+/// vms.enqueue("vm-1");
+/// vms.wait(&"vm-1", Duration::from_secs(10))?;
+/// let parked = vms.parked();
+/// assert_eq!((parked[0].key, parked[0].error.as_str(), parked[0].failures), ("vm-1", "vm-1: no answer", 1));
+/// # Ok::<_, BoxError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Trouble<K> {
+    /// The key.
+    pub key: K,
+    /// The error with its sources.
+    pub error: String,
+    /// How many runs in a row have failed.
+    pub failures: u32,
+    /// When the last of them ended.
+    pub since: Instant,
+    /// Whether nothing will run it again until something names it: the policy has given it up, or the error says that no try will
+    /// mend it.
+    pub parked: bool,
+}
+
+impl<K> Trouble<K> {
+    pub(super) fn with_key<J>(self, show: impl FnOnce(&K) -> J) -> Trouble<J> {
+        let Self { key, error, failures, since, parked } = self;
+        Trouble { key: show(&key), error, failures, since, parked }
+    }
+}
+
+/// A run that has failed, as a hook sees it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct RunFailure<'a, K> {
+    /// The name of the controller.
+    pub controller: &'a str,
+    /// The key.
+    pub key: &'a K,
+    /// The error; [`Panicked`](crate::Panicked) if the reconciler panicked.
+    pub error: &'a (dyn Error + 'static),
+    /// How many runs in a row have failed, this one included.
+    pub failures: u32,
+    /// When it is tried again, from now; `None` if it is not.
+    pub retry_after: Option<Duration>,
+}
+
+/// How the last run of a key has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunOutcome {
+    /// It succeeded and asked for nothing.
+    Succeeded,
+    /// It asked for another run this much later.
+    Requeued(Duration),
+    /// It failed, with this error and its sources, and is not tried again.
+    Failed(String),
+}
+
+/// Why there is no outcome of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// The key was not idle when the time was over.
+    Timeout,
+    /// The controller has been stopped.
+    Stopped,
+}
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Timeout => "the key was not idle in time",
+            Self::Stopped => "the controller has been stopped",
+        })
+    }
+}
+
+impl Error for WaitError {}
+
+pub(super) type ErrorHook<K> = Box<dyn Fn(&RunFailure<'_, K>) + Send + Sync>;
+
+pub(super) struct Book<K> {
+    clock: Clock,
+    on_error: Option<ErrorHook<K>>,
+    /// The lock is for those who have something to look up; the counts say whether there is anything.
+    troubles: Mutex<HashMap<K, Trouble<K>, FastState>>,
+    troubled: AtomicUsize,
+    /// With the reasons that have come meanwhile, if any have.
+    suspended: Mutex<HashMap<K, Option<Reasons>, FastState>>,
+    suspensions: AtomicUsize,
+    waits: Mutex<Waits<K>>,
+    waiting: AtomicUsize,
+    settled: Bell,
+}
+
+struct Waits<K> {
+    /// Those that somebody waits for: how many do, and how its last run since then has ended.
+    keys: HashMap<K, (usize, Option<RunOutcome>), FastState>,
+    sleepers: Sleepers,
+    closed: bool,
+}
+
+impl<K: Key> Book<K> {
+    pub(super) fn new(clock: Clock, on_error: Option<ErrorHook<K>>) -> Arc<Self> {
+        let waits = Waits { keys: HashMap::default(), sleepers: Sleepers::default(), closed: false };
+        Arc::new(Self {
+            clock,
+            on_error,
+            troubles: Mutex::new(HashMap::default()),
+            troubled: AtomicUsize::new(0),
+            suspended: Mutex::new(HashMap::default()),
+            suspensions: AtomicUsize::new(0),
+            waits: Mutex::new(waits),
+            waiting: AtomicUsize::new(0),
+            settled: Bell::new(),
+        })
+    }
+
+    /// A run has ended; its claim has not yet.
+    pub(super) fn note(&self, controller: &str, key: &K, outcome: &Outcome<'_>) {
+        match outcome {
+            Outcome::Succeeded | Outcome::Requeued(_) if self.troubled.load(Relaxed) > 0 => self.forget(key),
+            Outcome::Failed(failed) => self.remember(controller, key, failed),
+            _ => {}
+        }
+        if self.waiting.load(SeqCst) > 0
+            && let Some(entry) = self.waits.lock().keys.get_mut(key)
+        {
+            match outcome {
+                Outcome::Succeeded => entry.1 = Some(RunOutcome::Succeeded),
+                Outcome::Requeued(after) => entry.1 = Some(RunOutcome::Requeued(*after)),
+                Outcome::Failed(failed) => entry.1 = Some(RunOutcome::Failed(Chain(failed.error).to_string())),
+                Outcome::Aborted => {}
+            }
+        }
+    }
+
+    fn forget(&self, key: &K) {
+        let mut troubles = self.troubles.lock();
+        let gone = troubles.remove_entry(key);
+        self.troubled.store(troubles.len(), Relaxed);
+        drop(troubles);
+        drop(gone);
+    }
+
+    fn remember(&self, controller: &str, key: &K, failed: &Failed<'_>) {
+        let Failed { error, failures, next } = *failed;
+        let trouble = Trouble {
+            key: key.clone(),
+            error: Chain(error).to_string(),
+            failures,
+            since: self.clock.now(),
+            parked: !matches!(next, Next::Retry(_)),
+        };
+        let key_of = key.clone();
+        let mut troubles = self.troubles.lock();
+        let before = troubles.insert(key_of, trouble);
+        self.troubled.store(troubles.len(), Relaxed);
+        drop(troubles);
+        drop(before);
+        if let Some(hook) = &self.on_error {
+            let retry_after = if let Next::Retry(after) = next { Some(after) } else { None };
+            let failure = RunFailure { controller, key, error, failures, retry_after };
+            shielded("the error hook of a controller", || hook(&failure));
+        }
+    }
+
+    /// The keys in trouble: those that are parked, or (false) those that will be tried again. In the order of their errors' times.
+    pub(super) fn troubles(&self, parked: bool) -> Vec<Trouble<K>> {
+        let troubles = self.troubles.lock();
+        let mut found: Vec<_> = troubles.values().filter(|trouble| trouble.parked == parked).cloned().collect();
+        drop(troubles);
+        found.sort_by_key(|trouble| trouble.since);
+        found
+    }
+
+    /// How many keys are parked, and how many will be tried again.
+    pub(super) fn troubled(&self) -> (usize, usize) {
+        let troubles = self.troubles.lock();
+        let parked = troubles.values().filter(|trouble| trouble.parked).count();
+        (parked, troubles.len() - parked)
+    }
+
+    pub(super) fn is_backing_off(&self, key: &K) -> bool {
+        self.troubled.load(SeqCst) > 0 && self.troubles.lock().get(key).is_some_and(|trouble| !trouble.parked)
+    }
+
+    /// No run of the key begins until it is resumed.
+    pub(super) fn suspend(&self, key: K) {
+        let mut suspended = self.suspended.lock();
+        suspended.entry(key).or_default();
+        self.suspensions.store(suspended.len(), SeqCst);
+    }
+
+    /// Returns the reasons for which the key is to run, if it is.
+    pub(super) fn resume(&self, key: &K) -> Option<Reasons> {
+        let mut suspended = self.suspended.lock();
+        let found = suspended.remove(key).flatten();
+        self.suspensions.store(suspended.len(), SeqCst);
+        found
+    }
+
+    pub(super) fn suspended(&self) -> Vec<K> {
+        self.suspended.lock().keys().cloned().collect()
+    }
+
+    /// Whether this key, which has been taken, is suspended. Its reasons are kept for when it is resumed.
+    #[inline]
+    pub(super) fn holds(&self, key: &K, reasons: Reasons) -> bool {
+        if self.suspensions.load(SeqCst) == 0 {
+            return false;
+        }
+        self.suspended.lock().get_mut(key).is_some_and(|held| {
+            *held = Some(held.unwrap_or_default() | reasons);
+            true
+        })
+    }
+
+    /// A claim has ended: whoever waits looks at its key.
+    #[inline]
+    pub(super) fn settle(&self) {
+        if self.waiting.load(SeqCst) > 0 {
+            self.rouse();
+        }
+    }
+
+    fn rouse(&self) {
+        let count = self.waits.lock().sleepers.rouse(usize::MAX, &self.clock);
+        self.settled.ring(count);
+    }
+
+    /// Nothing runs any more.
+    pub(super) fn close(&self) {
+        self.waits.lock().closed = true;
+        self.rouse();
+    }
+
+    /// Blocks until `is_idle`, which is called under a lock. The end of a claim wakes it, and the end of the controller.
+    pub(super) fn wait(
+        self: &Arc<Self>,
+        key: &K,
+        deadline: Nanos,
+        is_idle: impl Fn() -> bool,
+    ) -> Result<Option<RunOutcome>, WaitError> {
+        let (first, second) = (key.clone(), key.clone());
+        let _watching = Watching::new(self, first);
+        let mut waits = self.waits.lock();
+        loop {
+            if is_idle() {
+                return Ok(waits.keys.get(&second).and_then(|(_, outcome)| outcome.clone()));
+            }
+            if waits.closed {
+                return Err(WaitError::Stopped);
+            }
+            if self.clock.reached(deadline) {
+                return Err(WaitError::Timeout);
+            }
+            let waker = || Arc::clone(self) as Arc<dyn Wake>;
+            self.settled.wait(&mut waits, |waits| &mut waits.sleepers, &self.clock, deadline, waker);
+        }
+    }
+}
+
+impl<K: Key> Wake for Book<K> {
+    fn wake(&self) {
+        self.rouse();
+    }
+}
+
+/// Somebody waits for a key.
+struct Watching<'a, K: Key> {
+    book: &'a Book<K>,
+    key: K,
+}
+
+impl<'a, K: Key> Watching<'a, K> {
+    fn new(book: &'a Book<K>, key: K) -> Self {
+        // Before anything is looked at: from here on each end of a claim is told.
+        book.waiting.fetch_add(1, SeqCst);
+        book.waits.lock().keys.entry(key.clone()).or_default().0 += 1;
+        Self { book, key }
+    }
+}
+
+impl<K: Key> Drop for Watching<'_, K> {
+    fn drop(&mut self) {
+        let mut waits = self.book.waits.lock();
+        let gone = match waits.keys.get_mut(&self.key) {
+            Some((count, _)) if *count > 1 => {
+                *count -= 1;
+                None
+            }
+            _ => waits.keys.remove_entry(&self.key),
+        };
+        drop(waits);
+        drop(gone);
+        self.book.waiting.fetch_sub(1, SeqCst);
+    }
+}

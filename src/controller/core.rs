@@ -1,0 +1,351 @@
+//! What a controller's threads and handles have in common, and its turn in a pool.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::book::Book;
+use super::rate::Bucket;
+use super::source::Source;
+use crate::cancel::CancellationToken;
+use crate::clock::Clock;
+use crate::crew::Overrun;
+use crate::pool::{Job, Membership, Rest, Turn};
+use crate::queue::{Claim, Key, Shutdown, WorkQueue};
+use crate::reconcile::context::Context;
+use crate::reconcile::error::{BoxError, terminal};
+use crate::reconcile::policy::RetryPolicy;
+use crate::reconcile::{Action, Reconciler};
+use crate::run::metrics::{Counter, Counters};
+use crate::run::{Ledger, Outcome, Runner, Runs};
+use crate::sync::Mutex;
+use crate::sync::atomic::AtomicBool;
+use crate::sync::atomic::Ordering::SeqCst;
+use crate::thread::shielded;
+use crate::time::Nanos;
+
+/// What does not depend on the reconciler's type.
+pub(super) struct Common<K: Key> {
+    pub(super) name: String,
+    pub(super) clock: Clock,
+    pub(super) queue: WorkQueue<K>,
+    pub(super) abort: CancellationToken,
+    pub(super) book: Arc<Book<K>>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) doors: Mutex<Doors>,
+    /// No key is taken any more.
+    stopped: AtomicBool,
+    rate: Mutex<Option<Bucket>>,
+    limited: AtomicBool,
+    pub(super) max_concurrent: Mutex<usize>,
+    pub(super) resync: Mutex<Option<Duration>>,
+    pub(super) sources: Mutex<Vec<Box<dyn Source>>>,
+    pub(super) membership: OnceLock<Arc<Membership>>,
+    /// Those of each runner that there has been.
+    pub(super) counters: Mutex<Vec<Arc<Counters>>>,
+    /// Counted by the watchdog.
+    pub(super) overruns: Counter,
+    /// Tells the keeper that a setting has changed.
+    pub(super) changed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Why it has stopped by itself.
+    failure: Mutex<Option<Arc<BoxError>>>,
+    on_failure: OnceLock<Box<dyn Fn(Arc<BoxError>) + Send + Sync>>,
+}
+
+/// What has to be so for keys to be taken.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
+pub(super) struct Doors {
+    /// The initial listings are in.
+    pub(super) synced: bool,
+    /// This process leads.
+    pub(super) leading: bool,
+    pub(super) suspended: bool,
+    /// It has been stopped.
+    pub(super) closed: bool,
+}
+
+impl Doors {
+    fn are_open(self) -> bool {
+        self.synced && self.leading && !self.suspended && !self.closed
+    }
+}
+
+impl<K: Key> Common<K> {
+    pub(super) fn new(
+        name: String,
+        queue: WorkQueue<K>,
+        book: Arc<Book<K>>,
+        timeout: Option<Duration>,
+        max_concurrent: usize,
+        resync: Option<Duration>,
+        rate: Option<Bucket>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            clock: queue.clock(),
+            queue,
+            abort: CancellationToken::new(),
+            book,
+            timeout,
+            doors: Mutex::new(Doors::default()),
+            stopped: AtomicBool::new(false),
+            limited: AtomicBool::new(rate.is_some()),
+            rate: Mutex::new(rate),
+            max_concurrent: Mutex::new(max_concurrent),
+            resync: Mutex::new(resync),
+            sources: Mutex::new(Vec::new()),
+            membership: OnceLock::new(),
+            counters: Mutex::new(Vec::new()),
+            overruns: Counter::default(),
+            changed: OnceLock::new(),
+            failure: Mutex::new(None),
+            on_failure: OnceLock::new(),
+        })
+    }
+
+    /// Opens or closes a door, and has the pool serve this controller if all are open.
+    pub(super) fn set_doors(&self, change: impl FnOnce(&mut Doors)) {
+        let mut doors = self.doors.lock();
+        change(&mut doors);
+        if let Some(membership) = self.membership.get() {
+            // Under the lock, so that the last change is the last to be told.
+            if doors.are_open() {
+                membership.open();
+            } else {
+                membership.close();
+            }
+        }
+    }
+
+    /// Takes no further key: none once this has returned. Runs under way go on.
+    pub(super) fn stop(&self) {
+        self.set_doors(|doors| doors.closed = true);
+        self.stopped.store(true, SeqCst);
+        for source in &*self.sources.lock() {
+            source.stop();
+        }
+        // Takes the lock under which a thread that is about to take a key looks at `stopped`.
+        shielded("a key of a queue that closes", || self.queue.shutdown(Shutdown::Discard));
+        self.book.close();
+        self.tell_keeper();
+    }
+
+    pub(super) fn abort(&self) {
+        self.stop();
+        for source in &*self.sources.lock() {
+            source.abort();
+        }
+        self.abort.cancel();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(SeqCst)
+    }
+
+    pub(super) fn tell_keeper(&self) {
+        if let Some(changed) = self.changed.get() {
+            changed();
+        }
+    }
+
+    /// It cannot go on.
+    pub(super) fn fail(&self, error: BoxError) {
+        log::error!(controller = self.name.as_str(), error:% = error; "the controller has failed");
+        let error = Arc::new(error);
+        // Who sees the failure finds it stopped.
+        self.stop();
+        self.failure.lock().get_or_insert_with(|| Arc::clone(&error));
+        if let Some(hook) = self.on_failure.get() {
+            hook(error);
+        }
+    }
+
+    pub(super) fn failure(&self) -> Option<Arc<BoxError>> {
+        self.failure.lock().clone()
+    }
+
+    pub(super) fn on_failure(&self, hook: Box<dyn Fn(Arc<BoxError>) + Send + Sync>) {
+        let _ = self.on_failure.set(hook);
+    }
+
+    pub(super) fn set_rate(&self, rate: Option<Bucket>) {
+        let mut current = self.rate.lock();
+        *current = rate;
+        self.limited.store(current.is_some(), SeqCst);
+        drop(current);
+        if let Some(membership) = self.membership.get() {
+            membership.release();
+        }
+    }
+
+    /// Takes a token, if the rate is limited; or says when there will be one.
+    fn take_token(&self) -> Result<(), Nanos> {
+        if !self.limited.load(SeqCst) {
+            return Ok(());
+        }
+        match &mut *self.rate.lock() {
+            Some(bucket) => bucket.take(self.clock.nanos()),
+            None => Ok(()),
+        }
+    }
+
+    fn put_token_back(&self) {
+        if self.limited.load(SeqCst)
+            && let Some(bucket) = &mut *self.rate.lock()
+        {
+            bucket.put_back();
+        }
+    }
+}
+
+/// What the runs of a controller tell it.
+pub(super) struct Records<K: Key>(pub(super) Arc<Common<K>>);
+
+impl<K: Key + Sync> Ledger<K> for Records<K> {
+    const TIMED: bool = true;
+
+    fn note(&self, key: &K, outcome: Outcome<'_>) {
+        self.0.book.note(&self.0.name, key, &outcome);
+    }
+}
+
+/// A reconciler that is called with valid keys only.
+pub(super) struct Checked<K, R> {
+    pub(super) reconciler: R,
+    pub(super) valid: Option<Validate<K>>,
+}
+
+pub(super) type Validate<K> = Box<dyn Fn(&K) -> Result<(), BoxError> + Send + Sync>;
+
+impl<K: Key, R: Reconciler<K>> Reconciler<K> for Checked<K, R> {
+    type Error = BoxError;
+
+    fn reconcile(&self, cx: &Context, key: &K) -> Result<Action, BoxError> {
+        if let Some(valid) = &self.valid {
+            valid(key).map_err(terminal)?;
+        }
+        self.reconciler.reconcile(cx, key).map_err(Into::into)
+    }
+}
+
+type ControllerRuns<K, R, P> = Runs<Checked<K, R>, P, Records<K>>;
+type ControllerRunner<K, R, P> = Runner<Checked<K, R>, P, Records<K>>;
+
+/// The controller as a member of its pool.
+pub(super) struct Core<K: Key, R, P> {
+    pub(super) common: Arc<Common<K>>,
+    pub(super) runs: Arc<ControllerRuns<K, R, P>>,
+    /// Those that no thread uses now.
+    runners: Mutex<Vec<ControllerRunner<K, R, P>>>,
+}
+
+impl<K, R, P> Core<K, R, P>
+where
+    K: Key + Sync + fmt::Debug,
+    R: Reconciler<K> + 'static,
+    P: RetryPolicy<K> + 'static,
+{
+    pub(super) fn new(common: Arc<Common<K>>, reconciler: Checked<K, R>, policy: P) -> Self {
+        let runs = Arc::new(Runs {
+            name: common.name.clone(),
+            clock: common.clock.clone(),
+            abort: common.abort.clone(),
+            reconciler,
+            policy,
+            timeout: common.timeout,
+            ledger: Records(Arc::clone(&common)),
+        });
+        Self { common, runs, runners: Mutex::new(Vec::new()) }
+    }
+
+    fn runner(&self, turn: &Turn<'_>) -> ControllerRunner<K, R, P> {
+        let idle = self.runners.lock().pop();
+        if let Some(mut runner) = idle {
+            runner.sit(turn.seat());
+            return runner;
+        }
+        let counters = Arc::new(Counters::default());
+        self.common.counters.lock().push(Arc::clone(&counters));
+        Runner::new(Arc::clone(&self.runs), counters, turn.seat())
+    }
+
+    fn serve_with(&self, turn: &Turn<'_>, runner: &mut ControllerRunner<K, R, P>, slot: &mut Option<Claim<K>>) -> Rest {
+        let common = &*self.common;
+        let queue = &common.queue.shared;
+        let mut ended = None;
+        loop {
+            if let Err(time) = common.take_token() {
+                if let (Some(claim), Some(ending)) = (slot.take(), ended) {
+                    claim.end(ending);
+                    common.book.settle();
+                }
+                return Rest::Until(time);
+            }
+            let taken = match (&mut *slot, ended) {
+                (Some(claim), Some(ending)) => {
+                    let taken = claim.turn(ending, || common.is_stopped());
+                    common.book.settle();
+                    taken
+                }
+                _ => queue.try_dequeue(|| common.is_stopped()).map(|claim| *slot = Some(claim)),
+            };
+            let Some(claim) = slot.as_mut().filter(|_| taken.is_ok()) else {
+                common.put_token_back();
+                return Rest::Done;
+            };
+            if claim.leaves_more() {
+                turn.more();
+            }
+            let ending = if common.book.holds(claim.key(), claim.reasons()) {
+                crate::queue::Ending::Done
+            } else {
+                runner.run(claim, turn.seat(), |start, deadline| turn.begin(start, deadline, claim.record()))
+            };
+            if turn.is_over() {
+                if let Some(claim) = slot.take() {
+                    claim.end(ending);
+                }
+                common.book.settle();
+                return Rest::Done;
+            }
+            ended = Some(ending);
+        }
+    }
+}
+
+impl<K, R, P> Job for Core<K, R, P>
+where
+    K: Key + Sync + fmt::Debug,
+    R: Reconciler<K> + 'static,
+    P: RetryPolicy<K> + 'static,
+{
+    fn serve(&self, turn: &Turn<'_>) -> Rest {
+        let mut runner = self.runner(turn);
+        // Outside the catch: a key's drop must not panic while another panic unwinds.
+        let mut claim = None;
+        let served = catch_unwind(AssertUnwindSafe(|| self.serve_with(turn, &mut runner, &mut claim)));
+        shielded("the drop of a key", || drop(claim.take()));
+        self.runners.lock().push(runner);
+        served.unwrap_or_else(|panic| {
+            self.common.book.settle();
+            resume_unwind(panic)
+        })
+    }
+
+    fn has_work(&self) -> bool {
+        self.common.queue.shared.has_ready()
+    }
+
+    fn overrun(&self, overrun: &Overrun<'_>) {
+        let common = &*self.common;
+        common.overruns.count();
+        let (controller, thread, timeout) = (common.name.as_str(), overrun.thread, common.timeout);
+        if let Some(key) = common.queue.shared.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
+            log::warn!(controller, thread, key:?, timeout:?; "a run has passed its deadline and still runs");
+        } else {
+            log::warn!(controller, thread, timeout:?; "a run has passed its deadline and has ended since");
+        }
+    }
+}

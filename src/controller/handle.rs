@@ -1,0 +1,391 @@
+//! A controller as the rest of the program has it, and as it runs.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::book::{RunOutcome, Trouble, WaitError};
+use super::builder::check_rate;
+use super::core::Common;
+use super::rate::Bucket;
+use super::status::{ControllerMetrics, ControllerStatus};
+use crate::crew::{Handle, StillRunning};
+use crate::error::StartError;
+use crate::pool::{Membership, WorkerPool};
+use crate::queue::{Admission, Enqueue, Key, KeyState, Reasons, Verb, WorkQueue};
+use crate::reconcile::error::BoxError;
+use crate::thread::Joiner;
+
+/// What the rest of the program has of a controller. Cheap to clone; it neither keeps the controller running nor stops it.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, Admission, BoxError, Context, Controller, RunOutcome, WorkerPool};
+/// use std::time::Duration;
+///
+/// let pool = WorkerPool::builder().start()?;
+/// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+/// let controller = Controller::builder("vm", reconcile).build()?;
+/// let vms = controller.handle();
+/// let running = controller.start(&pool)?;
+///
+/// vms.suspend("vm-1");
+/// assert_eq!(vms.enqueue("vm-1"), Admission::Queued);
+/// vms.resume(&"vm-1");
+/// assert_eq!(vms.wait(&"vm-1", Duration::from_secs(10))?, Some(RunOutcome::Succeeded));
+///
+/// running.shutdown(Duration::from_secs(1));
+/// assert_eq!(vms.enqueue("vm-1"), Admission::Closed);
+/// # Ok::<_, BoxError>(())
+/// ```
+pub struct ControllerHandle<K: Key> {
+    common: Arc<Common<K>>,
+}
+
+impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
+    pub(super) fn new(common: Arc<Common<K>>) -> Self {
+        Self { common }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.common.name
+    }
+
+    /// Its queue, to feed it in other ways, or to look into it.
+    #[must_use]
+    pub fn queue(&self) -> &WorkQueue<K> {
+        &self.common.queue
+    }
+
+    /// Puts a key in line, for the reason [`MANUAL`](Reasons::MANUAL); a backoff is cut short to its
+    /// [floor](crate::RetryPolicy::floor). [`Admission::Closed`] once the controller has been stopped.
+    pub fn enqueue(&self, key: K) -> Admission {
+        self.common.queue.because(Reasons::MANUAL).enqueue_now(key)
+    }
+
+    /// Blocks until a key is idle: nothing is in line or under way for it, and no failure of it is to be tried again. A run that it
+    /// has asked for later does not keep it from being idle; a key that is suspended, or whose controller is, is not idle while it is in
+    /// line. Returns how its last run since the call has ended; `None` if there was none.
+    ///
+    /// The end of a run wakes it. The timeout goes by the controller's clock. In a run of the same key it never returns in time.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`].
+    pub fn wait(&self, key: &K, timeout: Duration) -> Result<Option<RunOutcome>, WaitError> {
+        let common = &*self.common;
+        let deadline = common.clock.nanos().after(timeout);
+        common.book.wait(key, deadline, || match common.queue.state(key) {
+            KeyState::Idle => true,
+            KeyState::Delayed(_) => !common.book.is_backing_off(key),
+            KeyState::Ready(_) | KeyState::Processing(_) => false,
+        })
+    }
+
+    /// No run of the key begins until it is [resumed](Self::resume). One under way goes on. What wants it meanwhile is remembered.
+    pub fn suspend(&self, key: K) {
+        self.common.book.suspend(key);
+    }
+
+    /// The key is run again. If anything has wanted it meanwhile, it is in line now.
+    pub fn resume(&self, key: &K) {
+        if let Some(reasons) = self.common.book.resume(key) {
+            self.common.queue.because(reasons).enqueue(key.clone());
+        }
+    }
+
+    /// No run begins until all are [resumed](Self::resume_all). Runs under way go on, and keys come in line.
+    pub fn suspend_all(&self) {
+        self.common.set_doors(|doors| doors.suspended = true);
+    }
+
+    /// Keys are run again, but for those suspended one by one.
+    pub fn resume_all(&self) {
+        self.common.set_doors(|doors| doors.suspended = false);
+    }
+
+    /// The keys that have been given up, with their last errors; the oldest error first.
+    #[must_use]
+    pub fn parked(&self) -> Vec<Trouble<K>> {
+        self.common.book.troubles(true)
+    }
+
+    /// The keys whose last run has failed and that will be tried again; the oldest error first.
+    #[must_use]
+    pub fn failing(&self) -> Vec<Trouble<K>> {
+        self.common.book.troubles(false)
+    }
+
+    /// Puts all parked and all failing keys in line now, whatever their backoff. Returns how many.
+    #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
+    pub fn retry_now(&self) -> usize {
+        let keys = self.parked().into_iter().chain(self.failing()).map(|trouble| trouble.key);
+        let queue = self.common.queue.because(Reasons::MANUAL);
+        queue.request_all(&mut keys.into_iter(), Verb::Reschedule(Duration::ZERO).into()).total()
+    }
+
+    /// How many keys are run at once, from now on. Runs under way go on.
+    ///
+    /// # Errors
+    ///
+    /// If it is zero; to run none, [suspend](Self::suspend_all) it.
+    pub fn set_max_concurrent_reconciles(&self, runs: usize) -> Result<(), StartError> {
+        if runs == 0 {
+            return Err(StartError::setting("max_concurrent_reconciles", &0, "at least 1"));
+        }
+        let mut current = self.common.max_concurrent.lock();
+        *current = runs;
+        if let Some(membership) = self.common.membership.get() {
+            membership.set_limit(runs);
+        }
+        Ok(())
+    }
+
+    /// The time between two resyncs, counted from the last one; `None` for none.
+    ///
+    /// # Errors
+    ///
+    /// If it is zero.
+    pub fn set_resync(&self, interval: Option<Duration>) -> Result<(), StartError> {
+        if interval == Some(Duration::ZERO) {
+            return Err(StartError::setting("resync", &Duration::ZERO, "longer than zero"));
+        }
+        *self.common.resync.lock() = interval;
+        self.common.tell_keeper();
+        Ok(())
+    }
+
+    /// The period of all its pollers.
+    ///
+    /// # Errors
+    ///
+    /// If it is zero, or none of its sources is a poller that has been started.
+    pub fn set_period(&self, period: Duration) -> Result<(), StartError> {
+        let sources = self.common.sources.lock();
+        let mut set = sources.iter().filter_map(|source| source.change_period(period)).peekable();
+        if set.peek().is_none() {
+            return Err(StartError::setting("period", &period, "for a controller that polls"));
+        }
+        set.collect()
+    }
+
+    /// The rate at which keys are taken, as [`rate_limit`](super::ControllerBuilder::rate_limit); `None` for no limit.
+    ///
+    /// # Errors
+    ///
+    /// If it is not positive, or the burst is zero.
+    pub fn set_rate_limit(&self, rate: Option<(f64, u32)>) -> Result<(), StartError> {
+        check_rate(rate)?;
+        self.common.set_rate(rate.map(|(per_second, burst)| Bucket::new(per_second, burst)));
+        Ok(())
+    }
+
+    /// Whether the initial listings of all sources are in, so that keys are run.
+    #[must_use]
+    pub fn has_synced(&self) -> bool {
+        self.common.doors.lock().synced
+    }
+
+    /// Why it has stopped by itself: a [`ControllerError`](super::ControllerError). `None` if it has not.
+    #[must_use]
+    pub fn failure(&self) -> Option<Arc<BoxError>> {
+        self.common.failure()
+    }
+
+    /// What it has counted and measured so far. Takes the locks of its queue and its pool for a moment each.
+    #[must_use]
+    pub fn metrics(&self) -> ControllerMetrics {
+        self.common.metrics()
+    }
+
+    /// What it is doing, and why. Looks at every key of its queue, under the lock.
+    #[must_use]
+    pub fn status(&self) -> ControllerStatus<K> {
+        self.common.status()
+    }
+}
+
+impl<K: Key> Clone for ControllerHandle<K> {
+    fn clone(&self) -> Self {
+        Self { common: Arc::clone(&self.common) }
+    }
+}
+
+impl<K: Key> fmt::Debug for ControllerHandle<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ControllerHandle")
+            .field("name", &self.common.name)
+            .field("phase", &self.common.phase())
+            .field("queue", &self.common.queue)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A controller that runs; all that a [`ControllerHandle`] can do, it can. Dropping it stops it and waits for its runs, see
+/// [`shutdown`](Self::shutdown).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};
+/// use std::{convert::Infallible, time::Duration};
+///
+/// let pool = WorkerPool::builder().threads(2).start()?;
+/// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+/// let vms = Controller::builder("vm", reconcile)
+///     .poll(Duration::from_secs(30), |_cx| Ok::<_, Infallible>(["vm-1"]))
+///     .build()?
+///     .start(&pool)?;
+/// assert!(!vms.name().is_empty());
+/// vms.shutdown(Duration::from_secs(30));
+/// # Ok::<_, BoxError>(())
+/// ```
+#[must_use = "dropping it stops the controller"]
+pub struct RunningController<K: Key> {
+    handle: ControllerHandle<K>,
+    membership: Arc<Membership>,
+    keeper: Handle,
+    own_pool: Option<WorkerPool>,
+    grace: Duration,
+    detached: bool,
+}
+
+impl<K: Key> RunningController<K> {
+    pub(super) fn new(
+        handle: ControllerHandle<K>,
+        membership: Arc<Membership>,
+        keeper: Handle,
+        own_pool: Option<WorkerPool>,
+        grace: Duration,
+    ) -> Self {
+        Self { handle, membership, keeper, own_pool, grace, detached: false }
+    }
+
+    pub(super) fn keep(&mut self, joiners: Vec<Joiner>) {
+        self.keeper.keep(joiners);
+    }
+
+    /// Takes no further key, and ends its sources; runs under way go on. What is in line is dropped. Returns at once.
+    pub fn stop(&self) {
+        self.handle.common.stop();
+        self.keeper.stop();
+    }
+
+    /// Stops, and cancels the contexts of runs and polls under way. Returns at once.
+    pub fn abort(&self) {
+        self.handle.common.abort();
+        self.keeper.stop();
+    }
+
+    /// Waits for at most `timeout`, by its clock, until its runs and its sources have ended.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`], with the names of the threads that have not ended their work for it by then: it is in a run or a listing, or
+    /// nothing has asked it to stop.
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        let common = Arc::clone(&self.handle.common);
+        let deadline = common.clock.nanos().after(timeout);
+        let left = || deadline.since(common.clock.nanos());
+        let mut still = Vec::new();
+        let mut sources = std::mem::take(&mut *common.sources.lock());
+        sources.retain_mut(|source| match source.join_timeout(left()) {
+            Ok(()) => false,
+            Err(running) => {
+                still.extend_from_slice(running.threads());
+                true
+            }
+        });
+        common.sources.lock().extend(sources);
+        if let Err(running) = self.keeper.join_timeout(left()) {
+            still.extend_from_slice(running.threads());
+        }
+        if self.membership.wait_until_left(deadline) {
+            if common.is_stopped() {
+                self.membership.end();
+            }
+        } else {
+            still.extend(self.membership.seats().iter().map(|seat| seat.name.clone()));
+        }
+        if !still.is_empty() {
+            return Err(StillRunning::new(still));
+        }
+        match self.own_pool.take() {
+            Some(pool) if common.is_stopped() => {
+                pool.shutdown(Duration::ZERO);
+                Ok(())
+            }
+            pool => {
+                self.own_pool = pool;
+                Ok(())
+            }
+        }
+    }
+
+    /// Stops, lets runs and polls under way go on for `grace`, then aborts them, and waits for their end. Blocks until every one has
+    /// returned: to give up on one that ignores its cancellation, use [`stop`](Self::stop), [`join_timeout`](Self::join_timeout),
+    /// [`abort`](Self::abort), `join_timeout` again, and [`detach`](Self::detach).
+    pub fn shutdown(mut self, grace: Duration) {
+        self.end(grace);
+    }
+
+    fn end(&mut self, grace: Duration) {
+        self.stop();
+        if let Err(still) = self.join_timeout(grace) {
+            log::warn!(controller = self.handle.common.name.as_str(), grace:?, threads:? = still.threads(); "aborting after the grace period");
+            self.abort();
+            // Threads that do not end hold it up: that is said above.
+            let _ = self.join_timeout(Duration::MAX);
+        }
+    }
+
+    /// Lets it go on without being stopped or joined.
+    pub fn detach(mut self) {
+        self.detached = true;
+        self.keeper.detach();
+        for source in std::mem::take(&mut *self.handle.common.sources.lock()) {
+            source.detach();
+        }
+        if let Some(pool) = self.own_pool.take() {
+            pool.detach();
+        }
+    }
+
+    #[expect(dead_code, reason = "a manager will hear of it")]
+    /// Calls `hook` if it stops by itself.
+    pub(crate) fn on_failure(&self, hook: Box<dyn Fn(Arc<BoxError>) + Send + Sync>) {
+        self.handle.common.on_failure(hook);
+    }
+
+    #[expect(dead_code, reason = "a manager will say so")]
+    /// This process leads now.
+    pub(crate) fn lead(&self) {
+        self.handle.common.set_doors(|doors| doors.leading = true);
+    }
+}
+
+impl<K: Key> Deref for RunningController<K> {
+    type Target = ControllerHandle<K>;
+
+    fn deref(&self) -> &ControllerHandle<K> {
+        &self.handle
+    }
+}
+
+impl<K: Key> Drop for RunningController<K> {
+    fn drop(&mut self) {
+        if !self.detached {
+            self.end(self.grace);
+        }
+    }
+}
+
+impl<K: Key> fmt::Debug for RunningController<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningController").field("handle", &self.handle).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,114 @@
+//! The one thread that a controller has of its own: it waits for the initial listings, and resyncs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::core::Common;
+use crate::crew::Crew;
+use crate::queue::Key;
+use crate::time::Nanos;
+use crate::wait::{Gate, Next, Task};
+
+/// Why a controller has stopped by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ControllerError {
+    /// Initial listings were not in after the timeout.
+    SyncTimeout {
+        /// The name of the controller.
+        controller: String,
+        /// The names of the sources whose listings were missing.
+        sources: Vec<String>,
+        /// The timeout.
+        timeout: Duration,
+    },
+    /// A source has ended before its initial listing was in: its watch was stopped.
+    SourceEnded {
+        /// The name of the controller.
+        controller: String,
+        /// The name of the source.
+        source_name: String,
+    },
+}
+
+impl fmt::Display for ControllerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SyncTimeout { controller, sources, timeout } => {
+                write!(f, "controller {controller}: no initial listing after {timeout:?} from {}", sources.join(", "))
+            }
+            Self::SourceEnded { controller, source_name } => {
+                write!(f, "controller {controller}: {source_name} has ended before its initial listing was in")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ControllerError {}
+
+/// The thread's body.
+pub(super) struct Keeper<K: Key> {
+    pub(super) crew: Arc<Crew>,
+    pub(super) common: Arc<Common<K>>,
+    /// The sources whose initial listings are not in.
+    pub(super) missing: Vec<(String, Arc<Gate>)>,
+    pub(super) sync_timeout: Duration,
+    /// When it stops waiting for them.
+    pub(super) sync_until: Nanos,
+    /// The last resync, or the start.
+    pub(super) resynced: Nanos,
+    pub(super) synced: bool,
+}
+
+impl<K: Key> Keeper<K> {
+    /// Opens the door once all listings are in. Returns whether it goes on.
+    fn sync(&mut self, now: Nanos) -> bool {
+        let controller = self.common.name.as_str();
+        if let Some((name, _)) = self.missing.iter().find(|(_, gate)| gate.is_given_up()) {
+            let error = ControllerError::SourceEnded { controller: controller.to_owned(), source_name: name.clone() };
+            self.common.fail(error.into());
+            return false;
+        }
+        self.missing.retain(|(_, gate)| !gate.is_open());
+        if self.missing.is_empty() {
+            self.synced = true;
+            log::info!(controller; "the initial listings are in");
+            self.common.set_doors(|doors| doors.synced = true);
+        } else if now >= self.sync_until {
+            let sources = self.missing.iter().map(|(name, _)| name.clone()).collect();
+            let controller = controller.to_owned();
+            let error = ControllerError::SyncTimeout { controller, sources, timeout: self.sync_timeout };
+            self.common.fail(error.into());
+            return false;
+        }
+        true
+    }
+}
+
+impl<K: Key> Task for Keeper<K> {
+    fn step(&mut self, now: Nanos) -> Next {
+        if self.crew.is_stopping() || self.common.is_stopped() {
+            return Next::Finished;
+        }
+        if !self.synced {
+            if !self.sync(now) {
+                return Next::Finished;
+            }
+            if !self.synced {
+                return Next::At(self.sync_until);
+            }
+        }
+        let Some(interval) = *self.common.resync.lock() else {
+            return Next::At(Nanos::NEVER);
+        };
+        if now >= self.resynced.after(interval) {
+            self.resynced = now;
+            log::debug!(controller = self.common.name.as_str(); "resync");
+            for source in &*self.common.sources.lock() {
+                source.resync();
+            }
+        }
+        Next::At(self.resynced.after(interval))
+    }
+}

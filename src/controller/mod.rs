@@ -1,0 +1,187 @@
+//! Controllers: sources, a queue, a reconciler, and the rules between them.
+
+mod book;
+mod builder;
+mod core;
+mod handle;
+mod keeper;
+mod rate;
+mod source;
+mod status;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::book::{RunFailure, RunOutcome, Trouble, WaitError};
+pub use self::builder::ControllerBuilder;
+pub use self::handle::{ControllerHandle, RunningController};
+pub use self::keeper::ControllerError;
+pub use self::status::{ControllerMetrics, ControllerStatus, Phase, Running};
+
+use self::core::Common;
+use self::keeper::Keeper;
+use self::source::{Start, Target};
+use crate::crew::{Crew, Handle};
+use crate::error::StartError;
+use crate::pool::{Job, WorkerPool};
+use crate::queue::Key;
+use crate::reconcile::Reconciler;
+use crate::thread::ThreadOptions;
+use crate::wait::{Signal, run};
+
+/// A controller: where keys come from, their queue, what is done for each, and the rules between them.
+///
+/// It runs on a [`WorkerPool`], shared with others by a [`Manager`](crate::Manager) or given to [`start`](Self::start), or on
+/// threads of its own ([`ControllerBuilder::own_threads`]).
+///
+/// No key is run before the initial listing of every source is in; what comes from them goes in line at low priority, so that a
+/// change is served before a thousand keys that have only been listed.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Controller, Watch, WorkerPool};
+/// use std::time::Duration;
+///
+/// let (vms, disks) = (Watch::<&str, u64>::push(), Watch::<&str, &str>::push());
+/// let reconcile = |cx: &Context, vm: &&str| -> Result<Action, BoxError> {
+///     log::info!("{vm}: {}", cx.reasons());
+///     Ok(Action::await_change())
+/// };
+/// let controller = Controller::builder("vm", reconcile)
+///     .watch(vms.watch(), |event| event.key().copied())
+///     .watch(disks.watch(), |event| event.value().copied()) // a disk names its VM
+///     .max_concurrent_reconciles(2)
+///     .reconcile_timeout(Duration::from_secs(60))
+///     .resync(Duration::from_secs(600))
+///     .build()?;
+///
+/// let pool = WorkerPool::builder().threads(4).start()?;
+/// let running = controller.start(&pool)?;
+/// vms.replace_all([("vm-1", 4)]);
+/// disks.replace_all([("disk-1", "vm-1")]);
+/// running.wait(&"vm-1", Duration::from_secs(10))?;
+/// running.shutdown(Duration::from_secs(30));
+/// # Ok::<_, BoxError>(())
+/// ```
+#[must_use = "a controller does nothing until it is started"]
+pub struct Controller<K: Key> {
+    common: Arc<Common<K>>,
+    job: Arc<dyn Job>,
+    sources: Vec<Start<K>>,
+    debounce: Option<(Duration, Duration)>,
+    sync_timeout: Duration,
+    own_threads: Option<usize>,
+    grace: Duration,
+    options: ThreadOptions,
+}
+
+impl<K: Key + Sync + fmt::Debug> Controller<K> {
+    /// Settings for a controller. `name` is that of its queue, its metrics, its log lines and its threads; of all controllers of a
+    /// manager each has its own.
+    pub fn builder<R: Reconciler<K> + 'static>(name: impl Into<String>, reconciler: R) -> ControllerBuilder<K, R> {
+        ControllerBuilder::new(name.into(), reconciler)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.common.name
+    }
+
+    /// What the rest of the program has of it: also before it is started, and after it has ended.
+    #[must_use]
+    pub fn handle(&self) -> ControllerHandle<K> {
+        ControllerHandle::new(Arc::clone(&self.common))
+    }
+
+    /// Starts its sources, and has `pool` run its keys, unless it has [threads of its own](ControllerBuilder::own_threads).
+    /// Returns without waiting for the initial listings.
+    ///
+    /// # Errors
+    ///
+    /// If a source cannot be started, or goes by another clock than the pool, or the system gives no thread. What has been
+    /// started by then has ended when this returns.
+    pub fn start(self, pool: &WorkerPool) -> Result<RunningController<K>, StartError> {
+        self.start_as(pool, true)
+    }
+
+    /// As [`start`](Self::start); no key is run before it is told that this process leads, unless it does already.
+    pub(crate) fn start_as(self, pool: &WorkerPool, leading: bool) -> Result<RunningController<K>, StartError> {
+        let Self { common, job, sources, debounce, sync_timeout, own_threads, grace, options } = self;
+        let name = common.name.as_str();
+        let own_pool = match own_threads {
+            None => None,
+            Some(threads) => {
+                let own = WorkerPool::builder().name(name).threads(threads).clock(common.clock.clone());
+                Some(own.thread_options(options.clone()).start()?)
+            }
+        };
+        let pool = own_pool.as_ref().unwrap_or(pool);
+        if !pool.clock().is(&common.clock) {
+            return Err(StartError::setting("clock", &name, "the same for a controller and its pool"));
+        }
+        let max_concurrent = *common.max_concurrent.lock();
+        let membership = Arc::new(pool.pool.join(job, max_concurrent));
+        let crew = Crew::new(format!("{name}-keeper"), common.clock.clone(), 1, |_| {});
+        let signal = Signal::new(common.clock.clone());
+        let _ = common.membership.set(Arc::clone(&membership));
+        let changed = Arc::clone(&signal);
+        let _ = common.changed.set(Box::new(move || changed.set()));
+        common.set_doors(|doors| doors.leading = leading);
+        log::info!(controller = name, sources = sources.len(); "the controller starts");
+        let nudged = Arc::clone(&signal);
+        let mut running = RunningController::new(
+            ControllerHandle::new(Arc::clone(&common)),
+            membership,
+            Handle::new(Arc::clone(&crew), Vec::new(), Box::new(move || nudged.set()), grace),
+            own_pool,
+            grace,
+        );
+        let mut missing = Vec::with_capacity(sources.len());
+        for (number, start) in sources.into_iter().enumerate() {
+            let target = Target { queue: &common.queue, name: format!("{}-source-{number}", common.name), debounce };
+            // An error drops what runs already, which stops it.
+            let source = start(&target)?;
+            let gate = source.gate();
+            let told = Arc::clone(&signal);
+            gate.on_settled(Box::new(move |_| told.set()));
+            missing.push((source.name().to_owned(), gate));
+            common.sources.lock().push(source);
+        }
+        let now = common.clock.nanos();
+        let keeper = Keeper {
+            crew: Arc::clone(&crew),
+            common: Arc::clone(&common),
+            missing,
+            sync_timeout,
+            sync_until: now.after(sync_timeout),
+            resynced: now,
+            synced: false,
+        };
+        let mut keeper = Some(keeper);
+        let body = |_seat| {
+            let (keeper, signal) = (keeper.take(), Arc::clone(&signal));
+            move || {
+                if let Some(keeper) = keeper {
+                    run(keeper, &signal);
+                }
+            }
+        };
+        let joiners = crew.start(&options, body, None)?;
+        running.keep(joiners);
+        Ok(running)
+    }
+}
+
+impl<K: Key> fmt::Debug for Controller<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("name", &self.common.name)
+            .field("sources", &self.sources.len())
+            .field("max_concurrent_reconciles", &*self.common.max_concurrent.lock())
+            .field("reconcile_timeout", &self.common.timeout)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! A limit on how often keys are taken: a token bucket, as a plain value.
+
+use std::time::Duration;
+
+use crate::time::Nanos;
+
+/// At most `burst` keys at once, and one more each `interval`.
+///
+/// Kept as the time at which the bucket will be full again: the generic cell rate algorithm in its virtual scheduling form
+/// (ITU-T I.371, annex A). Nothing has to refill it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Bucket {
+    interval: Duration,
+    /// How far ahead of the present `full_at` may be for a token to be there.
+    tolerance: Duration,
+    full_at: Nanos,
+}
+
+impl Bucket {
+    /// Full. `per_second` is positive and finite, `burst` is at least 1.
+    pub(super) fn new(per_second: f64, burst: u32) -> Self {
+        let interval = Duration::try_from_secs_f64(1.0 / per_second).unwrap_or(Duration::MAX);
+        Self { interval, tolerance: interval.saturating_mul(burst - 1), full_at: Nanos::ZERO }
+    }
+
+    /// Takes a token, or says when there will be one.
+    pub(super) fn take(&mut self, now: Nanos) -> Result<(), Nanos> {
+        let full_at = self.full_at.max(now);
+        if full_at.since(now) > self.tolerance {
+            return Err(Nanos(full_at.0 - u64::try_from(self.tolerance.as_nanos()).unwrap_or(u64::MAX)));
+        }
+        self.full_at = full_at.after(self.interval);
+        Ok(())
+    }
+
+    /// The token just taken was not needed.
+    pub(super) fn put_back(&mut self) {
+        let interval = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
+        self.full_at = Nanos(self.full_at.0.saturating_sub(interval));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_burst_goes_at_once_and_then_one_comes_each_interval() {
+        let mut bucket = Bucket::new(2.0, 3);
+        let now = Nanos(7 * SECOND);
+        assert_eq!([bucket.take(now), bucket.take(now), bucket.take(now)], [Ok(()); 3]);
+        let next = Nanos(now.0 + SECOND / 2);
+        assert_eq!(bucket.take(now), Err(next));
+        assert_eq!(bucket.take(Nanos(next.0 - 1)), Err(next));
+        assert_eq!(bucket.take(next), Ok(()));
+        assert_eq!(bucket.take(next), Err(Nanos(next.0 + SECOND / 2)));
+    }
+
+    #[test]
+    fn what_is_not_used_is_saved_up_to_a_burst() {
+        let mut bucket = Bucket::new(1.0, 2);
+        let late = Nanos(1_000 * SECOND);
+        assert_eq!([bucket.take(late), bucket.take(late)], [Ok(()); 2]);
+        assert!(bucket.take(late).is_err());
+    }
+
+    #[test]
+    fn a_token_that_is_put_back_can_be_taken() {
+        let mut bucket = Bucket::new(1.0, 1);
+        assert_eq!(bucket.take(Nanos(SECOND)), Ok(()));
+        bucket.put_back();
+        assert_eq!(bucket.take(Nanos(SECOND)), Ok(()));
+        assert_eq!(bucket.take(Nanos(SECOND)), Err(Nanos(2 * SECOND)));
+    }
+}

@@ -1,0 +1,237 @@
+//! What a controller says of itself.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::book::Trouble;
+use super::core::{Common, Doors};
+use crate::queue::{Key, QueueMetrics};
+use crate::run::histogram::Histogram;
+use crate::run::metrics::{self, WorkersMetrics};
+use crate::time::Nanos;
+
+/// What a controller has counted and measured so far.
+///
+/// While it runs, the numbers are not all of one instant. No count ever falls.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};
+/// use std::time::Duration;
+///
+/// let pool = WorkerPool::builder().start()?;
+/// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+/// let vms = Controller::builder("vm", reconcile).build()?.start(&pool)?;
+/// vms.enqueue("vm-1");
+/// vms.wait(&"vm-1", Duration::from_secs(10))?;
+/// let metrics = vms.metrics();
+/// assert_eq!((metrics.runs.successes, metrics.queue.adds, metrics.work_time.count()), (1, 1, 1));
+/// # Ok::<_, BoxError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ControllerMetrics {
+    /// What has come of its runs.
+    pub runs: WorkersMetrics,
+    /// What is in its queue.
+    pub queue: QueueMetrics,
+    /// How long keys were in line before their runs.
+    pub queue_time: Histogram,
+    /// How long runs took.
+    pub work_time: Histogram,
+    /// How long the runs under way have taken so far, in all.
+    pub unfinished_work: Duration,
+    /// How long the longest of them has.
+    pub longest_running: Duration,
+    /// How many runs there may be at once.
+    pub max_concurrent_reconciles: usize,
+    /// Keys whose last run has failed and that will be tried again.
+    pub failing: usize,
+    /// Keys that have been given up.
+    pub parked: usize,
+}
+
+/// What a controller is doing, and why.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Controller, Phase};
+///
+/// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+/// let vms = Controller::builder("vm", reconcile).build()?.handle();
+/// let status = vms.status();
+/// assert_eq!((status.name.as_str(), status.phase), ("vm", Phase::Syncing));
+/// assert!(status.running.is_empty());
+/// # Ok::<_, homeostat::StartError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ControllerStatus<K> {
+    /// Its name.
+    pub name: String,
+    /// Whether keys are run, and if not, why.
+    pub phase: Phase,
+    /// The runs under way.
+    pub running: Vec<Running<K>>,
+    /// The key that has been in line longest, and for how long.
+    pub oldest_waiting: Option<(K, Duration)>,
+    /// The delayed key that comes due first, and when.
+    pub next_due: Option<(K, Instant)>,
+    /// Keys whose last run has failed and that will be tried again.
+    pub failing: Vec<Trouble<K>>,
+    /// Keys that have been given up.
+    pub parked: Vec<Trouble<K>>,
+    /// Keys that are suspended.
+    pub suspended: Vec<K>,
+    /// The same in numbers.
+    pub metrics: ControllerMetrics,
+}
+
+/// Whether a controller runs keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Its initial listings are not in, or it has not been started.
+    Syncing,
+    /// Another process leads.
+    Standby,
+    /// It has been suspended.
+    Suspended,
+    /// It runs keys.
+    Running,
+    /// It has been stopped.
+    Stopped,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Syncing => "syncing",
+            Self::Standby => "standby",
+            Self::Suspended => "suspended",
+            Self::Running => "running",
+            Self::Stopped => "stopped",
+        })
+    }
+}
+
+impl From<Doors> for Phase {
+    fn from(doors: Doors) -> Self {
+        match doors {
+            Doors { closed: true, .. } => Self::Stopped,
+            Doors { suspended: true, .. } => Self::Suspended,
+            Doors { synced: false, .. } => Self::Syncing,
+            Doors { leading: false, .. } => Self::Standby,
+            _ => Self::Running,
+        }
+    }
+}
+
+/// A run under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Running<K> {
+    /// The key.
+    pub key: K,
+    /// The name of its thread.
+    pub thread: String,
+    /// For how long it has been running.
+    pub elapsed: Duration,
+    /// Whether it has passed its deadline.
+    pub overdue: bool,
+}
+
+impl<K: Key> Common<K> {
+    pub(super) fn phase(&self) -> Phase {
+        (*self.doors.lock()).into()
+    }
+
+    pub(super) fn running(&self) -> Vec<Running<K>> {
+        let now = self.clock.nanos();
+        let seats = self.membership.get().map(|membership| membership.seats()).unwrap_or_default();
+        let looks = seats.iter().filter_map(|seat| {
+            let run = seat.look()?;
+            let key = self.queue.shared.key_in_process(run.record)?;
+            // Else the record may be that of another key by now.
+            seat.is_at(&run).then(|| Running {
+                key,
+                thread: seat.name.clone(),
+                elapsed: now.since(run.since),
+                overdue: seat.is_overdue(),
+            })
+        });
+        looks.collect()
+    }
+
+    pub(super) fn metrics(&self) -> ControllerMetrics {
+        let counters = self.counters.lock().clone();
+        let now = self.clock.nanos();
+        let seats = self.membership.get().map(|membership| membership.seats()).unwrap_or_default();
+        let running: Vec<_> = seats.iter().filter_map(|seat| seat.look()).map(|run| now.since(run.since)).collect();
+        let (parked, failing) = self.book.troubled();
+        let mut metrics = ControllerMetrics {
+            runs: metrics::sum(&counters, &self.overruns, running.len()),
+            queue: self.queue.metrics(),
+            queue_time: Histogram::default(),
+            work_time: Histogram::default(),
+            unfinished_work: running.iter().sum(),
+            longest_running: running.iter().max().copied().unwrap_or_default(),
+            max_concurrent_reconciles: *self.max_concurrent.lock(),
+            failing,
+            parked,
+        };
+        for own in &counters {
+            own.queue_time.add_to(&mut metrics.queue_time);
+            own.work_time.add_to(&mut metrics.work_time);
+        }
+        metrics
+    }
+
+    pub(super) fn status(&self) -> ControllerStatus<K> {
+        let now = self.clock.nanos();
+        let shared = &self.queue.shared;
+        let due = shared.next_delayed().and_then(|(key, due)| Some((key, self.clock.instant(due)?)));
+        ControllerStatus {
+            name: self.name.clone(),
+            phase: self.phase(),
+            running: self.running(),
+            oldest_waiting: shared.oldest().map(|(key, since): (K, Nanos)| (key, now.since(since))),
+            next_due: due,
+            failing: self.book.troubles(false),
+            parked: self.book.troubles(true),
+            suspended: self.book.suspended(),
+            metrics: self.metrics(),
+        }
+    }
+}
+
+impl<K: fmt::Debug> ControllerStatus<K> {
+    /// The same with each key as its `Debug` shows it.
+    #[must_use]
+    pub fn shown(self) -> ControllerStatus<String> {
+        let show = |key: &K| format!("{key:?}");
+        let troubles = |troubles: Vec<Trouble<K>>| troubles.into_iter().map(|trouble| trouble.with_key(show)).collect();
+        ControllerStatus {
+            name: self.name,
+            phase: self.phase,
+            running: self
+                .running
+                .into_iter()
+                .map(|run| Running {
+                    key: show(&run.key),
+                    thread: run.thread,
+                    elapsed: run.elapsed,
+                    overdue: run.overdue,
+                })
+                .collect(),
+            oldest_waiting: self.oldest_waiting.map(|(key, age)| (show(&key), age)),
+            next_due: self.next_due.map(|(key, due)| (show(&key), due)),
+            failing: troubles(self.failing),
+            parked: troubles(self.parked),
+            suspended: self.suspended.iter().map(show).collect(),
+            metrics: self.metrics,
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! A pool: one bounded set of threads that serves any number of members, fairly.
+//!
+//! A member is whatever has keys to run: to the pool a [`Job`]. A thread takes the member whose turn it is ([`line`]), lets it run
+//! keys, and leaves it for the next one: after each key if another member waits, else once nothing is left to do. So a member
+//! that gets work is served after at most one key of each of the others, however many they have.
+//!
+//! A run that has passed its deadline is *stuck* until it returns. It keeps its thread, but another one may work in its place:
+//! a spare one, which sleeps again once there are enough.
+//!
+//! Lock order: the pool's, then that of a member's queue (to ask it whether it has work).
+
+mod handle;
+mod line;
+#[cfg(all(test, loom))]
+mod models;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+
+pub use self::handle::{PoolBuilder, WorkerPool};
+
+use self::line::{Hint, Line, Place};
+use crate::clock::Wake;
+use crate::crew::{Crew, Overrun, Run, Seat};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::thread::{ThreadOptions, panic_message, shielded};
+use crate::time::Nanos;
+use crate::wait::{Bell, Sleepers};
+
+/// What a member does with the pool's threads.
+pub(crate) trait Job: Send + Sync {
+    /// Runs keys until `turn` is over, or none is left. Does not wait for one.
+    fn serve(&self, turn: &Turn<'_>) -> Rest;
+
+    /// Whether there is a key to run. Called under the pool's lock.
+    fn has_work(&self) -> bool;
+
+    /// Called while a run that `serve` has begun goes on past its deadline, on the watchdog's thread.
+    fn overrun(&self, overrun: &Overrun<'_>);
+}
+
+/// Why a member's turn has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Nothing was left, or the turn was over.
+    Done,
+    /// No key may be run before this time.
+    Until(Nanos),
+}
+
+pub(crate) struct Pool {
+    pub(crate) crew: Arc<Crew>,
+    /// How many runs that are not stuck there may be at once.
+    threads: usize,
+    options: ThreadOptions,
+    state: Mutex<State>,
+    /// Rings for threads that wait for a member.
+    idle: Bell,
+    /// Rings for those who wait until a member is not served any more.
+    left: Bell,
+}
+
+struct State {
+    line: Line,
+    /// By place.
+    jobs: Vec<Option<Arc<dyn Job>>>,
+    idle: Sleepers,
+    leaving: Sleepers,
+    /// By seat.
+    seats: Vec<At>,
+    /// How many threads serve a member, and how many of them are stuck.
+    busy: usize,
+    stuck: usize,
+    /// How many threads have been started.
+    started: usize,
+}
+
+/// What a thread is doing.
+#[derive(Debug, Default)]
+struct At {
+    serving: Option<Place>,
+    /// Its run has passed its deadline. Changed under the lock, read without it after each run.
+    stuck: Arc<AtomicBool>,
+}
+
+impl Pool {
+    pub(crate) fn new(crew: Arc<Crew>, threads: usize, options: ThreadOptions) -> Arc<Self> {
+        let state = State {
+            line: Line::default(),
+            jobs: Vec::new(),
+            idle: Sleepers::default(),
+            leaving: Sleepers::default(),
+            seats: crew.seats.iter().map(|_| At::default()).collect(),
+            busy: 0,
+            stuck: 0,
+            started: threads,
+        };
+        Arc::new(Self { crew, threads, options, state: Mutex::new(state), idle: Bell::new(), left: Bell::new() })
+    }
+
+    /// A new member, closed for now, that at most `limit` threads serve at once.
+    pub(crate) fn join(self: &Arc<Self>, job: Arc<dyn Job>, limit: usize) -> Membership {
+        let mut state = self.state.lock();
+        let (place, hint) = state.line.add(limit);
+        if state.jobs.len() <= place.0 {
+            state.jobs.resize_with(place.0 + 1, || None);
+        }
+        state.jobs[place.0] = Some(job);
+        Membership { pool: Arc::clone(self), place, hint, ended: AtomicBool::new(false) }
+    }
+
+    /// What each of the pool's threads does until the crew is stopping.
+    pub(crate) fn work(self: &Arc<Self>, number: usize) {
+        let seat = &self.crew.seats[number];
+        let stuck = Arc::clone(&self.state.lock().seats[number].stuck);
+        while let Some((place, hint, job)) = self.next(number) {
+            let turn = Turn { pool: self, place, hint: &hint, seat, stuck: &stuck };
+            let served = catch_unwind(AssertUnwindSafe(|| job.serve(&turn)));
+            let rest = served.unwrap_or_else(|panic| {
+                log::error!(pool = self.crew.name.as_str(), panic = panic_message(&*panic); "a key's own code or a policy panicked");
+                shielded("the drop of a panic", || drop(panic));
+                Rest::Done
+            });
+            self.finish(number, place, &job, rest);
+            // Perhaps the last handle: its drop is user code.
+            shielded("the drop of a controller", || drop(job));
+        }
+    }
+
+    /// The member whose turn it is. Blocks while there is none, or enough threads are at work; `None` once the crew is stopping.
+    fn next(self: &Arc<Self>, number: usize) -> Option<(Place, Arc<Hint>, Arc<dyn Job>)> {
+        let mut state = self.state.lock();
+        loop {
+            if self.crew.is_stopping() {
+                return None;
+            }
+            if let Some(found) = self.take(&mut state, number) {
+                // Whoever is woken next sees to what is left, or waits for what comes later.
+                let count = state.rouse(&self.crew);
+                drop(state);
+                self.idle.ring(count);
+                return Some(found);
+            }
+            let until = state.line.next_time();
+            let waker = || Arc::new(IdleTimeout(Arc::downgrade(self))) as Arc<dyn Wake>;
+            self.idle.wait(&mut state, |state| &mut state.idle, &self.crew.clock, until, waker);
+        }
+    }
+
+    fn take(&self, state: &mut State, number: usize) -> Option<(Place, Arc<Hint>, Arc<dyn Job>)> {
+        if state.busy - state.stuck >= self.threads {
+            return None;
+        }
+        let (place, hint) = state.line.next(|| self.crew.clock.nanos())?;
+        let job = Arc::clone(state.jobs[place.0].as_ref()?);
+        state.busy += 1;
+        state.seats[number].serving = Some(place);
+        Some((place, hint, job))
+    }
+
+    fn finish(&self, number: usize, place: Place, job: &Arc<dyn Job>, rest: Rest) {
+        let mut state = self.state.lock();
+        let at = &mut state.seats[number];
+        at.serving = None;
+        let was_stuck = at.stuck.swap(false, Relaxed);
+        state.busy -= 1;
+        state.stuck -= usize::from(was_stuck);
+        if let Rest::Until(time) = rest {
+            state.line.hold_until(place, time);
+        }
+        let last = state.line.done(place) == 0;
+        // It is asked under the lock: what it gets later, it offers later.
+        if job.has_work() {
+            state.line.offer(place, || self.crew.clock.nanos());
+        }
+        let left = if last { state.leaving.rouse(usize::MAX, &self.crew.clock) } else { 0 };
+        let idle = state.rouse(&self.crew);
+        drop(state);
+        self.left.ring(left);
+        self.idle.ring(idle);
+    }
+
+    /// A member has work, as far as anybody knows.
+    fn offer(&self, place: Place) {
+        let mut state = self.state.lock();
+        if !state.line.offer(place, || self.crew.clock.nanos()) {
+            return;
+        }
+        let count = state.rouse(&self.crew);
+        drop(state);
+        self.idle.ring(count);
+    }
+
+    /// A run has passed its deadline: says so, and sees to it that a thread works in its place. Called by the watchdog.
+    pub(crate) fn overrun(self: &Arc<Self>, overrun: &Overrun<'_>) {
+        let Some(number) = self.crew.seats.iter().position(|seat| std::ptr::eq(Arc::as_ptr(seat), overrun.seat)) else {
+            return;
+        };
+        let mut state = self.state.lock();
+        let Some(place) = state.seats[number].serving.filter(|_| overrun.goes_on()) else { return };
+        let job = state.jobs[place.0].clone();
+        let mut spare = None;
+        if !state.seats[number].stuck.swap(true, Relaxed) {
+            state.stuck += 1;
+            if state.started < self.crew.seats.len() && state.stuck > state.started - self.threads {
+                spare = Some(state.started);
+                state.started += 1;
+            }
+        }
+        let count = state.rouse(&self.crew);
+        drop(state);
+        self.idle.ring(count);
+        // First what has happened, then what is done about it.
+        if let Some(job) = job {
+            shielded("the report of an overrun", || job.overrun(overrun));
+        }
+        if let Some(spare) = spare {
+            self.start_spare(spare);
+        }
+    }
+
+    fn start_spare(self: &Arc<Self>, number: usize) {
+        let pool = Arc::clone(self);
+        let name = self.crew.name.as_str();
+        match self.crew.start_on(number, &self.options, move || pool.work(number)) {
+            Ok(joiner) => {
+                log::warn!(pool = name, thread = self.crew.seats[number].name.as_str(); "a thread is started in place of a stuck one");
+                self.crew.adopt(joiner);
+            }
+            Err(error) => {
+                log::error!(pool = name, error:%; "no thread in place of a stuck one");
+                // The next overrun tries again: no other thread is started meanwhile, for this is the watchdog's.
+                self.state.lock().started -= 1;
+            }
+        }
+    }
+
+    /// Wakes all threads, to look at whether they are to stop.
+    pub(crate) fn nudge(&self) {
+        let count = self.state.lock().idle.rouse(usize::MAX, &self.crew.clock);
+        self.idle.ring(count);
+    }
+}
+
+impl State {
+    /// Decides to wake a thread, if there is something for one: a member in line, or one to wait for. Returns how many to wake.
+    fn rouse(&mut self, crew: &Crew) -> usize {
+        if self.line.is_empty() && self.line.next_time() == Nanos::NEVER {
+            return 0;
+        }
+        self.idle.rouse(1, &crew.clock)
+    }
+}
+
+/// The time that an idle thread of a pool on a held clock waited for has come.
+struct IdleTimeout(Weak<Pool>);
+
+impl Wake for IdleTimeout {
+    fn wake(&self) {
+        if let Some(pool) = self.0.upgrade() {
+            pool.nudge();
+        }
+    }
+}
+
+/// A turn of a member: a thread of the pool, for a while.
+pub(crate) struct Turn<'a> {
+    pool: &'a Arc<Pool>,
+    place: Place,
+    hint: &'a Hint,
+    seat: &'a Arc<Seat>,
+    stuck: &'a AtomicBool,
+}
+
+impl Turn<'_> {
+    /// The thread's seat.
+    pub(crate) fn seat(&self) -> &Arc<Seat> {
+        self.seat
+    }
+
+    /// A run begins at `start`.
+    pub(crate) fn begin(&self, start: Nanos, deadline: Nanos, record: u32) -> Run<'_> {
+        self.seat.starts_at(start);
+        self.pool.crew.begin_until(self.seat, deadline, record)
+    }
+
+    /// Whether no further key is to be run: another member waits, or this one is not to be served any more, or another thread has
+    /// taken the place of this one.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.hint.turn_is_over() || self.stuck.load(Relaxed) || self.pool.crew.is_stopping()
+    }
+
+    /// More keys are left beside the one just taken: another thread may take one.
+    pub(crate) fn more(&self) {
+        if !self.hint.is_ready() {
+            self.pool.offer(self.place);
+        }
+    }
+}
+
+/// A member's place in a pool, until it is [given up](Self::end).
+pub(crate) struct Membership {
+    pool: Arc<Pool>,
+    place: Place,
+    hint: Arc<Hint>,
+    /// The place may be another's by now. Changed under the pool's lock.
+    ended: AtomicBool,
+}
+
+impl Membership {
+    /// It has work, as far as anybody knows.
+    pub(crate) fn offer(&self) {
+        if !self.hint.is_ready() {
+            self.with(|state| state.line.offer(self.place, || self.pool.crew.clock.nanos()));
+        }
+    }
+
+    /// It is served from now on; it may have work already.
+    pub(crate) fn open(&self) {
+        self.with(|state| {
+            state.line.set_open(self.place, true);
+            state.line.offer(self.place, || self.pool.crew.clock.nanos())
+        });
+    }
+
+    /// It is not served any more; runs under way go on, and those who take a key at this moment.
+    pub(crate) fn close(&self) {
+        self.with(|state| {
+            state.line.set_open(self.place, false);
+            false
+        });
+    }
+
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.with(|state| {
+            state.line.set_limit(self.place, limit);
+            state.line.offer(self.place, || self.pool.crew.clock.nanos())
+        });
+    }
+
+    /// It waits for no time any more.
+    pub(crate) fn release(&self) {
+        self.with(|state| {
+            state.line.hold_until(self.place, Nanos::ZERO);
+            state.line.offer(self.place, || self.pool.crew.clock.nanos())
+        });
+    }
+
+    /// Changes something under the pool's lock, and wakes a thread if that gives one something to do.
+    fn with(&self, change: impl FnOnce(&mut State) -> bool) {
+        let mut state = self.pool.state.lock();
+        if self.ended.load(Relaxed) || !change(&mut state) {
+            return;
+        }
+        let count = state.rouse(&self.pool.crew);
+        drop(state);
+        self.pool.idle.ring(count);
+    }
+
+    /// The seats of the threads that serve it.
+    pub(crate) fn seats(&self) -> Vec<Arc<Seat>> {
+        let state = self.pool.state.lock();
+        if self.ended.load(Relaxed) {
+            return Vec::new();
+        }
+        let seats = self.pool.crew.seats.iter().zip(&state.seats);
+        seats.filter(|(_, at)| at.serving == Some(self.place)).map(|(seat, _)| Arc::clone(seat)).collect()
+    }
+
+    /// Blocks until no thread serves it, or `deadline` has come. The last one to leave wakes it. Returns whether none does.
+    pub(crate) fn wait_until_left(&self, deadline: Nanos) -> bool {
+        let clock = &self.pool.crew.clock;
+        let mut state = self.pool.state.lock();
+        while !self.ended.load(Relaxed) && state.line.active(self.place) > 0 {
+            if clock.reached(deadline) {
+                return false;
+            }
+            let waker = || Arc::new(LeftTimeout(Arc::downgrade(&self.pool))) as Arc<dyn Wake>;
+            self.pool.left.wait(&mut state, |state| &mut state.leaving, clock, deadline, waker);
+        }
+        true
+    }
+
+    /// Gives the place up. It is closed, and no thread serves it.
+    pub(crate) fn end(&self) {
+        let mut state = self.pool.state.lock();
+        if self.ended.swap(true, Relaxed) {
+            return;
+        }
+        state.line.remove(self.place);
+        let job = state.jobs[self.place.0].take();
+        drop(state);
+        drop(job);
+    }
+}
+
+/// The time has come up to which somebody waited for a member to be left.
+struct LeftTimeout(Weak<Pool>);
+
+impl Wake for LeftTimeout {
+    fn wake(&self) {
+        if let Some(pool) = self.0.upgrade() {
+            let count = pool.state.lock().leaving.rouse(usize::MAX, &pool.crew.clock);
+            pool.left.ring(count);
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! One run of one key: from a claim to how it is to end. Workers and controllers alike are loops around this.
+
+pub(crate) mod histogram;
+pub(crate) mod metrics;
+
+use std::error::Error;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::metrics::Counters;
+use crate::backoff::Draws;
+use crate::cancel::CancellationToken;
+use crate::clock::Clock;
+use crate::crew::{Run, Seat};
+use crate::queue::{Claim, Ending, Key};
+use crate::reconcile::context::{Call, Context};
+use crate::reconcile::error::{BoxError, Cancelled, Chain, Panicked, RequeueAfter, Terminal, find};
+use crate::reconcile::policy::{Failure, RetryPolicy, Verdict};
+use crate::reconcile::{Action, Reconciler};
+use crate::thread::{Panic, panic_message, shielded};
+use crate::time::Nanos;
+
+/// What all runs of one reconciler have in common.
+pub(crate) struct Runs<R, P, L = ()> {
+    /// Of the workers or the controller, in log lines.
+    pub(crate) name: String,
+    pub(crate) clock: Clock,
+    /// Cancels the contexts of all runs.
+    pub(crate) abort: CancellationToken,
+    pub(crate) reconciler: R,
+    pub(crate) policy: P,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) ledger: L,
+}
+
+/// What is kept of runs beyond their number. Workers keep nothing.
+pub(crate) trait Ledger<K>: Send + Sync {
+    /// Whether runs are timed, which costs two readings of the clock for each.
+    const TIMED: bool;
+
+    /// A run has ended; its claim has not yet.
+    fn note(&self, key: &K, outcome: Outcome<'_>);
+}
+
+impl<K> Ledger<K> for () {
+    const TIMED: bool = false;
+
+    #[inline]
+    fn note(&self, _key: &K, _outcome: Outcome<'_>) {}
+}
+
+/// How a run has ended.
+pub(crate) enum Outcome<'a> {
+    Succeeded,
+    /// It asked for another run, by its action or an error that says so.
+    Requeued(Duration),
+    /// It was aborted; the key goes back to the queue.
+    Aborted,
+    Failed(Failed<'a>),
+}
+
+pub(crate) struct Failed<'a> {
+    pub(crate) error: &'a (dyn Error + 'static),
+    /// How many runs in a row have failed, this one included.
+    pub(crate) failures: u32,
+    pub(crate) next: Next,
+}
+
+/// What follows a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Retry(Duration),
+    /// The policy gives the key up.
+    Drop,
+    /// The error says that no try will mend it.
+    Terminal,
+}
+
+/// Runs keys, one after the other. What a run needs it has at hand: a run makes nothing, and takes no handle of anything.
+pub(crate) struct Runner<R, P, L = ()> {
+    runs: Arc<Runs<R, P, L>>,
+    counters: Arc<Counters>,
+    /// That of the run under way, or of the last one, which has left nothing in it.
+    cx: Context,
+    draws: Draws,
+}
+
+impl<R, P, L> Runner<R, P, L> {
+    /// Counts in `counters`, which are its own.
+    pub(crate) fn new(runs: Arc<Runs<R, P, L>>, counters: Arc<Counters>, seat: &Arc<Seat>) -> Self {
+        let seat = Some(Arc::clone(seat));
+        let cx = Context::new(runs.clock.clone(), Nanos::NEVER, runs.abort.clone(), seat, Call::default());
+        Self { runs, counters, cx, draws: Draws::random() }
+    }
+
+    /// From now on it runs keys on another seat.
+    pub(crate) fn sit(&mut self, seat: &Arc<Seat>) {
+        self.cx.sit(seat);
+    }
+
+    /// A panic that comes as far as the loop around the runs is one of the key's own code (`Clone`, `Drop`, `Debug`) or of a
+    /// policy. The claim it passed by, if any, has ended as failed.
+    pub(crate) fn survive(&self, panic: Panic) {
+        log::error!(workers = self.name(), panic = panic_message(&*panic); "a key's own code or a policy panicked");
+        shielded("the drop of a panic", || drop(panic));
+    }
+
+    fn name(&self) -> &str {
+        &self.runs.name
+    }
+
+    /// Runs the key of a claim. `begin` is told the start and the deadline, [`Nanos::NEVER`] where it does not matter or there is
+    /// none, and has the run begin on the thread's seat.
+    pub(crate) fn run<'s, K>(
+        &mut self,
+        claim: &Claim<K>,
+        seat: &Seat,
+        begin: impl FnOnce(Nanos, Nanos) -> Run<'s>,
+    ) -> Ending
+    where
+        K: Key + fmt::Debug,
+        R: Reconciler<K>,
+        P: RetryPolicy<K>,
+        L: Ledger<K>,
+    {
+        let Self { runs, cx, counters, .. } = self;
+        log::trace!(workers = runs.name.as_str(), thread = seat.name.as_str(), key:? = claim.key(); "reconciling");
+        let call = Call {
+            reasons: claim.reasons(),
+            failures: claim.failures(),
+            priority: claim.priority(),
+            queued_for: claim.queued_for(),
+        };
+        let start = if L::TIMED || runs.timeout.is_some() { runs.clock.nanos() } else { Nanos::NEVER };
+        let deadline = runs.timeout.map_or(Nanos::NEVER, |timeout| start.after(timeout));
+        cx.renew(deadline, call);
+        let outcome = {
+            let _run = begin(start, deadline);
+            catch_unwind(AssertUnwindSafe(|| runs.reconciler.reconcile(cx, claim.key()).map_err(Into::into)))
+        };
+        cx.end();
+        if L::TIMED {
+            counters.queue_time.add(call.queued_for.unwrap_or_default());
+            counters.work_time.add(runs.clock.nanos().since(start));
+        }
+        match outcome {
+            Ok(Ok(action)) => self.succeeded(claim, action),
+            Ok(Err(error)) => self.failed(claim, error),
+            Err(panic) => self.panicked(claim, panic),
+        }
+    }
+
+    fn succeeded<K>(&self, claim: &Claim<K>, action: Action) -> Ending
+    where
+        K: Key + fmt::Debug,
+        L: Ledger<K>,
+    {
+        let Self { counters, runs, .. } = self;
+        match action {
+            Action(None) => {
+                counters.successes.count();
+                log::debug!(workers = self.name(), key:? = claim.key(); "reconciled");
+                runs.ledger.note(claim.key(), Outcome::Succeeded);
+                Ending::Done
+            }
+            Action(Some(after)) => {
+                counters.requeues.count();
+                log::debug!(workers = self.name(), key:? = claim.key(), after:?; "reconciled, to run again");
+                runs.ledger.note(claim.key(), Outcome::Requeued(after));
+                Ending::RequeueAfter(after)
+            }
+        }
+    }
+
+    fn failed<K>(&mut self, claim: &Claim<K>, error: BoxError) -> Ending
+    where
+        K: Key + fmt::Debug,
+        P: RetryPolicy<K>,
+        L: Ledger<K>,
+    {
+        let judged = catch_unwind(AssertUnwindSafe(|| self.judge(claim, &*error)));
+        // An error is the user's code, down to its drop, which must not panic while a policy's panic unwinds.
+        shielded("the drop of an error", || drop(error));
+        judged.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    fn judge<K>(&mut self, claim: &Claim<K>, error: &(dyn Error + 'static)) -> Ending
+    where
+        K: Key + fmt::Debug,
+        P: RetryPolicy<K>,
+        L: Ledger<K>,
+    {
+        let Self { counters, runs, .. } = &*self;
+        let (workers, key) = (self.name(), claim.key());
+        // Terminal comes first: what it marks may have any of the others as its source.
+        if Terminal::find(error).is_some() {
+            counters.terminal_errors.count();
+            log::warn!(workers, key:?, error:% = Chain(error); "reconcile failed for good");
+            let failures = claim.failures_if_retried();
+            runs.ledger.note(key, Outcome::Failed(Failed { error, failures, next: Next::Terminal }));
+            return Ending::Done;
+        }
+        if let Some(requeue) = RequeueAfter::find(error) {
+            counters.requeues.count();
+            let after = requeue.after();
+            log::info!(workers, key:?, after:?, reason = requeue.reason(); "requeue asked");
+            runs.ledger.note(key, Outcome::Requeued(after));
+            return Ending::RequeueAfter(after);
+        }
+        // Only if it is true: a key put back without end by a run that nobody has aborted would spin.
+        if find(error) == Some(&Cancelled::Aborted) && runs.abort.is_cancelled() {
+            counters.aborted.count();
+            log::debug!(workers, key:?; "aborted; the key goes back to the queue");
+            runs.ledger.note(key, Outcome::Aborted);
+            return Ending::PutBack(claim.reasons());
+        }
+        self.decide(claim, error)
+    }
+
+    fn panicked<K>(&mut self, claim: &Claim<K>, panic: Panic) -> Ending
+    where
+        K: Key + fmt::Debug,
+        P: RetryPolicy<K>,
+        L: Ledger<K>,
+    {
+        self.counters.panics.count();
+        let error = Panicked::new(panic_message(&*panic));
+        log::error!(workers = self.name(), key:? = claim.key(), panic = error.message(); "the reconciler panicked");
+        shielded("the drop of a panic", || drop(panic));
+        self.decide(claim, &error)
+    }
+
+    /// Asks the policy.
+    fn decide<K>(&mut self, claim: &Claim<K>, error: &(dyn Error + 'static)) -> Ending
+    where
+        K: Key + fmt::Debug,
+        P: RetryPolicy<K>,
+        L: Ledger<K>,
+    {
+        let failures = claim.failures_if_retried();
+        let random = self.draws.next();
+        let Self { counters, runs, .. } = &*self;
+        let (workers, key) = (self.name(), claim.key());
+        let (next, ending) = match runs.policy.decide(&Failure { key, failures, error, random }) {
+            Verdict::Retry(backoff) => {
+                counters.retries.count();
+                log::warn!(workers, key:?, error:% = Chain(error), failures, backoff:?; "reconcile failed, to be retried");
+                (Next::Retry(backoff), Ending::Retry(backoff))
+            }
+            Verdict::Drop => {
+                counters.drops.count();
+                log::warn!(workers, key:?, error:% = Chain(error), failures; "reconcile failed, not retried");
+                (Next::Drop, Ending::Done)
+            }
+        };
+        runs.ledger.note(key, Outcome::Failed(Failed { error, failures, next }));
+        ending
+    }
+}

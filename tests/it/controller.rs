@@ -1,0 +1,404 @@
+//! Controllers on a clock that the test holds: sources, gating, rates, and what a handle can do.
+
+#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use homeostat::{
+    Action, Admission, BoxError, Context, Controller, ControllerBuilder, ControllerError, Exponential, KeyState,
+    ManualClock, NoRetry, Phase, Reasons, RunOutcome, WaitError, Watch, WorkerPool, terminal,
+};
+use parking_lot::Mutex;
+
+use crate::stages::{SECOND, just_before, stage};
+
+type Outcome = Result<Action, BoxError>;
+type Key = &'static str;
+
+/// A clock, and a pool of two threads on it.
+fn pool() -> (ManualClock, WorkerPool) {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().expect("there are threads");
+    (clock, pool)
+}
+
+/// Runs that say when they are called, and succeed.
+fn saying(said: Sender<(Key, Instant, Reasons)>) -> impl Fn(&Context, &Key) -> Outcome + Send + Sync {
+    move |cx, key| {
+        said.send((*key, cx.clock().now(), cx.reasons()))?;
+        Ok(Action::await_change())
+    }
+}
+
+fn builder<R>(clock: &ManualClock, reconcile: R) -> ControllerBuilder<Key, R>
+where
+    R: Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
+{
+    Controller::builder("vm", reconcile).clock(clock.clock())
+}
+
+/// How many threads are asleep while nothing goes on: the pool's two and its watchdog, the controller's keeper.
+const IDLE: usize = 4;
+
+fn keys(said: &Receiver<(Key, Instant, Reasons)>) -> Vec<Key> {
+    said.try_iter().map(|(key, ..)| key).collect()
+}
+
+#[test]
+fn keys_that_are_asked_for_are_run() {
+    let (clock, pool) = pool();
+    let (said, heard) = unbounded();
+    let controller = builder(&clock, saying(said)).build().unwrap();
+    let vms = controller.handle();
+    assert_eq!(vms.enqueue("early"), Admission::Queued);
+    let running = controller.start(&pool).unwrap();
+    vms.enqueue("late");
+    running.wait(&"late", Duration::MAX).unwrap();
+    running.wait(&"early", Duration::MAX).unwrap();
+    let mut seen = keys(&heard);
+    seen.sort_unstable();
+    assert_eq!(seen, ["early", "late"]);
+    running.shutdown(Duration::ZERO);
+    assert_eq!((vms.enqueue("vm"), vms.status().phase), (Admission::Closed, Phase::Stopped));
+    pool.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn no_key_is_run_before_all_initial_listings_are_in() {
+    let (clock, pool) = pool();
+    let (said, heard) = unbounded();
+    let (vms, disks) = (Watch::builder().clock(clock.clock()).push(), Watch::builder().clock(clock.clock()).push());
+    let running = builder(&clock, saying(said))
+        .watch(vms.watch(), |event| event.key().copied())
+        .watch(disks.watch(), |event| event.value().copied())
+        .build()
+        .unwrap()
+        .start(&pool)
+        .unwrap();
+    vms.replace_all([("vm-1", 1)]);
+    disks.set("disk-1", "vm-2");
+    running.enqueue("vm-3");
+    // Its keeper, the pool, two subscriptions.
+    clock.wait_for_sleepers(IDLE + 2);
+    assert_eq!((keys(&heard).len(), running.queue().len(), running.has_synced()), (0, 3, false));
+    assert_eq!(running.status().phase, Phase::Syncing);
+    disks.synced();
+    for key in ["vm-1", "vm-2", "vm-3"] {
+        running.wait(&key, Duration::MAX).unwrap();
+    }
+    assert!(running.has_synced());
+    assert_eq!(keys(&heard).len(), 3);
+}
+
+#[test]
+fn listings_that_do_not_come_are_an_error() {
+    let (clock, pool) = pool();
+    let vms = Watch::<Key, u32>::builder().clock(clock.clock()).push();
+    let running = builder(&clock, |_: &Context, _: &Key| Ok(Action::await_change()))
+        .watch(vms.watch(), |event| event.key().copied())
+        .sync_timeout(10 * SECOND)
+        .build()
+        .unwrap()
+        .start(&pool)
+        .unwrap();
+    clock.wait_for_sleepers(IDLE + 1);
+    clock.advance(just_before(10 * SECOND));
+    clock.wait_for_sleepers(IDLE + 1);
+    assert!(running.failure().is_none());
+    clock.advance(Duration::from_nanos(1));
+    while running.failure().is_none() {
+        std::thread::yield_now();
+    }
+    let error = running.failure().unwrap();
+    assert_eq!(error.to_string(), "controller vm: no initial listing after 10s from vm-source-0");
+    assert!(matches!(error.downcast_ref(), Some(ControllerError::SyncTimeout { .. })));
+    assert_eq!(running.enqueue("vm"), Admission::Closed);
+}
+
+#[test]
+fn a_watch_that_stops_before_its_listing_is_an_error() {
+    let (clock, pool) = pool();
+    let vms = Watch::<Key, u32>::builder().clock(clock.clock()).push();
+    let running = builder(&clock, |_: &Context, _: &Key| Ok(Action::await_change()))
+        .watch(vms.watch(), |event| event.key().copied())
+        .build()
+        .unwrap()
+        .start(&pool)
+        .unwrap();
+    vms.stop();
+    while running.failure().is_none() {
+        std::thread::yield_now();
+    }
+    let said = running.failure().unwrap().to_string();
+    assert_eq!(said, "controller vm: vm-source-0 has ended before its initial listing was in");
+}
+
+#[test]
+fn the_rate_holds_as_keys_are_taken() {
+    let (clock, pool) = pool();
+    let start = clock.now();
+    let (said, heard) = unbounded();
+    let running = builder(&clock, saying(said)).rate_limit(1.0, 2).build().unwrap().start(&pool).unwrap();
+    for key in ["a", "b", "c", "d"] {
+        running.enqueue(key);
+    }
+    for _ in 0..3 {
+        clock.wait_for_sleepers(IDLE);
+        clock.advance(SECOND);
+    }
+    clock.wait_for_sleepers(IDLE);
+    let seen: Vec<_> = heard.try_iter().map(|(key, at, _)| (key, (at - start).as_secs())).collect();
+    assert_eq!(seen, [("a", 0), ("b", 0), ("c", 1), ("d", 2)]);
+    // It was not used for a second, so one more token than none is there; then the limit goes.
+    for key in ["e", "f", "g"] {
+        running.enqueue(key);
+    }
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(keys(&heard), ["e"]);
+    running.set_rate_limit(None).unwrap();
+    clock.wait_for_sleepers(IDLE);
+    let mut seen = keys(&heard);
+    seen.sort_unstable();
+    assert_eq!(seen, ["f", "g"]);
+}
+
+#[test]
+fn a_resync_names_every_key_that_is_known() {
+    let (clock, pool) = pool();
+    let (said, heard) = unbounded();
+    let vms = Watch::builder().clock(clock.clock()).push();
+    vms.replace_all([("vm-1", 1), ("vm-2", 1)]);
+    let running = builder(&clock, saying(said))
+        .watch(vms.watch(), |event| event.key().copied())
+        .resync(60 * SECOND)
+        .build()
+        .unwrap()
+        .start(&pool)
+        .unwrap();
+    clock.wait_for_sleepers(IDLE + 1);
+    assert_eq!(keys(&heard).len(), 2);
+    clock.advance(just_before(60 * SECOND));
+    clock.wait_for_sleepers(IDLE + 1);
+    assert_eq!(heard.len(), 0);
+    clock.advance(Duration::from_nanos(1));
+    clock.wait_for_sleepers(IDLE + 1);
+    let mut seen: Vec<_> = heard.try_iter().map(|(key, _, reasons)| (key, reasons)).collect();
+    seen.sort_unstable_by_key(|(key, _)| *key);
+    assert_eq!(seen, [("vm-1", Reasons::RESYNC), ("vm-2", Reasons::RESYNC)]);
+    running.set_resync(Some(5 * SECOND)).unwrap();
+    clock.wait_for_sleepers(IDLE + 1);
+    clock.advance(5 * SECOND);
+    clock.wait_for_sleepers(IDLE + 1);
+    assert_eq!(heard.len(), 2);
+    running.set_resync(None).unwrap();
+    clock.wait_for_sleepers(IDLE + 1);
+    clock.advance(500 * SECOND);
+    clock.wait_for_sleepers(IDLE + 1);
+    assert_eq!(heard.len(), 2);
+}
+
+#[test]
+fn bursts_are_debounced_up_to_the_cap() {
+    let (clock, pool) = pool();
+    let start = clock.now();
+    let (said, heard) = unbounded();
+    let vms = Watch::builder().clock(clock.clock()).push();
+    vms.replace_all([("vm", 0)]);
+    let running = builder(&clock, saying(said))
+        .watch(vms.watch(), |event| event.key().copied())
+        .debounce(2 * SECOND, 5 * SECOND)
+        .build()
+        .unwrap()
+        .start(&pool)
+        .unwrap();
+    // A held clock needs no thread for the queue's timer.
+    clock.wait_for_sleepers(IDLE + 1);
+    assert_eq!(keys(&heard), ["vm"]);
+    for value in 1..=12 {
+        vms.set("vm", value);
+        clock.wait_for_sleepers(IDLE + 1);
+        clock.advance(SECOND);
+        clock.wait_for_sleepers(IDLE + 1);
+    }
+    let seen: Vec<_> = heard.try_iter().map(|(_, at, _)| (at - start).as_secs()).collect();
+    // Each change comes a second after the one before, so it is never quiet: the cap decides.
+    assert_eq!(seen, [5, 10]);
+    drop(running);
+}
+
+#[test]
+fn runs_of_a_key_are_kept_apart() {
+    let (clock, pool) = pool();
+    let start = clock.now();
+    let (said, heard) = unbounded();
+    let running = builder(&clock, saying(said)).min_interval(3 * SECOND).build().unwrap().start(&pool).unwrap();
+    running.enqueue("vm");
+    clock.wait_for_sleepers(IDLE);
+    for _ in 0..7 {
+        running.enqueue("vm");
+        clock.wait_for_sleepers(IDLE);
+        clock.advance(SECOND);
+        clock.wait_for_sleepers(IDLE);
+    }
+    let seen: Vec<_> = heard.try_iter().map(|(_, at, _)| (at - start).as_secs()).collect();
+    assert_eq!(seen, [0, 3, 6]);
+}
+
+#[test]
+fn what_fails_is_listed_and_what_is_given_up_is_parked() {
+    let (clock, pool) = pool();
+    let broken = Arc::new(Mutex::new(true));
+    let seen = Arc::clone(&broken);
+    let hooked = Arc::new(Mutex::new(Vec::new()));
+    let hook = Arc::clone(&hooked);
+    let running = builder(&clock, move |_: &Context, key: &Key| match (*seen.lock(), *key) {
+        (true, "for good") => Err(terminal("no such image").into()),
+        (true, "panic") => panic!("out of luck"),
+        (true, _) => Err("no answer".into()),
+        _ => Ok(Action::await_change()),
+    })
+    .retry(Exponential::new(SECOND, SECOND).jitter(0.0))
+    .validate(|key| if *key == "invalid" { Err("not a key") } else { Ok(()) })
+    .on_error(move |failure| hook.lock().push((*failure.key, failure.error.to_string(), failure.retry_after)))
+    .build()
+    .unwrap()
+    .start(&pool)
+    .unwrap();
+    for key in ["again", "for good", "invalid", "panic"] {
+        running.enqueue(key);
+        clock.wait_for_sleepers(IDLE);
+    }
+    let errors = |troubles: Vec<homeostat::Trouble<Key>>| -> Vec<_> {
+        let mut errors: Vec<_> = troubles.into_iter().map(|trouble| (trouble.key, trouble.error)).collect();
+        errors.sort_unstable();
+        errors
+    };
+    let own = |pairs: &[(Key, &str)]| pairs.iter().map(|(key, error)| (*key, (*error).to_owned())).collect::<Vec<_>>();
+    assert_eq!(
+        errors(running.failing()),
+        own(&[("again", "no answer"), ("panic", "the reconciler panicked: out of luck")])
+    );
+    assert_eq!(errors(running.parked()), own(&[("for good", "no such image"), ("invalid", "not a key")]));
+    assert_eq!(hooked.lock().len(), 4);
+    assert!(hooked.lock().iter().all(|(key, _, retry)| retry.is_some() == ["again", "panic"].contains(key)));
+    assert_eq!(running.wait(&"again", Duration::ZERO), Err(WaitError::Timeout));
+    assert_eq!(running.queue().state("for good"), KeyState::Idle);
+    *broken.lock() = false;
+    assert_eq!(running.retry_now(), 4);
+    for key in ["again", "for good", "panic"] {
+        // What it returns is how a run since the call has ended, and there may have been none.
+        let outcome = running.wait(&key, Duration::MAX).unwrap();
+        assert!(matches!(outcome, None | Some(RunOutcome::Succeeded)), "{key}");
+    }
+    running.wait(&"invalid", Duration::MAX).unwrap();
+    assert_eq!((running.failing().len(), errors(running.parked())), (0, own(&[("invalid", "not a key")])));
+    let metrics = running.metrics();
+    assert_eq!((metrics.runs.terminal_errors, metrics.runs.panics, metrics.runs.successes), (3, 1, 3));
+    assert_eq!((metrics.failing, metrics.parked), (0, 1));
+}
+
+#[test]
+fn a_key_that_is_suspended_waits_and_keeps_its_reasons() {
+    let (clock, pool) = pool();
+    let (said, heard) = unbounded();
+    let running = builder(&clock, saying(said)).build().unwrap().start(&pool).unwrap();
+    running.suspend("vm");
+    running.suspend("other");
+    running.enqueue("vm");
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!((heard.len(), running.status().suspended.len()), (0, 2));
+    running.resume(&"vm");
+    running.resume(&"other");
+    clock.wait_for_sleepers(IDLE);
+    let seen: Vec<_> = heard.try_iter().map(|(key, _, reasons)| (key, reasons)).collect();
+    assert_eq!(seen, [("vm", Reasons::MANUAL)]);
+    running.suspend_all();
+    running.enqueue("vm");
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!((heard.len(), running.status().phase), (0, Phase::Suspended));
+    running.resume_all();
+    running.wait(&"vm", Duration::MAX).unwrap();
+    assert_eq!(heard.len(), 1);
+}
+
+#[test]
+fn as_many_runs_at_once_as_it_says_and_no_more() {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(4).clock(clock.clock()).start().unwrap();
+    let (actors, director) = stage();
+    let running = builder(&clock, move |_: &Context, key: &Key| {
+        actors.enter(*key);
+        Ok(Action::await_change())
+    })
+    .max_concurrent_reconciles(2)
+    .build()
+    .unwrap()
+    .start(&pool)
+    .unwrap();
+    for key in ["a", "b", "c", "d"] {
+        running.enqueue(key);
+    }
+    director.next();
+    director.next();
+    // Two threads of the pool, its watchdog, the keeper.
+    clock.wait_for_sleepers(4);
+    assert!(director.is_quiet());
+    assert_eq!((running.status().running.len(), running.metrics().runs.active), (2, 2));
+    running.set_max_concurrent_reconciles(3).unwrap();
+    director.next();
+    clock.wait_for_sleepers(3);
+    assert!(director.is_quiet());
+    running.set_max_concurrent_reconciles(1).unwrap();
+    director.cue();
+    director.cue();
+    clock.wait_for_sleepers(5);
+    assert!(director.is_quiet());
+    director.cue();
+    assert_eq!(director.next(), "d");
+    director.cue();
+    running.wait(&"d", Duration::MAX).unwrap();
+}
+
+type Plain = ControllerBuilder<Key, fn(&Context, &Key) -> Outcome>;
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    let (clock, pool) = pool();
+    let build = |change: fn(Plain) -> Plain| {
+        let reconcile: fn(&Context, &Key) -> Outcome = |_, _| Ok(Action::await_change());
+        change(Controller::builder("vm", reconcile)).build().map(drop).unwrap_err().to_string()
+    };
+    assert_eq!(build(|b| b.max_concurrent_reconciles(0)), "max_concurrent_reconciles is 0, but must be at least 1");
+    assert_eq!(build(|b| b.own_threads(0)), "own_threads is 0, but must be at least 1");
+    assert_eq!(
+        build(|b| b.reconcile_timeout(Duration::ZERO)),
+        "reconcile_timeout is 0ns, but must be longer than zero"
+    );
+    assert_eq!(build(|b| b.sync_timeout(Duration::ZERO)), "sync_timeout is 0ns, but must be longer than zero");
+    assert_eq!(build(|b| b.debounce(SECOND, SECOND / 2)), "max_wait is 500ms, but must be no shorter than quiet");
+    assert_eq!(build(|b| b.rate_limit(0.0, 1)), "per_second is 0.0, but must be positive and finite");
+    assert_eq!(build(|b| b.rate_limit(1.0, 0)), "burst is 0, but must be at least 1");
+    assert_eq!(build(|b| b.resync(SECOND)), "resync is 1s, but must be of a controller with a watch");
+    let list = |_: &Context| Ok::<_, Infallible>(["vm"]);
+    let reconcile = |_: &Context, _: &Key| Ok::<_, BoxError>(Action::await_change());
+    let error = Controller::builder("vm", reconcile).poll(Duration::ZERO, list).build().unwrap_err();
+    assert_eq!(error.to_string(), "period is 0ns, but must be longer than zero");
+    let error = Controller::builder("", reconcile).build().unwrap_err();
+    assert_eq!(error.to_string(), "name is \"\", but must be one that says something");
+    let other_clock = builder(&ManualClock::new(), reconcile).build().unwrap();
+    let error = other_clock.start(&pool).unwrap_err();
+    assert_eq!(error.to_string(), "clock is \"vm\", but must be the same for a controller and its pool");
+    let stopped = Watch::<Key, u32>::builder().clock(clock.clock()).push();
+    stopped.stop();
+    let controller = builder(&clock, reconcile).watch(stopped.watch(), |event| event.key().copied()).build().unwrap();
+    assert!(controller.start(&pool).unwrap_err().is_stopped());
+    let running = builder(&clock, reconcile).retry(NoRetry).build().unwrap().start(&pool).unwrap();
+    assert!(running.set_max_concurrent_reconciles(0).is_err());
+    assert!(running.set_resync(Some(Duration::ZERO)).is_err());
+    assert!(running.set_rate_limit(Some((-1.0, 1))).is_err());
+    let error = running.set_period(SECOND).unwrap_err();
+    assert_eq!(error.to_string(), "period is 1s, but must be for a controller that polls");
+}
