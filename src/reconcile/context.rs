@@ -61,7 +61,27 @@ impl Context {
     /// cancelled.
     #[must_use]
     pub fn detached() -> Self {
-        Self::new(Clock::system(), Nanos::NEVER, CancellationToken::new(), None, Call::default())
+        Self::detached_with(Clock::system(), CancellationToken::new())
+    }
+
+    /// A context of no run that goes by `clock` and is cancelled with `abort`; without a deadline.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::{CancellationToken, Cancelled, Clock, Context};
+    /// use std::time::Duration;
+    ///
+    /// let stop = CancellationToken::new();
+    /// let cx = Context::detached_with(Clock::system(), stop.clone());
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| stop.cancel());
+    ///     assert_eq!(cx.sleep(Duration::MAX), Err(Cancelled::Aborted));
+    /// });
+    /// ```
+    #[must_use]
+    pub fn detached_with(clock: Clock, abort: CancellationToken) -> Self {
+        Self::new(clock, Nanos::NEVER, abort, None, Call::default())
     }
 
     pub(crate) fn new(
