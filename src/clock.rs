@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::time::Nanos;
@@ -62,6 +62,14 @@ impl Clock {
             (Kind::System { .. }, Kind::System { .. }) => true,
             (Kind::Held(one), Kind::Held(other)) => Arc::ptr_eq(one, other),
             _ => false,
+        }
+    }
+
+    /// The time of day, since 1970 in UTC: for people to read, never to reckon with. A held clock begins there.
+    pub(crate) fn since_1970(&self) -> Duration {
+        match &self.0 {
+            Kind::System { .. } => system_time_of_day().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            Kind::Held(held) => Duration::from_nanos(held.state.lock().now.0),
         }
     }
 
@@ -176,6 +184,11 @@ impl fmt::Debug for Clock {
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the system's clock")]
 fn system_now() -> Instant {
     Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the system's clock")]
+fn system_time_of_day() -> SystemTime {
+    SystemTime::now()
 }
 
 /// A sleep that is registered with its clock; the alarm of a held clock, if it has a deadline.

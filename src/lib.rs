@@ -7,6 +7,7 @@
 //! - [`Poller`]: asks at a fixed rate what is out of step, and feeds a queue. Any other feeder uses the trait [`Enqueue`].
 //! - [`Watch`]: tells any number of subscribers what is created, updated and deleted, and keeps it in a [`Store`].
 //! - [`Workers`]: threads that take keys from a queue and call a [`Reconciler`], with deadlines, retries and a clean end.
+//! - [`Elector`]: where several processes may do this work, lets one of them do it; [`FileElector`] is for one machine.
 //! - [`ManualClock`]: holds all of that still in a test.
 //!
 //! # Examples
@@ -71,6 +72,7 @@ mod cancel;
 mod clock;
 mod controller;
 mod crew;
+mod elector;
 mod error;
 mod poller;
 mod pool;
@@ -93,6 +95,10 @@ pub use self::controller::{
     RunFailure, RunOutcome, Running, RunningController, Trouble, WaitError,
 };
 pub use self::crew::StillRunning;
+pub use self::elector::error::{ElectorError, LeadershipLost};
+pub use self::elector::file::{FileElector, FileElectorBuilder};
+pub use self::elector::identity::Holder;
+pub use self::elector::{AlwaysLeader, Elector, Tenure, Term};
 pub use self::error::{DequeueError, DequeueTimeoutError, StartError, TryDequeueError};
 pub use self::poller::{Poller, PollerHandle};
 pub use self::pool::{PoolBuilder, WorkerPool};

@@ -7,6 +7,8 @@ mod ancestors;
 mod api;
 mod controller;
 mod durations;
+mod elector;
+mod elector_file;
 mod hostile_keys;
 mod letters;
 mod peers_client_go;

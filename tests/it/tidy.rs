@@ -33,7 +33,7 @@ const FLOORS: [&[&str]; 6] = [
     &["clock", "wait"],
     &["queue", "crew"],
     &["reconcile", "poller", "store", "watch"],
-    &["run", "workers", "pool"],
+    &["run", "workers", "pool", "elector"],
     &["controller"],
 ];
 

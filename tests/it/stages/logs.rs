@@ -28,7 +28,7 @@ impl Line {
 }
 
 /// What names a line's source.
-const NAMES: [&str; 5] = ["workers", "poller", "watch", "subscription", "crew"];
+const NAMES: [&str; 6] = ["workers", "poller", "watch", "subscription", "crew", "elector"];
 
 #[derive(Default)]
 struct Collector {

@@ -1,0 +1,186 @@
+//! Terms and electors, whatever they stand on.
+
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, unbounded};
+use homeostat::{AlwaysLeader, BoxError, CancellationToken, Clock, Context, Elector, ElectorError, Tenure, Term};
+use log::Level;
+
+use crate::stages::logs::Logs;
+use crate::support::MS;
+
+/// A tenure whose checks return what they are told to, and that says when it is given back.
+struct Told {
+    answers: Vec<Result<(), &'static str>>,
+    checks: Arc<AtomicUsize>,
+    given_back: Sender<()>,
+}
+
+impl Tenure for Told {
+    fn check(&mut self) -> Result<(), BoxError> {
+        self.checks.fetch_add(1, SeqCst);
+        match self.answers.remove(0) {
+            Err("panic") => panic!("no connection"),
+            answer => answer.map_err(BoxError::from),
+        }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.given_back.send(()).unwrap();
+    }
+}
+
+fn messages(logs: &Logs) -> Vec<(Level, String)> {
+    logs.all().into_iter().map(|line| (line.level, line.message)).collect()
+}
+
+fn line(level: Level, message: &str) -> (Level, String) {
+    (level, message.to_owned())
+}
+
+#[test]
+fn a_term_is_lost_at_the_first_check_that_fails_and_is_not_checked_again() {
+    let logs = Logs::of("fails");
+    let (given_back, seen) = unbounded();
+    let checks = Arc::new(AtomicUsize::new(0));
+    let answers = vec![Ok(()), Err("the lease is gone")];
+    let mut term = Term::new("fails", Told { answers, checks: checks.clone(), given_back });
+    let work = term.lost().child();
+    let (callback, called) = unbounded();
+    let _guard = work.on_cancel(move || callback.send(()).unwrap());
+
+    assert!(term.check().is_ok() && !work.is_cancelled());
+    let error = term.check().unwrap_err();
+    assert!(work.is_cancelled() && called.try_recv().is_ok());
+    assert_eq!((error.elector(), error.to_string().as_str()), ("fails", "the leadership of fails is lost"));
+    assert_eq!(error.source().unwrap().to_string(), "the lease is gone");
+
+    let error = term.check().unwrap_err();
+    assert_eq!(error.source().unwrap().to_string(), "its token is cancelled");
+    assert_eq!(checks.load(SeqCst), 2);
+    assert!(seen.is_empty());
+    drop(term);
+    assert!(seen.try_recv().is_ok());
+    // Whoever has lost it does not resign.
+    assert_eq!(messages(&logs), [line(Level::Info, "elected"), line(Level::Error, "the leadership is lost")]);
+    assert_eq!(logs.at(Level::Error)[0].field("error"), "the lease is gone");
+}
+
+#[test]
+fn a_check_that_panics_is_a_loss() {
+    let logs = Logs::of("panics");
+    let (given_back, _seen) = unbounded();
+    let mut term = Term::new("panics", Told { answers: vec![Err("panic")], checks: Arc::default(), given_back });
+    let error = term.check().unwrap_err();
+    assert_eq!(error.source().unwrap().to_string(), "its check panicked: no connection");
+    assert!(term.lost().is_cancelled());
+    assert_eq!(logs.at(Level::Error).len(), 1);
+}
+
+/// An elector that hears of the loss by itself cancels the token.
+#[test]
+fn a_term_whose_token_is_cancelled_is_lost() {
+    for (name, checked) in [("cancelled", true), ("cancelled-unseen", false)] {
+        let logs = Logs::of(name);
+        let (given_back, seen) = unbounded();
+        let checks = Arc::new(AtomicUsize::new(0));
+        let mut term = Term::new(name, Told { answers: vec![], checks: checks.clone(), given_back });
+        term.lost().clone().cancel();
+        if checked {
+            assert!(term.check().is_err());
+        }
+        drop(term);
+        assert_eq!((checks.load(SeqCst), seen.len()), (0, 1));
+        assert_eq!(messages(&logs), [line(Level::Info, "elected"), line(Level::Error, "the leadership is lost")]);
+    }
+}
+
+/// Nobody else leads before those who go by the token have been told to stop.
+#[test]
+fn a_term_that_is_dropped_cancels_its_token_and_then_gives_the_leadership_back() {
+    let logs = Logs::of("resigns");
+    let (given_back, seen) = unbounded();
+    let term = Term::new("resigns", Told { answers: vec![], checks: Arc::default(), given_back });
+    let held_still = seen.clone();
+    let (callback, called) = unbounded();
+    let _guard = term.lost().on_cancel(move || callback.send(held_still.is_empty()).unwrap());
+    drop(term);
+    assert_eq!(called.try_recv(), Ok(true));
+    assert!(seen.try_recv().is_ok());
+    assert_eq!(messages(&logs), [line(Level::Info, "elected"), line(Level::Info, "resigned")]);
+}
+
+#[test]
+fn a_panic_while_leading_resigns() {
+    let (given_back, seen) = unbounded();
+    let term = Term::new("unwinds", Told { answers: vec![], checks: Arc::default(), given_back });
+    let lost = term.lost().clone();
+    let caught = catch_unwind(AssertUnwindSafe(move || {
+        let _term = term;
+        panic!("while leading");
+    }));
+    assert!(caught.is_err() && lost.is_cancelled() && seen.try_recv().is_ok());
+}
+
+#[test]
+fn a_tenure_that_panics_as_it_is_dropped_harms_nobody() {
+    struct Unwilling;
+    impl Tenure for Unwilling {
+        fn check(&mut self) -> Result<(), BoxError> {
+            Ok(())
+        }
+
+        fn check_interval(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+    impl Drop for Unwilling {
+        fn drop(&mut self) {
+            panic!("it will not go");
+        }
+    }
+    let term = Term::new("unwilling", Unwilling);
+    // Not a loop that does nothing else.
+    assert_eq!(term.check_interval(), MS);
+    let lost = term.lost().clone();
+    drop(term);
+    assert!(lost.is_cancelled());
+}
+
+#[test]
+fn who_is_alone_leads_at_once_and_for_ever_and_says_nothing() {
+    let logs = Logs::of("always");
+    let stop = CancellationToken::new();
+    let cx = Context::detached_with(Clock::system(), stop.clone());
+    let mut terms = [AlwaysLeader.campaign(&cx).unwrap(), AlwaysLeader.campaign(&cx).unwrap()];
+    for term in &mut terms {
+        assert!(term.check().is_ok());
+        assert_eq!(term.check_interval(), Duration::MAX);
+    }
+    stop.cancel();
+    assert!(terms[0].check().is_ok());
+    assert!(AlwaysLeader.campaign(&cx).unwrap_err().is_cancelled());
+    drop(terms);
+    assert_eq!(logs.all(), []);
+}
+
+#[test]
+fn an_elector_can_be_an_object() {
+    let electors: [Box<dyn Elector>; 2] = [Box::new(AlwaysLeader), Box::new(Arc::new(Box::new(AlwaysLeader)))];
+    for elector in electors {
+        assert!(elector.campaign(&Context::detached()).is_ok());
+    }
+}
+
+#[test]
+fn an_error_of_an_elector_of_ones_own_is_shown_as_it_is() {
+    let error = ElectorError::new(std::io::Error::other("no route"));
+    assert_eq!(error.to_string(), "no route");
+    assert!(!error.is_cancelled() && error.source().is_none());
+}

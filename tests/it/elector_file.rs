@@ -1,0 +1,317 @@
+//! The elector of one machine, within one process: the lock is of the open file, so two electors here are as two processes.
+
+use std::error::Error;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use homeostat::{CancellationToken, Clock, Context, Elector, ElectorError, FileElector, ManualClock, Term};
+use log::Level;
+use tempfile::TempDir;
+
+use crate::stages::just_before;
+use crate::stages::logs::Logs;
+use crate::support::{MS, SECOND};
+
+/// A folder, and a lock file in it that is not there yet.
+fn lock_file() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leader.lock");
+    (folder, path)
+}
+
+fn elector(path: &PathBuf, name: &str) -> FileElector {
+    FileElector::builder(path).name(name).jitter(0.0).build().unwrap()
+}
+
+fn elected(elector: &FileElector) -> Term {
+    elector.campaign(&Context::detached()).unwrap()
+}
+
+/// Whether somebody has the lock.
+fn is_led(elector: &FileElector) -> bool {
+    elector.holder().unwrap().is_some()
+}
+
+/// A candidate on a held clock, on a thread of its own. Dropped, it is told to stop.
+struct Candidate {
+    clock: ManualClock,
+    stop: CancellationToken,
+    thread: Option<thread::JoinHandle<Result<Term, ElectorError>>>,
+}
+
+impl Candidate {
+    #[expect(clippy::disallowed_methods, reason = "a thread of the test's own, which it joins")]
+    fn start(elector: &FileElector) -> Self {
+        let (clock, stop) = (ManualClock::new(), CancellationToken::new());
+        let cx = Context::detached_with(clock.clock(), stop.clone());
+        let elector = elector.clone();
+        let thread = thread::spawn(move || elector.campaign(&cx));
+        Self { clock, stop, thread: Some(thread) }
+    }
+
+    fn end(&mut self) -> Result<Term, ElectorError> {
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+#[test]
+fn a_second_candidate_waits_and_leads_when_the_first_one_resigns() {
+    let (_folder, path) = lock_file();
+    let logs = Logs::of("second");
+    let term = elected(&elector(&path, "first"));
+    let mut second = Candidate::start(&elector(&path, "second"));
+    for _ in 0..3 {
+        second.clock.wait_for_sleepers(1);
+        second.clock.advance(SECOND);
+    }
+    second.clock.wait_for_sleepers(1);
+    drop(term);
+    // It looks at intervals only.
+    second.clock.advance(just_before(SECOND));
+    assert_eq!(second.clock.sleepers(), 1);
+    second.clock.advance(Duration::from_nanos(1));
+    let mut term = second.end().unwrap();
+    assert!(term.check().is_ok());
+    drop(term);
+    let lines: Vec<_> = logs.all().into_iter().map(|line| (line.level, line.message)).collect();
+    assert_eq!(lines, ["campaigning", "elected", "resigned"].map(|message| (Level::Info, message.to_owned())));
+    assert_eq!(logs.all()[0].field("path"), path.display().to_string());
+}
+
+#[test]
+fn a_candidate_can_be_told_to_stop_while_it_waits() {
+    let (_folder, path) = lock_file();
+    let mut term = elected(&elector(&path, "first"));
+    let mut second = Candidate::start(&elector(&path, "second"));
+    second.clock.wait_for_sleepers(1);
+    second.stop.cancel();
+    let error = second.end().unwrap_err();
+    assert!(error.is_cancelled());
+    assert_eq!(error.to_string(), "the campaign was told to stop");
+    assert_eq!((second.clock.sleepers(), second.clock.next_alarm()), (0, None));
+    assert!(term.check().is_ok());
+}
+
+#[test]
+fn a_candidate_that_was_told_to_stop_before_does_not_lead_and_makes_no_file() {
+    let (_folder, path) = lock_file();
+    let stop = CancellationToken::new();
+    stop.cancel();
+    let cx = Context::detached_with(Clock::system(), stop);
+    assert!(elector(&path, "late").campaign(&cx).unwrap_err().is_cancelled());
+    assert!(!path.exists());
+}
+
+#[test]
+fn one_elector_has_one_term_at_a_time() {
+    let (_folder, path) = lock_file();
+    let elector = elector(&path, "twice");
+    let term = elected(&elector);
+    let mut again = Candidate::start(&elector);
+    again.clock.wait_for_sleepers(1);
+    drop(term);
+    again.clock.advance(SECOND);
+    assert!(again.end().is_ok());
+}
+
+#[test]
+fn a_panic_while_leading_gives_the_lock_back() {
+    let (_folder, path) = lock_file();
+    let elector = elector(&path, "panics");
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let _term = elected(&elector);
+        panic!("while leading");
+    }));
+    assert!(caught.is_err());
+    drop(elected(&elector));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_leader_notices_that_its_file_was_deleted_replaced_or_moved() {
+    type Way = fn(&PathBuf);
+    let ways: [(&'static str, Way); 4] = [
+        ("deleted", |path| fs::remove_file(path).unwrap()),
+        ("moved", |path| fs::rename(path, path.with_extension("old")).unwrap()),
+        ("replaced", |path| {
+            let new = path.with_extension("new");
+            fs::write(&new, "").unwrap();
+            fs::rename(new, path).unwrap();
+        }),
+        ("unreachable", |path| {
+            let folder = path.parent().unwrap();
+            fs::rename(folder, folder.with_extension("old")).unwrap();
+            fs::write(folder, "").unwrap();
+        }),
+    ];
+    for (name, way) in ways {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run/leader.lock");
+        fs::create_dir(path.parent().unwrap()).unwrap();
+        let logs = Logs::of(name);
+        let mut term = elected(&elector(&path, name));
+        let work = term.lost().child();
+        assert!(term.check().is_ok());
+        way(&path);
+        // It is not known before somebody looks.
+        assert!(!work.is_cancelled());
+        let error = term.check().unwrap_err();
+        assert!(work.is_cancelled() && error.source().is_some());
+        let said = logs.at(Level::Error);
+        assert_eq!(said.len(), 1);
+        if name != "unreachable" {
+            assert_eq!(said[0].field("error"), format!("{} was deleted or replaced", path.display()));
+            // Its old lock is in nobody's way.
+            drop(elected(&elector(&path, "next")));
+        }
+        drop(term);
+        assert_eq!(logs.at(Level::Info).len(), 2, "it does not resign what it has lost");
+    }
+}
+
+/// The old leader resigns after the new one was elected on the new file: that one stays as it is.
+#[cfg(unix)]
+#[test]
+fn who_has_lost_touches_nothing_of_the_next_one() {
+    let (_folder, path) = lock_file();
+    let old = elected(&elector(&path, "old"));
+    fs::remove_file(&path).unwrap();
+    let next_elector = elector(&path, "next");
+    let mut next = elected(&next_elector);
+    drop(old);
+    assert!(next.check().is_ok());
+    assert_eq!(next_elector.holder().unwrap().unwrap().name(), Some("next"));
+}
+
+#[test]
+fn the_file_says_who_leads_and_is_never_deleted() {
+    let (_folder, path) = lock_file();
+    let elector = elector(&path, "appliance a");
+    assert_eq!(elector.holder().unwrap(), None);
+    assert!(!path.exists());
+    let clock = ManualClock::new();
+    clock.advance(90 * SECOND);
+    let term = elector.campaign(&Context::detached_with(clock.clock(), CancellationToken::new())).unwrap();
+    let pid = std::process::id();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let text = format!("homeostat leader\nname: appliance a\npid: {pid}\nsince: 1970-01-01T00:01:30Z\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let holder = elector.holder().unwrap().unwrap();
+        assert_eq!((holder.name(), holder.pid()), (Some("appliance a"), Some(pid)));
+        assert_eq!(holder.since(), Some("1970-01-01T00:01:30Z"));
+        assert_eq!(holder.to_string(), format!("appliance a (pid {pid}) since 1970-01-01T00:01:30Z"));
+    }
+    drop(term);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "");
+    assert_eq!(elector.holder().unwrap(), None);
+}
+
+/// As a leader leaves it that was killed.
+#[test]
+fn what_a_dead_leader_has_left_in_the_file_is_nobody_and_is_replaced() {
+    let (_folder, path) = lock_file();
+    let long = "x".repeat(300);
+    fs::write(&path, format!("homeostat leader\nname: {long}\npid: 1\n")).unwrap();
+    let elector = elector(&path, "next");
+    assert_eq!(elector.holder().unwrap(), None);
+    let _term = elected(&elector);
+    #[cfg(unix)]
+    assert_eq!(elector.holder().unwrap().unwrap().name(), Some("next"));
+}
+
+#[test]
+fn a_file_with_another_content_is_locked_and_left_as_it_is() {
+    let zeros = "\0".repeat(5000);
+    for content in ["root:x:0:0\n", &zeros] {
+        let (_folder, path) = lock_file();
+        fs::write(&path, content).unwrap();
+        let elector = elector(&path, "careful");
+        let term = elected(&elector);
+        #[cfg(unix)]
+        assert_eq!(elector.holder().unwrap().unwrap().to_string(), "somebody unknown");
+        drop(term);
+        assert_eq!(fs::read_to_string(&path).unwrap(), content);
+        assert!(!is_led(&elector));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn the_lock_is_that_of_the_file_that_a_link_leads_to() {
+    let (folder, path) = lock_file();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let mut term = elected(&elector(&link, "by link"));
+    assert!(term.check().is_ok() && is_led(&elector(&path, "by name")));
+}
+
+#[cfg(unix)]
+#[test]
+fn errors_name_the_path_and_what_is_wrong_with_it() {
+    let (folder, path) = lock_file();
+    let folder = folder.path();
+    fs::write(&path, "").unwrap();
+    let pipe = folder.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for (path, text) in [
+        (folder.join("missing/lock"), "cannot open {}: its directory does not exist"),
+        (folder.to_owned(), "cannot open {}: there is a directory in its place"),
+        (path.join("lock"), "cannot open {}: what should be its directory is a file"),
+        (pipe.clone(), "cannot use {}: it is not a regular file"),
+    ] {
+        let error = elector(&path, "none").campaign(&Context::detached()).unwrap_err();
+        assert_eq!(error.to_string(), text.replace("{}", &path.display().to_string()));
+        assert!(error.source().is_some() && !error.is_cancelled());
+    }
+    assert!(FileElector::new("").campaign(&Context::detached()).is_err());
+    // Who asks who leads does not wait for a pipe's writer, and there is no leader where there is no file.
+    assert!(FileElector::new(&pipe).holder().is_err());
+    assert!(!is_led(&FileElector::new(folder.join("missing/lock"))));
+}
+
+/// Not for root, who may open everything.
+#[cfg(unix)]
+#[test]
+fn a_file_of_somebody_elses_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let (_folder, path) = lock_file();
+    fs::write(&path, "").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+    if fs::OpenOptions::new().write(true).open(&path).is_ok() {
+        return;
+    }
+    let error = elector(&path, "none").campaign(&Context::detached()).unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot open {}: permission denied", path.display()));
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    let builder = || FileElector::builder("leader.lock");
+    for (builder, text) in [
+        (builder().retry_interval(Duration::ZERO), "retry_interval is 0ns, but must be longer than zero"),
+        (builder().check_interval(Duration::ZERO), "check_interval is 0ns, but must be longer than zero"),
+        (builder().jitter(1.1), "jitter is 1.1, but must be between 0 and 1"),
+        (builder().jitter(f64::NAN), "jitter is NaN, but must be between 0 and 1"),
+        (builder().name("a\nb"), "name is \"a\\nb\", but must be one line of text"),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert!(error.is_invalid_setting());
+        assert_eq!(error.to_string(), text);
+    }
+    let elector = builder().retry_interval(MS).check_interval(MS).jitter(1.0).name("").build().unwrap();
+    // What the process does to its current directory later does not matter.
+    assert!(elector.path().is_absolute() && elector.path().ends_with("leader.lock"));
+    assert_eq!((elector.name(), FileElector::new("x").name()), ("", "elector"));
+}
