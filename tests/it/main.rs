@@ -9,6 +9,8 @@ mod controller;
 mod durations;
 mod elector;
 mod elector_file;
+#[cfg(unix)]
+mod elector_processes;
 mod hostile_keys;
 mod letters;
 mod peers_client_go;
