@@ -55,6 +55,7 @@ use crate::reconcile::error::BoxError;
 /// let elector = FileElector::builder(path).name("appliance-a").build()?;
 /// let stop = CancellationToken::new();
 /// let term = elector.campaign(&Context::detached_with(Clock::system(), stop.clone()))?; // blocks until elected
+/// # #[cfg(unix)]
 /// assert_eq!(elector.holder()?.unwrap().name(), Some("appliance-a"));
 ///
 /// // Another one waits, here until it is told to stop, else until this term ends.
