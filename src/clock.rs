@@ -65,11 +65,11 @@ impl Clock {
         }
     }
 
-    /// The time of day, since 1970 in UTC: for people to read, never to reckon with. A held clock begins there.
-    pub(crate) fn since_1970(&self) -> Duration {
+    /// The time of day: for people to read, never to reckon with. A held clock begins in 1970.
+    pub(crate) fn time_of_day(&self) -> SystemTime {
         match &self.0 {
-            Kind::System { .. } => system_time_of_day().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            Kind::Held(held) => Duration::from_nanos(held.state.lock().now.0),
+            Kind::System { .. } => system_time_of_day(),
+            Kind::Held(held) => UNIX_EPOCH + Duration::from_nanos(held.state.lock().now.0),
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::error::{ElectorError, REGULAR};
-use super::identity::{Holder, is_ours};
+use super::holder::{Holder, is_ours, text};
 use super::{Elector, Tenure, Term};
 use crate::backoff::{Draws, unit};
 use crate::clock::Clock;
@@ -277,9 +277,9 @@ impl Lock {
     /// Writes into the file who leads.
     fn sign(mut self, elector: &FileElector, clock: &Clock) -> Self {
         self.check_interval = elector.check_interval;
-        let holder = Holder::new(&elector.name, std::process::id(), clock.since_1970());
+        let text = text(&elector.name, std::process::id(), clock.time_of_day());
         let (elector, path) = (elector.name.as_str(), self.path.display());
-        match write_to(&self.file, &holder) {
+        match write_to(&self.file, &text) {
             Ok(signed) => self.signed = signed,
             Err(error) => log::warn!(elector, path:%, error:%; "the lock file does not say who leads"),
         }
@@ -357,12 +357,12 @@ fn content(mut file: &File) -> io::Result<Vec<u8>> {
 }
 
 /// Replaces the content of a lock file. One that is not ours is left as it is, and the answer is `false`.
-fn write_to(mut file: &File, holder: &Holder) -> io::Result<bool> {
-    if file.metadata()?.len() > LONGEST || !is_ours(&content(file)?) {
+fn write_to(mut file: &File, text: &str) -> io::Result<bool> {
+    if !is_ours(&content(file)?) {
         return Ok(false);
     }
     file.set_len(0)?;
     file.rewind()?;
-    file.write_all(holder.text().as_bytes())?;
+    file.write_all(text.as_bytes())?;
     Ok(true)
 }

@@ -5,7 +5,7 @@
 
 pub(crate) mod error;
 pub(crate) mod file;
-pub(crate) mod identity;
+pub(crate) mod holder;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

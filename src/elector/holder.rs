@@ -1,0 +1,110 @@
+//! What stands in a lock file: who leads, for people to read. Decides nothing: only the lock does.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How the text begins. A file that begins otherwise is somebody else's, and is not written to.
+const HEAD: &str = "homeostat leader\n";
+
+/// Who leads, as far as the lock file tells: what [`FileElector::holder`](crate::FileElector::holder) returns. Prints as name
+/// and process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holder {
+    name: Option<String>,
+    pid: Option<u32>,
+    since: Option<SystemTime>,
+}
+
+impl Holder {
+    /// The [name](crate::FileElectorBuilder::name) that its elector was given.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The id of its process, as that process sees it: in a container it may be another one outside.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// When it was elected, by the clock on the wall, to the second.
+    #[must_use]
+    pub fn since(&self) -> Option<SystemTime> {
+        self.since
+    }
+
+    /// What can be read out of a file, which is nothing if it is somebody else's.
+    pub(super) fn parse(content: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(content);
+        let lines = text.strip_prefix(HEAD).unwrap_or_default();
+        let mut holder = Self::default();
+        // The last line counts only if it is whole.
+        for line in lines.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
+            match line.split_once(": ") {
+                Some(("name", name)) => holder.name = Some(name.to_owned()),
+                Some(("pid", pid)) => holder.pid = pid.parse().ok(),
+                Some(("since", since)) => holder.since = since.parse().ok().and_then(time),
+                _ => {}
+            }
+        }
+        holder
+    }
+}
+
+fn time(seconds: u64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+/// The text of a file.
+pub(super) fn text(name: &str, pid: u32, since: SystemTime) -> String {
+    let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    format!("{HEAD}name: {name}\npid: {pid}\nsince: {since}\n")
+}
+
+/// Whether a file with this content may be written to: it is new, or a lock file of this crate.
+pub(super) fn is_ours(content: &[u8]) -> bool {
+    content.is_empty() || content.starts_with(HEAD.as_bytes())
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name().unwrap_or("somebody unknown"))?;
+        self.pid.map_or(Ok(()), |pid| write!(f, " (pid {pid})"))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let text = text("a: b", 77, UNIX_EPOCH + Duration::from_millis(1_999));
+        assert_eq!(text, "homeostat leader\nname: a: b\npid: 77\nsince: 1\n");
+        let holder = Holder::parse(text.as_bytes());
+        assert_eq!((holder.name(), holder.pid(), holder.since()), (Some("a: b"), Some(77), time(1)));
+        assert_eq!(holder.to_string(), "a: b (pid 77)");
+    }
+
+    #[test]
+    fn what_is_not_whole_or_not_ours_is_not_read() {
+        let cut = Holder::parse(b"homeostat leader\nname: a\npid: 7");
+        assert_eq!((cut.name(), cut.pid(), cut.since()), (Some("a"), None, None));
+        assert_eq!(Holder::parse(format!("{HEAD}pid: x\nsince: {}\n", u64::MAX).as_bytes()), Holder::default());
+        for other in [&b""[..], b"homeostat", b"name: a\n", b"\xff\xfe", b"\0\0\0"] {
+            assert_eq!(Holder::parse(other), Holder::default());
+        }
+        assert_eq!(Holder::default().to_string(), "somebody unknown");
+    }
+
+    #[test]
+    fn a_file_is_ours_if_it_is_new_or_begins_as_ours_do() {
+        for ours in [&b""[..], b"homeostat leader\n", b"homeostat leader\nname: a"] {
+            assert!(is_ours(ours), "{ours:?}");
+        }
+        for other in [&b"1234\n"[..], b"homeostat leader of another kind\n", b"\0\0"] {
+            assert!(!is_ours(other), "{other:?}");
+        }
+    }
+}
