@@ -96,7 +96,7 @@ pub use self::controller::{
 };
 pub use self::crew::StillRunning;
 pub use self::elector::error::{ElectorError, LeadershipLost};
-pub use self::elector::file::{FileElector, FileElectorBuilder};
+pub use self::elector::file::FileElector;
 pub use self::elector::holder::Holder;
 pub use self::elector::{AlwaysLeader, Elector, Tenure, Term};
 pub use self::error::{DequeueError, DequeueTimeoutError, StartError, TryDequeueError};

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::reconcile::error::{BoxError, Cancelled};
@@ -16,8 +16,7 @@ use crate::reconcile::error::{BoxError, Cancelled};
 ///
 /// let error = FileElector::new("/no/such/place/leader.lock").campaign(&Context::detached()).unwrap_err();
 /// assert!(!error.is_cancelled());
-/// # #[cfg(unix)]
-/// assert_eq!(error.to_string(), "cannot open /no/such/place/leader.lock: its directory does not exist");
+/// assert_eq!(error.to_string(), "cannot lock /no/such/place/leader.lock"); // the source says why
 /// ```
 #[derive(Debug)]
 pub struct ElectorError(Cause);
@@ -25,7 +24,7 @@ pub struct ElectorError(Cause);
 #[derive(Debug)]
 enum Cause {
     Cancelled(Cancelled),
-    File { doing: &'static str, path: PathBuf, source: io::Error },
+    Lock { path: PathBuf, source: io::Error },
     Other(BoxError),
 }
 
@@ -35,8 +34,8 @@ impl ElectorError {
         Self(Cause::Other(error.into()))
     }
 
-    pub(super) fn file(doing: &'static str, path: &Path, source: io::Error) -> Self {
-        Self(Cause::File { doing, path: path.to_owned(), source })
+    pub(super) fn lock(path: &Path, source: io::Error) -> Self {
+        Self(Cause::Lock { path: path.to_owned(), source })
     }
 
     /// Nothing is wrong: the campaign was told to stop.
@@ -56,31 +55,17 @@ impl fmt::Display for ElectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Cause::Cancelled(_) => f.write_str("the campaign was told to stop"),
-            Cause::File { doing, path, source } => {
-                write!(f, "cannot {doing} {}: ", path.display())?;
-                // In terms of a lock file; the source has the system's own words.
-                match source.kind() {
-                    ErrorKind::NotFound => f.write_str("its directory does not exist"),
-                    ErrorKind::NotADirectory => f.write_str("what should be its directory is a file"),
-                    ErrorKind::IsADirectory => f.write_str("there is a directory in its place"),
-                    ErrorKind::InvalidInput if *doing == REGULAR => f.write_str("it is not a regular file"),
-                    ErrorKind::Unsupported => f.write_str("there are no file locks here"),
-                    kind => kind.fmt(f),
-                }
-            }
+            Cause::Lock { path, .. } => write!(f, "cannot lock {}", path.display()),
             Cause::Other(error) => error.fmt(f),
         }
     }
 }
 
-/// What cannot be done with a pipe or a device.
-pub(super) const REGULAR: &str = "use";
-
 impl Error for ElectorError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
             Cause::Cancelled(cancelled) => Some(cancelled),
-            Cause::File { source, .. } => Some(source),
+            Cause::Lock { source, .. } => Some(source),
             Cause::Other(error) => error.source(),
         }
     }

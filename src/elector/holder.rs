@@ -16,7 +16,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// The [name](crate::FileElectorBuilder::name) that its elector was given.
+    /// The [name](crate::FileElector::name) that its elector was given.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()

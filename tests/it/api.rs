@@ -12,11 +12,10 @@ use std::time::Duration;
 use homeostat::{
     Admission, AlwaysLeader, ByRef, CancellationToken, Changes, ChannelWatch, Claim, Clock, Context, DequeueError,
     DequeueTimeoutError, Directory, DrainReport, DroppedWake, Elector, ElectorError, Enqueue, Event, EventKind,
-    Exponential, FastHasher, FastState, FileElector, FileElectorBuilder, FileKind, FileState, Filter, Holder, Index,
-    KeyState, LeadershipLost, ManualClock, Map, OnCancel, PollWatch, PollWatchHandle, Predicate, Priority, Push,
-    PushMessage, Pushed, QueueBuilder, Reasons, Request, STARVATION_BOUND, Shutdown, StartError, Store, Subscriber,
-    Subscription, Tally, Tee, Term, ThreadOptions, TryDequeueError, Verb, View, Watch, WatchBuilder, Wish, WithValue,
-    WorkQueue,
+    Exponential, FastHasher, FastState, FileElector, FileKind, FileState, Filter, Holder, Index, KeyState,
+    LeadershipLost, ManualClock, Map, OnCancel, PollWatch, PollWatchHandle, Predicate, Priority, Push, PushMessage,
+    Pushed, QueueBuilder, Reasons, Request, STARVATION_BOUND, Shutdown, StartError, Store, Subscriber, Subscription,
+    Tally, Tee, Term, ThreadOptions, TryDequeueError, Verb, View, Watch, WatchBuilder, Wish, WithValue, WorkQueue,
 };
 
 use super::support::{SECOND, held, take};
@@ -55,7 +54,7 @@ fn what_threads_share_can_be_shared_and_what_they_hand_over_can_be_sent() {
     shared::<(Predicate<u32, u64>, Subscription, ChannelWatch<u32, u64>, PollWatchHandle<u32, u64>)>();
     shared::<(WithValue<u32, u64, u8>, Directory, FileState, FileKind, WatchBuilder<u32, u64>)>();
     sent::<(Subscriber<u32, u64>, PollWatch<u32, u64>)>();
-    shared::<(AlwaysLeader, FileElector, FileElectorBuilder, Holder)>();
+    shared::<(AlwaysLeader, FileElector, Holder)>();
     shared::<(ElectorError, LeadershipLost)>();
     sent::<Term>();
     shared::<(DequeueError, TryDequeueError, DequeueTimeoutError)>();
@@ -113,7 +112,6 @@ fn everything_public_prints_something_short() {
     says(AlwaysLeader, "AlwaysLeader");
     says(AlwaysLeader.campaign(&Context::detached()), "Term { elector: \"always\", lost: false");
     says(FileElector::new("/run/lock"), "FileElector { path: \"/run/lock\"");
-    says(FileElector::builder("/run/lock"), "FileElectorBuilder");
     says(Holder::default(), "Holder { name: None");
     says(Request::new(Verb::EnqueueAfter(SECOND)), "Request { verb: EnqueueAfter(1s), priority: Normal");
     says(Reasons::POLL | Reasons::user(5), "Reasons(poll, user-5)");

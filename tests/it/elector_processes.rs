@@ -33,7 +33,8 @@ fn a_leader_that_is_killed_is_followed_by_the_other_one_and_never_do_two_lead() 
     house.start();
     house.wait("a first leader", |lines| !lines.is_empty());
     house.start();
-    let inode = fs::metadata(elector.path()).unwrap().ino();
+    let lock_file = house.folder.path().join("leader.lock");
+    let inode = fs::metadata(&lock_file).unwrap().ino();
     let kills = 25;
     for kill in 0..kills {
         // At its very beginning, or somewhat later.
@@ -54,7 +55,7 @@ fn a_leader_that_is_killed_is_followed_by_the_other_one_and_never_do_two_lead() 
     let terms = check(&house.end());
     assert_eq!(terms.len(), kills + 1);
     assert!(terms.iter().all(|term| !term.has_ended));
-    assert_eq!(fs::metadata(elector.path()).unwrap().ino(), inode, "the lock file is still the first one");
+    assert_eq!(fs::metadata(lock_file).unwrap().ino(), inode, "the lock file is still the first one");
 }
 
 /// Here the leaders resign as well, and those who are killed may be leading, waiting, being elected or resigning.
@@ -109,7 +110,7 @@ fn candidate(folder: &Path, lines: Option<u32>) {
 }
 
 fn elector(folder: &Path) -> FileElector {
-    FileElector::builder(folder.join("leader.lock")).retry_interval(MS).build().unwrap()
+    FileElector::new(folder.join("leader.lock")).interval(MS)
 }
 
 fn lives(pid: &str) -> bool {
