@@ -82,12 +82,6 @@ impl LeadershipLost {
     pub(super) fn new(elector: &str, cause: BoxError) -> Self {
         Self { elector: elector.to_owned(), cause }
     }
-
-    /// The name of the elector.
-    #[must_use]
-    pub fn elector(&self) -> &str {
-        &self.elector
-    }
 }
 
 impl fmt::Display for LeadershipLost {

@@ -8,17 +8,12 @@ pub(crate) mod file;
 pub(crate) mod holder;
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
 use self::error::{ElectorError, LeadershipLost};
 use crate::cancel::CancellationToken;
 use crate::reconcile::context::Context;
 use crate::reconcile::error::{BoxError, Chain};
-use crate::thread::{panic_message, shielded};
-use crate::time::Nanos;
-use crate::wait::{Next, Task};
 
 /// Decides who leads, of all that ask.
 ///
@@ -106,22 +101,10 @@ pub trait Elector: Send + Sync {
     fn campaign(&self, cx: &Context) -> Result<Term, ElectorError>;
 }
 
-impl<E: Elector + ?Sized> Elector for Arc<E> {
-    fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
-        (**self).campaign(cx)
-    }
-}
-
-impl<E: Elector + ?Sized> Elector for Box<E> {
-    fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
-        (**self).campaign(cx)
-    }
-}
-
 /// What a [`Term`] stands on: a lock, a lease. Dropping it gives the leadership back, if it has not been lost.
 pub trait Tenure: Send {
-    /// Looks whether the leadership is still there, and renews it where that is needed. An error, or a panic, is its loss;
-    /// then it is not called again.
+    /// Looks whether the leadership is still there, and renews it where that is needed. An error is its loss: then it is not
+    /// called again.
     ///
     /// It must not hang for longer than the leadership is sure to last: as long as it runs, nobody hears of a loss.
     ///
@@ -130,7 +113,7 @@ pub trait Tenure: Send {
     /// Why the leadership is lost. What cannot be looked at counts as lost.
     fn check(&mut self) -> Result<(), BoxError>;
 
-    /// How long after a check the next one should come. Default: 1 s. Asked once, when the term begins.
+    /// How long after a check the next one should come. Default: 1 s.
     fn check_interval(&self) -> Duration {
         Duration::from_secs(1)
     }
@@ -168,15 +151,9 @@ pub trait Tenure: Send {
 pub struct Term {
     elector: String,
     lost: CancellationToken,
-    check_interval: Duration,
-    /// `None` only while the term is being dropped.
-    tenure: Option<Box<dyn Tenure>>,
-    /// Whether the log has its end.
-    said: bool,
+    /// Dropped after [`Term::drop`] has cancelled `lost`.
+    tenure: Box<dyn Tenure>,
 }
-
-/// Why a term is lost whose token somebody else has cancelled, or whose loss was told before.
-const OVER: &str = "its token is cancelled";
 
 impl Term {
     /// A term that has just begun. `elector` names it in log lines and errors.
@@ -186,13 +163,7 @@ impl Term {
     pub fn new(elector: impl Into<String>, tenure: impl Tenure + 'static) -> Self {
         let elector = elector.into();
         log::info!(elector = elector.as_str(); "elected");
-        Self::silent(elector, Box::new(tenure))
-    }
-
-    fn silent(elector: String, tenure: Box<dyn Tenure>) -> Self {
-        // A holder that is told "now" again and again would do nothing else.
-        let check_interval = tenure.check_interval().max(Duration::from_millis(1));
-        Self { elector, lost: CancellationToken::new(), check_interval, tenure: Some(tenure), said: false }
+        Self { elector, lost: CancellationToken::new(), tenure: Box::new(tenure) }
     }
 
     /// Cancelled once the leadership is over: when a check finds it lost, and when the term is dropped, before the
@@ -206,7 +177,7 @@ impl Term {
     /// How long after a check the next one should come; [`Duration::MAX`] if this term cannot be lost.
     #[must_use]
     pub fn check_interval(&self) -> Duration {
-        self.check_interval
+        self.tenure.check_interval()
     }
 
     /// Looks whether the leadership is still there. If it is not, [`lost`](Self::lost) is cancelled before this returns, and
@@ -217,53 +188,22 @@ impl Term {
     /// [`LeadershipLost`], from the check that finds it on.
     pub fn check(&mut self) -> Result<(), LeadershipLost> {
         if self.lost.is_cancelled() {
-            let cause = BoxError::from(OVER);
-            self.say_lost(&*cause);
-            return Err(LeadershipLost::new(&self.elector, cause));
+            return Err(LeadershipLost::new(&self.elector, "its token is cancelled".into()));
         }
-        let Some(tenure) = &mut self.tenure else { return Ok(()) };
-        let cause = match catch_unwind(AssertUnwindSafe(|| tenure.check())) {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(cause)) => cause,
-            Err(panic) => {
-                let cause = format!("its check panicked: {}", panic_message(&*panic));
-                shielded("the drop of a panic", || drop(panic));
-                cause.into()
-            }
-        };
-        // Before anything else: work goes on without leadership.
-        self.lost.cancel();
-        self.say_lost(&*cause);
-        Err(LeadershipLost::new(&self.elector, cause))
-    }
-
-    fn say_lost(&mut self, cause: &(dyn std::error::Error + 'static)) {
-        if !std::mem::replace(&mut self.said, true) {
-            log::error!(elector = self.elector.as_str(), error:% = Chain(cause); "the leadership is lost");
-        }
-    }
-}
-
-/// For the loop of whoever holds the term: each step is a check.
-impl Task for Term {
-    fn step(&mut self, now: Nanos) -> Next {
-        match self.check() {
-            Ok(()) => Next::At(now.after(self.check_interval)),
-            Err(_) => Next::Finished,
-        }
+        self.tenure.check().map_err(|cause| {
+            // Before anything else: work goes on without leadership.
+            self.lost.cancel();
+            log::error!(elector = self.elector.as_str(), error:% = Chain(&*cause); "the leadership is lost");
+            LeadershipLost::new(&self.elector, cause)
+        })
     }
 }
 
 impl Drop for Term {
     fn drop(&mut self) {
-        if self.lost.is_cancelled() {
-            self.say_lost(&*BoxError::from(OVER));
-        }
-        self.lost.cancel();
-        let tenure = self.tenure.take();
-        shielded("the end of a term", || drop(tenure));
-        if !self.said {
-            log::info!(elector = self.elector.as_str(); "resigned");
+        if !self.lost.is_cancelled() {
+            log::info!(elector = self.elector.as_str(); "resigning");
+            self.lost.cancel();
         }
     }
 }
@@ -273,7 +213,6 @@ impl fmt::Debug for Term {
         f.debug_struct("Term")
             .field("elector", &self.elector)
             .field("lost", &self.lost.is_cancelled())
-            .field("check_interval", &self.check_interval)
             .finish_non_exhaustive()
     }
 }
@@ -307,9 +246,6 @@ impl Elector for AlwaysLeader {
         }
 
         cx.check()?;
-        let mut term = Term::silent("always".to_owned(), Box::new(Unopposed));
-        // Nobody was elected, so nobody resigns.
-        term.said = true;
-        Ok(term)
+        Ok(Term::new("always", Unopposed))
     }
 }

@@ -83,7 +83,7 @@ fn a_second_candidate_waits_and_leads_when_the_first_one_resigns() {
     assert!(term.check().is_ok());
     drop(term);
     let lines: Vec<_> = logs.all().into_iter().map(|line| (line.level, line.message)).collect();
-    assert_eq!(lines, ["campaigning", "elected", "resigned"].map(|message| (Level::Info, message.to_owned())));
+    assert_eq!(lines, ["campaigning", "elected", "resigning"].map(|message| (Level::Info, message.to_owned())));
     assert_eq!(logs.all()[0].field("path"), path.display().to_string());
 }
 
