@@ -1,15 +1,14 @@
 //! The elector of one machine among processes that are killed. Each leader writes into one file what it does while it leads:
 //! if two lead at once, their lines are mixed.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use homeostat::{Clock, Context, Elector, FileElector};
-use rustix::process::Pid;
+use homeostat::{Context, Elector, FileElector};
 use tempfile::TempDir;
 
 use crate::support::MS;
@@ -29,11 +28,11 @@ fn a_leader_that_is_killed_is_followed_by_the_other_one_and_never_do_two_lead() 
         return candidate(Path::new(&folder), None);
     }
     let mut house = House::new("a_leader_that_is_killed_is_followed_by_the_other_one_and_never_do_two_lead");
-    let elector = house.elector();
+    let elector = elector(house.folder.path());
+    let lock_file = lock_file(house.folder.path());
     house.start();
     house.wait("a first leader", |lines| !lines.is_empty());
     house.start();
-    let lock_file = house.folder.path().join("leader.lock");
     let inode = fs::metadata(&lock_file).unwrap().ino();
     let kills = 25;
     for kill in 0..kills {
@@ -45,11 +44,11 @@ fn a_leader_that_is_killed_is_followed_by_the_other_one_and_never_do_two_lead() 
         let leader = lines.last().unwrap().pid;
         assert_eq!(elector.holder().unwrap().unwrap().pid(), Some(leader));
         house.kill(leader);
-        let child = lines.iter().rev().find_map(|line| line.what.strip_prefix("child ")).unwrap();
         let other = house.pids()[0];
         let lines = house.wait("another leader", |lines| lines.last().is_some_and(|line| line.pid != leader));
         assert_eq!(lines.last().unwrap().pid, other);
-        assert!(lives(child), "what the leader had started lives on, and has no lock");
+        let read = house.orphans.last_mut().unwrap().write_all(b"\n");
+        assert!(read.is_ok(), "what the leader had started lives on, and has no lock");
         house.start();
     }
     let terms = check(&house.end());
@@ -85,17 +84,21 @@ fn among_leaders_that_resign_and_processes_that_are_killed_never_do_two_lead() {
 fn candidate(folder: &Path, lines: Option<u32>) {
     end_with_the_test();
     let elector = elector(folder);
-    let cx = Context::detached_with(Clock::system(), homeostat::CancellationToken::new());
+    let cx = Context::detached();
     let mut record = OpenOptions::new().append(true).create(true).open(folder.join("record")).unwrap();
     let pid = std::process::id();
     for number in 0_u32.. {
         let mut term = elector.campaign(&cx).unwrap();
-        // One write a line: they are whole, and in the order in which they were written.
-        let mut say = |what: &str| record.write_all(format!("{pid} {number} {what}\n").as_bytes()).unwrap();
+        // One write a line, so they are in the order in which they were written. All are of one length that pages are a multiple
+        // of: the system writes page by page, and stops between two if the process is killed.
+        let mut say = |what: &str| {
+            let line = format!("{:<31}\n", format!("{pid} {number} {what}"));
+            assert_eq!(line.len(), 32);
+            record.write_all(line.as_bytes()).unwrap();
+        };
         say("start");
         if lines.is_none() {
-            let child = Command::new("cat").stdin(Stdio::inherit()).stdout(Stdio::null()).spawn().unwrap();
-            say(&format!("child {}", child.id()));
+            Command::new("cat").stdout(Stdio::null()).spawn().unwrap();
         }
         for line in 0..lines.unwrap_or(u32::MAX) {
             term.check().unwrap();
@@ -110,11 +113,11 @@ fn candidate(folder: &Path, lines: Option<u32>) {
 }
 
 fn elector(folder: &Path) -> FileElector {
-    FileElector::new(folder.join("leader.lock")).interval(MS)
+    FileElector::new(lock_file(folder)).interval(MS)
 }
 
-fn lives(pid: &str) -> bool {
-    rustix::process::test_kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap()).is_ok()
+fn lock_file(folder: &Path) -> PathBuf {
+    folder.join("leader.lock")
 }
 
 /// Ends this process when the test that has started it closes the pipe, or is gone.
@@ -130,20 +133,17 @@ fn end_with_the_test() {
 /// those end when the pipes are closed from which they read.
 struct House {
     test: &'static str,
-    children: Vec<Child>,
-    pipes: Vec<ChildStdin>,
+    children: Vec<(Child, ChildStdin)>,
+    /// From which the children of those read that were killed.
+    orphans: Vec<ChildStdin>,
     folder: TempDir,
 }
 
 impl House {
     fn new(test: &'static str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        File::create(folder.path().join("record")).unwrap();
-        Self { test, children: Vec::new(), pipes: Vec::new(), folder }
-    }
-
-    fn elector(&self) -> FileElector {
-        elector(self.folder.path())
+        fs::write(folder.path().join("record"), "").unwrap();
+        Self { test, children: Vec::new(), orphans: Vec::new(), folder }
     }
 
     fn start(&mut self) {
@@ -151,19 +151,20 @@ impl House {
         command.args(["--exact", &format!("elector_processes::{}", self.test), "--nocapture"]);
         command.env(FOLDER, self.folder.path()).stdin(Stdio::piped()).stdout(Stdio::null());
         let mut child = command.spawn().unwrap();
-        self.pipes.extend(child.stdin.take());
-        self.children.push(child);
+        let pipe = child.stdin.take().unwrap();
+        self.children.push((child, pipe));
     }
 
     /// From the oldest to the youngest.
     fn pids(&self) -> Vec<u32> {
-        self.children.iter().map(Child::id).collect()
+        self.children.iter().map(|(child, _)| child.id()).collect()
     }
 
     /// Kills (`kill -9`) a process, and waits until it is dead.
     fn kill(&mut self, pid: u32) {
-        let index = self.children.iter().position(|child| child.id() == pid).unwrap();
-        let mut child = self.children.remove(index);
+        let index = self.children.iter().position(|(child, _)| child.id() == pid).unwrap();
+        let (mut child, pipe) = self.children.remove(index);
+        self.orphans.push(pipe);
         assert_eq!(child.try_wait().unwrap(), None, "it lives until it is killed");
         child.kill().unwrap();
         child.wait().unwrap();
@@ -188,9 +189,9 @@ impl House {
         text.split_inclusive('\n').map(Line::parse).collect()
     }
 
-    /// Kills all, and returns what they have written.
+    /// Kills all, the youngest first, so that nobody follows the oldest, and returns what they have written.
     fn end(&mut self) -> Vec<Line> {
-        for pid in self.pids() {
+        for pid in self.pids().into_iter().rev() {
             self.kill(pid);
         }
         self.record()
@@ -199,7 +200,7 @@ impl House {
 
 impl Drop for House {
     fn drop(&mut self) {
-        for child in &mut self.children {
+        for (child, _) in &mut self.children {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -216,7 +217,7 @@ struct Line {
 
 impl Line {
     fn parse(line: &str) -> Self {
-        let mut parts = line.strip_suffix('\n').expect("whole lines").splitn(3, ' ');
+        let mut parts = line.strip_suffix('\n').expect("whole lines").trim_end().splitn(3, ' ');
         let [pid, number, what] = [(); 3].map(|()| parts.next().unwrap().to_owned());
         Self { pid: pid.parse().unwrap(), term: format!("{pid} {number}"), what }
     }
@@ -241,13 +242,11 @@ fn check(lines: &[Line]) -> Vec<Seen> {
         }
         let last = terms.last_mut().unwrap_or_else(|| panic!("no start, {}", context()));
         assert!(last.term == line.term && !last.has_ended, "two lead at once, {}", context());
-        match line.what.split_once(' ') {
-            Some(("work", number)) => {
-                assert_eq!(number, last.lines.to_string(), "{}", context());
-                last.lines += 1;
-            }
-            Some(("child", _)) => {}
-            _ => last.has_ended = true,
+        if line.what == "end" {
+            last.has_ended = true;
+        } else {
+            assert_eq!(line.what, format!("work {}", last.lines), "{}", context());
+            last.lines += 1;
         }
     }
     terms
