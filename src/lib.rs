@@ -74,6 +74,7 @@ mod controller;
 mod crew;
 mod elector;
 mod error;
+mod manager;
 mod poller;
 mod pool;
 mod queue;
@@ -100,6 +101,7 @@ pub use self::elector::file::FileElector;
 pub use self::elector::holder::Holder;
 pub use self::elector::{AlwaysLeader, Elector, Tenure, Term};
 pub use self::error::{DequeueError, DequeueTimeoutError, StartError, TryDequeueError};
+pub use self::manager::{Health, Manager, ManagerBuilder, ManagerError, ManagerStatus, RunningManager, Unit};
 pub use self::poller::{Poller, PollerHandle};
 pub use self::pool::{PoolBuilder, WorkerPool};
 pub use self::queue::{
@@ -117,7 +119,7 @@ pub use self::store::{Index, Store, WithValue, with_value};
 pub use self::thread::ThreadOptions;
 pub use self::watch::{
     Changes, ChannelWatch, Directory, Event, EventKind, FileKind, FileState, PollWatch, PollWatchHandle, Predicate,
-    Push, PushMessage, Pushed, Subscriber, Subscription, Watch, WatchBuilder,
+    Push, PushMessage, Pushed, Subscriber, Subscription, Watch, WatchBuilder, WatchProducer,
 };
 pub use self::workers::{Workers, WorkersHandle};
 

@@ -238,6 +238,10 @@ pub struct PollerHandle {
 }
 
 impl PollerHandle {
+    pub(crate) fn crew(&self) -> &Arc<Crew> {
+        &self.handle.crew
+    }
+
     /// The name in log lines.
     #[must_use]
     pub fn name(&self) -> &str {

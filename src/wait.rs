@@ -259,6 +259,12 @@ pub(crate) enum Next {
     Finished,
 }
 
+impl<T: Task + ?Sized> Task for &mut T {
+    fn step(&mut self, now: Nanos) -> Next {
+        (**self).step(now)
+    }
+}
+
 /// The thin loop that makes a thread of a task.
 pub(crate) fn run(mut task: impl Task, signal: &Arc<Signal>) {
     while let Next::At(time) = task.step(signal.clock.nanos()) {

@@ -10,7 +10,7 @@ use super::rate::Bucket;
 use super::source::Source;
 use crate::cancel::CancellationToken;
 use crate::clock::Clock;
-use crate::crew::Overrun;
+use crate::crew::{Ended, Overrun};
 use crate::pool::{Job, Membership, Rest, Turn};
 use crate::queue::{Claim, Key, Shutdown, WorkQueue};
 use crate::reconcile::context::Context;
@@ -48,6 +48,8 @@ pub(super) struct Common<K: Key> {
     pub(super) overruns: Counter,
     /// Tells the keeper that a setting has changed.
     pub(super) changed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Called when something of it has ended.
+    pub(super) on_end: OnceLock<Ended>,
     /// Why it has stopped by itself.
     failure: Mutex<Option<Arc<BoxError>>>,
     on_failure: OnceLock<Box<dyn Fn(Arc<BoxError>) + Send + Sync>>,
@@ -100,6 +102,7 @@ impl<K: Key> Common<K> {
             counters: Mutex::new(Vec::new()),
             overruns: Counter::default(),
             changed: OnceLock::new(),
+            on_end: OnceLock::new(),
             failure: Mutex::new(None),
             on_failure: OnceLock::new(),
         })
@@ -336,6 +339,12 @@ where
 
     fn has_work(&self) -> bool {
         self.common.queue.shared.has_ready()
+    }
+
+    fn left(&self) {
+        if let Some(hook) = self.common.on_end.get() {
+            hook();
+        }
     }
 
     fn overrun(&self, overrun: &Overrun<'_>) {

@@ -10,7 +10,7 @@ use super::builder::check_rate;
 use super::core::Common;
 use super::rate::Bucket;
 use super::status::{ControllerMetrics, ControllerStatus};
-use crate::crew::{Handle, StillRunning};
+use crate::crew::{Ended, Handle, StillRunning};
 use crate::error::StartError;
 use crate::pool::{Membership, WorkerPool};
 use crate::queue::{Admission, Enqueue, Key, KeyState, Reasons, Verb, WorkQueue};
@@ -355,13 +355,21 @@ impl<K: Key> RunningController<K> {
         }
     }
 
-    #[expect(dead_code, reason = "a manager will hear of it")]
+    /// Calls `hook` whenever something of it has ended.
+    pub(crate) fn on_end(&self, hook: &Ended) {
+        let common = &*self.handle.common;
+        let _ = common.on_end.set(Arc::clone(hook));
+        for source in &*common.sources.lock() {
+            source.on_end(hook);
+        }
+        self.keeper.crew.on_end(hook);
+    }
+
     /// Calls `hook` if it stops by itself.
     pub(crate) fn on_failure(&self, hook: Box<dyn Fn(Arc<BoxError>) + Send + Sync>) {
         self.handle.common.on_failure(hook);
     }
 
-    #[expect(dead_code, reason = "a manager will say so")]
     /// This process leads now.
     pub(crate) fn lead(&self) {
         self.handle.common.set_doors(|doors| doors.leading = true);

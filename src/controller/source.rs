@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::crew::StillRunning;
+use crate::crew::{Ended, StillRunning};
 use crate::error::StartError;
 use crate::poller::PollerHandle;
 use crate::queue::{Key, WorkQueue};
@@ -16,6 +16,9 @@ pub(super) trait Source: Send {
 
     /// Open once its initial listing is in line.
     fn gate(&self) -> Arc<Gate>;
+
+    /// Calls `hook` once it has ended.
+    fn on_end(&self, hook: &Ended);
 
     /// Names all keys that it knows. A poller knows none.
     fn resync(&self) {}
@@ -51,6 +54,10 @@ impl Source for PollerHandle {
         Arc::clone(self.listed())
     }
 
+    fn on_end(&self, hook: &Ended) {
+        self.crew().on_end(hook);
+    }
+
     fn change_period(&self, period: Duration) -> Option<Result<(), StartError>> {
         Some(PollerHandle::set_period(self, period))
     }
@@ -79,6 +86,10 @@ impl Source for Subscription {
 
     fn gate(&self) -> Arc<Gate> {
         Arc::clone(&self.synced)
+    }
+
+    fn on_end(&self, hook: &Ended) {
+        self.crew().on_end(hook);
     }
 
     fn resync(&self) {

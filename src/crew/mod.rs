@@ -9,7 +9,7 @@ mod seat;
 mod watchdog;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(crate) use self::seat::Seat;
@@ -26,7 +26,6 @@ use crate::time::Nanos;
 use crate::wait::{Bell, Signal, Sleepers, run};
 
 /// What the threads of one crew have in common.
-#[derive(Debug)]
 pub(crate) struct Crew {
     pub(crate) name: String,
     pub(crate) clock: Clock,
@@ -45,6 +44,8 @@ pub(crate) struct Crew {
     watchdog: Arc<Signal>,
     /// Says in the log that the last thread has ended; given the name.
     say_ended: fn(&str),
+    /// Called once the last thread has ended.
+    on_end: OnceLock<Ended>,
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +68,9 @@ impl Overrun<'_> {
         !self.seat.is_over(self.run)
     }
 }
+
+/// Called when something has ended.
+pub(crate) type Ended = Arc<dyn Fn() + Send + Sync>;
 
 /// What is done about a run that passes its deadline.
 pub(crate) type Watch = Box<dyn Fn(Overrun) + Send>;
@@ -119,6 +123,7 @@ impl Crew {
             watchdog: Signal::new(clock.clone()),
             clock,
             say_ended,
+            on_end: OnceLock::new(),
         })
     }
 
@@ -160,6 +165,14 @@ impl Crew {
             body();
         };
         options.spawn(seat.name.clone(), thread)
+    }
+
+    /// Has `hook` called once the last thread has ended, and at once if it has. The first hook counts.
+    pub(crate) fn on_end(&self, hook: &Ended) {
+        let _ = self.on_end.set(Arc::clone(hook));
+        if self.is_empty() {
+            hook();
+        }
     }
 
     /// A thread that was started later is joined with the others.
@@ -257,6 +270,9 @@ impl Drop for Attendance {
             crew.rouse_waiting();
             crew.watchdog.set();
             (crew.say_ended)(&crew.name);
+            if let Some(hook) = crew.on_end.get() {
+                hook();
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A pool: one bounded set of threads that serves any number of members, fairly.
 //!
-//! A member is whatever has keys to run: to the pool a [`Job`]. A thread takes the member whose turn it is ([`line`]), lets it run
+//! A member is whatever has keys to run: to the pool a [`Job`]. A thread takes the member whose turn it is (`line`), lets it run
 //! keys, and leaves it for the next one: after each key if another member waits, else once nothing is left to do. So a member
 //! that gets work is served after at most one key of each of the others, however many they have.
 //!
@@ -35,6 +35,9 @@ pub(crate) trait Job: Send + Sync {
 
     /// Whether there is a key to run. Called under the pool's lock.
     fn has_work(&self) -> bool;
+
+    /// Called when the last thread that served it has left.
+    fn left(&self);
 
     /// Called while a run that `serve` has begun goes on past its deadline, on the watchdog's thread.
     fn overrun(&self, overrun: &Overrun<'_>);
@@ -179,6 +182,9 @@ impl Pool {
         drop(state);
         self.left.ring(left);
         self.idle.ring(idle);
+        if last {
+            shielded("the hook of a controller", || job.left());
+        }
     }
 
     /// A member has work, as far as anybody knows.

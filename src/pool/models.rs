@@ -53,6 +53,8 @@ impl Job for Counted {
         self.0.lock().0 > 0
     }
 
+    fn left(&self) {}
+
     fn overrun(&self, _overrun: &Overrun<'_>) {}
 }
 

@@ -165,6 +165,10 @@ impl<K: Key + Sync, T: Send + Sync + 'static> ChannelWatch<K, T> {
         &self.watch
     }
 
+    pub(crate) fn crew(&self) -> &Arc<Crew> {
+        &self.handle.crew
+    }
+
     /// Stops the watch, and reads no further message; those in the channel stay there. Returns at once.
     pub fn stop(&self) {
         if let Some(push) = &self.push {

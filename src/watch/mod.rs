@@ -165,6 +165,24 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     }
 }
 
+/// What runs a watch on threads of its own: a [`PollWatchHandle`] or a [`ChannelWatch`].
+pub trait WatchProducer<K, T> {
+    /// The watch that it feeds.
+    fn watch(&self) -> &Watch<K, T>;
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> WatchProducer<K, T> for PollWatchHandle<K, T> {
+    fn watch(&self) -> &Watch<K, T> {
+        PollWatchHandle::watch(self)
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> WatchProducer<K, T> for ChannelWatch<K, T> {
+    fn watch(&self) -> &Watch<K, T> {
+        ChannelWatch::watch(self)
+    }
+}
+
 impl<K, T> Clone for Watch<K, T> {
     fn clone(&self) -> Self {
         Self { hub: Arc::clone(&self.hub) }

@@ -8,7 +8,7 @@ use super::Watch;
 use super::hub::{Hub, Same};
 use super::push::Producer;
 use crate::clock::Clock;
-use crate::crew::StillRunning;
+use crate::crew::{Crew, StillRunning};
 use crate::error::StartError;
 use crate::poller::{Poller, PollerHandle};
 use crate::queue::{Admission, Enqueue, Key, Request, Tally};
@@ -240,6 +240,10 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatchHandle<K, T> {
     #[must_use]
     pub fn watch(&self) -> &Watch<K, T> {
         &self.watch
+    }
+
+    pub(crate) fn crew(&self) -> &Arc<Crew> {
+        self.poller.crew()
     }
 
     /// Lists right now, apart from the plan. During a listing it causes exactly one more, however often it is called.

@@ -192,6 +192,10 @@ impl Subscription {
         &self.handle.crew.name
     }
 
+    pub(crate) fn crew(&self) -> &Arc<Crew> {
+        &self.handle.crew
+    }
+
     /// Whether the subscriber has been told of all that the initial list held, and its keys are in line.
     #[must_use]
     pub fn has_synced(&self) -> bool {

@@ -13,6 +13,8 @@ mod elector_file;
 mod elector_processes;
 mod hostile_keys;
 mod letters;
+mod manager;
+mod manager_matrix;
 mod peers_client_go;
 mod peers_controller_runtime;
 mod peers_kube_rs;

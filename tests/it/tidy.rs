@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The floors: a unit (a file, or a folder with all in it) may use units of its own floor and of those below. Units of
 /// one floor may not use each other in a circle.
-const FLOORS: [&[&str]; 6] = [
+const FLOORS: [&[&str]; 7] = [
     // Plain values, and what everything stands on. The queue's know no lock, no clock and no thread.
     &[
         "error",
@@ -35,6 +35,7 @@ const FLOORS: [&[&str]; 6] = [
     &["reconcile", "poller", "store", "watch"],
     &["run", "workers", "pool", "elector"],
     &["controller"],
+    &["manager"],
 ];
 
 /// The one unit that may use all others: it declares them and names what is public.

@@ -1,0 +1,166 @@
+//! The settings of a manager.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Inner, Manager, Phase, State};
+use crate::cancel::CancellationToken;
+use crate::clock::Clock;
+use crate::elector::Elector;
+use crate::error::StartError;
+use crate::pool::WorkerPool;
+use crate::sync::Mutex;
+use crate::thread::ThreadOptions;
+use crate::wait::Signal;
+
+/// The settings of a [`Manager`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::Manager;
+///
+/// let error = Manager::builder().threads(0).build().unwrap_err();
+/// assert_eq!(error.to_string(), "threads is 0, but must be at least 1");
+/// ```
+#[must_use = "settings do nothing until the manager is built"]
+pub struct ManagerBuilder {
+    name: String,
+    threads: usize,
+    spares: usize,
+    clock: Clock,
+    grace: Duration,
+    abort_grace: Duration,
+    abort: CancellationToken,
+    options: ThreadOptions,
+    elector: Option<Arc<dyn Elector>>,
+}
+
+impl ManagerBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            name: "manager".to_owned(),
+            threads: 4,
+            spares: 4,
+            clock: Clock::system(),
+            grace: Duration::from_secs(30),
+            abort_grace: Duration::from_secs(1),
+            abort: CancellationToken::new(),
+            options: ThreadOptions::new(),
+            elector: None,
+        }
+    }
+
+    /// The name in log lines, and of the threads of the shared pool (`<name>-pool-0` and so on). Default `manager`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// How many threads the controllers share, and so how many runs there are at once. Default: 4.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// How many threads may be started in place of those whose runs are stuck. Default: 4.
+    pub fn spares(mut self, spares: usize) -> Self {
+        self.spares = spares;
+        self
+    }
+
+    /// The clock that it and its controllers go by. Default: the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// How long units may take to end once they are to stop, all together. Default: 30 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How long what has been aborted may take to end; then it is named and left to itself. Default: 1 s.
+    pub fn abort_grace(mut self, grace: Duration) -> Self {
+        self.abort_grace = grace;
+        self
+    }
+
+    /// Once this token is cancelled, everything stops and is aborted at once: for a second signal.
+    pub fn abort_on(mut self, abort: &CancellationToken) -> Self {
+        self.abort = abort.child();
+        self
+    }
+
+    /// How its threads are made, those of the shared pool among them.
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Decides whether this process leads. Default: it does.
+    pub fn elector(mut self, elector: impl Elector + 'static) -> Self {
+        self.elector = Some(Arc::new(elector));
+        self
+    }
+
+    /// The manager.
+    ///
+    /// # Errors
+    ///
+    /// If the number of threads is zero.
+    pub fn build(self) -> Result<Manager, StartError> {
+        if self.threads == 0 {
+            return Err(StartError::setting("threads", &self.threads, "at least 1"));
+        }
+        let pool = WorkerPool::builder()
+            .name(format!("{}-pool", self.name))
+            .threads(self.threads)
+            .spares(self.spares)
+            .clock(self.clock.clone())
+            .shutdown_grace(Duration::ZERO)
+            .thread_options(self.options.clone());
+        let state = State {
+            phase: Phase::Idle,
+            pending: Vec::new(),
+            started: Vec::new(),
+            names: HashSet::new(),
+            controllers: HashMap::new(),
+            watches: HashMap::new(),
+            pool: Some((pool, None)),
+            at_end: Vec::new(),
+            crews: HashMap::new(),
+            failure: None,
+            leading: false,
+            lost: false,
+        };
+        Ok(Manager {
+            inner: Arc::new(Inner {
+                name: self.name,
+                signal: Signal::new(self.clock.clone()),
+                clock: self.clock,
+                grace: self.grace,
+                abort_grace: self.abort_grace,
+                options: self.options,
+                elector: self.elector,
+                stop: CancellationToken::new(),
+                abort: self.abort,
+                state: Mutex::new(state),
+            }),
+        })
+    }
+}
+
+impl fmt::Debug for ManagerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ManagerBuilder")
+            .field("name", &self.name)
+            .field("threads", &self.threads)
+            .field("shutdown_grace", &self.grace)
+            .field("elector", &self.elector.is_some())
+            .finish_non_exhaustive()
+    }
+}

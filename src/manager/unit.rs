@@ -1,0 +1,396 @@
+//! What a manager runs: units, and their parts once they run.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cancel::CancellationToken;
+use crate::clock::Clock;
+use crate::controller::{Controller, ControllerStatus, RunningController};
+use crate::crew::{Crew, Ended, Handle, StillRunning};
+use crate::error::StartError;
+use crate::poller::{Poller, PollerHandle};
+use crate::pool::WorkerPool;
+use crate::queue::{Enqueue, Key};
+use crate::reconcile::context::Context;
+use crate::reconcile::error::BoxError;
+use crate::sync::Mutex;
+use crate::thread::{ThreadOptions, panic_message, shielded};
+use crate::watch::{ChannelWatch, PollWatchHandle};
+
+/// Something that a [`Manager`](super::Manager) runs: a [`Controller`], a poller, a watch, a function.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Context, Manager, Unit};
+/// use std::time::Duration;
+///
+/// let manager = Manager::builder().build()?;
+/// manager.add(Unit::function("beat", |cx: &Context| {
+///     while cx.sleep(Duration::from_secs(1)).is_ok() {
+///         log::info!("still there");
+///     }
+///     Ok::<_, std::io::Error>(())
+/// }))?;
+/// # Ok::<_, homeostat::StartError>(())
+/// ```
+#[must_use = "a unit does nothing until it is added to a manager"]
+pub struct Unit {
+    pub(super) name: String,
+    pub(super) start: Start,
+    pub(super) controller: Option<Entry>,
+}
+
+type Start = Box<dyn FnOnce(&Env<'_>) -> Result<Box<dyn Part>, StartError> + Send>;
+
+/// What a manager knows of a controller.
+pub(super) struct Entry {
+    /// A [`ControllerHandle`](crate::ControllerHandle), whatever its keys are.
+    pub(super) handle: Box<dyn Any + Send + Sync>,
+    pub(super) status: Box<dyn Fn() -> ControllerStatus<String> + Send + Sync>,
+}
+
+/// What a unit is started with.
+pub(super) struct Env<'a> {
+    pub(super) pool: &'a WorkerPool,
+    pub(super) clock: &'a Clock,
+    pub(super) options: &'a ThreadOptions,
+    /// This process leads.
+    pub(super) leading: bool,
+    pub(super) report: Report,
+}
+
+/// Tells the manager that a unit cannot go on.
+pub(super) type Report = Arc<dyn Fn(&str, Arc<BoxError>) + Send + Sync>;
+
+/// A unit that runs.
+pub(super) trait Part: Send {
+    /// Calls `hook` whenever something of it has ended, and at once if it has.
+    fn on_end(&self, hook: &Ended);
+
+    /// This process leads now.
+    fn lead(&mut self) {}
+
+    fn stop(&self);
+    fn abort(&self);
+
+    /// Whether it has ended; else, the names of the threads that have not.
+    fn try_join(&mut self) -> Result<(), StillRunning>;
+
+    /// Whether it has no thread yet: it waits to lead.
+    fn is_waiting(&self) -> bool {
+        false
+    }
+
+    /// Whether it may end without being stopped.
+    fn may_end(&self) -> bool {
+        false
+    }
+
+    /// Its threads, if a watchdog looks after them.
+    fn crew(&self) -> Option<&Arc<Crew>> {
+        None
+    }
+
+    fn detach(self: Box<Self>);
+}
+
+impl Unit {
+    fn new<P: Part + 'static>(
+        name: String,
+        start: impl FnOnce(&Env<'_>) -> Result<P, StartError> + Send + 'static,
+    ) -> Self {
+        let start: Start = Box::new(move |env| start(env).map(|part| Box::new(part) as Box<dyn Part>));
+        Self { name, start, controller: None }
+    }
+
+    /// A function on a thread of its own (`<name>-0`). Its context is cancelled when it is to stop. If it returns an error or panics,
+    /// the manager fails; it may return when it likes.
+    pub fn function<E: Into<BoxError>>(
+        name: impl Into<String>,
+        function: impl FnOnce(&Context) -> Result<(), E> + Send + 'static,
+    ) -> Self {
+        Self::function_of(name.into(), false, Box::new(move |cx| function(cx).map_err(Into::into)))
+    }
+
+    /// The same, called once this process leads. It is stopped when it does no longer.
+    pub fn leading_function<E: Into<BoxError>>(
+        name: impl Into<String>,
+        function: impl FnOnce(&Context) -> Result<(), E> + Send + 'static,
+    ) -> Self {
+        Self::function_of(name.into(), true, Box::new(move |cx| function(cx).map_err(Into::into)))
+    }
+
+    fn function_of(name: String, leading: bool, body: Body) -> Self {
+        Self::new(name.clone(), move |env| {
+            let mut function = Function {
+                crew: Crew::new(name, env.clock.clone(), 1, |function| log::info!(function; "the function has ended")),
+                stop: CancellationToken::new(),
+                body: Some(body),
+                handle: None,
+                options: env.options.clone(),
+                report: Arc::clone(&env.report),
+                hook: Mutex::new(None),
+            };
+            if !leading || env.leading {
+                function.begin()?;
+            }
+            Ok(function)
+        })
+    }
+
+    /// A poller that feeds a queue of one's own; that of a controller is one of its [sources](crate::ControllerBuilder::poll).
+    pub fn poller<F, K, I, E, Q>(name: impl Into<String>, poller: Poller<F>, to: &Q) -> Self
+    where
+        F: FnMut(&Context) -> Result<I, E> + Send + 'static,
+        I: IntoIterator<Item = K> + 'static,
+        E: Into<BoxError> + 'static,
+        Q: Enqueue<K> + Clone + Send + 'static,
+        K: 'static,
+    {
+        let (name, to) = (name.into(), to.clone());
+        let own = name.clone();
+        Self::new(name, move |_| poller.name(own).start(&to))
+    }
+}
+
+impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Unit {
+    fn from(controller: Controller<K>) -> Self {
+        let handle = controller.handle();
+        let asked = handle.clone();
+        let name = controller.name().to_owned();
+        let own = name.clone();
+        let unit = Self::new(name, move |env| {
+            let running = controller.start_as(env.pool, env.leading)?;
+            let report = Arc::clone(&env.report);
+            running.on_failure(Box::new(move |error| report(&own, error)));
+            Ok(running)
+        });
+        let status = Box::new(move || asked.status().shown());
+        Self { controller: Some(Entry { handle: Box::new(handle), status }), ..unit }
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> From<PollWatchHandle<K, T>> for Unit {
+    fn from(watch: PollWatchHandle<K, T>) -> Self {
+        Self::new(watch.watch().name().to_owned(), |_| Ok(watch))
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> From<ChannelWatch<K, T>> for Unit {
+    fn from(watch: ChannelWatch<K, T>) -> Self {
+        Self::new(watch.watch().name().to_owned(), |_| Ok(watch))
+    }
+}
+
+impl fmt::Debug for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unit").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key + Sync + fmt::Debug> Part for RunningController<K> {
+    fn on_end(&self, hook: &Ended) {
+        RunningController::on_end(self, hook);
+    }
+
+    fn lead(&mut self) {
+        RunningController::lead(self);
+    }
+
+    fn stop(&self) {
+        RunningController::stop(self);
+    }
+
+    fn abort(&self) {
+        RunningController::abort(self);
+    }
+
+    fn try_join(&mut self) -> Result<(), StillRunning> {
+        self.join_timeout(Duration::ZERO)
+    }
+
+    fn detach(self: Box<Self>) {
+        RunningController::detach(*self);
+    }
+}
+
+impl Part for PollerHandle {
+    fn on_end(&self, hook: &Ended) {
+        self.crew().on_end(hook);
+    }
+
+    fn stop(&self) {
+        PollerHandle::stop(self);
+    }
+
+    fn abort(&self) {
+        PollerHandle::abort(self);
+    }
+
+    fn try_join(&mut self) -> Result<(), StillRunning> {
+        self.join_timeout(Duration::ZERO)
+    }
+
+    fn crew(&self) -> Option<&Arc<Crew>> {
+        Some(self.crew())
+    }
+
+    fn detach(self: Box<Self>) {
+        PollerHandle::detach(*self);
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Part for PollWatchHandle<K, T> {
+    fn on_end(&self, hook: &Ended) {
+        self.crew().on_end(hook);
+    }
+
+    fn stop(&self) {
+        PollWatchHandle::stop(self);
+    }
+
+    fn abort(&self) {
+        PollWatchHandle::abort(self);
+    }
+
+    fn try_join(&mut self) -> Result<(), StillRunning> {
+        self.join_timeout(Duration::ZERO)
+    }
+
+    fn crew(&self) -> Option<&Arc<Crew>> {
+        Some(self.crew())
+    }
+
+    fn detach(self: Box<Self>) {
+        PollWatchHandle::detach(*self);
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Part for ChannelWatch<K, T> {
+    fn on_end(&self, hook: &Ended) {
+        self.crew().on_end(hook);
+    }
+
+    fn stop(&self) {
+        ChannelWatch::stop(self);
+    }
+
+    fn abort(&self) {
+        ChannelWatch::stop(self);
+    }
+
+    fn try_join(&mut self) -> Result<(), StillRunning> {
+        self.join_timeout(Duration::ZERO)
+    }
+
+    /// Its senders may be gone.
+    fn may_end(&self) -> bool {
+        true
+    }
+
+    fn detach(self: Box<Self>) {
+        ChannelWatch::detach(*self);
+    }
+}
+
+type Body = Box<dyn FnOnce(&Context) -> Result<(), BoxError> + Send>;
+
+/// A function, waiting to be called or on its thread.
+struct Function {
+    crew: Arc<Crew>,
+    stop: CancellationToken,
+    body: Option<Body>,
+    handle: Option<Handle>,
+    options: ThreadOptions,
+    report: Report,
+    /// Until there is a thread that can end.
+    hook: Mutex<Option<Ended>>,
+}
+
+impl Function {
+    fn begin(&mut self) -> Result<(), StartError> {
+        let Some(body) = self.body.take() else { return Ok(()) };
+        let (report, name) = (Arc::clone(&self.report), self.crew.name.clone());
+        let cx = Context::detached_with(self.crew.clock.clone(), self.stop.clone());
+        let mut thread = Some(move || {
+            let error = match catch_unwind(AssertUnwindSafe(|| body(&cx))) {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error,
+                Err(panic) => {
+                    let error = format!("it panicked: {}", panic_message(&*panic));
+                    shielded("the drop of a panic", || drop(panic));
+                    error.into()
+                }
+            };
+            report(&name, Arc::new(error));
+        });
+        let body = |_seat| {
+            let thread = thread.take();
+            move || {
+                if let Some(thread) = thread {
+                    thread();
+                }
+            }
+        };
+        log::info!(function = self.crew.name.as_str(); "the function starts");
+        let joiners = self.crew.start(&self.options, body, None)?;
+        let stop = self.stop.clone();
+        self.handle =
+            Some(Handle::new(Arc::clone(&self.crew), joiners, Box::new(move || stop.cancel()), Duration::MAX));
+        if let Some(hook) = self.hook.lock().take() {
+            self.crew.on_end(&hook);
+        }
+        Ok(())
+    }
+}
+
+impl Part for Function {
+    fn on_end(&self, hook: &Ended) {
+        if self.handle.is_some() {
+            self.crew.on_end(hook);
+        } else {
+            *self.hook.lock() = Some(Arc::clone(hook));
+        }
+    }
+
+    fn lead(&mut self) {
+        if let Err(error) = self.begin() {
+            (self.report)(&self.crew.name, Arc::new(error.into()));
+        }
+    }
+
+    fn stop(&self) {
+        if let Some(handle) = &self.handle {
+            handle.stop();
+        }
+    }
+
+    fn abort(&self) {
+        self.stop();
+    }
+
+    fn try_join(&mut self) -> Result<(), StillRunning> {
+        match &mut self.handle {
+            Some(handle) => handle.join_timeout(Duration::ZERO),
+            None => Ok(()),
+        }
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.body.is_some()
+    }
+
+    fn may_end(&self) -> bool {
+        true
+    }
+
+    fn detach(mut self: Box<Self>) {
+        if let Some(handle) = &mut self.handle {
+            handle.detach();
+        }
+    }
+}

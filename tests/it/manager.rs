@@ -1,0 +1,297 @@
+//! Managers: order, failures, leadership, what is added when, and what is said of it all.
+
+#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::unbounded;
+use homeostat::{
+    Action, Admission, BoxError, CancellationToken, Context, Controller, Elector, ElectorError, Manager, ManualClock,
+    PollWatch, Tenure, Term, Unit, Watch,
+};
+use parking_lot::Mutex;
+
+use crate::stages::SECOND;
+
+type Key = &'static str;
+
+fn controller(name: &str) -> Controller<Key> {
+    let reconcile = |_: &Context, _: &Key| Ok::<_, BoxError>(Action::await_change());
+    Controller::builder(name, reconcile).build().expect("its settings are in range")
+}
+
+/// A function that says when it begins and ends.
+fn noting(name: &'static str, notes: &Arc<Mutex<Vec<String>>>) -> Unit {
+    let notes = Arc::clone(notes);
+    Unit::function(name, move |cx: &Context| {
+        notes.lock().push(format!("{name} begins"));
+        cx.token().wait();
+        notes.lock().push(format!("{name} ends"));
+        Ok::<_, Infallible>(())
+    })
+}
+
+#[test]
+fn units_are_stopped_in_reverse_each_when_those_after_it_have_ended() {
+    let notes = Arc::default();
+    let manager = Manager::builder().build().unwrap();
+    for name in ["first", "second", "third"] {
+        manager.add(noting(name, &notes)).unwrap();
+    }
+    let ended = Arc::clone(&notes);
+    manager.at_end(move || ended.lock().push("the end".to_owned()));
+    let stop = CancellationToken::new();
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| manager.run(&stop));
+        while notes.lock().len() < 3 {
+            std::thread::yield_now();
+        }
+        stop.cancel();
+        run.join().unwrap().unwrap();
+    });
+    let notes = notes.lock();
+    assert_eq!(notes[3..], ["third ends", "second ends", "first ends", "the end"]);
+    assert_eq!(manager.status().doing, "ended");
+}
+
+#[test]
+fn the_first_failure_stops_the_rest_and_is_returned() {
+    let notes = Arc::default();
+    let manager = Manager::builder().build().unwrap();
+    manager.add(noting("other", &notes)).unwrap();
+    manager.add(controller("vm")).unwrap();
+    manager.add(Unit::function("short", |_: &Context| Ok::<_, Infallible>(()))).unwrap();
+    manager.add(Unit::function("broken", |_: &Context| Err("no such device"))).unwrap();
+    let error = manager.run(&CancellationToken::new()).unwrap_err();
+    assert_eq!((error.unit(), error.to_string().as_str()), (Some("broken"), "broken: no such device"));
+    assert_eq!(notes.lock().last().map(String::as_str), Some("other ends"));
+
+    let manager = Manager::builder().build().unwrap();
+    manager.add(Unit::function("broken", |_: &Context| -> Result<(), BoxError> { panic!("out of luck") })).unwrap();
+    let error = manager.run(&CancellationToken::new()).unwrap_err();
+    assert_eq!(error.to_string(), "broken: it panicked: out of luck");
+}
+
+#[test]
+fn a_controller_that_fails_fails_the_manager() {
+    let watch = Watch::<Key, u32>::push();
+    let reconcile = |_: &Context, _: &Key| Ok::<_, BoxError>(Action::await_change());
+    let vms = Controller::builder("vm", reconcile).watch(watch.watch(), |event| event.key().copied()).build().unwrap();
+    let manager = Manager::builder().build().unwrap();
+    manager.add(vms).unwrap();
+    watch.stop();
+    let error = manager.run(&CancellationToken::new()).unwrap_err();
+    assert_eq!(error.unit(), Some("vm"));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_name() {
+    let manager = Manager::builder().build().unwrap();
+    manager.add(controller("vm")).unwrap();
+    let error = manager.add(controller("vm")).unwrap_err();
+    assert_eq!(error.to_string(), "name is \"vm\", but must be one that no other unit of the manager has");
+    let error = manager.enqueue("disk", "disk-1").unwrap_err();
+    assert_eq!(error.to_string(), "controller is \"disk\", but must be one that has been added");
+    let error = manager.controller::<u64>("vm").unwrap_err();
+    assert_eq!(error.to_string(), "controller is \"vm\", but must be one with keys of this type");
+    assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), Admission::Queued);
+
+    let list = |_: &Context| Ok::<_, Infallible>([("disk-1", 1_u32)]);
+    let start = || PollWatch::new(3600 * SECOND, list).start();
+    let disks = manager.watch::<Key, u32, _>("disks", start).unwrap();
+    assert!(disks.store().wait_synced(Duration::MAX));
+    assert!(manager.watch::<Key, u32, _>("disks", start).unwrap().store().has_synced());
+    let other = |_: &Context| Ok::<_, Infallible>([("disk-1", 1_u64)]);
+    let error = manager.watch::<Key, u64, _>("disks", || PollWatch::new(SECOND, other).start()).unwrap_err();
+    assert_eq!(error.to_string(), "watch is \"disks\", but must be one of the same keys and values");
+
+    let running = manager.start().unwrap();
+    let error = manager.start().unwrap_err();
+    assert_eq!(error.to_string(), "manager: manager is \"manager\", but must be one that has not been started");
+    manager.add(controller("disk")).unwrap();
+    let disk = manager.controller::<Key>("disk").unwrap();
+    disk.enqueue("disk-1");
+    disk.wait(&"disk-1", Duration::MAX).unwrap();
+    manager.stop();
+    running.wait().unwrap();
+    assert!(disks.is_stopped());
+    let error = manager.add(controller("late")).unwrap_err();
+    assert_eq!(error.to_string(), "manager is \"manager\", but must be one that is not stopping");
+    assert_eq!(disk.enqueue("disk-1"), Admission::Closed);
+}
+
+#[test]
+fn a_unit_that_cannot_be_started_ends_those_before_it() {
+    let notes = Arc::default();
+    let manager = Manager::builder().build().unwrap();
+    manager.add(noting("first", &notes)).unwrap();
+    let stopped = Watch::<Key, u32>::push();
+    stopped.stop();
+    let reconcile = |_: &Context, _: &Key| Ok::<_, BoxError>(Action::await_change());
+    let vms = Controller::builder("vm", reconcile).watch(stopped.watch(), |event| event.key().copied());
+    manager.add(vms.build().unwrap()).unwrap();
+    manager.add(noting("never", &notes)).unwrap();
+    let error = manager.start().unwrap_err();
+    assert_eq!(error.unit(), Some("vm"));
+    assert_eq!(*notes.lock(), ["first begins", "first ends"]);
+}
+
+/// Leads once it is told to, until it is told that it does not.
+#[derive(Clone)]
+struct Told {
+    lead: CancellationToken,
+    lost: Arc<Mutex<bool>>,
+    resigned: Arc<Mutex<bool>>,
+}
+
+impl Told {
+    fn new() -> Self {
+        Self { lead: CancellationToken::new(), lost: Arc::default(), resigned: Arc::default() }
+    }
+}
+
+impl Elector for Told {
+    fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
+        let cancelled = cx.token().clone();
+        let wake = self.lead.child();
+        let own = wake.clone();
+        let _guard = cancelled.on_cancel(move || own.cancel());
+        wake.wait();
+        cx.check()?;
+        Ok(Term::new("told", self.clone()))
+    }
+}
+
+impl Tenure for Told {
+    fn check(&mut self) -> Result<(), BoxError> {
+        if *self.lost.lock() { Err("somebody else has it".into()) } else { Ok(()) }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        *self.resigned.lock() = true;
+    }
+}
+
+#[test]
+fn controllers_and_leading_functions_wait_for_the_leadership() {
+    let clock = ManualClock::new();
+    let told = Told::new();
+    let (lead, lost, resigned) = (told.lead.clone(), Arc::clone(&told.lost), Arc::clone(&told.resigned));
+    let manager = Manager::builder().clock(clock.clock()).threads(1).elector(told).build().unwrap();
+    let (said, heard) = unbounded();
+    let function = said.clone();
+    manager
+        .add(Unit::leading_function("janitor", move |cx: &Context| {
+            function.send("janitor")?;
+            cx.token().wait();
+            Ok::<_, BoxError>(())
+        }))
+        .unwrap();
+    let reconcile = move |_: &Context, key: &Key| -> Result<Action, BoxError> {
+        said.send(*key)?;
+        Ok(Action::await_change())
+    };
+    manager.add(Controller::builder("vm", reconcile).clock(clock.clock()).build().unwrap()).unwrap();
+    manager.enqueue("vm", "vm-1").unwrap();
+    let running = manager.start().unwrap();
+    std::thread::scope(|scope| {
+        let run = scope.spawn(move || running.wait());
+        // The driver, the pool and its watchdog, the keeper.
+        clock.wait_for_sleepers(4);
+        assert_eq!((heard.len(), manager.is_leading()), (0, false));
+        assert_eq!(manager.status().doing, "running, another process leads");
+        assert!(manager.ready().is_ok(), "{}", manager.ready());
+        lead.cancel();
+        let mut seen = [heard.recv().unwrap(), heard.recv().unwrap()];
+        seen.sort_unstable();
+        assert_eq!(seen, ["janitor", "vm-1"]);
+        // And the elector.
+        clock.wait_for_sleepers(5);
+        assert_eq!((manager.is_leading(), *resigned.lock()), (true, false));
+        *lost.lock() = true;
+        clock.advance(SECOND);
+        let error = run.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "elector: the leadership of told is lost");
+        assert!(!manager.is_leading());
+    });
+}
+
+#[test]
+fn the_leadership_is_given_back_at_the_end() {
+    let told = Told::new();
+    told.lead.cancel();
+    let resigned = Arc::clone(&told.resigned);
+    let manager = Manager::builder().elector(told).build().unwrap();
+    let running = manager.start().unwrap();
+    while !manager.is_leading() {
+        std::thread::yield_now();
+    }
+    let at_end = Arc::clone(&resigned);
+    manager
+        .add(Unit::function("last", move |cx: &Context| {
+            cx.token().wait();
+            assert!(!*at_end.lock());
+            Ok::<_, Infallible>(())
+        }))
+        .unwrap();
+    manager.stop();
+    running.wait().unwrap();
+    assert!(*resigned.lock());
+}
+
+#[test]
+fn a_campaign_ends_with_the_manager() {
+    let told = Told::new();
+    let manager = Manager::builder().elector(told).build().unwrap();
+    let running = manager.start().unwrap();
+    drop(running);
+    assert_eq!(manager.status().doing, "ended");
+}
+
+#[test]
+fn the_table_says_what_it_is_doing() {
+    let clock = ManualClock::new();
+    let manager = Manager::builder().clock(clock.clock()).threads(1).name("appliance").build().unwrap();
+    let (entered, seen) = unbounded();
+    let reconcile = move |cx: &Context, key: &Key| -> Result<Action, BoxError> {
+        if *key == "bad" {
+            return Err("no answer".into());
+        }
+        entered.send(())?;
+        cx.token().wait();
+        Ok(Action::await_change())
+    };
+    let vms = Controller::builder("vm", reconcile).clock(clock.clock()).reconcile_timeout(5 * SECOND).build().unwrap();
+    manager.add(vms).unwrap();
+    let stop = CancellationToken::new();
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| manager.run(&stop));
+        manager.enqueue("vm", "bad").unwrap();
+        clock.wait_for_sleepers(4);
+        for key in ["slow", "next"] {
+            manager.enqueue("vm", key).unwrap();
+        }
+        seen.recv().unwrap();
+        // The driver, the keeper, the watchdog.
+        clock.wait_for_sleepers(3);
+        clock.advance(3 * SECOND);
+        let table = manager.status().to_string();
+        let expected = "\
+appliance: running
+controller  phase       active    ready  delayed  failing   parked       runs   errors
+vm          running        1/1        2        0        1        0          1        1
+vm: \"slow\" has been running for 3.0s on appliance-pool-0
+vm: \"next\" has been waiting for 3.0s
+vm: \"bad\" is failing after 1 tries: no answer
+";
+        assert_eq!(table, expected);
+        assert!(manager.live().is_ok() && manager.ready().is_ok());
+        stop.cancel();
+        manager.abort();
+        run.join().unwrap().unwrap();
+    });
+}

@@ -1,0 +1,245 @@
+//! Shutdown as a matrix: what is going on, by what it is ended. Every thread that can end has ended, those that cannot are named,
+//! and `run` returns within the grace periods.
+
+#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
+
+use std::convert::Infallible;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use homeostat::{
+    Action, BoxError, CancellationToken, Context, Controller, Exponential, Manager, ManagerError, PollWatch, Unit,
+};
+
+type Key = &'static str;
+
+/// What the manager is in the midst of when it is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    /// A run that ends when it is cancelled.
+    MidReconcile,
+    MidBackoff,
+    /// A run that does not end when it is cancelled.
+    IgnoringCancellation,
+    /// Runs panic, one after the other.
+    Panicking,
+    /// The source does not return from its listing.
+    StuckListing,
+}
+
+impl State {
+    fn is_stuck(self) -> bool {
+        matches!(self, Self::IgnoringCancellation | Self::StuckListing)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Token,
+    FailureOfAnother,
+    Drop,
+    SecondSignal,
+}
+
+const STATES: [State; 6] = [
+    State::Idle,
+    State::MidReconcile,
+    State::MidBackoff,
+    State::IgnoringCancellation,
+    State::Panicking,
+    State::StuckListing,
+];
+
+/// Threads of this process whose names begin so (the system keeps 15 characters).
+fn threads(prefix: &str) -> Vec<String> {
+    let tasks = fs::read_dir("/proc/self/task").expect("this system has it");
+    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.map(|name| name.trim().to_owned()).filter(|name| name.starts_with(prefix)).collect()
+}
+
+/// Waits until there is no thread of the manager's left.
+fn gone() {
+    while !threads("mx-").is_empty() {
+        thread::yield_now();
+    }
+}
+
+struct Scene {
+    manager: Manager,
+    stop: CancellationToken,
+    abort: CancellationToken,
+    /// Something is going on.
+    under_way: Receiver<()>,
+    /// What is stuck ends once this is dropped.
+    release: Sender<()>,
+    fail: Sender<()>,
+}
+
+fn scene(state: State, grace: Duration) -> Scene {
+    let (started, under_way) = bounded(1024);
+    let (release, stuck) = bounded::<()>(0);
+    let (fail, told_to_fail) = bounded::<()>(0);
+    let abort = CancellationToken::new();
+    let manager = Manager::builder()
+        .name("mx")
+        .threads(2)
+        .shutdown_grace(grace)
+        // What can end is given the time to.
+        .abort_grace(if state.is_stuck() { Duration::from_millis(50) } else { Duration::from_secs(3600) })
+        .abort_on(&abort)
+        .build()
+        .expect("its settings are in range");
+    let (listing, listed) = (stuck.clone(), started.clone());
+    let list = move |_: &Context| {
+        if state == State::StuckListing {
+            let _ = listed.try_send(());
+            let _ = listing.recv();
+        }
+        Ok::<_, Infallible>([("vm-1", 1)])
+    };
+    let start =
+        || PollWatch::new(Duration::from_secs(3600), list).name("mx-vms").shutdown_grace(Duration::ZERO).start();
+    let vms = manager.watch::<Key, i32, _>("mx-vms", start).expect("it starts");
+    let reconcile = move |cx: &Context, _: &Key| -> Result<Action, BoxError> {
+        let _ = started.try_send(());
+        match state {
+            State::Idle | State::StuckListing => {}
+            State::MidReconcile => cx.token().wait(),
+            State::MidBackoff => return Err("no answer".into()),
+            State::IgnoringCancellation => drop(stuck.recv()),
+            State::Panicking => panic!("out of luck"),
+        }
+        Ok(Action::await_change())
+    };
+    let backoff = if state == State::Panicking { Duration::from_nanos(1) } else { Duration::from_secs(3600) };
+    let controller = Controller::builder("mx-vm", reconcile)
+        .watch(&vms, |event| event.key().copied())
+        .retry(Exponential::new(backoff, backoff))
+        .build()
+        .expect("its settings are in range");
+    manager.add(controller).expect("it is not stopping");
+    manager
+        .add(Unit::function("mx-other", move |cx: &Context| {
+            let (done, end) = bounded::<()>(0);
+            let _guard = cx.on_cancel(move || drop(done));
+            crossbeam_channel::select! {
+                recv(told_to_fail) -> told => if told.is_ok() { return Err("no such device") },
+                recv(end) -> _ => {}
+            }
+            Ok(())
+        }))
+        .expect("it is not stopping");
+    Scene { manager, stop: CancellationToken::new(), abort, under_way, release, fail }
+}
+
+fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> {
+    let Scene { manager, stop, abort, under_way, release, fail } = scene(state, grace);
+    let running = manager.start().expect("it starts");
+    under_way.recv().expect("something is going on");
+    let outcome = if cause == Cause::Drop {
+        drop(running);
+        Ok(())
+    } else {
+        let stopping = manager.clone();
+        let _stopped = stop.on_cancel(move || stopping.stop());
+        thread::scope(|scope| {
+            let waiting = scope.spawn(move || running.wait());
+            match cause {
+                Cause::Token => stop.cancel(),
+                Cause::SecondSignal => {
+                    stop.cancel();
+                    abort.cancel();
+                }
+                Cause::FailureOfAnother => fail.send(()).expect("the other waits for it"),
+                Cause::Drop => {}
+            }
+            waiting.join().expect("it does not panic")
+        })
+    };
+    // What can end has ended by now; the system forgets a thread a little later than it lets others join it.
+    if state.is_stuck() {
+        let expected = if state == State::StuckListing { "mx-vms-0" } else { "mx-pool-" };
+        assert!(!threads(expected).is_empty(), "{state:?}, {cause:?}: {:?}", threads("mx-"));
+        while !threads("mx-other").is_empty() || !threads("mx-vm-keeper").is_empty() {
+            thread::yield_now();
+        }
+    } else {
+        gone();
+    }
+    drop(release);
+    gone();
+    drop(under_way);
+    outcome
+}
+
+fn check(state: State, cause: Cause, outcome: &Result<(), ManagerError>) {
+    let seen = format!("{state:?}, {cause:?}: {outcome:?}");
+    if cause == Cause::Drop {
+        return;
+    }
+    let failed = cause == Cause::FailureOfAnother;
+    let stuck: &[&str] = match state {
+        State::IgnoringCancellation => &["mx-pool-"],
+        State::StuckListing => &["mx-vms-0"],
+        _ => &[],
+    };
+    match outcome {
+        Ok(()) => assert!(!failed && stuck.is_empty(), "{seen}"),
+        Err(error) => {
+            assert_eq!(error.unit(), failed.then_some("mx-other"), "{seen}");
+            assert_eq!(error.still_running().len(), stuck.len(), "{seen}");
+            let all = error.still_running().iter().zip(stuck).all(|(name, start)| name.starts_with(start));
+            assert!(all, "{seen}");
+        }
+    }
+}
+
+fn row(cause: Cause, grace: Duration) {
+    for state in STATES {
+        let outcome = end(state, cause, grace);
+        check(state, cause, &outcome);
+    }
+}
+
+const SHORT: Duration = Duration::from_millis(30);
+
+#[test]
+fn by_its_token() {
+    row(Cause::Token, SHORT);
+}
+
+#[test]
+fn by_the_failure_of_another() {
+    row(Cause::FailureOfAnother, SHORT);
+}
+
+#[test]
+fn by_its_drop() {
+    row(Cause::Drop, SHORT);
+}
+
+/// The grace is longer than a test may take: only the second signal ends it.
+#[test]
+fn by_a_second_signal() {
+    row(Cause::SecondSignal, Duration::from_secs(3600));
+}
+
+/// A unit that takes its time within the grace is not aborted.
+#[test]
+fn what_ends_within_the_grace_is_not_aborted() {
+    let Scene { manager, under_way, release, .. } = scene(State::IgnoringCancellation, Duration::from_secs(3600));
+    let running = manager.start().expect("it starts");
+    under_way.recv().expect("a run");
+    manager.stop();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(move || running.wait());
+        while manager.status().doing != "stopping" {
+            thread::yield_now();
+        }
+        drop(release);
+        waiting.join().expect("it does not panic").expect("it ends well");
+    });
+}
