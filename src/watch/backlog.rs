@@ -12,13 +12,18 @@
 //! | created, deleted | deleted: no deletion is hidden, also of what the subscriber has never heard of |
 //!
 //! Keys come in the order in which their entries were made, and the end of the initial list stands between them.
+//!
+//! User code is the `Hash`, `Eq` and `Clone` of a key in [`add`](Backlog::add), and its `Clone` in [`take`](Backlog::take) where
+//! one entry makes several events; always before anything changes.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+
+use hashbrown::HashTable;
 
 use super::event::Event;
 
@@ -54,15 +59,37 @@ impl<T> Clone for Change<T> {
 
 #[derive(Debug)]
 pub(crate) struct Backlog<K, T, S> {
-    entries: HashMap<K, Entry<T>, S>,
-    /// Each key of `entries` once, and the end of the initial list.
-    order: VecDeque<Place<K>>,
+    /// In the order in which they are told.
+    places: VecDeque<Place<K, T>>,
+    /// The number of the first place; the others count on from it, and may wrap.
+    first: usize,
+    /// The numbers of the places that have a key.
+    index: HashTable<usize>,
+    hasher: S,
 }
 
 #[derive(Debug)]
-enum Place<K> {
-    Key(K),
+enum Place<K, T> {
+    Key(Keyed<K, T>),
+    /// The end of the initial list.
     Synced,
+}
+
+/// A key, its hash, and what there is to say of it.
+#[derive(Debug)]
+struct Keyed<K, T> {
+    key: K,
+    hash: u64,
+    entry: Entry<T>,
+}
+
+impl<K, T> Place<K, T> {
+    fn keyed(&self) -> Option<&Keyed<K, T>> {
+        match self {
+            Self::Key(keyed) => Some(keyed),
+            Self::Synced => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -84,58 +111,86 @@ struct Entry<T> {
 pub(crate) struct Told<K, T> {
     pub(crate) event: Event<K, T>,
     pub(crate) initial: bool,
-    /// A key to be dropped where the event is: outside the lock.
-    pub(crate) spare: Option<K>,
+}
+
+/// A key and values that are to be dropped outside the lock.
+pub(crate) type Forgotten<K, T> = (Option<K>, [Option<Arc<T>>; 3]);
+
+impl<K, T, S> Backlog<K, T, S> {
+    /// How many keys there is something to say of, and one more for the end of the initial list.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The initial list ends here.
+    pub(crate) fn add_synced(&mut self) {
+        self.places.push_back(Place::Synced);
+    }
+
+    /// Takes the first place out untold, without any code of its key.
+    pub(crate) fn skip(&mut self) -> Option<Forgotten<K, T>> {
+        Some(match self.pop()? {
+            Place::Key(Keyed { key, entry: Entry { told, gone, now, .. }, .. }) => (Some(key), [told, gone, now]),
+            Place::Synced => (None, [None, None, None]),
+        })
+    }
+
+    fn pop(&mut self) -> Option<Place<K, T>> {
+        let place = self.places.pop_front()?;
+        if let Some(Keyed { hash, .. }) = place.keyed()
+            && let Ok(number) = self.index.find_entry(*hash, |number| *number == self.first)
+        {
+            number.remove();
+        }
+        self.first = self.first.wrapping_add(1);
+        Some(place)
+    }
 }
 
 impl<K: Clone + Eq + Hash, T, S: BuildHasher + Default> Backlog<K, T, S> {
     pub(crate) fn new() -> Self {
-        Self { entries: HashMap::default(), order: VecDeque::new() }
-    }
-
-    /// How many keys there is something to say of, and one more for the end of the initial list.
-    pub(crate) fn len(&self) -> usize {
-        self.order.len()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        Self { places: VecDeque::new(), first: 0, index: HashTable::new(), hasher: S::default() }
     }
 
     /// Adds what has happened. Returns the values that it makes forgotten, to be dropped outside the lock.
     ///
     /// Changes must follow each other: what is created was not there, what is updated was as it says.
     pub(crate) fn add(&mut self, key: &K, change: Change<T>) -> [Option<Arc<T>>; 2] {
-        if let Some(entry) = self.entries.get_mut(key) {
-            return entry.add(change);
+        let Self { places, first, index, hasher } = self;
+        let hash = hasher.hash_one(key);
+        let place = |number: &usize| number.wrapping_sub(*first);
+        let keyed = |number: &usize| places.get(place(number)).and_then(Place::keyed);
+        let known = index.find(hash, |number| keyed(number).is_some_and(|keyed| keyed.key == *key));
+        let Some(known) = known.map(place) else {
+            let new = Keyed { key: key.clone(), hash, entry: Entry::new(change) };
+            let number = first.wrapping_add(places.len());
+            index.insert_unique(hash, number, |number| keyed(number).map_or(0, |keyed| keyed.hash));
+            places.push_back(Place::Key(new));
+            return [None, None];
+        };
+        match places.get_mut(known) {
+            Some(Place::Key(keyed)) => keyed.entry.add(change),
+            _ => [None, None],
         }
-        // Both clones before anything changes: they may panic.
-        let (place, owned) = (Place::Key(key.clone()), key.clone());
-        self.entries.insert(owned, Entry::new(change));
-        self.order.push_back(place);
-        [None, None]
-    }
-
-    /// The initial list ends here.
-    pub(crate) fn add_synced(&mut self) {
-        self.order.push_back(Place::Synced);
     }
 
     /// The next event, if there is one.
     pub(crate) fn take(&mut self) -> Option<Told<K, T>> {
-        let Place::Key(next) = self.order.front()? else {
-            self.order.pop_front();
-            return Some(Told { event: Event::Synced, initial: true, spare: None });
-        };
-        let entry = self.entries.get_mut(next)?;
-        let initial = entry.initial;
-        if entry.events() > 1 {
-            let key = next.clone();
-            return entry.tell(key).map(|event| Told { event, initial, spare: None });
+        if let Place::Key(Keyed { key, entry, .. }) = self.places.front_mut()?
+            && entry.events() > 1
+        {
+            let (key, initial) = (key.clone(), entry.initial);
+            return entry.tell(key).map(|event| Told { event, initial });
         }
-        let (spare, mut entry) = self.entries.remove_entry(next)?;
-        let Some(Place::Key(key)) = self.order.pop_front() else { return None };
-        entry.tell(key).map(|event| Told { event, initial, spare: Some(spare) })
+        let Place::Key(Keyed { key, mut entry, .. }) = self.pop()? else {
+            return Some(Told { event: Event::Synced, initial: true });
+        };
+        let initial = entry.initial;
+        entry.tell(key).map(|event| Told { event, initial })
     }
 }
 

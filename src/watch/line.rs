@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::backlog::{Backlog, Change, Told};
-use super::event::Event;
 use crate::clock::Clock;
 use crate::queue::{FastState, Key};
 use crate::sync::Mutex;
@@ -89,6 +88,14 @@ impl<K: Key, T> Line<K, T> {
         }
     }
 
+    /// Takes the next key out, without any code of it, and tells nothing of it.
+    pub(super) fn skip(&self) {
+        let skipped = self.state.lock().backlog.skip();
+        if let Some((key, values)) = skipped {
+            discard(key, values);
+        }
+    }
+
     /// The subscriber has gone. What it has not been told is dropped.
     pub(super) fn leave(&self) {
         let mut backlog = {
@@ -96,8 +103,8 @@ impl<K: Key, T> Line<K, T> {
             state.gone = true;
             std::mem::replace(&mut state.backlog, Backlog::new())
         };
-        while let Some(told) = backlog.take() {
-            discard(told);
+        while let Some((key, values)) = backlog.skip() {
+            discard(key, values);
         }
         self.synced.settle(false);
     }
@@ -111,19 +118,10 @@ impl<K: Key, T> Line<K, T> {
     }
 }
 
-/// Drops an event part by part: it may hold the last of a value or of two, whose drop is user code.
-pub(super) fn discard<K, T>(told: Told<K, T>) {
-    let Told { event, spare, .. } = told;
-    let (key, values) = match event {
-        Event::Created { key, new } => (Some(key), [Some(new), None]),
-        Event::Updated { key, old, new } => (Some(key), [Some(old), Some(new)]),
-        Event::Deleted { key, last: value } | Event::Unchanged { key, value } => (Some(key), [Some(value), None]),
-        Event::Synced => (None, [None, None]),
-    };
+/// Drops what an event holds, part by part: any of them may be the last, whose drop is user code.
+pub(super) fn discard<K, T>(key: Option<K>, values: impl IntoIterator<Item = Option<Arc<T>>>) {
     for value in values {
         shielded("the drop of a value", || drop(value));
     }
-    for key in [key, spare] {
-        shielded("the drop of a key", || drop(key));
-    }
+    shielded("the drop of a key", || drop(key));
 }

@@ -20,8 +20,8 @@ use crate::queue::Key;
 ///
 /// # Panics
 ///
-/// If the `Hash`, `Eq` or `Clone` of a key or the comparison of two values does; then nothing has changed. These, and the
-/// functions of indexes, run under the lock of the watch and must not use it.
+/// If the `Hash`, `Eq` or `Clone` of a key or the comparison of two values does; then nothing has changed, except by a whole
+/// listing that a `Clone` breaks off. These, and the functions of indexes, run under the lock of the watch and must not use it.
 ///
 /// # Examples
 ///

@@ -37,7 +37,8 @@ use crate::wait::{Gate, Next, Task, run};
 ///
 /// # Panics of a predicate or a mapping
 ///
-/// They are caught, logged and counted, and the event is skipped.
+/// They are caught, logged and counted, and the event is skipped. So is one of a key's own code on this thread, with all that
+/// there was to say of the key.
 ///
 /// # Examples
 ///
@@ -162,18 +163,26 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Delivering<K, T> {
         if kind == EventKind::Synced {
             self.line.synced.settle(true);
         }
-        discard(told);
+        let (key, values) = told.event.into_parts();
+        discard(key, values);
     }
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Task for Delivering<K, T> {
     fn step(&mut self, _now: Nanos) -> Next {
         loop {
-            match self.line.take() {
-                Take::Tell(told) => self.tell(told),
+            match catch_unwind(AssertUnwindSafe(|| self.line.take())) {
+                Ok(Take::Tell(told)) => self.tell(told),
                 // Whoever adds to an empty line sets the signal, and so does who stops the watch or the subscription.
-                Take::Wait => return Next::At(Nanos::NEVER),
-                Take::Finish => return Next::Finished,
+                Ok(Take::Wait) => return Next::At(Nanos::NEVER),
+                Ok(Take::Finish) => return Next::Finished,
+                Err(panic) => {
+                    let subscription = self.crew.name.as_str();
+                    log::error!(subscription, panic = panic_message(&*panic); "the code of a key panicked");
+                    shielded("the drop of a panic", || drop(panic));
+                    self.counters.panics.fetch_add(1, SeqCst);
+                    self.line.skip();
+                }
             }
         }
     }
@@ -221,7 +230,7 @@ impl Subscription {
         self.counters.refused.load(SeqCst)
     }
 
-    /// How many events a predicate or the mapping has panicked at.
+    /// How many events a predicate, the mapping or the `Clone` of a key has panicked at.
     #[must_use]
     pub fn panics(&self) -> u64 {
         self.counters.panics.load(SeqCst)

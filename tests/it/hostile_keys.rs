@@ -4,6 +4,7 @@
 mod clones;
 mod drops;
 mod reentry;
+mod watches;
 
 use std::borrow::Borrow;
 use std::collections::HashSet;

@@ -51,7 +51,7 @@ fn told(before: Option<u32>, steps: &[Option<u32>]) -> String {
         assert_eq!(subject.len(), 1);
     }
     let told: Vec<_> = std::iter::from_fn(|| subject.take()).map(|told| text(&told)).collect();
-    assert!(subject.is_empty() && subject.entries.is_empty());
+    assert!(subject.is_empty() && subject.index.is_empty());
     told.join(" ")
 }
 
@@ -311,7 +311,7 @@ proptest! {
                 },
             }
             prop_assert_eq!(subject.len(), model.order.len());
-            prop_assert!(subject.entries.len() <= 4);
+            prop_assert!(subject.index.len() <= 4);
         }
         while let Some(told) = subject.take() {
             model.hear(&told);

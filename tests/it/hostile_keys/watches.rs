@@ -1,0 +1,129 @@
+//! A watch of such keys: who brings a change gets the panic, a subscriber loses what it is about, and no thread ends.
+
+use crossbeam_channel::unbounded;
+use homeostat::{Event, EventKind, Push, Subscriber};
+
+use super::*;
+use crate::stages::{Director, stage};
+
+type Keys = Push<Key, u32>;
+
+/// The key and the kind of an event.
+type Heard = (Option<u32>, EventKind);
+
+fn heard(event: &Event<Key, u32>) -> Heard {
+    (event.key().map(|key| key.0.id), event.kind())
+}
+
+/// A subscriber that stops at each event until it gets its cue.
+fn slow(queue: &WorkQueue<Key>) -> (Subscriber<Key, u32>, Director<Heard>) {
+    let (runs, director) = stage();
+    let mapping = move |event: &Event<Key, u32>| {
+        runs.enter(heard(event));
+        None
+    };
+    (Subscriber::to(queue, mapping), director)
+}
+
+/// All that key 2 could run is armed while the subscriber takes what there is to say of it.
+#[test]
+fn a_key_that_panics_where_a_subscriber_takes_it_costs_what_there_is_to_say_of_it() {
+    let traps = Traps::new();
+    let (queue, push) = (WorkQueue::new(), Keys::default());
+    let (subscriber, director) = slow(&queue);
+    let subscription = push.watch().subscribe(subscriber).unwrap();
+    push.replace_all((0..4).map(|id| (traps.key(id), 1)));
+    for _ in 0..5 {
+        director.next();
+        director.cue();
+    }
+    push.set(traps.key(0), 2);
+    assert_eq!(director.next(), (Some(0), EventKind::Updated));
+    for id in 1..3 {
+        push.set(traps.key(id), 2);
+        push.remove(&traps.probe(id));
+    }
+    push.set(traps.key(3), 2);
+    for op in [Op::Hash, Op::Eq, Op::Clone] {
+        traps.arm(op, 2);
+    }
+    director.cue();
+    let told: Vec<_> = (0..3)
+        .map(|_| {
+            let told = director.next();
+            director.cue();
+            told
+        })
+        .collect();
+    assert_eq!(told, [(Some(1), EventKind::Updated), (Some(1), EventKind::Deleted), (Some(3), EventKind::Updated)]);
+    traps.disarm();
+    // What comes later of it is told.
+    push.set(traps.key(2), 3);
+    assert_eq!(director.next(), (Some(2), EventKind::Created));
+    director.cue();
+    assert_eq!((subscription.panics(), subscription.backlog()), (1, 0));
+    drop((subscription, push));
+    traps.close(queue);
+}
+
+/// What has not been told is dropped without any code of the keys but their drop.
+#[test]
+fn a_subscription_of_keys_that_panic_ends_like_any_other() {
+    let traps = Traps::new();
+    let (queue, push) = (WorkQueue::new(), Keys::default());
+    let (subscriber, director) = slow(&queue);
+    let subscription = push.watch().subscribe(subscriber).unwrap();
+    push.synced();
+    director.next();
+    push.set(traps.key(1), 1);
+    push.set(traps.key(2), 1);
+    push.remove(&traps.probe(1));
+    push.set(traps.key(1), 2);
+    for op in [Op::Hash, Op::Eq, Op::Clone, Op::Drop] {
+        traps.arm(op, 1);
+    }
+    subscription.stop();
+    drop(director);
+    drop(subscription);
+    traps.disarm();
+    drop(push);
+    traps.close(queue);
+}
+
+#[test]
+fn a_key_that_panics_where_it_is_brought_changes_nothing() {
+    let traps = Traps::new();
+    let (queue, push) = (WorkQueue::new(), Keys::default());
+    let (said, told) = unbounded();
+    let mapping = move |event: &Event<Key, u32>| {
+        let _ = said.send(heard(event));
+        None
+    };
+    let subscription = push.watch().subscribe(Subscriber::to(&queue, mapping)).unwrap();
+    push.synced();
+    push.set(traps.key(1), 1);
+    told.iter().take(2).for_each(drop);
+    let calls: [(&str, &dyn Fn()); 3] = [
+        ("set", &|| {
+            push.set(traps.key(1), 2);
+        }),
+        ("remove", &|| {
+            push.remove(&traps.probe(1));
+        }),
+        ("replace_all", &|| {
+            push.replace_all([(traps.key(1), 2), (traps.key(2), 1)]);
+        }),
+    ];
+    for (call, make) in calls {
+        traps.arm(Op::Hash, 1);
+        assert_eq!(panics(make), "Hash of 1", "{call}");
+        traps.disarm();
+    }
+    let store = push.watch().store();
+    assert_eq!((store.len(), store.get(&traps.probe(1)).as_deref()), (1, Some(&1)));
+    assert!(told.is_empty());
+    push.set(traps.key(2), 1);
+    assert_eq!(told.recv().unwrap(), (Some(2), EventKind::Created));
+    drop((subscription, push, store));
+    traps.close(queue);
+}
