@@ -132,22 +132,18 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
             if latest.get(key) != Some(&number) {
                 continue;
             }
-            match self.compare(key, value, synced) {
-                Some(change @ Change::Created { .. }) => {
-                    changes.created += 1;
-                    found.push((key, change));
+            let Some(change) = self.compare(key, value, synced) else {
+                changes.unchanged += 1;
+                if turn.writer.lines.iter().any(|line| line.with_unchanged) {
+                    found.extend(self.store.get(key).map(|value| (key, Change::Unchanged { value })));
                 }
-                Some(change) => {
-                    changes.updated += 1;
-                    found.push((key, change));
-                }
-                None => {
-                    changes.unchanged += 1;
-                    if turn.writer.lines.iter().any(|line| line.with_unchanged) {
-                        found.extend(self.store.get(key).map(|value| (key, Change::Unchanged { value })));
-                    }
-                }
+                continue;
+            };
+            match change {
+                Change::Created { .. } => changes.created += 1,
+                _ => changes.updated += 1,
             }
+            found.push((key, change));
         }
         let gone = self.store.missing(|key| latest.contains_key(key));
         changes.deleted = gone.len();
