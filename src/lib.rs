@@ -8,6 +8,7 @@
 //! - [`Watch`]: tells any number of subscribers what is created, updated and deleted, and keeps it in a [`Store`].
 //! - [`Workers`]: threads that take keys from a queue and call a [`Reconciler`], with deadlines, retries and a clean end.
 //! - [`Elector`]: where several processes may do this work, lets one of them do it; [`FileElector`] is for one machine.
+//! - [`Controller`] and [`Manager`]: all of these put together, on one shared [`WorkerPool`], with one end for all.
 //! - [`ManualClock`]: holds all of that still in a test.
 //!
 //! # Examples
