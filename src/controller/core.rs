@@ -48,6 +48,8 @@ pub(super) struct Common<K: Key> {
     pub(super) overruns: Counter,
     /// Tells the keeper that a setting has changed.
     pub(super) changed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    #[cfg(feature = "metrics")]
+    pub(super) exporter: OnceLock<super::export::Exporter>,
     /// Called when something of it has ended.
     pub(super) on_end: OnceLock<Ended>,
     /// Why it has stopped by itself.
@@ -102,6 +104,8 @@ impl<K: Key> Common<K> {
             counters: Mutex::new(Vec::new()),
             overruns: Counter::default(),
             changed: OnceLock::new(),
+            #[cfg(feature = "metrics")]
+            exporter: OnceLock::new(),
             on_end: OnceLock::new(),
             failure: Mutex::new(None),
             on_failure: OnceLock::new(),
@@ -208,6 +212,13 @@ pub(super) struct Records<K: Key>(pub(super) Arc<Common<K>>);
 
 impl<K: Key + Sync> Ledger<K> for Records<K> {
     const TIMED: bool = true;
+
+    #[cfg(feature = "metrics")]
+    fn timed(&self, queued: Duration, worked: Duration) {
+        if let Some(exporter) = self.0.exporter.get() {
+            exporter.timed(queued, worked);
+        }
+    }
 
     fn note(&self, key: &K, outcome: Outcome<'_>) {
         self.0.book.note(&self.0.name, key, &outcome);

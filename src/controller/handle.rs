@@ -202,6 +202,14 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.common.metrics()
     }
 
+    /// Tells the `metrics` facade what has been counted: to be called before the facade's recorder is read. Durations are told as runs
+    /// end, to the recorder that was installed when the controller was started. The names are those of client-go's work queue
+    /// (`workqueue_…`, label `name`) and of controller-runtime (`controller_runtime_…`, label `controller`).
+    #[cfg(feature = "metrics")]
+    pub fn export_metrics(&self) {
+        self.common.export();
+    }
+
     /// What it is doing, and why. Looks at every key of its queue, under the lock.
     #[must_use]
     pub fn status(&self) -> ControllerStatus<K> {

@@ -3,6 +3,8 @@
 mod book;
 mod builder;
 mod core;
+#[cfg(feature = "metrics")]
+mod export;
 mod handle;
 mod keeper;
 mod rate;
@@ -122,6 +124,8 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         if !pool.clock().is(&common.clock) {
             return Err(StartError::setting("clock", &name, "the same for a controller and its pool"));
         }
+        #[cfg(feature = "metrics")]
+        let _ = common.exporter.set(export::Exporter::new(name));
         let max_concurrent = *common.max_concurrent.lock();
         let membership = Arc::new(pool.pool.join(job, max_concurrent));
         let crew = Crew::new(format!("{name}-keeper"), common.clock.clone(), 1, |_| {});

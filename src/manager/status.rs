@@ -89,6 +89,15 @@ impl Manager {
         ManagerStatus { name: self.inner.name.clone(), doing, controllers }
     }
 
+    /// Tells the `metrics` facade what all controllers have counted; see
+    /// [`ControllerHandle::export_metrics`](crate::ControllerHandle::export_metrics).
+    #[cfg(feature = "metrics")]
+    pub fn export_metrics(&self) {
+        for entry in self.inner.state.lock().controllers.values() {
+            (entry.export)();
+        }
+    }
+
     /// Whether nothing is stuck: no run and no listing is past its deadline, and nothing has failed.
     #[must_use]
     pub fn live(&self) -> Health {

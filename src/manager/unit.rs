@@ -51,6 +51,8 @@ pub(super) struct Entry {
     /// A [`ControllerHandle`](crate::ControllerHandle), whatever its keys are.
     pub(super) handle: Box<dyn Any + Send + Sync>,
     pub(super) status: Box<dyn Fn() -> ControllerStatus<String> + Send + Sync>,
+    #[cfg(feature = "metrics")]
+    pub(super) export: Box<dyn Fn() + Send + Sync>,
 }
 
 /// What a unit is started with.
@@ -161,6 +163,8 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Unit {
     fn from(controller: Controller<K>) -> Self {
         let handle = controller.handle();
         let asked = handle.clone();
+        #[cfg(feature = "metrics")]
+        let exporter = handle.clone();
         let name = controller.name().to_owned();
         let own = name.clone();
         let unit = Self::new(name, move |env| {
@@ -170,7 +174,13 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Unit {
             Ok(running)
         });
         let status = Box::new(move || asked.status().shown());
-        Self { controller: Some(Entry { handle: Box::new(handle), status }), ..unit }
+        let entry = Entry {
+            handle: Box::new(handle),
+            status,
+            #[cfg(feature = "metrics")]
+            export: Box::new(move || exporter.export_metrics()),
+        };
+        Self { controller: Some(entry), ..unit }
     }
 }
 

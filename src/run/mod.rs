@@ -40,6 +40,9 @@ pub(crate) trait Ledger<K>: Send + Sync {
     /// Whether runs are timed, which costs two readings of the clock for each.
     const TIMED: bool;
 
+    /// How long a key was in line and in work, where that is timed.
+    fn timed(&self, _queued: Duration, _worked: Duration) {}
+
     /// A run has ended; its claim has not yet.
     fn note(&self, key: &K, outcome: Outcome<'_>);
 }
@@ -142,8 +145,10 @@ impl<R, P, L> Runner<R, P, L> {
         };
         cx.end();
         if L::TIMED {
-            counters.queue_time.add(call.queued_for.unwrap_or_default());
-            counters.work_time.add(runs.clock.nanos().since(start));
+            let (queued, worked) = (call.queued_for.unwrap_or_default(), runs.clock.nanos().since(start));
+            counters.queue_time.add(queued);
+            counters.work_time.add(worked);
+            runs.ledger.timed(queued, worked);
         }
         match outcome {
             Ok(Ok(action)) => self.succeeded(claim, action),

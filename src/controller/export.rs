@@ -1,0 +1,106 @@
+//! What a controller tells the `metrics` facade, under the names that dashboards of client-go and controller-runtime read.
+
+use std::time::Duration;
+
+use metrics::{Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+
+use super::core::Common;
+use super::status::ControllerMetrics;
+use crate::queue::Key;
+
+/// What is recorded run by run.
+pub(super) struct Exporter {
+    queue_duration: Histogram,
+    work_duration: Histogram,
+    reconcile_time: Histogram,
+}
+
+impl Exporter {
+    /// With the recorder of this moment.
+    pub(super) fn new(controller: &str) -> Self {
+        describe();
+        let name = controller.to_owned();
+        Self {
+            queue_duration: histogram!("workqueue_queue_duration_seconds", "name" => name.clone()),
+            work_duration: histogram!("workqueue_work_duration_seconds", "name" => name.clone()),
+            reconcile_time: histogram!("controller_runtime_reconcile_time_seconds", "controller" => name),
+        }
+    }
+
+    pub(super) fn timed(&self, queued: Duration, worked: Duration) {
+        self.queue_duration.record(queued);
+        self.work_duration.record(worked);
+        self.reconcile_time.record(worked);
+    }
+}
+
+impl<K: Key> Common<K> {
+    /// Sets the counters and gauges to what they are now.
+    pub(super) fn export(&self) {
+        let name = &self.name;
+        let ControllerMetrics { runs, queue, unfinished_work, longest_running, max_concurrent_reconciles, .. } =
+            self.metrics();
+        for (priority, depth) in [("high", queue.high), ("normal", queue.normal), ("low", queue.low)] {
+            gauge!("workqueue_depth", "name" => name.clone(), "priority" => priority).set(float(depth));
+        }
+        counter!("workqueue_adds_total", "name" => name.clone()).absolute(queue.adds);
+        counter!("workqueue_retries_total", "name" => name.clone()).absolute(runs.retries);
+        gauge!("workqueue_unfinished_work_seconds", "name" => name.clone()).set(unfinished_work);
+        gauge!("workqueue_longest_running_processor_seconds", "name" => name.clone()).set(longest_running);
+        for (result, count) in [("success", runs.successes), ("requeue_after", runs.requeues), ("error", runs.errors())]
+        {
+            counter!("controller_runtime_reconcile_total", "controller" => name.clone(), "result" => result)
+                .absolute(count);
+        }
+        let total = |metric: &'static str, count: u64| counter!(metric, "controller" => name.clone()).absolute(count);
+        total("controller_runtime_reconcile_errors_total", runs.errors());
+        total("controller_runtime_terminal_reconcile_errors_total", runs.terminal_errors);
+        total("controller_runtime_reconcile_panics_total", runs.panics);
+        total("controller_runtime_reconcile_timeouts_total", runs.overruns);
+        let now = |metric: &'static str, value: usize| gauge!(metric, "controller" => name.clone()).set(float(value));
+        now("controller_runtime_max_concurrent_reconciles", max_concurrent_reconciles);
+        now("controller_runtime_active_workers", runs.active);
+    }
+}
+
+fn float(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+fn describe() {
+    describe_gauge!("workqueue_depth", Unit::Count, "Keys in line");
+    describe_counter!("workqueue_adds_total", Unit::Count, "How many times a key came into line");
+    describe_counter!("workqueue_retries_total", Unit::Count, "Failed runs that are tried again");
+    describe_histogram!(
+        "workqueue_queue_duration_seconds",
+        Unit::Seconds,
+        "How long keys were in line before their runs"
+    );
+    describe_histogram!("workqueue_work_duration_seconds", Unit::Seconds, "How long runs took");
+    describe_gauge!(
+        "workqueue_unfinished_work_seconds",
+        Unit::Seconds,
+        "How long the runs under way have taken, in all"
+    );
+    describe_gauge!(
+        "workqueue_longest_running_processor_seconds",
+        Unit::Seconds,
+        "How long the longest run under way has taken"
+    );
+    describe_counter!("controller_runtime_reconcile_total", Unit::Count, "Runs by result");
+    describe_counter!("controller_runtime_reconcile_errors_total", Unit::Count, "Runs that have failed");
+    describe_counter!(
+        "controller_runtime_terminal_reconcile_errors_total",
+        Unit::Count,
+        "Runs that have failed for good"
+    );
+    describe_counter!("controller_runtime_reconcile_panics_total", Unit::Count, "Runs that have panicked");
+    describe_counter!(
+        "controller_runtime_reconcile_timeouts_total",
+        Unit::Count,
+        "Runs that have passed their deadline"
+    );
+    describe_histogram!("controller_runtime_reconcile_time_seconds", Unit::Seconds, "How long runs took");
+    describe_gauge!("controller_runtime_max_concurrent_reconciles", Unit::Count, "How many runs there may be at once");
+    describe_gauge!("controller_runtime_active_workers", Unit::Count, "How many runs are under way");
+}
