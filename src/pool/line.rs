@@ -6,6 +6,9 @@
 //! What a thread has to know after each run ([`Hint`]) can be read without the lock. It may be old by then: it decides whether a
 //! turn ends a run sooner or later, and nothing else.
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
