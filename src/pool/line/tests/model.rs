@@ -10,7 +10,7 @@ use proptest::sample::Index;
 use super::super::{Hint, Line, Place};
 use crate::time::Nanos;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
     Add(usize),
     /// Of those that no thread serves.
@@ -70,10 +70,10 @@ struct Pair {
 }
 
 impl Pair {
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: Step) {
         let now = Nanos(self.now);
         match step {
-            Step::Add(limit) => self.add(*limit),
+            Step::Add(limit) => self.add(limit),
             Step::Remove(which) => {
                 if let Some(place) = self.choose(which, |member| member.active == 0) {
                     self.line.remove(Place(place));
@@ -82,9 +82,9 @@ impl Pair {
             }
             Step::Open(which, open) => {
                 if let Some((place, member)) = self.any(which) {
-                    member.open = *open;
-                    member.waits = if *open { member.waits } else { Waits::No };
-                    self.line.set_open(place, *open);
+                    member.open = open;
+                    member.waits = if open { member.waits } else { Waits::No };
+                    self.line.set_open(place, open);
                 }
             }
             Step::Offer(which) => {
@@ -93,7 +93,7 @@ impl Pair {
                     assert_eq!(self.line.offer(Place(place), || now), joins);
                 }
             }
-            Step::Next(times) => (0..*times).for_each(|_| self.next()),
+            Step::Next(times) => (0..times).for_each(|_| self.next()),
             Step::Done(which) => {
                 if let Some(place) = self.choose(which, |member| member.active > 0) {
                     let member = self.member(place);
@@ -112,9 +112,9 @@ impl Pair {
             }
             Step::Limit(which, limit) => {
                 if let Some((place, member)) = self.any(which) {
-                    member.limit = *limit;
-                    member.waits = if member.active < *limit { member.waits } else { Waits::No };
-                    self.line.set_limit(place, *limit);
+                    member.limit = limit;
+                    member.waits = if member.active < limit { member.waits } else { Waits::No };
+                    self.line.set_limit(place, limit);
                 }
             }
             Step::Advance(by) => self.now += by,
@@ -122,12 +122,12 @@ impl Pair {
         self.compare();
     }
 
-    fn choose(&self, which: &Index, wanted: impl Fn(&Member) -> bool) -> Option<usize> {
+    fn choose(&self, which: Index, wanted: impl Fn(&Member) -> bool) -> Option<usize> {
         let found: Vec<_> = self.there().filter(|(_, member)| wanted(member)).map(|(place, _)| place).collect();
         (!found.is_empty()).then(|| *which.get(&found))
     }
 
-    fn any(&mut self, which: &Index) -> Option<(Place, &mut Member)> {
+    fn any(&mut self, which: Index) -> Option<(Place, &mut Member)> {
         let place = self.choose(which, |_| true)?;
         Some((Place(place), self.members[place].as_mut()?))
     }
@@ -228,7 +228,7 @@ proptest! {
     #[test]
     fn a_line_does_what_its_model_does(steps in prop::collection::vec(step(), 1..80)) {
         let mut pair = Pair::default();
-        for step in &steps {
+        for step in steps {
             pair.step(step);
         }
     }
