@@ -55,8 +55,8 @@ impl Error for DequeueError {}
 impl Error for TryDequeueError {}
 impl Error for DequeueTimeoutError {}
 
-/// Why something could not be started, or set: a setting that makes no sense, a thread that the system refused, or a watch that
-/// has been stopped.
+/// Why something could not be started, or set: a setting that makes no sense, a thread that the system refused, a watch that
+/// has been stopped, or a panic of the user's code.
 ///
 /// # Examples
 ///
@@ -77,6 +77,7 @@ enum Cause {
     Setting { field: &'static str, value: String, rule: &'static str },
     Thread { name: String, source: std::io::Error },
     Stopped { watch: String },
+    Panicked { unit: String, message: String },
 }
 
 impl StartError {
@@ -90,6 +91,10 @@ impl StartError {
 
     pub(crate) fn stopped(watch: &str) -> Self {
         Self(Cause::Stopped { watch: watch.to_owned() })
+    }
+
+    pub(crate) fn panicked(unit: &str, message: &str) -> Self {
+        Self(Cause::Panicked { unit: unit.to_owned(), message: message.to_owned() })
     }
 
     /// A setting is out of its range; the message names the field and the value.
@@ -109,6 +114,12 @@ impl StartError {
     pub fn is_stopped(&self) -> bool {
         matches!(self.0, Cause::Stopped { .. })
     }
+
+    /// Code of the user's panicked as a unit of a manager was started; the message names the unit and the panic.
+    #[must_use]
+    pub fn is_panic(&self) -> bool {
+        matches!(self.0, Cause::Panicked { .. })
+    }
 }
 
 impl fmt::Display for StartError {
@@ -117,6 +128,7 @@ impl fmt::Display for StartError {
             Cause::Setting { field, value, rule } => write!(f, "{field} is {value}, but must be {rule}"),
             Cause::Thread { name, .. } => write!(f, "the system gave no thread for {name}"),
             Cause::Stopped { watch } => write!(f, "watch is {watch:?}, but must be one that has not been stopped"),
+            Cause::Panicked { unit, message } => write!(f, "{unit} panicked as it was started: {message}"),
         }
     }
 }
@@ -124,7 +136,7 @@ impl fmt::Display for StartError {
 impl Error for StartError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
-            Cause::Setting { .. } | Cause::Stopped { .. } => None,
+            Cause::Setting { .. } | Cause::Stopped { .. } | Cause::Panicked { .. } => None,
             Cause::Thread { source, .. } => Some(source),
         }
     }

@@ -60,6 +60,10 @@ impl ThreadOptions {
     ///
     /// What the operating system says when it gives no thread.
     pub(crate) fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<Joiner> {
+        if name.contains('\0') {
+            // The standard library panics.
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "its name has a NUL in it"));
+        }
         let mut builder = thread::Builder::new().name(name.clone());
         if let Some(bytes) = self.stack_size {
             builder = builder.stack_size(bytes);

@@ -190,6 +190,11 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.common.doors.lock().synced
     }
 
+    /// Stops it, also if it was never started. Runs under way go on.
+    pub(crate) fn close(&self) {
+        self.common.stop();
+    }
+
     /// Why it has stopped by itself: a [`ControllerError`](super::ControllerError). `None` if it has not.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<BoxError>> {
@@ -300,15 +305,20 @@ impl<K: Key> RunningController<K> {
         let deadline = common.clock.nanos().after(timeout);
         let left = || deadline.since(common.clock.nanos());
         let mut still = Vec::new();
-        let mut sources = std::mem::take(&mut *common.sources.lock());
-        sources.retain_mut(|source| match source.join_timeout(left()) {
-            Ok(()) => false,
-            Err(running) => {
-                still.extend_from_slice(running.threads());
-                true
-            }
-        });
-        common.sources.lock().extend(sources);
+        let crews: Vec<_> = common.sources.lock().iter().map(|source| Arc::clone(source.crew())).collect();
+        for crew in crews {
+            crew.wait_until_empty(deadline);
+        }
+        // Who resyncs, sets a period or stops meanwhile finds all that run.
+        let ended: Vec<_> = {
+            let mut sources = common.sources.lock();
+            let ended = sources.extract_if(.., |source| source.crew().is_empty()).collect();
+            still.extend(sources.iter().flat_map(|source| source.crew().threads()));
+            ended
+        };
+        for mut source in ended {
+            let _ = source.join_timeout(Duration::MAX);
+        }
         if let Err(running) = self.keeper.join_timeout(left()) {
             still.extend_from_slice(running.threads());
         }
@@ -368,7 +378,7 @@ impl<K: Key> RunningController<K> {
         let common = &*self.handle.common;
         let _ = common.on_end.set(Arc::clone(hook));
         for source in &*common.sources.lock() {
-            source.on_end(hook);
+            source.crew().on_end(hook);
         }
         self.keeper.crew.on_end(hook);
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::crew::{Ended, StillRunning};
+use crate::crew::{Crew, StillRunning};
 use crate::error::StartError;
 use crate::poller::PollerHandle;
 use crate::queue::{Key, WorkQueue};
@@ -17,8 +17,8 @@ pub(super) trait Source: Send {
     /// Open once its initial listing is in line.
     fn gate(&self) -> Arc<Gate>;
 
-    /// Calls `hook` once it has ended.
-    fn on_end(&self, hook: &Ended);
+    /// Its thread.
+    fn crew(&self) -> &Arc<Crew>;
 
     /// Names all keys that it knows. A poller knows none.
     fn resync(&self) {}
@@ -54,8 +54,8 @@ impl Source for PollerHandle {
         Arc::clone(self.listed())
     }
 
-    fn on_end(&self, hook: &Ended) {
-        self.crew().on_end(hook);
+    fn crew(&self) -> &Arc<Crew> {
+        self.crew()
     }
 
     fn change_period(&self, period: Duration) -> Option<Result<(), StartError>> {
@@ -88,8 +88,8 @@ impl Source for Subscription {
         Arc::clone(&self.synced)
     }
 
-    fn on_end(&self, hook: &Ended) {
-        self.crew().on_end(hook);
+    fn crew(&self) -> &Arc<Crew> {
+        self.crew()
     }
 
     fn resync(&self) {

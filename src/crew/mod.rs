@@ -182,7 +182,16 @@ impl Crew {
 
     /// The names of the threads whose run has passed its deadline and still runs.
     pub(crate) fn overdue(&self) -> Vec<String> {
-        self.seats.iter().filter(|seat| seat.is_overdue()).map(|seat| seat.name.clone()).collect()
+        self.names(Seat::is_overdue)
+    }
+
+    /// The names of the threads that have not ended.
+    pub(crate) fn threads(&self) -> Vec<String> {
+        self.names(|seat| !seat.has_left())
+    }
+
+    fn names(&self, of: impl Fn(&Seat) -> bool) -> Vec<String> {
+        self.seats.iter().filter(|seat| of(seat)).map(|seat| seat.name.clone()).collect()
     }
 
     /// A thread that the system refuses ends the whole crew.
@@ -370,7 +379,7 @@ impl Handle {
     pub(crate) fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
         let crew = &self.crew;
         if !crew.wait_until_empty(crew.clock.nanos().after(timeout)) {
-            let threads = self.names(|seat| !seat.has_left());
+            let threads = crew.threads();
             if !threads.is_empty() {
                 return Err(StillRunning { threads });
             }
@@ -383,17 +392,13 @@ impl Handle {
     pub(crate) fn shutdown(&mut self, grace: Duration) {
         self.stop();
         if self.join_timeout(grace).is_err() {
-            let threads = self.names(Seat::is_busy);
+            let threads = self.crew.names(Seat::is_busy);
             if !threads.is_empty() {
                 log::warn!(crew = self.crew.name.as_str(), grace:?, threads:?; "aborting after the grace period");
             }
             self.abort();
             self.join();
         }
-    }
-
-    fn names(&self, of: impl Fn(&Seat) -> bool) -> Vec<String> {
-        self.crew.seats.iter().filter(|seat| of(seat)).map(|seat| seat.name.clone()).collect()
     }
 
     pub(crate) fn detach(&mut self) {

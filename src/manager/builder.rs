@@ -1,6 +1,6 @@
 //! The settings of a manager.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,7 +83,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// How long what has been aborted may take to end; then it is named and left to itself. Default: 1 s.
+    /// How long what has been aborted may take to end; then it is named and left to itself. An elector has as long to resign.
+    /// Default: 1 s.
     pub fn abort_grace(mut self, grace: Duration) -> Self {
         self.abort_grace = grace;
         self
@@ -101,7 +102,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Decides whether this process leads. Default: it does.
+    /// Decides whether this process leads. Default: it does. The leadership is given back when everything has ended; if something
+    /// had to be left to itself, with the process.
     pub fn elector(mut self, elector: impl Elector + 'static) -> Self {
         self.elector = Some(Arc::new(elector));
         self
@@ -125,12 +127,13 @@ impl ManagerBuilder {
             .thread_options(self.options.clone());
         let state = State {
             phase: Phase::Idle,
-            pending: Vec::new(),
+            pending: VecDeque::new(),
+            adding: Vec::new(),
             started: Vec::new(),
             names: HashSet::new(),
             controllers: HashMap::new(),
             watches: HashMap::new(),
-            pool: Some((pool, None)),
+            pool: None,
             at_end: Vec::new(),
             crews: HashMap::new(),
             failure: None,
@@ -145,9 +148,11 @@ impl ManagerBuilder {
                 grace: self.grace,
                 abort_grace: self.abort_grace,
                 options: self.options,
+                pool,
                 elector: self.elector,
                 stop: CancellationToken::new(),
                 abort: self.abort,
+                resign: CancellationToken::new(),
                 state: Mutex::new(state),
             }),
         })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::unit::Part;
 use super::{Failure, Inner, Phase};
 use crate::reconcile::error::BoxError;
+use crate::thread::shielded;
 use crate::time::Nanos;
 use crate::wait::{Next, Task};
 
@@ -18,6 +19,28 @@ pub(super) struct Member {
 impl Member {
     pub(super) fn new(name: String, part: Box<dyn Part>) -> Self {
         Self { name, part, stopped: false }
+    }
+
+    fn stop(&mut self) {
+        self.stopped = true;
+        shielded("a unit that stops", || self.part.stop());
+    }
+
+    /// The names of the threads that have not ended; none once it has.
+    fn threads(&mut self) -> Vec<String> {
+        let mut threads = Vec::new();
+        let ended = || threads = self.part.try_join().map_or_else(|still| still.threads().to_vec(), |()| Vec::new());
+        // What it was made of may be dropped here.
+        shielded("a unit that ends", ended);
+        threads
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.threads().is_empty()
+    }
+
+    fn end(self) {
+        shielded("the drop of a unit", || drop(self.part));
     }
 }
 
@@ -44,10 +67,22 @@ impl Driver {
         Self { inner, members: Vec::new(), course: Course::Running, led: false }
     }
 
-    /// The names of the threads that have not ended.
+    /// The names of the threads that have not ended, and of the units that are still being added.
     pub(super) fn still_running(&mut self) -> Vec<String> {
-        let running = self.members.iter_mut().filter_map(|member| member.part.try_join().err());
-        running.flat_map(|still| still.threads().to_vec()).collect()
+        let mut running: Vec<_> = self.members.iter_mut().flat_map(Member::threads).collect();
+        running.extend_from_slice(&self.inner.state.lock().adding);
+        running
+    }
+
+    /// Leaves what has not ended to itself.
+    pub(super) fn detach(&mut self) {
+        for member in self.members.drain(..) {
+            shielded("a unit that is left to itself", || member.part.detach());
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.members.is_empty() && self.inner.state.lock().adding.is_empty()
     }
 
     /// Takes over what has been started meanwhile, and tells it who leads.
@@ -74,43 +109,51 @@ impl Driver {
 
     /// Lets go of parts that have ended by themselves.
     fn reap(&mut self) {
-        let inner = &self.inner;
-        self.members.retain_mut(|member| {
-            if member.part.try_join().is_err() {
-                return true;
-            }
-            // One that waits to lead has no thread yet.
-            if member.part.is_waiting() {
-                return true;
-            }
+        // One that waits to lead has no thread yet.
+        let ended = self.members.extract_if(.., |member| member.has_ended() && !member.part.is_waiting());
+        for member in ended.collect::<Vec<_>>() {
             if !member.part.may_end() {
-                inner.fail(&member.name, &Arc::new("it has ended without being asked to".into()));
+                self.inner.fail(&member.name, &Arc::new("it has ended without being asked to".into()));
             }
-            inner.state.lock().names.remove(&member.name);
-            false
-        });
+            {
+                let mut state = self.inner.state.lock();
+                state.names.remove(&member.name);
+                state.watches.remove(&member.name);
+            }
+            member.end();
+        }
     }
 
     fn begin_to_stop(&mut self, now: Nanos) {
         let inner = &*self.inner;
-        inner.state.lock().phase = Phase::Stopping;
+        let leads = {
+            let mut state = inner.state.lock();
+            state.phase = Phase::Stopping;
+            state.leading || state.lost
+        };
+        if !leads {
+            // Nothing of it goes on that must not overlap with the work of another leader.
+            inner.resign.cancel();
+        }
         log::info!(manager = inner.name.as_str(), grace:? = inner.grace; "stopping");
         self.course = Course::Stopping(now.after(inner.grace));
-        // What was being added at this moment.
+        // What was added before this moment.
         self.take_over();
     }
 
     /// Stops the last, then the one before it, and so on, as far as they have ended.
     fn stop_in_reverse(&mut self) {
         while let Some(member) = self.members.last_mut() {
-            if !std::mem::replace(&mut member.stopped, true) {
+            if !member.stopped {
                 log::debug!(manager = self.inner.name.as_str(), unit = member.name.as_str(); "stopping a unit");
-                member.part.stop();
+                member.stop();
             }
-            if member.part.try_join().is_err() {
+            if !member.has_ended() {
                 return;
             }
-            self.members.pop();
+            if let Some(member) = self.members.pop() {
+                member.end();
+            }
         }
     }
 
@@ -118,7 +161,7 @@ impl Driver {
         let threads = self.still_running();
         log::warn!(manager = self.inner.name.as_str(), threads:?; "aborting");
         for member in self.members.iter().rev() {
-            member.part.abort();
+            shielded("a unit that is aborted", || member.part.abort());
         }
         self.course = Course::Aborting(now.after(self.inner.abort_grace));
     }
@@ -136,17 +179,19 @@ impl Task for Driver {
         }
         if let Course::Stopping(until) = self.course {
             self.stop_in_reverse();
-            if !self.members.is_empty() && (now >= until || inner.is_to_abort()) {
+            if !self.is_empty() && (now >= until || inner.is_to_abort()) {
                 self.begin_to_abort(now);
             }
         }
         match self.course {
             Course::Running => Next::At(Nanos::NEVER),
-            _ if self.members.is_empty() => Next::Finished,
+            _ if self.is_empty() => Next::Finished,
             Course::Stopping(until) => Next::At(until),
             Course::Aborting(until) => {
-                self.members.retain_mut(|member| member.part.try_join().is_err());
-                if self.members.is_empty() || now >= until { Next::Finished } else { Next::At(until) }
+                for member in self.members.extract_if(.., Member::has_ended).collect::<Vec<_>>() {
+                    member.end();
+                }
+                if self.is_empty() || now >= until { Next::Finished } else { Next::At(until) }
             }
         }
     }
@@ -163,16 +208,21 @@ impl Inner {
             }
             first
         };
+        // The log shows the error, which may panic.
+        self.signal.set();
         if first {
             log::error!(manager = self.name.as_str(), unit, error:% = error; "a unit has failed; all are stopped");
         } else {
             log::warn!(manager = self.name.as_str(), unit, error:% = error; "a further unit has failed");
         }
-        self.signal.set();
     }
 
-    fn is_to_stop(&self) -> bool {
-        self.stop.is_cancelled() || self.is_to_abort() || self.state.lock().failure.is_some()
+    pub(super) fn has_failed(&self) -> bool {
+        self.state.lock().failure.is_some()
+    }
+
+    pub(super) fn is_to_stop(&self) -> bool {
+        self.stop.is_cancelled() || self.is_to_abort() || self.has_failed()
     }
 
     fn is_to_abort(&self) -> bool {

@@ -2,12 +2,14 @@
 
 mod builder;
 mod drive;
+mod lead;
 mod running;
+mod start;
 mod status;
 mod unit;
+mod watches;
 
-use std::any::Any;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -19,20 +21,21 @@ pub use self::status::{Health, ManagerStatus};
 pub use self::unit::Unit;
 
 use self::drive::Member;
-use self::unit::{Entry, Env, Report};
+use self::running::Course;
+use self::unit::Entry;
+use self::watches::Known;
 use crate::cancel::CancellationToken;
 use crate::clock::Clock;
 use crate::controller::ControllerHandle;
-use crate::crew::{Crew, Ended};
+use crate::crew::Crew;
 use crate::elector::Elector;
 use crate::error::StartError;
 use crate::pool::{PoolBuilder, WorkerPool};
 use crate::queue::{Admission, Key};
 use crate::reconcile::error::BoxError;
 use crate::sync::Mutex;
-use crate::thread::ThreadOptions;
+use crate::thread::{ThreadOptions, shielded};
 use crate::wait::Signal;
-use crate::watch::{Watch, WatchProducer};
 
 /// Everything that a program runs: controllers on one shared pool, pollers, watches, functions. Started in order, stopped in
 /// reverse. A cheap handle; clones are the same manager.
@@ -82,25 +85,31 @@ struct Inner {
     grace: Duration,
     abort_grace: Duration,
     options: ThreadOptions,
+    /// The settings of the shared pool.
+    pool: PoolBuilder,
     elector: Option<Arc<dyn Elector>>,
     /// Wakes the thread that drives it.
     signal: Arc<Signal>,
     stop: CancellationToken,
     abort: CancellationToken,
+    /// Ends the campaign, or the term.
+    resign: CancellationToken,
     state: Mutex<State>,
 }
 
 struct State {
     phase: Phase,
-    /// What is started when it starts.
-    pending: Vec<Unit>,
+    /// What is started when it starts, in this order.
+    pending: VecDeque<Unit>,
+    /// The names of those that are being started while it runs.
+    adding: Vec<String>,
     /// What has been started, until the driver has it.
     started: Vec<Member>,
     names: HashSet<String>,
-    controllers: HashMap<String, Entry>,
+    controllers: HashMap<String, Arc<Entry>>,
     /// Watches that have been asked for by name.
-    watches: HashMap<String, Box<dyn Any + Send>>,
-    pool: Option<(PoolBuilder, Option<Arc<WorkerPool>>)>,
+    watches: HashMap<String, Known>,
+    pool: Option<Arc<WorkerPool>>,
     at_end: Vec<Box<dyn FnOnce() + Send>>,
     /// Those whose watchdogs see listings that take too long, by unit.
     crews: HashMap<String, Arc<Crew>>,
@@ -110,6 +119,7 @@ struct State {
     lost: bool,
 }
 
+#[derive(Clone)]
 struct Failure {
     unit: String,
     error: Arc<BoxError>,
@@ -118,6 +128,8 @@ struct Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Idle,
+    /// What has been added is started, in its order; what is added meanwhile comes after it.
+    Starting,
     Running,
     Stopping,
     Ended,
@@ -163,6 +175,9 @@ impl Error for ManagerError {
     }
 }
 
+/// How the log names what is called at the end.
+const HOOK: &str = "a hook at the end of a manager";
+
 /// No unit of this name, or of another kind.
 fn unknown(field: &'static str, name: &str, rule: &'static str) -> StartError {
     StartError::setting(field, &name, rule)
@@ -174,57 +189,14 @@ impl Manager {
         ManagerBuilder::new()
     }
 
-    /// Adds a unit. It is started with the manager, in the order of these calls; or at once, if that is running.
+    /// Adds a unit. It is started with the manager, in the order of these calls; or at once, by this call, if that is running.
     ///
     /// # Errors
     ///
-    /// If there is a unit of its name, the manager is stopping or has ended, or it cannot be started.
+    /// If it has no name, there is a unit of that name, the manager is stopping or has ended, or it cannot be started. What has been
+    /// started of it by then has ended when this returns.
     pub fn add(&self, unit: impl Into<Unit>) -> Result<(), StartError> {
         self.inner.add(unit.into())
-    }
-
-    /// The watch of this name: that of the one who asked first, who started it with `start`. It runs from then on, and is stopped
-    /// with the manager, as if it had been added by that first call.
-    ///
-    /// ```
-    /// use homeostat::{Context, Manager, PollWatch, Watch};
-    /// use std::time::Duration;
-    ///
-    /// fn disks(manager: &Manager) -> Result<Watch<String, u64>, homeostat::StartError> {
-    ///     let list = |_cx: &Context| Ok::<_, std::io::Error>([("disk-1".to_owned(), 10)]);
-    ///     manager.watch("disks", || PollWatch::new(Duration::from_secs(5), list).name("disks").start())
-    /// }
-    ///
-    /// let manager = Manager::builder().build()?;
-    /// let (one, other) = (disks(&manager)?, disks(&manager)?);
-    /// assert!(one.store().wait_synced(Duration::from_secs(10)) && other.store().has_synced());
-    /// # Ok::<_, homeostat::StartError>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be started, or there is a watch of this name of other things, or as [`add`](Self::add).
-    pub fn watch<K, T, P>(
-        &self,
-        name: &str,
-        start: impl FnOnce() -> Result<P, StartError>,
-    ) -> Result<Watch<K, T>, StartError>
-    where
-        K: Key + Sync,
-        T: Send + Sync + 'static,
-        P: WatchProducer<K, T> + Into<Unit>,
-    {
-        if let Some(known) = self.inner.state.lock().watches.get(name) {
-            let watch = known.downcast_ref::<Watch<K, T>>().cloned();
-            return watch.ok_or_else(|| unknown("watch", name, "one of the same keys and values"));
-        }
-        let producer = start()?;
-        let watch = producer.watch().clone();
-        let mut unit: Unit = producer.into();
-        name.clone_into(&mut unit.name);
-        self.inner.add(unit)?;
-        self.inner.state.lock().watches.insert(name.to_owned(), Box::new(watch.clone()));
-        Ok(watch)
     }
 
     /// The handle of a controller that has been added.
@@ -233,9 +205,8 @@ impl Manager {
     ///
     /// If there is no controller of this name, or its keys are of another type.
     pub fn controller<K: Key + Sync + fmt::Debug>(&self, name: &str) -> Result<ControllerHandle<K>, StartError> {
-        let state = self.inner.state.lock();
-        let entry =
-            state.controllers.get(name).ok_or_else(|| unknown("controller", name, "one that has been added"))?;
+        let entry = self.inner.state.lock().controllers.get(name).cloned();
+        let entry = entry.ok_or_else(|| unknown("controller", name, "one that has been added"))?;
         let handle = entry.handle.downcast_ref::<ControllerHandle<K>>().cloned();
         handle.ok_or_else(|| unknown("controller", name, "one with keys of this type"))
     }
@@ -249,9 +220,17 @@ impl Manager {
         Ok(self.controller(controller)?.enqueue(key))
     }
 
-    /// Calls `hook` at the end, when everything has ended or been given up; the last one that was added first. A panic of it is logged.
+    /// Calls `hook` at the end, when everything has ended or been given up; the last one that was added first. Once the manager has
+    /// ended, at once. A panic of it is logged.
     pub fn at_end(&self, hook: impl FnOnce() + Send + 'static) {
-        self.inner.state.lock().at_end.push(Box::new(hook));
+        {
+            let mut state = self.inner.state.lock();
+            if state.phase != Phase::Ended {
+                state.at_end.push(Box::new(hook));
+                return;
+            }
+        }
+        shielded(HOOK, hook);
     }
 
     /// Starts everything, and blocks until `stop` is cancelled, something has failed, or [`stop`](Self::stop) is called; then
@@ -262,18 +241,20 @@ impl Manager {
     ///
     /// [`ManagerError`], if something has failed (also as it was started), or did not end.
     pub fn run(&self, stop: &CancellationToken) -> Result<(), ManagerError> {
+        let course = Course::begin(&self.inner)?;
         let own = self.inner.stop.clone();
         let _stopped = stop.on_cancel(move || own.cancel());
-        self.start().and_then(RunningManager::wait)
+        course.start()?.drive()
     }
 
-    /// Starts everything, and returns: for a thread that has something else to do meanwhile.
+    /// Starts everything, and returns: for a thread that has something else to do meanwhile. What [`run`](Self::run) does on the
+    /// calling thread, one of its own does from then on: `<name>-driver`.
     ///
     /// # Errors
     ///
     /// If it has been started before, or something cannot be started: everything has been stopped again then.
     pub fn start(&self) -> Result<RunningManager, ManagerError> {
-        self.inner.start()
+        RunningManager::new(Course::begin(&self.inner)?.start()?)
     }
 
     /// Stops everything. Returns at once.
@@ -290,129 +271,6 @@ impl Manager {
     #[must_use]
     pub fn is_leading(&self) -> bool {
         self.inner.state.lock().leading
-    }
-}
-
-impl Inner {
-    /// What calls the driver when something has ended.
-    fn ended(&self) -> Ended {
-        let signal = Arc::clone(&self.signal);
-        Arc::new(move || signal.set())
-    }
-
-    fn report(self: &Arc<Self>) -> Report {
-        let inner = Arc::downgrade(self);
-        Arc::new(move |unit, error| {
-            if let Some(inner) = inner.upgrade() {
-                inner.fail(unit, &error);
-            }
-        })
-    }
-
-    fn add(self: &Arc<Self>, mut unit: Unit) -> Result<(), StartError> {
-        {
-            let mut state = self.state.lock();
-            if matches!(state.phase, Phase::Stopping | Phase::Ended) {
-                return Err(unknown("manager", &self.name, "one that is not stopping"));
-            }
-            if !state.names.insert(unit.name.clone()) {
-                return Err(unknown("name", &unit.name, "one that no other unit of the manager has"));
-            }
-            if let Some(entry) = unit.controller.take() {
-                state.controllers.insert(unit.name.clone(), entry);
-            }
-            if state.phase == Phase::Idle {
-                state.pending.push(unit);
-                return Ok(());
-            }
-        }
-        let name = unit.name.clone();
-        self.start_unit(unit).inspect_err(|_| self.forget(&name))
-    }
-
-    fn forget(&self, name: &str) {
-        let mut state = self.state.lock();
-        state.names.remove(name);
-        let entry = state.controllers.remove(name);
-        drop(state);
-        drop(entry);
-    }
-
-    /// Starts a unit and hands it to the driver.
-    fn start_unit(self: &Arc<Self>, unit: Unit) -> Result<(), StartError> {
-        let (pool, leading) = {
-            let state = self.state.lock();
-            (state.pool.as_ref().and_then(|(_, pool)| pool.clone()), state.leading)
-        };
-        let Some(pool) = pool else {
-            return Err(unknown("manager", &self.name, "one that is not stopping"));
-        };
-        let env = Env { pool: &pool, clock: &self.clock, options: &self.options, leading, report: self.report() };
-        let part = (unit.start)(&env)?;
-        let mut state = self.state.lock();
-        if state.phase == Phase::Ended {
-            drop(state);
-            part.abort();
-            return Err(unknown("manager", &self.name, "one that is not stopping"));
-        }
-        if let Some(crew) = part.crew() {
-            state.crews.insert(unit.name.clone(), Arc::clone(crew));
-        }
-        // One that is stopping stops it with the others: nobody knows how far it has come.
-        state.started.push(Member::new(unit.name, part));
-        drop(state);
-        self.signal.set();
-        Ok(())
-    }
-
-    fn start(self: &Arc<Self>) -> Result<RunningManager, ManagerError> {
-        let failed = |unit: &str, error: StartError| ManagerError {
-            failure: Some((unit.to_owned(), Arc::new(error.into()))),
-            still_running: Vec::new(),
-        };
-        let (pool, pending) = {
-            let mut state = self.state.lock();
-            if state.phase != Phase::Idle {
-                return Err(failed(&self.name, unknown("manager", &self.name, "one that has not been started")));
-            }
-            state.phase = Phase::Running;
-            state.leading = self.elector.is_none();
-            (state.pool.as_ref().map(|(settings, _)| settings.clone()), std::mem::take(&mut state.pending))
-        };
-        log::info!(manager = self.name.as_str(), units = pending.len(); "the manager starts");
-        let mut running = RunningManager::new(Arc::clone(self));
-        let pool = pool.unwrap_or_else(WorkerPool::builder);
-        match pool.start() {
-            Ok(pool) => {
-                let pool = Arc::new(pool);
-                running.pool = Some(Arc::clone(&pool));
-                if let Some((_, slot)) = &mut self.state.lock().pool {
-                    *slot = Some(pool);
-                }
-            }
-            Err(error) => self.fail(&self.name, &Arc::new(error.into())),
-        }
-        for unit in pending {
-            let name = unit.name.clone();
-            if self.state.lock().failure.is_some() {
-                break;
-            }
-            if let Err(error) = self.start_unit(unit) {
-                self.fail(&name, &Arc::new(error.into()));
-            }
-        }
-        if self.state.lock().failure.is_none()
-            && let Err(error) = running.elect()
-        {
-            self.fail("elector", &Arc::new(error.into()));
-        }
-        if self.state.lock().failure.is_some() {
-            return Err(running
-                .wait()
-                .err()
-                .unwrap_or_else(|| failed(&self.name, unknown("manager", &self.name, "sound"))));
-        }
-        Ok(running)
     }
 }
 

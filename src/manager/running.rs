@@ -1,21 +1,20 @@
-//! A manager that runs: its elector, its driver, and the order in which they end.
+//! A manager that runs: from its start to its end, and on which thread.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::drive::Driver;
-use super::{Failure, Inner, ManagerError, Phase};
-use crate::cancel::CancellationToken;
-use crate::crew::{Crew, Handle};
-use crate::elector::Elector;
+use super::{Failure, HOOK, Inner, ManagerError, Phase, unknown};
+use crate::crew::Handle;
 use crate::error::StartError;
 use crate::pool::WorkerPool;
-use crate::reconcile::context::Context;
-use crate::thread::shielded;
+use crate::sync::Mutex;
+use crate::thread::{Joiner, shielded};
 use crate::wait::run;
 
-/// A manager that runs. Dropping it stops everything, as [`wait`](Self::wait) does in the end.
+/// A manager that runs. Dropping it stops everything, as [`wait`](Self::wait) does in the end. On a thread of one of the manager's
+/// own units both wait for that thread too, in vain: they return when it has been given up.
 ///
 /// # Examples
 ///
@@ -31,50 +30,125 @@ use crate::wait::run;
 #[must_use = "dropping it stops the manager"]
 pub struct RunningManager {
     inner: Arc<Inner>,
-    pub(super) pool: Option<Arc<WorkerPool>>,
-    elector: Option<(Handle, CancellationToken)>,
-    ended: bool,
+    /// The thread that drives it, until it has been joined.
+    driver: Option<Joiner>,
+    outcome: Arc<Mutex<Option<Outcome>>>,
 }
 
+type Outcome = Result<(), ManagerError>;
+
 impl RunningManager {
-    pub(super) fn new(inner: Arc<Inner>) -> Self {
-        Self { inner, pool: None, elector: None, ended: false }
-    }
-
-    /// Campaigns on a thread of its own, and looks after the term.
-    pub(super) fn elect(&mut self) -> Result<(), StartError> {
-        let Some(elector) = self.inner.elector.clone() else { return Ok(()) };
-        let resign = CancellationToken::new();
-        let crew = Crew::new(format!("{}-elector", self.inner.name), self.inner.clock.clone(), 1, |_| {});
-        let mut campaign = Some((Arc::clone(&self.inner), resign.clone()));
-        let body = |_seat| {
-            let (campaign, elector) = (campaign.take(), Arc::clone(&elector));
-            move || {
-                if let Some((inner, resign)) = campaign {
-                    inner.lead(&*elector, &resign);
-                }
+    pub(super) fn new(course: Course) -> Result<Self, ManagerError> {
+        let (inner, outcome) = (Arc::clone(&course.inner), Arc::<Mutex<Option<Outcome>>>::default());
+        let name = format!("{}-driver", inner.name);
+        // Where it is taken from again if there is no thread for it.
+        let course = Arc::new(Mutex::new(Some(course)));
+        let (driven, said) = (Arc::clone(&course), Arc::clone(&outcome));
+        let spawned = inner.options.spawn(name.clone(), move || {
+            let course = driven.lock().take();
+            if let Some(course) = course {
+                let ended = course.drive();
+                *said.lock() = Some(ended);
             }
-        };
-        let joiners = crew.start(&self.inner.options, body, None)?;
-        let stop = resign.clone();
-        let handle = Handle::new(crew, joiners, Box::new(move || stop.cancel()), Duration::MAX);
-        self.elector = Some((handle, resign));
-        Ok(())
+        });
+        match spawned {
+            Ok(driver) => Ok(Self { inner, driver: Some(driver), outcome }),
+            Err(error) => {
+                inner.fail(&inner.name, &Arc::new(StartError::thread(&name, error).into()));
+                let course = course.lock().take();
+                Err(course.and_then(|course| course.drive().err()).unwrap_or_else(|| inner.not_idle()))
+            }
+        }
     }
 
-    /// Blocks until the manager is [stopped](Manager::stop) or something has failed; then stops everything, as [`Manager::run`].
+    /// Blocks until the manager is [stopped](super::Manager::stop) or something has failed, and everything has been stopped, as
+    /// [`Manager::run`](super::Manager::run).
     ///
     /// # Errors
     ///
-    /// As [`Manager::run`].
+    /// As [`Manager::run`](super::Manager::run).
     pub fn wait(mut self) -> Result<(), ManagerError> {
-        self.end()
+        self.join()
     }
 
-    fn end(&mut self) -> Result<(), ManagerError> {
-        if std::mem::replace(&mut self.ended, true) {
-            return Ok(());
+    /// Returns at once on the driver's own thread.
+    fn join(&mut self) -> Outcome {
+        let Some(driver) = self.driver.take().filter(|driver| !driver.is_current()) else { return Ok(()) };
+        driver.join();
+        self.outcome.lock().take().unwrap_or_else(|| {
+            let failure = Some((self.inner.name.clone(), Arc::new("its driver panicked".into())));
+            Err(ManagerError { failure, still_running: Vec::new() })
+        })
+    }
+}
+
+impl Drop for RunningManager {
+    fn drop(&mut self) {
+        if self.driver.is_some() {
+            self.inner.stop.cancel();
         }
+        if let Err(error) = self.join() {
+            log::error!(manager = self.inner.name.as_str(), error:%; "a manager that was dropped did not end well");
+        }
+    }
+}
+
+impl fmt::Debug for RunningManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningManager").field("name", &self.inner.name).finish_non_exhaustive()
+    }
+}
+
+/// The one course of a manager, from its start to its end. It blocks whatever thread it is on.
+pub(super) struct Course {
+    inner: Arc<Inner>,
+    pool: Option<Arc<WorkerPool>>,
+    elector: Option<Handle>,
+}
+
+impl Course {
+    /// There is only one.
+    pub(super) fn begin(inner: &Arc<Inner>) -> Result<Self, ManagerError> {
+        let units = {
+            let mut state = inner.state.lock();
+            if state.phase != Phase::Idle {
+                return Err(inner.not_idle());
+            }
+            state.phase = Phase::Starting;
+            state.leading = inner.elector.is_none();
+            state.pending.len()
+        };
+        log::info!(manager = inner.name.as_str(), units; "the manager starts");
+        Ok(Self { inner: Arc::clone(inner), pool: None, elector: None })
+    }
+
+    /// Starts everything. If something cannot be started, everything has ended when this returns.
+    pub(super) fn start(mut self) -> Result<Self, ManagerError> {
+        let inner = Arc::clone(&self.inner);
+        match inner.pool.clone().start() {
+            Ok(pool) => {
+                let pool = Arc::new(pool);
+                inner.state.lock().pool = Some(Arc::clone(&pool));
+                inner.start_pending(&pool);
+                self.pool = Some(pool);
+            }
+            Err(error) => inner.fail(&inner.name, &Arc::new(error.into())),
+        }
+        if !inner.is_to_stop() {
+            match inner.elect() {
+                Ok(elector) => self.elector = elector,
+                Err(error) => inner.fail("elector", &Arc::new(error.into())),
+            }
+        }
+        if inner.has_failed() {
+            self.drive()?;
+            return Err(inner.not_idle());
+        }
+        Ok(self)
+    }
+
+    /// Runs it until it is to stop or something has failed, then stops everything, and says how it has ended.
+    pub(super) fn drive(mut self) -> Outcome {
         let inner = Arc::clone(&self.inner);
         let signal = Arc::clone(&inner.signal);
         let (stopped, aborted) = (Arc::clone(&signal), Arc::clone(&signal));
@@ -83,27 +157,18 @@ impl RunningManager {
         let mut driver = Driver::new(Arc::clone(&inner));
         run(&mut driver, &signal);
         let mut still_running = driver.still_running();
-        for member in driver.members.drain(..) {
-            member.part.detach();
-        }
+        driver.detach();
+        inner.drop_pending();
         self.end_pool(&mut still_running);
-        if let Some((mut handle, resign)) = self.elector.take() {
-            if still_running.is_empty() {
-                resign.cancel();
-                handle.join();
-            } else {
-                // What goes on must not overlap with what the next leader does: the leadership goes with the process.
-                handle.detach();
-            }
-        }
+        self.end_elector(&mut still_running);
         let (failure, hooks) = {
             let mut state = inner.state.lock();
             state.phase = Phase::Ended;
             state.crews.clear();
-            (state.failure.take(), std::mem::take(&mut state.at_end))
+            (state.failure.clone(), std::mem::take(&mut state.at_end))
         };
         for hook in hooks.into_iter().rev() {
-            shielded("a hook at the end of a manager", hook);
+            shielded(HOOK, hook);
         }
         log::info!(manager = inner.name.as_str(), still_running:?; "the manager has ended");
         let failure = failure.map(|Failure { unit, error }| (unit, error));
@@ -115,11 +180,11 @@ impl RunningManager {
 
     /// Ends the pool's threads, but for those that are still in a run.
     fn end_pool(&mut self, still_running: &mut Vec<String>) {
-        let shared = self.inner.state.lock().pool.take().and_then(|(_, pool)| pool);
-        drop(shared);
-        // Somebody who adds a unit at this moment may hold it a little longer.
-        let Some(mut pool) = self.pool.take().and_then(Arc::into_inner) else { return };
+        drop(self.inner.state.lock().pool.take());
+        let Some(pool) = self.pool.take() else { return };
         pool.stop();
+        // Somebody whose unit takes too long to start has it still, and ends it.
+        let Some(mut pool) = Arc::into_inner(pool) else { return };
         if still_running.is_empty() {
             pool.shutdown(Duration::ZERO);
         } else if let Err(still) = pool.join_timeout(Duration::ZERO) {
@@ -129,49 +194,27 @@ impl RunningManager {
             pool.detach();
         }
     }
+
+    /// Gives the leadership back, unless something goes on that must not overlap with what the next leader does: then it goes
+    /// with the process.
+    fn end_elector(&mut self, still_running: &mut Vec<String>) {
+        let Some(mut elector) = self.elector.take() else { return };
+        if still_running.is_empty() {
+            self.inner.resign.cancel();
+        }
+        if self.inner.resign.is_cancelled()
+            && let Err(still) = elector.join_timeout(self.inner.abort_grace)
+        {
+            still_running.extend_from_slice(still.threads());
+        }
+        elector.detach();
+    }
 }
 
 impl Inner {
-    /// The body of the elector's thread.
-    fn lead(self: &Arc<Self>, elector: &dyn Elector, resign: &CancellationToken) {
-        let cx = Context::detached_with(self.clock.clone(), resign.clone());
-        let mut term = match elector.campaign(&cx) {
-            Ok(term) => term,
-            Err(error) if error.is_cancelled() => return,
-            Err(error) => return self.fail("elector", &Arc::new(error.into())),
-        };
-        self.state.lock().leading = true;
-        self.signal.set();
-        loop {
-            if let Err(lost) = term.check() {
-                {
-                    let mut state = self.state.lock();
-                    state.leading = false;
-                    state.lost = true;
-                }
-                return self.fail("elector", &Arc::new(lost.into()));
-            }
-            if cx.sleep(term.check_interval()).is_err() {
-                // Everything has ended: the term is given back.
-                return;
-            }
-        }
-    }
-}
-
-impl Drop for RunningManager {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.inner.stop.cancel();
-            if let Err(error) = self.end() {
-                log::error!(manager = self.inner.name.as_str(), error:%; "a manager that was dropped did not end well");
-            }
-        }
-    }
-}
-
-impl fmt::Debug for RunningManager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunningManager").field("name", &self.inner.name).finish_non_exhaustive()
+    fn not_idle(&self) -> ManagerError {
+        let error = unknown("manager", &self.name, "one that has not been started");
+        let failure = Some((self.name.clone(), Arc::new(error.into())));
+        ManagerError { failure, still_running: Vec::new() }
     }
 }

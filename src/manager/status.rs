@@ -1,8 +1,10 @@
 //! What a manager says of itself: a table, and whether it is live and ready.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::unit::Entry;
 use super::{Manager, Phase};
 use crate::controller::{self, ControllerStatus};
 
@@ -78,13 +80,14 @@ impl Manager {
         let state = self.inner.state.lock();
         let doing = match (state.phase, state.leading) {
             (Phase::Idle, _) => "not started",
+            (Phase::Starting, _) => "starting",
             (Phase::Running, true) => "running",
             (Phase::Running, false) => "running, another process leads",
             (Phase::Stopping, _) => "stopping",
             (Phase::Ended, _) => "ended",
         };
-        let mut controllers: Vec<_> = state.controllers.values().map(|entry| (entry.status)()).collect();
         drop(state);
+        let mut controllers: Vec<_> = self.entries().iter().map(|entry| (entry.status)()).collect();
         controllers.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         ManagerStatus { name: self.inner.name.clone(), doing, controllers }
     }
@@ -93,25 +96,30 @@ impl Manager {
     /// [`ControllerHandle::export_metrics`](crate::ControllerHandle::export_metrics).
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
-        for entry in self.inner.state.lock().controllers.values() {
+        for entry in self.entries() {
             (entry.export)();
         }
+    }
+
+    /// What is known of the controllers, to be asked without the lock: a key that is shown is user code.
+    fn entries(&self) -> Vec<Arc<Entry>> {
+        self.inner.state.lock().controllers.values().cloned().collect()
     }
 
     /// Whether nothing is stuck: no run and no listing is past its deadline, and nothing has failed.
     #[must_use]
     pub fn live(&self) -> Health {
         let mut reasons = Vec::new();
-        {
+        let failure = {
             let state = self.inner.state.lock();
-            if let Some(failure) = &state.failure {
-                reasons.push(format!("{}: {}", failure.unit, failure.error));
-            }
             for (unit, crew) in &state.crews {
                 let overdue = crew.overdue().into_iter();
                 reasons.extend(overdue.map(|thread| format!("{unit}: a listing on {thread} is past its deadline")));
             }
-        }
+            state.failure.clone()
+        };
+        // Without the lock: an error that is shown is user code.
+        reasons.extend(failure.map(|failure| format!("{}: {}", failure.unit, failure.error)));
         for controller in self.status().controllers {
             for run in controller.running.iter().filter(|run| run.overdue) {
                 reasons.push(format!("{}: {} has been running for {:?}", controller.name, run.key, run.elapsed));

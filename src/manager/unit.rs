@@ -51,6 +51,8 @@ pub(super) struct Entry {
     /// A [`ControllerHandle`](crate::ControllerHandle), whatever its keys are.
     pub(super) handle: Box<dyn Any + Send + Sync>,
     pub(super) status: Box<dyn Fn() -> ControllerStatus<String> + Send + Sync>,
+    /// Stops it, also if it was never started.
+    pub(super) stop: Box<dyn Fn() + Send + Sync>,
     #[cfg(feature = "metrics")]
     pub(super) export: Box<dyn Fn() + Send + Sync>,
 }
@@ -60,7 +62,7 @@ pub(super) struct Env<'a> {
     pub(super) pool: &'a WorkerPool,
     pub(super) clock: &'a Clock,
     pub(super) options: &'a ThreadOptions,
-    /// This process leads.
+    /// This process leads, and always will.
     pub(super) leading: bool,
     pub(super) report: Report,
 }
@@ -162,7 +164,7 @@ impl Unit {
 impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Unit {
     fn from(controller: Controller<K>) -> Self {
         let handle = controller.handle();
-        let asked = handle.clone();
+        let (asked, stopped) = (handle.clone(), handle.clone());
         #[cfg(feature = "metrics")]
         let exporter = handle.clone();
         let name = controller.name().to_owned();
@@ -177,6 +179,7 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Unit {
         let entry = Entry {
             handle: Box::new(handle),
             status,
+            stop: Box::new(move || stopped.close()),
             #[cfg(feature = "metrics")]
             export: Box::new(move || exporter.export_metrics()),
         };

@@ -1,0 +1,168 @@
+//! How a manager starts what is added to it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::drive::Member;
+use super::unit::{Env, Part, Report, Unit};
+use super::{Inner, Phase, State, unknown};
+use crate::crew::Ended;
+use crate::error::StartError;
+use crate::pool::WorkerPool;
+use crate::thread::{panic_message, shielded};
+
+/// A unit that is being started while its manager runs: the manager waits for that, within its grace periods.
+struct Adding<'a> {
+    inner: &'a Inner,
+    name: &'a str,
+}
+
+impl Drop for Adding<'_> {
+    fn drop(&mut self) {
+        self.inner.state.lock().adding.retain(|name| name != self.name);
+        self.inner.signal.set();
+    }
+}
+
+impl State {
+    /// No unit is added any more.
+    fn is_closed(&self) -> bool {
+        matches!(self.phase, Phase::Stopping | Phase::Ended)
+    }
+}
+
+impl Inner {
+    /// What calls the driver when something has ended.
+    pub(super) fn ended(&self) -> Ended {
+        let signal = Arc::clone(&self.signal);
+        Arc::new(move || signal.set())
+    }
+
+    fn report(self: &Arc<Self>) -> Report {
+        let inner = Arc::downgrade(self);
+        Arc::new(move |unit, error| {
+            if let Some(inner) = inner.upgrade() {
+                inner.fail(unit, &error);
+            }
+        })
+    }
+
+    fn is_stopping(&self) -> StartError {
+        unknown("manager", &self.name, "one that is not stopping")
+    }
+
+    pub(super) fn add(self: &Arc<Self>, mut unit: Unit) -> Result<(), StartError> {
+        let name = unit.name.clone();
+        if name.is_empty() {
+            return Err(unknown("name", &name, "one that says something"));
+        }
+        let pool = {
+            let mut state = self.state.lock();
+            if state.is_closed() {
+                return Err(self.is_stopping());
+            }
+            if !state.names.insert(name.clone()) {
+                return Err(unknown("name", &name, "one that no other unit of the manager has"));
+            }
+            if let Some(entry) = unit.controller.take() {
+                state.controllers.insert(name.clone(), Arc::new(entry));
+            }
+            match state.pool.clone().filter(|_| state.phase == Phase::Running) {
+                Some(pool) => {
+                    state.adding.push(name.clone());
+                    pool
+                }
+                None => {
+                    state.pending.push_back(unit);
+                    return Ok(());
+                }
+            }
+        };
+        // Dropped after the pool and what has been started: nothing of this is left when the manager goes on.
+        let _adding = Adding { inner: self, name: &name };
+        let added = self.start_unit(unit, &pool).and_then(|part| {
+            self.keep(&name, part).map_err(|part| {
+                part.abort();
+                shielded("the end of a unit", || drop(part));
+                self.is_stopping()
+            })
+        });
+        drop(pool);
+        added.inspect_err(|_| self.forget(&name))
+    }
+
+    fn forget(&self, name: &str) {
+        let mut state = self.state.lock();
+        state.names.remove(name);
+        let entry = state.controllers.remove(name);
+        drop(state);
+        if let Some(entry) = entry {
+            (entry.stop)();
+        }
+    }
+
+    fn start_unit(self: &Arc<Self>, unit: Unit, pool: &WorkerPool) -> Result<Box<dyn Part>, StartError> {
+        let Unit { name, start, .. } = unit;
+        // With an elector the driver alone has units lead, so that none begins to once it has seen the loss.
+        let leading = self.elector.is_none();
+        let env = Env { pool, clock: &self.clock, options: &self.options, leading, report: self.report() };
+        catch_unwind(AssertUnwindSafe(|| start(&env))).unwrap_or_else(|panic| {
+            let error = StartError::panicked(&name, panic_message(&*panic));
+            shielded("the drop of a panic", || drop(panic));
+            Err(error)
+        })
+    }
+
+    /// Hands a unit that has been started to the driver, or back, if that takes none any more.
+    fn keep(&self, name: &str, part: Box<dyn Part>) -> Result<(), Box<dyn Part>> {
+        {
+            let mut state = self.state.lock();
+            if state.is_closed() {
+                return Err(part);
+            }
+            if let Some(crew) = part.crew() {
+                state.crews.insert(name.to_owned(), Arc::clone(crew));
+            }
+            state.started.push(Member::new(name.to_owned(), part));
+        }
+        self.signal.set();
+        Ok(())
+    }
+
+    /// Starts what has been added, one after the other, until that is all or it is to stop.
+    pub(super) fn start_pending(self: &Arc<Self>, pool: &WorkerPool) {
+        loop {
+            let goes_on = !self.is_to_stop();
+            let unit = {
+                let mut state = self.state.lock();
+                let unit = state.pending.pop_front().filter(|_| goes_on);
+                if unit.is_none() {
+                    // What is still there is not started.
+                    state.phase = if goes_on { Phase::Running } else { Phase::Stopping };
+                }
+                unit
+            };
+            let Some(unit) = unit else { return };
+            let name = unit.name.clone();
+            match self.start_unit(unit, pool) {
+                // Nobody has closed it yet.
+                Ok(part) => drop(self.keep(&name, part)),
+                Err(error) => self.fail(&name, &Arc::new(error.into())),
+            }
+        }
+    }
+
+    /// Lets go of what was never started. Who waits for a controller of it is told.
+    pub(super) fn drop_pending(&self) {
+        let (pending, controllers) = {
+            let mut state = self.state.lock();
+            (std::mem::take(&mut state.pending), state.controllers.values().cloned().collect::<Vec<_>>())
+        };
+        for unit in pending {
+            shielded("the drop of a unit", || drop(unit));
+        }
+        for controller in controllers {
+            (controller.stop)();
+        }
+    }
+}
