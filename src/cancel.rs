@@ -131,6 +131,12 @@ impl CancellationToken {
         self.node.is_cancelled()
     }
 
+    /// Whether it has been cancelled or is just being cancelled. Who has seen a descendant of it cancelled, and asks this, knows
+    /// whether that came from here or above.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.node.is_closed()
+    }
+
     /// Registers `f` to run once when this token is cancelled, on the thread that cancels it.
     ///
     /// This is how to unblock what knows no token: shut a socket down, kill a child process, notify a condition variable.

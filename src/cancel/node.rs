@@ -94,6 +94,11 @@ impl Node {
         self.cancelled.load(Ordering::Acquire)
     }
 
+    /// Whether a cancellation has come by, also if it has not read as cancelled yet: some of its descendants may.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_cancelled() || self.state.lock().closed
+    }
+
     pub(super) fn cancel(top: &Arc<Self>) {
         // Parents stand before their children here. All passes are loops over it, so that depth costs heap, not stack.
         let mut walk = Vec::new();

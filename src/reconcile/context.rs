@@ -139,13 +139,18 @@ impl Context {
     ///
     /// [`Cancelled`], saying which of the two it is.
     pub fn check(&self) -> Result<(), Cancelled> {
-        if self.abort.is_cancelled() {
+        if self.abort.is_cancelled() || self.is_being_aborted() {
             return Err(Cancelled::Aborted);
         }
         if self.clock.reached(self.deadline) {
             return Err(Cancelled::DeadlineExceeded);
         }
         Ok(())
+    }
+
+    /// The token reads as cancelled a moment before what it is a child of: who has seen the one must not miss the other.
+    fn is_being_aborted(&self) -> bool {
+        self.token.get().is_some_and(CancellationToken::is_cancelled) && self.abort.is_closed()
     }
 
     /// Blocks for `duration` by the queue's clock. Cancellation wakes it early.

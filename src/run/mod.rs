@@ -215,7 +215,7 @@ impl<R, P, L> Runner<R, P, L> {
             return Ending::RequeueAfter(after);
         }
         // Only if it is true: a key put back without end by a run that nobody has aborted would spin.
-        if find(error) == Some(&Cancelled::Aborted) && runs.abort.is_cancelled() {
+        if find(error) == Some(&Cancelled::Aborted) && runs.abort.is_closed() {
             counters.aborted.count();
             log::debug!(workers, key:?; "aborted; the key goes back to the queue");
             runs.ledger.note(key, Outcome::Aborted);

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use homeostat::{Action, BoxError, CancellationToken, Cancelled, Context, Enqueue, Exponential, KeyState, Workers};
+use homeostat::{
+    Action, BoxError, CancellationToken, Cancelled, Clock, Context, Enqueue, Exponential, KeyState, Workers,
+};
 use log::Level;
 
 use crate::stages::logs::Logs;
@@ -256,4 +258,29 @@ fn a_token_that_is_cancelled_by_its_user_cuts_no_sleep_short() {
     let (pause, begun) = (Duration::from_millis(5), cx.clock().now());
     assert_eq!(cx.sleep(pause), Ok(()));
     assert!(cx.clock().now() - begun >= pause);
+}
+
+/// A token is cancelled before its parent reads as such; the run asks both.
+#[test]
+fn a_run_that_sees_its_token_cancelled_is_told_to_end() {
+    for _ in 0..20 {
+        let abort = CancellationToken::new();
+        // There is much to cancel.
+        let before: Vec<_> = (0..2_000).map(|_| abort.child()).collect();
+        let cx = Context::detached_with(Clock::system(), abort.clone());
+        let token = cx.token().clone();
+        let after: Vec<_> = (0..2_000).map(|_| abort.child()).collect();
+        std::thread::scope(|scope| {
+            let cx = &cx;
+            scope.spawn(move || {
+                while !token.is_cancelled() {}
+                assert_eq!(cx.check(), Err(Cancelled::Aborted));
+            });
+            abort.cancel();
+        });
+        drop((before, after));
+    }
+    let cx = Context::detached();
+    cx.token().cancel();
+    assert_eq!(cx.check(), Ok(()), "who cancels the run's own token does not end the run");
 }
