@@ -135,7 +135,7 @@ impl Inner {
             let goes_on = !self.is_to_stop();
             let unit = {
                 let mut state = self.state.lock();
-                let unit = state.pending.pop_front().filter(|_| goes_on);
+                let unit = if goes_on { state.pending.pop_front() } else { None };
                 if unit.is_none() {
                     // What is still there is not started.
                     state.phase = if goes_on { Phase::Running } else { Phase::Stopping };

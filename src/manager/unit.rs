@@ -15,7 +15,7 @@ use crate::poller::{Poller, PollerHandle};
 use crate::pool::WorkerPool;
 use crate::queue::{Enqueue, Key};
 use crate::reconcile::context::Context;
-use crate::reconcile::error::BoxError;
+use crate::reconcile::error::{BoxError, Cancelled, find};
 use crate::sync::Mutex;
 use crate::thread::{ThreadOptions, panic_message, shielded};
 use crate::watch::{ChannelWatch, PollWatchHandle};
@@ -112,7 +112,7 @@ impl Unit {
     }
 
     /// A function on a thread of its own (`<name>-0`). Its context is cancelled when it is to stop. If it returns an error or panics,
-    /// the manager fails; it may return when it likes.
+    /// the manager fails, but for a [`Cancelled`] of its own context; it may return when it likes.
     pub fn function<E: Into<BoxError>>(
         name: impl Into<String>,
         function: impl FnOnce(&Context) -> Result<(), E> + Send + 'static,
@@ -330,7 +330,11 @@ impl Function {
         let (report, name) = (Arc::clone(&self.report), self.crew.name.clone());
         let cx = Context::detached_with(self.crew.clock.clone(), self.stop.clone());
         let mut thread = Some(move || {
-            let error = match catch_unwind(AssertUnwindSafe(|| body(&cx))) {
+            let run = || match body(&cx) {
+                Err(error) if cx.is_cancelled() && find(&*error) == Some(&Cancelled::Aborted) => Ok(()),
+                ended => ended,
+            };
+            let error = match catch_unwind(AssertUnwindSafe(run)) {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => error,
                 Err(panic) => {

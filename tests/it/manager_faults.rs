@@ -1,0 +1,579 @@
+//! What goes wrong around a manager: user code that panics, blocks or calls back at a bad moment, threads that come together, and
+//! what is asked for too early or too late.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, bounded, unbounded};
+use homeostat::{
+    Action, Admission, BoxError, CancellationToken, Clock, Context, Controller, Elector, ElectorError, Manager,
+    ManualClock, PollWatch, PushMessage, RunOutcome, StartError, Subscriber, Term, Unit, WaitError, Watch, WorkQueue,
+    WorkerPool,
+};
+use parking_lot::Mutex;
+
+use crate::stages::{PanicsInDisplay, PanicsInDrop, SECOND};
+use crate::support::{HOUR, MS};
+
+type Key = &'static str;
+type Notes = Arc<Mutex<Vec<String>>>;
+
+fn idle(_: &Context, _: &Key) -> Result<Action, BoxError> {
+    Ok(Action::await_change())
+}
+
+fn controller(name: &str) -> Controller<Key> {
+    Controller::builder(name, idle).build().unwrap()
+}
+
+/// A controller; `code` runs as it is started.
+fn starting(name: &str, code: impl FnOnce() + Send + 'static) -> Controller<Key> {
+    starting_by(&Clock::system(), name, code)
+}
+
+fn starting_by(clock: &Clock, name: &str, code: impl FnOnce() + Send + 'static) -> Controller<Key> {
+    let push = Watch::<Key, u32>::builder().clock(clock.clone()).push();
+    push.synced();
+    let watch = push.watch().clone();
+    let subscriber = move |queue: &WorkQueue<Key>| {
+        code();
+        Subscriber::to_itself(queue)
+    };
+    let reconcile = move |_: &Context, _: &Key| -> Result<Action, BoxError> {
+        // The watch is there for as long as the controller is.
+        let _push = &push;
+        Ok(Action::await_change())
+    };
+    Controller::builder(name, reconcile).clock(clock.clone()).subscribe(&watch, subscriber).build().unwrap()
+}
+
+/// A function that says when it begins and ends.
+fn noting(name: &'static str, notes: &Notes) -> Unit {
+    let notes = Arc::clone(notes);
+    Unit::function(name, move |cx: &Context| {
+        notes.lock().push(format!("{name} begins"));
+        cx.token().wait();
+        notes.lock().push(format!("{name} ends"));
+        Ok::<_, Infallible>(())
+    })
+}
+
+fn list(_: &Context) -> Result<[(Key, u32); 1], Infallible> {
+    Ok([("disk-1", 1)])
+}
+
+/// Blocks until the manager is doing this.
+fn until(manager: &Manager, doing: &str) {
+    while manager.status().doing != doing {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn those_who_ask_for_a_watch_at_once_share_the_one_of_the_first() {
+    let clock = ManualClock::new();
+    let manager = Manager::builder().clock(clock.clock()).build().unwrap();
+    let starts = AtomicUsize::new(0);
+    let (go, gate) = bounded::<()>(0);
+    let ask = || {
+        manager.watch("disks", || {
+            starts.fetch_add(1, SeqCst);
+            let _ = gate.recv();
+            PollWatch::new(HOUR, list).clock(clock.clock()).start()
+        })
+    };
+    std::thread::scope(|scope| {
+        let askers: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        // All but the first wait for it.
+        clock.wait_for_sleepers(3);
+        drop(go);
+        let watches: Vec<Watch<Key, u32>> = askers.into_iter().map(|asker| asker.join().unwrap().unwrap()).collect();
+        assert_eq!(starts.load(SeqCst), 1);
+        assert!(watches.iter().all(|watch| watch.store().wait_synced(Duration::MAX)));
+    });
+}
+
+#[test]
+fn a_watch_that_could_not_be_started_is_started_by_the_next_who_asks() {
+    for panics in [false, true] {
+        let clock = ManualClock::new();
+        let manager = Manager::builder().clock(clock.clock()).build().unwrap();
+        let (go, gate) = bounded::<()>(0);
+        let (began, begun) = bounded(1);
+        std::thread::scope(|scope| {
+            let manager = &manager;
+            let first = scope.spawn(move || {
+                manager.watch::<Key, u32, _>("disks", || {
+                    began.send(()).unwrap();
+                    let _ = gate.recv();
+                    assert!(!panics, "out of luck");
+                    PollWatch::new(Duration::ZERO, list).start()
+                })
+            });
+            begun.recv().unwrap();
+            let next = scope.spawn(|| {
+                manager.watch::<Key, u32, _>("disks", || PollWatch::new(HOUR, list).clock(clock.clock()).start())
+            });
+            clock.wait_for_sleepers(1);
+            drop(go);
+            assert!(!matches!(first.join(), Ok(Ok(_))));
+            assert!(!next.join().unwrap().unwrap().is_stopped());
+        });
+    }
+}
+
+#[test]
+fn a_watch_that_has_ended_by_itself_can_be_asked_for_anew() {
+    let manager = Manager::builder().build().unwrap();
+    let running = manager.start().unwrap();
+    let ask = |receiver: Receiver<PushMessage<Key, u32>>| {
+        manager.watch("disks", || Watch::<Key, u32>::builder().name("disks").from_receiver(receiver))
+    };
+    let (sender, receiver) = unbounded();
+    let first: Watch<Key, u32> = ask(receiver).unwrap();
+    drop(sender);
+    while !first.is_stopped() {
+        std::thread::yield_now();
+    }
+    let (_sender, receiver) = unbounded();
+    loop {
+        if !ask(receiver.clone()).unwrap().is_stopped() {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    manager.stop();
+    running.wait().unwrap();
+}
+
+#[test]
+fn what_is_added_while_it_starts_comes_after_what_was_added_before() {
+    let notes = Notes::default();
+    let manager = Manager::builder().build().unwrap();
+    let (inner, added) = (manager.clone(), Arc::clone(&notes));
+    manager
+        .add(starting("first", move || {
+            assert_eq!(inner.status().doing, "starting");
+            assert_eq!(inner.ready().to_string(), "manager: starting");
+            inner.add(noting("third", &added)).unwrap();
+        }))
+        .unwrap();
+    manager.add(noting("second", &notes)).unwrap();
+    let running = manager.start().unwrap();
+    assert_eq!(manager.status().doing, "running");
+    while notes.lock().len() < 2 {
+        std::thread::yield_now();
+    }
+    manager.stop();
+    running.wait().unwrap();
+    assert_eq!(notes.lock()[2..], ["third ends", "second ends"]);
+}
+
+/// A stop while it starts: what has not been started is not.
+#[test]
+fn a_stop_while_it_starts_is_heard_before_the_next_unit() {
+    let notes = Notes::default();
+    let manager = Manager::builder().build().unwrap();
+    let stop = CancellationToken::new();
+    let (own, other) = (stop.clone(), manager.clone());
+    manager.add(starting("first", move || own.cancel())).unwrap();
+    manager.add(noting("never", &notes)).unwrap();
+    manager.add(controller("vm")).unwrap();
+    let vms = manager.controller::<Key>("vm").unwrap();
+    manager.at_end(move || assert!(other.add(controller("late")).is_err()));
+    manager.run(&stop).unwrap();
+    assert_eq!(*notes.lock(), [""; 0]);
+    assert_eq!(vms.enqueue("vm-1"), Admission::Closed);
+}
+
+#[test]
+fn who_waits_for_a_controller_that_is_never_started_is_told() {
+    let manager = Manager::builder().build().unwrap();
+    manager.add(starting("broken", || panic!("out of luck"))).unwrap();
+    manager.add(controller("vm")).unwrap();
+    manager.enqueue("vm", "vm-1").unwrap();
+    let vms = manager.controller::<Key>("vm").unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| vms.wait(&"vm-1", Duration::MAX));
+        manager.run(&CancellationToken::new()).unwrap_err();
+        // It has come too late if it finds the key gone.
+        assert!(matches!(waiting.join().unwrap(), Err(WaitError::Stopped) | Ok(None)));
+        assert_eq!(vms.enqueue("vm-1"), Admission::Closed);
+    });
+}
+
+#[test]
+fn a_panic_as_a_unit_is_started_is_a_failure_of_that_unit() {
+    let notes = Notes::default();
+    let manager = Manager::builder().build().unwrap();
+    manager.add(noting("first", &notes)).unwrap();
+    manager.add(starting("vm", || panic!("out of luck"))).unwrap();
+    let error = manager.start().unwrap_err();
+    assert_eq!(error.to_string(), "vm: vm panicked as it was started: out of luck");
+    assert_eq!(*notes.lock(), ["first begins", "first ends"]);
+    assert_eq!(manager.live().to_string(), "vm: vm panicked as it was started: out of luck", "also afterwards");
+
+    let manager = Manager::builder().build().unwrap();
+    let running = manager.start().unwrap();
+    let error: StartError = manager.add(starting("vm", || panic!("out of luck"))).unwrap_err();
+    assert!(error.is_panic() && !error.is_invalid_setting(), "{error}");
+    manager.add(controller("vm")).unwrap();
+    assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), Admission::Queued);
+    let vms = manager.controller::<Key>("vm").unwrap();
+    vms.wait(&"vm-1", Duration::MAX).unwrap();
+    manager.stop();
+    running.wait().unwrap();
+}
+
+/// The manager waits for it, within its grace.
+#[test]
+fn a_unit_that_is_being_started_as_the_manager_stops_ends_before_it() {
+    let manager = Manager::builder().shutdown_grace(HOUR).build().unwrap();
+    let running = manager.start().unwrap();
+    let (began, begun) = bounded(0);
+    let (go, gate) = bounded::<()>(0);
+    let slow = starting("slow", move || {
+        began.send(()).unwrap();
+        let _ = gate.recv();
+    });
+    let handle = slow.handle();
+    let (ended, end) = bounded(1);
+    manager.at_end(move || ended.send(()).unwrap());
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| manager.add(slow));
+        begun.recv().unwrap();
+        let waiting = scope.spawn(|| running.wait());
+        manager.stop();
+        until(&manager, "stopping");
+        assert!(end.is_empty());
+        drop(go);
+        let error = adding.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "manager is \"manager\", but must be one that is not stopping");
+        waiting.join().unwrap().unwrap();
+    });
+    assert_eq!(handle.enqueue("vm-1"), Admission::Closed);
+    assert!(manager.controller::<Key>("slow").is_err());
+}
+
+#[test]
+fn a_unit_whose_start_does_not_return_is_named_and_ends_later() {
+    let clock = ManualClock::new();
+    let manager = Manager::builder().clock(clock.clock()).threads(1).shutdown_grace(SECOND).build().unwrap();
+    let running = manager.start().unwrap();
+    let (began, begun) = bounded(0);
+    let (go, gate) = bounded::<()>(0);
+    let slow = starting_by(&clock.clock(), "slow", move || {
+        began.send(()).unwrap();
+        let _ = gate.recv();
+    });
+    let handle = slow.handle();
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| manager.add(slow));
+        begun.recv().unwrap();
+        let waiting = scope.spawn(|| running.wait());
+        manager.stop();
+        until(&manager, "stopping");
+        // The driver; the pool's thread has nothing to do, its watchdog neither.
+        clock.wait_for_sleepers(3);
+        clock.advance(SECOND);
+        clock.wait_for_sleepers(3);
+        clock.advance(SECOND);
+        let error = waiting.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "still running: slow");
+        drop(go);
+        assert!(adding.join().unwrap().is_err());
+    });
+    assert_eq!(handle.enqueue("vm-1"), Admission::Closed);
+    // The pool's threads have ended with the last who had it.
+    assert_eq!(clock.sleepers(), 0);
+}
+
+/// On the thread of a unit it waits for itself, until that is given up.
+#[test]
+fn a_running_manager_that_one_of_its_units_drops_ends_after_the_grace_periods() {
+    let clock = ManualClock::new();
+    let manager = Manager::builder().clock(clock.clock()).threads(1).shutdown_grace(SECOND).build().unwrap();
+    let slot = Arc::new(Mutex::new(None));
+    let (own, said) = (Arc::clone(&slot), Notes::default());
+    let notes = Arc::clone(&said);
+    let (go, gate) = bounded::<()>(0);
+    manager
+        .add(Unit::function("suicide", move |_: &Context| {
+            let _ = gate.recv();
+            let running = own.lock().take();
+            drop(running);
+            notes.lock().push("dropped".to_owned());
+            Ok::<_, Infallible>(())
+        }))
+        .unwrap();
+    *slot.lock() = Some(manager.start().unwrap());
+    drop(go);
+    until(&manager, "stopping");
+    for _ in 0..2 {
+        clock.wait_for_sleepers(3);
+        assert_eq!(*said.lock(), [""; 0]);
+        clock.advance(SECOND);
+    }
+    until(&manager, "ended");
+    while said.lock().is_empty() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_manager_that_is_started_needs_nobody_to_wait_for_it() {
+    let notes = Notes::default();
+    let manager = Manager::builder().build().unwrap();
+    manager.add(noting("other", &notes)).unwrap();
+    let (fail, told) = bounded::<()>(0);
+    manager
+        .add(Unit::function("broken", move |_: &Context| {
+            let _ = told.recv();
+            Err("no such device")
+        }))
+        .unwrap();
+    let running = manager.start().unwrap();
+    drop(fail);
+    until(&manager, "ended");
+    assert_eq!(notes.lock().last().map(String::as_str), Some("other ends"));
+    assert_eq!(running.wait().unwrap_err().unit(), Some("broken"));
+}
+
+#[test]
+fn a_second_run_changes_nothing_about_the_first() {
+    let notes = Notes::default();
+    let manager = Manager::builder().build().unwrap();
+    manager.add(noting("first", &notes)).unwrap();
+    let running = manager.start().unwrap();
+    let cancelled = CancellationToken::new();
+    cancelled.cancel();
+    let error = manager.run(&cancelled).unwrap_err();
+    assert_eq!(error.to_string(), "manager: manager is \"manager\", but must be one that has not been started");
+    manager.add(noting("second", &notes)).unwrap();
+    manager.stop();
+    running.wait().unwrap();
+}
+
+#[test]
+fn a_hook_at_the_end_is_called_also_if_it_is_late() {
+    let notes = Notes::default();
+    let manager = Manager::builder().build().unwrap();
+    let (inner, early, late) = (manager.clone(), Arc::clone(&notes), Arc::clone(&notes));
+    manager.at_end(move || {
+        early.lock().push("early".to_owned());
+        inner.at_end(move || late.lock().push("in another".to_owned()));
+    });
+    manager.at_end(|| panic!("out of luck"));
+    manager.stop();
+    manager.run(&CancellationToken::new()).unwrap();
+    assert_eq!(*notes.lock(), ["early", "in another"]);
+    let late = Arc::clone(&notes);
+    manager.at_end(move || late.lock().push("late".to_owned()));
+    manager.at_end(|| panic!("out of luck"));
+    assert_eq!(*notes.lock(), ["early", "in another", "late"]);
+}
+
+/// A reconciler, a function that was never called, a unit that was never started: what they own may panic as it is dropped.
+#[test]
+fn what_panics_as_it_is_dropped_keeps_nothing_from_ending() {
+    let notes = Notes::default();
+    let manager = Manager::builder().elector(Never).build().unwrap();
+    manager.add(noting("first", &notes)).unwrap();
+    let bomb = PanicsInDrop;
+    let reconcile = move |_: &Context, _: &Key| -> Result<Action, BoxError> {
+        let _bomb = &bomb;
+        Ok(Action::await_change())
+    };
+    manager.add(Controller::builder("vm", reconcile).build().unwrap()).unwrap();
+    let bomb = PanicsInDrop;
+    manager
+        .add(Unit::leading_function("janitor", move |_: &Context| {
+            let _bomb = &bomb;
+            Ok::<_, Infallible>(())
+        }))
+        .unwrap();
+    let ended = Arc::clone(&notes);
+    manager.at_end(move || ended.lock().push("the end".to_owned()));
+    let running = manager.start().unwrap();
+    manager.stop();
+    running.wait().unwrap();
+    assert_eq!(*notes.lock(), ["first begins", "first ends", "the end"]);
+
+    let manager = Manager::builder().build().unwrap();
+    let bomb = PanicsInDrop;
+    manager.add(starting("broken", || panic!("out of luck"))).unwrap();
+    manager
+        .add(Unit::function("never", move |_: &Context| {
+            let _bomb = &bomb;
+            Ok::<_, Infallible>(())
+        }))
+        .unwrap();
+    assert_eq!(manager.run(&CancellationToken::new()).unwrap_err().unit(), Some("broken"));
+}
+
+/// Campaigns in vain.
+struct Never;
+
+impl Elector for Never {
+    fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
+        cx.token().wait();
+        Err(cx.check().unwrap_err().into())
+    }
+}
+
+#[test]
+fn an_error_that_cannot_be_shown_stops_the_rest_all_the_same() {
+    let notes = Notes::default();
+    let manager = Manager::builder().build().unwrap();
+    manager.add(noting("other", &notes)).unwrap();
+    manager.add(Unit::function("broken", |_: &Context| Err(PanicsInDisplay))).unwrap();
+    assert_eq!(manager.run(&CancellationToken::new()).unwrap_err().unit(), Some("broken"));
+    assert_eq!(notes.lock().last().map(String::as_str), Some("other ends"));
+}
+
+/// A key that asks the manager as it is shown.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Asking(Key);
+
+static ASKED: Mutex<Option<Manager>> = Mutex::new(None);
+
+impl fmt::Debug for Asking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let asked = ASKED.lock().clone();
+        write!(f, "{} {:?}", self.0, asked.map(|manager| manager.is_leading()))
+    }
+}
+
+/// An error that asks the manager as it is shown.
+#[derive(Debug)]
+struct AskingError;
+
+impl fmt::Display for AskingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Asking("bad"), f)
+    }
+}
+
+impl std::error::Error for AskingError {}
+
+#[test]
+fn what_is_shown_may_ask_the_manager() {
+    let manager = Manager::builder().shutdown_grace(Duration::ZERO).build().unwrap();
+    *ASKED.lock() = Some(manager.clone());
+    let (entered, seen) = bounded(1);
+    let reconcile = move |cx: &Context, _: &Asking| -> Result<Action, BoxError> {
+        entered.send(())?;
+        cx.token().wait();
+        Ok(Action::await_change())
+    };
+    manager.add(Controller::builder("vm", reconcile).build().unwrap()).unwrap();
+    manager.enqueue("vm", Asking("vm-1")).unwrap();
+    let running = manager.start().unwrap();
+    seen.recv().unwrap();
+    assert!(manager.status().to_string().contains("vm: vm-1 Some(true) has been running"));
+    // Refused if its failure has stopped the manager before it was handed over.
+    let _ = manager.add(Unit::function("broken", |_: &Context| Err(AskingError)));
+    while manager.live().is_ok() {
+        std::thread::yield_now();
+    }
+    assert_eq!(manager.live().to_string(), "broken: bad Some(true)");
+    manager.abort();
+    assert!(running.wait().is_err());
+    *ASKED.lock() = None;
+}
+
+/// Whoever looks whether a controller has ended hides nothing from those who use its sources.
+#[test]
+fn the_sources_of_a_controller_are_there_also_while_somebody_joins_it() {
+    let poll = |_: &Context| Ok::<_, Infallible>(["vm-1"]);
+    let pool = WorkerPool::builder().threads(1).start().unwrap();
+    let mut running = Controller::builder("vm", idle).poll(HOUR, poll).build().unwrap().start(&pool).unwrap();
+    let handle = (*running).clone();
+    let over = CancellationToken::new();
+    std::thread::scope(|scope| {
+        let joining = scope.spawn(|| {
+            while !over.is_cancelled() {
+                running.join_timeout(Duration::ZERO).unwrap_err();
+            }
+        });
+        let all = (0..20_000).all(|_| handle.set_period(HOUR).is_ok());
+        over.cancel();
+        joining.join().unwrap();
+        assert!(all, "a source is missing for a moment");
+    });
+}
+
+/// What is in line before the start is run after it.
+#[test]
+fn keys_that_are_wanted_before_the_start_are_run_after_it() {
+    let manager = Manager::builder().threads(1).build().unwrap();
+    let (said, heard) = unbounded();
+    let reconcile = move |_: &Context, key: &Key| -> Result<Action, BoxError> {
+        said.send(*key)?;
+        Ok(Action::await_change())
+    };
+    manager.add(Controller::builder("vm", reconcile).build().unwrap()).unwrap();
+    let vms = manager.controller::<Key>("vm").unwrap();
+    assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), Admission::Queued);
+    assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), Admission::Merged);
+    vms.suspend("vm-2");
+    assert_eq!(manager.enqueue("vm", "vm-2").unwrap(), Admission::Queued);
+    assert_eq!(vms.wait(&"vm-1", MS), Err(WaitError::Timeout));
+    let running = manager.start().unwrap();
+    assert!(matches!(vms.wait(&"vm-1", Duration::MAX), Ok(None | Some(RunOutcome::Succeeded))));
+    manager.stop();
+    running.wait().unwrap();
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), ["vm-1"]);
+}
+
+/// Many threads add, ask and stop at once; whatever has been added has ended in the end.
+#[test]
+fn what_is_added_as_it_starts_and_stops_ends_with_it_or_is_refused() {
+    let manager = Manager::builder().shutdown_grace(HOUR).build().unwrap();
+    let (begun, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let added = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (manager, begun, ended, added) = (&manager, &begun, &ended, &added);
+            scope.spawn(move || {
+                for number in 0..20 {
+                    let (begun, ended) = (Arc::clone(begun), Arc::clone(ended));
+                    let unit = Unit::function(format!("unit-{thread}-{number}"), move |cx: &Context| {
+                        begun.fetch_add(1, SeqCst);
+                        cx.token().wait();
+                        ended.fetch_add(1, SeqCst);
+                        Ok::<_, Infallible>(())
+                    });
+                    if manager.add(unit).is_ok() {
+                        added.fetch_add(1, SeqCst);
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            while added.load(SeqCst) < 20 && manager.status().doing == "running" {
+                std::thread::yield_now();
+            }
+            manager.stop();
+        });
+        manager.run(&CancellationToken::new()).unwrap();
+        let counts = (begun.load(SeqCst), ended.load(SeqCst));
+        assert_eq!(counts.0, counts.1, "begun and ended when it returns");
+    });
+    assert!(begun.load(SeqCst) <= 60);
+    assert_eq!(manager.status().doing, "ended");
+}
+
+#[test]
+fn a_name_that_no_thread_can_have_is_an_error() {
+    let manager = Manager::builder().build().unwrap();
+    let nothing = |_: &Context| Ok::<_, Infallible>(());
+    let error = manager.add(Unit::function("", nothing)).unwrap_err();
+    assert_eq!(error.to_string(), "name is \"\", but must be one that says something");
+    manager.add(Unit::function("a\0b", nothing)).unwrap();
+    let error = manager.start().unwrap_err();
+    assert_eq!(error.to_string(), "a\0b: the system gave no thread for a\0b-0");
+}

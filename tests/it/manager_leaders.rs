@@ -1,0 +1,389 @@
+//! Managers that have to lead: what an elector of one's own may do to them, and two of them over one file, in one process and in two.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use homeostat::{
+    Action, BoxError, CancellationToken, Cancelled, Context, Controller, Elector, ElectorError, FileElector, Manager,
+    ManualClock, RunningManager, Tenure, Term, Unit,
+};
+use parking_lot::Mutex;
+
+use crate::stages::SECOND;
+use crate::support::{HOUR, MS};
+
+type Key = &'static str;
+type Notes = Arc<Mutex<Vec<String>>>;
+
+/// An elector that does what a closure does.
+struct By<F>(F);
+
+impl<F: Fn(&Context) -> Result<Term, ElectorError> + Send + Sync> Elector for By<F> {
+    fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
+        (self.0)(cx)
+    }
+}
+
+/// A tenure that is checked by a closure, and notes that it is given back.
+struct Held<F> {
+    check: F,
+    interval: Duration,
+    notes: Notes,
+}
+
+impl<F: FnMut() -> Result<(), BoxError> + Send> Tenure for Held<F> {
+    fn check(&mut self) -> Result<(), BoxError> {
+        (self.check)()
+    }
+
+    fn check_interval(&self) -> Duration {
+        self.interval
+    }
+}
+
+impl<F> Drop for Held<F> {
+    fn drop(&mut self) {
+        self.notes.lock().push("given back".to_owned());
+    }
+}
+
+/// Leads at once, for as long as the check says so.
+fn leading<C>(interval: Duration, notes: &Notes, check: C) -> impl Elector + use<C>
+where
+    C: FnMut() -> Result<(), BoxError> + Clone + Send + Sync + 'static,
+{
+    let notes = Arc::clone(notes);
+    By(move |_: &Context| {
+        let held = Held { check: check.clone(), interval, notes: Arc::clone(&notes) };
+        Ok(Term::new("told", held))
+    })
+}
+
+/// A controller with a run that notes how it ends, which is when it is told to, and allowed to.
+fn working(notes: &Notes, entered: Sender<()>, allowed: Receiver<()>) -> Controller<Key> {
+    let notes = Arc::clone(notes);
+    let reconcile = move |cx: &Context, _: &Key| -> Result<Action, BoxError> {
+        entered.send(())?;
+        cx.token().wait();
+        let _ = allowed.recv();
+        notes.lock().push("the run ends".to_owned());
+        Ok(Action::await_change())
+    };
+    let vms = Controller::builder("vm", reconcile).build().unwrap();
+    vms.handle().enqueue("vm-1");
+    vms
+}
+
+/// What `leading` calls lost is perhaps not: nobody else leads before the runs have ended.
+#[test]
+fn a_loss_aborts_the_runs_and_the_term_is_given_up_after_them() {
+    for panics in [false, true] {
+        let notes = Notes::default();
+        let lost = Arc::new(Mutex::new(false));
+        let check = {
+            let lost = Arc::clone(&lost);
+            move || {
+                let lost = *lost.lock();
+                assert!(!(lost && panics), "out of luck");
+                if lost { Err("the disk does not answer".into()) } else { Ok(()) }
+            }
+        };
+        let manager = Manager::builder()
+            .elector(leading(MS, &notes, check))
+            .shutdown_grace(HOUR)
+            .abort_grace(HOUR)
+            .build()
+            .unwrap();
+        let ((entered, seen), (go, gate)) = (bounded(1), bounded::<()>(0));
+        manager.add(working(&notes, entered, gate)).unwrap();
+        let running = manager.start().unwrap();
+        seen.recv().unwrap();
+        assert!(manager.is_leading());
+        *lost.lock() = true;
+        while manager.is_leading() || manager.status().doing != "stopping" {
+            std::thread::yield_now();
+        }
+        drop(go);
+        let error = running.wait().unwrap_err();
+        assert_eq!(error.unit(), Some("elector"));
+        let expected = if panics { "elector: it panicked: out of luck" } else { "elector: the leadership of told is lost" };
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(*notes.lock(), ["the run ends", "given back"]);
+    }
+}
+
+/// What cannot be ended keeps the leadership: the next leader must not work beside it.
+#[test]
+fn a_run_that_does_not_end_keeps_the_leadership() {
+    let notes = Notes::default();
+    let manager = Manager::builder()
+        .elector(leading(MS, &notes, || Ok(())))
+        .shutdown_grace(Duration::ZERO)
+        .abort_grace(Duration::ZERO)
+        .build()
+        .unwrap();
+    let ((entered, seen), (go, gate)) = (bounded(1), bounded::<()>(0));
+    manager.add(working(&notes, entered, gate)).unwrap();
+    let running = manager.start().unwrap();
+    seen.recv().unwrap();
+    manager.stop();
+    let error = running.wait().unwrap_err();
+    assert!(error.still_running()[0].starts_with("manager-pool-"), "{error}");
+    assert!(manager.is_leading());
+    drop(go);
+    while notes.lock().is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(*notes.lock(), ["the run ends"]);
+}
+
+/// An elector that hears of a loss by itself cancels the token of the term, and nobody waits for the next check.
+#[test]
+fn a_loss_between_two_checks_is_heard_at_once() {
+    let notes = Notes::default();
+    let token = Arc::new(Mutex::new(None));
+    let (own, given) = (Arc::clone(&token), Arc::clone(&notes));
+    let elector = By(move |_: &Context| {
+        let term = Term::new("told", Held { check: || Ok(()), interval: Duration::MAX, notes: Arc::clone(&given) });
+        *own.lock() = Some(term.lost().clone());
+        Ok(term)
+    });
+    let manager = Manager::builder().elector(elector).shutdown_grace(HOUR).build().unwrap();
+    let ((entered, seen), (go, gate)) = (bounded(1), bounded::<()>(0));
+    drop(go);
+    manager.add(working(&notes, entered, gate)).unwrap();
+    let running = manager.start().unwrap();
+    seen.recv().unwrap();
+    token.lock().take().unwrap().cancel();
+    assert_eq!(running.wait().unwrap_err().to_string(), "elector: the leadership of told is lost");
+    assert_eq!(*notes.lock(), ["the run ends", "given back"]);
+}
+
+#[test]
+fn a_campaign_that_cannot_be_won_is_a_failure() {
+    let fails = |campaign: fn(&Context) -> Result<Term, ElectorError>| {
+        let manager = Manager::builder().elector(By(campaign)).build().unwrap();
+        manager.run(&CancellationToken::new()).unwrap_err().to_string()
+    };
+    assert_eq!(fails(|_| panic!("out of luck")), "elector: it panicked: out of luck");
+    assert_eq!(fails(|_| Err(ElectorError::new("no such database"))), "elector: no such database");
+    assert_eq!(fails(|_| Err(Cancelled::Aborted.into())), "elector: the campaign was told to stop", "by nobody");
+}
+
+#[test]
+fn an_elector_that_does_not_end_is_named() {
+    let clock = ManualClock::new();
+    let (go, gate) = bounded::<()>(0);
+    let elector = By(move |cx: &Context| {
+        let _ = gate.recv();
+        cx.check()?;
+        Err(ElectorError::new("it was to stop"))
+    });
+    let manager = Manager::builder().clock(clock.clock()).threads(1).elector(elector).build().unwrap();
+    let running = manager.start().unwrap();
+    manager.stop();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| running.wait());
+        // Nothing else is left.
+        while clock.next_alarm().is_none() {
+            std::thread::yield_now();
+        }
+        clock.advance(SECOND);
+        assert_eq!(waiting.join().unwrap().unwrap_err().to_string(), "still running: manager-elector-0");
+    });
+    drop(go);
+}
+
+#[test]
+fn who_stops_leading_says_so_before_the_leadership_is_given_back() {
+    let leads = Arc::new(Mutex::new(None::<Manager>));
+    let notes = Notes::default();
+    struct Asks(Arc<Mutex<Option<Manager>>>, Notes);
+    impl Tenure for Asks {
+        fn check(&mut self) -> Result<(), BoxError> {
+            Ok(())
+        }
+    }
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            let leads = self.0.lock().as_ref().map(Manager::is_leading);
+            self.1.lock().push(format!("{leads:?}"));
+        }
+    }
+    let (own, said) = (Arc::clone(&leads), Arc::clone(&notes));
+    let elector = By(move |_: &Context| Ok(Term::new("asks", Asks(Arc::clone(&own), Arc::clone(&said)))));
+    let manager = Manager::builder().elector(elector).build().unwrap();
+    *leads.lock() = Some(manager.clone());
+    let running = manager.start().unwrap();
+    while !manager.is_leading() {
+        std::thread::yield_now();
+    }
+    manager.stop();
+    running.wait().unwrap();
+    assert_eq!(*notes.lock(), ["Some(false)"]);
+    assert!(!manager.is_leading());
+    *leads.lock() = None;
+}
+
+/// Who works while it leads, and a checker of that: never two at once.
+#[derive(Clone, Default)]
+struct Record(Arc<Mutex<Vec<(usize, &'static str)>>>);
+
+impl Record {
+    fn say(&self, who: usize, what: &'static str) {
+        self.0.lock().push((who, what));
+    }
+
+    /// Who has worked, in order; fails if one works between another's begin and end.
+    fn check(&self) -> Vec<usize> {
+        let mut at_work: Vec<usize> = Vec::new();
+        let mut terms = Vec::new();
+        for &(who, what) in &*self.0.lock() {
+            if what == "begin" {
+                at_work.push(who);
+            } else if let Some(at) = at_work.iter().position(|&other| other == who) {
+                at_work.remove(at);
+            }
+            assert!(at_work.iter().all(|&other| other == who), "two lead at once: {at_work:?}");
+            if terms.last() != Some(&who) {
+                terms.push(who);
+            }
+        }
+        terms
+    }
+}
+
+#[test]
+fn the_checker_finds_two_that_work_at_once() {
+    let record = Record::default();
+    for (who, what) in [(1, "begin"), (1, "end"), (2, "begin"), (2, "end"), (1, "begin")] {
+        record.say(who, what);
+    }
+    assert_eq!(record.check(), [1, 2, 1]);
+    record.say(1, "begin");
+    record.say(1, "end");
+    record.say(2, "begin");
+    assert!(catch_unwind(AssertUnwindSafe(|| record.check())).is_err());
+}
+
+/// A term of a file that can be lost for another reason: then the file is still locked.
+struct Lossy {
+    file: Term,
+    lost: Arc<AtomicBool>,
+}
+
+impl Tenure for Lossy {
+    fn check(&mut self) -> Result<(), BoxError> {
+        if self.lost.load(SeqCst) {
+            return Err("the disk does not answer".into());
+        }
+        Ok(self.file.check()?)
+    }
+
+    fn check_interval(&self) -> Duration {
+        self.file.check_interval()
+    }
+}
+
+/// A manager over a file; its runs and its function say when they begin and end.
+struct Candidate {
+    who: usize,
+    manager: Manager,
+    running: RunningManager,
+    lost: Arc<AtomicBool>,
+}
+
+impl Candidate {
+    fn start(path: &Path, who: usize, record: &Record) -> Self {
+        let file = FileElector::new(path).name(format!("candidate-{who}")).interval(MS);
+        let lost = Arc::<AtomicBool>::default();
+        let told = Arc::clone(&lost);
+        let elector = By(move |cx: &Context| {
+            let file = file.campaign(cx)?;
+            Ok(Term::new("lossy", Lossy { file, lost: Arc::clone(&told) }))
+        });
+        let manager = Manager::builder().elector(elector).threads(2).abort_grace(HOUR).build().unwrap();
+        let said = record.clone();
+        let reconcile = move |cx: &Context, _: &u64| -> Result<Action, BoxError> {
+            said.say(who, "begin");
+            let slept = cx.sleep(MS / 4);
+            said.say(who, "end");
+            slept?;
+            Ok(Action::requeue_after(Duration::ZERO))
+        };
+        manager.add(Controller::builder("vm", reconcile).build().unwrap()).unwrap();
+        manager.enqueue("vm", 0_u64).unwrap();
+        let said = record.clone();
+        let janitor = move |cx: &Context| -> Result<(), BoxError> {
+            said.say(who, "begin");
+            while cx.sleep(MS).is_ok() {}
+            // It takes its time.
+            std::thread::yield_now();
+            said.say(who, "end");
+            cx.check()?;
+            Ok(())
+        };
+        manager.add(Unit::leading_function("janitor", janitor)).unwrap();
+        let running = manager.start().unwrap();
+        Self { who, manager, running, lost }
+    }
+}
+
+/// Waits until this one has said that much more.
+fn more_of(record: &Record, who: usize) {
+    let count = || record.0.lock().iter().filter(|&&(other, _)| other == who).count();
+    let before = count();
+    while count() < before + 6 {
+        std::thread::yield_now();
+    }
+}
+
+/// Leaders that stop, and leaders that lose what they have.
+#[test]
+fn of_two_managers_over_one_file_one_works_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leader.lock");
+    let record = Record::default();
+    let mut leader = Candidate::start(&path, 0, &record);
+    more_of(&record, 0);
+    for who in 1..=12 {
+        let follower = Candidate::start(&path, who, &record);
+        more_of(&record, leader.who);
+        assert!(leader.manager.is_leading() && !follower.manager.is_leading());
+        let Candidate { manager, running, lost, .. } = leader;
+        if who % 2 == 0 {
+            manager.stop();
+            running.wait().unwrap();
+        } else {
+            lost.store(true, SeqCst);
+            let error = running.wait().unwrap_err();
+            assert_eq!(error.to_string(), "elector: the leadership of lossy is lost");
+        }
+        leader = follower;
+        more_of(&record, who);
+    }
+    leader.manager.stop();
+    leader.running.wait().unwrap();
+    assert_eq!(record.check(), (0..=12).collect::<Vec<_>>());
+}
+
+/// The leader's file is taken from it: it is aborted. Who comes afterwards leads by the file that is there then.
+#[test]
+fn a_manager_whose_file_is_gone_is_aborted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leader.lock");
+    let record = Record::default();
+    let first = Candidate::start(&path, 0, &record);
+    more_of(&record, 0);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(first.running.wait().unwrap_err().to_string(), "elector: the leadership of lossy is lost");
+    let next = Candidate::start(&path, 1, &record);
+    more_of(&record, 1);
+    next.manager.stop();
+    next.running.wait().unwrap();
+    assert_eq!(record.check(), [0, 1]);
+}
