@@ -113,8 +113,11 @@ impl ManagerBuilder {
     ///
     /// # Errors
     ///
-    /// If the number of threads is zero.
+    /// If it has no name, or the number of threads is zero.
     pub fn build(self) -> Result<Manager, StartError> {
+        if self.name.is_empty() {
+            return Err(StartError::setting("name", &self.name, "one that says something"));
+        }
         if self.threads == 0 {
             return Err(StartError::setting("threads", &self.threads, "at least 1"));
         }

@@ -1,1 +1,135 @@
-//! x
+//! What makes no sense is refused where it is said, with the name of the setting and its value.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use homeostat::{
+    Action, BoxError, Context, Controller, ControllerBuilder, Manager, Poller, PollWatch, StartError, Subscriber,
+    Unit, Watch, WorkQueue, WorkerPool, Workers,
+};
+
+use crate::stages::SECOND;
+
+type Key = &'static str;
+type Plain = ControllerBuilder<Key, fn(&Context, &Key) -> Result<Action, BoxError>>;
+
+fn plain(name: &str) -> Plain {
+    Controller::builder(name, |_, _| Ok(Action::await_change()))
+}
+
+fn list(_: &Context) -> Result<[(Key, u32); 1], Infallible> {
+    Ok([("disk-1", 1)])
+}
+
+fn keys(_: &Context) -> Result<[Key; 1], Infallible> {
+    Ok(["vm-1"])
+}
+
+#[track_caller]
+fn refused<T>(outcome: Result<T, StartError>, expected: &str) {
+    let error = outcome.map(drop).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+    assert!(error.is_invalid_setting() && std::error::Error::source(&error).is_none());
+}
+
+#[test]
+fn of_a_manager() {
+    refused(Manager::builder().threads(0).build(), "threads is 0, but must be at least 1");
+    refused(Manager::builder().name("").build(), "name is \"\", but must be one that says something");
+    refused(WorkerPool::builder().threads(0).start(), "threads is 0, but must be at least 1");
+    let manager = Manager::builder().build().unwrap();
+    manager.add(plain("vm").build().unwrap()).unwrap();
+    let taken = "name is \"vm\", but must be one that no other unit of the manager has";
+    refused(manager.add(plain("vm").build().unwrap()), taken);
+    refused(manager.add(Unit::function("vm", |_: &Context| Ok::<_, Infallible>(()))), taken);
+    refused(manager.add(Unit::poller("vm", Poller::new(SECOND, keys), &WorkQueue::new())), taken);
+    refused(manager.watch::<Key, u32, _>("vm", || PollWatch::new(SECOND, list).start()), taken);
+    let unnamed = "name is \"\", but must be one that says something";
+    refused(manager.add(Unit::function("", |_: &Context| Ok::<_, Infallible>(()))), unnamed);
+    refused(manager.watch::<Key, u32, _>("", || PollWatch::new(SECOND, list).start()), unnamed);
+    refused(manager.enqueue("disk", "disk-1"), "controller is \"disk\", but must be one that has been added");
+    refused(manager.enqueue("vm", 7_u64), "controller is \"vm\", but must be one with keys of this type");
+    // The one that was there first is there still.
+    assert_eq!(manager.controller::<Key>("vm").unwrap().name(), "vm");
+    let running = manager.start().unwrap();
+    refused(manager.add(plain("vm").build().unwrap()), taken);
+    manager.stop();
+    running.wait().unwrap();
+    refused(manager.add(plain("disk").build().unwrap()), "manager is \"manager\", but must be one that is not stopping");
+}
+
+/// Refused as it is started: a poller is checked by what it feeds.
+#[test]
+fn of_a_unit_that_is_started_later() {
+    let manager = Manager::builder().build().unwrap();
+    manager.add(Unit::poller("vms", Poller::new(Duration::ZERO, keys), &WorkQueue::new())).unwrap();
+    let error = manager.start().unwrap_err();
+    assert_eq!(error.to_string(), "vms: period is 0ns, but must be longer than zero");
+    let manager = Manager::builder().build().unwrap();
+    let running = manager.start().unwrap();
+    let poller = Unit::poller("vms", Poller::new(Duration::ZERO, keys), &WorkQueue::new());
+    refused(manager.add(poller), "period is 0ns, but must be longer than zero");
+    refused(
+        manager.watch::<Key, u32, _>("disks", || PollWatch::new(Duration::ZERO, list).start()),
+        "period is 0ns, but must be longer than zero",
+    );
+    manager.stop();
+    running.wait().unwrap();
+}
+
+#[test]
+fn of_a_controller() {
+    refused(plain("").build(), "name is \"\", but must be one that says something");
+    let disks = Watch::<Key, u32>::push();
+    for (build, expected) in [
+        (plain("vm").max_concurrent_reconciles(0), "max_concurrent_reconciles is 0, but must be at least 1"),
+        (plain("vm").own_threads(0), "own_threads is 0, but must be at least 1"),
+        (plain("vm").reconcile_timeout(Duration::ZERO), "reconcile_timeout is 0ns, but must be longer than zero"),
+        (plain("vm").sync_timeout(Duration::ZERO), "sync_timeout is 0ns, but must be longer than zero"),
+        (plain("vm").debounce(Duration::ZERO, SECOND), "quiet is 0ns, but must be longer than zero"),
+        (plain("vm").debounce(SECOND, SECOND / 2), "max_wait is 500ms, but must be no shorter than quiet"),
+        (plain("vm").rate_limit(0.0, 1), "per_second is 0.0, but must be positive and finite"),
+        (plain("vm").rate_limit(f64::NAN, 1), "per_second is NaN, but must be positive and finite"),
+        (plain("vm").rate_limit(f64::INFINITY, 1), "per_second is inf, but must be positive and finite"),
+        (plain("vm").rate_limit(1.0, 0), "burst is 0, but must be at least 1"),
+        (plain("vm").resync(SECOND), "resync is 1s, but must be of a controller with a watch"),
+        (
+            plain("vm").watch(disks.watch(), |event| event.key().copied()).resync(Duration::ZERO),
+            "resync is 0ns, but must be longer than zero",
+        ),
+        (plain("vm").poll(Duration::ZERO, keys), "period is 0ns, but must be longer than zero"),
+        (plain("vm").poller(Poller::new(SECOND, keys).jitter(2.0)), "jitter is 2.0, but must be at least 0 and at most 1"),
+    ] {
+        refused(build.build(), expected);
+    }
+    assert!(plain("vm").debounce(SECOND, SECOND).build().is_ok());
+}
+
+#[test]
+fn of_what_is_set_while_it_runs() {
+    let pool = WorkerPool::builder().threads(1).start().unwrap();
+    let running = plain("vm").poll(SECOND, keys).build().unwrap().start(&pool).unwrap();
+    refused(running.set_max_concurrent_reconciles(0), "max_concurrent_reconciles is 0, but must be at least 1");
+    refused(running.set_resync(Some(Duration::ZERO)), "resync is 0ns, but must be longer than zero");
+    refused(running.set_rate_limit(Some((-1.0, 1))), "per_second is -1.0, but must be positive and finite");
+    refused(running.set_rate_limit(Some((1.0, 0))), "burst is 0, but must be at least 1");
+    refused(running.set_period(Duration::ZERO), "period is 0ns, but must be longer than zero");
+}
+
+#[test]
+fn of_workers_and_watches() {
+    let queue = WorkQueue::<Key>::new();
+    let reconcile = |_: &Context, _: &Key| Ok::<_, Infallible>(Action::await_change());
+    refused(Workers::new(reconcile).threads(0).start(&queue), "threads is 0, but must be at least 1");
+    refused(PollWatch::new(Duration::ZERO, list).start(), "period is 0ns, but must be longer than zero");
+    let stopped = Watch::<Key, u32>::builder().name("disks").push();
+    stopped.stop();
+    let error = stopped.watch().subscribe(Subscriber::to_itself(&queue)).unwrap_err();
+    assert_eq!(error.to_string(), "watch is \"disks\", but must be one that has not been stopped");
+    assert!(error.is_stopped() && !error.is_invalid_setting());
+    let vms = plain("vm").watch(stopped.watch(), |event| event.key().copied()).build().unwrap();
+    let manager = Manager::builder().build().unwrap();
+    manager.add(vms).unwrap();
+    let error = manager.start().unwrap_err();
+    assert_eq!(error.to_string(), "vm: watch is \"disks\", but must be one that has not been stopped");
+}

@@ -1,0 +1,350 @@
+//! Everything at once, for as long as one likes: three controllers with a hundred thousand keys each on one pool, whose runs fail,
+//! panic, overrun and are cancelled at random, while what they watch changes as fast as they can follow.
+//!
+//! What is checked: never two runs of one key, no more runs at once than the limits say, the last state of every key is seen by a
+//! run that succeeds, the counters add up, and in the end every thread has ended and all memory is given back.
+//!
+//! It takes some three seconds. `HOMEOSTAT_SOAK=30s` (or `2m`) in the environment sets how long the world changes, and with
+//! `--nocapture` it says what it has seen.
+//!
+//! A test binary of its own, because it measures through a global allocator that counts.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+use std::convert::Infallible;
+use std::panic;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::time::{Duration, Instant};
+
+use homeostat::{
+    Action, BoxError, CancellationToken, Clock, Context, Controller, ControllerHandle, Exponential, Manager, PollWatch,
+    Push, RequeueAfter, Watch,
+};
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static ALLOCATED: PeakAlloc = PeakAlloc;
+
+const KEYS: usize = 100_000;
+const THREADS: usize = 4;
+const SPARES: usize = 4;
+/// A run may take so long.
+const TIMEOUT: Duration = Duration::from_millis(20);
+/// What may be left of the memory that a round has used: names of threads, what the standard library keeps of them.
+const MARGIN: usize = 16 * 1024;
+/// Who changes the world waits while so many keys of a controller are in line.
+const BACKLOG: usize = 20_000;
+/// How a panic that is part of the game begins.
+const OUT_OF_LUCK: &str = "out of luck";
+
+type Key = u32;
+
+/// Random numbers, one after the other, of any number of threads.
+struct Dice(AtomicU64);
+
+impl Dice {
+    const fn new(seed: u64) -> Self {
+        Self(AtomicU64::new(seed))
+    }
+
+    /// Below `sides`.
+    fn throw(&self, sides: usize) -> usize {
+        // SplitMix64.
+        let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % sides as u64).unwrap()
+    }
+
+    fn key(&self) -> Key {
+        Key::try_from(self.throw(KEYS)).unwrap()
+    }
+}
+
+fn at(key: Key) -> usize {
+    key as usize
+}
+
+/// What is true, and what a controller has made of it.
+struct World {
+    name: &'static str,
+    limit: usize,
+    dice: Dice,
+    /// By key: how often it has changed.
+    versions: Vec<AtomicU64>,
+    /// By key: how often it had changed when the last run that succeeded began.
+    seen: Vec<AtomicU64>,
+    /// By key: a run is under way.
+    running: Vec<AtomicBool>,
+    active: AtomicUsize,
+    most_active: AtomicUsize,
+    runs: AtomicU64,
+    succeeded: AtomicU64,
+    asked: AtomicU64,
+    failed: AtomicU64,
+    panicked: AtomicU64,
+    /// What should never be.
+    wrong: AtomicU64,
+}
+
+/// A run under way, until it ends in whatever way.
+struct Run<'a>(&'a World, Key);
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        let Self(world, key) = self;
+        world.active.fetch_sub(1, SeqCst);
+        world.running[at(*key)].store(false, SeqCst);
+    }
+}
+
+impl World {
+    fn new(name: &'static str, limit: usize) -> Arc<Self> {
+        let numbers = || (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Self {
+            name,
+            limit,
+            dice: Dice::new(limit as u64),
+            versions: (0..KEYS).map(|_| AtomicU64::new(1)).collect(),
+            seen: numbers(),
+            running: (0..KEYS).map(|_| AtomicBool::new(false)).collect(),
+            active: AtomicUsize::new(0),
+            most_active: AtomicUsize::new(0),
+            runs: AtomicU64::new(0),
+            succeeded: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            panicked: AtomicU64::new(0),
+            wrong: AtomicU64::new(0),
+        })
+    }
+
+    fn change(&self, key: Key) -> u64 {
+        self.versions[at(key)].fetch_add(1, SeqCst) + 1
+    }
+
+    fn reconcile(&self, cx: &Context, key: Key) -> Result<Action, BoxError> {
+        let twice = self.running[at(key)].swap(true, SeqCst);
+        let active = self.active.fetch_add(1, SeqCst) + 1;
+        let run = Run(self, key);
+        self.most_active.fetch_max(active, SeqCst);
+        if twice || active > self.limit {
+            self.wrong.fetch_add(1, SeqCst);
+        }
+        self.runs.fetch_add(1, Relaxed);
+        let version = self.versions[at(key)].load(SeqCst);
+        match self.dice.throw(4_000) {
+            0..40 => {
+                self.panicked.fetch_add(1, Relaxed);
+                panic!("{OUT_OF_LUCK}: {key}");
+            }
+            40..120 => {
+                self.failed.fetch_add(1, Relaxed);
+                return Err("no answer".into());
+            }
+            120..160 => {
+                self.asked.fetch_add(1, Relaxed);
+                return Err(RequeueAfter::new(Duration::from_millis(1), "not yet").into());
+            }
+            160..164 => {
+                // Until the deadline, which cancels it.
+                let slept = cx.sleep(Duration::MAX);
+                self.failed.fetch_add(1, Relaxed);
+                slept?;
+            }
+            164..166 => {
+                // Past the deadline: a spare thread works meanwhile.
+                Context::detached_with(cx.clock().clone(), CancellationToken::new()).sleep(TIMEOUT * 2)?;
+            }
+            _ => {}
+        }
+        self.seen[at(key)].fetch_max(version, SeqCst);
+        self.succeeded.fetch_add(1, Relaxed);
+        drop(run);
+        Ok(Action::await_change())
+    }
+
+    /// How many keys there are whose last state no run has seen.
+    fn unseen(&self) -> usize {
+        self.seen.iter().zip(&self.versions).filter(|(seen, version)| seen.load(SeqCst) < version.load(SeqCst)).count()
+    }
+
+    fn controller(self: &Arc<Self>, watch: &Watch<Key, u64>) -> Controller<Key> {
+        let world = Arc::clone(self);
+        let reconcile = move |cx: &Context, key: &Key| world.reconcile(cx, *key);
+        Controller::builder(self.name, reconcile)
+            .watch(watch, |event| event.key().copied())
+            .max_concurrent_reconciles(self.limit)
+            .reconcile_timeout(TIMEOUT)
+            .retry(Exponential::new(Duration::from_micros(100), Duration::from_millis(10)))
+            .build()
+            .unwrap()
+    }
+
+    /// What the controller has counted is what has happened.
+    fn check(&self, handle: &ControllerHandle<Key>) {
+        assert_eq!(self.wrong.load(SeqCst), 0, "{}: two runs of a key, or too many runs", self.name);
+        assert_eq!(self.unseen(), 0, "{}: wishes are lost", self.name);
+        let runs = handle.metrics().runs;
+        let counted = [runs.runs(), runs.successes, runs.requeues, runs.errors(), runs.panics];
+        let [succeeded, asked, failed, panicked] =
+            [&self.succeeded, &self.asked, &self.failed, &self.panicked].map(|number| number.load(SeqCst));
+        let happened = [self.runs.load(SeqCst), succeeded, asked, failed + panicked, panicked];
+        assert_eq!(counted, happened, "{}: runs, successes, requeues, errors, panics", self.name);
+        assert_eq!((runs.active, runs.aborted, runs.drops, runs.terminal_errors), (0, 0, 0, 0), "{}", self.name);
+    }
+}
+
+/// Changes a world while there is time: by its listing, by a producer's calls, or by these and removals, cancels and limits.
+fn change(world: &World, handle: &ControllerHandle<Key>, over: &CancellationToken, tell: impl Fn(Key, u64)) {
+    while !over.is_cancelled() {
+        for _ in 0..1_000 {
+            let key = world.dice.key();
+            tell(key, world.change(key));
+        }
+        let key = world.dice.key();
+        // Cancelled, and wanted again.
+        handle.queue().cancel(&key);
+        handle.enqueue(key);
+        // Suspended, wanted, and resumed.
+        let key = world.dice.key();
+        handle.suspend(key);
+        tell(key, world.change(key));
+        handle.resume(&key);
+        while handle.queue().len() > BACKLOG && !over.is_cancelled() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// What a round has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    runs: u64,
+    panics: u64,
+    errors: u64,
+    overruns: u64,
+    changes: u64,
+    elapsed: Duration,
+}
+
+fn round(length: Duration) -> Seen {
+    let worlds = [World::new("sk-listed", 2), World::new("sk-pushed", 3), World::new("sk-gone", 4)];
+    let [listed, pushed, gone] = &worlds;
+    let manager = Manager::builder().name("sk").threads(THREADS).spares(SPARES).build().unwrap();
+    let list = {
+        let world = Arc::clone(listed);
+        move |_: &Context| {
+            let versions = world.versions.iter().map(|version| version.load(SeqCst));
+            Ok::<_, Infallible>((0..).zip(versions).collect::<Vec<(Key, u64)>>())
+        }
+    };
+    let start = || PollWatch::new(Duration::from_millis(100), list).name("sk-list").start();
+    let listing = manager.watch("sk-list", start).unwrap();
+    let push: [Push<Key, u64>; 2] = [Watch::push(), Watch::push()];
+    for push in &push {
+        push.replace_all((0..).zip(vec![1; KEYS]));
+    }
+    let handles = [(listed, &listing), (pushed, push[0].watch()), (gone, push[1].watch())].map(|(world, watch)| {
+        manager.add(world.controller(watch)).unwrap();
+        manager.controller::<Key>(world.name).unwrap()
+    });
+    let begin = Clock::system().now();
+    let running = manager.start().unwrap();
+    let over = CancellationToken::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| change(listed, &handles[0], &over, |_, _| {}));
+        scope.spawn(|| {
+            change(pushed, &handles[1], &over, |key, version| {
+                push[0].set(key, version);
+            });
+        });
+        scope.spawn(|| {
+            change(gone, &handles[2], &over, |key, version| {
+                if version % 3 == 0 {
+                    push[1].remove(&key);
+                } else {
+                    push[1].set(key, version);
+                }
+            });
+        });
+        Context::detached().sleep(length).unwrap();
+        over.cancel();
+    });
+    settle(&worlds, begin);
+    let elapsed = Clock::system().now() - begin;
+    // A manager that is stopped finishes its runs.
+    manager.stop();
+    running.wait().unwrap();
+    let mut seen = Seen { elapsed, ..Seen::default() };
+    for (world, handle) in worlds.iter().zip(&handles) {
+        world.check(handle);
+        let runs = handle.metrics().runs;
+        seen.runs += runs.runs();
+        seen.panics += runs.panics;
+        seen.errors += runs.errors();
+        seen.overruns += runs.overruns;
+        seen.changes += world.versions.iter().map(|version| version.load(SeqCst) - 1).sum::<u64>();
+        assert!(world.most_active.load(SeqCst) > 1, "{}: runs were never beside each other", world.name);
+    }
+    seen
+}
+
+/// Waits until a run has seen the last state of each key. One that is lost is waited for in vain, and said.
+fn settle(worlds: &[Arc<World>; 3], begin: Instant) {
+    let clock = Clock::system();
+    let patience = clock.now() - begin + Duration::from_secs(60);
+    let until = clock.now() + patience;
+    while worlds.iter().any(|world| world.unseen() > 0) && clock.now() < until {
+        Context::detached().sleep(Duration::from_millis(1)).unwrap();
+    }
+}
+
+/// The names of this process's threads, but for those of the harness; none where there is no list of them.
+fn threads() -> Vec<String> {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.map(|name| name.trim().to_owned()).filter(|name| name.starts_with("sk-")).collect()
+}
+
+fn gone() {
+    // The system forgets a thread a little later than it lets others join it.
+    while !threads().is_empty() {
+        std::thread::yield_now();
+    }
+}
+
+/// The length that the environment asks for.
+fn length() -> Duration {
+    let Ok(text) = std::env::var("HOMEOSTAT_SOAK") else { return Duration::from_secs(2) };
+    let seconds = match text.split_at(text.len().saturating_sub(1)) {
+        (number, "s") => number.parse().ok(),
+        (number, "m") => number.parse::<u64>().ok().map(|minutes| minutes * 60),
+        _ => None,
+    };
+    seconds.map_or_else(|| panic!("HOMEOSTAT_SOAK is {text:?}, but must be like 30s or 2m"), Duration::from_secs)
+}
+
+#[test]
+fn everything_at_once() {
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if !info.payload_as_str().is_some_and(|text| text.starts_with(OUT_OF_LUCK)) {
+            before(info);
+        }
+    }));
+    // What is made once a process is made here.
+    round(Duration::from_millis(200));
+    gone();
+    let live = ALLOCATED.current_usage();
+    let seen = round(length());
+    gone();
+    let left = ALLOCATED.current_usage();
+    let rate = seen.runs as f64 / seen.elapsed.as_secs_f64();
+    println!("{seen:?}, {rate:.0} runs a second, live bytes {live} at the start, {left} at the end");
+    assert!(left.abs_diff(live) <= MARGIN, "{live} live bytes at the start, {left} at the end");
+    assert!(seen.panics > 0 && seen.errors > seen.panics && seen.overruns > 0, "{seen:?}");
+}
