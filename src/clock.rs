@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -44,7 +44,9 @@ impl Clock {
     /// The system's monotonic clock.
     #[must_use]
     pub fn system() -> Self {
-        Self(Kind::System { origin: system_now() })
+        // One for the process: what goes by one of these clocks tells its times to what goes by another.
+        static ORIGIN: OnceLock<Instant> = OnceLock::new();
+        Self(Kind::System { origin: *ORIGIN.get_or_init(system_now) })
     }
 
     /// The time by this clock.
@@ -368,5 +370,21 @@ impl Held {
                 None
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Whatever goes by the one may be told a time by what goes by the other: a pool by its controllers.
+    #[test]
+    fn all_system_clocks_count_from_one_instant() {
+        let one = Clock::system();
+        while one.nanos() == Nanos::ZERO {}
+        let other = Clock::system();
+        assert!(one.is(&other));
+        assert_eq!(one.instant(Nanos::ZERO), other.instant(Nanos::ZERO));
+        assert!(one.nanos() <= other.nanos());
     }
 }
