@@ -241,7 +241,8 @@ struct Seen {
 }
 
 fn round(keys: usize, length: Duration) -> Seen {
-    let worlds = [("sk-listed", 2), ("sk-pushed", 3), ("sk-gone", 4)].map(|(name, limit)| World::new(name, limit, keys));
+    let worlds =
+        [("sk-listed", 2), ("sk-pushed", 3), ("sk-gone", 4)].map(|(name, limit)| World::new(name, limit, keys));
     let [listed, pushed, gone] = &worlds;
     let manager = Manager::builder().name("sk").threads(THREADS).spares(SPARES).build().unwrap();
     let list = {

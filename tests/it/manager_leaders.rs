@@ -110,7 +110,8 @@ fn a_loss_aborts_the_runs_and_the_term_is_given_up_after_them() {
         drop(go);
         let error = running.wait().unwrap_err();
         assert_eq!(error.unit(), Some("elector"));
-        let expected = if panics { "elector: it panicked: out of luck" } else { "elector: the leadership of told is lost" };
+        let expected =
+            if panics { "elector: it panicked: out of luck" } else { "elector: the leadership of told is lost" };
         assert_eq!(error.to_string(), expected);
         assert_eq!(*notes.lock(), ["the run ends", "given back"]);
     }

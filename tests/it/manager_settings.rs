@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use homeostat::{
-    Action, BoxError, Context, Controller, ControllerBuilder, Manager, Poller, PollWatch, StartError, Subscriber,
-    Unit, Watch, WorkQueue, WorkerPool, Workers,
+    Action, BoxError, Context, Controller, ControllerBuilder, Manager, PollWatch, Poller, StartError, Subscriber, Unit,
+    Watch, WorkQueue, WorkerPool, Workers,
 };
 
 use crate::stages::SECOND;
@@ -55,7 +55,10 @@ fn of_a_manager() {
     refused(manager.add(plain("vm").build().unwrap()), taken);
     manager.stop();
     running.wait().unwrap();
-    refused(manager.add(plain("disk").build().unwrap()), "manager is \"manager\", but must be one that is not stopping");
+    refused(
+        manager.add(plain("disk").build().unwrap()),
+        "manager is \"manager\", but must be one that is not stopping",
+    );
 }
 
 /// Refused as it is started: a poller is checked by what it feeds.
@@ -98,7 +101,7 @@ fn of_a_controller() {
             "resync is 0ns, but must be longer than zero",
         ),
         (plain("vm").poll(Duration::ZERO, keys), "period is 0ns, but must be longer than zero"),
-        (plain("vm").poller(Poller::new(SECOND, keys).jitter(2.0)), "jitter is 2.0, but must be at least 0 and at most 1"),
+        (plain("vm").poller(Poller::new(SECOND, keys).jitter(2.0)), "jitter is 2.0, but must be between 0 and 1"),
     ] {
         refused(build.build(), expected);
     }
