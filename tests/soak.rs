@@ -356,8 +356,8 @@ fn everything_at_once() {
     let seen = round(keys, length);
     gone();
     let left = ALLOCATED.current_usage();
-    let rate = seen.runs as f64 / seen.elapsed.as_secs_f64();
-    println!("{seen:?}, {rate:.0} runs a second, live bytes {live} at the start, {left} at the end");
+    let rate = u128::from(seen.runs) * 1_000_000_000 / seen.elapsed.as_nanos();
+    println!("{seen:?}, {rate} runs a second, live bytes {live} at the start, {left} at the end");
     assert!(left.abs_diff(live) <= MARGIN, "{live} live bytes at the start, {left} at the end");
     assert!(seen.panics > 0 && seen.errors > seen.panics && seen.overruns > 0, "{seen:?}");
 }

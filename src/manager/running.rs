@@ -43,9 +43,9 @@ impl RunningManager {
         let name = format!("{}-driver", inner.name);
         // Where it is taken from again if there is no thread for it.
         let course = Arc::new(Mutex::new(Some(course)));
-        let (driven, said) = (Arc::clone(&course), Arc::clone(&outcome));
+        let (taken, said) = (Arc::clone(&course), Arc::clone(&outcome));
         let spawned = inner.options.spawn(name.clone(), move || {
-            let course = driven.lock().take();
+            let course = taken.lock().take();
             if let Some(course) = course {
                 let ended = course.drive();
                 *said.lock() = Some(ended);

@@ -67,16 +67,13 @@ impl Inner {
             if let Some(entry) = unit.controller.take() {
                 state.controllers.insert(name.clone(), Arc::new(entry));
             }
-            match state.pool.clone().filter(|_| state.phase == Phase::Running) {
-                Some(pool) => {
-                    state.adding.push(name.clone());
-                    pool
-                }
-                None => {
-                    state.pending.push_back(unit);
-                    return Ok(());
-                }
-            }
+            let running = state.pool.clone().filter(|_| state.phase == Phase::Running);
+            let Some(pool) = running else {
+                state.pending.push_back(unit);
+                return Ok(());
+            };
+            state.adding.push(name.clone());
+            pool
         };
         // Dropped after the pool and what has been started: nothing of this is left when the manager goes on.
         let _adding = Adding { inner: self, name: &name };

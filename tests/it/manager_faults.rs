@@ -1,6 +1,8 @@
 //! What goes wrong around a manager: user code that panics, blocks or calls back at a bad moment, threads that come together, and
 //! what is asked for too early or too late.
 
+#![expect(clippy::unnecessary_wraps, reason = "reconcilers and listings return a result")]
+
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
@@ -102,7 +104,7 @@ fn a_watch_that_could_not_be_started_is_started_by_the_next_who_asks() {
         let clock = ManualClock::new();
         let manager = Manager::builder().clock(clock.clock()).build().unwrap();
         let (go, gate) = bounded::<()>(0);
-        let (began, begun) = bounded(1);
+        let (began, seen) = bounded(1);
         std::thread::scope(|scope| {
             let manager = &manager;
             let first = scope.spawn(move || {
@@ -113,7 +115,7 @@ fn a_watch_that_could_not_be_started_is_started_by_the_next_who_asks() {
                     PollWatch::new(Duration::ZERO, list).start()
                 })
             });
-            begun.recv().unwrap();
+            seen.recv().unwrap();
             let next = scope.spawn(|| {
                 manager.watch::<Key, u32, _>("disks", || PollWatch::new(HOUR, list).clock(clock.clock()).start())
             });
@@ -233,7 +235,7 @@ fn a_panic_as_a_unit_is_started_is_a_failure_of_that_unit() {
 fn a_unit_that_is_being_started_as_the_manager_stops_ends_before_it() {
     let manager = Manager::builder().shutdown_grace(HOUR).build().unwrap();
     let running = manager.start().unwrap();
-    let (began, begun) = bounded(0);
+    let (began, seen) = bounded(0);
     let (go, gate) = bounded::<()>(0);
     let slow = starting("slow", move || {
         began.send(()).unwrap();
@@ -244,7 +246,7 @@ fn a_unit_that_is_being_started_as_the_manager_stops_ends_before_it() {
     manager.at_end(move || ended.send(()).unwrap());
     std::thread::scope(|scope| {
         let adding = scope.spawn(|| manager.add(slow));
-        begun.recv().unwrap();
+        seen.recv().unwrap();
         let waiting = scope.spawn(|| running.wait());
         manager.stop();
         until(&manager, "stopping");
@@ -263,7 +265,7 @@ fn a_unit_whose_start_does_not_return_is_named_and_ends_later() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(1).shutdown_grace(SECOND).build().unwrap();
     let running = manager.start().unwrap();
-    let (began, begun) = bounded(0);
+    let (began, seen) = bounded(0);
     let (go, gate) = bounded::<()>(0);
     let slow = starting_by(&clock.clock(), "slow", move || {
         began.send(()).unwrap();
@@ -272,7 +274,7 @@ fn a_unit_whose_start_does_not_return_is_named_and_ends_later() {
     let handle = slow.handle();
     std::thread::scope(|scope| {
         let adding = scope.spawn(|| manager.add(slow));
-        begun.recv().unwrap();
+        seen.recv().unwrap();
         let waiting = scope.spawn(|| running.wait());
         manager.stop();
         until(&manager, "stopping");
@@ -488,9 +490,9 @@ fn what_is_shown_may_ask_the_manager() {
 /// Whoever looks whether a controller has ended hides nothing from those who use its sources.
 #[test]
 fn the_sources_of_a_controller_are_there_also_while_somebody_joins_it() {
-    let poll = |_: &Context| Ok::<_, Infallible>(["vm-1"]);
+    let keys = |_: &Context| Ok::<_, Infallible>(["vm-1"]);
     let pool = WorkerPool::builder().threads(1).start().unwrap();
-    let mut running = Controller::builder("vm", idle).poll(HOUR, poll).build().unwrap().start(&pool).unwrap();
+    let mut running = Controller::builder("vm", idle).poll(HOUR, keys).build().unwrap().start(&pool).unwrap();
     let handle = (*running).clone();
     let over = CancellationToken::new();
     std::thread::scope(|scope| {

@@ -199,22 +199,26 @@ fn an_elector_that_does_not_end_is_named() {
     drop(go);
 }
 
+/// Asks its manager, as it is given back, whether it leads.
+struct Asks(Arc<Mutex<Option<Manager>>>, Notes);
+
+impl Tenure for Asks {
+    fn check(&mut self) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let leads = self.0.lock().as_ref().map(Manager::is_leading);
+        self.1.lock().push(format!("{leads:?}"));
+    }
+}
+
 #[test]
 fn who_stops_leading_says_so_before_the_leadership_is_given_back() {
     let leads = Arc::new(Mutex::new(None::<Manager>));
     let notes = Notes::default();
-    struct Asks(Arc<Mutex<Option<Manager>>>, Notes);
-    impl Tenure for Asks {
-        fn check(&mut self) -> Result<(), BoxError> {
-            Ok(())
-        }
-    }
-    impl Drop for Asks {
-        fn drop(&mut self) {
-            let leads = self.0.lock().as_ref().map(Manager::is_leading);
-            self.1.lock().push(format!("{leads:?}"));
-        }
-    }
     let (own, said) = (Arc::clone(&leads), Arc::clone(&notes));
     let elector = By(move |_: &Context| Ok(Term::new("asks", Asks(Arc::clone(&own), Arc::clone(&said)))));
     let manager = Manager::builder().elector(elector).build().unwrap();

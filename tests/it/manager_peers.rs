@@ -179,7 +179,7 @@ fn nothing_is_added_while_it_stops() {
 #[test]
 fn a_unit_that_returns_its_own_cancellation_has_not_failed() {
     let manager = manager().build().unwrap();
-    let (began, begun) = bounded(2);
+    let (began, seen) = bounded(2);
     let said = began.clone();
     manager
         .add(Unit::function("sleeps", move |cx: &Context| -> Result<(), BoxError> {
@@ -195,8 +195,8 @@ fn a_unit_that_returns_its_own_cancellation_has_not_failed() {
         }))
         .unwrap();
     let running = manager.start().unwrap();
-    begun.recv().unwrap();
-    begun.recv().unwrap();
+    seen.recv().unwrap();
+    seen.recv().unwrap();
     manager.stop();
     running.wait().unwrap();
 
@@ -231,7 +231,7 @@ fn what_has_failed_and_what_does_not_end_are_both_said() {
             .abort_grace(if stuck { Duration::ZERO } else { HOUR })
             .build()
             .unwrap();
-        let (began, begun) = bounded(0);
+        let (began, seen) = bounded(0);
         let (go, gate) = bounded::<()>(0);
         manager
             .add(Unit::function("stuck", move |cx: &Context| {
@@ -244,7 +244,7 @@ fn what_has_failed_and_what_does_not_end_are_both_said() {
             }))
             .unwrap();
         let running = manager.start().unwrap();
-        begun.recv().unwrap();
+        seen.recv().unwrap();
         if fails {
             // Refused if it has failed and stopped the manager before it was handed over.
             let _ = manager.add(Unit::function("fails", |_: &Context| Err(NotFeelingLikeThat)));

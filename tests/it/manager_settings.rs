@@ -1,5 +1,7 @@
 //! What makes no sense is refused where it is said, with the name of the setting and its value.
 
+#![expect(clippy::unnecessary_wraps, reason = "reconcilers and listings return a result")]
+
 use std::convert::Infallible;
 use std::time::Duration;
 
