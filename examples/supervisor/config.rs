@@ -17,6 +17,8 @@ use rustix::process::Signal;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::cli::parse_duration;
+
 /// The services of one file, in its order.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
@@ -148,22 +150,6 @@ impl Config {
     pub(crate) fn find(&self, name: &str) -> Option<&Arc<Service>> {
         self.services.iter().find(|service| &*service.name == name)
     }
-}
-
-/// A whole number with a unit, as in `500ms`, `10s`, `2m` or `1h`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    // So many hours can still be added to any instant, and counted in milliseconds.
-    let count = digits.parse().ok().filter(|count: &u64| *count <= 1_000_000_000);
-    let millis = match &text[digits.len()..] {
-        "ms" => Some(1),
-        "s" => Some(1_000),
-        "m" => Some(60_000),
-        "h" => Some(3_600_000),
-        _ => None,
-    };
-    let length = count.zip(millis).map(|(count, millis)| Duration::from_millis(count * millis));
-    length.ok_or_else(|| format!("{text:?} is not a duration (as in \"500ms\", \"10s\", \"2m\" or \"1h\")"))
 }
 
 /// Something wrong at a byte of the text.

@@ -54,6 +54,9 @@
 //! [`Action::requeue_after`]: homeostat::Action::requeue_after
 
 #[cfg(unix)]
+#[path = "../cli/mod.rs"]
+mod cli;
+#[cfg(unix)]
 mod config;
 #[cfg(unix)]
 mod group;

@@ -1,7 +1,7 @@
 //! From the command line to the exit code: puts the parts together, and turns signals into what the supervisor does.
 
 use std::convert::Infallible;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use homeostat::{Clock, Context, Exponential, Poller, WorkQueue, Workers};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use crate::config::{Config, parse_duration};
+use crate::cli::{parse_duration, say};
+use crate::config::Config;
 use crate::supervisor::{Name, Supervisor};
 use crate::unit::Rules;
 use crate::watch::FileWatch;
@@ -204,9 +205,4 @@ fn forward(mut signals: Signals, events: Sender<Event>) -> io::Result<JoinHandle
             }
         }
     })
-}
-
-/// Writes as much as can be written: a closed pipe or terminal is no reason to leave services alone.
-fn say(to: &mut impl Write, text: &str) {
-    let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
 }

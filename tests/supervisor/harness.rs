@@ -2,19 +2,16 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// What comes has come long before this, on any machine; what has not come by then is missing.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::process::{Line, Program, example, until};
 
 /// A service that runs until it is told to stop.
 pub(crate) fn idler(name: &str) -> String {
@@ -38,31 +35,9 @@ command = "true"
 directory = "/no/such/place"
 "#;
 
-/// A line of standard output or standard error, and how many came before it.
-#[derive(Debug)]
-pub(crate) struct Line {
-    pub(crate) number: usize,
-    pub(crate) text: String,
-}
-
-impl Line {
-    /// The cells of a row of the status table: columns are two spaces apart or more.
-    pub(crate) fn cells(&self) -> Vec<&str> {
-        self.text.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
-    }
-
-    fn begins(&self, name: &str) -> bool {
-        self.text.strip_prefix(name).is_some_and(|rest| rest.starts_with(' '))
-    }
-}
-
 /// A supervisor that runs. Dropped, it leaves no process behind, whatever has happened.
 pub(crate) struct Run {
-    child: Child,
-    output: Receiver<String>,
-    /// Lines that have come and that nobody has asked for yet.
-    lines: Vec<Line>,
-    count: usize,
+    program: Program,
     /// Carried, as an environment variable, by the supervisor and all that it starts.
     marker: String,
     folder: TempDir,
@@ -86,15 +61,7 @@ impl Run {
         let mut command = Command::new(supervisor());
         // A long time to be stable: how long a run lasted must not matter on a slow machine.
         command.args(["--stable", "1h"]).args(options).arg(&file).env(name, value).env_remove("RUST_LOG");
-        // One pipe for both, so that lines come in the order in which they were written.
-        let (reader, writer) = std::io::pipe().unwrap();
-        command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
-        let child = command.spawn().unwrap();
-        // Its copies of the pipe would keep the output from ending.
-        drop(command);
-        let (sender, output) = unbounded();
-        forward(reader, sender);
-        Self { child, output, lines: Vec::new(), count: 0, marker, folder }
+        Self { program: Program::start(command), marker, folder }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -106,41 +73,6 @@ impl Run {
         let new = self.folder().join("new");
         fs::write(&new, content).unwrap();
         fs::rename(&new, self.folder().join("services.toml")).unwrap();
-    }
-
-    /// The supervisor's own process id.
-    pub(crate) fn id(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-
-    /// Signals the supervisor.
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(self.id(), signal).unwrap();
-    }
-
-    /// Waits for a line that contains `text`, and takes it out of the output. Lines may be asked for in any order.
-    pub(crate) fn expect(&mut self, text: &str) -> Line {
-        self.find(text, |line| line.text.contains(text))
-    }
-
-    /// Waits for the row of the status table that begins with `name`, and takes it out of the output.
-    pub(crate) fn expect_row(&mut self, name: &str) -> Line {
-        self.find(name, |line| line.begins(name))
-    }
-
-    fn find(&mut self, what: &str, fits: impl Fn(&Line) -> bool) -> Line {
-        if let Some(index) = self.lines.iter().position(&fits) {
-            return self.lines.remove(index);
-        }
-        loop {
-            match self.output.recv_timeout(PATIENCE) {
-                Ok(line) => self.keep(line),
-                Err(error) => panic!("no line {what:?} ({error}); unasked:\n{}", self.unasked().join("\n")),
-            }
-            if let Some(line) = self.lines.pop_if(|line| fits(line)) {
-                return line;
-            }
-        }
     }
 
     /// Waits until `service` is started, and returns its process id.
@@ -155,21 +87,6 @@ impl Run {
         self.signal(Signal::USR1);
         let head = self.expect_row("NAME").number;
         self.find(service, |line| line.number > head && line.begins(service))
-    }
-
-    /// Waits until the supervisor has ended and its output with it, so that no service can be left that writes there.
-    pub(crate) fn ended(&mut self) -> ExitStatus {
-        let deadline = now() + PATIENCE;
-        while let Ok(line) = self.output.recv_deadline(deadline) {
-            self.keep(line);
-        }
-        assert!(now() < deadline, "the output goes on:\n{}", self.unasked().join("\n"));
-        self.child.wait().unwrap()
-    }
-
-    /// The lines that have come and were not asked for.
-    pub(crate) fn unasked(&self) -> Vec<&str> {
-        self.lines.iter().map(|line| line.text.as_str()).collect()
     }
 
     /// Every process that the supervisor has started, directly or not, and that lives.
@@ -187,30 +104,29 @@ impl Run {
     pub(crate) fn no_orphans(&self) {
         until("no orphans", || self.processes().is_empty());
     }
+}
 
-    fn keep(&mut self, text: String) {
-        self.lines.push(Line { number: self.count, text });
-        self.count += 1;
+impl Deref for Run {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
+    }
+}
+
+impl DerefMut for Run {
+    fn deref_mut(&mut self) -> &mut Program {
+        &mut self.program
     }
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // Both fail if it has ended, which is as well.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.program.kill();
         for pid in self.processes() {
+            // It may have ended, which is as well.
             let _ = kill_process(pid, Signal::KILL);
         }
-    }
-}
-
-/// Waits until `condition` holds that no event tells of.
-pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = now() + PATIENCE;
-    while !condition() {
-        assert!(now() < deadline, "waited for: {what}");
-        pause();
     }
 }
 
@@ -249,48 +165,7 @@ fn carries(pid: Pid, variable: &str) -> bool {
     environ.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
 }
 
-#[expect(clippy::disallowed_methods, reason = "a thread of the test's own, which ends with what it reads")]
-fn forward(from: impl Read + Send + 'static, to: Sender<String>) {
-    std::thread::spawn(move || {
-        for line in BufReader::new(from).lines().map_while(Result::ok) {
-            if to.send(line).is_err() {
-                break;
-            }
-        }
-    });
-}
-
-#[expect(clippy::disallowed_methods, reason = "the limit of a wait for other processes, which know no held clock")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-#[expect(clippy::disallowed_methods, reason = "the step of a wait for what no event tells of")]
-fn pause() {
-    std::thread::sleep(Duration::from_millis(5));
-}
-
-/// The program under test, built as this test was: cargo does not build an example for a test that was named alone.
 fn supervisor() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        // target[/triple]/profile/deps/test, and target/tmp.
-        let test = std::env::current_exe().unwrap();
-        let profile = test.ancestors().nth(2).unwrap();
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let name = |path: &Path| path.file_name().and_then(OsStr::to_str).unwrap().to_owned();
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "--example", "supervisor", "--target-dir"]).arg(target);
-        match &*name(profile) {
-            "debug" => {}
-            other => drop(cargo.args(["--profile", other])),
-        }
-        match profile.parent() {
-            Some(parent) if parent != target => drop(cargo.args(["--target", &name(parent)])),
-            _ => {}
-        }
-        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
-        assert!(built.success(), "{cargo:?}: {built}");
-        profile.join("examples/supervisor")
-    })
+    PROGRAM.get_or_init(|| example("supervisor"))
 }

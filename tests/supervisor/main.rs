@@ -11,13 +11,17 @@ mod edits;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]
+#[path = "../process/mod.rs"]
+mod process;
+#[cfg(test)]
 mod restarts;
 #[cfg(test)]
 mod stopping;
 
 use rustix::process::Signal;
 
-use harness::{Run, idler, lives, service, until};
+use harness::{Run, idler, lives, service};
+use process::until;
 
 #[test]
 fn the_table_shows_every_service() {

@@ -2,7 +2,8 @@
 
 use rustix::process::{Signal, kill_process};
 
-use crate::harness::{Run, UNSTARTABLE, idler, lives, service, until};
+use crate::harness::{Run, UNSTARTABLE, idler, lives, service};
+use crate::process::until;
 
 #[test]
 fn what_is_killed_comes_back_later_each_time_and_no_poll_is_needed() {

@@ -2,7 +2,8 @@
 
 use rustix::process::{Signal, kill_process};
 
-use crate::harness::{Run, idler, is_halted, lives, service, until};
+use crate::harness::{Run, idler, is_halted, lives, service};
+use crate::process::until;
 
 #[test]
 fn what_ignores_its_signal_is_killed_when_its_time_is_over() {

@@ -1,0 +1,71 @@
+//! The controller of directories.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use homeostat::{
+    Action, BoxError, Context, Controller, Exponential, FileState, Predicate, Reconciler, StartError, Subscriber, Watch,
+};
+
+use crate::trees::{Entry, Folder, Trees};
+
+/// Makes the directories that are wanted, and removes the others once they are empty.
+#[derive(Debug)]
+struct Dirs(Trees);
+
+pub(crate) fn controller(
+    source: &Watch<PathBuf, FileState>,
+    target: &Watch<PathBuf, FileState>,
+    trees: &Trees,
+    retry: Exponential,
+) -> Result<Controller<PathBuf>, StartError> {
+    let wanted = trees.clone();
+    Controller::builder("dirs", Dirs(trees.clone()))
+        .max_concurrent_reconciles(2)
+        .retry(retry)
+        .subscribe(source, |queue| Subscriber::to_itself(queue).when(Predicate::matching(FileState::is_dir)))
+        .subscribe(target, move |queue| {
+            // What has changed in a directory may have emptied it; and a file may have been in the way of one.
+            Subscriber::to_owner(queue, move |path: &PathBuf, state: &FileState| {
+                let itself = state.is_dir() || wanted.wanted(path) == Some(Entry::Directory);
+                let owner = path.parent().filter(|owner| *owner != Path::new("")).map(Path::to_owned);
+                owner.into_iter().chain(itself.then(|| path.clone()))
+            })
+        })
+        .build()
+}
+
+impl Reconciler<PathBuf> for Dirs {
+    type Error = BoxError;
+
+    fn reconcile(&self, _cx: &Context, path: &PathBuf) -> Result<Action, BoxError> {
+        let Self(trees) = self;
+        let wanted = trees.wanted(path) == Some(Entry::Directory);
+        let directory = trees.target.join(path);
+        let later = Ok(Action::requeue_after(trees.patience));
+        let found = match trees.folder(path)? {
+            Folder::There => trees.found(path)?,
+            Folder::Missing => None,
+            Folder::Taken => return if wanted { later } else { Ok(Action::await_change()) },
+        };
+        match (wanted, found) {
+            (true, None) => {
+                // Whatever is above it is wanted as well.
+                fs::create_dir_all(&directory)?;
+                log::debug!("{}: made", path.display());
+            }
+            // `files` deletes it.
+            (true, Some(Entry::File { .. })) => return later,
+            (true, Some(Entry::Other)) => return Err("in the target is something else that is not touched".into()),
+            (false, Some(Entry::Directory)) => match fs::remove_dir(&directory) {
+                Ok(()) => log::debug!("{}: removed", path.display()),
+                // What is in it goes by itself, and is told.
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => return later,
+                Err(error) => return Err(error.into()),
+            },
+            _ => {}
+        }
+        Ok(Action::await_change())
+    }
+}

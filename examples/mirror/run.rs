@@ -1,0 +1,143 @@
+//! From the command line to the exit code.
+
+use std::convert::Infallible;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Parser;
+use homeostat::{CancellationToken, Context, Directory, Exponential, FileState, Manager, Unit};
+
+use crate::cli::{parse_duration, say};
+use crate::trees::Trees;
+use crate::{dirs, files};
+
+/// Keeps a directory equal to another.
+#[derive(Debug, Parser)]
+#[command(name = "mirror", after_help = SIGNALS)]
+struct Args {
+    /// The directory that is copied
+    source: PathBuf,
+    /// The directory that is kept equal to it; what else is in it is deleted
+    target: PathBuf,
+    /// How often both are looked at
+    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = parse_duration)]
+    poll: Duration,
+    /// End when all is equal
+    #[arg(long)]
+    once: bool,
+    /// Stop after this time, as SIGTERM does
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    run_for: Option<Duration>,
+    /// The delay before what has failed is tried again; it doubles with each failure
+    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = parse_duration)]
+    backoff: Duration,
+    /// The longest such delay
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    backoff_cap: Duration,
+    /// The most bytes a second that one file is copied with
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+    /// How long files that are being copied may take when it is to stop
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
+    grace: Duration,
+}
+
+const SIGNALS: &str = "\
+Signals:
+  INT, TERM  finish the files that are being copied, and stop; once more: stop at once
+  USR1       print the status table";
+
+pub(crate) fn main() -> ExitCode {
+    let args = Args::parse();
+    let filter = env_logger::Env::default().default_filter_or("warn,mirror=info");
+    env_logger::Builder::from_env(filter).format_timestamp_millis().init();
+    let fail = |error: &anyhow::Error, code| {
+        say(&mut io::stderr(), &format!("error: {error:#}\n"));
+        ExitCode::from(code)
+    };
+    match roots(&args.source, &args.target) {
+        Ok((source, target)) => mirror(&args, source, target).unwrap_or_else(|error| fail(&error, 1)),
+        Err(error) => fail(&error, 2),
+    }
+}
+
+/// Both directories, the target made if it was not there; neither is in the other.
+fn roots(source: &Path, target: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
+    let usable = |path: &Path, what: &str| {
+        fs::read_dir(path).and_then(|_| path.canonicalize()).with_context(|| format!("{what} {}", path.display()))
+    };
+    let source = usable(source, "the source")?;
+    // Before it is made: nothing should be left in a source that was given by mistake.
+    let there = target.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    let above = there.canonicalize().with_context(|| format!("the target {}", target.display()))?;
+    if above.starts_with(&source) {
+        bail!("the target {} is in the source, or the source itself", target.display());
+    }
+    fs::create_dir_all(target).with_context(|| format!("the target {}", target.display()))?;
+    let target = usable(target, "the target")?;
+    if source.starts_with(&target) {
+        bail!("the source {} is in the target, where it would be deleted", source.display());
+    }
+    Ok((source, target))
+}
+
+/// Mirrors until told to stop.
+fn mirror(args: &Args, source: PathBuf, target: PathBuf) -> anyhow::Result<ExitCode> {
+    let abort = CancellationToken::new();
+    let stop = abort.child();
+    let manager = Manager::builder().name("mirror").shutdown_grace(args.grace).abort_on(&abort).build()?;
+    #[cfg(unix)]
+    manager.add(crate::signals::unit(&manager, &stop, &abort)?)?;
+
+    let listed = |name: &str, root: &Path| {
+        manager.watch(name, || Directory::new(root).recursive().poll(args.poll).name(name).start())
+    };
+    let (wanted, seen) = (listed("source", &source)?, listed("target", &target)?);
+    let within = wanted.store().index(|path: &PathBuf, _: &FileState| path.parent().map(Path::to_owned));
+    let trees = Trees { source, target, wanted: wanted.store(), seen: seen.store(), within, patience: args.poll };
+    let retry = Exponential::new(args.backoff, args.backoff_cap);
+    manager.add(dirs::controller(&wanted, &seen, &trees, retry.clone())?)?;
+    manager.add(files::controller(&wanted, &seen, &trees, args.rate, retry)?)?;
+
+    let equal = Arc::new(AtomicBool::new(false));
+    if args.once {
+        let (trees, equal, stop, poll) = (trees.clone(), Arc::clone(&equal), stop.clone(), args.poll);
+        manager.add(Unit::function("once", move |cx: &Context| {
+            while !trees.are_equal() {
+                if cx.sleep(poll).is_err() {
+                    return Ok(());
+                }
+            }
+            equal.store(true, Ordering::Release);
+            stop.cancel();
+            Ok::<_, Infallible>(())
+        }))?;
+    }
+    if let Some(length) = args.run_for {
+        let stop = stop.clone();
+        manager.add(Unit::function("limit", move |cx: &Context| {
+            if cx.sleep(length).is_ok() {
+                stop.cancel();
+            }
+            Ok::<_, Infallible>(())
+        }))?;
+    }
+
+    log::info!("{} is kept equal to {}", trees.target.display(), trees.source.display());
+    let ended = manager.run(&stop);
+    say(&mut io::stdout(), &manager.status().to_string());
+    ended?;
+    if abort.is_cancelled() {
+        bail!("aborted");
+    }
+    if args.once && !equal.load(Ordering::Acquire) {
+        bail!("stopped before all was equal");
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,172 @@
+//! An example as a process under test: its output and its end.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What comes has come long before this, on any machine; what has not come by then is missing.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A line of standard output or standard error, and how many came before it.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) number: usize,
+    pub(crate) text: String,
+}
+
+impl Line {
+    /// The cells of a row of a status table: columns are two spaces apart or more.
+    pub(crate) fn cells(&self) -> Vec<&str> {
+        self.text.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+    }
+
+    pub(crate) fn begins(&self, name: &str) -> bool {
+        self.text.strip_prefix(name).is_some_and(|rest| rest.starts_with(' '))
+    }
+}
+
+/// A process that runs. Dropped, it is killed.
+pub(crate) struct Program {
+    child: Child,
+    output: Receiver<String>,
+    /// Lines that have come and that nobody has asked for yet.
+    lines: Vec<Line>,
+    count: usize,
+}
+
+impl Program {
+    pub(crate) fn start(mut command: Command) -> Self {
+        // One pipe for both, so that lines come in the order in which they were written.
+        let (reader, writer) = std::io::pipe().unwrap();
+        command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
+        let child = command.spawn().unwrap();
+        // Its copies of the pipe would keep the output from ending.
+        drop(command);
+        let (sender, output) = unbounded();
+        forward(reader, sender);
+        Self { child, output, lines: Vec::new(), count: 0 }
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.id(), signal).unwrap();
+    }
+
+    /// Waits for a line that contains `text`, and takes it out of the output. Lines may be asked for in any order.
+    pub(crate) fn expect(&mut self, text: &str) -> Line {
+        self.find(text, |line| line.text.contains(text))
+    }
+
+    /// Waits for the row of a status table that begins with `name`, and takes it out of the output.
+    pub(crate) fn expect_row(&mut self, name: &str) -> Line {
+        self.find(name, |line| line.begins(name))
+    }
+
+    pub(crate) fn find(&mut self, what: &str, fits: impl Fn(&Line) -> bool) -> Line {
+        if let Some(index) = self.lines.iter().position(&fits) {
+            return self.lines.remove(index);
+        }
+        loop {
+            match self.output.recv_timeout(PATIENCE) {
+                Ok(line) => self.keep(line),
+                Err(error) => panic!("no line {what:?} ({error}); unasked:\n{}", self.unasked().join("\n")),
+            }
+            if let Some(line) = self.lines.pop_if(|line| fits(line)) {
+                return line;
+            }
+        }
+    }
+
+    /// Waits until it has ended and its output with it, so that nothing can be left that writes there.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let deadline = now() + PATIENCE;
+        while let Ok(line) = self.output.recv_deadline(deadline) {
+            self.keep(line);
+        }
+        assert!(now() < deadline, "the output goes on:\n{}", self.unasked().join("\n"));
+        self.child.wait().unwrap()
+    }
+
+    /// The lines that have come and were not asked for.
+    pub(crate) fn unasked(&self) -> Vec<&str> {
+        self.lines.iter().map(|line| line.text.as_str()).collect()
+    }
+
+    pub(crate) fn kill(&mut self) {
+        // Both fail if it has ended, which is as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn keep(&mut self, text: String) {
+        self.lines.push(Line { number: self.count, text });
+        self.count += 1;
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Waits until `condition` holds that no event tells of.
+pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = now() + PATIENCE;
+    while !condition() {
+        assert!(now() < deadline, "waited for: {what}");
+        pause();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a thread of the test's own, which ends with what it reads")]
+fn forward(from: impl Read + Send + 'static, to: Sender<String>) {
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if to.send(line).is_err() {
+                break;
+            }
+        }
+    });
+}
+
+#[expect(clippy::disallowed_methods, reason = "the limit of a wait for other processes, which know no held clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the step of a wait for what no event tells of")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+/// An example, built as this test was: cargo does not build one for a test that was named alone.
+pub(crate) fn example(name: &str) -> PathBuf {
+    // target[/triple]/profile/deps/test, and target/tmp.
+    let test = std::env::current_exe().unwrap();
+    let profile = test.ancestors().nth(2).unwrap();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let last = |path: &Path| path.file_name().and_then(OsStr::to_str).unwrap().to_owned();
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--example", name, "--target-dir"]).arg(target);
+    match &*last(profile) {
+        "debug" => {}
+        other => drop(cargo.args(["--profile", other])),
+    }
+    match profile.parent() {
+        Some(parent) if parent != target => drop(cargo.args(["--target", &last(parent)])),
+        _ => {}
+    }
+    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
+    assert!(built.success(), "{cargo:?}: {built}");
+    profile.join("examples").join(name)
+}
