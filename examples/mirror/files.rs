@@ -40,7 +40,11 @@ pub(crate) fn controller(
             Subscriber::to(queue, file).when(files)
         })
         .watch(target, move |event| {
-            let made = matches!(event, Event::Created { new, .. } if new.is_dir());
+            let made = match event {
+                Event::Created { new, .. } => new.is_dir(),
+                Event::Updated { old, new, .. } => new.is_dir() && !old.is_dir(),
+                _ => false,
+            };
             // A directory that has just been made is what its files wait for.
             let waiting = event.key().filter(|_| made).map(|path| within.keys(path)).unwrap_or_default();
             waiting.into_iter().chain(event.key().and_then(|path| finished(path)))
@@ -104,7 +108,7 @@ impl Files {
         let unwritable = |error: io::Error| format!("cannot be written: {error}");
         let before = look(from).map_err(unreadable)?;
         if !matches!(before, Some(Entry::File { .. })) {
-            return Err("is no file any more".into());
+            return Err("is no longer a file in the source".into());
         }
         let mut reader = File::open(from).map_err(unreadable)?;
         let mut writer = File::create(to).map_err(unwritable)?;

@@ -19,7 +19,7 @@ use crate::{dirs, files};
 
 /// Keeps a directory equal to another.
 #[derive(Debug, Parser)]
-#[command(name = "mirror", after_help = SIGNALS)]
+#[command(name = "mirror", args_override_self = true, after_help = SIGNALS)]
 struct Args {
     /// The directory that is copied
     source: PathBuf,
@@ -100,7 +100,8 @@ fn mirror(args: &Args, source: PathBuf, target: PathBuf) -> anyhow::Result<ExitC
     };
     let (wanted, seen) = (listed("source", &source)?, listed("target", &target)?);
     let within = wanted.store().index(|path: &PathBuf, _: &FileState| path.parent().map(Path::to_owned));
-    let trees = Trees { source, target, wanted: wanted.store(), seen: seen.store(), within, patience: args.poll };
+    let trees =
+        Trees { source, target, wanted: wanted.store(), seen: seen.store(), within, patience: args.backoff_cap };
     let retry = Exponential::new(args.backoff, args.backoff_cap);
     manager.add(dirs::controller(&wanted, &seen, &trees, retry.clone())?)?;
     manager.add(files::controller(&wanted, &seen, &trees, args.rate, retry)?)?;

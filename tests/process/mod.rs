@@ -75,8 +75,9 @@ impl Program {
         if let Some(index) = self.lines.iter().position(&fits) {
             return self.lines.remove(index);
         }
+        let deadline = now() + PATIENCE;
         loop {
-            match self.output.recv_timeout(PATIENCE) {
+            match self.output.recv_deadline(deadline) {
                 Ok(line) => self.keep(line),
                 Err(error) => panic!("no line {what:?} ({error}); unasked:\n{}", self.unasked().join("\n")),
             }
