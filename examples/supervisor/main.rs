@@ -18,7 +18,7 @@
 //! |---|---|
 //! | SIGINT, SIGTERM, SIGQUIT | stop everything, the last of the file first, and exit with 0; a second one kills at once |
 //! | SIGHUP | read the file now |
-//! | SIGUSR1 | print the status table to standard output |
+//! | SIGUSR1 | print the status tables to standard output |
 //!
 //! Exit codes: 0 when everything was stopped, 1 when something survived even SIGKILL or the supervisor itself failed,
 //! 2 when the file or the command line was bad at the start.
@@ -44,9 +44,10 @@
 //! |---|---|
 //! | key | the name of a service |
 //! | wanted | the last good file |
-//! | poller | reads the file, and names the services that are out of step with it |
+//! | controller | polls: reads the file, and names the services that are out of step with it |
 //! | reconciler | [`Supervisor::reconcile`](supervisor::Supervisor::reconcile): starts, signals, waits for nothing |
-//! | events | a thread per process waits for its death and enqueues the service's name; signals come through a channel |
+//! | events | a thread per process waits for its death and enqueues the service's name |
+//! | functions | the first one listens to signals; the last one, which is stopped first, stops the services |
 //!
 //! Waiting is the queue's: a reconciler that has asked a service to stop returns [`Action::requeue_after`] the time it
 //! has, and is called earlier if the process dies earlier.

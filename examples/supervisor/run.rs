@@ -5,19 +5,18 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clap::Parser;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use homeostat::{Clock, Context, Exponential, Poller, WorkQueue, Workers};
+use homeostat::{CancellationToken, Clock, Context, Controller, Exponential, Manager, Unit};
+use parking_lot::Mutex;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::cli::{parse_duration, say};
 use crate::config::Config;
-use crate::supervisor::{Name, Supervisor};
+use crate::supervisor::{Name, SERVICES, Supervisor};
 use crate::unit::Rules;
 use crate::watch::FileWatch;
 
@@ -56,10 +55,11 @@ Signals:
   HUP              read the file now
   USR1             print the status table";
 
-/// What the main thread waits for.
-#[derive(Debug)]
+/// What happens while everything is being stopped.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    Signal(i32),
+    /// A signal asks once more.
+    Hurry,
     /// Everything was told to stop, and no process is left.
     Quiet,
 }
@@ -91,118 +91,92 @@ pub(crate) fn main() -> ExitCode {
 
 /// Supervises until everything has been stopped.
 fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCode> {
-    let (events, received) = unbounded();
-    let signals = Signals::new([SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1])?;
-    let signals_handle = signals.handle();
-    let forwarder = forward(signals, events.clone())?;
     // Whoever started this program may have had SIGCHLD ignored, and then nobody could wait for a child.
     signal_hook::flag::register(SIGCHLD, Arc::default())?;
+    let stop = CancellationToken::new();
+    // Longer than the services may take.
+    let manager = Manager::builder().name("supervisor").shutdown_grace(args.grace + 2 * DEATH).build()?;
+    let (events, received) = unbounded();
+    let rules = Rules { backoff: Exponential::new(args.backoff, args.backoff_cap), stable: args.stable };
+    let supervisor = Arc::new(Supervisor::new(manager.clone(), events.clone(), rules.clone()));
+    let file = Arc::new(Mutex::new(watch));
 
-    let queue = WorkQueue::new();
-    let backoff = Exponential::new(args.backoff, args.backoff_cap);
-    let rules = Rules { backoff: backoff.clone(), stable: args.stable };
-    let supervisor = Arc::new(Supervisor::new(queue.clone(), events, rules));
-    let reconciler = Arc::clone(&supervisor);
-    let mut workers = Workers::new(move |_cx: &Context, name: &Name| reconciler.reconcile(name))
-        .name("supervisor")
-        .threads(4)
-        .retry(backoff)
-        .start(&queue)?;
-    let whole = Arc::new(AtomicBool::new(false));
-    let mut poller = Poller::new(args.poll, look(watch, Arc::clone(&supervisor), Arc::clone(&whole))).start(&queue)?;
+    manager.add(signals(Arc::clone(&supervisor), Arc::clone(&file), events, stop.clone())?)?;
+    let (reconciler, listed) = (Arc::clone(&supervisor), Arc::clone(&supervisor));
+    let services = Controller::builder(SERVICES, move |_cx: &Context, name: &Name| reconciler.reconcile(name))
+        .max_concurrent_reconciles(4)
+        .retry(rules)
+        .poll(args.poll, move |_cx| {
+            read(&file, &listed, false);
+            Ok::<_, Infallible>(listed.out_of_step())
+        });
+    manager.add(services.build()?)?;
+    // Before anything runs: a service that a poll has found by itself, and that has failed, would be called once more.
     supervisor.apply(config);
+    let (ending, stopping) = (Arc::clone(&supervisor), stop.clone());
+    let (run_for, grace) = (args.run_for.unwrap_or(Duration::MAX), args.grace);
+    // Added last it is stopped first: whatever ends the manager, the controller is there until all services are stopped.
+    manager.add(Unit::function("end", move |cx: &Context| {
+        let _ = cx.sleep(run_for);
+        stopping.cancel();
+        end(&ending, &received, grace)
+    }))?;
 
-    let reread = || {
-        whole.store(true, Ordering::Release);
-        poller.trigger();
-    };
-    let all_gone = attend(&supervisor, &received, args, reread);
-    poller.stop();
-    workers.stop();
-    // Neither can be made to return from a read of the file or a start that hangs; the end of the program ends it.
-    if let Err(error) = workers.join_timeout(DEATH) {
-        log::error!("{error}");
-        workers.detach();
-    }
-    if let Err(error) = poller.join_timeout(DEATH) {
-        log::error!("{error}");
-        poller.detach();
-    }
-    signals_handle.close();
-    // The forwarder has nothing to panic about; if it did, the exit code should still tell of the services.
-    let _ = forwarder.join();
+    let ended = manager.run(&stop);
     say(&mut io::stdout(), &supervisor.table());
-    Ok(if all_gone { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    ended?;
+    Ok(ExitCode::SUCCESS)
 }
 
-/// The poller's function: looks at the file, and lists what is out of step with it.
-fn look(
-    mut watch: FileWatch,
+/// Looks at the file, and takes up what it says.
+fn read(file: &Mutex<FileWatch>, supervisor: &Supervisor, whole: bool) {
+    // Held meanwhile, so that the last look is the last to be taken up.
+    let mut file = file.lock();
+    match file.look(whole) {
+        Some(Ok(config)) => supervisor.apply(config),
+        Some(Err(error)) => log::error!("{error} (the services go on as before)"),
+        None => {}
+    }
+}
+
+/// Stops everything, and returns when no process is left. An error: some could not be ended.
+fn end(supervisor: &Supervisor, events: &Receiver<Event>, grace: Duration) -> Result<(), String> {
+    log::info!("stopping everything");
+    supervisor.stop_in_order();
+    if events.recv_timeout(grace) == Ok(Event::Quiet) {
+        return Ok(());
+    }
+    log::warn!("killing everything");
+    supervisor.stop_at_once();
+    let deadline = Clock::system().now() + DEATH;
+    while let Ok(event) = events.recv_deadline(deadline) {
+        if event == Event::Quiet {
+            return Ok(());
+        }
+    }
+    Err(format!("still alive: {}", supervisor.alive().join(", ")))
+}
+
+/// A function that waits for signals. Added first it is stopped last.
+fn signals(
     supervisor: Arc<Supervisor>,
-    whole: Arc<AtomicBool>,
-) -> impl FnMut(&Context) -> Result<Vec<Name>, Infallible> + Send + 'static {
-    move |_cx| {
-        match watch.look(whole.swap(false, Ordering::AcqRel)) {
-            Some(Ok(config)) => supervisor.apply(config),
-            Some(Err(error)) => log::error!("{error} (the services go on as before)"),
-            None => {}
-        }
-        Ok(supervisor.out_of_step())
-    }
-}
-
-/// Where the main thread stands; what it waits for has a time limit in each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Running,
-    Stopping,
-    Killing,
-}
-
-/// Does what signals ask for until no process is left. False: some could not be ended.
-fn attend(supervisor: &Supervisor, events: &Receiver<Event>, args: &Args, reread: impl Fn()) -> bool {
-    let clock = Clock::system();
-    let mut mode = Mode::Running;
-    let mut limit = args.run_for.map(|length| clock.now() + length);
-    loop {
-        let event = match limit {
-            Some(limit) => events.recv_deadline(limit).ok(),
-            None => events.recv().ok(),
-        };
-        match (event, mode) {
-            (Some(Event::Quiet), _) => return true,
-            (Some(Event::Signal(SIGUSR1)), _) => say(&mut io::stdout(), &supervisor.table()),
-            (Some(Event::Signal(SIGHUP)), _) => reread(),
-            (Some(Event::Signal(_)) | None, Mode::Running) => {
-                log::info!("stopping everything");
-                mode = Mode::Stopping;
-                limit = Some(clock.now() + args.grace);
-                supervisor.stop_in_order();
-            }
-            (Some(Event::Signal(_)) | None, Mode::Stopping) => {
-                log::warn!("killing everything");
-                mode = Mode::Killing;
-                limit = Some(clock.now() + DEATH);
-                supervisor.stop_at_once();
-            }
-            (Some(Event::Signal(_)), Mode::Killing) => {}
-            (None, Mode::Killing) => {
-                log::error!("still alive: {}", supervisor.alive().join(", "));
-                return false;
-            }
-        }
-    }
-}
-
-/// A thread that turns signals into events.
-fn forward(mut signals: Signals, events: Sender<Event>) -> io::Result<JoinHandle<()>> {
-    #[expect(clippy::disallowed_methods, reason = "the library starts its own threads only; this one is the example's")]
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+    file: Arc<Mutex<FileWatch>>,
+    events: Sender<Event>,
+    stop: CancellationToken,
+) -> io::Result<Unit> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1])?;
+    Ok(Unit::function("signals", move |cx: &Context| {
+        let handle = signals.handle();
+        let _closed = cx.on_cancel(move || handle.close());
         for signal in signals.forever() {
-            // The main thread has gone: nobody is left to act on it.
-            if events.send(Event::Signal(signal)).is_err() {
-                break;
+            match signal {
+                SIGUSR1 => say(&mut io::stdout(), &supervisor.table()),
+                SIGHUP => read(&file, &supervisor, true),
+                // Nobody listens any more only if no process is left.
+                _ if stop.is_cancelled() => drop(events.send(Event::Hurry)),
+                _ => stop.cancel(),
             }
         }
-    })
+        Ok::<_, Infallible>(())
+    }))
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use homeostat::{Action, Clock, Enqueue, WorkQueue};
+use homeostat::{Action, Clock, Manager};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::{Config, Service};
@@ -20,11 +20,14 @@ use crate::run::Event;
 use crate::table::render;
 use crate::unit::{Phase, Rules, Step, Unit};
 
-/// A service's name: the key of the work queue.
+/// A service's name: the key of the controller.
 pub(crate) type Name = Arc<str>;
 
+/// The controller of services.
+pub(crate) const SERVICES: &str = "services";
+
 pub(crate) struct Supervisor {
-    queue: WorkQueue<Name>,
+    manager: Manager,
     events: Sender<Event>,
     rules: Rules,
     clock: Clock,
@@ -102,9 +105,9 @@ impl State {
 }
 
 impl Supervisor {
-    pub(crate) fn new(queue: WorkQueue<Name>, events: Sender<Event>, rules: Rules) -> Self {
+    pub(crate) fn new(manager: Manager, events: Sender<Event>, rules: Rules) -> Self {
         let state = State { config: Config::default(), units: BTreeMap::new(), stop: Stop::No };
-        Self { queue, events, rules, clock: Clock::system(), state: Mutex::new(state) }
+        Self { manager, events, rules, clock: Clock::system(), state: Mutex::new(state) }
     }
 
     /// Takes `config` as what is wanted from now on. What an edit has touched is reconciled at once, whatever backoff it
@@ -124,7 +127,7 @@ impl Supervisor {
         state.config = config;
         drop(state);
         for name in touched {
-            self.queue.enqueue_now(name);
+            call(&self.manager, name);
         }
     }
 
@@ -166,14 +169,14 @@ impl Supervisor {
         self.hand_on(&state);
         drop(state);
         for name in names {
-            self.queue.enqueue_now(name);
+            call(&self.manager, name);
         }
     }
 
     /// Something has stopped: lets the next one stop, or says that none is left.
     fn hand_on(&self, state: &State) {
         if let Some(turn) = state.turn() {
-            self.queue.enqueue_now(turn.clone());
+            call(&self.manager, turn.clone());
         }
         if state.is_quiet() {
             // Nobody listens any more only if this has been said before.
@@ -181,9 +184,10 @@ impl Supervisor {
         }
     }
 
-    /// The status table.
+    /// The status tables: of the services, and of what looks after them.
     pub(crate) fn table(&self) -> String {
-        render(self.state.lock().in_order(), self.clock.now())
+        let services = render(self.state.lock().in_order(), self.clock.now());
+        format!("{services}\n{}", self.manager.status())
     }
 
     /// The names of the services that still have a process.
@@ -248,9 +252,14 @@ impl Supervisor {
     }
 
     fn start(&self, service: &Service) -> io::Result<Process> {
-        let (queue, name) = (self.queue.clone(), service.name.clone());
-        Process::start(service, move || {
-            queue.enqueue_now(name);
-        })
+        let (manager, name) = (self.manager.clone(), service.name.clone());
+        Process::start(service, move || call(&manager, name))
+    }
+}
+
+/// Has a service reconciled at once, whatever backoff it is in.
+fn call(manager: &Manager, name: Name) {
+    if let Err(error) = manager.enqueue(SERVICES, name) {
+        log::error!("{error}");
     }
 }

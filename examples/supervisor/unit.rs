@@ -5,10 +5,11 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use homeostat::Exponential;
+use homeostat::{Exponential, Failure, RetryPolicy, Verdict};
 
 use crate::config::Service;
 use crate::process::Process;
+use crate::supervisor::Name;
 use crate::table::span;
 
 /// What the supervisor knows about one service.
@@ -210,8 +211,9 @@ impl Unit {
     }
 }
 
-/// When what ended by itself comes back.
-#[derive(Debug)]
+/// When what ended by itself comes back, or could not be started. An edit and a signal end any backoff at once: it has no
+/// floor.
+#[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(crate) backoff: Exponential,
     /// A run that lasted this long is followed by the next one at once, and the backoff begins anew.
@@ -224,5 +226,11 @@ impl Rules {
             0 => Duration::ZERO,
             runs => self.backoff.delay(runs),
         }
+    }
+}
+
+impl RetryPolicy<Name> for Rules {
+    fn decide(&self, failure: &Failure<'_, Name>) -> Verdict {
+        self.backoff.decide(failure)
     }
 }
