@@ -59,6 +59,17 @@ impl Pair {
         fs::rename(self.path(from), self.path(to)).unwrap();
     }
 
+    /// Puts what is at `from` in the place of what is at `to`, whatever a mirror does about that meanwhile.
+    pub(crate) fn replace(&self, from: &str, to: &str) {
+        let (from, to, away) = (self.path(from), self.path(to), self.folder.path().join("replaced"));
+        until("it is replaced", || {
+            // It may be gone by now; and somebody may be quicker.
+            let _ = fs::rename(&to, &away);
+            let _ = fs::remove_dir_all(&away).or_else(|_| fs::remove_file(&away));
+            fs::rename(&from, &to).is_ok()
+        });
+    }
+
     pub(crate) fn link(&self, path: &str, to: &str) {
         symlink(to, self.path(path)).unwrap();
     }

@@ -78,15 +78,16 @@ fn what_is_changed_in_the_target_by_hand_is_undone() {
     pair.until_equal();
     pair.write("target/top.txt", "by hand");
     pair.until_equal();
-    pair.write("target/more/and/more.txt", "by hand");
+    pair.write("stage/more/and/more.txt", "by hand");
+    pair.rename("stage/more", "target/more");
     pair.write("target/a/b/more.txt", "by hand");
     pair.until_equal();
-    pair.remove("target/a");
+    pair.rename("target/a", "taken");
     pair.until_equal();
-    pair.remove("target/empty.txt");
-    pair.write("target/empty.txt/not.txt", "by hand");
-    pair.remove("target/hollow");
-    pair.write("target/hollow", "by hand");
+    pair.write("stage/folder/not.txt", "by hand");
+    pair.replace("stage/folder", "target/empty.txt");
+    pair.write("stage/file", "by hand");
+    pair.replace("stage/file", "target/hollow");
     pair.until_equal();
     run.signal(Signal::TERM);
     assert_eq!(run.ended().code(), Some(0));
@@ -106,17 +107,17 @@ fn links_are_named_and_left() {
     pair.link("target/own", "nowhere");
     run.expect("own: neither file nor directory, left in the target");
     // Where a directory is wanted: nothing is read, written or deleted through it.
-    pair.remove("target/a");
-    pair.link("target/a", &elsewhere);
+    pair.link("target/folder", &elsewhere);
+    run.expect("folder: neither file nor directory, left in the target");
+    pair.write("source/folder/late.txt", "late");
     let failed = run.expect("in the target is something else that is not touched").text;
-    assert!(failed.contains("key=\"a\""), "{failed}");
-    pair.write("source/a/b/c/late.txt", "late");
+    assert!(failed.contains("key=\"folder\""), "{failed}");
     pair.write("source/late.txt", "late");
     until("what comes later is there", || pair.exists("target/late.txt"));
     assert_eq!(pair.tree("elsewhere").len(), 1);
-    assert!(pair.exists("target/a"));
+    assert!(pair.exists("target/folder"));
 
-    pair.remove("target/a");
+    pair.remove("target/folder");
     pair.remove("target/own");
     pair.remove("source/link");
     pair.until_equal();
