@@ -5,25 +5,23 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use homeostat::{
-    Action, BoxError, Context, Controller, Exponential, FileState, Predicate, Reconciler, StartError, Subscriber, Watch,
+    Action, BoxError, Context, Controller, ControllerBuilder, FileState, Predicate, Reconciler, Subscriber, Watch,
 };
 
 use crate::trees::{Entry, Folder, Trees};
 
 /// Makes the directories that are wanted, and removes the others once they are empty.
 #[derive(Debug)]
-struct Dirs(Trees);
+pub(crate) struct Dirs(Trees);
 
 pub(crate) fn controller(
     source: &Watch<PathBuf, FileState>,
     target: &Watch<PathBuf, FileState>,
     trees: &Trees,
-    retry: Exponential,
-) -> Result<Controller<PathBuf>, StartError> {
+) -> ControllerBuilder<PathBuf, Dirs> {
     let wanted = trees.clone();
     Controller::builder("dirs", Dirs(trees.clone()))
         .max_concurrent_reconciles(2)
-        .retry(retry)
         .subscribe(source, |queue| Subscriber::to_itself(queue).when(Predicate::matching(FileState::is_dir)))
         .subscribe(target, move |queue| {
             // What has changed in a directory may have emptied it; and a file may have been in the way of one.
@@ -33,7 +31,6 @@ pub(crate) fn controller(
                 owner.into_iter().chain(itself.then(|| path.clone()))
             })
         })
-        .build()
 }
 
 impl Reconciler<PathBuf> for Dirs {

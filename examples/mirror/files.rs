@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use homeostat::{
-    Action, BoxError, Context, Controller, Event, Exponential, FileState, Predicate, Reconciler, RequeueAfter,
-    StartError, Subscriber, Watch,
+    Action, BoxError, Context, Controller, ControllerBuilder, Event, FileState, Predicate, Reconciler, RequeueAfter,
+    Subscriber, Watch,
 };
 
 use crate::trees::{Entry, Folder, Trees, finished, is_gone, look, unfinished};
 
 /// Copies the files that are wanted, and deletes the others.
 #[derive(Debug)]
-struct Files {
+pub(crate) struct Files {
     trees: Trees,
     /// The most bytes a second that one file is copied with.
     rate: Option<u32>,
@@ -28,12 +28,10 @@ pub(crate) fn controller(
     target: &Watch<PathBuf, FileState>,
     trees: &Trees,
     rate: Option<u32>,
-    retry: Exponential,
-) -> Result<Controller<PathBuf>, StartError> {
+) -> ControllerBuilder<PathBuf, Files> {
     let within = trees.within.clone();
     Controller::builder("files", Files { trees: trees.clone(), rate })
         .max_concurrent_reconciles(4)
-        .retry(retry)
         .subscribe(source, |queue| {
             let files = Predicate::matching(|state: &FileState| !state.is_dir());
             let file = |event: &Event<PathBuf, FileState>| event.key().and_then(|path| finished(path));
@@ -49,7 +47,6 @@ pub(crate) fn controller(
             let waiting = event.key().filter(|_| made).map(|path| within.keys(path)).unwrap_or_default();
             waiting.into_iter().chain(event.key().and_then(|path| finished(path)))
         })
-        .build()
 }
 
 impl Reconciler<PathBuf> for Files {

@@ -31,8 +31,9 @@
 //! | functions | signals; the end of `--for` and `--once` |
 //!
 //! What is wanted is what the [store](homeostat::Store) of the source says, and what there is is looked up in the target at
-//! each run: whatever was missed, or happened out of order, the next run finds. Neither controller waits for the other. One that
-//! needs something done first returns, and is called when the watch tells that it is done.
+//! each run: whatever was missed, or happened out of order, the next run finds, and a resync brings one now and then for every
+//! path. Neither controller waits for the other. One that needs something done first returns, and is called when the watch
+//! tells that it is done.
 
 #[path = "../cli/mod.rs"]
 mod cli;

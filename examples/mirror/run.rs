@@ -28,6 +28,9 @@ struct Args {
     /// How often both are looked at
     #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = parse_duration)]
     poll: Duration,
+    /// How often every entry is looked at, for what has come and gone between two looks at the whole
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    resync: Duration,
     /// End when all is equal
     #[arg(long)]
     once: bool,
@@ -103,8 +106,8 @@ fn mirror(args: &Args, source: PathBuf, target: PathBuf) -> anyhow::Result<ExitC
     let trees =
         Trees { source, target, wanted: wanted.store(), seen: seen.store(), within, patience: args.backoff_cap };
     let retry = Exponential::new(args.backoff, args.backoff_cap);
-    manager.add(dirs::controller(&wanted, &seen, &trees, retry.clone())?)?;
-    manager.add(files::controller(&wanted, &seen, &trees, args.rate, retry)?)?;
+    manager.add(dirs::controller(&wanted, &seen, &trees).retry(retry.clone()).resync(args.resync).build()?)?;
+    manager.add(files::controller(&wanted, &seen, &trees, args.rate).retry(retry).resync(args.resync).build()?)?;
 
     let equal = Arc::new(AtomicBool::new(false));
     if args.once {

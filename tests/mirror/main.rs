@@ -74,7 +74,7 @@ fn changes_and_deletions_are_followed() {
 #[test]
 fn what_is_changed_in_the_target_by_hand_is_undone() {
     let pair = Pair::new();
-    let mut run = pair.mirror(&[]);
+    let mut run = pair.mirror(&["--resync", "1h"]);
     pair.until_equal();
     pair.write("target/top.txt", "by hand");
     pair.until_equal();
@@ -84,6 +84,30 @@ fn what_is_changed_in_the_target_by_hand_is_undone() {
     pair.until_equal();
     pair.rename("target/a", "taken");
     pair.until_equal();
+    run.signal(Signal::TERM);
+    assert_eq!(run.ended().code(), Some(0));
+}
+
+/// What the mirror itself has made, and somebody has taken away before it was seen, is no change to a watch.
+#[test]
+fn what_no_watch_tells_is_found_by_a_resync() {
+    let pair = Pair::new();
+    pair.mirror(&["--once"]).ended();
+    let mut run = pair.mirror(&["--poll", "1h", "--resync", "20ms"]);
+    run.expect("is kept equal to");
+    for controller in ["dirs", "files"] {
+        // Then it has listed both.
+        while {
+            run.signal(Signal::USR1);
+            run.expect_row(controller).cells()[1] != "running"
+        } {}
+    }
+    pair.rename("target/a/b", "taken");
+    pair.until_equal();
+    run.signal(Signal::TERM);
+    assert_eq!(run.ended().code(), Some(0));
+
+    let mut run = pair.mirror(&["--resync", "100ms"]);
     pair.write("stage/folder/not.txt", "by hand");
     pair.replace("stage/folder", "target/empty.txt");
     pair.write("stage/file", "by hand");
