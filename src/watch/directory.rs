@@ -154,12 +154,13 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// If a directory cannot be read, or the run has been cancelled.
+    /// If a directory cannot be read, or the run has been aborted. A deadline that passes does not end it: one that takes longer
+    /// than the period of its polls would never be listed at all.
     pub fn list(&self, cx: &Context) -> Result<Vec<(PathBuf, FileState)>, BoxError> {
         let mut entries = Vec::new();
         let mut folders = vec![PathBuf::new()];
         while let Some(folder) = folders.pop() {
-            cx.check()?;
+            unless_aborted(cx)?;
             let before = entries.len();
             match self.list_one(cx, &folder, &mut entries) {
                 Ok(()) => {}
@@ -182,7 +183,7 @@ impl Directory {
     fn list_one(&self, cx: &Context, folder: &Path, entries: &mut Vec<(PathBuf, FileState)>) -> Result<(), Fault> {
         for entry in fs::read_dir(self.root.join(folder))? {
             // A large directory may take long.
-            cx.check().map_err(Fault::Cancelled)?;
+            unless_aborted(cx).map_err(Fault::Cancelled)?;
             let entry = entry?;
             match entry.metadata() {
                 Ok(metadata) => entries.push((folder.join(entry.file_name()), FileState::of(&metadata))),
@@ -192,6 +193,10 @@ impl Directory {
         }
         Ok(())
     }
+}
+
+fn unless_aborted(cx: &Context) -> Result<(), Cancelled> {
+    cx.check().or_else(|cancelled| if cancelled == Cancelled::Aborted { Err(cancelled) } else { Ok(()) })
 }
 
 enum Fault {

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use homeostat::{Context, Directory, FileKind, FileState, Reasons, Subscriber};
+use homeostat::{
+    CancellationToken, Clock, Context, Directory, FileKind, FileState, ManualClock, PollWatch, Reasons, Subscriber,
+};
 use tempfile::TempDir;
 
 use crate::support::{SECOND, held};
@@ -147,7 +149,7 @@ fn edits_renames_and_deletions_are_told() {
 fn a_directory_that_vanishes_altogether_deletes_nothing() {
     let folder = folder();
     let root = folder.path().join("sub");
-    let clock = homeostat::ManualClock::new();
+    let clock = ManualClock::new();
     let watch = Directory::new(&root).poll(SECOND).clock(clock.clock()).start().unwrap();
     let store = watch.watch().store();
     assert!(store.wait_synced(Duration::MAX));
@@ -161,4 +163,27 @@ fn a_directory_that_vanishes_altogether_deletes_nothing() {
     clock.advance(SECOND);
     clock.wait_for_sleepers(2);
     assert_eq!((store.keys(), watch.failures()), (vec![PathBuf::from("deep")], 1));
+}
+
+/// Or one that takes longer than the period would never be listed at all.
+#[test]
+fn a_deadline_does_not_end_a_listing_and_an_abort_does() {
+    let folder = folder();
+    let directory = Directory::new(folder.path()).recursive();
+    let (clock, slow) = (ManualClock::new(), directory.clone());
+    let (said, listed) = crossbeam_channel::unbounded();
+    let time = clock.clone();
+    let list = move |cx: &Context| {
+        time.advance(SECOND);
+        let entries = slow.list(cx);
+        said.send((cx.is_cancelled(), entries.as_ref().map_or(0, Vec::len)))?;
+        entries
+    };
+    let _watch = PollWatch::new(SECOND, list).clock(clock.clock()).start().unwrap();
+    assert_eq!(listed.recv().unwrap(), (true, 5));
+
+    let abort = CancellationToken::new();
+    abort.cancel();
+    let error = directory.list(&Context::detached_with(Clock::system(), abort)).unwrap_err();
+    assert_eq!(error.to_string(), "the run was aborted");
 }
