@@ -163,7 +163,7 @@ fn what_cannot_be_read_is_tried_again_and_holds_up_nothing_else() {
     assert!(!pair.exists("target/closed.txt"));
     run.signal(Signal::USR1);
     let row = run.expect_row("files");
-    assert_eq!(row.cells()[1..=2], ["running", "0/4"], "{}", row.text);
+    assert_eq!(row.cells()[1], "running");
     let trouble = run.expect("files: \"closed.txt\" is failing after ");
     assert!(trouble.number > row.number && trouble.text.contains("cannot be read: Permission denied"));
     pair.allow("source/closed.txt", 0o644);
