@@ -226,30 +226,39 @@ fn what_has_failed_and_what_does_not_end_are_both_said() {
         (false, true, "still running: stuck-0"),
         (true, false, "fails: not feeling like that"),
     ] {
-        let manager = Manager::builder()
-            .shutdown_grace(Duration::ZERO)
-            .abort_grace(if stuck { Duration::ZERO } else { HOUR })
-            .build()
-            .unwrap();
-        let (began, seen) = bounded(0);
+        let clock = ManualClock::new();
+        let builder = Manager::builder().clock(clock.clock()).threads(1);
+        let manager = builder.shutdown_grace(SECOND).abort_grace(SECOND).build().unwrap();
+        let (told, stopped) = bounded(1);
         let (go, gate) = bounded::<()>(0);
         manager
             .add(Unit::function("stuck", move |cx: &Context| {
-                began.send(())?;
                 cx.token().wait();
+                told.send(())?;
                 if stuck {
                     let _ = gate.recv();
                 }
                 Ok::<_, BoxError>(())
             }))
             .unwrap();
+        let (fail, failing) = bounded::<()>(0);
+        manager
+            .add(Unit::function("fails", move |_: &Context| {
+                let _ = failing.recv();
+                if fails { Err(NotFeelingLikeThat) } else { Ok(()) }
+            }))
+            .unwrap();
         let running = manager.start().unwrap();
-        seen.recv().unwrap();
-        if fails {
-            // Refused if it has failed and stopped the manager before it was handed over.
-            let _ = manager.add(Unit::function("fails", |_: &Context| Err(NotFeelingLikeThat)));
-        } else {
+        drop(fail);
+        if !fails {
             manager.stop();
+        }
+        // The last unit has ended when the one before it is stopped.
+        stopped.recv().unwrap();
+        for _ in 0..if stuck { 2 } else { 0 } {
+            // The driver, the pool's thread and its watchdog.
+            clock.wait_for_sleepers(3);
+            clock.advance(SECOND);
         }
         let error = running.wait().unwrap_err();
         assert_eq!(error.to_string(), expected);
