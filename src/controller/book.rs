@@ -106,6 +106,9 @@ impl fmt::Display for WaitError {
 
 impl Error for WaitError {}
 
+/// How the log names the drop of a key that the book had.
+const KEY: &str = "the drop of a key";
+
 pub(super) type ErrorHook<K> = Box<dyn Fn(&RunFailure<'_, K>) + Send + Sync>;
 
 pub(super) struct Book<K> {
@@ -169,7 +172,11 @@ impl<K: Key> Book<K> {
         let gone = troubles.remove_entry(key);
         self.troubled.store(troubles.len(), Relaxed);
         drop(troubles);
-        drop(gone);
+        // Two keys: the second must not panic while the first one's panic unwinds.
+        if let Some((key, trouble)) = gone {
+            shielded(KEY, || drop(key));
+            shielded(KEY, || drop(trouble));
+        }
     }
 
     fn remember(&self, controller: &str, key: &K, failed: &Failed<'_>) {
@@ -181,12 +188,14 @@ impl<K: Key> Book<K> {
             since: self.clock.now(),
             parked: !matches!(next, Next::Retry(_)),
         };
-        let key_of = key.clone();
         let mut troubles = self.troubles.lock();
-        let before = troubles.insert(key_of, trouble);
+        let before = match troubles.get_mut(key) {
+            Some(known) => Some(std::mem::replace(known, trouble)),
+            None => troubles.insert(key.clone(), trouble),
+        };
         self.troubled.store(troubles.len(), Relaxed);
         drop(troubles);
-        drop(before);
+        shielded(KEY, || drop(before));
         if let Some(hook) = &self.on_error {
             let retry_after = if let Next::Retry(after) = next { Some(after) } else { None };
             let failure = RunFailure { controller, key, error, failures, retry_after };
@@ -304,15 +313,14 @@ struct Watching<'a, K: Key> {
 
 impl<'a, K: Key> Watching<'a, K> {
     fn new(book: &'a Book<K>, key: K) -> Self {
+        let own = key.clone();
+        book.waits.lock().keys.entry(own).or_default().0 += 1;
         // Before anything is looked at: from here on each end of a claim is told.
         book.waiting.fetch_add(1, SeqCst);
-        book.waits.lock().keys.entry(key.clone()).or_default().0 += 1;
         Self { book, key }
     }
-}
 
-impl<K: Key> Drop for Watching<'_, K> {
-    fn drop(&mut self) {
+    fn leave(&self) {
         let mut waits = self.book.waits.lock();
         let gone = match waits.keys.get_mut(&self.key) {
             Some((count, _)) if *count > 1 => {
@@ -323,6 +331,13 @@ impl<K: Key> Drop for Watching<'_, K> {
         };
         drop(waits);
         drop(gone);
+    }
+}
+
+impl<K: Key> Drop for Watching<'_, K> {
+    fn drop(&mut self) {
+        // It looks the key up, and a panic of the key's own code may be what ends the wait.
+        shielded("the end of a wait for a key", || self.leave());
         self.book.waiting.fetch_sub(1, SeqCst);
     }
 }

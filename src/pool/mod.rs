@@ -145,14 +145,20 @@ impl Pool {
                 self.idle.ring(count);
                 return Some(found);
             }
-            let until = state.line.next_time();
+            // Without a place for it no time matters: who leaves one wakes a thread.
+            let until = if self.is_full(&state) { Nanos::NEVER } else { state.line.next_time() };
             let waker = || Arc::new(IdleTimeout(Arc::downgrade(self))) as Arc<dyn Wake>;
             self.idle.wait(&mut state, |state| &mut state.idle, &self.crew.clock, until, waker);
         }
     }
 
+    /// Whether enough threads are at work.
+    fn is_full(&self, state: &State) -> bool {
+        state.busy - state.stuck >= self.threads
+    }
+
     fn take(&self, state: &mut State, number: usize) -> Option<(Place, Arc<Hint>, Arc<dyn Job>)> {
-        if state.busy - state.stuck >= self.threads {
+        if self.is_full(state) {
             return None;
         }
         let (place, hint) = state.line.next(|| self.crew.clock.nanos())?;

@@ -2,6 +2,7 @@
 //! logged where nobody did; the queue stays usable, other keys are served, and the counts stay right.
 
 mod clones;
+mod controllers;
 mod drops;
 mod reentry;
 mod watches;
@@ -27,6 +28,7 @@ enum Op {
     Hash,
     Eq,
     Clone,
+    Debug,
     Drop,
     Borrow,
     From,
@@ -159,6 +161,7 @@ impl From<&Probe> for Key {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.traps.spring(Op::Debug, self.0.id);
         write!(f, "Key({})", self.0.id)
     }
 }

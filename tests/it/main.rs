@@ -28,6 +28,7 @@ mod poller;
 mod poller_period;
 mod poller_runs;
 mod poller_stop;
+mod pool;
 mod queue_feeding;
 mod queue_lanes;
 mod queue_model;

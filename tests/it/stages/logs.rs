@@ -28,7 +28,7 @@ impl Line {
 }
 
 /// What names a line's source.
-const NAMES: [&str; 6] = ["workers", "poller", "watch", "subscription", "crew", "elector"];
+const NAMES: [&str; 8] = ["workers", "poller", "watch", "subscription", "crew", "elector", "pool", "controller"];
 
 #[derive(Default)]
 struct Collector {

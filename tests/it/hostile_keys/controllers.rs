@@ -1,0 +1,199 @@
+//! A controller of such keys on a pool with another one: it loses runs of the keys that panic, and nobody loses anything else.
+
+use std::sync::atomic::AtomicBool;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use homeostat::{
+    Action, BoxError, Context, Controller, ControllerBuilder, Exponential, ManualClock, RunningController, WorkerPool,
+};
+
+use super::*;
+use crate::stages::logs::Logs;
+use crate::stages::stage;
+
+type Outcome = Result<Action, BoxError>;
+
+/// A controller whose runs say which key they are for, once they have done what is to be done.
+fn saying<K: homeostat::Key + Sync + fmt::Debug>(
+    name: &str,
+    clock: &ManualClock,
+    said: Sender<u32>,
+    run: impl Fn(&K) -> Result<u32, BoxError> + Send + Sync + 'static,
+) -> ControllerBuilder<K, impl Fn(&Context, &K) -> Outcome + Send + Sync + 'static> {
+    let reconcile = move |_: &Context, key: &K| -> Outcome {
+        said.send(run(key)?)?;
+        Ok(Action::await_change())
+    };
+    Controller::builder(name, reconcile).clock(clock.clock())
+}
+
+/// Waits until runs of all of these have been heard of, while any number of backoffs is over.
+fn wait_for(clock: &ManualClock, heard: &Receiver<u32>, mut missing: Vec<u32>) {
+    while !missing.is_empty() {
+        clock.advance(10 * SECOND);
+        thread::yield_now();
+        for key in heard.try_iter() {
+            missing.retain(|other| *other != key);
+        }
+    }
+}
+
+/// What runs do while key 1 panics.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Runs {
+    Succeed,
+    Fail,
+    /// They have failed before, and succeed now.
+    Recover,
+}
+
+/// Keys 1 to 4 are to be run, and key 1 does `op` with a panic. Others are waited for and suspended meanwhile, so that the keys of
+/// runs are looked up.
+fn run_beside_one_that_panics(op: Op, runs: Runs) {
+    let place = format!("{op:?}, runs {runs:?}");
+    let traps = Traps::new();
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
+    let fails = Arc::new(AtomicBool::new(runs != Runs::Succeed));
+    let (said, heard) = unbounded();
+    let now = Arc::clone(&fails);
+    let hostile = saying("hostile", &clock, said.clone(), move |key: &Key| {
+        if now.load(Ordering::SeqCst) { Err("not yet".into()) } else { Ok(key.0.id) }
+    });
+    let hostile = hostile.retry(Exponential::new(SECOND, SECOND).jitter(0.0)).build().unwrap().start(&pool).unwrap();
+    let honest = saying("honest", &clock, said, |key: &u32| Ok(*key)).build().unwrap().start(&pool).unwrap();
+    hostile.suspend(traps.key(5));
+    hostile.suspend_all();
+    // Two keepers, the watchdog, the pool's thread.
+    clock.wait_for_sleepers(4);
+    for key in traps.keys(1..5) {
+        hostile.queue().enqueue(key);
+    }
+    thread::scope(|scope| {
+        let key = traps.key(4);
+        let hostile = &hostile;
+        let waits = scope.spawn(move || hostile.wait(&key, Duration::MAX));
+        clock.wait_for_sleepers(5);
+        if runs == Runs::Recover {
+            hostile.resume_all();
+            clock.wait_for_sleepers(5);
+            assert_eq!(hostile.failing().len(), 4);
+            fails.store(false, Ordering::SeqCst);
+        }
+        traps.arm(op, 1);
+        hostile.resume_all();
+        honest.enqueue(7);
+        wait_for(&clock, &heard, if runs == Runs::Fail { vec![7] } else { vec![2, 3, 4, 7] });
+        if runs == Runs::Fail {
+            // Each of them backs off, and somebody waits for one.
+            for _ in 0..3 {
+                clock.wait_for_sleepers(5);
+                clock.advance(10 * SECOND);
+            }
+        }
+        traps.disarm();
+        fails.store(false, Ordering::SeqCst);
+        hostile.queue().enqueue_now(traps.key(1));
+        honest.enqueue(8);
+        wait_for(&clock, &heard, if runs == Runs::Fail { vec![1, 2, 3, 4, 8] } else { vec![1, 8] });
+        let outcome = waits.join().unwrap();
+        assert!(outcome.is_ok(), "{place}: {outcome:?}");
+    });
+    hostile.wait(&traps.key(1), Duration::MAX).unwrap();
+    assert_eq!((hostile.failing().len(), hostile.parked().len(), pool.overdue().len()), (0, 0, 0), "{place}");
+    assert_eq!(counts(hostile.queue()), [0; 3], "{place}");
+    hostile.shutdown(Duration::ZERO);
+    honest.shutdown(Duration::ZERO);
+    drop(heard);
+    assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "{place}: keys that are left");
+}
+
+#[test]
+fn a_key_that_panics_costs_neither_the_other_keys_nor_the_other_controllers_a_run() {
+    let _shown = Logs::of("hostile");
+    for op in [Op::Hash, Op::Eq, Op::Clone, Op::Drop, Op::Debug] {
+        for runs in [Runs::Succeed, Runs::Fail, Runs::Recover] {
+            run_beside_one_that_panics(op, runs);
+        }
+    }
+}
+
+/// What reports an overrun clones and shows the key.
+#[test]
+fn a_key_that_panics_as_its_overrun_is_reported_gets_its_thread_replaced() {
+    let _shown = Logs::of("stuck-and-hostile");
+    for op in [Op::Clone, Op::Debug, Op::Drop] {
+        let traps = Traps::new();
+        let clock = ManualClock::new();
+        let pool = WorkerPool::builder().threads(1).spares(1).clock(clock.clock()).start().unwrap();
+        let (runs, director) = stage();
+        let (said, heard) = unbounded();
+        let hostile = saying("hostile", &clock, said.clone(), move |key: &Key| {
+            runs.enter(key.0.id);
+            Ok(key.0.id)
+        });
+        let hostile = hostile.reconcile_timeout(SECOND).build().unwrap().start(&pool).unwrap();
+        let honest = saying("honest", &clock, said, |key: &u32| Ok(*key)).build().unwrap().start(&pool).unwrap();
+        hostile.enqueue(traps.key(1));
+        assert_eq!(director.next(), 1);
+        traps.arm(op, 1);
+        honest.enqueue(7);
+        clock.wait_for_sleepers(3);
+        clock.advance(SECOND);
+        assert_eq!(heard.recv().unwrap(), 7);
+        assert_eq!(pool.overdue(), ["pool-0"]);
+        assert_eq!(hostile.metrics().runs.overruns, 1);
+        traps.disarm();
+        director.cue();
+        assert_eq!(heard.recv().unwrap(), 1);
+        hostile.shutdown(Duration::ZERO);
+        honest.shutdown(Duration::ZERO);
+        pool.shutdown(Duration::ZERO);
+        assert_eq!(traps.alive.load(Ordering::Relaxed), 0);
+    }
+}
+
+/// The panic is that of who calls.
+#[test]
+fn what_a_handle_is_asked_about_a_key_that_panics_harms_nobody() {
+    type Call = fn(&RunningController<Key>, &Arc<Traps>);
+    let calls: [(&str, Call, &[Op]); 6] = [
+        ("enqueue", |vms, traps| assert_eq!(vms.enqueue(traps.key(1)), Admission::Queued), &[Op::Hash, Op::Eq]),
+        ("wait", |vms, traps| drop(vms.wait(&traps.key(1), Duration::ZERO)), &[Op::Hash, Op::Eq, Op::Clone]),
+        ("suspend", |vms, traps| vms.suspend(traps.key(1)), &[Op::Hash, Op::Eq]),
+        ("resume", |vms, traps| vms.resume(&traps.key(1)), &[Op::Hash, Op::Eq]),
+        ("status", |vms, _| drop(vms.status()), &[Op::Clone]),
+        ("retry_now", |vms, _| assert_eq!(vms.retry_now(), 0), &[Op::Clone]),
+    ];
+    for (call, ask, ops) in calls {
+        for op in ops {
+            let traps = Traps::new();
+            let clock = ManualClock::new();
+            let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
+            let (said, heard) = unbounded();
+            let failing = Arc::new(AtomicBool::new(true));
+            let fails = Arc::clone(&failing);
+            let vms = saying("vm", &clock, said, move |key: &Key| {
+                if key.0.id == 1 && fails.load(Ordering::SeqCst) { Err("not yet".into()) } else { Ok(key.0.id) }
+            });
+            let vms = vms.retry(Exponential::new(SECOND, SECOND).jitter(0.0)).build().unwrap().start(&pool).unwrap();
+            // Key 1 is known to all that knows keys: it is in trouble, suspended and delayed.
+            vms.enqueue(traps.key(1));
+            clock.wait_for_sleepers(3);
+            vms.suspend(traps.key(1));
+            traps.arm(*op, 1);
+            assert_eq!(panics(|| ask(&vms, &traps)), format!("{op:?} of 1"), "{call}");
+            traps.disarm();
+            vms.enqueue(traps.key(2));
+            vms.wait(&traps.key(2), Duration::MAX).unwrap();
+            failing.store(false, Ordering::SeqCst);
+            vms.resume(&traps.key(1));
+            vms.retry_now();
+            vms.wait(&traps.key(1), Duration::MAX).unwrap();
+            assert_eq!(heard.try_iter().collect::<HashSet<_>>(), HashSet::from([1, 2]), "{call}, {op:?}");
+            vms.shutdown(Duration::ZERO);
+            pool.shutdown(Duration::ZERO);
+            assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "{call}, {op:?}: keys that are left");
+        }
+    }
+}

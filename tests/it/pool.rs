@@ -1,0 +1,197 @@
+//! A pool that several controllers share: whose keys are run when, runs that are stuck, and threads that are a controller's own.
+//!
+//! Bounds are counted in runs. Most runs are under way until the test drops their [`Entry`], so the test alone decides who moves.
+
+mod stuck;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use homeostat::{
+    Action, BoxError, Clock, Context, Controller, ControllerBuilder, Enqueue, ManualClock, RunningController, Verb,
+    WorkerPool,
+};
+use parking_lot::Mutex;
+
+use crate::stages::SECOND;
+
+type Outcome = Result<Action, BoxError>;
+
+/// A run under way, until this is dropped.
+struct Entry {
+    controller: &'static str,
+    key: u32,
+    thread: String,
+    _go: Sender<()>,
+}
+
+/// Where the runs of several controllers stop, each until the test lets it go on.
+struct Runs(Sender<Entry>, Receiver<Entry>);
+
+impl Runs {
+    fn new() -> Self {
+        let (entries, seen) = unbounded();
+        Self(entries, seen)
+    }
+
+    /// A controller whose runs stop here, whatever their context says.
+    fn of(
+        &self,
+        controller: &'static str,
+        clock: &Clock,
+    ) -> ControllerBuilder<u32, impl Fn(&Context, &u32) -> Outcome + Send + Sync + 'static> {
+        let entries = self.0.clone();
+        let reconcile = move |_cx: &Context, key: &u32| {
+            let (go, gone) = bounded(0);
+            let thread = std::thread::current().name().unwrap_or_default().to_owned();
+            let _ = entries.send(Entry { controller, key: *key, thread, _go: go });
+            let _ = gone.recv();
+            Ok(Action::await_change())
+        };
+        Controller::builder(controller, reconcile).clock(clock.clone())
+    }
+
+    /// Waits for the next run to begin.
+    fn next(&self) -> Entry {
+        self.1.recv().expect("the other end is here")
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.1.is_empty()
+    }
+}
+
+fn feed(controller: &RunningController<u32>, keys: u32) {
+    let tally = controller.queue().request_all(&mut (0..keys), Verb::Enqueue.into());
+    assert_eq!(tally.total(), keys as usize);
+}
+
+/// On one thread: between two of the ten one of the others is run, and no more.
+#[test]
+fn ten_keys_are_served_beside_a_hundred_thousand() {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
+    let others = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&others);
+    let (begun, first) = bounded(0);
+    let (go, gone) = bounded::<()>(0);
+    let many = Controller::builder("many", move |_: &Context, _: &u32| -> Outcome {
+        if count.fetch_add(1, SeqCst) == 0 {
+            begun.send(())?;
+            let _ = gone.recv();
+        }
+        Ok(Action::await_change())
+    });
+    let many = many.clock(clock.clock()).max_concurrent_reconciles(4).build().unwrap().start(&pool).unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let note = Arc::clone(&seen);
+    let few = Controller::builder("few", move |_: &Context, _: &u32| -> Outcome {
+        note.lock().push(others.load(SeqCst));
+        Ok(Action::await_change())
+    });
+    let few = few.clock(clock.clock()).build().unwrap().start(&pool).unwrap();
+    clock.wait_for_sleepers(4);
+    feed(&many, 100_000);
+    first.recv().unwrap();
+    feed(&few, 10);
+    drop(go);
+    few.wait(&9, Duration::MAX).unwrap();
+    // The one that was under way as the ten came, and the one that was in line before them.
+    assert_eq!(*seen.lock(), (2..=11).collect::<Vec<u64>>());
+    many.shutdown(Duration::ZERO);
+}
+
+/// On several threads: from when a controller is in line to its run, at most one run of each of the others begins.
+#[test]
+fn a_controller_is_served_after_one_run_of_each_of_the_others_however_many_threads_there_are() {
+    for (threads, limit) in [(1, 1), (2, 1), (3, 1), (3, 2), (4, 3)] {
+        let runs = Runs::new();
+        let pool = WorkerPool::builder().threads(threads).start().unwrap();
+        let clock = Clock::system();
+        let big = ["big", "bigger"].map(|name| {
+            let big = runs.of(name, &clock).max_concurrent_reconciles(threads).build().unwrap().start(&pool).unwrap();
+            feed(&big, 2000);
+            big
+        });
+        let few = runs.of("few", &clock).max_concurrent_reconciles(limit).build().unwrap().start(&pool).unwrap();
+        while !few.has_synced() {
+            std::thread::yield_now();
+        }
+        let mut under_way: Vec<_> = (0..threads).map(|_| runs.next()).collect();
+        feed(&few, 50);
+        let (mut active, mut served) = (0, 0);
+        // Begun since the few were in line, by each of the others.
+        let mut others = [0; 2];
+        // Which run ends next looks like chance, and is the same each time.
+        let mut choice = 7_usize;
+        while served < 50 {
+            choice = choice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let ended = under_way.swap_remove((choice >> 33) % threads);
+            if ended.controller == "few" {
+                if active == limit {
+                    others = [0; 2];
+                }
+                active -= 1;
+            }
+            drop(ended);
+            let entry = runs.next();
+            match entry.controller {
+                "few" => {
+                    (active, served, others) = (active + 1, served + 1, [0; 2]);
+                }
+                name if active < limit => {
+                    let count = &mut others[usize::from(name == "bigger")];
+                    *count += 1;
+                    assert_eq!(*count, 1, "{name}, {threads} threads, {served} served");
+                }
+                _ => {}
+            }
+            assert!(active <= limit);
+            under_way.push(entry);
+        }
+        for controller in &big {
+            controller.stop();
+        }
+        drop(under_way);
+        drop(runs);
+    }
+}
+
+/// A controller with threads of its own and the pool do not hold each other up.
+#[test]
+fn a_controller_with_threads_of_its_own_does_not_touch_the_pool() {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
+    let runs = Runs::new();
+    let shared = runs.of("shared", &clock.clock()).build().unwrap().start(&pool).unwrap();
+    let own = runs.of("own", &clock.clock()).own_threads(2).max_concurrent_reconciles(5).reconcile_timeout(SECOND);
+    let own = own.build().unwrap().start(&pool).unwrap();
+    feed(&shared, 1);
+    let blocked = runs.next();
+    assert_eq!((blocked.controller, blocked.thread.as_str()), ("shared", "pool-0"));
+    feed(&own, 3);
+    let under_way = [runs.next(), runs.next()];
+    let mut threads = under_way.each_ref().map(|entry| entry.thread.as_str());
+    threads.sort_unstable();
+    assert_eq!(threads, ["own-0", "own-1"]);
+    // Both keepers, both watchdogs: it has two threads, whatever its limit.
+    clock.wait_for_sleepers(4);
+    assert!(runs.is_quiet());
+    // What is stuck there has its own spare threads.
+    clock.advance(SECOND);
+    let third = runs.next();
+    assert!(third.key == 2 && ["own-2", "own-3"].contains(&third.thread.as_str()), "{}", third.thread);
+    // The other of the two sleeps.
+    clock.wait_for_sleepers(5);
+    assert_eq!((pool.overdue().len(), own.metrics().runs.overruns, shared.metrics().runs.overruns), (0, 2, 0));
+    drop((under_way, third));
+    // Nor does it need the pool.
+    drop(blocked);
+    pool.shutdown(Duration::ZERO);
+    own.enqueue(9);
+    drop(runs.next());
+    own.wait(&9, Duration::MAX).unwrap();
+    assert_eq!(own.metrics().runs.successes, 4);
+}

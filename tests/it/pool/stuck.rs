@@ -1,0 +1,164 @@
+//! Runs that go on past their deadline.
+
+use homeostat::{Admission, KeyState};
+use log::Level;
+
+use super::*;
+use crate::stages::just_before;
+use crate::stages::logs::Logs;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A pool of one thread and a controller that may run more keys than there are threads.
+fn start(runs: &Runs, spares: usize, name: &str) -> (ManualClock, WorkerPool, RunningController<u32>) {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().name(name).threads(1).spares(spares).clock(clock.clock()).start().unwrap();
+    let vms = runs.of("vm", &clock.clock()).max_concurrent_reconciles(8).reconcile_timeout(TIMEOUT);
+    let vms = vms.build().unwrap().start(&pool).unwrap();
+    (clock, pool, vms)
+}
+
+/// Nothing begins while all that could is asleep: the controller's keeper, the watchdog, and `idle` threads of the pool.
+fn assert_quiet(clock: &ManualClock, runs: &Runs, idle: usize) {
+    clock.wait_for_sleepers(2 + idle);
+    assert!(runs.is_quiet());
+}
+
+#[test]
+fn a_stuck_run_is_reported_keeps_its_key_and_has_its_thread_replaced() {
+    let logs = Logs::of("stuck");
+    let runs = Runs::new();
+    let (clock, pool, vms) = start(&runs, 1, "stuck");
+    vms.enqueue(1);
+    let stuck = runs.next();
+    vms.enqueue(2);
+    clock.wait_for_sleepers(2);
+    clock.advance(just_before(TIMEOUT));
+    assert_quiet(&clock, &runs, 0);
+    assert_eq!((pool.overdue(), vms.metrics().runs.overruns), (vec![], 0));
+    clock.advance(Duration::from_nanos(1));
+    let second = runs.next();
+    assert_eq!((second.key, second.thread.as_str()), (2, "stuck-1"));
+    let line = logs.wait_for(Level::Warn, "in place of a stuck one");
+    assert_eq!(line.field("thread"), "stuck-1");
+    // While it still blocks.
+    assert_eq!((pool.overdue(), vms.metrics().runs.overruns), (vec!["stuck-0".to_owned()], 1));
+    let mut running = vms.status().running;
+    running.sort_unstable_by_key(|run| run.key);
+    let seen: Vec<_> = running.iter().map(|run| (run.key, run.thread.as_str(), run.elapsed, run.overdue)).collect();
+    assert_eq!(seen, [(1, "stuck-0", TIMEOUT, true), (2, "stuck-1", Duration::ZERO, false)]);
+    // Its key stays claimed: it is wanted, and not run.
+    assert_eq!(vms.enqueue(1), Admission::Rerun);
+    drop(second);
+    assert_quiet(&clock, &runs, 1);
+    assert!(matches!(vms.queue().state(&1), KeyState::Processing(_)));
+    drop(stuck);
+    let again = runs.next();
+    assert_eq!(again.key, 1);
+    drop(again);
+    clock.wait_for_sleepers(4);
+    assert_eq!((pool.overdue(), vms.metrics().runs.successes), (vec![], 3));
+}
+
+#[test]
+fn the_pool_has_its_size_again_once_the_run_returns() {
+    let runs = Runs::new();
+    let (clock, pool, vms) = start(&runs, 2, "pool");
+    feed(&vms, 4);
+    let stuck = runs.next();
+    clock.wait_for_sleepers(2);
+    clock.advance(TIMEOUT);
+    let second = runs.next();
+    drop(stuck);
+    // There are two threads for one place.
+    assert_quiet(&clock, &runs, 1);
+    drop(second);
+    let third = runs.next();
+    assert_quiet(&clock, &runs, 1);
+    // The next time no thread is started, for one is there.
+    clock.advance(TIMEOUT);
+    let fourth = runs.next();
+    assert!(["pool-0", "pool-1"].contains(&fourth.thread.as_str()), "{}", fourth.thread);
+    assert_eq!(pool.overdue(), std::slice::from_ref(&third.thread));
+    clock.wait_for_sleepers(2);
+    assert_eq!(vms.metrics().runs.overruns, 2);
+    drop((third, fourth));
+    vms.wait(&3, Duration::MAX).unwrap();
+}
+
+#[test]
+fn there_are_no_more_spare_threads_than_it_says() {
+    for spares in 0..3 {
+        let runs = Runs::new();
+        let (clock, pool, vms) = start(&runs, spares, "pool");
+        feed(&vms, 8);
+        let mut stuck = Vec::new();
+        for _ in 0..=spares {
+            stuck.push(runs.next());
+            assert_quiet(&clock, &runs, 0);
+            clock.advance(TIMEOUT);
+        }
+        assert_quiet(&clock, &runs, 0);
+        assert_eq!((pool.overdue().len(), vms.metrics().runs.overruns), (spares + 1, spares as u64 + 1));
+        // One that returns takes the next key: of the others each is stuck.
+        let thread = stuck[0].thread.clone();
+        stuck.remove(0);
+        let next = runs.next();
+        assert_eq!((next.thread.as_str(), next.key as usize), (thread.as_str(), spares + 1));
+        assert_quiet(&clock, &runs, 0);
+        vms.stop();
+        drop((stuck, next));
+    }
+}
+
+/// Nothing but the pool's size changes: the limit of the controller counts its stuck runs.
+#[test]
+fn a_stuck_run_counts_in_its_controllers_limit() {
+    let runs = Runs::new();
+    let (clock, pool, vms) = start(&runs, 4, "pool");
+    vms.set_max_concurrent_reconciles(1).unwrap();
+    let disks = runs.of("disk", &clock.clock()).build().unwrap().start(&pool).unwrap();
+    feed(&vms, 2);
+    let stuck = runs.next();
+    clock.wait_for_sleepers(3);
+    clock.advance(TIMEOUT);
+    // The spare thread finds nothing that it may run, and then another controller's key.
+    assert_quiet(&clock, &runs, 2);
+    disks.enqueue(7);
+    let entry = runs.next();
+    assert_eq!((entry.controller, entry.key, entry.thread.as_str()), ("disk", 7, "pool-1"));
+    drop(entry);
+    assert_quiet(&clock, &runs, 2);
+    drop(stuck);
+    assert_eq!(runs.next().key, 1);
+    disks.wait(&7, Duration::MAX).unwrap();
+}
+
+/// A thread that has no place waits for one, and not for the time at which somebody may be served: it would find it come, and
+/// look again without end.
+#[test]
+fn a_thread_without_a_place_sleeps_though_a_time_has_come() {
+    let runs = Runs::new();
+    let (clock, pool, vms) = start(&runs, 1, "pool");
+    let paced = runs.of("paced", &clock.clock()).rate_limit(1.0, 1).build().unwrap().start(&pool).unwrap();
+    feed(&vms, 2);
+    let stuck = runs.next();
+    clock.wait_for_sleepers(3);
+    clock.advance(TIMEOUT);
+    let second = runs.next();
+    drop(stuck);
+    clock.wait_for_sleepers(4);
+    drop(second);
+    // Two threads are there for one place; one of them waits until the second key may be run.
+    feed(&paced, 2);
+    drop(runs.next());
+    clock.wait_for_sleepers(5);
+    vms.enqueue(9);
+    let third = runs.next();
+    clock.wait_for_sleepers(4);
+    clock.advance(SECOND);
+    clock.wait_for_sleepers(4);
+    assert!(runs.is_quiet());
+    drop(third);
+    assert_eq!(runs.next().controller, "paced");
+}
