@@ -11,7 +11,7 @@ use super::source::Source;
 use crate::cancel::CancellationToken;
 use crate::clock::Clock;
 use crate::crew::{Ended, Overrun};
-use crate::pool::{Job, Membership, Rest, Turn};
+use crate::pool::{Job, Membership, Turn};
 use crate::queue::{Claim, Key, Shutdown, WorkQueue};
 use crate::reconcile::context::Context;
 use crate::reconcile::error::{BoxError, terminal};
@@ -187,15 +187,22 @@ impl<K: Key> Common<K> {
         }
     }
 
-    /// Takes a token, if the rate is limited; or says when there will be one.
-    fn take_token(&self) -> Result<(), Nanos> {
+    /// Takes a token, if the rate is limited. Returns whether a key may be run.
+    fn take_token(&self) -> bool {
         if !self.limited.load(SeqCst) {
-            return Ok(());
+            return true;
         }
-        match &mut *self.rate.lock() {
-            Some(bucket) => bucket.take(self.clock.nanos()),
-            None => Ok(()),
+        self.rate.lock().as_mut().is_none_or(|bucket| bucket.take(self.clock.nanos()).is_ok())
+    }
+
+    /// When there will be a token; zero if there is one.
+    fn next_token(&self) -> Nanos {
+        if !self.limited.load(SeqCst) {
+            return Nanos::ZERO;
         }
+        // Of a copy.
+        let next = self.rate.lock().and_then(|mut bucket| bucket.take(self.clock.nanos()).err());
+        next.unwrap_or(Nanos::ZERO)
     }
 
     fn put_token_back(&self) {
@@ -285,17 +292,17 @@ where
         Runner::new(Arc::clone(&self.runs), counters, turn.seat())
     }
 
-    fn serve_with(&self, turn: &Turn<'_>, runner: &mut ControllerRunner<K, R, P>, slot: &mut Option<Claim<K>>) -> Rest {
+    fn serve_with(&self, turn: &Turn<'_>, runner: &mut ControllerRunner<K, R, P>, slot: &mut Option<Claim<K>>) {
         let common = &*self.common;
         let queue = &common.queue.shared;
         let mut ended = None;
         loop {
-            if let Err(time) = common.take_token() {
+            if !common.take_token() {
                 if let (Some(claim), Some(ending)) = (slot.take(), ended) {
                     claim.end(ending);
                     common.book.settle();
                 }
-                return Rest::Until(time);
+                return;
             }
             let taken = match (&mut *slot, ended) {
                 (Some(claim), Some(ending)) => {
@@ -307,7 +314,7 @@ where
             };
             let Some(claim) = slot.as_mut().filter(|_| taken.is_ok()) else {
                 common.put_token_back();
-                return Rest::Done;
+                return;
             };
             if claim.leaves_more() {
                 turn.more();
@@ -322,7 +329,7 @@ where
                     claim.end(ending);
                 }
                 common.book.settle();
-                return Rest::Done;
+                return;
             }
             ended = Some(ending);
         }
@@ -335,21 +342,25 @@ where
     R: Reconciler<K> + 'static,
     P: RetryPolicy<K> + 'static,
 {
-    fn serve(&self, turn: &Turn<'_>) -> Rest {
+    fn serve(&self, turn: &Turn<'_>) {
         let mut runner = self.runner(turn);
         // Outside the catch: a key's drop must not panic while another panic unwinds.
         let mut claim = None;
         let served = catch_unwind(AssertUnwindSafe(|| self.serve_with(turn, &mut runner, &mut claim)));
         shielded("the drop of a key", || drop(claim.take()));
         self.runners.lock().push(runner);
-        served.unwrap_or_else(|panic| {
+        if let Err(panic) = served {
             self.common.book.settle();
-            resume_unwind(panic)
-        })
+            resume_unwind(panic);
+        }
     }
 
     fn has_work(&self) -> bool {
         self.common.queue.shared.has_ready()
+    }
+
+    fn not_before(&self) -> Nanos {
+        self.common.next_token()
     }
 
     fn left(&self) {

@@ -62,7 +62,13 @@ pub(crate) struct Overrun<'a> {
     pub(crate) record: u32,
 }
 
-impl Overrun<'_> {
+impl<'a> Overrun<'a> {
+    /// That of a seat's first run.
+    #[cfg(all(test, loom))]
+    pub(crate) fn of_first_run(seat: &'a Seat) -> Self {
+        Self { thread: &seat.name, seat, run: 1, record: 0 }
+    }
+
     /// Whether it still runs: what was looked up by its record before is then about it.
     pub(crate) fn goes_on(&self) -> bool {
         !self.seat.is_over(self.run)

@@ -30,26 +30,21 @@ use crate::wait::{Bell, Sleepers};
 
 /// What a member does with the pool's threads.
 pub(crate) trait Job: Send + Sync {
-    /// Runs keys until `turn` is over, or none is left. Does not wait for one.
-    fn serve(&self, turn: &Turn<'_>) -> Rest;
+    /// Runs keys until `turn` is over, or none is left, or none may be run for now. Does not wait for one.
+    fn serve(&self, turn: &Turn<'_>);
 
     /// Whether there is a key to run. Called under the pool's lock.
     fn has_work(&self) -> bool;
+
+    /// When the next key may be run. Called under the pool's lock, so that whoever changes it and then
+    /// [releases](Membership::release) it has the last word.
+    fn not_before(&self) -> Nanos;
 
     /// Called when the last thread that served it has left.
     fn left(&self);
 
     /// Called while a run that `serve` has begun goes on past its deadline, on the watchdog's thread.
     fn overrun(&self, overrun: &Overrun<'_>);
-}
-
-/// Why a member's turn has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
-    /// Nothing was left, or the turn was over.
-    Done,
-    /// No key may be run before this time.
-    Until(Nanos),
 }
 
 pub(crate) struct Pool {
@@ -119,13 +114,11 @@ impl Pool {
         let stuck = Arc::clone(&self.state.lock().seats[number].stuck);
         while let Some((place, hint, job)) = self.next(number) {
             let turn = Turn { pool: self, place, hint: &hint, seat, stuck: &stuck };
-            let served = catch_unwind(AssertUnwindSafe(|| job.serve(&turn)));
-            let rest = served.unwrap_or_else(|panic| {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.serve(&turn))) {
                 log::error!(pool = self.crew.name.as_str(), panic = panic_message(&*panic); "a key's own code or a policy panicked");
                 shielded("the drop of a panic", || drop(panic));
-                Rest::Done
-            });
-            self.finish(number, place, &job, rest);
+            }
+            self.finish(number, place, &job);
             // Perhaps the last handle: its drop is user code.
             shielded("the drop of a controller", || drop(job));
         }
@@ -168,15 +161,16 @@ impl Pool {
         Some((place, hint, job))
     }
 
-    fn finish(&self, number: usize, place: Place, job: &Arc<dyn Job>, rest: Rest) {
+    fn finish(&self, number: usize, place: Place, job: &Arc<dyn Job>) {
         let mut state = self.state.lock();
         let at = &mut state.seats[number];
         at.serving = None;
         let was_stuck = at.stuck.swap(false, Relaxed);
         state.busy -= 1;
         state.stuck -= usize::from(was_stuck);
-        if let Rest::Until(time) = rest {
-            state.line.hold_until(place, time);
+        let not_before = job.not_before();
+        if not_before > Nanos::ZERO {
+            state.line.hold_until(place, not_before);
         }
         let last = state.line.done(place) == 0;
         // It is asked under the lock: what it gets later, it offers later.

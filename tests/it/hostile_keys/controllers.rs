@@ -197,3 +197,64 @@ fn what_a_handle_is_asked_about_a_key_that_panics_harms_nobody() {
         }
     }
 }
+
+/// What sets a rate has the last word, also where a thread has just seen the one before: here a key's drop sets it, between the
+/// look for a token that there is not and the end of the turn.
+#[test]
+fn a_rate_that_is_lifted_as_a_turn_ends_holds_nobody_back() {
+    let traps = Traps::new();
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
+    let (said, heard) = unbounded();
+    let vms = saying("vm", &clock, said, |key: &Key| Ok(key.0.id)).rate_limit(0.001, 1).build().unwrap();
+    let (first, handle) = (traps.key(1), vms.handle());
+    vms.handle().suspend_all();
+    let vms = vms.start(&pool).unwrap();
+    vms.queue().enqueue(first);
+    vms.queue().enqueue(traps.key(2));
+    *traps.on_drop.lock() = Some(Arc::new(move |id| {
+        if id == 1 {
+            handle.set_rate_limit(None).unwrap();
+        }
+    }));
+    vms.resume_all();
+    clock.wait_for_sleepers(2);
+    while heard.is_empty() {
+        thread::yield_now();
+    }
+    clock.wait_for_sleepers(3);
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [1, 2]);
+    *traps.on_drop.lock() = None;
+    vms.shutdown(Duration::ZERO);
+    pool.shutdown(Duration::ZERO);
+}
+
+/// The next key takes the turn down as it is taken; who waits for the one before hears that it has ended.
+#[test]
+fn who_waits_for_a_key_is_told_of_its_end_though_the_next_one_panics() {
+    let traps = Traps::new();
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
+    let (runs, director) = stage();
+    let (said, heard) = unbounded();
+    let vms = saying("vm", &clock, said, move |key: &Key| {
+        runs.enter(key.0.id);
+        Ok(key.0.id)
+    });
+    let vms = vms.build().unwrap().start(&pool).unwrap();
+    vms.enqueue(traps.key(1));
+    director.next();
+    vms.enqueue(traps.key(2));
+    traps.arm(Op::Clone, 2);
+    thread::scope(|scope| {
+        let (key, vms) = (traps.key(1), &vms);
+        let waits = scope.spawn(move || vms.wait(&key, Duration::MAX));
+        // It, the keeper and the watchdog.
+        clock.wait_for_sleepers(3);
+        director.cue();
+        assert!(waits.join().unwrap().is_ok());
+    });
+    assert_eq!(heard.recv().unwrap(), 1);
+    vms.shutdown(Duration::ZERO);
+    pool.shutdown(Duration::ZERO);
+}
