@@ -6,6 +6,8 @@
 mod ancestors;
 mod api;
 mod controller;
+mod controller_peers;
+mod controller_stress;
 mod durations;
 mod elector;
 mod elector_file;

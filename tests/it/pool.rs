@@ -187,6 +187,9 @@ fn a_controller_with_threads_of_its_own_does_not_touch_the_pool() {
     clock.wait_for_sleepers(5);
     assert_eq!((pool.overdue().len(), own.metrics().runs.overruns, shared.metrics().runs.overruns), (0, 2, 0));
     drop((under_way, third));
+    for key in 0..3 {
+        own.wait(&key, Duration::MAX).unwrap();
+    }
     // Nor does it need the pool.
     drop(blocked);
     pool.shutdown(Duration::ZERO);

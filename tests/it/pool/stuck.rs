@@ -1,6 +1,6 @@
 //! Runs that go on past their deadline.
 
-use homeostat::{Admission, KeyState};
+use homeostat::{Admission, KeyState, PoolBuilder, ThreadOptions};
 use log::Level;
 
 use super::*;
@@ -11,8 +11,15 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A pool of one thread and a controller that may run more keys than there are threads.
 fn start(runs: &Runs, spares: usize, name: &str) -> (ManualClock, WorkerPool, RunningController<u32>) {
+    start_with(runs, |pool| pool.name(name).spares(spares))
+}
+
+fn start_with(
+    runs: &Runs,
+    set: impl FnOnce(PoolBuilder) -> PoolBuilder,
+) -> (ManualClock, WorkerPool, RunningController<u32>) {
     let clock = ManualClock::new();
-    let pool = WorkerPool::builder().name(name).threads(1).spares(spares).clock(clock.clock()).start().unwrap();
+    let pool = set(WorkerPool::builder().threads(1).clock(clock.clock())).start().unwrap();
     let vms = runs.of("vm", &clock.clock()).max_concurrent_reconciles(8).reconcile_timeout(TIMEOUT);
     let vms = vms.build().unwrap().start(&pool).unwrap();
     (clock, pool, vms)
@@ -63,7 +70,10 @@ fn a_stuck_run_is_reported_keeps_its_key_and_has_its_thread_replaced() {
 #[test]
 fn the_pool_has_its_size_again_once_the_run_returns() {
     let runs = Runs::new();
-    let (clock, pool, vms) = start(&runs, 2, "pool");
+    let started = Arc::new(Mutex::new(Vec::new()));
+    let hook = Arc::clone(&started);
+    let options = ThreadOptions::new().on_start(move |name| hook.lock().push(name.to_owned()));
+    let (clock, pool, vms) = start_with(&runs, |pool| pool.spares(2).thread_options(options));
     feed(&vms, 4);
     let stuck = runs.next();
     clock.wait_for_sleepers(2);
@@ -83,7 +93,11 @@ fn the_pool_has_its_size_again_once_the_run_returns() {
     clock.wait_for_sleepers(2);
     assert_eq!(vms.metrics().runs.overruns, 2);
     drop((third, fourth));
-    vms.wait(&3, Duration::MAX).unwrap();
+    vms.shutdown(Duration::ZERO);
+    pool.shutdown(Duration::ZERO);
+    let mut started = started.lock();
+    started.sort_unstable();
+    assert_eq!(*started, ["pool-0", "pool-1", "pool-watchdog"]);
 }
 
 #[test]

@@ -1,0 +1,245 @@
+//! Several controllers on one pool, on real threads and in real time: runs that do everything wrong at random, feeders, and settings
+//! that change meanwhile. Bounded by a number of requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use homeostat::{
+    Action, BoxError, Context, Controller, Enqueue, Exponential, KeyState, Reasons, RequeueAfter, RunningController,
+    WaitError, WorkerPool, terminal,
+};
+
+const CONTROLLERS: usize = 3;
+const KEYS: usize = 40;
+const FEEDERS: u64 = 3;
+const REQUESTS: u64 = 1500;
+/// The most that is ever set.
+const MOST: usize = 3;
+
+/// What is known of one key. The clock is a count of events.
+#[derive(Default)]
+struct Seen {
+    running: AtomicBool,
+    /// When a run was last asked for.
+    asked: AtomicU64,
+    /// When the last run began.
+    began: AtomicU64,
+}
+
+/// What is seen of one controller.
+#[derive(Default)]
+struct Checker {
+    keys: Vec<Seen>,
+    events: AtomicU64,
+    runs: AtomicU64,
+    active: AtomicUsize,
+    /// The most that may run now: the greatest limit since it was last sure that no more do.
+    bound: AtomicUsize,
+    panics: AtomicU64,
+    /// How often two runs of one key were seen at once, and more runs than may be.
+    doubled: AtomicU64,
+    exceeded: AtomicU64,
+}
+
+impl Checker {
+    fn new() -> Arc<Self> {
+        let keys = (0..KEYS).map(|_| Seen::default()).collect();
+        Arc::new(Self { keys, bound: AtomicUsize::new(1), ..Self::default() })
+    }
+
+    fn now(&self) -> u64 {
+        self.events.fetch_add(1, SeqCst) + 1
+    }
+
+    fn begin(&self, key: usize) -> Running<'_> {
+        let seen = &self.keys[key];
+        self.runs.fetch_add(1, SeqCst);
+        if self.active.fetch_add(1, SeqCst) >= self.bound.load(SeqCst) {
+            self.exceeded.fetch_add(1, SeqCst);
+        }
+        if seen.running.swap(true, SeqCst) {
+            self.doubled.fetch_add(1, SeqCst);
+        }
+        seen.began.store(self.now(), SeqCst);
+        Running(self, key)
+    }
+
+    /// Comes before the request, as a change comes before its event: a run that begins after this has seen the change.
+    fn asks(&self, key: usize) {
+        self.keys[key].asked.fetch_max(self.now(), SeqCst);
+    }
+
+    /// Keys whose last request was followed by no run.
+    fn forgotten(&self) -> Vec<usize> {
+        let forgotten = |seen: &Seen| seen.began.load(SeqCst) < seen.asked.load(SeqCst);
+        (0..KEYS).filter(|key| forgotten(&self.keys[*key])).collect()
+    }
+}
+
+/// A run under way: ends also where the reconciler panics.
+struct Running<'a>(&'a Checker, usize);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.keys[self.1].running.store(false, SeqCst);
+        self.0.active.fetch_sub(1, SeqCst);
+    }
+}
+
+/// `SplitMix64`, enough to choose by.
+fn draw(seed: u64) -> u64 {
+    let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn below(draw: u64, bound: usize) -> usize {
+    usize::try_from(draw >> 8).map_or(0, |draw| draw % bound)
+}
+
+/// What a run panics with that was to panic: without the message that a panic would print.
+struct Planned;
+
+fn outcome(checker: &Checker, cx: &Context, draw: u64) -> Result<Action, BoxError> {
+    let soon = Duration::from_micros(draw >> 32 & 255);
+    match draw % 32 {
+        0 => {
+            checker.panics.fetch_add(1, SeqCst);
+            std::panic::resume_unwind(Box::new(Planned))
+        }
+        1 | 2 => Err("by chance".into()),
+        3 => Err(terminal("by chance").into()),
+        4 => Err(RequeueAfter::new(soon, "by chance").into()),
+        5 => Ok(Action::requeue_after(soon)),
+        6 => Ok(Action::requeue_after(Duration::ZERO)),
+        7 => {
+            // Past its deadline, as often as not.
+            let _ = cx.sleep(2 * soon);
+            Ok(Action::await_change())
+        }
+        8..12 => {
+            thread::yield_now();
+            Ok(Action::await_change())
+        }
+        _ => Ok(Action::await_change()),
+    }
+}
+
+fn start(name: &str, pool: &WorkerPool, checker: &Arc<Checker>) -> RunningController<usize> {
+    let checker = Arc::clone(checker);
+    let reconcile = move |cx: &Context, key: &usize| {
+        let running = checker.begin(*key);
+        let number = checker.runs.load(SeqCst);
+        let ended = outcome(&checker, cx, draw(number * 64 + *key as u64));
+        drop(running);
+        ended
+    };
+    let backoff = Exponential::new(Duration::from_micros(50), Duration::from_micros(400));
+    let builder = Controller::builder(name, reconcile).retry(backoff);
+    builder.reconcile_timeout(Duration::from_micros(200)).build().unwrap().start(pool).unwrap()
+}
+
+/// Asks for runs, and now and then waits for one.
+fn feed(controllers: &[(RunningController<usize>, Arc<Checker>)], feeder: u64) {
+    for number in 0..REQUESTS {
+        let draw = draw(feeder * REQUESTS + number);
+        let (controller, checker) = &controllers[below(draw, CONTROLLERS)];
+        let key = below(draw >> 16, KEYS);
+        checker.asks(key);
+        match draw % 5 {
+            0 => controller.queue().because(Reasons::EVENT).enqueue(key),
+            1 => controller.queue().enqueue_after(key, Duration::from_micros(draw >> 32 & 127)),
+            _ => controller.enqueue(key),
+        };
+        if draw.is_multiple_of(8) {
+            // Not for ever: it may be suspended.
+            let waited = controller.wait(&key, Duration::from_micros(300));
+            assert!(matches!(waited, Ok(_) | Err(WaitError::Timeout)));
+        } else if draw.is_multiple_of(3) {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Changes what can be changed, until nobody feeds any more; then everything is as it was at the start.
+fn meddle(controllers: &[(RunningController<usize>, Arc<Checker>)], fed: &AtomicUsize) {
+    let mut number = 0;
+    while fed.load(SeqCst) > 0 {
+        number += 1;
+        let draw = draw(1_000_000 + number);
+        let (controller, checker) = &controllers[below(draw, CONTROLLERS)];
+        let key = below(draw >> 16, KEYS);
+        match draw % 8 {
+            0 => controller.suspend_all(),
+            1 | 2 => controller.resume_all(),
+            3 => controller.suspend(key),
+            4 => controller.resume(&key),
+            5 => controller.set_rate_limit((draw & 256 > 0).then_some((20_000.0, 4))).unwrap(),
+            6 => drop(controller.status()),
+            _ => {
+                let limit = 1 + below(draw >> 24, MOST);
+                checker.bound.fetch_max(limit, SeqCst);
+                controller.set_max_concurrent_reconciles(limit).unwrap();
+            }
+        }
+        thread::yield_now();
+    }
+    for (controller, _) in controllers {
+        controller.set_rate_limit(None).unwrap();
+        controller.resume_all();
+        for key in 0..KEYS {
+            controller.resume(&key);
+        }
+    }
+}
+
+#[test]
+fn controllers_on_one_pool_run_no_key_twice_at_once_and_forget_none() {
+    let pool = WorkerPool::builder().threads(3).spares(2).start().unwrap();
+    let controllers: Vec<_> = ["vm", "disk", "net"]
+        .map(|name| {
+            let checker = Checker::new();
+            (start(name, &pool, &checker), checker)
+        })
+        .into();
+    let feeding = AtomicUsize::new(3);
+    thread::scope(|scope| {
+        let (controllers, feeding) = (&controllers, &feeding);
+        scope.spawn(move || meddle(controllers, feeding));
+        for feeder in 0..FEEDERS {
+            scope.spawn(move || {
+                feed(controllers, feeder);
+                feeding.fetch_sub(1, SeqCst);
+            });
+        }
+    });
+    for (controller, checker) in &controllers {
+        // Each key runs until it is idle, whatever it asks for by itself.
+        for key in 0..KEYS {
+            while controller.queue().state(&key) != KeyState::Idle {
+                controller.wait(&key, Duration::MAX).unwrap();
+                thread::yield_now();
+            }
+        }
+        let name = controller.name();
+        assert_eq!(checker.forgotten(), [], "{name}");
+        assert_eq!((checker.doubled.load(SeqCst), checker.exceeded.load(SeqCst)), (0, 0), "{name}");
+        assert_eq!(checker.active.load(SeqCst), 0, "{name}");
+        let metrics = controller.metrics();
+        let runs = checker.runs.load(SeqCst);
+        assert_eq!((metrics.runs.runs(), metrics.runs.panics), (runs, checker.panics.load(SeqCst)), "{name}");
+        assert_eq!((metrics.work_time.count(), metrics.queue_time.count()), (runs, runs), "{name}");
+        assert_eq!((metrics.failing, metrics.parked), (0, controller.parked().len()), "{name}");
+        assert!(runs > 100, "{name}: little was proved by {runs} runs");
+        assert!(metrics.runs.panics > 0 && metrics.runs.terminal_errors > 0 && metrics.runs.requeues > 0, "{name}");
+    }
+    for (controller, checker) in controllers {
+        let runs = checker.runs.load(SeqCst);
+        controller.shutdown(Duration::ZERO);
+        assert_eq!(checker.runs.load(SeqCst), runs);
+    }
+    pool.shutdown(Duration::ZERO);
+}
