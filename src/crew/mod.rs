@@ -62,13 +62,15 @@ pub(crate) struct Overrun<'a> {
     pub(crate) record: u32,
 }
 
+#[cfg(all(test, loom))]
 impl<'a> Overrun<'a> {
     /// That of a seat's first run.
-    #[cfg(all(test, loom))]
     pub(crate) fn of_first_run(seat: &'a Seat) -> Self {
         Self { thread: &seat.name, seat, run: 1, record: 0 }
     }
+}
 
+impl Overrun<'_> {
     /// Whether it still runs: what was looked up by its record before is then about it.
     pub(crate) fn goes_on(&self) -> bool {
         !self.seat.is_over(self.run)

@@ -169,7 +169,7 @@ fn a_terminal_error_is_not_tried_again_and_its_count_does_not_outlive_it() {
     assert!(vms.parked().is_empty());
 }
 
-/// "should requeue a Request after a duration (but not rate-limited) if the Result sets RequeueAfter", "… if the Result sets
+/// "should requeue a Request after a duration (but not rate-limited) if the Result sets `RequeueAfter`", "… if the Result sets
 /// Requeue:true": by an action and by an error that says so.
 #[test]
 fn a_requeue_comes_when_it_was_asked_for_and_is_no_failure() {
@@ -187,7 +187,7 @@ fn a_requeue_comes_when_it_was_asked_for_and_is_no_failure() {
     assert_eq!((vms.metrics().runs.requeues, vms.metrics().runs.errors()), (3, 2));
 }
 
-/// "should perform error behavior if error is not nil, regardless of RequeueAfter": the error that was not asked for decides, also if
+/// "should perform error behavior if error is not nil, regardless of `RequeueAfter`": the error that was not asked for decides, also if
 /// a requeue is among what it was made of.
 #[test]
 fn an_error_beats_a_requeue() {
@@ -207,7 +207,7 @@ fn an_error_beats_a_requeue() {
     assert_eq!(rig.times(), [5, 7, 8]);
 }
 
-/// "should retain the priority when there was an error", "… when the reconciler requests a requeue", "… with RequeueAfter".
+/// "should retain the priority when there was an error", "… when the reconciler requests a requeue", "… with `RequeueAfter`".
 #[test]
 fn a_key_keeps_its_lane_however_its_run_ends() {
     for ending in [fails, || Ok(Action::requeue_after(SECOND)), || Ok(Action::requeue_after(Duration::ZERO))] {
@@ -221,7 +221,7 @@ fn a_key_keeps_its_lane_however_its_run_ends() {
     }
 }
 
-/// "should recover panic if RecoverPanic is true by default", and its metric.
+/// "should recover panic if `RecoverPanic` is true by default", and its metric.
 #[test]
 fn a_panic_is_an_error_that_is_counted_and_retried() {
     let runs = AtomicUsize::new(0);
@@ -242,7 +242,7 @@ fn a_panic_is_an_error_that_is_counted_and_retried() {
     assert!(vms.failing().is_empty());
 }
 
-/// "should time out if ReconciliationTimeout is set", "should increment when … timeout hits DeadlineExceeded", "should increment
+/// "should time out if `ReconciliationTimeout` is set", "should increment when … timeout hits `DeadlineExceeded`", "should increment
 /// multiple times when multiple reconciles timeout".
 #[test]
 fn each_run_past_its_deadline_is_told_and_counted() {
@@ -275,19 +275,19 @@ fn each_run_past_its_deadline_is_told_and_counted() {
     assert_eq!((vms.failing().len(), vms.metrics().runs.retries, vms.metrics().runs.overruns), (2, 2, 2));
 }
 
-/// "should not increment when user code cancels context earlier than the ReconciliationTimeout", "… when reconciliation completes
-/// before timeout", "… when parent context is cancelled", "… when ReconciliationTimeout is zero", "should not configure a timeout if
-/// ReconciliationTimeout is zero".
+/// "should not increment when user code cancels context earlier than the `ReconciliationTimeout`", "… when reconciliation completes
+/// before timeout", "… when parent context is cancelled", "… when `ReconciliationTimeout` is zero", "should not configure a timeout if
+/// `ReconciliationTimeout` is zero".
 #[test]
 fn what_ends_for_another_cause_is_no_overrun() {
     for (key, timeout) in
         [("by hand", Some(SECOND)), ("in time", Some(SECOND)), ("aborted", Some(SECOND)), ("at leisure", None)]
     {
-        let (begun, began) = unbounded();
+        let (enters, entered) = unbounded();
         let (rig, vms) = Rig::start(
             move |cx, key| {
                 assert_eq!(cx.remaining(), timeout);
-                begun.send(())?;
+                enters.send(())?;
                 match *key {
                     "by hand" => {
                         let own = CancellationToken::new();
@@ -306,7 +306,7 @@ fn what_ends_for_another_cause_is_no_overrun() {
             },
         );
         vms.enqueue(key);
-        began.recv().unwrap();
+        entered.recv().unwrap();
         rig.clock.wait_for_sleepers(rig.idle);
         match key {
             "aborted" => vms.abort(),
@@ -326,7 +326,7 @@ fn what_ends_for_another_cause_is_no_overrun() {
 }
 
 /// "should not error when cache sync timeout is of sufficiently high", "should not error when controller Start context is cancelled
-/// during Sources WaitForSync".
+/// during Sources `WaitForSync`".
 #[test]
 fn a_listing_that_comes_in_time_and_a_stop_before_it_are_no_errors() {
     for stops in [false, true] {
@@ -396,7 +396,7 @@ fn a_controller_that_is_stopped_ends_with_keys_in_line() {
     assert!(rig.pool.overdue().is_empty());
 }
 
-/// The contexts "prometheus metric reconcile_total" and "should update prometheus metrics": each outcome is counted once, each run
+/// The contexts "prometheus metric `reconcile_total`" and "should update prometheus metrics": each outcome is counted once, each run
 /// measured.
 #[test]
 fn each_outcome_is_counted_and_each_run_measured() {
