@@ -364,10 +364,13 @@ fn the_readmes_commands_are_those_that_are_run() {
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
     let (_, commands) = readme.split_once("```sh\n").unwrap();
     let (commands, rest) = commands.split_once("```").unwrap();
-    assert_eq!(commands, "cargo run --example supervisor -- examples/services.toml\ncargo test\n");
+    let supervisor = "cargo run --example supervisor -- examples/services.toml\n";
+    let mirror = "cargo run --example mirror -- examples /tmp/examples-mirrored\n";
+    assert_eq!(commands, format!("{supervisor}{mirror}cargo test\n"));
     assert!(!rest.contains("```sh"), "the README has commands that nothing runs");
     let ci = fs::read_to_string(root.join(".ci/run")).unwrap();
     assert!(ci.contains("cargo test\n"), "CI does not run the README's test command");
     assert!(ci.contains("cargo run --locked --example supervisor -- --for 2s examples/services.toml"));
+    assert!(ci.contains("cargo run --locked --example mirror -- --once examples target/mirrored\n"));
     assert!(root.join("examples/services.toml").exists() && root.join("tests/supervisor/main.rs").exists());
 }
