@@ -76,6 +76,8 @@ mod crew;
 mod elector;
 mod error;
 mod manager;
+#[cfg(feature = "objects")]
+pub mod objects;
 mod poller;
 mod pool;
 mod queue;

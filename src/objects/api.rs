@@ -1,0 +1,193 @@
+//! The typed face of a client.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::client::{Client, DeleteOptions, FieldOwner, ObjectList, Part, Patch, Query, WatchEvent};
+use super::error::ClientError;
+use super::key::ObjectKey;
+use super::kind::Kind;
+use super::object::Object;
+use crate::cancel::CancellationToken;
+
+/// The objects of one type in a [`Client`]. A cheap handle.
+///
+/// The errors are those of the client, and [`ClientError::Invalid`] for an object whose JSON is not of the type.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient};
+/// use serde_json::json;
+/// use std::sync::Arc;
+///
+/// const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
+/// let api = Api::<DynamicObject>::of_kind(Arc::new(MemoryClient::new()), CONFIG_MAP);
+/// let mut colours = DynamicObject::new(&CONFIG_MAP, "default", "colours").with("data", json!({"sky": "blue"}));
+///
+/// colours = api.create(&colours)?;
+/// colours.fields["data"]["grass"] = json!("green");
+/// let updated = api.update(&colours)?;
+/// assert!(api.update(&colours).unwrap_err().is_conflict()); // the version is that before the update
+/// assert_eq!(api.list(&Default::default())?.items, [updated]);
+/// # Ok::<_, homeostat::objects::ClientError>(())
+/// ```
+pub struct Api<T> {
+    client: Arc<dyn Client>,
+    kind: Kind,
+    object: PhantomData<fn() -> T>,
+}
+
+impl<T: Object> Api<T> {
+    /// The objects of this type. Does not compile for a [`DynamicObject`](super::DynamicObject): see [`of_kind`](Self::of_kind).
+    ///
+    /// ```compile_fail
+    /// use homeostat::objects::{Api, DynamicObject, MemoryClient};
+    /// let api = Api::<DynamicObject>::new(std::sync::Arc::new(MemoryClient::new()));
+    /// ```
+    #[must_use]
+    pub fn new(client: Arc<dyn Client>) -> Self {
+        const { T::KIND.assert_known() };
+        Self::of_kind(client, T::KIND)
+    }
+
+    /// The objects of this kind.
+    #[must_use]
+    pub fn of_kind(client: Arc<dyn Client>, kind: Kind) -> Self {
+        Self { client, kind, object: PhantomData }
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// What keeps the objects.
+    #[must_use]
+    pub fn client(&self) -> &Arc<dyn Client> {
+        &self.client
+    }
+
+    /// See [`Client::get`].
+    ///
+    /// # Errors
+    ///
+    /// As there, and of the type.
+    pub fn get(&self, key: &ObjectKey) -> Result<T, ClientError> {
+        T::from_json(&*self.client.get(&self.kind, key)?)
+    }
+
+    /// See [`Client::list`].
+    ///
+    /// # Errors
+    ///
+    /// As there, and of the type.
+    pub fn list(&self, query: &Query) -> Result<ObjectList<T>, ClientError> {
+        let list = self.client.list(&self.kind, query)?;
+        let items = list.items.iter().map(|json| T::from_json(json)).collect::<Result<_, _>>()?;
+        Ok(ObjectList { version: list.version, items })
+    }
+
+    /// See [`Client::create`].
+    ///
+    /// # Errors
+    ///
+    /// As there, and of the type.
+    pub fn create(&self, object: &T) -> Result<T, ClientError> {
+        T::from_json(&*self.client.create(&self.kind, object.to_json()?)?)
+    }
+
+    /// See [`Client::update`].
+    ///
+    /// # Errors
+    ///
+    /// As there, and of the type.
+    pub fn update(&self, object: &T) -> Result<T, ClientError> {
+        T::from_json(&*self.client.update(&self.kind, object.to_json()?)?)
+    }
+
+    /// See [`Client::update_status`].
+    ///
+    /// # Errors
+    ///
+    /// As there, and of the type.
+    pub fn update_status(&self, object: &T) -> Result<T, ClientError> {
+        T::from_json(&*self.client.update_status(&self.kind, object.to_json()?)?)
+    }
+
+    /// See [`Client::patch`].
+    ///
+    /// # Errors
+    ///
+    /// As there, and of the type.
+    pub fn patch(&self, key: &ObjectKey, patch: &Patch) -> Result<T, ClientError> {
+        T::from_json(&*self.client.patch(&self.kind, key, patch, Part::Object)?)
+    }
+
+    /// See [`Client::patch`], of the status.
+    ///
+    /// # Errors
+    ///
+    /// As there, and of the type.
+    pub fn patch_status(&self, key: &ObjectKey, patch: &Patch) -> Result<T, ClientError> {
+        T::from_json(&*self.client.patch(&self.kind, key, patch, Part::Status)?)
+    }
+
+    /// See [`Client::apply`]. The fields are those of the JSON: of a typed object that may be more than one has a will of.
+    ///
+    /// # Errors
+    ///
+    /// As there, and of the type.
+    pub fn apply(&self, fields: Value, owner: &FieldOwner) -> Result<T, ClientError> {
+        T::from_json(&*self.client.apply(&self.kind, fields, owner)?)
+    }
+
+    /// See [`Client::delete`].
+    ///
+    /// # Errors
+    ///
+    /// As there, and of the type.
+    pub fn delete(&self, key: &ObjectKey, options: &DeleteOptions) -> Result<T, ClientError> {
+        T::from_json(&*self.client.delete(&self.kind, key, options)?)
+    }
+
+    /// Removes an object at once, whatever finalizers it has.
+    ///
+    /// # Errors
+    ///
+    /// As [`delete`](Self::delete).
+    pub fn purge(&self, key: &ObjectKey) -> Result<T, ClientError> {
+        self.delete(key, &DeleteOptions { purge: true, ..DeleteOptions::default() })
+    }
+
+    /// See [`Client::watch`].
+    ///
+    /// # Errors
+    ///
+    /// As there, here or in the stream, and in the stream of the type: it goes on behind an object that is not of it.
+    pub fn watch(
+        &self,
+        query: &Query,
+        from: Option<&str>,
+        stop: &CancellationToken,
+    ) -> Result<impl Iterator<Item = Result<WatchEvent<T>, ClientError>> + Send + use<T>, ClientError> {
+        let events = self.client.watch(&self.kind, query, from, stop)?;
+        Ok(events.map(|event| event?.try_map(|json| T::from_json(&json))))
+    }
+}
+
+impl<T> Clone for Api<T> {
+    fn clone(&self) -> Self {
+        Self { client: Arc::clone(&self.client), kind: self.kind.clone(), object: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for Api<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}

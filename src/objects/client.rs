@@ -1,0 +1,322 @@
+//! The one face of every back end: objects as JSON, by kind and key.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::error::ClientError;
+use super::key::ObjectKey;
+use super::kind::Kind;
+use super::selector::{FieldSelector, LabelSelector};
+use crate::cancel::CancellationToken;
+
+/// Where objects are kept: what an API server does, whatever does it. [`Api`](super::Api) is its typed face.
+///
+/// Objects go in and out as JSON; what comes out is shared, not copied.
+///
+/// # The rules that every client keeps
+///
+/// - Each change of an object gives it a `resourceVersion` that no object had before. Writing what is there already changes
+///   nothing, and the version stays.
+/// - The client sets `uid`, `resourceVersion`, `generation`, `creationTimestamp` and `deletionTimestamp`; what a writer says there is
+///   ignored, but for a version or uid that is not the object's: a conflict.
+/// - `generation` is 1 at first, and rises with each change outside `metadata` and `status`.
+/// - `status` is written by [`update_status`](Self::update_status) alone (or a patch of [`Part::Status`]), which changes nothing
+///   else; a new object has none.
+/// - An object with finalizers is not removed by a deletion but gets a `deletionTimestamp`; it takes no further finalizers, and is
+///   removed by the update that takes the last one away. The last state of a deleted object, in an event too, has a
+///   `deletionTimestamp`; that of a [purged](DeleteOptions::purge) one has none, unless its deletion had begun.
+/// - An object whose owners are all gone is deleted, in the background, where the client
+///   [cascades](Propagation). Owners are objects of the same client, in the same namespace or in none.
+/// - A watch tells each change once, in the order of the versions.
+///
+/// The suite in [`testing`](crate::testing) shows whether a client keeps them.
+pub trait Client: Send + Sync {
+    /// The object of this key.
+    ///
+    /// # Errors
+    ///
+    /// [`NotFound`](ClientError::NotFound), [`Transport`](ClientError::Transport).
+    fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError>;
+
+    /// All objects that the query selects, in the order of their keys, as they were at one version.
+    ///
+    /// # Errors
+    ///
+    /// [`Transport`](ClientError::Transport).
+    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError>;
+
+    /// Creates an object, and returns it as it is then. Without a name it gets one that begins with its `generateName`.
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyExists`](ClientError::AlreadyExists), [`Invalid`](ClientError::Invalid), also if it has a `resourceVersion`,
+    /// [`Transport`](ClientError::Transport).
+    fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError>;
+
+    /// Writes all but `status`, and returns the object as it is then: its last state, if this has removed it.
+    ///
+    /// # Errors
+    ///
+    /// [`NotFound`](ClientError::NotFound), [`Conflict`](ClientError::Conflict) if the object's `resourceVersion` or `uid` is
+    /// another, [`Invalid`](ClientError::Invalid), also without a `resourceVersion`, [`Transport`](ClientError::Transport).
+    fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError>;
+
+    /// Writes `status` alone, and returns the object as it is then.
+    ///
+    /// # Errors
+    ///
+    /// As [`update`](Self::update).
+    fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError>;
+
+    /// Changes a part of an object, whatever version it has, and returns it as it is then.
+    ///
+    /// # Errors
+    ///
+    /// As [`update`](Self::update). A patch that names a `resourceVersion` is a conflict with any other. A JSON patch whose test
+    /// fails, or whose path does not exist, is [`Invalid`](ClientError::Invalid).
+    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Result<Arc<Value>, ClientError>;
+
+    /// Sees to it that the object is there and has these fields, as those of this owner: creates it, or changes it, and returns it
+    /// as it is then. What the owner had applied before and no longer does is removed. Of an array, all or nothing is owned.
+    ///
+    /// # Errors
+    ///
+    /// [`Conflict`](ClientError::Conflict) if another owner has applied another value to one of the fields, unless the owner
+    /// [forces](FieldOwner::force) it: it owns the field alone then. Else as [`patch`](Self::patch).
+    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError>;
+
+    /// Asks for the deletion of an object, and returns its last state: it has been removed if that has no finalizers.
+    ///
+    /// # Errors
+    ///
+    /// [`NotFound`](ClientError::NotFound), [`Conflict`](ClientError::Conflict) if a precondition fails,
+    /// [`Transport`](ClientError::Transport).
+    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError>;
+
+    /// All changes after the version `from` of what the query selects, as they happen. Without `from`: first all that exists, each
+    /// as [`Added`](WatchEvent::Added), and a [`Bookmark`](WatchEvent::Bookmark).
+    ///
+    /// The stream blocks for the next one. It ends when `stop` is cancelled, and after an error.
+    ///
+    /// # Errors
+    ///
+    /// Here or in the stream: [`Gone`](ClientError::Gone) if changes after `from` are no longer known,
+    /// [`Transport`](ClientError::Transport).
+    fn watch(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        from: Option<&str>,
+        stop: &CancellationToken,
+    ) -> Result<ObjectStream, ClientError>;
+}
+
+/// What of a kind is listed or watched: by default all.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::Query;
+///
+/// let query = Query::all().namespace("default").labels("app=web,tier!=cache".parse()?).field("spec.node", "node-1");
+/// assert!(query.selects(&serde_json::json!({
+///     "metadata": {"namespace": "default", "name": "web-1", "labels": {"app": "web"}}, "spec": {"node": "node-1"},
+/// })));
+/// # Ok::<_, homeostat::objects::ParseSelectorError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Query {
+    /// In this namespace; in all, if there is none.
+    pub namespace: Option<String>,
+    /// With labels that this selects.
+    pub labels: LabelSelector,
+    /// With fields that this selects.
+    pub fields: FieldSelector,
+}
+
+impl Query {
+    /// All objects of a kind.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Those in this namespace.
+    #[must_use]
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), ..self }
+    }
+
+    /// Those with such labels.
+    #[must_use]
+    pub fn labels(self, labels: LabelSelector) -> Self {
+        Self { labels, ..self }
+    }
+
+    /// Those whose field at this path (`spec.nodeName`) has this value, as well as what has been said before.
+    #[must_use]
+    pub fn field(mut self, path: impl Into<String>, value: impl Into<String>) -> Self {
+        self.fields = self.fields.and(path, value);
+        self
+    }
+
+    /// Whether it selects the object of this JSON.
+    #[must_use]
+    pub fn selects(&self, object: &Value) -> bool {
+        self.namespace.as_ref().is_none_or(|namespace| super::json::text_of(object, "namespace") == namespace)
+            && self.labels.selects_json(&object["metadata"]["labels"])
+            && self.fields.selects(object)
+    }
+}
+
+/// Objects as they were at one version.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectList<T> {
+    /// The version: a watch from it tells what has changed since.
+    pub version: String,
+    /// In the order of their keys.
+    pub items: Vec<T>,
+}
+
+/// A change of an object.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::Patch;
+/// use serde_json::json;
+///
+/// let merge = Patch::Merge(json!({"spec": {"replicas": 3, "paused": null}}));
+/// let steps = Patch::Json(json!([{"op": "replace", "path": "/spec/replicas", "value": 3}]));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Patch {
+    /// A JSON merge patch ([RFC 7386](https://www.rfc-editor.org/rfc/rfc7386)): fields to be set, and with `null` to be removed.
+    Merge(Value),
+    /// A JSON patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)): an array of operations.
+    Json(Value),
+}
+
+/// What of an object a patch changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// All but its status.
+    #[default]
+    Object,
+    /// Its status alone.
+    Status,
+}
+
+/// Who [applies](Client::apply) fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldOwner {
+    /// Its name.
+    pub name: String,
+    /// Whether it takes fields away from other owners.
+    pub force: bool,
+}
+
+impl FieldOwner {
+    /// An owner that does not force.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), force: false }
+    }
+
+    /// The same, taking fields away from other owners.
+    #[must_use]
+    pub fn force(self) -> Self {
+        Self { force: true, ..self }
+    }
+}
+
+/// How an object is deleted; by default whatever version it has, and in the background.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// Only if it has this uid.
+    pub uid: Option<String>,
+    /// Only if it has this version.
+    pub resource_version: Option<String>,
+    /// What becomes of the objects that belong to it.
+    pub propagation: Propagation,
+    /// Remove it at once, whatever finalizers it has.
+    pub purge: bool,
+}
+
+/// What becomes of the objects that belong to a deleted one, and to no other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Propagation {
+    /// They are deleted when it is gone.
+    #[default]
+    Background,
+    /// They are deleted first; it stays until those have gone that [block](super::OwnerReference::block_owner_deletion) it.
+    Foreground,
+    /// They stay, and no longer belong to it.
+    Orphan,
+}
+
+/// One thing that a watch tells.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum WatchEvent<T> {
+    /// It is there, or is selected now.
+    Added(T),
+    /// It has changed.
+    Modified(T),
+    /// It is gone, or no longer selected. What it was at the end, with the version of this event.
+    Deleted(T),
+    /// Everything up to this version has been told.
+    Bookmark(String),
+}
+
+impl<T> WatchEvent<T> {
+    /// The object, if it is about one.
+    #[must_use]
+    pub fn object(&self) -> Option<&T> {
+        match self {
+            Self::Added(object) | Self::Modified(object) | Self::Deleted(object) => Some(object),
+            Self::Bookmark(_) => None,
+        }
+    }
+
+    /// The same event of what `convert` makes of the object.
+    ///
+    /// # Errors
+    ///
+    /// Those of `convert`.
+    pub fn try_map<U, E>(self, convert: impl FnOnce(T) -> Result<U, E>) -> Result<WatchEvent<U>, E> {
+        Ok(match self {
+            Self::Added(object) => WatchEvent::Added(convert(object)?),
+            Self::Modified(object) => WatchEvent::Modified(convert(object)?),
+            Self::Deleted(object) => WatchEvent::Deleted(convert(object)?),
+            Self::Bookmark(version) => WatchEvent::Bookmark(version),
+        })
+    }
+}
+
+/// What a [watch](Client::watch) tells, one after the other: a blocking iterator.
+pub struct ObjectStream(Box<dyn Iterator<Item = Result<WatchEvent<Arc<Value>>, ClientError>> + Send>);
+
+impl ObjectStream {
+    /// The stream of these events.
+    pub fn new(events: impl Iterator<Item = Result<WatchEvent<Arc<Value>>, ClientError>> + Send + 'static) -> Self {
+        Self(Box::new(events))
+    }
+}
+
+impl Iterator for ObjectStream {
+    type Item = Result<WatchEvent<Arc<Value>>, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next()
+    }
+}
+
+impl fmt::Debug for ObjectStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectStream").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,135 @@
+//! Conditions: what is true of an object, and since when.
+
+use jiff::Timestamp;
+
+/// An entry of `status.conditions`.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{Condition, ConditionStatus, set_condition};
+///
+/// let mut conditions = vec![];
+/// let (morning, noon) = ("2026-05-01T08:00:00Z".parse().unwrap(), "2026-05-01T12:00:00Z".parse().unwrap());
+/// set_condition(&mut conditions, Condition::new("Ready", ConditionStatus::False, "Starting"), morning);
+/// set_condition(&mut conditions, Condition::new("Ready", ConditionStatus::False, "NoImage"), noon);
+/// assert_eq!(conditions[0].reason, "NoImage");
+/// assert_eq!(conditions[0].last_transition_time, Some(morning)); // its status has not changed since
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// What it is about: `Ready`. Once in an object.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Whether it is so.
+    pub status: ConditionStatus,
+    /// Why, in one word for programs.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Since when `status` is what it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Timestamp>,
+    /// The generation of the object that it was found of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub enum ConditionStatus {
+    /// It does.
+    True,
+    /// It does not.
+    False,
+    /// Nobody knows.
+    #[default]
+    Unknown,
+}
+
+impl Condition {
+    /// A condition without a message, at no time yet.
+    #[must_use]
+    pub fn new(kind: impl Into<String>, status: ConditionStatus, reason: impl Into<String>) -> Self {
+        Self {
+            kind: kind.into(),
+            status,
+            reason: reason.into(),
+            message: String::new(),
+            last_transition_time: None,
+            observed_generation: None,
+        }
+    }
+
+    /// With this message.
+    #[must_use]
+    pub fn message(self, message: impl Into<String>) -> Self {
+        Self { message: message.into(), ..self }
+    }
+
+    /// Whether it holds.
+    #[must_use]
+    pub fn is_true(&self) -> bool {
+        self.status == ConditionStatus::True
+    }
+}
+
+/// The condition of this type.
+#[must_use]
+pub fn find_condition<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.kind == kind)
+}
+
+/// Sets a condition, in its place or at the end. Its time stays if its status has not changed; else it is its own, or `now`, in whole
+/// seconds. Returns whether anything has changed.
+pub fn set_condition(conditions: &mut Vec<Condition>, mut condition: Condition, now: Timestamp) -> bool {
+    let now = condition.last_transition_time.unwrap_or_else(|| super::json::whole_seconds(now));
+    let Some(known) = conditions.iter_mut().find(|known| known.kind == condition.kind) else {
+        condition.last_transition_time = Some(now);
+        conditions.push(condition);
+        return true;
+    };
+    let since = if known.status == condition.status { known.last_transition_time } else { None };
+    condition.last_transition_time = Some(since.unwrap_or(now));
+    let changed = *known != condition;
+    *known = condition;
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn the_time_stays_unless_the_status_changes() {
+        let ready = |status, reason: &str| Condition::new("Ready", status, reason);
+        let mut conditions = vec![Condition::new("Synced", ConditionStatus::True, "")];
+        assert!(set_condition(&mut conditions, ready(ConditionStatus::False, "a"), at(1)));
+        assert!(!set_condition(&mut conditions, ready(ConditionStatus::False, "a"), at(2)));
+        assert!(set_condition(&mut conditions, ready(ConditionStatus::False, "a").message("b"), at(3)));
+        assert_eq!(find_condition(&conditions, "Ready").unwrap().last_transition_time, Some(at(1)));
+        assert!(set_condition(&mut conditions, ready(ConditionStatus::True, "a"), at(4)));
+        let found = find_condition(&conditions, "Ready").unwrap();
+        assert!(found.is_true() && found.message.is_empty());
+        assert_eq!(found.last_transition_time, Some(at(4)));
+        assert_eq!(conditions.len(), 2);
+        assert_eq!(find_condition(&conditions, "ready"), None);
+    }
+
+    #[test]
+    fn a_condition_is_written_as_kubernetes_does() {
+        let json = serde_json::json!({
+            "type": "Ready", "status": "False", "reason": "NoImage", "message": "no such image",
+            "lastTransitionTime": "2024-05-01T10:00:00Z", "observedGeneration": 2,
+        });
+        let condition: Condition = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(serde_json::to_value(condition).unwrap(), json);
+    }
+}

@@ -1,0 +1,212 @@
+//! What sort of object: its group, version and kind, and whether it lives in a namespace.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+/// The kind of an object: group, version and name, as Kubernetes has them. Kinds are equal if these three are.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::Kind;
+///
+/// const DEPLOYMENT: Kind = Kind::namespaced("apps", "v1", "Deployment");
+/// assert_eq!(DEPLOYMENT.api_version(), "apps/v1");
+/// assert_eq!(DEPLOYMENT.plural(), "deployments");
+/// assert_eq!(DEPLOYMENT.to_string(), "Deployment.apps/v1");
+/// assert_eq!(Kind::cluster("", "v1", "Node").api_version(), "v1");
+/// ```
+#[derive(Clone, Eq)]
+pub struct Kind {
+    group: Cow<'static, str>,
+    version: Cow<'static, str>,
+    name: Cow<'static, str>,
+    plural: Option<Cow<'static, str>>,
+    namespaced: bool,
+}
+
+impl Kind {
+    /// Of a type whose objects say themselves of which kind they are.
+    pub(crate) const UNKNOWN: Self = Self::namespaced("", "", "");
+
+    /// Of objects that live in a namespace. The core group is the empty one.
+    #[must_use]
+    pub const fn namespaced(group: &'static str, version: &'static str, name: &'static str) -> Self {
+        Self::fixed(group, version, name, true)
+    }
+
+    /// Of objects that live in no namespace.
+    #[must_use]
+    pub const fn cluster(group: &'static str, version: &'static str, name: &'static str) -> Self {
+        Self::fixed(group, version, name, false)
+    }
+
+    const fn fixed(group: &'static str, version: &'static str, name: &'static str, namespaced: bool) -> Self {
+        Self {
+            group: Cow::Borrowed(group),
+            version: Cow::Borrowed(version),
+            name: Cow::Borrowed(name),
+            plural: None,
+            namespaced,
+        }
+    }
+
+    /// As a manifest names it: `apps/v1`, or `v1` for the core group, and `Deployment`. Of objects in namespaces, as nothing in a
+    /// manifest says otherwise: see [`in_no_namespace`](Self::in_no_namespace), and [`Scheme`](super::Scheme).
+    #[must_use]
+    pub fn of(api_version: &str, name: &str) -> Self {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Self {
+            group: Cow::Owned(group.to_owned()),
+            version: Cow::Owned(version.to_owned()),
+            name: Cow::Owned(name.to_owned()),
+            plural: None,
+            namespaced: true,
+        }
+    }
+
+    /// The same kind, of objects that live in no namespace.
+    #[must_use]
+    pub fn in_no_namespace(self) -> Self {
+        Self { namespaced: false, ..self }
+    }
+
+    /// The same kind with this plural, where that is not the regular one.
+    #[must_use]
+    pub fn with_plural(self, plural: impl Into<Cow<'static, str>>) -> Self {
+        Self { plural: Some(plural.into()), ..self }
+    }
+
+    /// The API group; empty for the core group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// The version of the group.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The name of the kind: `Deployment`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether its objects live in a namespace.
+    #[must_use]
+    pub const fn is_namespaced(&self) -> bool {
+        self.namespaced
+    }
+
+    /// Group and version as an object's `apiVersion` has them.
+    #[must_use]
+    pub fn api_version(&self) -> Cow<'_, str> {
+        if self.group.is_empty() {
+            Cow::Borrowed(&self.version)
+        } else {
+            Cow::Owned(format!("{}/{}", self.group, self.version))
+        }
+    }
+
+    /// Where a constant is computed: fails to compile for [`UNKNOWN`](Self::UNKNOWN).
+    pub(crate) const fn assert_known(self) {
+        let known = !matches!(&self.name, Cow::Borrowed(name) if name.is_empty());
+        // A constant cannot be dropped before the program runs.
+        std::mem::forget(self);
+        assert!(known, "the kind is not known before the program runs: use `Api::of_kind`");
+    }
+
+    /// Whether this is what an object's `apiVersion` and `kind` name.
+    #[must_use]
+    pub fn is_named(&self, api_version: &str, name: &str) -> bool {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        self.group == group && self.version == version && self.name == name
+    }
+
+    /// The plural in lower case, as it stands in URLs: the one that was given, or the regular one of English.
+    #[must_use]
+    pub fn plural(&self) -> Cow<'_, str> {
+        if let Some(plural) = &self.plural {
+            return Cow::Borrowed(plural);
+        }
+        let name = self.name.to_lowercase();
+        Cow::Owned(match name.strip_suffix('y') {
+            Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
+            _ if name.ends_with(['s', 'x', 'z']) || name.ends_with("ch") || name.ends_with("sh") => format!("{name}es"),
+            _ => format!("{name}s"),
+        })
+    }
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, &self.group, &self.version) == (&other.name, &other.group, &other.version)
+    }
+}
+
+impl Hash for Kind {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.name, &self.group, &self.version).hash(state);
+    }
+}
+
+impl PartialOrd for Kind {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Kind {
+    /// By group, version and name.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (&self.group, &self.version, &self.name).cmp(&(&other.group, &other.version, &other.name))
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        write!(f, "/{}", self.version)
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kind({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_its_group_version_and_name() {
+        let ingress = Kind::of("networking.k8s.io/v1", "Ingress");
+        assert_eq!(ingress, Kind::namespaced("networking.k8s.io", "v1", "Ingress").with_plural("x").in_no_namespace());
+        assert_ne!(ingress, Kind::of("networking.k8s.io/v1beta1", "Ingress"));
+        assert!(ingress.is_named("networking.k8s.io/v1", "Ingress") && !ingress.is_named("v1", "Ingress"));
+        assert!(Kind::of("v1", "Pod").is_named("v1", "Pod"));
+    }
+
+    #[test]
+    fn plurals_are_regular_unless_said() {
+        for (kind, plural) in [
+            ("Pod", "pods"),
+            ("Ingress", "ingresses"),
+            ("NetworkPolicy", "networkpolicies"),
+            ("Gateway", "gateways"),
+            ("Mesh", "meshes"),
+        ] {
+            assert_eq!(Kind::of("v1", kind).plural(), plural);
+        }
+        assert_eq!(Kind::of("v1", "Endpoints").with_plural("endpoints").plural(), "endpoints");
+    }
+}

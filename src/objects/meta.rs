@@ -1,0 +1,256 @@
+//! What every object says of itself: `metadata`, in the JSON of Kubernetes.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::ser::{Error as _, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use super::key::ObjectKey;
+use super::kind::Kind;
+
+/// The `metadata` of an object.
+///
+/// Fields that it does not name are kept in [`rest`](Self::rest), so what was read is written again, whatever it holds. A field
+/// that it names and that stands empty there (`null`, `{}`) is kept there too, and written for as long as it is empty here.
+///
+/// Which fields a writer may set, and which the client sets, is said by [`Client`](super::Client).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::ObjectMeta;
+///
+/// let meta = ObjectMeta::new("default", "web").label("app", "web");
+/// let json = serde_json::to_value(&meta).unwrap();
+/// assert_eq!(json, serde_json::json!({"namespace": "default", "name": "web", "labels": {"app": "web"}}));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(remote = "Self", rename_all = "camelCase", default)]
+pub struct ObjectMeta {
+    /// Unique among the objects of a kind in a namespace.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// What the client makes a name from, by adding to it, where `name` is empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub generate_name: String,
+    /// Empty for objects in no namespace.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Unique among all objects that ever were. Set by the client.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Different after each change; stands for no number. Set by the client.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    /// How many times what is wanted (all but `metadata` and `status`) has been set; from 1. Set by the client.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub generation: i64,
+    /// When it was created, in whole seconds. Set by the client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub creation_timestamp: Option<Timestamp>,
+    /// When its deletion was asked for. Set by the client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<Timestamp>,
+    /// By which it can be selected.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Anything else that is to be known of it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Who has something to do before it may vanish.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
+    /// The objects that it belongs to. It is deleted when they are gone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub owner_references: Vec<OwnerReference>,
+    /// All other fields.
+    #[serde(flatten, skip_serializing)]
+    pub rest: Map<String, Value>,
+}
+
+/// An entry of `metadata.ownerReferences`: an object of the same namespace, or of none, that this one belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnerReference {
+    /// The `apiVersion` of the owner.
+    pub api_version: String,
+    /// The kind of the owner.
+    pub kind: String,
+    /// The name of the owner.
+    pub name: String,
+    /// The uid of the owner: another object of the same name is not the owner.
+    pub uid: String,
+    /// Whether the owner manages this object. At most one owner does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<bool>,
+    /// Whether a foreground deletion of the owner waits for this object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_owner_deletion: Option<bool>,
+}
+
+impl OwnerReference {
+    /// Whether it names an object of this kind.
+    #[must_use]
+    pub fn is_of(&self, kind: &Kind) -> bool {
+        kind.is_named(&self.api_version, &self.kind)
+    }
+
+    /// Whether the owner manages the object.
+    #[must_use]
+    pub fn is_controller(&self) -> bool {
+        self.controller == Some(true)
+    }
+}
+
+impl ObjectMeta {
+    /// Of an object of this name; in no namespace, if that is empty.
+    #[must_use]
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into(), ..Self::default() }
+    }
+
+    /// With this label.
+    #[must_use]
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.insert(key.into(), value.into());
+        self
+    }
+
+    /// With this annotation.
+    #[must_use]
+    pub fn annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.annotations.insert(key.into(), value.into());
+        self
+    }
+
+    /// With this owner.
+    #[must_use]
+    pub fn owner(mut self, owner: OwnerReference) -> Self {
+        self.owner_references.push(owner);
+        self
+    }
+
+    /// Its namespace and name.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::new(&self.namespace, &self.name)
+    }
+
+    /// Whether its deletion has been asked for.
+    #[must_use]
+    pub fn is_deleting(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+
+    /// Whether this finalizer holds it.
+    #[must_use]
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().any(|known| known == finalizer)
+    }
+
+    /// The owner that manages it.
+    #[must_use]
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.owner_references.iter().find(|owner| owner.is_controller())
+    }
+
+    /// Whether the object of this uid manages it.
+    #[must_use]
+    pub fn is_controlled_by(&self, uid: &str) -> bool {
+        self.controller().is_some_and(|owner| owner.uid == uid)
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// Whether a field of this value is as good as absent.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(values) => values.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::Bool(_) => false,
+    }
+}
+
+impl<'de> Deserialize<'de> for ObjectMeta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields: Map<String, Value> = Deserialize::deserialize(deserializer)?;
+        let (empty, fields): (Map<_, _>, Map<_, _>) = fields.into_iter().partition(|(_, value)| is_empty(value));
+        let mut meta = Self::deserialize(Value::Object(fields)).map_err(D::Error::custom)?;
+        meta.rest.extend(empty);
+        Ok(meta)
+    }
+}
+
+impl Serialize for ObjectMeta {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut json = Self::serialize(self, serde_json::value::Serializer).map_err(S::Error::custom)?;
+        if let Value::Object(fields) = &mut json {
+            for (name, value) in &self.rest {
+                fields.entry(name).or_insert_with(|| value.clone());
+            }
+        }
+        json.serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[track_caller]
+    fn unchanged(json: &Value) -> ObjectMeta {
+        let meta: ObjectMeta = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&meta).unwrap(), *json);
+        meta
+    }
+
+    #[test]
+    fn what_is_read_is_written_again() {
+        let meta = unchanged(&json!({
+            "name": "web-1", "generateName": "web-", "namespace": "default", "uid": "a-b", "resourceVersion": "17",
+            "generation": 3, "creationTimestamp": "2024-05-01T10:00:00Z", "deletionTimestamp": "2024-05-01T11:30:05Z",
+            "deletionGracePeriodSeconds": 30, "labels": {"app": "web"}, "annotations": {"note": ""},
+            "finalizers": ["example.com/a"], "selfLink": "/x", "managedFields": [{"manager": "kubectl"}],
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u",
+                "controller": true, "blockOwnerDeletion": false}],
+        }));
+        assert_eq!(meta.key(), ObjectKey::new("default", "web-1"));
+        assert!(meta.is_deleting() && meta.has_finalizer("example.com/a") && !meta.has_finalizer("b"));
+        assert!(meta.is_controlled_by("u") && !meta.is_controlled_by("v"));
+        assert!(meta.owner_references[0].is_of(&Kind::namespaced("apps", "v1", "ReplicaSet")));
+        assert_eq!(meta.rest.len(), 3);
+    }
+
+    #[test]
+    fn empty_fields_are_written_again_until_they_are_set() {
+        let mut meta = unchanged(&json!({
+            "name": "a", "namespace": "", "creationTimestamp": null, "labels": {}, "finalizers": [], "generation": 0,
+        }));
+        assert_eq!((meta.creation_timestamp, meta.labels.len()), (None, 0));
+        meta.labels.insert("app".into(), "web".into());
+        meta.creation_timestamp = Some("2024-05-01T10:00:00Z".parse().unwrap());
+        assert_eq!(
+            serde_json::to_value(&meta).unwrap(),
+            json!({"name": "a", "namespace": "", "creationTimestamp": "2024-05-01T10:00:00Z", "labels": {"app": "web"},
+                "finalizers": [], "generation": 0})
+        );
+    }
+
+    #[test]
+    fn what_is_of_another_type_is_an_error() {
+        for json in [json!({"name": 1}), json!({"labels": {"a": 1}}), json!({"creationTimestamp": "now"}), json!(null)]
+        {
+            assert!(serde_json::from_value::<ObjectMeta>(json.clone()).is_err(), "{json}");
+        }
+    }
+}

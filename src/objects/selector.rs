@@ -1,0 +1,420 @@
+//! Which objects are meant: by their labels, by the values of their fields.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde_json::Value;
+
+use super::validate::{LABEL_VALUE, QUALIFIED, is_label_value, is_qualified};
+
+/// Selects objects by their labels; the default selects all. It is read from text as `kubectl` does, and from JSON as a manifest
+/// holds it.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::LabelSelector;
+/// use std::collections::BTreeMap;
+///
+/// let selector: LabelSelector = "app=web,tier in (front, back),!broken".parse()?;
+/// let labels = |text: &str| -> BTreeMap<String, String> {
+///     text.split(' ').filter_map(|label| label.split_once('=')).map(|(key, value)| (key.into(), value.into())).collect()
+/// };
+/// assert!(selector.selects(&labels("app=web tier=front")));
+/// assert!(!selector.selects(&labels("app=web tier=front broken=disk")));
+/// assert_eq!(selector.to_string(), "app in (web),tier in (front,back),!broken");
+/// assert!("app in web".parse::<LabelSelector>().is_err());
+/// # Ok::<_, homeostat::objects::ParseSelectorError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LabelSelector {
+    /// These labels with these values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// And all of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<LabelRequirement>,
+}
+
+/// What a [`LabelSelector`] requires of one label.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LabelRequirement {
+    /// The key of the label.
+    pub key: String,
+    /// What of it.
+    pub operator: LabelOperator,
+    /// The values of [`In`](LabelOperator::In) and [`NotIn`](LabelOperator::NotIn).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+}
+
+/// How a label is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub enum LabelOperator {
+    /// It is there, with one of the values.
+    In,
+    /// It is not there, or with another value.
+    NotIn,
+    /// It is there.
+    Exists,
+    /// It is not there.
+    DoesNotExist,
+}
+
+/// A text that is no selector, or a selector that Kubernetes would refuse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseSelectorError {
+    text: String,
+    rule: String,
+}
+
+impl ParseSelectorError {
+    fn new(text: &str, rule: impl Into<String>) -> Self {
+        Self { text: text.to_owned(), rule: rule.into() }
+    }
+
+    /// The part that is wrong.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What it must be.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+}
+
+impl fmt::Display for ParseSelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} in a selector: {}", self.text, self.rule)
+    }
+}
+
+impl std::error::Error for ParseSelectorError {}
+
+impl LabelSelector {
+    /// Selects objects with this label.
+    #[must_use]
+    pub fn label(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { match_labels: [(key.into(), value.into())].into(), match_expressions: Vec::new() }
+    }
+
+    /// Whether it selects all objects.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.match_labels.is_empty() && self.match_expressions.is_empty()
+    }
+
+    /// Whether it selects an object with these labels.
+    #[must_use]
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.selects_by(|key| labels.get(key).map(String::as_str))
+    }
+
+    pub(crate) fn selects_json(&self, labels: &Value) -> bool {
+        self.selects_by(|key| labels[key].as_str())
+    }
+
+    fn selects_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.match_labels.iter().all(|(key, value)| label(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| requirement.holds(label(&requirement.key)))
+    }
+
+    /// Whether Kubernetes would take it.
+    ///
+    /// # Errors
+    ///
+    /// For a key or value that no label can have, an `In` or `NotIn` without values, an `Exists` or `DoesNotExist` with values.
+    pub fn validate(&self) -> Result<(), ParseSelectorError> {
+        for (key, value) in &self.match_labels {
+            check_key(key)?;
+            check_value(value)?;
+        }
+        self.match_expressions.iter().try_for_each(LabelRequirement::validate)
+    }
+}
+
+fn check_key(key: &str) -> Result<(), ParseSelectorError> {
+    if is_qualified(key) { Ok(()) } else { Err(ParseSelectorError::new(key, QUALIFIED)) }
+}
+
+fn check_value(value: &str) -> Result<(), ParseSelectorError> {
+    if is_label_value(value) { Ok(()) } else { Err(ParseSelectorError::new(value, LABEL_VALUE)) }
+}
+
+impl LabelRequirement {
+    fn holds(&self, label: Option<&str>) -> bool {
+        let is_one = || label.is_some_and(|label| self.values.iter().any(|value| value == label));
+        match self.operator {
+            LabelOperator::In => is_one(),
+            LabelOperator::NotIn => !is_one(),
+            LabelOperator::Exists => label.is_some(),
+            LabelOperator::DoesNotExist => label.is_none(),
+        }
+    }
+
+    fn validate(&self) -> Result<(), ParseSelectorError> {
+        check_key(&self.key)?;
+        self.values.iter().try_for_each(|value| check_value(value))?;
+        let rule = match (self.operator, self.values.is_empty()) {
+            (LabelOperator::In | LabelOperator::NotIn, true) => "must have values to compare with",
+            (LabelOperator::Exists | LabelOperator::DoesNotExist, false) => "must have no values",
+            _ => return Ok(()),
+        };
+        Err(ParseSelectorError::new(&self.key, rule))
+    }
+
+    /// Of one part of a text: `key`, `!key`, `key = value`, `key == value`, `key != value`, `key in (…)`, `key notin (…)`.
+    fn parse(part: &str) -> Result<Self, ParseSelectorError> {
+        let text = part.trim();
+        let (key, operator, values) = if let Some(key) = text.strip_prefix('!') {
+            (key, LabelOperator::DoesNotExist, vec![])
+        } else if let Some((key, value)) = text.split_once("!=") {
+            (key, LabelOperator::NotIn, vec![value])
+        } else if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
+            (key, LabelOperator::In, vec![value])
+        } else if let Some((key, set)) = text.split_once(char::is_whitespace) {
+            let set = set.trim_start();
+            let (operator, list) = match (set.strip_prefix("in"), set.strip_prefix("notin")) {
+                (Some(list), _) => (LabelOperator::In, list),
+                (_, Some(list)) => (LabelOperator::NotIn, list),
+                _ => return Err(ParseSelectorError::new(text, "must be compared by =, ==, !=, in or notin")),
+            };
+            let list = list.trim().strip_prefix('(').and_then(|list| list.strip_suffix(')'));
+            let list = list.ok_or_else(|| ParseSelectorError::new(text, "must have its values in parentheses"))?;
+            (key, operator, list.split(',').collect())
+        } else {
+            (text, LabelOperator::Exists, vec![])
+        };
+        let values = values.into_iter().map(|value| value.trim().to_owned()).collect();
+        let requirement = Self { key: key.trim().to_owned(), operator, values };
+        requirement.validate()?;
+        Ok(requirement)
+    }
+}
+
+impl FromStr for LabelSelector {
+    type Err = ParseSelectorError;
+
+    /// Requirements with commas between; nothing selects all.
+    fn from_str(text: &str) -> Result<Self, ParseSelectorError> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        let mut depth = 0_usize;
+        let parts = text.split(|c: char| {
+            depth = (depth + usize::from(c == '(')).saturating_sub(usize::from(c == ')'));
+            c == ',' && depth == 0
+        });
+        let match_expressions = parts.map(LabelRequirement::parse).collect::<Result<_, _>>()?;
+        Ok(Self { match_labels: BTreeMap::new(), match_expressions })
+    }
+}
+
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for (key, value) in &self.match_labels {
+            write!(f, "{between}{key}={value}")?;
+            between = ",";
+        }
+        for requirement in &self.match_expressions {
+            write!(f, "{between}{requirement}")?;
+            between = ",";
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for LabelRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.operator {
+            LabelOperator::In => write!(f, "{} in ({})", self.key, self.values.join(",")),
+            LabelOperator::NotIn => write!(f, "{} notin ({})", self.key, self.values.join(",")),
+            LabelOperator::Exists => f.write_str(&self.key),
+            LabelOperator::DoesNotExist => write!(f, "!{}", self.key),
+        }
+    }
+}
+
+/// Selects objects by the values of fields; the default selects all. A field that is not there, or is no text, number or truth value,
+/// has the empty value.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::FieldSelector;
+///
+/// let selector: FieldSelector = "status.phase!=Running,spec.node=node-1".parse()?;
+/// assert!(selector.selects(&serde_json::json!({"spec": {"node": "node-1"}, "status": {"phase": "Pending"}})));
+/// # Ok::<_, homeostat::objects::ParseSelectorError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSelector(Vec<FieldRequirement>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FieldRequirement {
+    path: String,
+    value: String,
+    equal: bool,
+}
+
+impl FieldSelector {
+    /// Selects, of those that this selects, the objects whose field at `path` has this value.
+    #[must_use]
+    pub fn and(mut self, path: impl Into<String>, value: impl Into<String>) -> Self {
+        self.0.push(FieldRequirement { path: path.into(), value: value.into(), equal: true });
+        self
+    }
+
+    /// Selects, of those that this selects, the objects whose field at `path` has another value.
+    #[must_use]
+    pub fn and_not(mut self, path: impl Into<String>, value: impl Into<String>) -> Self {
+        self.0.push(FieldRequirement { path: path.into(), value: value.into(), equal: false });
+        self
+    }
+
+    /// Whether it selects all objects.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether it selects the object of this JSON.
+    #[must_use]
+    pub fn selects(&self, object: &Value) -> bool {
+        self.0.iter().all(|FieldRequirement { path, value, equal }| {
+            let field = path.split('.').fold(object, |json, name| &json[name]);
+            let same = match field {
+                Value::String(text) => text == value,
+                Value::Number(number) => number.to_string() == *value,
+                Value::Bool(flag) => flag.to_string() == *value,
+                _ => value.is_empty(),
+            };
+            same == *equal
+        })
+    }
+}
+
+impl FromStr for FieldSelector {
+    type Err = ParseSelectorError;
+
+    /// `path=value`, `path==value` and `path!=value`, with commas between.
+    fn from_str(text: &str) -> Result<Self, ParseSelectorError> {
+        let mut selector = Self::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (path, value, equal) = if let Some((path, value)) = part.split_once("!=") {
+                (path, value, false)
+            } else if let Some((path, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
+                (path, value, true)
+            } else {
+                return Err(ParseSelectorError::new(part, "must be compared by =, == or !="));
+            };
+            let path = path.trim();
+            if path.split('.').any(str::is_empty) {
+                return Err(ParseSelectorError::new(part, "must have the path of a field, as in spec.nodeName"));
+            }
+            selector.0.push(FieldRequirement { path: path.to_owned(), value: value.trim().to_owned(), equal });
+        }
+        Ok(selector)
+    }
+}
+
+impl fmt::Display for FieldSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, FieldRequirement { path, value, equal }) in self.0.iter().enumerate() {
+            write!(f, "{}{path}{}{value}", if at > 0 { "," } else { "" }, if *equal { "=" } else { "!=" })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The cases of apimachinery's `pkg/labels/selector_test.go` (`TestSelectorMatches`, `TestSetMatches`).
+    #[test]
+    fn labels_are_selected() {
+        for (selector, labels, selected) in [
+            ("", json!({"x": "y"}), true),
+            ("x=y", json!({"x": "y"}), true),
+            ("x==y", json!({"x": "y"}), true),
+            ("x=y,z=w", json!({"x": "y", "z": "w"}), true),
+            ("x!=y,z!=w", json!({"x": "z", "z": "a"}), true),
+            ("notin=in", json!({"notin": "in"}), true),
+            ("x", json!({"x": "z"}), true),
+            ("!x", json!({"y": "z"}), true),
+            ("x in (a, b)", json!({"x": "b"}), true),
+            ("x notin (a,b)", json!({"x": "c"}), true),
+            ("x notin (a,b)", json!({}), true),
+            ("x!=y", json!({}), true),
+            ("x=", json!({"x": ""}), true),
+            ("x=", json!({}), false),
+            ("x=z", json!({}), false),
+            ("x=y", json!({"x": "z"}), false),
+            ("x=y,z=w", json!({"x": "w", "z": "w"}), false),
+            ("x!=y,z!=w", json!({"x": "z", "z": "w"}), false),
+            ("x", json!({"y": "z"}), false),
+            ("!x", json!({"x": "z"}), false),
+            ("x in (a)", json!({}), false),
+            ("x=y,x=z", json!({"x": "y"}), false),
+        ] {
+            let parsed: LabelSelector = selector.parse().unwrap();
+            assert_eq!(parsed.selects_json(&labels), selected, "{selector} {labels}");
+            assert_eq!(parsed.to_string().parse::<LabelSelector>().unwrap(), parsed);
+            let json = serde_json::to_value(&parsed).unwrap();
+            assert_eq!(serde_json::from_value::<LabelSelector>(json).unwrap(), parsed);
+        }
+        assert!(LabelSelector::label("a", "b").selects(&[("a".to_owned(), "b".to_owned())].into()));
+    }
+
+    /// The cases of `TestSelectorParse` and `TestLexer…` there, as far as they are wrong here.
+    #[test]
+    fn what_is_no_selector_is_refused() {
+        for (selector, part) in [
+            ("x=a||y=b", "a||y=b"),
+            ("x==a==b", "a==b"),
+            ("!x=a", "x=a"),
+            ("x<a", "x<a"),
+            ("x in a", "x in a"),
+            ("x in (a", "x in (a"),
+            ("x of (a)", "x of (a)"),
+            ("x,", ""),
+            ("-x=a", "-x"),
+        ] {
+            let error = selector.parse::<LabelSelector>().unwrap_err();
+            assert_eq!(error.text(), part, "{selector}: {error}");
+        }
+        let wrong = json!({"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]});
+        let wrong: LabelSelector = serde_json::from_value(wrong).unwrap();
+        assert!(wrong.validate().unwrap_err().to_string().contains("no values"));
+    }
+
+    #[test]
+    fn fields_are_selected() {
+        let pod = json!({"metadata": {"name": "a"}, "spec": {"priority": 3, "paused": false, "ports": [1]}});
+        for (selector, selected) in [
+            ("", true),
+            ("metadata.name=a", true),
+            ("metadata.name!=a", false),
+            ("spec.priority==3,spec.paused=false", true),
+            ("spec.node=", true),
+            ("spec.node!=", false),
+            ("spec.ports=", true),
+            ("metadata.name=a,spec.priority=4", false),
+        ] {
+            let parsed: FieldSelector = selector.parse().unwrap();
+            assert_eq!(parsed.selects(&pod), selected, "{selector}");
+            assert_eq!(parsed.to_string().parse::<FieldSelector>().unwrap(), parsed);
+        }
+        for wrong in ["a", "=a", "a..b=c", "a>1"] {
+            assert!(wrong.parse::<FieldSelector>().is_err(), "{wrong}");
+        }
+    }
+}
