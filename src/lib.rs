@@ -74,6 +74,8 @@ mod clock;
 mod controller;
 mod crew;
 mod elector;
+#[cfg(feature = "objects")]
+mod embedded;
 mod error;
 mod manager;
 #[cfg(feature = "objects")]

@@ -7,30 +7,38 @@ use std::sync::Arc;
 use super::key::ObjectKey;
 use super::kind::Kind;
 
-/// The kind and the key of an object, for people to read: `Deployment default/web`.
+/// The kind and the key of an object, for people to read: `Deployment default/web`. Without a name, if all objects of a kind (in a
+/// namespace) are meant. Cloning it copies no text.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct ObjectRef {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its namespace and name. Without a name, if all objects of a kind (in a namespace) are meant.
-    pub key: ObjectKey,
-}
+pub struct ObjectRef(Arc<(Kind, ObjectKey)>);
 
 impl ObjectRef {
     /// The object of this kind and key.
     #[must_use]
     pub fn new(kind: &Kind, key: &ObjectKey) -> Self {
-        Self { kind: kind.clone(), key: key.clone() }
+        Self(Arc::new((kind.clone(), key.clone())))
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> &Kind {
+        &self.0.0
+    }
+
+    /// Its namespace and name.
+    #[must_use]
+    pub fn key(&self) -> &ObjectKey {
+        &self.0.1
     }
 }
 
 impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind.name())?;
-        match (self.key.namespace(), self.key.name()) {
+        f.write_str(self.kind().name())?;
+        match (self.key().namespace(), self.key().name()) {
             ("", "") => Ok(()),
             (namespace, "") => write!(f, " {namespace}/"),
-            _ => write!(f, " {}", self.key),
+            _ => write!(f, " {}", self.key()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What is read of an object's JSON where the object itself is not made of it.
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::key::ObjectKey;
 use super::kind::Kind;
@@ -23,4 +23,32 @@ pub(crate) fn kind_of(json: &Value) -> Kind {
 /// As `metadata` has times: without fractions of a second.
 pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// The uid in a `metadata`, or in an owner reference.
+pub(crate) fn uid_of(meta: &Value) -> &str {
+    meta["uid"].as_str().unwrap_or_default()
+}
+
+pub(crate) fn owners_of(json: &Value) -> impl Iterator<Item = &Value> {
+    json["metadata"]["ownerReferences"].as_array().into_iter().flatten()
+}
+
+pub(crate) fn finalizers_of(json: &Value) -> impl Iterator<Item = &str> {
+    json["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+pub(crate) fn is_deleting(json: &Value) -> bool {
+    !json["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// The metadata of an object, made if there is none.
+pub(crate) fn meta_mut(json: &mut Value) -> &mut Map<String, Value> {
+    if !json["metadata"].is_object() {
+        json["metadata"] = Value::Object(Map::new());
+    }
+    match &mut json["metadata"] {
+        Value::Object(meta) => meta,
+        _ => unreachable!("made just now"),
+    }
 }

@@ -8,13 +8,13 @@ mod client;
 mod condition;
 mod dynamic;
 mod error;
-mod json;
+pub(crate) mod json;
 mod key;
 mod kind;
 mod meta;
 mod object;
 mod selector;
-mod validate;
+pub(crate) mod validate;
 
 pub use self::api::Api;
 pub use self::client::{
@@ -28,3 +28,5 @@ pub use self::kind::Kind;
 pub use self::meta::{ObjectMeta, OwnerReference};
 pub use self::object::{Object, StatusField};
 pub use self::selector::{FieldSelector, LabelOperator, LabelRequirement, LabelSelector, ParseSelectorError};
+
+pub use crate::embedded::{MemoryClient, MemoryClientBuilder};

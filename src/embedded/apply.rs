@@ -1,0 +1,182 @@
+//! Applying fields under an owner: the simple form of Kubernetes' "Server-Side Apply". Who owns which fields stands in
+//! `metadata.managedFields`, as there; fields that were written otherwise than by applying them have no owner.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::objects::FieldOwner;
+use crate::objects::json::meta_mut;
+
+/// The names on the way to a field.
+type Path = Vec<String>;
+
+/// Another owner has applied another value.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Clash {
+    pub(super) field: String,
+    pub(super) owner: String,
+}
+
+/// What nobody can own.
+const UNOWNED: [&str; 10] = [
+    "name",
+    "generateName",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "managedFields",
+    "selfLink",
+];
+
+/// What the object is with these fields, and its `managedFields`.
+pub(super) fn apply(
+    current: Option<&Value>,
+    applied: &Value,
+    owner: &FieldOwner,
+    api_version: &str,
+    now: Timestamp,
+) -> Result<(Value, Value), Clash> {
+    let fields = fields_of(applied);
+    let Some(current) = current else {
+        return Ok((applied.clone(), json!([entry(owner, api_version, now, &fields)])));
+    };
+    let (mut before, mut own) = (BTreeSet::new(), None);
+    let mut others = BTreeSet::new();
+    let mut entries = Vec::new();
+    for known in current["metadata"]["managedFields"].as_array().into_iter().flatten() {
+        if known["operation"] != "Apply" {
+            entries.push(known.clone());
+            continue;
+        }
+        let mut theirs = BTreeSet::new();
+        read(&known["fieldsV1"], &mut Vec::new(), &mut theirs);
+        if known["manager"] == owner.name {
+            (before, own) = (theirs, Some(known.clone()));
+            continue;
+        }
+        let clash =
+            |path: &Path| fields.iter().any(|field| overlap(field, path) && at(current, field) != at(applied, field));
+        if owner.force {
+            theirs.retain(|path| !clash(path));
+        } else if let Some(path) = theirs.iter().find(|path| clash(path)) {
+            let owner = known["manager"].as_str().unwrap_or_default().to_owned();
+            return Err(Clash { field: path.join("."), owner });
+        }
+        if !theirs.is_empty() {
+            let mut known = known.clone();
+            known["fieldsV1"] = written(&theirs);
+            entries.push(known);
+        }
+        others.extend(theirs);
+    }
+    let mut next = current.clone();
+    merge(&mut next, applied);
+    for path in before.iter().filter(|path| !fields.iter().chain(&others).any(|kept| overlap(kept, path))) {
+        remove(&mut next, path);
+    }
+    // What has not changed keeps its time, so that applying it again changes nothing.
+    let own = own.filter(|_| before == fields && next == *current);
+    let place = entries.partition_point(|entry| entry["manager"].as_str() < Some(&owner.name));
+    entries.insert(place, own.unwrap_or_else(|| entry(owner, api_version, now, &fields)));
+    meta_mut(&mut next).remove("managedFields");
+    Ok((next, Value::Array(entries)))
+}
+
+fn entry(owner: &FieldOwner, api_version: &str, now: Timestamp, fields: &BTreeSet<Path>) -> Value {
+    json!({
+        "manager": owner.name, "operation": "Apply", "apiVersion": api_version, "time": now.to_string(),
+        "fieldsType": "FieldsV1", "fieldsV1": written(fields),
+    })
+}
+
+/// The fields that an applied object names: what is no object, and empty objects.
+fn fields_of(applied: &Value) -> BTreeSet<Path> {
+    fn walk(value: &Value, path: &mut Path, fields: &mut BTreeSet<Path>) {
+        match value {
+            Value::Object(inner) if !inner.is_empty() => {
+                for (name, value) in inner {
+                    let skip = match path.as_slice() {
+                        [] => matches!(name.as_str(), "apiVersion" | "kind" | "status"),
+                        [top] => top == "metadata" && UNOWNED.contains(&name.as_str()),
+                        _ => false,
+                    };
+                    if !skip {
+                        path.push(name.clone());
+                        walk(value, path, fields);
+                        path.pop();
+                    }
+                }
+            }
+            _ => drop(fields.insert(path.clone())),
+        }
+    }
+    let mut fields = BTreeSet::new();
+    walk(applied, &mut Vec::new(), &mut fields);
+    fields.remove(&Vec::new());
+    fields
+}
+
+/// Whether one lies within the other.
+fn overlap(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+fn at<'a>(object: &'a Value, path: &Path) -> Option<&'a Value> {
+    path.iter().try_fold(object, |value, name| value.get(name))
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (name, value) in from {
+                merge(into.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from.clone(),
+    }
+}
+
+/// Removes a field, and what is empty then on the way to it.
+fn remove(object: &mut Value, path: &[String]) {
+    let (Some(fields), Some((name, rest))) = (object.as_object_mut(), path.split_first()) else { return };
+    if rest.is_empty() {
+        fields.remove(name);
+    } else if let Some(inner) = fields.get_mut(name) {
+        remove(inner, rest);
+        if inner.as_object().is_some_and(Map::is_empty) {
+            fields.remove(name);
+        }
+    }
+}
+
+/// `{"f:spec": {"f:replicas": {}}}`
+fn written(fields: &BTreeSet<Path>) -> Value {
+    let mut json = json!({});
+    for path in fields {
+        let mut inner = &mut json;
+        for name in path {
+            inner = &mut inner[format!("f:{name}")];
+            if inner.is_null() {
+                *inner = json!({});
+            }
+        }
+    }
+    json
+}
+
+fn read(json: &Value, path: &mut Path, fields: &mut BTreeSet<Path>) {
+    let inner = json.as_object();
+    if inner.is_none_or(Map::is_empty) && !path.is_empty() {
+        fields.insert(path.clone());
+    }
+    for (name, value) in inner.into_iter().flatten() {
+        path.push(name.strip_prefix("f:").unwrap_or(name).to_owned());
+        read(value, path, fields);
+        path.pop();
+    }
+}

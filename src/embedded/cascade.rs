@@ -1,0 +1,114 @@
+//! What follows from a change for the objects that belong to others: in the same transaction, by the rules of Kubernetes' garbage
+//! collector ("Garbage Collection", "Use Cascading Deletion"; `attemptToDeleteItem` in its source).
+
+use serde_json::{Value, json};
+
+use super::state::Place;
+use super::txn::Txn;
+use crate::objects::json::{finalizers_of, is_deleting, meta_mut, owners_of, uid_of};
+
+/// Holds an object that is deleted in the foreground until nothing is left that blocks it.
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// Whether an object only waits for what belongs to it.
+fn is_waiting(object: &Value) -> bool {
+    is_deleting(object) && finalizers_of(object).any(|name| name == FOREGROUND)
+}
+
+impl Txn<'_> {
+    /// Looks after all whose owners or dependents have changed, until nothing follows.
+    pub(super) fn settle(&mut self) {
+        while let Some(place) = self.unsettled.pop_front() {
+            let Some(object) = self.find(&place) else { continue };
+            if is_waiting(&object) && !self.is_blocked(&object) {
+                let mut next = (*object).clone();
+                retain(&mut next, "finalizers", |name| name != FOREGROUND);
+                self.put_or_remove(&place, next);
+            } else {
+                self.settle_owners(&place, &object);
+            }
+        }
+    }
+
+    /// An object is deleted with its last owner. While it has another, those that are gone, or wait, are forgotten.
+    fn settle_owners(&mut self, place: &Place, object: &Value) {
+        let (mut solid, mut waiting, mut lost) = (false, false, Vec::new());
+        for owner in owners_of(object) {
+            match self.owner(place, owner).and_then(|owner| self.find(&owner)) {
+                Some(owner) if !is_waiting(&owner) => {
+                    solid = true;
+                    continue;
+                }
+                found => waiting |= found.is_some(),
+            }
+            lost.push(owner);
+        }
+        if lost.is_empty() {
+            return;
+        }
+        if solid {
+            let mut next = object.clone();
+            retain(&mut next, "ownerReferences", |owner| !lost.contains(&owner));
+            self.put(place, next);
+        } else {
+            // Of two that belong to each other one must not wait.
+            let dependents = self.dependents(uid_of(&object["metadata"]));
+            let circle = dependents.iter().filter_map(|place| self.find(place)).any(|object| is_waiting(&object));
+            self.begin_deletion(place, waiting && !circle);
+        }
+    }
+
+    /// Whether a dependent is there that the owner's foreground deletion waits for.
+    fn is_blocked(&self, owner: &Value) -> bool {
+        let uid = uid_of(&owner["metadata"]);
+        self.dependents(uid).iter().filter_map(|place| self.find(place)).any(|dependent| {
+            owners_of(&dependent).any(|owner| uid_of(owner) == uid && owner["blockOwnerDeletion"] == json!(true))
+        })
+    }
+
+    /// Removes an object, or has its finalizers see that it is to go; in the foreground once nothing is left that belongs to it.
+    pub(super) fn begin_deletion(&mut self, place: &Place, foreground: bool) {
+        let Some(object) = self.find(place) else { return };
+        let dependents = self.dependents(uid_of(&object["metadata"]));
+        let mut next = (*object).clone();
+        let meta = meta_mut(&mut next);
+        meta.entry("deletionTimestamp").or_insert_with(|| self.now.to_string().into());
+        if foreground && !dependents.is_empty() && !is_waiting(&object) {
+            if let Value::Array(finalizers) = meta.entry("finalizers").or_insert_with(|| json!([])) {
+                finalizers.push(FOREGROUND.into());
+            }
+            self.unsettled.extend(dependents);
+        }
+        if next != *object {
+            self.put_or_remove(place, next);
+        }
+    }
+
+    /// What belongs to an object no longer does.
+    pub(super) fn orphan_dependents(&mut self, owner: &Value) {
+        let uid = uid_of(&owner["metadata"]);
+        for place in self.dependents(uid) {
+            let Some(object) = self.find(&place) else { continue };
+            let mut next = (*object).clone();
+            retain(&mut next, "ownerReferences", |owner| uid_of(owner) != uid);
+            self.put(&place, next);
+        }
+    }
+
+    /// Writes an object, or removes it if it is being deleted and nothing holds it any more.
+    pub(super) fn put_or_remove(&mut self, place: &Place, object: Value) {
+        let removed = is_deleting(&object) && finalizers_of(&object).next().is_none();
+        self.change(place, object, removed);
+    }
+}
+
+/// Keeps some entries of a list of the metadata, and the list only if any are left.
+fn retain(object: &mut Value, list: &str, keep: impl Fn(&Value) -> bool) {
+    let meta = meta_mut(object);
+    if let Some(Value::Array(entries)) = meta.get_mut(list) {
+        entries.retain(keep);
+        if entries.is_empty() {
+            meta.remove(list);
+        }
+    }
+}

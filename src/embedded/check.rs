@@ -1,0 +1,168 @@
+//! What an object must be to be written.
+
+use serde_json::Value;
+
+use super::state::Place;
+use super::txn::Txn;
+use crate::objects::json::{finalizers_of, key_of, meta_mut, owners_of, uid_of};
+use crate::objects::validate::{
+    DNS_LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN, is_dns_label, is_label_value, is_qualified, is_subdomain,
+};
+use crate::objects::{ClientError, Kind, LabelSelector, ObjectKey, ObjectMeta, ObjectRef};
+
+/// Of the keys and values of all annotations of an object together, in bytes.
+const MOST_ANNOTATIONS: usize = 256 * 1024;
+
+/// Fields of an object that are not as they must be.
+struct Check(ObjectRef);
+
+impl Check {
+    fn fail<T>(
+        &self,
+        field: impl Into<String>,
+        value: impl Into<String>,
+        rule: impl Into<String>,
+    ) -> Result<T, ClientError> {
+        Err(ClientError::invalid(self.0.clone(), field, value, rule))
+    }
+
+    fn that(&self, holds: bool, field: impl Into<String>, value: &str, rule: &str) -> Result<(), ClientError> {
+        if holds { Ok(()) } else { self.fail(field, value, rule) }
+    }
+}
+
+/// Checks what can be seen of the object alone, and drops fields of the metadata that are `null`. Returns its key; without a name
+/// only if it has a `generateName`.
+pub(super) fn check(kind: &Kind, object: &mut Value) -> Result<ObjectKey, ClientError> {
+    let check = Check(ObjectRef::new(kind, &key_of(object)));
+    if !object.is_object() {
+        return check.fail("", "", "must be a JSON object");
+    }
+    let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    check.that(
+        object["apiVersion"] == *kind.api_version(),
+        "apiVersion",
+        &text("apiVersion"),
+        &format!("must be {}", kind.api_version()),
+    )?;
+    check.that(object["kind"] == kind.name(), "kind", &text("kind"), &format!("must be {}", kind.name()))?;
+    let Some(fields) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return check.fail("metadata", object["metadata"].to_string(), "must be a JSON object");
+    };
+    fields.retain(|_, value| !value.is_null());
+    let meta: ObjectMeta = match serde_json::from_value(object["metadata"].clone()) {
+        Ok(meta) => meta,
+        Err(error) => return check.fail("metadata", object["metadata"].to_string(), error.to_string()),
+    };
+    check_meta(&check, kind, &meta)?;
+    Ok(meta.key())
+}
+
+fn check_meta(check: &Check, kind: &Kind, meta: &ObjectMeta) -> Result<(), ClientError> {
+    let name = &meta.name;
+    let generated = format!("{}x", meta.generate_name);
+    match (name.is_empty(), meta.generate_name.is_empty()) {
+        (false, _) => check.that(is_subdomain(name), "metadata.name", name, SUBDOMAIN)?,
+        (true, true) => check.fail("metadata.name", "", "there must be one, or a generateName")?,
+        (true, false) => {
+            check.that(is_subdomain(&generated), "metadata.generateName", &meta.generate_name, SUBDOMAIN)?;
+        }
+    }
+    let namespace = &meta.namespace;
+    if kind.is_namespaced() {
+        check.that(is_dns_label(namespace), "metadata.namespace", namespace, DNS_LABEL)?;
+    } else {
+        check.that(
+            namespace.is_empty(),
+            "metadata.namespace",
+            namespace,
+            "must be empty: the kind is in no namespace",
+        )?;
+    }
+    for (key, value) in &meta.labels {
+        check.that(is_qualified(key), "metadata.labels", key, QUALIFIED)?;
+        check.that(is_label_value(value), format!("metadata.labels.{key}"), value, LABEL_VALUE)?;
+    }
+    for key in meta.annotations.keys() {
+        check.that(is_qualified(&key.to_lowercase()), "metadata.annotations", key, QUALIFIED)?;
+    }
+    let size: usize = meta.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+    check.that(
+        size <= MOST_ANNOTATIONS,
+        "metadata.annotations",
+        &format!("{size} bytes"),
+        "must be at most 262144 bytes",
+    )?;
+    for finalizer in &meta.finalizers {
+        check.that(is_qualified(finalizer), "metadata.finalizers", finalizer, QUALIFIED)?;
+    }
+    for (at, owner) in meta.owner_references.iter().enumerate() {
+        for (field, text) in
+            [("apiVersion", &owner.api_version), ("kind", &owner.kind), ("name", &owner.name), ("uid", &owner.uid)]
+        {
+            check.that(
+                !text.is_empty(),
+                format!("metadata.ownerReferences[{at}].{field}"),
+                text,
+                "must not be empty",
+            )?;
+        }
+    }
+    let mut controllers = meta.owner_references.iter().filter(|owner| owner.is_controller());
+    if let (Some(_), Some(second)) = (controllers.next(), controllers.next()) {
+        check.fail("metadata.ownerReferences", &second.name, "must be the only one with controller set")?;
+    }
+    Ok(())
+}
+
+/// Checks that no owner lives in another namespace.
+pub(super) fn check_owners(txn: &Txn<'_>, place: &Place, object: &Value) -> Result<(), ClientError> {
+    for (at, owner) in owners_of(object).enumerate() {
+        if txn.owner(place, owner).is_some() {
+            continue;
+        }
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        let mut all = txn.all(&Kind::of(text("apiVersion"), text("kind")));
+        if let Some(elsewhere) = all.find(|other| uid_of(&other["metadata"]) == uid_of(owner)) {
+            let field = format!("metadata.ownerReferences[{at}]");
+            let rule = "must be in the namespace of what it owns, or in none";
+            return Check(place.object_ref()).fail(field, key_of(elsewhere).to_string(), rule);
+        }
+    }
+    Ok(())
+}
+
+/// Checks that no finalizer comes to what is being deleted.
+pub(super) fn check_finalizers(place: &Place, old: &Value, new: &Value) -> Result<(), ClientError> {
+    match finalizers_of(new).find(|name| !finalizers_of(old).any(|known| known == *name)) {
+        Some(name) => Check(place.object_ref()).fail(
+            "metadata.finalizers",
+            name,
+            "must not be added: the object is being deleted",
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Checks that a patch has not made another object of it.
+pub(super) fn check_identity(place: &Place, object: &Value) -> Result<(), ClientError> {
+    let key = key_of(object);
+    let check = Check(place.object_ref());
+    check.that(key.name() == place.key.name(), "metadata.name", key.name(), "must not be changed")?;
+    check.that(key.namespace() == place.key.namespace(), "metadata.namespace", key.namespace(), "must not be changed")
+}
+
+pub(super) fn check_selector(kind: &Kind, selector: &LabelSelector) -> Result<(), ClientError> {
+    let Err(error) = selector.validate() else { return Ok(()) };
+    Check(ObjectRef::new(kind, &ObjectKey::cluster(""))).fail("labelSelector", error.text(), error.rule())
+}
+
+/// Gives a new object a name, if it has none.
+pub(super) fn name(object: &mut Value, suffix: &str) {
+    let meta = meta_mut(object);
+    if meta.get("name").and_then(Value::as_str).unwrap_or_default().is_empty() {
+        let mut name = meta.get("generateName").and_then(Value::as_str).unwrap_or_default().to_owned();
+        name.truncate(253 - suffix.len());
+        meta.insert("name".to_owned(), (name + suffix).into());
+    }
+}

@@ -1,0 +1,219 @@
+//! Clients that keep their objects in this process: in memory, or also in a file.
+//!
+//! A write has three steps. It is made up as a transaction, against a state that cannot change meanwhile because one writer at a
+//! time has the turn; it is stored; it is applied to the state, and the watches are woken. Readers wait for the last step alone.
+//!
+//! Lock order: the writer's turn, then the state, then the list of watches. Nothing else is called under the last two.
+
+mod apply;
+mod cascade;
+mod check;
+mod memory;
+mod state;
+mod stream;
+mod txn;
+mod write;
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use uuid::Uuid;
+
+pub use self::memory::{MemoryClient, MemoryClientBuilder};
+
+use self::check::check_selector;
+use self::state::{Change, Place, State};
+use self::stream::Stream;
+use self::txn::Txn;
+use self::write::Random;
+use crate::cancel::CancellationToken;
+use crate::clock::Clock;
+use crate::objects::{
+    Client, ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, ObjectList, ObjectRef, ObjectStream, Part, Patch,
+    Query,
+};
+use crate::reconcile::error::BoxError;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, RwLock};
+use crate::wait::Signal;
+
+/// How many of the last changes a client remembers unless it is told otherwise.
+const HISTORY: usize = 10_000;
+
+/// Where changes are stored before they are made.
+trait Journal: Send + Sync {
+    /// Stores all of them or none.
+    fn store(&self, changes: &[Change]) -> Result<(), BoxError>;
+}
+
+/// What the embedded clients have in common.
+struct Server {
+    clock: Clock,
+    journal: Box<dyn Journal>,
+    cascades: bool,
+    names: Names,
+    /// The turn of the one who writes.
+    writer: Mutex<()>,
+    state: RwLock<State>,
+    watchers: Mutex<Vec<Weak<Signal>>>,
+}
+
+/// Where uids and generated names come from: chance, or a seed.
+enum Names {
+    Random,
+    Seeded { seed: u64, next: AtomicU64 },
+}
+
+impl Names {
+    fn next(&self) -> Uuid {
+        match self {
+            Self::Random => Uuid::new_v4(),
+            Self::Seeded { seed, next } => Uuid::from_u64_pair(*seed, next.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+}
+
+impl Random for Names {
+    fn uid(&self) -> String {
+        self.next().to_string()
+    }
+
+    fn suffix(&self) -> String {
+        // The alphabet of apimachinery's `rand.SafeEncodeString`.
+        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        let mut number = self.next().as_u128();
+        let mut suffix = String::new();
+        for _ in 0..5 {
+            suffix.push(char::from(ALPHABET[usize::try_from(number % 27).unwrap_or(0)]));
+            number /= 27;
+        }
+        suffix
+    }
+}
+
+/// Settings that all embedded clients have.
+#[derive(Clone, Debug)]
+struct Settings {
+    clock: Clock,
+    history: usize,
+    cascades: bool,
+    seed: Option<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { clock: Clock::system(), history: HISTORY, cascades: true, seed: None }
+    }
+}
+
+impl Server {
+    fn new(settings: Settings, journal: Box<dyn Journal>, state: State) -> Arc<Self> {
+        let Settings { clock, cascades, seed, .. } = settings;
+        let names = seed.map_or(Names::Random, |seed| Names::Seeded { seed, next: AtomicU64::new(0) });
+        let (writer, watchers) = (Mutex::new(()), Mutex::new(Vec::new()));
+        Arc::new(Self { clock, journal, cascades, names, writer, state: RwLock::new(state), watchers })
+    }
+
+    fn write(&self, verb: impl FnOnce(&mut Txn<'_>) -> Result<Place, ClientError>) -> Result<Arc<Value>, ClientError> {
+        let turn = self.writer.lock();
+        let now = Timestamp::try_from(self.clock.time_of_day()).unwrap_or_default();
+        let (place, result, changes) = {
+            let state = self.state.read();
+            let mut txn = Txn::new(&state, crate::objects::json::whole_seconds(now));
+            let place = verb(&mut txn)?;
+            if self.cascades {
+                txn.settle();
+            }
+            let result = txn.outcome(&place)?;
+            (place, result, txn.into_changes())
+        };
+        if changes.is_empty() {
+            return Ok(result);
+        }
+        self.journal.store(&changes).map_err(|error| ClientError::transport(place.object_ref(), error))?;
+        let forgotten = self.state.write().apply(changes);
+        drop(turn);
+        drop(forgotten);
+        self.wake();
+        Ok(result)
+    }
+
+    fn wake(&self) {
+        let mut signals = Vec::new();
+        self.watchers.lock().retain(|watcher| watcher.upgrade().map(|signal| signals.push(signal)).is_some());
+        for signal in signals {
+            signal.set();
+        }
+    }
+}
+
+/// Makes a [`Client`] of a type whose field `server` is an `Arc<Server>`: a cheap handle.
+macro_rules! embedded_client {
+    ($client:ty) => {
+        impl Client for $client {
+            fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
+                let found = self.server.state.read().get(kind, key).cloned();
+                found.ok_or_else(|| ClientError::NotFound { object: ObjectRef::new(kind, key) })
+            }
+
+            fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+                check_selector(kind, &query.labels)?;
+                let state = self.server.state.read();
+                let items = state.select(kind, query).cloned().collect();
+                Ok(ObjectList { version: state.head.to_string(), items })
+            }
+
+            fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+                self.server.write(|txn| txn.create(kind, object, &self.server.names))
+            }
+
+            fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+                self.server.write(|txn| txn.update(kind, object, Part::Object))
+            }
+
+            fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+                self.server.write(|txn| txn.update(kind, object, Part::Status))
+            }
+
+            fn patch(
+                &self,
+                kind: &Kind,
+                key: &ObjectKey,
+                patch: &Patch,
+                part: Part,
+            ) -> Result<Arc<Value>, ClientError> {
+                self.server.write(|txn| txn.patch(kind, key, patch, part))
+            }
+
+            fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {
+                self.server.write(|txn| txn.apply(kind, object, owner, &self.server.names))
+            }
+
+            fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError> {
+                self.server.write(|txn| txn.delete(kind, key, options))
+            }
+
+            fn watch(
+                &self,
+                kind: &Kind,
+                query: &Query,
+                from: Option<&str>,
+                stop: &CancellationToken,
+            ) -> Result<ObjectStream, ClientError> {
+                check_selector(kind, &query.labels)?;
+                Ok(ObjectStream::new(Stream::new(&self.server, kind, query, from, stop)?))
+            }
+        }
+
+        impl fmt::Debug for $client {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let state = self.server.state.read();
+                f.debug_struct(stringify!($client)).field("version", &state.head).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+embedded_client!(MemoryClient);

@@ -1,0 +1,169 @@
+//! What an embedded client knows: the objects, who belongs to whom, and the last changes. A plain value.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::objects::json::{key_of, owners_of, uid_of};
+use crate::objects::{Kind, ObjectKey, Query};
+
+/// Where an object is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) kind: Arc<Kind>,
+    pub(super) key: ObjectKey,
+}
+
+/// One object has been written, or removed.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    pub(super) version: u64,
+    pub(super) place: Place,
+    /// What it was; `None` if it has been created.
+    pub(super) old: Option<Arc<Value>>,
+    /// What it is, or was at the end.
+    pub(super) object: Arc<Value>,
+    pub(super) removed: bool,
+}
+
+pub(super) type Table = BTreeMap<ObjectKey, Arc<Value>>;
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The version of the last change.
+    pub(super) head: u64,
+    kinds: HashMap<Arc<Kind>, Table>,
+    /// By the uid of an owner: what belongs to it.
+    dependents: HashMap<String, BTreeSet<Place>>,
+    /// The last changes, up to that of version `head`, each one version after the other.
+    history: VecDeque<Change>,
+    most_history: usize,
+}
+
+impl State {
+    pub(super) fn new(most_history: usize) -> Self {
+        Self { most_history, ..Self::default() }
+    }
+
+    /// One for all places of a kind.
+    pub(super) fn kind(&self, kind: &Kind) -> Arc<Kind> {
+        self.kinds.get_key_value(kind).map_or_else(|| Arc::new(kind.clone()), |(kind, _)| Arc::clone(kind))
+    }
+
+    pub(super) fn most_history(&self) -> usize {
+        self.most_history
+    }
+
+    pub(super) fn table(&self, kind: &Kind) -> Option<&Table> {
+        self.kinds.get(kind)
+    }
+
+    pub(super) fn get(&self, kind: &Kind, key: &ObjectKey) -> Option<&Arc<Value>> {
+        self.table(kind)?.get(key)
+    }
+
+    /// What a query selects, in the order of the keys.
+    pub(super) fn select<'a>(&'a self, kind: &Kind, query: &'a Query) -> impl Iterator<Item = &'a Arc<Value>> {
+        let namespace = query.namespace.as_deref().unwrap_or_default();
+        let from = ObjectKey::new(namespace, "");
+        let objects = self.table(kind).into_iter().flat_map(move |table| table.range(from.clone()..));
+        let inside = objects.take_while(move |(key, _)| namespace.is_empty() || key.namespace() == namespace);
+        inside.map(|(_, object)| object).filter(|object| query.selects(object))
+    }
+
+    pub(super) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Place> {
+        self.dependents.get(uid).into_iter().flatten()
+    }
+
+    /// The changes after this version, the oldest first; `None` if they are not all known.
+    pub(super) fn since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
+        let missed = usize::try_from(self.head.checked_sub(version)?).ok()?;
+        let known = self.history.len().checked_sub(missed)?;
+        Some(self.history.range(known..))
+    }
+
+    /// Makes the changes, and returns what they have displaced: to be dropped where no lock is held.
+    pub(super) fn apply(&mut self, changes: Vec<Change>) -> Vec<Change> {
+        for change in changes {
+            let Place { kind, key } = &change.place;
+            self.head = change.version;
+            if let Some(old) = &change.old {
+                self.unlink(old, &change.place);
+            }
+            let table = self.kinds.entry(Arc::clone(kind)).or_default();
+            if change.removed {
+                table.remove(key);
+            } else {
+                table.insert(key.clone(), Arc::clone(&change.object));
+                self.link(&change.object, &change.place);
+            }
+            self.history.push_back(change);
+        }
+        let too_many = self.history.len().saturating_sub(self.most_history);
+        self.history.drain(..too_many).collect()
+    }
+
+    /// Takes an object that was stored before there was a history.
+    pub(super) fn load(&mut self, kind: &Kind, object: Value) {
+        let place = Place { kind: self.kind(kind), key: key_of(&object) };
+        let object = Arc::new(object);
+        self.link(&object, &place);
+        self.kinds.entry(place.kind).or_default().insert(place.key, object);
+    }
+
+    fn link(&mut self, object: &Value, place: &Place) {
+        for owner in owners_of(object) {
+            self.dependents.entry(uid_of(owner).to_owned()).or_default().insert(place.clone());
+        }
+    }
+
+    fn unlink(&mut self, object: &Value, place: &Place) {
+        for owner in owners_of(object) {
+            if let Some(places) = self.dependents.get_mut(uid_of(owner)) {
+                places.remove(place);
+                if places.is_empty() {
+                    self.dependents.remove(uid_of(owner));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn change(version: u64, name: &str, old: bool, removed: bool) -> Change {
+        let object = Arc::new(json!({"metadata": {"name": name, "ownerReferences": [{"uid": "u"}]}}));
+        let place = Place { kind: Arc::new(Kind::of("v1", "X")), key: ObjectKey::cluster(name) };
+        Change { version, place, old: old.then(|| Arc::clone(&object)), object, removed }
+    }
+
+    #[test]
+    fn the_last_changes_are_known() {
+        let mut state = State::new(3);
+        assert_eq!(state.since(0).unwrap().count(), 0);
+        for version in 1..=5 {
+            state.apply(vec![change(version, "a", version > 1, false)]);
+        }
+        let since =
+            |version| state.since(version).map(|changes| changes.map(|change| change.version).collect::<Vec<_>>());
+        assert_eq!(since(5), Some(vec![]));
+        assert_eq!(since(4), Some(vec![5]));
+        assert_eq!(since(2), Some(vec![3, 4, 5]));
+        assert_eq!(since(1), None);
+        assert_eq!(since(6), None, "a version that has not been");
+    }
+
+    #[test]
+    fn dependents_are_known_for_as_long_as_they_are_there() {
+        let mut state = State::new(0);
+        state.apply(vec![change(1, "a", false, false), change(2, "b", false, false)]);
+        assert_eq!(state.dependents("u").map(|place| place.key.name()).collect::<Vec<_>>(), ["a", "b"]);
+        state.apply(vec![change(3, "a", true, true), change(4, "b", true, true)]);
+        assert!(state.dependents.is_empty());
+        assert!(state.get(&Kind::of("v1", "X"), &ObjectKey::cluster("a")).is_none());
+    }
+}

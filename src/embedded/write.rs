@@ -1,0 +1,236 @@
+//! The verbs, each on a transaction.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::apply::{Clash, apply};
+use super::check::{check, check_finalizers, check_identity, check_owners, name};
+use super::state::Place;
+use super::txn::Txn;
+use crate::objects::json::{is_deleting, meta_mut, text_of};
+use crate::objects::{ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, Part, Patch, Propagation};
+
+/// Fields of the metadata that are the client's.
+const OURS: [&str; 6] =
+    ["uid", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"];
+
+/// Where new uids and names come from.
+pub(super) trait Random {
+    fn uid(&self) -> String;
+    /// Five characters that make no words.
+    fn suffix(&self) -> String;
+}
+
+fn conflict(place: &Place, reason: impl Into<String>) -> ClientError {
+    ClientError::Conflict { object: place.object_ref(), reason: reason.into() }
+}
+
+fn same(place: &Place, current: &Value, field: &str, asked: &str) -> Result<(), ClientError> {
+    match text_of(current, field) {
+        is if is == asked => Ok(()),
+        is => Err(conflict(place, format!("its {field} is {is}, not {asked}"))),
+    }
+}
+
+impl Txn<'_> {
+    pub(super) fn create(&mut self, kind: &Kind, mut object: Value, random: &dyn Random) -> Result<Place, ClientError> {
+        let key = check(kind, &mut object)?;
+        let version = text_of(&object, "resourceVersion");
+        if !version.is_empty() {
+            let (object, rule) = (self.place(kind, &key).object_ref(), "must be empty in a new object");
+            return Err(ClientError::invalid(object, "metadata.resourceVersion", version, rule));
+        }
+        name(&mut object, &random.suffix());
+        self.create_fields(kind, object, random, None)
+    }
+
+    fn create_fields(
+        &mut self,
+        kind: &Kind,
+        mut object: Value,
+        random: &dyn Random,
+        managed: Option<Value>,
+    ) -> Result<Place, ClientError> {
+        let place = self.place(kind, &crate::objects::json::key_of(&object));
+        if self.find(&place).is_some() {
+            return Err(ClientError::AlreadyExists { object: place.object_ref() });
+        }
+        check_owners(self, &place, &object)?;
+        if let Some(fields) = object.as_object_mut() {
+            fields.remove("status");
+        }
+        let meta = meta_mut(&mut object);
+        OURS.iter().for_each(|field| drop(meta.remove(*field)));
+        meta.insert("uid".to_owned(), random.uid().into());
+        meta.insert("generation".to_owned(), 1.into());
+        meta.insert("creationTimestamp".to_owned(), self.now.to_string().into());
+        meta.extend(managed.map(|managed| ("managedFields".to_owned(), managed)));
+        self.put(&place, object);
+        Ok(place)
+    }
+
+    pub(super) fn update(&mut self, kind: &Kind, mut object: Value, part: Part) -> Result<Place, ClientError> {
+        let key = check(kind, &mut object)?;
+        let place = self.place(kind, &key);
+        let current = self.get(&place)?;
+        let version = text_of(&object, "resourceVersion");
+        if version.is_empty() {
+            let rule = "there must be one, so that no other update is lost";
+            return Err(ClientError::invalid(place.object_ref(), "metadata.resourceVersion", "", rule));
+        }
+        same(&place, &current, "resourceVersion", version)?;
+        self.write(&place, &current, object, part, None)?;
+        Ok(place)
+    }
+
+    pub(super) fn patch(
+        &mut self,
+        kind: &Kind,
+        key: &ObjectKey,
+        patch: &Patch,
+        part: Part,
+    ) -> Result<Place, ClientError> {
+        let place = self.place(kind, key);
+        let current = self.get(&place)?;
+        let mut object = (*current).clone();
+        let invalid = |field: String, rule: String| Err(ClientError::invalid(place.object_ref(), field, "", rule));
+        match patch {
+            Patch::Merge(patch) => json_patch::merge(&mut object, patch),
+            Patch::Json(steps) => {
+                let steps: json_patch::Patch = match serde_json::from_value(steps.clone()) {
+                    Ok(steps) => steps,
+                    Err(error) => return invalid("patch".to_owned(), error.to_string()),
+                };
+                if let Err(error) = json_patch::patch(&mut object, &steps) {
+                    let rule = format!("{}: {}", error.path, error.kind);
+                    return invalid(format!("patch[{}]", error.operation), rule);
+                }
+            }
+        }
+        if object.is_object() && object["metadata"].is_object() {
+            check_identity(&place, &object)?;
+        }
+        check(kind, &mut object)?;
+        let version = text_of(&object, "resourceVersion");
+        if !version.is_empty() {
+            same(&place, &current, "resourceVersion", version)?;
+        }
+        self.write(&place, &current, object, part, None)?;
+        Ok(place)
+    }
+
+    pub(super) fn apply(
+        &mut self,
+        kind: &Kind,
+        mut object: Value,
+        owner: &FieldOwner,
+        random: &dyn Random,
+    ) -> Result<Place, ClientError> {
+        let key = check(kind, &mut object)?;
+        let place = self.place(kind, &key);
+        let invalid = |field: &str, rule: &str| Err(ClientError::invalid(place.object_ref(), field, "", rule));
+        if key.name().is_empty() {
+            return invalid("metadata.name", "there must be one");
+        }
+        if owner.name.is_empty() {
+            return invalid("fieldOwner", "there must be one");
+        }
+        let current = self.find(&place);
+        let version = text_of(&object, "resourceVersion");
+        if !version.is_empty() {
+            let current = current.as_ref().ok_or_else(|| ClientError::NotFound { object: place.object_ref() })?;
+            same(&place, current, "resourceVersion", version)?;
+        }
+        let api_version = kind.api_version();
+        let (next, managed) = apply(current.as_deref(), &object, owner, &api_version, self.now).map_err(
+            |Clash { field, owner, .. }| conflict(&place, format!("{field} has another value by {owner:?}")),
+        )?;
+        let Some(current) = current else { return self.create_fields(kind, next, random, Some(managed)) };
+        self.write(&place, &current, next, Part::Object, Some(managed))?;
+        Ok(place)
+    }
+
+    /// Makes of what a writer wants what is written, if it is anything new.
+    fn write(
+        &mut self,
+        place: &Place,
+        current: &Arc<Value>,
+        wanted: Value,
+        part: Part,
+        managed: Option<Value>,
+    ) -> Result<(), ClientError> {
+        let uid = text_of(&wanted, "uid");
+        if !uid.is_empty() {
+            same(place, current, "uid", uid)?;
+        }
+        let status = if part == Part::Status { wanted.get("status") } else { current.get("status") }.cloned();
+        let mut next = if part == Part::Status { (**current).clone() } else { wanted };
+        set(&mut next, "status", status);
+        let known = current["metadata"].as_object();
+        let meta = meta_mut(&mut next);
+        for field in OURS.iter().chain(&["resourceVersion"]) {
+            match known.and_then(|known| known.get(*field)) {
+                Some(value) => meta.insert((*field).to_owned(), value.clone()),
+                None => meta.remove(*field),
+            };
+        }
+        meta.extend(managed.map(|managed| ("managedFields".to_owned(), managed)));
+        if is_deleting(current) {
+            check_finalizers(place, current, &next)?;
+        }
+        if next == **current {
+            return Ok(());
+        }
+        if next["metadata"]["ownerReferences"] != current["metadata"]["ownerReferences"] {
+            check_owners(self, place, &next)?;
+        }
+        if !same_content(current, &next) {
+            let generation = current["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
+            meta_mut(&mut next).insert("generation".to_owned(), generation.into());
+        }
+        self.put_or_remove(place, next);
+        Ok(())
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        kind: &Kind,
+        key: &ObjectKey,
+        options: &DeleteOptions,
+    ) -> Result<Place, ClientError> {
+        let place = self.place(kind, key);
+        let current = self.get(&place)?;
+        for (field, asked) in [("uid", &options.uid), ("resourceVersion", &options.resource_version)] {
+            if let Some(asked) = asked {
+                same(&place, &current, field, asked)?;
+            }
+        }
+        if options.propagation == Propagation::Orphan {
+            self.orphan_dependents(&current);
+        }
+        if options.purge {
+            self.change(&place, (*current).clone(), true);
+        } else {
+            self.begin_deletion(&place, options.propagation == Propagation::Foreground);
+        }
+        Ok(place)
+    }
+}
+
+/// Sets a field of an object, or takes it away.
+fn set(object: &mut Value, field: &str, value: Option<Value>) {
+    let Value::Object(fields) = object else { return };
+    match value {
+        Some(value) => fields.insert(field.to_owned(), value),
+        None => fields.remove(field),
+    };
+}
+
+/// Whether two states differ in nothing but metadata and status.
+fn same_content(one: &Value, other: &Value) -> bool {
+    fn content(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+        object.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata" && *name != "status")
+    }
+    content(one).eq(content(other))
+}

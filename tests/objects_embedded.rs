@@ -1,0 +1,134 @@
+//! What is particular to the embedded clients, beyond what every client does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use homeostat::objects::{
+    Api, Client, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, Object, ObjectKey, Propagation, Query,
+    WatchEvent,
+};
+use homeostat::{CancellationToken, ManualClock};
+use serde_json::{Value, json};
+
+const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
+
+fn api(client: &MemoryClient) -> Api<DynamicObject> {
+    Api::of_kind(Arc::new(client.clone()), THING)
+}
+
+fn thing(name: &str) -> DynamicObject {
+    DynamicObject::new(&THING, "default", name).with("spec", json!({"size": 1}))
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+fn names(api: &Api<DynamicObject>) -> Vec<String> {
+    api.list(&Query::all()).unwrap().items.into_iter().map(|object| object.metadata.name).collect()
+}
+
+fn owned(name: &str, owners: &[&DynamicObject], blocks: bool) -> DynamicObject {
+    let mut object = thing(name);
+    object.metadata.owner_references = owners.iter().map(|owner| owner.owner_reference()).collect();
+    for owner in &mut object.metadata.owner_references {
+        owner.block_owner_deletion = Some(blocks);
+    }
+    object
+}
+
+#[test]
+fn times_are_those_of_the_clock_in_whole_seconds() {
+    let clock = ManualClock::new();
+    let api = api(&MemoryClient::builder().clock(clock.clock()).seed(7).build());
+    clock.advance(Duration::from_millis(90_500));
+    let mut a = thing("a");
+    a.metadata.finalizers = vec!["example.com/x".into()];
+    let a = api.create(&a).unwrap();
+    assert_eq!(a.metadata.creation_timestamp.unwrap().to_string(), "1970-01-01T00:01:30Z");
+    assert_eq!(a.metadata.uid, "00000000-0000-0007-0000-000000000001", "a seed makes uids known");
+    clock.advance(Duration::from_secs(10));
+    let a = api.delete(&a.key(), &DeleteOptions::default()).unwrap();
+    assert_eq!(a.metadata.deletion_timestamp.unwrap().to_string(), "1970-01-01T00:01:40Z");
+}
+
+#[test]
+fn a_chain_of_owners_goes_at_once_however_long() {
+    let api = api(&MemoryClient::new());
+    let first = api.create(&thing("first")).unwrap();
+    let mut last = first.clone();
+    for number in 0..2_000 {
+        last = api.create(&owned(&format!("link-{number}"), &[&last], false)).unwrap();
+    }
+    api.delete(&first.key(), &DeleteOptions::default()).unwrap();
+    assert_eq!(names(&api), Vec::<String>::new());
+}
+
+#[test]
+fn those_who_belong_to_each_other_can_be_deleted_in_the_foreground() {
+    let api = api(&MemoryClient::new());
+    let a = api.create(&thing("a")).unwrap();
+    let b = api.create(&owned("b", &[&a], true)).unwrap();
+    let mut a = a;
+    a.metadata.owner_references = owned("a", &[&b], true).metadata.owner_references;
+    let a = api.update(&a).unwrap();
+    let foreground = DeleteOptions { propagation: Propagation::Foreground, ..DeleteOptions::default() };
+    api.delete(&a.key(), &foreground).unwrap();
+    assert_eq!(names(&api), Vec::<String>::new());
+}
+
+#[test]
+fn without_a_cascade_nothing_goes_along() {
+    let api = api(&MemoryClient::builder().cascade(false).build());
+    let a = api.create(&thing("a")).unwrap();
+    api.create(&owned("b", &[&a], true)).unwrap();
+    api.delete(&a.key(), &DeleteOptions::default()).unwrap();
+    assert_eq!(names(&api), ["b"]);
+}
+
+#[test]
+fn applying_twice_changes_nothing() {
+    let client = MemoryClient::new();
+    let fields = json!({"apiVersion": "example.com/v1", "kind": "Thing",
+        "metadata": {"namespace": "default", "name": "a", "labels": {"x": "y"}}, "spec": {"size": 2, "ports": [1, 2]}});
+    let owner = FieldOwner::new("me");
+    let first = client.apply(&THING, fields.clone(), &owner).unwrap();
+    let again = client.apply(&THING, fields, &owner).unwrap();
+    assert_eq!(first, again);
+    assert_eq!(
+        first["metadata"]["managedFields"][0]["fieldsV1"],
+        json!({"f:metadata": {"f:labels": {"f:x": {}}}, "f:spec": {"f:ports": {}, "f:size": {}}})
+    );
+}
+
+#[test]
+fn what_others_change_is_told_as_bookmarks_so_that_a_watch_can_go_on() {
+    let client = MemoryClient::builder().history(8).build();
+    let other = Kind::cluster("", "v1", "Other");
+    let stop = CancellationToken::new();
+    let mut watch = client.watch(&THING, &Query::all(), None, &stop).unwrap();
+    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("0".into()));
+    let create = |number: usize| {
+        let json = json!({"apiVersion": "v1", "kind": "Other", "metadata": {"name": format!("o-{number}")}});
+        client.create(&other, json).unwrap();
+    };
+    (0..3).for_each(create);
+    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("3".into()));
+    (3..20).for_each(create);
+    let error = watch.next().unwrap().unwrap_err();
+    assert!(error.is_gone(), "{error}");
+    assert!(watch.next().is_none());
+    assert!(client.watch(&THING, &Query::all(), Some("11"), &stop).unwrap_err().is_gone());
+    assert!(client.watch(&THING, &Query::all(), Some("12"), &stop).is_ok());
+    assert!(client.watch(&THING, &Query::all(), Some("21"), &stop).unwrap_err().is_gone(), "it has not been yet");
+    assert!(client.watch(&THING, &Query::all(), Some("x"), &stop).unwrap_err().is_gone());
+}
+
+#[test]
+fn what_comes_out_is_shared() {
+    let client = MemoryClient::new();
+    let created = client.create(&THING, thing("a").to_json().unwrap()).unwrap();
+    let got: Arc<Value> = client.get(&THING, &key("a")).unwrap();
+    assert!(Arc::ptr_eq(&created, &got));
+    assert!(Arc::ptr_eq(&got, &client.list(&THING, &Query::all()).unwrap().items[0]));
+}
