@@ -1,4 +1,5 @@
 //! What is particular to the embedded clients, beyond what every client does.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 use std::sync::Arc;
 use std::time::Duration;

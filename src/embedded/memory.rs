@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use super::state::{Change, State};
-use super::{Journal, Server, Settings};
-use crate::clock::Clock;
+use super::{EmbeddedBuilder, Journal, Server};
 use crate::reconcile::error::BoxError;
 
 /// A [`Client`](crate::objects::Client) that keeps its objects in memory, and behaves as an API server does. A cheap handle; clones
@@ -42,8 +41,13 @@ impl MemoryClient {
     }
 
     /// Settings for a client.
-    pub fn builder() -> MemoryClientBuilder {
-        MemoryClientBuilder { settings: Settings::default() }
+    pub fn builder() -> EmbeddedBuilder {
+        EmbeddedBuilder::new()
+    }
+
+    pub(super) fn with(settings: EmbeddedBuilder) -> Self {
+        let state = State::new(settings.history);
+        Self { server: Server::new(settings, Box::new(Nowhere), state) }
     }
 }
 
@@ -59,56 +63,5 @@ struct Nowhere;
 impl Journal for Nowhere {
     fn store(&self, _changes: &[Change]) -> Result<(), BoxError> {
         Ok(())
-    }
-}
-
-/// Settings for a [`MemoryClient`].
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{ManualClock, objects::MemoryClient};
-///
-/// let clock = ManualClock::new();
-/// let client = MemoryClient::builder().clock(clock.clock()).history(100).seed(1).build();
-/// ```
-#[derive(Clone, Debug)]
-#[must_use = "settings do nothing until they are used"]
-pub struct MemoryClientBuilder {
-    settings: Settings,
-}
-
-impl MemoryClientBuilder {
-    /// The clock of creation and deletion timestamps. Default: the system's.
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.settings.clock = clock;
-        self
-    }
-
-    /// How many of the last changes are remembered, for watches that go on from an older version. Each keeps what the object was
-    /// before it. Default 10,000.
-    pub fn history(mut self, changes: usize) -> Self {
-        self.settings.history = changes;
-        self
-    }
-
-    /// Whether objects are deleted with their last owner. Default: they are. Without, owners are neither looked for nor waited for:
-    /// like an API server beside which no garbage collector runs.
-    pub fn cascade(mut self, cascades: bool) -> Self {
-        self.settings.cascades = cascades;
-        self
-    }
-
-    /// Makes uids and generated names the same in each run of the program. Default: they are random.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.settings.seed = Some(seed);
-        self
-    }
-
-    /// The client.
-    #[must_use]
-    pub fn build(self) -> MemoryClient {
-        let state = State::new(self.settings.history);
-        MemoryClient { server: Server::new(self.settings, Box::new(Nowhere), state) }
     }
 }

@@ -6,9 +6,13 @@
 //! Lock order: the writer's turn, then the state, then the list of watches. Nothing else is called under the last two.
 
 mod apply;
+mod builder;
 mod cascade;
 mod check;
+#[cfg(feature = "file-client")]
+mod file;
 mod memory;
+mod names;
 mod state;
 mod stream;
 mod txn;
@@ -19,15 +23,17 @@ use std::sync::{Arc, Weak};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use uuid::Uuid;
 
-pub use self::memory::{MemoryClient, MemoryClientBuilder};
+pub use self::builder::EmbeddedBuilder;
+#[cfg(feature = "file-client")]
+pub use self::file::{FileClient, OpenError};
+pub use self::memory::MemoryClient;
 
 use self::check::check_selector;
+use self::names::Names;
 use self::state::{Change, Place, State};
 use self::stream::Stream;
 use self::txn::Txn;
-use self::write::Random;
 use crate::cancel::CancellationToken;
 use crate::clock::Clock;
 use crate::objects::{
@@ -35,12 +41,8 @@ use crate::objects::{
     Query,
 };
 use crate::reconcile::error::BoxError;
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, RwLock};
 use crate::wait::Signal;
-
-/// How many of the last changes a client remembers unless it is told otherwise.
-const HISTORY: usize = 10_000;
 
 /// Where changes are stored before they are made.
 trait Journal: Send + Sync {
@@ -60,58 +62,10 @@ struct Server {
     watchers: Mutex<Vec<Weak<Signal>>>,
 }
 
-/// Where uids and generated names come from: chance, or a seed.
-enum Names {
-    Random,
-    Seeded { seed: u64, next: AtomicU64 },
-}
-
-impl Names {
-    fn next(&self) -> Uuid {
-        match self {
-            Self::Random => Uuid::new_v4(),
-            Self::Seeded { seed, next } => Uuid::from_u64_pair(*seed, next.fetch_add(1, Ordering::Relaxed)),
-        }
-    }
-}
-
-impl Random for Names {
-    fn uid(&self) -> String {
-        self.next().to_string()
-    }
-
-    fn suffix(&self) -> String {
-        // The alphabet of apimachinery's `rand.SafeEncodeString`.
-        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-        let mut number = self.next().as_u128();
-        let mut suffix = String::new();
-        for _ in 0..5 {
-            suffix.push(char::from(ALPHABET[usize::try_from(number % 27).unwrap_or(0)]));
-            number /= 27;
-        }
-        suffix
-    }
-}
-
-/// Settings that all embedded clients have.
-#[derive(Clone, Debug)]
-struct Settings {
-    clock: Clock,
-    history: usize,
-    cascades: bool,
-    seed: Option<u64>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { clock: Clock::system(), history: HISTORY, cascades: true, seed: None }
-    }
-}
-
 impl Server {
-    fn new(settings: Settings, journal: Box<dyn Journal>, state: State) -> Arc<Self> {
-        let Settings { clock, cascades, seed, .. } = settings;
-        let names = seed.map_or(Names::Random, |seed| Names::Seeded { seed, next: AtomicU64::new(0) });
+    fn new(settings: EmbeddedBuilder, journal: Box<dyn Journal>, state: State) -> Arc<Self> {
+        let EmbeddedBuilder { clock, cascades, seed, .. } = settings;
+        let names = Names { seed };
         let (writer, watchers) = (Mutex::new(()), Mutex::new(Vec::new()));
         Arc::new(Self { clock, journal, cascades, names, writer, state: RwLock::new(state), watchers })
     }
@@ -166,7 +120,7 @@ macro_rules! embedded_client {
             }
 
             fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
-                self.server.write(|txn| txn.create(kind, object, &self.server.names))
+                self.server.write(|txn| txn.create(kind, object, self.server.names))
             }
 
             fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
@@ -188,7 +142,7 @@ macro_rules! embedded_client {
             }
 
             fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {
-                self.server.write(|txn| txn.apply(kind, object, owner, &self.server.names))
+                self.server.write(|txn| txn.apply(kind, object, owner, self.server.names))
             }
 
             fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError> {
@@ -217,3 +171,5 @@ macro_rules! embedded_client {
 }
 
 embedded_client!(MemoryClient);
+#[cfg(feature = "file-client")]
+embedded_client!(FileClient);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::objects::json::{key_of, owners_of, uid_of};
+#[cfg(feature = "file-client")]
+use crate::objects::json::key_of;
+use crate::objects::json::{owners_of, uid_of};
 use crate::objects::{Kind, ObjectKey, Query};
 
 /// Where an object is.
@@ -105,6 +107,7 @@ impl State {
     }
 
     /// Takes an object that was stored before there was a history.
+    #[cfg(feature = "file-client")]
     pub(super) fn load(&mut self, kind: &Kind, object: Value) {
         let place = Place { kind: self.kind(kind), key: key_of(&object) };
         let object = Arc::new(object);

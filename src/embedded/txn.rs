@@ -58,9 +58,14 @@ impl<'a> Txn<'a> {
         before.chain(written.filter(|(_, object)| belongs(object)).map(|(place, _)| place.clone())).collect()
     }
 
+    /// The version that the next change gets.
+    pub(super) fn next_version(&self) -> u64 {
+        self.state.head + 1 + self.changes.len() as u64
+    }
+
     /// Writes an object, or removes it; `object` is its last state then.
     pub(super) fn change(&mut self, place: &Place, mut object: Value, removed: bool) {
-        let version = self.state.head + 1 + self.changes.len() as u64;
+        let version = self.next_version();
         meta_mut(&mut object).insert("resourceVersion".to_owned(), version.to_string().into());
         let old = self.find(place);
         let object = Arc::new(object);

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::apply::{Clash, apply};
 use super::check::{check, check_finalizers, check_identity, check_owners, name};
+use super::names::{Names, suffix};
 use super::state::Place;
 use super::txn::Txn;
 use crate::objects::json::{is_deleting, meta_mut, text_of};
@@ -14,13 +16,6 @@ use crate::objects::{ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, Pa
 /// Fields of the metadata that are the client's.
 const OURS: [&str; 6] =
     ["uid", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"];
-
-/// Where new uids and names come from.
-pub(super) trait Random {
-    fn uid(&self) -> String;
-    /// Five characters that make no words.
-    fn suffix(&self) -> String;
-}
 
 fn conflict(place: &Place, reason: impl Into<String>) -> ClientError {
     ClientError::Conflict { object: place.object_ref(), reason: reason.into() }
@@ -34,22 +29,23 @@ fn same(place: &Place, current: &Value, field: &str, asked: &str) -> Result<(), 
 }
 
 impl Txn<'_> {
-    pub(super) fn create(&mut self, kind: &Kind, mut object: Value, random: &dyn Random) -> Result<Place, ClientError> {
+    pub(super) fn create(&mut self, kind: &Kind, mut object: Value, names: Names) -> Result<Place, ClientError> {
         let key = check(kind, &mut object)?;
         let version = text_of(&object, "resourceVersion");
         if !version.is_empty() {
             let (object, rule) = (self.place(kind, &key).object_ref(), "must be empty in a new object");
             return Err(ClientError::invalid(object, "metadata.resourceVersion", version, rule));
         }
-        name(&mut object, &random.suffix());
-        self.create_fields(kind, object, random, None)
+        let uid = names.uid(self.next_version());
+        name(&mut object, &suffix(uid));
+        self.create_fields(kind, object, uid, None)
     }
 
     fn create_fields(
         &mut self,
         kind: &Kind,
         mut object: Value,
-        random: &dyn Random,
+        uid: Uuid,
         managed: Option<Value>,
     ) -> Result<Place, ClientError> {
         let place = self.place(kind, &crate::objects::json::key_of(&object));
@@ -61,8 +57,8 @@ impl Txn<'_> {
             fields.remove("status");
         }
         let meta = meta_mut(&mut object);
-        OURS.iter().for_each(|field| drop(meta.remove(*field)));
-        meta.insert("uid".to_owned(), random.uid().into());
+        meta.retain(|field, _| !OURS.contains(&field.as_str()));
+        meta.insert("uid".to_owned(), uid.to_string().into());
         meta.insert("generation".to_owned(), 1.into());
         meta.insert("creationTimestamp".to_owned(), self.now.to_string().into());
         meta.extend(managed.map(|managed| ("managedFields".to_owned(), managed)));
@@ -125,7 +121,7 @@ impl Txn<'_> {
         kind: &Kind,
         mut object: Value,
         owner: &FieldOwner,
-        random: &dyn Random,
+        names: Names,
     ) -> Result<Place, ClientError> {
         let key = check(kind, &mut object)?;
         let place = self.place(kind, &key);
@@ -146,7 +142,12 @@ impl Txn<'_> {
         let (next, managed) = apply(current.as_deref(), &object, owner, &api_version, self.now).map_err(
             |Clash { field, owner, .. }| conflict(&place, format!("{field} has another value by {owner:?}")),
         )?;
-        let Some(current) = current else { return self.create_fields(kind, next, random, Some(managed)) };
+        let Some(current) = current else {
+            return {
+                let uid = names.uid(self.next_version());
+                self.create_fields(kind, next, uid, Some(managed))
+            };
+        };
         self.write(&place, &current, next, Part::Object, Some(managed))?;
         Ok(place)
     }

@@ -24,22 +24,17 @@ pub struct ObjectKey {
     /// The namespace, a slash and the name; or the name.
     path: Arc<str>,
     /// Where the name begins.
-    name: u32,
+    name: usize,
 }
 
 impl ObjectKey {
     /// Of an object in a namespace; in none, if that is empty.
-    ///
-    /// # Panics
-    ///
-    /// If the namespace is 4 GiB long.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         if namespace.is_empty() {
             return Self::cluster(name);
         }
-        let at = u32::try_from(namespace.len() + 1).expect("a namespace of less than 4 GiB");
-        Self { path: format!("{namespace}/{name}").into(), name: at }
+        Self { path: format!("{namespace}/{name}").into(), name: namespace.len() + 1 }
     }
 
     /// Of an object in no namespace.
@@ -51,13 +46,13 @@ impl ObjectKey {
     /// The namespace; empty if it is in none.
     #[must_use]
     pub fn namespace(&self) -> &str {
-        &self.path[..(self.name as usize).saturating_sub(1)]
+        &self.path[..self.name.saturating_sub(1)]
     }
 
     /// The name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.path[self.name as usize..]
+        &self.path[self.name..]
     }
 }
 

@@ -29,4 +29,6 @@ pub use self::meta::{ObjectMeta, OwnerReference};
 pub use self::object::{Object, StatusField};
 pub use self::selector::{FieldSelector, LabelOperator, LabelRequirement, LabelSelector, ParseSelectorError};
 
-pub use crate::embedded::{MemoryClient, MemoryClientBuilder};
+pub use crate::embedded::{EmbeddedBuilder, MemoryClient};
+#[cfg(feature = "file-client")]
+pub use crate::embedded::{FileClient, OpenError};

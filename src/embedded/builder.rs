@@ -1,0 +1,75 @@
+//! Settings of the clients that keep their objects in this process.
+
+#[cfg(feature = "file-client")]
+use std::path::Path;
+
+#[cfg(feature = "file-client")]
+use super::file::{FileClient, OpenError};
+use super::memory::MemoryClient;
+use crate::clock::Clock;
+
+/// How many of the last changes a client remembers unless it is told otherwise.
+const HISTORY: usize = 10_000;
+
+/// Settings for a [`MemoryClient`] or a `FileClient`.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{ManualClock, objects::MemoryClient};
+///
+/// let clock = ManualClock::new();
+/// let client = MemoryClient::builder().clock(clock.clock()).history(100).seed(1).build();
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "settings do nothing until they are used"]
+pub struct EmbeddedBuilder {
+    pub(super) clock: Clock,
+    pub(super) history: usize,
+    pub(super) cascades: bool,
+    pub(super) seed: Option<u64>,
+}
+
+impl EmbeddedBuilder {
+    pub(super) fn new() -> Self {
+        Self { clock: Clock::system(), history: HISTORY, cascades: true, seed: None }
+    }
+
+    /// The clock of creation and deletion timestamps. Default: the system's.
+    pub fn clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// How many of the last changes are remembered, for watches that go on from an older version. Each keeps what the object was
+    /// before it. Default 10,000.
+    pub fn history(self, changes: usize) -> Self {
+        Self { history: changes, ..self }
+    }
+
+    /// Whether objects are deleted with their last owner. Default: they are. Without, owners are neither looked for nor waited for:
+    /// like an API server beside which no garbage collector runs.
+    pub fn cascade(self, cascades: bool) -> Self {
+        Self { cascades, ..self }
+    }
+
+    /// Makes uids and generated names the same whenever the same is written in the same order. Default: they are random.
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed: Some(seed), ..self }
+    }
+
+    /// A client that keeps its objects in memory alone.
+    #[must_use]
+    pub fn build(self) -> MemoryClient {
+        MemoryClient::with(self)
+    }
+
+    /// A client that keeps its objects also in this file, which is made if there is none. Feature `file-client`.
+    ///
+    /// # Errors
+    ///
+    /// As [`FileClient::open`].
+    #[cfg(feature = "file-client")]
+    pub fn open(self, path: impl AsRef<Path>) -> Result<FileClient, OpenError> {
+        FileClient::with(self, path.as_ref())
+    }
+}

@@ -1,0 +1,44 @@
+//! Where uids and generated names come from: chance, or a seed.
+
+use uuid::Uuid;
+
+/// What the names that are made have no vowels and no digits of: apimachinery's `rand.SafeEncodeString`.
+const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+#[derive(Clone, Copy)]
+pub(super) struct Names {
+    pub(super) seed: Option<u64>,
+}
+
+impl Names {
+    /// For an object that is created with this version.
+    pub(super) fn uid(self, version: u64) -> Uuid {
+        self.seed.map_or_else(Uuid::new_v4, |seed| Uuid::from_u64_pair(seed, version))
+    }
+}
+
+/// Five characters that make no words.
+pub(super) fn suffix(uid: Uuid) -> String {
+    let mut number = uid.as_u128();
+    let digits = std::iter::repeat_with(|| {
+        let digit = ALPHABET[(number % 27) as usize];
+        number /= 27;
+        char::from(digit)
+    });
+    digits.take(5).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn what_follows_another_is_named_otherwise() {
+        let names = Names { seed: Some(3) };
+        let made: HashSet<_> = (0..1_000).map(|version| suffix(names.uid(version))).collect();
+        assert_eq!(made.len(), 1_000);
+        assert!(made.iter().all(|suffix| suffix.len() == 5));
+        assert_ne!(Names { seed: None }.uid(1), Names { seed: None }.uid(1));
+    }
+}

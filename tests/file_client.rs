@@ -1,0 +1,213 @@
+//! Objects in a file: what has been acknowledged outlives a process that is killed, and one process at a time has the file.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use homeostat::CancellationToken;
+use homeostat::objects::{
+    Api, DeleteOptions, DynamicObject, FileClient, Kind, Object, ObjectKey, Patch, Query, WatchEvent,
+};
+use serde_json::json;
+
+const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
+/// Where a child of this test finds its file.
+const FILE: &str = "HOMEOSTAT_TEST_FILE";
+
+fn api(path: &Path) -> Api<DynamicObject> {
+    Api::of_kind(Arc::new(FileClient::open(path).unwrap()), THING)
+}
+
+fn thing(name: &str) -> DynamicObject {
+    DynamicObject::new(&THING, "default", name).with("spec", json!({"count": 0}))
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+/// A process that is killed when the test is over, however that ends.
+struct Writer(Child);
+
+impl Writer {
+    fn start(path: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "the_child_writes", "--nocapture"]).env(FILE, path);
+        Self(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The body of the child: writes for ever, and says what has been acknowledged. Each round sets a counter, and creates an object
+/// and one that belongs to it, and deletes those of the round before, in one go.
+#[test]
+fn the_child_writes() {
+    let Some(path) = std::env::var_os(FILE).map(PathBuf::from) else { return };
+    let api = api(&path);
+    let known = api.get(&key("counter")).map(|counter| counter.pointer("/spec/count").unwrap().as_u64().unwrap());
+    let known = known.unwrap_or_else(|_| {
+        api.create(&thing("counter")).unwrap();
+        0
+    });
+    for count in known + 1.. {
+        api.patch(&key("counter"), &Patch::Merge(json!({"spec": {"count": count}}))).unwrap();
+        println!("count {count}");
+        let owner = api.create(&thing(&format!("owner-{count}"))).unwrap();
+        let mut child = thing(&format!("child-{count}"));
+        child.metadata.owner_references.push(owner.controller_reference());
+        api.create(&child).unwrap();
+        println!("created {count}");
+        if api.delete(&key(&format!("owner-{}", count - 1)), &DeleteOptions::default()).is_ok() {
+            println!("deleted {}", count - 1);
+        }
+    }
+}
+
+/// A hundred kills at random moments; what the child had said before is there, and nothing is there by half.
+#[test]
+fn a_killed_writer_loses_nothing_that_was_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects.redb");
+    let (mut version, mut seen) = (0, 0);
+    for round in 0..100_usize {
+        let mut writer = Writer::start(&path);
+        let lines = BufReader::new(writer.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+        // Of what it says some more is read each time; then it is killed, wherever it is.
+        let mut told = lines.filter(|line| line.split(' ').count() == 2 && !line.contains("..."));
+        let heard: Vec<_> = told.by_ref().take(3 + round % 7).collect();
+        writer.kill();
+        let rest: Vec<_> = told.collect();
+        let said = |word: &str| {
+            let all = heard.iter().chain(&rest).filter_map(|line| line.strip_prefix(word)?.trim().parse::<u64>().ok());
+            all.max().unwrap_or(0)
+        };
+        let api = api(&path);
+        let list = api.list(&Query::all()).unwrap();
+        let count = api.get(&key("counter")).unwrap().pointer("/spec/count").unwrap().as_u64().unwrap();
+        assert!(count >= said("count") && count >= seen, "{count} of {}", said("count"));
+        assert!(count <= said("count").max(seen) + 1, "no more than one write can have been under way");
+        let is_there = |name: String| list.items.iter().any(|object| object.metadata.name == name);
+        let (created, deleted) = (said("created"), said("deleted"));
+        let next = format!("owner-{}", created + 1);
+        assert!(created == 0 || is_there(format!("child-{created}")) || is_there(next));
+        assert!(deleted == 0 || !is_there(format!("owner-{deleted}")));
+        for object in &list.items {
+            if let Some(owner) = object.metadata.owner_references.first() {
+                assert!(is_there(owner.name.clone()), "an object and what belongs to it are deleted as one");
+            }
+        }
+        let now: u64 = list.version.parse().unwrap();
+        assert!(now > version, "versions rise over restarts");
+        (version, seen) = (now, count);
+    }
+    assert!(seen >= 100, "{seen}");
+}
+
+#[test]
+fn everything_is_as_it_was_when_the_file_is_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects.redb");
+    let before = {
+        let api = api(&path);
+        let mut held = thing("held");
+        held.metadata.finalizers.push("example.com/x".into());
+        let owner = api.create(&held).unwrap();
+        let mut child = thing("child");
+        child.metadata.owner_references.push(owner.controller_reference());
+        api.create(&child).unwrap();
+        api.create(&thing("gone")).unwrap();
+        api.delete(&key("gone"), &DeleteOptions::default()).unwrap();
+        api.delete(&key("held"), &DeleteOptions::default()).unwrap();
+        api.client()
+            .create(
+                &Kind::cluster("", "v1", "Node"),
+                json!({
+                    "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"},
+                }),
+            )
+            .unwrap();
+        api.list(&Query::all()).unwrap()
+    };
+    let api = api(&path);
+    assert_eq!(api.list(&Query::all()).unwrap(), before);
+    let node = api.client().get(&Kind::cluster("", "v1", "Node"), &ObjectKey::cluster("node-1")).unwrap();
+    assert_eq!(node["metadata"]["resourceVersion"], before.version);
+
+    // A watch can go on from the last version, but from none before: the history is not stored.
+    let stop = CancellationToken::new();
+    let older = (before.version.parse::<u64>().unwrap() - 1).to_string();
+    assert!(api.watch(&Query::all(), Some(&older), &stop).err().unwrap().is_gone());
+    let mut watch = api.watch(&Query::all(), Some(&before.version), &stop).unwrap();
+
+    // Finalizers and owners are still looked after.
+    let mut held = api.get(&key("held")).unwrap();
+    assert!(held.metadata.is_deleting());
+    held.metadata.finalizers.clear();
+    api.update(&held).unwrap();
+    assert_eq!(api.list(&Query::all()).unwrap().items, []);
+    let names = watch.by_ref().take(2).map(|event| match event.unwrap() {
+        WatchEvent::Deleted(object) => object.metadata.name,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(names.collect::<Vec<_>>(), ["held", "child"]);
+}
+
+#[test]
+fn a_file_is_open_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects.redb");
+    let mut writer = Writer::start(&path);
+    let mut lines = BufReader::new(writer.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    lines.find(|line| line.starts_with("created"));
+    let error = FileClient::open(&path).unwrap_err();
+    assert!(error.is_open_elsewhere());
+    assert!(error.to_string().contains("objects.redb: it is open already"), "{error}");
+    writer.kill();
+
+    let first = FileClient::open(&path).unwrap();
+    assert!(FileClient::open(&path).unwrap_err().is_open_elsewhere(), "nor twice in one process");
+    let handle = first.clone();
+    drop(first);
+    assert!(FileClient::open(&path).is_err());
+    drop(handle);
+    FileClient::open(&path).unwrap();
+}
+
+#[test]
+fn what_cannot_be_opened_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("notes.txt");
+    std::fs::write(&text, "not a database, but long enough to be mistaken for one".repeat(100)).unwrap();
+    for path in [text.as_path(), folder.path(), &folder.path().join("missing/objects.redb")] {
+        let error = FileClient::open(path).unwrap_err();
+        assert!(!error.is_open_elsewhere());
+        assert!(error.to_string().starts_with(&format!("{}: ", path.display())), "{error}");
+    }
+    assert_eq!(std::fs::read_to_string(&text).unwrap().len(), 5_400, "what it is not is left alone");
+}
+
+#[test]
+fn what_is_refused_is_not_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects.redb");
+    {
+        let api = api(&path);
+        api.create(&thing("a")).unwrap();
+        assert!(api.create(&thing("a")).unwrap_err().is_already_exists());
+        assert!(api.create(&thing("A")).unwrap_err().is_invalid());
+    }
+    assert_eq!(api(&path).list(&Query::all()).unwrap().version, "1");
+}
