@@ -6,7 +6,7 @@ mod lead;
 mod running;
 mod start;
 mod status;
-mod unit;
+pub(crate) mod unit;
 mod watches;
 
 use std::collections::{HashMap, HashSet, VecDeque};

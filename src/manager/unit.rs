@@ -58,7 +58,7 @@ pub(super) struct Entry {
 }
 
 /// What a unit is started with.
-pub(super) struct Env<'a> {
+pub(crate) struct Env<'a> {
     pub(super) pool: &'a WorkerPool,
     pub(super) clock: &'a Clock,
     pub(super) options: &'a ThreadOptions,
@@ -71,7 +71,7 @@ pub(super) struct Env<'a> {
 pub(super) type Report = Arc<dyn Fn(&str, Arc<BoxError>) + Send + Sync>;
 
 /// A unit that runs.
-pub(super) trait Part: Send {
+pub(crate) trait Part: Send {
     /// Calls `hook` whenever something of it has ended, and at once if it has.
     fn on_end(&self, hook: &Ended);
 
@@ -103,7 +103,7 @@ pub(super) trait Part: Send {
 }
 
 impl Unit {
-    fn new<P: Part + 'static>(
+    pub(crate) fn new<P: Part + 'static>(
         name: String,
         start: impl FnOnce(&Env<'_>) -> Result<P, StartError> + Send + 'static,
     ) -> Self {

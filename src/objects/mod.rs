@@ -15,6 +15,7 @@ mod meta;
 mod object;
 mod selector;
 pub(crate) mod validate;
+mod watch;
 
 pub use self::api::Api;
 pub use self::client::{
@@ -28,6 +29,7 @@ pub use self::kind::Kind;
 pub use self::meta::{ObjectMeta, OwnerReference};
 pub use self::object::{Object, StatusField};
 pub use self::selector::{FieldSelector, LabelOperator, LabelRequirement, LabelSelector, ParseSelectorError};
+pub use self::watch::{ObjectWatch, ObjectWatchHandle};
 
 pub use crate::embedded::{EmbeddedBuilder, MemoryClient};
 #[cfg(feature = "file-client")]

@@ -89,8 +89,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
         pushed
     }
 
-    /// There is no `key` any more.
-    pub(super) fn remove<Q>(&self, key: &Q) -> Pushed
+    /// There is no `key` any more; what it was at the end is `last`, or what is known of it.
+    pub(super) fn remove<Q>(&self, key: &Q, last: Option<Arc<T>>) -> Pushed
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -99,12 +99,15 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
         if turn.writer.stopped {
             return Pushed::Closed;
         }
-        let Some((key, last)) = self.store.entry(key) else {
+        let Some((key, known)) = self.store.entry(key) else {
+            turn.after.forgotten.extend(last);
             return Pushed::Unchanged;
         };
         // The store lets go of the value, and the turn keeps it until its end.
-        self.publish(&mut turn, &key, &Change::Deleted { last });
-        turn.after.keys.push(key);
+        let last = last.unwrap_or_else(|| Arc::clone(&known));
+        self.publish(&mut turn, &key, &Change::Deleted { last: Arc::clone(&last) });
+        turn.after.forget([(key, known)]);
+        turn.after.forgotten.push(last);
         Pushed::Deleted
     }
 

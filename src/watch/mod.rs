@@ -227,7 +227,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         Self::with(Box::new(T::eq))
     }
 
-    fn with(same: Same<T>) -> Self {
+    pub(crate) fn with(same: Same<T>) -> Self {
         Self {
             name: "watch".to_owned(),
             clock: Clock::system(),

@@ -156,13 +156,26 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.producer.0.remove(key)
+        self.producer.0.remove(key, None)
+    }
+
+    /// As [`remove`](Self::remove), with what it was at the end: where that is more than had been pushed.
+    pub fn remove_with<Q>(&self, key: &Q, last: T) -> Pushed
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.producer.0.remove(key, Some(Arc::new(last)))
     }
 
     /// `items` is all there is: what is not among them is deleted. Of a key that comes twice, the last counts. Completes the
     /// initial list. The iterator runs before anything else, outside any lock.
     pub fn replace_all(&self, items: impl IntoIterator<Item = (K, T)>) -> Changes {
-        let items: Vec<_> = items.into_iter().map(|(key, value)| (key, Arc::new(value))).collect();
+        self.replace_all_shared(items.into_iter().map(|(key, value)| (key, Arc::new(value))).collect())
+    }
+
+    /// The same, of values that may be known already.
+    pub(crate) fn replace_all_shared(&self, items: Vec<(K, Arc<T>)>) -> Changes {
         self.producer.0.replace_all(items)
     }
 

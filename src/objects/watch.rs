@@ -1,0 +1,318 @@
+//! The objects of a client as a watch: listed once, then followed.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::api::Api;
+use super::client::{Query, WatchEvent};
+use super::error::ClientError;
+use super::json::{key_of, text_of};
+use super::key::ObjectKey;
+use super::object::Object;
+use crate::backoff::Exponential;
+use crate::cancel::CancellationToken;
+use crate::clock::Clock;
+use crate::crew::{Crew, Ended, Handle, StillRunning};
+use crate::error::StartError;
+use crate::manager::unit::{Part, Unit};
+use crate::reconcile::context::Context;
+use crate::thread::{ThreadOptions, panic_message, shielded};
+use crate::watch::{Push, Watch, WatchBuilder, WatchProducer};
+
+/// A [`Watch`] of the objects of a client: it lists them, follows what changes, and goes on from there when it is interrupted. It lists
+/// them again where the client no longer knows what has changed since, and tries again later, ever more so, where the client
+/// fails. One thread, however many subscribe.
+///
+/// Objects are the same if their versions are. One whose JSON is not of the type is named in the log, and what was known of it
+/// stays. The last value of a deleted object is its last state: with a `deletionTimestamp`, unless it has been
+/// [purged](super::DeleteOptions::purge) or had gone before it was listed again.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient, ObjectKey, ObjectWatch};
+/// use homeostat::{Subscriber, WorkQueue};
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
+/// let api = Api::<DynamicObject>::of_kind(Arc::new(MemoryClient::new()), CONFIG_MAP);
+/// let configs = ObjectWatch::new(api.clone()).start()?;
+/// let queue = WorkQueue::<ObjectKey>::new();
+/// let subscription = configs.watch().subscribe(Subscriber::to_itself(&queue))?;
+///
+/// api.create(&DynamicObject::new(&CONFIG_MAP, "default", "colours"))?;
+/// let claim = queue.dequeue()?;
+/// assert_eq!(claim.to_string(), "default/colours");
+/// assert!(configs.watch().store().get(&claim).is_some());
+/// # drop(subscription);
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[must_use = "a watch does nothing until it is started"]
+pub struct ObjectWatch<T> {
+    api: Api<T>,
+    query: Query,
+    name: String,
+    clock: Clock,
+    backoff: Exponential,
+    threads: ThreadOptions,
+}
+
+impl<T: Object> ObjectWatch<T> {
+    /// A watch of all objects of an [`Api`].
+    pub fn new(api: Api<T>) -> Self {
+        let name = api.kind().plural().into_owned();
+        // As client-go's reflector does.
+        let backoff = Exponential::new(Duration::from_millis(800), Duration::from_secs(30));
+        let (query, clock, threads) = (Query::all(), Clock::system(), ThreadOptions::new());
+        Self { api, query, name, clock, backoff, threads }
+    }
+
+    /// Watches only what this selects.
+    pub fn query(self, query: Query) -> Self {
+        Self { query, ..self }
+    }
+
+    /// The name in log lines, and of its thread (`<name>-0`). Default: the plural of the kind.
+    pub fn name(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// The clock that it and its subscriptions go by. Default: the system's.
+    pub fn clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// How long it waits after a failure of the client before it tries again. Default: 0.8 s, doubled up to 30 s.
+    pub fn backoff(self, backoff: Exponential) -> Self {
+        Self { backoff, ..self }
+    }
+
+    /// How its thread is made.
+    pub fn thread_options(self, threads: ThreadOptions) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// Starts it. Returns at once: the store is [in sync](crate::Store::wait_synced) when the first list is in.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no thread.
+    pub fn start(self) -> Result<ObjectWatchHandle<T>, StartError> {
+        let Self { api, query, name, clock, backoff, threads } = self;
+        let same = |one: &T, other: &T| one.meta().resource_version == other.meta().resource_version;
+        let push = WatchBuilder::with(Box::new(same)).name(name.clone()).clock(clock.clone()).push();
+        let watch = push.watch().clone();
+        let stop = CancellationToken::new();
+        let crew = Crew::new(name, clock, 1, |watch| log::info!(watch; "the watch has ended"));
+        let follower =
+            Follower { api, query, backoff, push: push.clone(), stop: stop.clone(), from: None, failures: 0 };
+        let mut follower = Some(follower);
+        let body = |_seat| {
+            let follower = follower.take();
+            move || {
+                if let Some(mut follower) = follower {
+                    follower.run();
+                }
+            }
+        };
+        log::info!(watch = watch.name(); "the watch starts");
+        let joiners = crew.start(&threads, body, None)?;
+        let handle = Handle::new(crew, joiners, Box::new(move || stop.cancel()), Duration::MAX);
+        Ok(ObjectWatchHandle { handle, push: Some(push), watch })
+    }
+}
+
+/// The thread's body.
+struct Follower<T: Object> {
+    api: Api<T>,
+    query: Query,
+    backoff: Exponential,
+    push: Push<ObjectKey, T>,
+    stop: CancellationToken,
+    /// Up to which version the objects are known; `None`: they are to be listed.
+    from: Option<String>,
+    /// How many tries have brought nothing, one after the other.
+    failures: u32,
+}
+
+impl<T: Object> Follower<T> {
+    fn run(&mut self) {
+        let cx = Context::detached_with(self.push.watch().clock(), self.stop.clone());
+        while !self.stop.is_cancelled() {
+            self.failures = self.failures.saturating_add(1);
+            let ended = catch_unwind(AssertUnwindSafe(|| self.follow()));
+            let watch = self.push.watch().name();
+            match ended {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) if error.is_gone() => {
+                    log::info!(watch, error:%; "the objects are listed again");
+                    self.from = None;
+                }
+                Ok(Err(error)) => log::warn!(watch, error:%, failures = self.failures; "the objects cannot be watched"),
+                Err(panic) => {
+                    log::error!(watch, panic = panic_message(&*panic); "a watch of objects panicked; they are listed again");
+                    shielded("the drop of a panic", || drop(panic));
+                    self.from = None;
+                }
+            }
+            if self.failures > 0 && cx.sleep(self.backoff.delay(self.failures)).is_err() {
+                break;
+            }
+        }
+        self.push.stop();
+    }
+
+    /// Lists the objects if need be, and follows them until the client ends it.
+    fn follow(&mut self) -> Result<(), ClientError> {
+        let (client, kind) = (Arc::clone(self.api.client()), self.api.kind().clone());
+        if self.from.is_none() {
+            let list = client.list(&kind, &self.query)?;
+            let known = self.push.watch().store();
+            let items = list.items.iter().filter_map(|json| {
+                let key = key_of(json);
+                match self.read(json) {
+                    Some(object) => Some((key, Arc::new(object))),
+                    None => known.get(&key).map(|object| (key, object)),
+                }
+            });
+            self.push.replace_all_shared(items.collect());
+            self.from = Some(list.version);
+        }
+        for event in client.watch(&kind, &self.query, self.from.as_deref(), &self.stop)? {
+            let version = match event? {
+                WatchEvent::Added(json) | WatchEvent::Modified(json) => {
+                    if let Some(object) = self.read(&json) {
+                        self.push.set(key_of(&json), object);
+                    }
+                    text_of(&json, "resourceVersion").to_owned()
+                }
+                WatchEvent::Deleted(json) => {
+                    match self.read(&json) {
+                        Some(last) => self.push.remove_with(&key_of(&json), last),
+                        None => self.push.remove(&key_of(&json)),
+                    };
+                    text_of(&json, "resourceVersion").to_owned()
+                }
+                WatchEvent::Bookmark(version) => version,
+            };
+            self.from = Some(version);
+            self.failures = 0;
+        }
+        Ok(())
+    }
+
+    fn read(&self, json: &Value) -> Option<T> {
+        let read = T::from_json(json);
+        read.inspect_err(|error| log::warn!(watch = self.push.watch().name(), error:%; "an object is not of its type"))
+            .ok()
+    }
+}
+
+/// An [`ObjectWatch`] that runs. Dropping it stops it and joins its thread. A [`Manager`](crate::Manager) takes it, and shares it by
+/// name among those who ask for it ([`Manager::watch`](crate::Manager::watch)).
+#[must_use = "dropping the handle stops the watch"]
+pub struct ObjectWatchHandle<T: Object> {
+    handle: Handle,
+    /// Given up when it is detached.
+    push: Option<Push<ObjectKey, T>>,
+    watch: Watch<ObjectKey, T>,
+}
+
+impl<T: Object> ObjectWatchHandle<T> {
+    /// The watch.
+    #[must_use]
+    pub fn watch(&self) -> &Watch<ObjectKey, T> {
+        &self.watch
+    }
+
+    /// Stops it, also while it blocks on the client's stream. Returns at once.
+    pub fn stop(&self) {
+        if let Some(push) = &self.push {
+            push.stop();
+        }
+        self.handle.stop();
+    }
+
+    /// Waits for at most `timeout`, by the watch's clock, until it has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`] if it has not ended by then.
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        self.handle.join_timeout(timeout)
+    }
+
+    /// Stops it and joins its thread.
+    pub fn shutdown(self) {
+        drop(self);
+    }
+
+    /// Lets it run on for as long as the process does.
+    pub fn detach(mut self) {
+        self.push = None;
+        self.handle.detach();
+    }
+}
+
+impl<T: Object> Drop for ObjectWatchHandle<T> {
+    fn drop(&mut self) {
+        if !self.handle.is_detached() {
+            self.stop();
+            self.handle.join();
+        }
+    }
+}
+
+impl<T: Object> WatchProducer<ObjectKey, T> for ObjectWatchHandle<T> {
+    fn watch(&self) -> &Watch<ObjectKey, T> {
+        &self.watch
+    }
+}
+
+impl<T: Object> From<ObjectWatchHandle<T>> for Unit {
+    fn from(watch: ObjectWatchHandle<T>) -> Self {
+        Self::new(watch.watch().name().to_owned(), |_| Ok(watch))
+    }
+}
+
+impl<T: Object> Part for ObjectWatchHandle<T> {
+    fn on_end(&self, hook: &Ended) {
+        self.handle.crew.on_end(hook);
+    }
+
+    fn stop(&self) {
+        ObjectWatchHandle::stop(self);
+    }
+
+    fn abort(&self) {
+        ObjectWatchHandle::stop(self);
+    }
+
+    fn try_join(&mut self) -> Result<(), StillRunning> {
+        self.join_timeout(Duration::ZERO)
+    }
+
+    fn detach(self: Box<Self>) {
+        ObjectWatchHandle::detach(*self);
+    }
+}
+
+impl<T> fmt::Debug for ObjectWatch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectWatch").field("name", &self.name).field("query", &self.query).finish_non_exhaustive()
+    }
+}
+
+impl<T: Object> fmt::Debug for ObjectWatchHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectWatchHandle")
+            .field("watch", &self.watch)
+            .field("thread", &self.handle)
+            .finish_non_exhaustive()
+    }
+}

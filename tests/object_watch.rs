@@ -1,0 +1,411 @@
+//! The objects of a client as a watch: followed through failures, relists and stops.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use homeostat::objects::{
+    Api, Client, ClientError, DeleteOptions, FieldOwner, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectMeta,
+    ObjectRef, ObjectStream, ObjectWatch, ObjectWatchHandle, Part, Patch, Query,
+};
+use homeostat::{
+    Action, BoxError, CancellationToken, Context, Controller, Event, EventKind, Exponential, Manager, ManualClock,
+    Subscriber, Watch, WorkQueue,
+};
+use serde_json::{Value, json};
+
+const LONG: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Thing {
+    metadata: ObjectMeta,
+    size: u32,
+}
+
+homeostat::object!(Thing, namespaced, "example.com", "v1");
+
+fn thing(name: &str, size: u32) -> Thing {
+    Thing { metadata: ObjectMeta::new("default", name), size }
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+/// What a call of a [`Flaky`] client does instead of what it is asked.
+enum Fault {
+    /// The list fails.
+    List,
+    /// The watch ends after so many events, with an error.
+    Break(usize),
+    /// The same, without one.
+    End(usize),
+    /// The version is too old.
+    Gone,
+    Panic,
+}
+
+/// A client whose lists and watches fail as a test says, in this order.
+struct Flaky {
+    inner: MemoryClient,
+    faults: Mutex<VecDeque<Fault>>,
+    lists: AtomicUsize,
+    watches: AtomicUsize,
+}
+
+impl Flaky {
+    fn new(faults: impl IntoIterator<Item = Fault>) -> Arc<Self> {
+        let faults = Mutex::new(faults.into_iter().collect());
+        Arc::new(Self { inner: MemoryClient::new(), faults, lists: AtomicUsize::new(0), watches: AtomicUsize::new(0) })
+    }
+
+    fn api(&self) -> Api<Thing> {
+        Api::new(Arc::new(self.inner.clone()))
+    }
+
+    fn counts(&self) -> [usize; 2] {
+        [&self.lists, &self.watches].map(|count| count.load(Ordering::SeqCst))
+    }
+
+    fn fault(&self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+        let mut faults = self.faults.lock().unwrap();
+        if faults.front().is_some_and(wanted) { faults.pop_front() } else { None }
+    }
+}
+
+fn error(kind: &Kind) -> ClientError {
+    ClientError::transport(ObjectRef::new(kind, &ObjectKey::cluster("")), "the line is cut")
+}
+
+impl Client for Flaky {
+    fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
+        self.inner.get(kind, key)
+    }
+    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+        self.lists.fetch_add(1, Ordering::SeqCst);
+        if self.fault(|fault| matches!(fault, Fault::List)).is_some() {
+            Err(error(kind))
+        } else {
+            self.inner.list(kind, query)
+        }
+    }
+    fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+        self.inner.create(kind, object)
+    }
+    fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+        self.inner.update(kind, object)
+    }
+    fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+        self.inner.update_status(kind, object)
+    }
+    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Result<Arc<Value>, ClientError> {
+        self.inner.patch(kind, key, patch, part)
+    }
+    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {
+        self.inner.apply(kind, object, owner)
+    }
+    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError> {
+        self.inner.delete(kind, key, options)
+    }
+    fn watch(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        from: Option<&str>,
+        stop: &CancellationToken,
+    ) -> Result<ObjectStream, ClientError> {
+        self.watches.fetch_add(1, Ordering::SeqCst);
+        let stream = self.inner.watch(kind, query, from, stop)?;
+        match self.fault(|fault| !matches!(fault, Fault::List)) {
+            None | Some(Fault::List) => Ok(stream),
+            Some(Fault::Break(after)) => Ok(ObjectStream::new(stream.take(after).chain([Err(error(kind))]))),
+            Some(Fault::End(after)) => Ok(ObjectStream::new(stream.take(after))),
+            Some(Fault::Gone) => {
+                let object = ObjectRef::new(kind, &ObjectKey::cluster(""));
+                Err(ClientError::Gone { object, version: from.unwrap_or_default().to_owned() })
+            }
+            Some(Fault::Panic) => panic!("out of luck"),
+        }
+    }
+}
+
+fn watch(client: &Arc<Flaky>) -> ObjectWatch<Thing> {
+    let client: Arc<dyn Client> = client.clone();
+    ObjectWatch::new(Api::new(client)).backoff(Exponential::new(SECOND, 4 * SECOND).jitter(0.0))
+}
+
+/// Calls a function with each event.
+fn listener(mut call: impl FnMut(&Event<ObjectKey, Thing>) + Send + 'static) -> Subscriber<ObjectKey, Thing> {
+    Subscriber::to(&WorkQueue::<u8>::new(), move |event| {
+        call(event);
+        None
+    })
+}
+
+/// What happens, as text, up to the deletion of the object `last`.
+fn tell(watch: &Watch<ObjectKey, Thing>, last: &'static str) -> (homeostat::Subscription, Arc<Mutex<Vec<String>>>) {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&told);
+    let subscription = watch.subscribe(listener(move |event| {
+        let size = event.value().map_or(0, |thing| thing.size);
+        let key = event.key().map_or("", ObjectKey::name);
+        if key != last || event.kind() == EventKind::Deleted {
+            to.lock().unwrap().push(format!("{} {key} {size}", event.kind()));
+        }
+    }));
+    (subscription.unwrap(), told)
+}
+
+#[track_caller]
+fn until(condition: impl Fn() -> bool) {
+    let give_up = std::time::Instant::now() + LONG;
+    while !condition() {
+        assert!(std::time::Instant::now() < give_up, "it does not come to that");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn what_exists_and_what_changes_is_told() {
+    let client = Flaky::new([]);
+    let api = client.api();
+    api.create(&thing("a", 1)).unwrap();
+    let things = watch(&client).start().unwrap();
+    assert!(things.watch().store().wait_synced(LONG));
+    assert_eq!(things.watch().store().get(&key("a")).unwrap().size, 1);
+    let (_subscription, told) = tell(things.watch(), "end");
+    until(|| told.lock().unwrap().len() == 2);
+    let mut a = api.get(&key("a")).unwrap();
+    a.size = 2;
+    api.update(&a).unwrap();
+    until(|| told.lock().unwrap().len() == 3);
+    api.create(&thing("b", 3)).unwrap();
+    api.delete(&key("b"), &DeleteOptions::default()).unwrap();
+    until(|| things.watch().store().len() == 1);
+    api.delete(&key("a"), &DeleteOptions::default()).unwrap();
+    api.create(&thing("end", 0)).unwrap();
+    api.delete(&key("end"), &DeleteOptions::default()).unwrap();
+    until(|| told.lock().unwrap().last().is_some_and(|last| last.contains("end")));
+    let told = told.lock().unwrap().clone();
+    assert_eq!(told[..3], ["created a 1", "synced  0", "updated a 2"]);
+    assert!(told.contains(&"deleted b 3".to_owned()) && told.contains(&"deleted a 2".to_owned()), "{told:?}");
+    assert_eq!(client.counts(), [1, 1]);
+}
+
+#[test]
+fn the_last_state_of_a_deleted_object_is_told_and_a_purged_one_has_no_time_of_deletion() {
+    let client = Flaky::new([]);
+    let api = client.api();
+    let (mut held, other) = (thing("held", 1), thing("other", 1));
+    held.metadata.finalizers.push("example.com/x".into());
+    api.create(&held).unwrap();
+    api.create(&other).unwrap();
+    let things = watch(&client).start().unwrap();
+    let ends = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&ends);
+    let _subscription = things.watch().subscribe(listener(move |event| {
+        if let Event::Deleted { key, last } = event {
+            to.lock().unwrap().push((
+                key.name().to_owned(),
+                last.metadata.is_deleting(),
+                last.metadata.finalizers.len(),
+            ));
+        }
+    }));
+    assert!(things.watch().store().wait_synced(LONG));
+    api.purge(&key("held")).unwrap();
+    api.delete(&key("other"), &DeleteOptions::default()).unwrap();
+    until(|| ends.lock().unwrap().len() == 2);
+    assert_eq!(*ends.lock().unwrap(), [("held".to_owned(), false, 1), ("other".to_owned(), true, 0)]);
+}
+
+#[test]
+fn a_client_that_fails_is_tried_again_ever_later() {
+    let clock = ManualClock::new();
+    let client = Flaky::new([Fault::List, Fault::List, Fault::List]);
+    client.api().create(&thing("a", 1)).unwrap();
+    let things = watch(&client).clock(clock.clock()).start().unwrap();
+    for (lists, wait) in [(1, 1), (2, 2), (3, 4)] {
+        clock.wait_for_sleepers(1);
+        assert_eq!(client.counts(), [lists, 0]);
+        clock.advance(wait * SECOND - Duration::from_nanos(1));
+        clock.wait_for_sleepers(1);
+        assert_eq!(client.counts(), [lists, 0], "not before its time");
+        assert!(!things.watch().store().has_synced());
+        clock.advance(Duration::from_nanos(1));
+    }
+    until(|| things.watch().store().has_synced());
+    until(|| client.counts() == [4, 1]);
+}
+
+#[test]
+fn a_broken_stream_is_gone_on_with_where_it_broke() {
+    for fault in [Fault::Break as fn(usize) -> Fault, Fault::End] {
+        let clock = ManualClock::new();
+        // Each brings something, so that nothing waits; the last brings nothing.
+        let client = Flaky::new([fault(1), fault(2), fault(0)]);
+        let api = client.api();
+        let things = watch(&client).clock(clock.clock()).start().unwrap();
+        let (_subscription, told) = tell(things.watch(), "end");
+        until(|| things.watch().store().has_synced());
+        for size in 1..=6 {
+            api.create(&thing(&format!("t-{size}"), size)).unwrap();
+        }
+        until(|| client.counts() == [1, 3]);
+        // It sleeps, and so does the thread of the subscription.
+        clock.wait_for_sleepers(2);
+        assert_eq!(things.watch().store().len(), 3);
+        clock.advance(SECOND);
+        until(|| told.lock().unwrap().len() == 7);
+        let told = told.lock().unwrap().clone();
+        let created = told.iter().filter(|line| line.starts_with("created")).count();
+        assert_eq!(created, 6, "each once: {told:?}");
+        assert_eq!(client.counts(), [1, 4], "it is not listed again");
+    }
+}
+
+#[test]
+fn what_is_gone_is_listed_again_and_deletions_are_found() {
+    let clock = ManualClock::new();
+    let client = Flaky::new([Fault::Break(1), Fault::Gone, Fault::Panic]);
+    let api = client.api();
+    for name in ["a", "b"] {
+        api.create(&thing(name, 1)).unwrap();
+    }
+    let things = watch(&client).clock(clock.clock()).start().unwrap();
+    let (_subscription, told) = tell(things.watch(), "end");
+    until(|| things.watch().store().has_synced());
+    // The event that the stream breaks after; then the version is gone, and what follows waits.
+    api.create(&thing("c", 1)).unwrap();
+    clock.wait_for_sleepers(2);
+    assert_eq!(client.counts(), [1, 2]);
+    api.delete(&key("a"), &DeleteOptions::default()).unwrap();
+    let mut b = api.get(&key("b")).unwrap();
+    b.size = 2;
+    api.update(&b).unwrap();
+    clock.advance(SECOND);
+    until(|| told.lock().unwrap().len() == 6);
+    let mut lines = told.lock().unwrap().clone();
+    lines[..2].sort();
+    assert_eq!(lines[..3], ["created a 1", "created b 1", "synced  0"]);
+    assert!(lines.contains(&"deleted a 1".to_owned()) && lines.contains(&"updated b 2".to_owned()));
+    // A panic of the client is no end either.
+    clock.wait_for_sleepers(2);
+    clock.advance(2 * SECOND);
+    until(|| client.counts() == [3, 4]);
+    api.create(&thing("d", 1)).unwrap();
+    until(|| things.watch().store().get(&key("d")).is_some());
+}
+
+#[test]
+fn an_object_of_another_type_is_left_out_and_what_was_known_stays() {
+    let client = Flaky::new([]);
+    let api = client.api();
+    let json = |name: &str, size: Value| json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"namespace": "default", "name": name}, "size": size});
+    client.inner.create(&Thing::KIND, json("odd", json!("big"))).unwrap();
+    api.create(&thing("even", 1)).unwrap();
+    let things = watch(&client).start().unwrap();
+    let store = things.watch().store();
+    assert!(store.wait_synced(LONG));
+    assert_eq!(store.len(), 1);
+    client.inner.patch(&Thing::KIND, &key("even"), &Patch::Merge(json!({"size": "big"})), Part::Object).unwrap();
+    client.inner.patch(&Thing::KIND, &key("odd"), &Patch::Merge(json!({"size": 3})), Part::Object).unwrap();
+    until(|| store.len() == 2);
+    assert_eq!((store.get(&key("even")).unwrap().size, store.get(&key("odd")).unwrap().size), (1, 3));
+    client.inner.delete(&Thing::KIND, &key("even"), &DeleteOptions::default()).unwrap();
+    until(|| store.len() == 1);
+}
+
+#[test]
+fn it_stops_while_it_blocks_on_the_stream() {
+    let client = Flaky::new([]);
+    let mut things = watch(&client).start().unwrap();
+    until(|| client.counts() == [1, 1]);
+    assert!(things.join_timeout(Duration::ZERO).is_err());
+    things.stop();
+    things.join_timeout(LONG).unwrap();
+    assert!(things.watch().is_stopped());
+
+    // And while it waits to try again.
+    let client = Flaky::new([Fault::List]);
+    let things = watch(&client).backoff(Exponential::new(LONG * 60, LONG * 60)).start().unwrap();
+    until(|| client.counts() == [1, 0]);
+    drop(things);
+}
+
+#[test]
+fn controllers_share_the_watch_of_a_manager() {
+    let client = Flaky::new([]);
+    let manager = Manager::builder().build().unwrap();
+    let start = || -> Result<ObjectWatchHandle<Thing>, _> { watch(&client).name("things").start() };
+    let seen: [Arc<Mutex<Vec<String>>>; 2] = Default::default();
+    for (name, seen) in ["one", "two"].into_iter().zip(&seen) {
+        let things = manager.watch("things", start).unwrap();
+        let seen = Arc::clone(seen);
+        let reconcile = move |_cx: &Context, key: &ObjectKey| -> Result<Action, BoxError> {
+            seen.lock().unwrap().push(key.to_string());
+            Ok(Action::await_change())
+        };
+        let controller =
+            Controller::builder(name, reconcile).subscribe(&things, Subscriber::to_itself).build().unwrap();
+        manager.add(controller).unwrap();
+    }
+    let running = manager.start().unwrap();
+    client.api().create(&thing("a", 1)).unwrap();
+    until(|| seen.iter().all(|seen| *seen.lock().unwrap() == ["default/a"]));
+    until(|| client.counts() == [1, 1]);
+    manager.stop();
+    running.wait().unwrap();
+}
+
+/// Writers and a stream that breaks all the time: in the end the store has what the client has, and of each object the sizes rose.
+#[test]
+fn nothing_is_missed_whatever_breaks() {
+    let faults = (0..200).map(|number| match number % 5 {
+        0 => Fault::Gone,
+        1 => Fault::End(number % 7 + 1),
+        2 => Fault::List,
+        _ => Fault::Break(number % 11),
+    });
+    let client = Flaky::new(faults);
+    let things = watch(&client).backoff(Exponential::new(Duration::ZERO, Duration::ZERO)).start().unwrap();
+    let order = Arc::new(Mutex::new(std::collections::HashMap::<ObjectKey, u32>::new()));
+    let sizes = Arc::clone(&order);
+    let _subscription = things.watch().subscribe(listener(move |event| {
+        if let (Some(key), Some(thing)) = (event.key(), event.value()) {
+            let mut sizes = sizes.lock().unwrap();
+            let known = sizes.entry(key.clone()).or_default();
+            assert!(*known <= thing.size);
+            *known = thing.size;
+        }
+    }));
+    let api = client.api();
+    thread::scope(|scope| {
+        for writer in 0..4_u32 {
+            let api = api.clone();
+            scope.spawn(move || {
+                for round in 0..150 {
+                    let name = format!("t-{writer}-{}", round % 5);
+                    match api.get(&key(&name)) {
+                        Err(_) => drop(api.create(&thing(&name, round)).unwrap()),
+                        Ok(_) if round % 13 == 0 => drop(api.delete(&key(&name), &DeleteOptions::default()).unwrap()),
+                        Ok(mut thing) => {
+                            thing.size = round;
+                            api.update(&thing).unwrap();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let store = things.watch().store();
+    until(|| {
+        let there = api.list(&Query::all()).unwrap().items;
+        there.len() == store.len()
+            && there.iter().all(|thing| store.get(&thing.key()).is_some_and(|known| *known == *thing))
+    });
+}
