@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use homeostat::{
     Action, BoxError, CancellationToken, Context, Controller, Event, EventKind, Exponential, Manager, ManualClock,
     Subscriber, Watch, WorkQueue,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -72,7 +73,7 @@ impl Flaky {
     }
 
     fn fault(&self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
-        let mut faults = self.faults.lock().unwrap();
+        let mut faults = self.faults.lock();
         if faults.front().is_some_and(wanted) { faults.pop_front() } else { None }
     }
 }
@@ -154,7 +155,7 @@ fn tell(watch: &Watch<ObjectKey, Thing>, last: &'static str) -> (homeostat::Subs
         let size = event.value().map_or(0, |thing| thing.size);
         let key = event.key().map_or("", ObjectKey::name);
         if key != last || event.kind() == EventKind::Deleted {
-            to.lock().unwrap().push(format!("{} {key} {size}", event.kind()));
+            to.lock().push(format!("{} {key} {size}", event.kind()));
         }
     }));
     (subscription.unwrap(), told)
@@ -178,19 +179,19 @@ fn what_exists_and_what_changes_is_told() {
     assert!(things.watch().store().wait_synced(LONG));
     assert_eq!(things.watch().store().get(&key("a")).unwrap().size, 1);
     let (_subscription, told) = tell(things.watch(), "end");
-    until(|| told.lock().unwrap().len() == 2);
+    until(|| told.lock().len() == 2);
     let mut a = api.get(&key("a")).unwrap();
     a.size = 2;
     api.update(&a).unwrap();
-    until(|| told.lock().unwrap().len() == 3);
+    until(|| told.lock().len() == 3);
     api.create(&thing("b", 3)).unwrap();
     api.delete(&key("b"), &DeleteOptions::default()).unwrap();
     until(|| things.watch().store().len() == 1);
     api.delete(&key("a"), &DeleteOptions::default()).unwrap();
     api.create(&thing("end", 0)).unwrap();
     api.delete(&key("end"), &DeleteOptions::default()).unwrap();
-    until(|| told.lock().unwrap().last().is_some_and(|last| last.contains("end")));
-    let told = told.lock().unwrap().clone();
+    until(|| told.lock().last().is_some_and(|last| last.contains("end")));
+    let told = told.lock().clone();
     assert_eq!(told[..3], ["created a 1", "synced  0", "updated a 2"]);
     assert!(told.contains(&"deleted b 3".to_owned()) && told.contains(&"deleted a 2".to_owned()), "{told:?}");
     assert_eq!(client.counts(), [1, 1]);
@@ -209,18 +210,14 @@ fn the_last_state_of_a_deleted_object_is_told_and_a_purged_one_has_no_time_of_de
     let to = Arc::clone(&ends);
     let _subscription = things.watch().subscribe(listener(move |event| {
         if let Event::Deleted { key, last } = event {
-            to.lock().unwrap().push((
-                key.name().to_owned(),
-                last.metadata.is_deleting(),
-                last.metadata.finalizers.len(),
-            ));
+            to.lock().push((key.name().to_owned(), last.metadata.is_deleting(), last.metadata.finalizers.len()));
         }
     }));
     assert!(things.watch().store().wait_synced(LONG));
     api.purge(&key("held")).unwrap();
     api.delete(&key("other"), &DeleteOptions::default()).unwrap();
-    until(|| ends.lock().unwrap().len() == 2);
-    assert_eq!(*ends.lock().unwrap(), [("held".to_owned(), false, 1), ("other".to_owned(), true, 0)]);
+    until(|| ends.lock().len() == 2);
+    assert_eq!(*ends.lock(), [("held".to_owned(), false, 1), ("other".to_owned(), true, 0)]);
 }
 
 #[test]
@@ -260,8 +257,8 @@ fn a_broken_stream_is_gone_on_with_where_it_broke() {
         clock.wait_for_sleepers(2);
         assert_eq!(things.watch().store().len(), 3);
         clock.advance(SECOND);
-        until(|| told.lock().unwrap().len() == 7);
-        let told = told.lock().unwrap().clone();
+        until(|| told.lock().len() == 7);
+        let told = told.lock().clone();
         let created = told.iter().filter(|line| line.starts_with("created")).count();
         assert_eq!(created, 6, "each once: {told:?}");
         assert_eq!(client.counts(), [1, 4], "it is not listed again");
@@ -288,8 +285,8 @@ fn what_is_gone_is_listed_again_and_deletions_are_found() {
     b.size = 2;
     api.update(&b).unwrap();
     clock.advance(SECOND);
-    until(|| told.lock().unwrap().len() == 6);
-    let mut lines = told.lock().unwrap().clone();
+    until(|| told.lock().len() == 6);
+    let mut lines = told.lock().clone();
     lines[..2].sort();
     assert_eq!(lines[..3], ["created a 1", "created b 1", "synced  0"]);
     assert!(lines.contains(&"deleted a 1".to_owned()) && lines.contains(&"updated b 2".to_owned()));
@@ -347,7 +344,7 @@ fn controllers_share_the_watch_of_a_manager() {
         let things = manager.watch("things", start).unwrap();
         let seen = Arc::clone(seen);
         let reconcile = move |_cx: &Context, key: &ObjectKey| -> Result<Action, BoxError> {
-            seen.lock().unwrap().push(key.to_string());
+            seen.lock().push(key.to_string());
             Ok(Action::await_change())
         };
         let controller =
@@ -356,7 +353,7 @@ fn controllers_share_the_watch_of_a_manager() {
     }
     let running = manager.start().unwrap();
     client.api().create(&thing("a", 1)).unwrap();
-    until(|| seen.iter().all(|seen| *seen.lock().unwrap() == ["default/a"]));
+    until(|| seen.iter().all(|seen| *seen.lock() == ["default/a"]));
     until(|| client.counts() == [1, 1]);
     manager.stop();
     running.wait().unwrap();
@@ -377,7 +374,7 @@ fn nothing_is_missed_whatever_breaks() {
     let sizes = Arc::clone(&order);
     let _subscription = things.watch().subscribe(listener(move |event| {
         if let (Some(key), Some(thing)) = (event.key(), event.value()) {
-            let mut sizes = sizes.lock().unwrap();
+            let mut sizes = sizes.lock();
             let known = sizes.entry(key.clone()).or_default();
             assert!(*known <= thing.size);
             *known = thing.size;
