@@ -161,11 +161,9 @@ fn tell(watch: &Watch<ObjectKey, Thing>, last: &'static str) -> (homeostat::Subs
     (subscription.unwrap(), told)
 }
 
-#[track_caller]
+/// A test that hangs here is ended by its runner.
 fn until(condition: impl Fn() -> bool) {
-    let give_up = std::time::Instant::now() + LONG;
     while !condition() {
-        assert!(std::time::Instant::now() < give_up, "it does not come to that");
         thread::yield_now();
     }
 }
@@ -229,7 +227,7 @@ fn a_client_that_fails_is_tried_again_ever_later() {
     for (lists, wait) in [(1, 1), (2, 2), (3, 4)] {
         clock.wait_for_sleepers(1);
         assert_eq!(client.counts(), [lists, 0]);
-        clock.advance(wait * SECOND - Duration::from_nanos(1));
+        clock.advance(Duration::from_nanos(wait * 1_000_000_000 - 1));
         clock.wait_for_sleepers(1);
         assert_eq!(client.counts(), [lists, 0], "not before its time");
         assert!(!things.watch().store().has_synced());
