@@ -6,14 +6,22 @@
 mod api;
 mod client;
 mod condition;
+mod digest;
 mod dynamic;
 mod error;
+mod events;
+mod finalizer;
+mod garbage;
 pub(crate) mod json;
 mod key;
 mod kind;
 mod meta;
 mod object;
+mod owner;
+mod ownership;
+pub mod reasons;
 mod selector;
+mod tracker;
 pub(crate) mod validate;
 mod watch;
 
@@ -24,11 +32,17 @@ pub use self::client::{
 pub use self::condition::{Condition, ConditionStatus, find_condition, set_condition};
 pub use self::dynamic::DynamicObject;
 pub use self::error::{ClientError, Ignore, ObjectRef};
+pub use self::events::{EventRecorder, EventRecorderBuilder, EventType};
+pub use self::finalizer::{add_finalizer, remove_finalizer, with_finalizer};
+pub use self::garbage::{Collected, OwnedBy, Owner, garbage_collect, owner_exists};
 pub use self::key::{ObjectKey, ParseKeyError};
 pub use self::kind::Kind;
 pub use self::meta::{ObjectMeta, OwnerReference};
 pub use self::object::{Object, StatusField};
+pub use self::owner::{controller_key, owner_keys, remove_owner, set_controller};
+pub use self::ownership::{MarkedOwner, Ownership};
 pub use self::selector::{FieldSelector, LabelOperator, LabelRequirement, LabelSelector, ParseSelectorError};
+pub use self::tracker::{TrackRef, Tracker};
 pub use self::watch::{ObjectWatch, ObjectWatchHandle};
 
 pub use crate::embedded::{EmbeddedBuilder, MemoryClient};

@@ -27,7 +27,7 @@ use super::validate::{LABEL_VALUE, QUALIFIED, is_label_value, is_qualified};
 /// assert!("app in web".parse::<LabelSelector>().is_err());
 /// # Ok::<_, homeostat::objects::ParseSelectorError>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
     /// These labels with these values.
@@ -39,7 +39,7 @@ pub struct LabelSelector {
 }
 
 /// What a [`LabelSelector`] requires of one label.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct LabelRequirement {
     /// The key of the label.
     pub key: String,

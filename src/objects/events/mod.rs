@@ -1,0 +1,225 @@
+//! What happens to an object, told to people: events, as Kubernetes has them.
+
+mod record;
+
+use std::fmt;
+use std::sync::Arc;
+
+use self::record::{Happening, Recorded, Records, Written};
+use super::client::{Client, Part};
+use super::error::ClientError;
+use super::kind::Kind;
+use super::object::Object;
+use crate::clock::Clock;
+use crate::sync::Mutex;
+
+/// How an event is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EventType {
+    /// As it should go.
+    Normal,
+    /// Somebody may have to do something.
+    Warning,
+}
+
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        })
+    }
+}
+
+/// Tells people what happens to objects: in the log, and as `Event` objects where a client keeps them. A cheap handle, for any number of
+/// threads.
+///
+/// What happens again (the same type, reason and message, of the same object) is the same event, with a higher count. Of so
+/// many different ones as [`remember`](EventRecorderBuilder::remember) says, the recorder remembers this; the one that has not happened for
+/// longest is forgotten first, and a new one if it happens once more.
+///
+/// Recording never fails. If the client cannot be reached, that is logged at *warn*, and the event is kept and stored with the
+/// next one, or by [`flush`](Self::flush). What the client refuses is logged and dropped.
+///
+/// One thread at a time writes to the client: the one that finds no other writing, and what others record meanwhile too. The others
+/// do not wait for it.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{Client, DynamicObject, EventRecorder, EventType, Kind, MemoryClient, Query};
+/// use std::sync::Arc;
+///
+/// const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
+/// let client = Arc::new(MemoryClient::new());
+/// let recorder = EventRecorder::builder("vm-controller").client(client.clone()).build();
+/// let vm = DynamicObject::new(&VM, "default", "vm-1");
+/// for _ in 0..3 {
+///     recorder.event(&vm, EventType::Warning, "NoDisk", "disk-1 is not there");
+/// }
+/// let events = client.list(&EventRecorder::KIND, &Query::all().namespace("default"))?.items;
+/// assert_eq!((events.len(), &events[0]["count"]), (1, &3.into()));
+/// assert_eq!(events[0]["involvedObject"]["name"], "vm-1");
+/// # Ok::<_, homeostat::objects::ClientError>(())
+/// ```
+#[derive(Clone)]
+pub struct EventRecorder(Arc<Inner>);
+
+struct Inner {
+    component: String,
+    client: Option<Arc<dyn Client>>,
+    log: bool,
+    clock: Clock,
+    /// Not held while a client is called.
+    records: Mutex<Records>,
+}
+
+/// Settings for an [`EventRecorder`], each with a default.
+#[must_use = "a builder does nothing until it builds"]
+pub struct EventRecorderBuilder {
+    component: String,
+    client: Option<Arc<dyn Client>>,
+    log: bool,
+    clock: Clock,
+    most: usize,
+}
+
+impl EventRecorderBuilder {
+    /// Stores events as objects of [`EventRecorder::KIND`] here, in the namespace of what they are about; in `default`, if that is
+    /// in none. By default they are not stored.
+    pub fn client(self, client: Arc<dyn Client>) -> Self {
+        Self { client: Some(client), ..self }
+    }
+
+    /// Whether each event is logged: a warning at *warn*, others at *info*. Default: yes.
+    pub fn log(self, log: bool) -> Self {
+        Self { log, ..self }
+    }
+
+    /// Where the time of day comes from. Default: the system's.
+    pub fn clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// How many different events are remembered, and kept while the client cannot be reached; at least one. Default: 4,096.
+    pub fn remember(self, most: usize) -> Self {
+        Self { most, ..self }
+    }
+
+    /// The recorder.
+    #[must_use]
+    pub fn build(self) -> EventRecorder {
+        let Self { component, client, log, clock, most } = self;
+        EventRecorder(Arc::new(Inner { component, client, log, clock, records: Mutex::new(Records::new(most)) }))
+    }
+}
+
+impl EventRecorder {
+    /// What events are stored as.
+    pub const KIND: Kind = Kind::namespaced("", "v1", "Event");
+
+    /// A recorder for this component: the controller that says what happens.
+    pub fn builder(component: impl Into<String>) -> EventRecorderBuilder {
+        let component = component.into();
+        EventRecorderBuilder { component, client: None, log: true, clock: Clock::system(), most: 4096 }
+    }
+
+    /// Records that something happens to `object`. The reason is one word for programs, in UpperCamelCase; the message is for people,
+    /// and should say the same in the same words, so that it counts as the same. It is cut after 1,024 bytes.
+    pub fn event(&self, object: &impl Object, event: EventType, reason: &str, message: &str) {
+        let Inner { component, log, clock, client, records } = &*self.0;
+        let happening = Happening::new(object, event, reason, message);
+        let (count, forgotten) = records.lock().raise(happening, clock.time_of_day(), client.is_some());
+        if *log {
+            let level = if event == EventType::Warning { log::Level::Warn } else { log::Level::Info };
+            let object = object.object_ref();
+            log::log!(level, component = component.as_str(), object:%, reason, message, count; "event");
+        }
+        if let Some(lost) = forgotten {
+            log::warn!(component = component.as_str(), object:% = lost.object, reason = lost.reason.as_str(); "an event that could not be stored is forgotten");
+        }
+        self.flush();
+    }
+
+    /// Tries to store what is not stored yet, until nothing is left or the client cannot be reached. Returns at once if another
+    /// thread is at it. [`event`](Self::event) does this by itself; it is of use at the end of a program.
+    pub fn flush(&self) {
+        let Inner { component, client: Some(client), records, .. } = &*self.0 else { return };
+        while let Some(mut next) = Writing::next(records) {
+            if let Err(error) = store(&**client, component, &next.recorded) {
+                log::warn!(component = component.as_str(), event:% = error.object(), error:%; "an event is not stored");
+                if error.is_transport() {
+                    next.written = Written::Unreachable;
+                    return;
+                }
+            } else {
+                next.written = Written::Stored;
+            }
+        }
+    }
+
+    /// How many different events are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.records.lock().len()
+    }
+
+    /// Whether none is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Writes an event: as an object of its own, or as a higher count of the one that is there. One that has been removed there
+/// meanwhile (clusters do so after an hour) is written anew.
+fn store(client: &dyn Client, component: &str, recorded: &Recorded) -> Result<(), ClientError> {
+    let patch = || client.patch(&EventRecorder::KIND, &recorded.key(component), &recorded.patch(), Part::Object);
+    let create = || client.create(&EventRecorder::KIND, recorded.to_json(component));
+    if recorded.is_stored() {
+        match patch() {
+            Err(ClientError::NotFound { .. }) => create(),
+            other => other,
+        }
+    } else {
+        match create() {
+            // A call before has reached the client, and its answer not us.
+            Err(ClientError::AlreadyExists { .. }) => patch(),
+            other => other,
+        }
+    }
+    .map(drop)
+}
+
+/// One event in the hands of the thread that writes. Whatever ends it, a panic of the client too, the next one can be taken.
+struct Writing<'a> {
+    records: &'a Mutex<Records>,
+    recorded: Recorded,
+    written: Written,
+}
+
+impl<'a> Writing<'a> {
+    fn next(records: &'a Mutex<Records>) -> Option<Self> {
+        let recorded = records.lock().take()?;
+        Some(Self { records, recorded, written: Written::Refused })
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.records.lock().put_back(&self.recorded, self.written);
+    }
+}
+
+impl fmt::Debug for EventRecorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventRecorder").field("component", &self.0.component).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for EventRecorderBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventRecorderBuilder").field("component", &self.component).finish_non_exhaustive()
+    }
+}

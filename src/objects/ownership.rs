@@ -1,0 +1,251 @@
+//! Which object an object belongs to where owner references do not reach: from one client to another.
+
+use std::borrow::Cow;
+
+use super::client::Query;
+use super::digest::digest;
+use super::error::{ClientError, ObjectRef};
+use super::key::ObjectKey;
+use super::kind::Kind;
+use super::meta::ObjectMeta;
+use super::object::Object;
+use super::selector::LabelSelector;
+use super::validate::is_label_value;
+
+/// Marks objects as those of an owner that another client keeps, where an owner reference would mean nothing: by the owner's
+/// kind and key, each as an annotation and as a label of the same name.
+///
+/// | | `homeostat.dev/owner-kind` | `homeostat.dev/owner-key` |
+/// |---|---|---|
+/// | annotation: what is meant | `Deployment.apps`, `Pod` | `default/web`, `node-1` |
+/// | label: how it is found | the same | `default_web`, `node-1` |
+///
+/// The kind is without its version: that is how an object is written, not what it is. A label can hold no slash, and no more than 63
+/// letters: an underscore stands for the slash, as no namespace and no name has one, and 16 digits made from the text stand
+/// for a text that does not fit. So a label may rarely be that of two owners; only the annotations say which. An object that
+/// has the labels alone belongs to nobody.
+///
+/// An owner that is deleted and created anew has the same key, and is given back what it had.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{DynamicObject, Kind, Object, ObjectKey, ObjectRef, Ownership};
+///
+/// const MODEL: Kind = Kind::namespaced("example.com", "v1", "Model");
+/// const POD: Kind = Kind::namespaced("", "v1", "Pod");
+/// let ownership = Ownership::new();
+/// let owner = ObjectRef::new(&MODEL, &ObjectKey::new("default", "shop"));
+/// let mut pod = DynamicObject::new(&POD, "pods", "shop-1");
+///
+/// ownership.mark(&owner, &mut pod)?;
+/// assert_eq!(ownership.owner_key(pod.meta(), &MODEL), Some(owner.key.clone()));
+/// assert!(ownership.query_of(&owner).selects(&pod.to_json()?)); // and a client lists all such
+/// # Ok::<_, homeostat::objects::ClientError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ownership {
+    kind: Cow<'static, str>,
+    key: Cow<'static, str>,
+}
+
+/// Who an object belongs to, by its marks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct MarkedOwner {
+    /// The name of its kind, and its group, if it has one: `Deployment.apps`.
+    pub kind: String,
+    /// Its namespace and name.
+    pub key: ObjectKey,
+}
+
+impl MarkedOwner {
+    /// Whether it is of this kind, whatever version of it.
+    #[must_use]
+    pub fn is_of(&self, kind: &Kind) -> bool {
+        self.kind == name_of(kind)
+    }
+}
+
+impl Ownership {
+    /// By `homeostat.dev/owner-kind` and `homeostat.dev/owner-key`.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { kind: Cow::Borrowed("homeostat.dev/owner-kind"), key: Cow::Borrowed("homeostat.dev/owner-key") }
+    }
+
+    /// By annotations and labels of these names: `example.com/ownerkind`, `example.com/ownerkey`. They must be two names that
+    /// labels can have, else a client takes nothing that is marked.
+    #[must_use]
+    pub fn named(kind: impl Into<Cow<'static, str>>, key: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: kind.into(), key: key.into() }
+    }
+
+    /// Marks `child` as the owner's. Writes to no client.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Invalid`] that names both, if it is marked as another's: [`unmark`](Self::unmark) it first. It is as it was then.
+    pub fn mark(&self, owner: &ObjectRef, child: &mut impl Object) -> Result<(), ClientError> {
+        let marks = [(&self.kind, name_of(&owner.kind)), (&self.key, owner.key.to_string())];
+        let known = |name: &str| child.meta().annotations.get(name);
+        if let Some((name, _)) = marks.iter().find(|(name, value)| known(name).is_some_and(|known| known != value)) {
+            let value = [&self.kind, &self.key].map(|name| known(name).map_or("", String::as_str)).join(" ");
+            let (field, rule) =
+                (format!("metadata.annotations[{name}]"), format!("must be that of its owner, {owner}"));
+            return Err(ClientError::invalid(child.object_ref(), field, value, rule));
+        }
+        let meta = child.meta_mut();
+        for (name, value) in marks {
+            meta.labels.insert(name.to_string(), label_value(&value));
+            meta.annotations.insert(name.to_string(), value);
+        }
+        Ok(())
+    }
+
+    /// Takes the marks away, whoever's they are. Returns whether there were any. Writes to no client.
+    pub fn unmark(&self, child: &mut impl Object) -> bool {
+        let meta = child.meta_mut();
+        let mut found = false;
+        for name in [&*self.kind, &*self.key] {
+            found |= meta.labels.remove(name).is_some();
+            found |= meta.annotations.remove(name).is_some();
+        }
+        found
+    }
+
+    /// Whose it is, by its annotations; `None` if one of them is missing, or the key is none.
+    #[must_use]
+    pub fn owner_of(&self, child: &ObjectMeta) -> Option<MarkedOwner> {
+        let mark = |name: &str| child.annotations.get(name).filter(|value| !value.is_empty());
+        Some(MarkedOwner { kind: mark(&self.kind)?.clone(), key: mark(&self.key)?.parse().ok()? })
+    }
+
+    /// The key of its owner, if that is of this kind: what [`Subscriber::to_owner`](crate::Subscriber::to_owner) asks for.
+    #[must_use]
+    pub fn owner_key(&self, child: &ObjectMeta, kind: &Kind) -> Option<ObjectKey> {
+        self.owner_of(child).filter(|owner| owner.is_of(kind)).map(|owner| owner.key)
+    }
+
+    /// What selects all that is marked as this owner's. Where keys are longer than labels can be, or have letters that labels cannot
+    /// have, it may select another's too: ask [`owner_of`](Self::owner_of) then.
+    #[must_use]
+    pub fn query_of(&self, owner: &ObjectRef) -> Query {
+        let mut labels = LabelSelector::label(&*self.key, label_value(&owner.key.to_string()));
+        labels.match_labels.insert(self.kind.to_string(), label_value(&name_of(&owner.kind)));
+        Query::all().labels(labels)
+    }
+}
+
+impl Default for Ownership {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn name_of(kind: &Kind) -> String {
+    let separator = if kind.group().is_empty() { "" } else { "." };
+    format!("{}{separator}{}", kind.name(), kind.group())
+}
+
+fn label_value(text: &str) -> String {
+    let value = text.replacen('/', "_", 1);
+    if is_label_value(&value) { value } else { digest(&[text]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dynamic::DynamicObject;
+    use super::*;
+
+    const DEPLOYMENT: Kind = Kind::namespaced("apps", "v1", "Deployment");
+    const NODE: Kind = Kind::cluster("", "v1", "Node");
+
+    fn owner(kind: &Kind, key: &str) -> ObjectRef {
+        ObjectRef::new(kind, &key.parse().unwrap())
+    }
+
+    fn pod() -> DynamicObject {
+        DynamicObject::new(&Kind::namespaced("", "v1", "Pod"), "pods", "p")
+    }
+
+    /// The marks of a pod of this owner, labels first.
+    fn marks(owner: &ObjectRef) -> Vec<String> {
+        let mut pod = pod();
+        Ownership::new().mark(owner, &mut pod).unwrap();
+        let marked = Ownership::new().owner_of(pod.meta()).unwrap();
+        assert!(marked.is_of(&owner.kind) && marked.key == owner.key);
+        assert!(Ownership::new().query_of(owner).selects(&pod.to_json().unwrap()));
+        assert!(pod.metadata.labels.values().all(|value| is_label_value(value)));
+        let read = |name: &str| [&pod.metadata.labels[name], &pod.metadata.annotations[name]].map(String::clone);
+        [read("homeostat.dev/owner-kind"), read("homeostat.dev/owner-key")].concat()
+    }
+
+    #[test]
+    fn labels_find_and_annotations_tell() {
+        let web = marks(&owner(&DEPLOYMENT, "default/web"));
+        assert_eq!(web, ["Deployment.apps", "Deployment.apps", "default_web", "default/web"]);
+        assert_eq!(marks(&owner(&NODE, "node-1.example.com"))[2..], ["node-1.example.com"; 2]);
+    }
+
+    #[test]
+    fn what_fits_no_label_has_a_digest_there() {
+        let fits = format!("a/{}", "b".repeat(61));
+        assert_eq!(marks(&owner(&DEPLOYMENT, &fits))[2].len(), 63);
+        for key in [&format!("{fits}b"), "a/system:node", "a/x-", "é"] {
+            let label = &marks(&owner(&DEPLOYMENT, key))[2];
+            assert!(label.len() == 16 && label.bytes().all(|byte| byte.is_ascii_hexdigit()), "{key}: {label}");
+        }
+        assert_ne!(label_value("a/x:1"), label_value("a/x:2"));
+    }
+
+    #[test]
+    fn owners_of_other_groups_kinds_and_names_are_others() {
+        let (web, mut pod) = (owner(&DEPLOYMENT, "default/web"), pod());
+        Ownership::new().mark(&web, &mut pod).unwrap();
+        let json = pod.to_json().unwrap();
+        let beta = Kind::namespaced("apps", "v1beta1", "Deployment");
+        assert_eq!(Ownership::new().owner_key(pod.meta(), &beta), Some(web.key.clone()));
+        for other in [
+            owner(&Kind::namespaced("example.com", "v1", "Deployment"), "default/web"),
+            owner(&Kind::namespaced("apps", "v1", "StatefulSet"), "default/web"),
+            owner(&DEPLOYMENT, "default/db"),
+        ] {
+            assert!(!Ownership::new().query_of(&other).selects(&json));
+            let error = Ownership::new().mark(&other, &mut pod).unwrap_err().to_string();
+            assert!(error.contains("Deployment.apps default/web") && error.contains(&other.to_string()), "{error}");
+            assert_eq!(pod.to_json().unwrap(), json);
+        }
+        assert_eq!(Ownership::new().owner_key(pod.meta(), &NODE), None);
+        Ownership::new().mark(&web, &mut pod).unwrap();
+        assert_eq!(pod.to_json().unwrap(), json);
+    }
+
+    #[test]
+    fn names_can_be_chosen_and_marks_taken_away() {
+        let (kumori, web) =
+            (Ownership::named("kumori/ownerkind", "kumori/ownerkey"), owner(&DEPLOYMENT, "default/web"));
+        let mut pod = pod();
+        kumori.mark(&web, &mut pod).unwrap();
+        assert_eq!(pod.metadata.labels["kumori/ownerkey"], "default_web");
+        assert_eq!(Ownership::new().owner_of(pod.meta()), None);
+        Ownership::new().mark(&owner(&NODE, "n"), &mut pod).unwrap();
+        assert!(kumori.unmark(&mut pod) && !kumori.unmark(&mut pod));
+        assert_eq!((kumori.owner_of(pod.meta()), pod.metadata.labels.len()), (None, 2));
+    }
+
+    #[test]
+    fn half_a_mark_is_none() {
+        let ownership = Ownership::new();
+        for (kind, key) in [(None, Some("a/b")), (Some("X"), None), (Some("X"), Some("a/b/c")), (Some(""), Some("a"))] {
+            let mut meta = ObjectMeta::new("pods", "p")
+                .label("homeostat.dev/owner-kind", "X")
+                .label("homeostat.dev/owner-key", "a");
+            let annotations = [("homeostat.dev/owner-kind", kind), ("homeostat.dev/owner-key", key)];
+            for (name, value) in annotations.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+                meta = meta.annotation(name, value);
+            }
+            assert_eq!(ownership.owner_of(&meta), None, "{kind:?} {key:?}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! What is built on any client: finalizers, garbage collection, events, tracking.
+
+mod tracker;
