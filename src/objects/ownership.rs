@@ -39,7 +39,7 @@ use super::validate::is_label_value;
 /// let mut pod = DynamicObject::new(&POD, "pods", "shop-1");
 ///
 /// ownership.mark(&owner, &mut pod)?;
-/// assert_eq!(ownership.owner_key(pod.meta(), &MODEL), Some(owner.key.clone()));
+/// assert_eq!(ownership.owner_key(pod.meta(), &MODEL), Some(owner.key().clone()));
 /// assert!(ownership.query_of(&owner).selects(&pod.to_json()?)); // and a client lists all such
 /// # Ok::<_, homeostat::objects::ClientError>(())
 /// ```
@@ -87,7 +87,7 @@ impl Ownership {
     ///
     /// [`ClientError::Invalid`] that names both, if it is marked as another's: [`unmark`](Self::unmark) it first. It is as it was then.
     pub fn mark(&self, owner: &ObjectRef, child: &mut impl Object) -> Result<(), ClientError> {
-        let marks = [(&self.kind, name_of(&owner.kind)), (&self.key, owner.key.to_string())];
+        let marks = [(&self.kind, name_of(owner.kind())), (&self.key, owner.key().to_string())];
         let known = |name: &str| child.meta().annotations.get(name);
         if let Some((name, _)) = marks.iter().find(|(name, value)| known(name).is_some_and(|known| known != value)) {
             let value = [&self.kind, &self.key].map(|name| known(name).map_or("", String::as_str)).join(" ");
@@ -131,8 +131,8 @@ impl Ownership {
     /// have, it may select another's too: ask [`owner_of`](Self::owner_of) then.
     #[must_use]
     pub fn query_of(&self, owner: &ObjectRef) -> Query {
-        let mut labels = LabelSelector::label(&*self.key, label_value(&owner.key.to_string()));
-        labels.match_labels.insert(self.kind.to_string(), label_value(&name_of(&owner.kind)));
+        let mut labels = LabelSelector::label(&*self.key, label_value(&owner.key().to_string()));
+        labels.match_labels.insert(self.kind.to_string(), label_value(&name_of(owner.kind())));
         Query::all().labels(labels)
     }
 }
@@ -174,7 +174,7 @@ mod tests {
         let mut pod = pod();
         Ownership::new().mark(owner, &mut pod).unwrap();
         let marked = Ownership::new().owner_of(pod.meta()).unwrap();
-        assert!(marked.is_of(&owner.kind) && marked.key == owner.key);
+        assert!(marked.is_of(owner.kind()) && marked.key == *owner.key());
         assert!(Ownership::new().query_of(owner).selects(&pod.to_json().unwrap()));
         assert!(pod.metadata.labels.values().all(|value| is_label_value(value)));
         let read = |name: &str| [&pod.metadata.labels[name], &pod.metadata.annotations[name]].map(String::clone);
@@ -205,7 +205,7 @@ mod tests {
         Ownership::new().mark(&web, &mut pod).unwrap();
         let json = pod.to_json().unwrap();
         let beta = Kind::namespaced("apps", "v1beta1", "Deployment");
-        assert_eq!(Ownership::new().owner_key(pod.meta(), &beta), Some(web.key.clone()));
+        assert_eq!(Ownership::new().owner_key(pod.meta(), &beta), Some(web.key().clone()));
         for other in [
             owner(&Kind::namespaced("example.com", "v1", "Deployment"), "default/web"),
             owner(&Kind::namespaced("apps", "v1", "StatefulSet"), "default/web"),

@@ -174,11 +174,11 @@ impl Recorded {
     pub(super) fn key(&self, component: &str) -> ObjectKey {
         let Happening { object, uid, event, reason, message } = &*self.happening;
         let first = self.series.first.as_nanosecond().to_string();
-        let kind = object.kind.to_string();
-        let own = [&first, component, &kind, &object.key.to_string(), uid, &event.to_string(), reason, message];
+        let kind = object.kind().to_string();
+        let own = [&first, component, &kind, &object.key().to_string(), uid, &event.to_string(), reason, message];
         let digest = digest(&own);
-        let of = cut(object.key.name(), MOST_NAME - 1 - digest.len()).trim_end_matches(['-', '.']);
-        let namespace = if object.key.namespace().is_empty() { NAMESPACE } else { object.key.namespace() };
+        let of = cut(object.key().name(), MOST_NAME - 1 - digest.len()).trim_end_matches(['-', '.']);
+        let namespace = if object.key().namespace().is_empty() { NAMESPACE } else { object.key().namespace() };
         let name = if is_subdomain(of) { format!("{of}.{digest}") } else { digest };
         ObjectKey::new(namespace, &name)
     }
@@ -187,9 +187,9 @@ impl Recorded {
         let Happening { object, uid, event, reason, message } = &*self.happening;
         let key = self.key(component);
         let mut involved = json!({
-            "apiVersion": object.kind.api_version(), "kind": object.kind.name(), "name": object.key.name(),
+            "apiVersion": object.kind().api_version(), "kind": object.kind().name(), "name": object.key().name(),
         });
-        for (field, value) in [("namespace", object.key.namespace()), ("uid", uid)] {
+        for (field, value) in [("namespace", object.key().namespace()), ("uid", uid)] {
             if !value.is_empty() {
                 involved[field] = value.into();
             }

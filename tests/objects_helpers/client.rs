@@ -1,0 +1,125 @@
+//! A client whose calls a test sees, and can fail or do something before.
+
+use std::sync::Arc;
+
+use homeostat::CancellationToken;
+use homeostat::objects::{
+    Api, Client, ClientError, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, ObjectKey, ObjectList,
+    ObjectRef, ObjectStream, Part, Patch, Query,
+};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+/// Called before each call, with the verb and the object; what it returns is the call's error.
+type Before = Box<dyn FnMut(&str, &ObjectRef) -> Option<ClientError> + Send>;
+
+/// A client in memory behind a hook. A hook may use [`inner`](Self::inner), and is not called for that.
+#[derive(Clone)]
+pub(crate) struct Hooked {
+    inner: MemoryClient,
+    before: Arc<Mutex<Option<Before>>>,
+    writes: Arc<Mutex<Vec<String>>>,
+}
+
+impl Hooked {
+    pub(crate) fn new(inner: MemoryClient) -> Self {
+        Self { inner, before: Arc::default(), writes: Arc::default() }
+    }
+
+    pub(crate) fn api(&self, kind: &Kind) -> Api<DynamicObject> {
+        Api::of_kind(Arc::new(self.clone()), kind.clone())
+    }
+
+    /// The objects without the hook.
+    pub(crate) fn inner(&self, kind: &Kind) -> Api<DynamicObject> {
+        Api::of_kind(Arc::new(self.inner.clone()), kind.clone())
+    }
+
+    pub(crate) fn before(&self, hook: impl FnMut(&str, &ObjectRef) -> Option<ClientError> + Send + 'static) {
+        *self.before.lock() = Some(Box::new(hook));
+    }
+
+    /// No call gets through, from now on or no longer.
+    pub(crate) fn cut_off(&self, cut_off: bool) {
+        self.before(move |_, object| cut_off.then(|| unreachable(object)));
+    }
+
+    /// What has been asked to be written since the last call, as `verb name`.
+    pub(crate) fn writes(&self) -> Vec<String> {
+        std::mem::take(&mut *self.writes.lock())
+    }
+
+    fn call(&self, verb: &str, kind: &Kind, key: &ObjectKey) -> Result<(), ClientError> {
+        if !matches!(verb, "get" | "list" | "watch") {
+            self.writes.lock().push(format!("{verb} {}", key.name()));
+        }
+        // Not held while it runs: it may panic.
+        let hook = self.before.lock().take();
+        let Some(mut hook) = hook else { return Ok(()) };
+        let error = hook(verb, &ObjectRef::new(kind, key));
+        self.before.lock().get_or_insert(hook);
+        error.map_or(Ok(()), Err)
+    }
+}
+
+pub(crate) fn unreachable(object: &ObjectRef) -> ClientError {
+    ClientError::transport(object.clone(), "no answer")
+}
+
+fn key_of(object: &Value) -> ObjectKey {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    ObjectKey::new(text("namespace"), text("name"))
+}
+
+impl Client for Hooked {
+    fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
+        self.call("get", kind, key)?;
+        self.inner.get(kind, key)
+    }
+
+    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+        self.call("list", kind, &ObjectKey::cluster(""))?;
+        self.inner.list(kind, query)
+    }
+
+    fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+        self.call("create", kind, &key_of(&object))?;
+        self.inner.create(kind, object)
+    }
+
+    fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+        self.call("update", kind, &key_of(&object))?;
+        self.inner.update(kind, object)
+    }
+
+    fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+        self.call("update_status", kind, &key_of(&object))?;
+        self.inner.update_status(kind, object)
+    }
+
+    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Result<Arc<Value>, ClientError> {
+        self.call("patch", kind, key)?;
+        self.inner.patch(kind, key, patch, part)
+    }
+
+    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {
+        self.call("apply", kind, &key_of(&object))?;
+        self.inner.apply(kind, object, owner)
+    }
+
+    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError> {
+        self.call("delete", kind, key)?;
+        self.inner.delete(kind, key, options)
+    }
+
+    fn watch(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        from: Option<&str>,
+        stop: &CancellationToken,
+    ) -> Result<ObjectStream, ClientError> {
+        self.call("watch", kind, &ObjectKey::cluster(""))?;
+        self.inner.watch(kind, query, from, stop)
+    }
+}

@@ -1,0 +1,248 @@
+//! What must be done before an object may vanish.
+
+use std::cell::RefCell;
+
+use homeostat::objects::{
+    Api, ClientError, DynamicObject, Kind, MemoryClient, Object, add_finalizer, remove_finalizer, with_finalizer,
+};
+use homeostat::{Action, BoxError};
+use serde_json::json;
+use std::time::Duration;
+
+use crate::client::{Hooked, unreachable};
+
+const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
+const DISK: &str = "example.com/disk";
+const NET: &str = "example.com/net";
+
+fn vms() -> (Hooked, Api<DynamicObject>) {
+    let client = Hooked::new(MemoryClient::new());
+    let api = client.api(&VM);
+    (client, api)
+}
+
+/// A VM that these hold.
+fn vm(api: &Api<DynamicObject>, finalizers: &[&str]) -> DynamicObject {
+    let mut vm = DynamicObject::new(&VM, "a", "vm").with("spec", json!({"cores": 1}));
+    vm.metadata.finalizers = finalizers.iter().map(ToString::to_string).collect();
+    api.create(&vm).unwrap()
+}
+
+fn delete(api: &Api<DynamicObject>, vm: &DynamicObject) -> DynamicObject {
+    api.delete(&vm.key(), &homeostat::objects::DeleteOptions::default()).unwrap()
+}
+
+/// Another writer changes the VM.
+fn touch(api: &Api<DynamicObject>, cores: u32) -> DynamicObject {
+    let mut vm = api.get(&"a/vm".parse().unwrap()).unwrap();
+    vm.fields["spec"]["cores"] = cores.into();
+    api.update(&vm).unwrap()
+}
+
+#[track_caller]
+fn assert_invalid(error: &ClientError, named: &str, held: &str) {
+    let ClientError::Invalid { field, value, .. } = error else { panic!("{error}") };
+    assert_eq!((&**field, &**value), (named, held), "{error}");
+}
+
+#[test]
+fn a_finalizer_is_added_once() {
+    let (client, api) = vms();
+    let before = vm(&api, &[NET]);
+    client.writes();
+    let held = add_finalizer(&api, &before, DISK).unwrap();
+    assert_eq!(held, api.get(&before.key()).unwrap());
+    assert_eq!(held.metadata.finalizers, [NET, DISK]);
+    assert_eq!((held.fields["spec"].clone(), held.metadata.generation), (json!({"cores": 1}), 1));
+    assert_eq!(add_finalizer(&api, &held, DISK).unwrap(), held);
+    assert_eq!(client.writes(), ["patch vm"]);
+    assert!(add_finalizer(&api, &held, "no finalizer").unwrap_err().is_invalid());
+}
+
+#[test]
+fn nothing_is_added_to_what_is_not_as_it_was_read() {
+    let (client, api) = vms();
+    let old = vm(&api, &[]);
+    let now = touch(&api, 2);
+    assert!(add_finalizer(&api, &old, DISK).unwrap_err().is_conflict());
+    assert_eq!(api.get(&old.key()).unwrap(), now);
+
+    client.writes();
+    let mut unread = now.clone();
+    unread.metadata.resource_version.clear();
+    assert_invalid(&add_finalizer(&api, &unread, DISK).unwrap_err(), "metadata.resourceVersion", "");
+    unread.metadata.finalizers = vec![DISK.into()];
+    assert_invalid(&remove_finalizer(&api, &unread, DISK).unwrap_err(), "metadata.resourceVersion", "");
+    assert_eq!(client.writes(), [""; 0]);
+}
+
+#[test]
+fn nothing_is_added_to_what_is_being_deleted() {
+    let (client, api) = vms();
+    let deleting = delete(&api, &vm(&api, &[NET]));
+    client.writes();
+    assert_invalid(&add_finalizer(&api, &deleting, DISK).unwrap_err(), "metadata.finalizers", DISK);
+    assert_eq!(add_finalizer(&api, &deleting, NET).unwrap(), deleting);
+    assert_eq!(client.writes(), [""; 0]);
+}
+
+#[test]
+fn a_finalizer_is_removed_and_the_last_lets_it_go() {
+    let (client, api) = vms();
+    let held = vm(&api, &[DISK, NET]);
+    let deleting = delete(&api, &held);
+    let by_one = remove_finalizer(&api, &deleting, DISK).unwrap();
+    assert_eq!(by_one.metadata.finalizers, [NET]);
+    assert_eq!(api.get(&held.key()).unwrap(), by_one);
+
+    client.writes();
+    assert_invalid(&remove_finalizer(&api, &by_one, DISK).unwrap_err(), "metadata.finalizers", DISK);
+    assert_eq!(client.writes(), [""; 0]);
+
+    let last = remove_finalizer(&api, &by_one, NET).unwrap();
+    assert_eq!(last.metadata.finalizers, [""; 0]);
+    assert!(api.get(&held.key()).unwrap_err().is_not_found());
+}
+
+#[test]
+fn a_removal_goes_by_what_is_there_now() {
+    let (client, api) = vms();
+    let old = vm(&api, &[DISK]);
+    let now = touch(&api, 2);
+    let held = add_finalizer(&api, &now, NET).unwrap();
+    assert_ne!(held.metadata.resource_version, old.metadata.resource_version);
+    let free = remove_finalizer(&api, &old, DISK).unwrap();
+    assert_eq!((free.metadata.finalizers.clone(), &free.fields["spec"]), (vec![NET.to_owned()], &json!({"cores": 2})));
+
+    // By the time that it is read again, somebody else has done it.
+    assert_eq!(remove_finalizer(&api, &old, DISK).unwrap(), free);
+    assert_eq!(client.writes().len(), 5 + 1);
+    api.purge(&old.key()).unwrap();
+    assert!(remove_finalizer(&api, &old, DISK).unwrap_err().is_not_found());
+
+    // Another of the same name has nothing to do with it.
+    let another = vm(&api, &[DISK]);
+    assert!(remove_finalizer(&api, &old, DISK).unwrap_err().is_conflict());
+    assert_eq!(api.get(&old.key()).unwrap(), another);
+}
+
+#[test]
+fn a_removal_gives_up_on_what_never_rests() {
+    let (client, api) = vms();
+    let held = vm(&api, &[DISK]);
+    client.writes();
+    let (restless, mut cores) = (client.inner(&VM), 1);
+    client.before(move |verb, _| {
+        if verb == "patch" {
+            cores += 1;
+            touch(&restless, cores);
+        }
+        None
+    });
+    assert!(remove_finalizer(&api, &held, DISK).unwrap_err().is_conflict());
+    assert_eq!(client.writes().len(), 6);
+    assert_eq!(api.get(&held.key()).unwrap().metadata.finalizers, [DISK]);
+}
+
+/// What has been called, with the finalizers that the object had then; each answers so.
+struct Steps<'a> {
+    api: &'a Api<DynamicObject>,
+    called: RefCell<Vec<String>>,
+    answer: Result<Action, &'static str>,
+}
+
+impl<'a> Steps<'a> {
+    fn new(api: &'a Api<DynamicObject>, answer: Result<Action, &'static str>) -> Self {
+        Self { api, called: RefCell::default(), answer }
+    }
+
+    fn step(&self, name: &str, vm: &DynamicObject) -> Result<Action, BoxError> {
+        self.called.borrow_mut().push(format!("{name} {}", vm.metadata.finalizers.join(",")));
+        Ok(self.answer?)
+    }
+
+    /// One run for what is there. What was called, and whether it went well.
+    fn run(&self) -> (Vec<String>, Result<Action, BoxError>) {
+        let vm = self.api.get(&"a/vm".parse().unwrap()).unwrap();
+        let result =
+            with_finalizer(self.api, vm, DISK, |vm| self.step("reconcile", vm), |vm| self.step("finalize", vm));
+        (self.called.take(), result)
+    }
+}
+
+const DONE: Action = Action::await_change();
+const LATER: Action = Action::requeue_after(Duration::from_secs(5));
+
+/// With the cases of reconcilerio/runtime's `reconcilers/finalizer_test.go` (`TestWithFinalizer`).
+#[test]
+fn an_object_is_held_reconciled_finalized_and_let_go() {
+    let (client, api) = vms();
+    let first = vm(&api, &[]);
+    client.writes();
+    let steps = Steps::new(&api, Ok(LATER));
+    for _ in 0..2 {
+        let (called, result) = steps.run();
+        assert_eq!((called, result.unwrap()), (vec![format!("reconcile {DISK}")], LATER));
+    }
+    assert_eq!(client.writes(), ["patch vm"], "added before the first run");
+
+    delete(&api, &first);
+    client.writes();
+    let (called, result) = steps.run();
+    assert_eq!((called, result.unwrap()), (vec![format!("finalize {DISK}")], LATER), "not done yet");
+    let (called, result) = Steps::new(&api, Err("the disk is busy")).run();
+    assert_eq!((called.len(), result.unwrap_err().to_string()), (1, "the disk is busy".to_owned()));
+    assert_eq!(client.writes(), [""; 0]);
+
+    let (called, result) = Steps::new(&api, Ok(DONE)).run();
+    assert_eq!((called, result.unwrap()), (vec![format!("finalize {DISK}")], DONE));
+    assert_eq!(client.writes(), ["patch vm"]);
+    assert!(api.get(&first.key()).unwrap_err().is_not_found());
+}
+
+#[test]
+fn what_others_hold_is_let_be() {
+    let (client, api) = vms();
+    delete(&api, &vm(&api, &[NET]));
+    client.writes();
+    let (called, result) = Steps::new(&api, Ok(LATER)).run();
+    assert_eq!((called, result.unwrap(), client.writes()), (vec![], DONE, vec![]));
+}
+
+#[test]
+fn an_object_that_cannot_be_held_is_not_reconciled() {
+    let (client, api) = vms();
+    vm(&api, &[]);
+    client.before(|verb, object| (verb == "patch").then(|| unreachable(object)));
+    let (called, result) = Steps::new(&api, Ok(DONE)).run();
+    assert_eq!((called, result.unwrap_err().to_string()), (vec![], "Vm a/vm: no answer".to_owned()));
+}
+
+#[test]
+fn what_is_gone_at_the_end_of_a_finalization_is_done() {
+    let (client, api) = vms();
+    delete(&api, &vm(&api, &[DISK]));
+    let behind = client.inner(&VM);
+    client.before(move |verb, object| {
+        if verb == "patch" {
+            behind.purge(object.key()).unwrap();
+        }
+        None
+    });
+    let (called, result) = Steps::new(&api, Ok(DONE)).run();
+    assert_eq!((called.len(), result.unwrap()), (1, DONE));
+}
+
+/// A finalization that writes does not hold itself up.
+#[test]
+fn a_finalization_may_write_the_object() {
+    let (_, api) = vms();
+    let deleting = delete(&api, &vm(&api, &[DISK]));
+    let finalize = |vm: &mut DynamicObject| {
+        vm.fields.insert("status".into(), json!({"phase": "Finalized"}));
+        api.update_status(vm)?;
+        Ok::<_, ClientError>(DONE)
+    };
+    with_finalizer(&api, deleting.clone(), DISK, |_| unreachable!(), finalize).unwrap();
+    assert!(api.get(&deleting.key()).unwrap_err().is_not_found());
+}

@@ -1,0 +1,247 @@
+//! What belongs to owners that are gone is deleted, and nothing else.
+
+use std::cell::RefCell;
+
+use homeostat::objects::{
+    Api, ClientError, Collected, DeleteOptions, DynamicObject, Kind, MemoryClient, Object, ObjectKey, ObjectRef,
+    OwnedBy, Owner, Ownership, Query, garbage_collect, owner_exists,
+};
+use serde_json::json;
+
+use crate::client::{Hooked, unreachable};
+
+const MODEL: Kind = Kind::namespaced("example.com", "v1", "Model");
+const OTHER: Kind = Kind::namespaced("example.org", "v1", "Model");
+const POD: Kind = Kind::namespaced("", "v1", "Pod");
+
+/// Models here, and there the pods that belong to them.
+struct World {
+    models: Hooked,
+    pods: Hooked,
+}
+
+fn world() -> World {
+    let client = || Hooked::new(MemoryClient::builder().cascade(false).build());
+    World { models: client(), pods: client() }
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("a", name)
+}
+
+impl World {
+    fn model(&self, name: &str) -> DynamicObject {
+        self.models.api(&MODEL).create(&DynamicObject::new(&MODEL, "a", name)).unwrap()
+    }
+
+    fn delete_model(&self, name: &str) {
+        self.models.api(&MODEL).delete(&key(name), &DeleteOptions::default()).unwrap();
+    }
+
+    fn pods(&self) -> Api<DynamicObject> {
+        self.pods.inner(&POD)
+    }
+
+    /// A pod that is marked as this model's.
+    fn marked(&self, name: &str, kind: &Kind, owner: &str) -> DynamicObject {
+        let mut pod = DynamicObject::new(&POD, "a", name);
+        Ownership::new().mark(&ObjectRef::new(kind, &key(owner)), &mut pod).unwrap();
+        self.pods().create(&pod).unwrap()
+    }
+
+    /// A pod that refers to these owners.
+    fn referring(&self, name: &str, owners: &[&DynamicObject]) {
+        let mut pod = DynamicObject::new(&POD, "a", name);
+        pod.metadata.owner_references = owners.iter().map(|owner| owner.owner_reference()).collect();
+        self.pods().create(&pod).unwrap();
+    }
+
+    fn collect(&self, by: OwnedBy<'_>) -> Collected {
+        let exists = |owner: &Owner| owner_exists(&**self.models.api(&MODEL).client(), &MODEL, owner);
+        garbage_collect(&self.pods, &POD, &Query::all(), by, &MODEL, exists).unwrap()
+    }
+
+    fn collect_marked(&self) -> Collected {
+        self.collect(OwnedBy::Marks(&Ownership::new()))
+    }
+
+    fn left(&self) -> Vec<String> {
+        let pods = self.pods().list(&Query::all()).unwrap().items;
+        pods.into_iter().map(|pod| pod.metadata.name).collect()
+    }
+}
+
+#[test]
+fn what_is_marked_as_a_lost_owners_is_deleted() {
+    let world = world();
+    world.model("lives");
+    for (name, kind, owner) in
+        [("a", &MODEL, "gone"), ("b", &MODEL, "lives"), ("c", &OTHER, "gone"), ("d", &MODEL, "gone-too")]
+    {
+        world.marked(name, kind, owner);
+    }
+    let labels_alone = DynamicObject::new(&POD, "a", "e");
+    let mut half = world.marked("f", &MODEL, "gone");
+    half.metadata.annotations.clear();
+    world.pods().update(&half).unwrap();
+    world.pods().create(&labels_alone).unwrap();
+    world.referring("g", &[&DynamicObject::new(&MODEL, "a", "gone")]);
+
+    let collected = world.collect_marked();
+    assert_eq!(collected.deleted, [key("a"), key("d")]);
+    assert!(collected.failed.is_empty() && collected.unknown.is_empty());
+    assert_eq!(world.left(), ["b", "c", "e", "f", "g"]);
+    assert_eq!(world.collect_marked().deleted, []);
+    world.delete_model("lives");
+    assert_eq!(world.collect_marked().deleted, [key("b")]);
+}
+
+#[test]
+fn what_refers_to_lost_owners_alone_is_deleted() {
+    let world = world();
+    let [gone, lives, was] = ["gone", "lives", "was"].map(|name| world.model(name));
+    let other = world.models.api(&OTHER).create(&DynamicObject::new(&OTHER, "a", "other")).unwrap();
+    world.delete_model("gone");
+    world.delete_model("was");
+    world.model("was");
+    world.referring("a", &[&gone]);
+    world.referring("b", &[&gone, &lives]);
+    world.referring("c", &[&gone, &other]);
+    world.referring("d", &[&was, &gone]);
+    world.referring("e", &[]);
+    world.marked("f", &MODEL, "gone");
+
+    assert_eq!(world.collect(OwnedBy::References).deleted, [key("a"), key("d")]);
+    assert_eq!(world.left(), ["b", "c", "e", "f"]);
+}
+
+#[test]
+fn only_what_is_asked_for_is_looked_at() {
+    let world = world();
+    world.marked("a", &MODEL, "gone");
+    let mut pod = world.marked("b", &MODEL, "gone");
+    pod.metadata.labels.insert("keep".into(), String::new());
+    world.pods().update(&pod).unwrap();
+    let query = Query::all().labels("!keep".parse().unwrap());
+    let ownership = Ownership::new();
+    let collected =
+        garbage_collect(&world.pods, &POD, &query, OwnedBy::Marks(&ownership), &MODEL, |_| Ok(false)).unwrap();
+    assert_eq!((collected.deleted, world.left()), (vec![key("a")], vec!["b".to_owned()]));
+
+    world.pods.cut_off(true);
+    let by = OwnedBy::Marks(&ownership);
+    assert!(garbage_collect(&world.pods, &POD, &query, by, &MODEL, |_| Ok(false)).unwrap_err().is_transport());
+}
+
+#[test]
+fn an_owner_of_whom_nothing_is_known_counts_as_there() {
+    let world = world();
+    for name in ["a", "b"] {
+        world.marked(name, &MODEL, "unknown");
+    }
+    world.marked("c", &MODEL, "gone");
+    world.models.before(|_, object| (*object.key() == key("unknown")).then(|| unreachable(object)));
+    let collected = world.collect_marked();
+    assert_eq!(collected.deleted, [key("c")]);
+    let unknown: Vec<_> = collected.unknown.iter().map(ToString::to_string).collect();
+    assert_eq!((unknown, collected.failed.len()), (vec!["Model a/unknown: no answer".to_owned()], 0));
+    assert_eq!(world.left(), ["a", "b"]);
+}
+
+#[test]
+fn each_owner_is_asked_for_once_and_after_the_listing() {
+    let world = world();
+    for name in ["a", "b", "c"] {
+        world.marked(name, &MODEL, if name == "c" { "two" } else { "one" });
+    }
+    let asked = RefCell::new(vec![]);
+    world.pods.before(|verb, _| (verb == "delete").then(|| panic!("nothing is lost")));
+    let exists = |owner: &Owner| {
+        asked.borrow_mut().push(owner.key.clone());
+        Ok(true)
+    };
+    let ownership = Ownership::new();
+    garbage_collect(&world.pods, &POD, &Query::all(), OwnedBy::Marks(&ownership), &MODEL, exists).unwrap();
+    assert_eq!(asked.into_inner(), [key("one"), key("two")]);
+}
+
+/// Between the look at it and its deletion it becomes another, in one way or the other.
+#[test]
+fn what_is_not_what_it_was_is_not_deleted() {
+    let changes: [(&str, fn(&Api<DynamicObject>)); 2] = [
+        ("adopted anew", |pods| {
+            let mut pod = pods.get(&key("a")).unwrap();
+            Ownership::new().unmark(&mut pod);
+            Ownership::new().mark(&ObjectRef::new(&MODEL, &key("lives")), &mut pod).unwrap();
+            pods.update(&pod).unwrap();
+        }),
+        ("created anew", |pods| {
+            let pod = pods.delete(&key("a"), &DeleteOptions::default()).unwrap();
+            let mut anew = DynamicObject::new(&POD, "a", "a");
+            anew.metadata.labels = pod.metadata.labels;
+            anew.metadata.annotations = pod.metadata.annotations;
+            pods.create(&anew).unwrap();
+        }),
+    ];
+    for (case, change) in changes {
+        let world = world();
+        world.marked("a", &MODEL, "gone");
+        world.marked("b", &MODEL, "gone");
+        let pods = world.pods();
+        world.pods.before(move |verb, object| {
+            if verb == "delete" && *object.key() == key("a") {
+                change(&pods);
+            }
+            None
+        });
+        let collected = world.collect_marked();
+        assert_eq!(collected.deleted, [key("b")], "{case}");
+        assert!(collected.failed.len() == 1 && collected.failed[0].is_conflict(), "{case}: {:?}", collected.failed);
+        assert_eq!(world.left(), ["a"], "{case}");
+    }
+}
+
+#[test]
+fn one_failure_does_not_stop_the_others() {
+    let world = world();
+    for name in ["a", "b", "c", "d"] {
+        world.marked(name, &MODEL, "gone");
+    }
+    let pods = world.pods();
+    world.pods.before(move |verb, object| match (verb, object.key().name()) {
+        ("delete", "a") => Some(unreachable(object)),
+        ("delete", "c") => {
+            pods.purge(object.key()).unwrap();
+            None
+        }
+        _ => None,
+    });
+    let collected = world.collect_marked();
+    assert_eq!(collected.deleted, [key("b"), key("d")]);
+    assert!(matches!(&collected.failed[..], [ClientError::Transport { object, .. }] if *object.key() == key("a")));
+    assert_eq!(world.left(), ["a"]);
+}
+
+#[test]
+fn what_is_being_deleted_is_let_be() {
+    let world = world();
+    let mut pod = world.marked("a", &MODEL, "gone");
+    pod.metadata.finalizers = vec!["example.com/x".into()];
+    world.pods().update(&pod).unwrap();
+    assert_eq!(world.collect_marked().deleted, [key("a")]);
+    assert_eq!(world.left(), ["a"], "held by its finalizer");
+    world.pods.writes();
+    assert_eq!(world.collect_marked().deleted, []);
+    assert_eq!(world.pods.writes(), [""; 0]);
+}
+
+/// As some writers leave them: fields that are there and empty.
+#[test]
+fn empty_metadata_is_read() {
+    let world = world();
+    let mut pod = DynamicObject::new(&POD, "a", "a");
+    pod.metadata.rest.insert("finalizers".into(), json!(null));
+    Ownership::new().mark(&ObjectRef::new(&MODEL, &key("gone")), &mut pod).unwrap();
+    world.pods().create(&pod).unwrap();
+    assert_eq!(world.collect_marked().deleted, [key("a")]);
+}
