@@ -1,1 +1,366 @@
+//! Events: counted, stored, logged, and never in a reconciler's way.
 
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+use homeostat::ManualClock;
+use homeostat::objects::{
+    ClientError, DynamicObject, EventRecorder, EventRecorderBuilder, EventType, Kind, MemoryClient, Object, Query,
+    reasons,
+};
+use log::Level;
+use serde_json::{Value, json};
+
+use crate::client::{Hooked, unreachable};
+use crate::logs::Logs;
+
+const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
+const NODE: Kind = Kind::cluster("", "v1", "Node");
+const SECOND: Duration = Duration::from_secs(1);
+
+struct World {
+    clock: ManualClock,
+    client: Hooked,
+    recorder: EventRecorder,
+}
+
+fn world(settings: impl FnOnce(EventRecorderBuilder) -> EventRecorderBuilder) -> World {
+    let clock = ManualClock::new();
+    let client = Hooked::new(MemoryClient::builder().clock(clock.clock()).build());
+    let builder = EventRecorder::builder("vms").client(Arc::new(client.clone())).clock(clock.clock()).log(false);
+    World { clock, client, recorder: settings(builder).build() }
+}
+
+fn vm(name: &str) -> DynamicObject {
+    let mut vm = DynamicObject::new(&VM, "a", name);
+    vm.metadata.uid = format!("uid-{name}");
+    vm
+}
+
+impl World {
+    fn event(&self, name: &str, message: &str) {
+        self.recorder.event(&vm(name), EventType::Normal, "Started", message);
+    }
+
+    /// All that is stored, in the order of the names.
+    fn stored(&self) -> Vec<Arc<Value>> {
+        self.client.inner(&EventRecorder::KIND).client().list(&EventRecorder::KIND, &Query::all()).unwrap().items
+    }
+
+    /// What is stored, in order, as `message count`.
+    fn counts(&self) -> Vec<String> {
+        let stored = self.stored();
+        let mut counts: Vec<_> =
+            stored.iter().map(|event| format!("{} {}", event["message"].as_str().unwrap(), event["count"])).collect();
+        counts.sort_unstable();
+        counts
+    }
+}
+
+/// What `kubectl describe` reads.
+#[test]
+fn an_event_is_written_as_kubernetes_does() {
+    let world = world(|builder| builder);
+    world.clock.advance(90 * SECOND + SECOND / 2);
+    world.recorder.event(&vm("vm-1"), EventType::Warning, "NoDisk", "disk-1 is not there");
+    let [event] = &world.stored()[..] else { panic!("one event") };
+    let mut event = (**event).clone();
+    let metadata = event.as_object_mut().unwrap().remove("metadata").unwrap();
+    assert_eq!(
+        event,
+        json!({
+            "apiVersion": "v1", "kind": "Event", "type": "Warning", "reason": "NoDisk", "message": "disk-1 is not there",
+            "involvedObject": {
+                "apiVersion": "example.com/v1", "kind": "Vm", "namespace": "a", "name": "vm-1", "uid": "uid-vm-1",
+            },
+            "count": 1, "firstTimestamp": "1970-01-01T00:01:30Z", "lastTimestamp": "1970-01-01T00:01:30Z",
+            "source": {"component": "vms"},
+        })
+    );
+    let (prefix, hex) = metadata["name"].as_str().unwrap().rsplit_once('.').unwrap();
+    assert_eq!((&metadata["namespace"], prefix, hex.len()), (&json!("a"), "vm-1", 16));
+    assert!(hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+}
+
+#[test]
+fn the_same_again_raises_the_count() {
+    let world = world(|builder| builder);
+    for _ in 0..3 {
+        world.event("vm-1", "on node-1");
+        world.clock.advance(SECOND);
+    }
+    let [event] = &world.stored()[..] else { panic!("one event") };
+    assert_eq!(
+        (&event["count"], &event["firstTimestamp"], &event["lastTimestamp"]),
+        (&json!(3), &json!("1970-01-01T00:00:00Z"), &json!("1970-01-01T00:00:02Z"))
+    );
+    assert_eq!(world.client.writes().len(), 3);
+    assert_eq!(world.recorder.len(), 1);
+}
+
+#[test]
+fn another_object_type_reason_or_message_is_another_event() {
+    let world = world(|builder| builder);
+    let mut anew = vm("vm-1");
+    anew.metadata.uid = "another".into();
+    let mut unnamed = vm("vm-1");
+    unnamed.metadata.uid.clear();
+    let mut elsewhere = unnamed.clone();
+    elsewhere.metadata.namespace = "b".into();
+    for _ in 0..2 {
+        world.recorder.event(&vm("vm-1"), EventType::Normal, "Started", "x");
+        world.recorder.event(&vm("vm-1"), EventType::Warning, "Started", "x");
+        world.recorder.event(&vm("vm-1"), EventType::Normal, "Stopped", "x");
+        world.recorder.event(&vm("vm-1"), EventType::Normal, "Started", "y");
+        for other in [&vm("vm-2"), &anew, &unnamed, &elsewhere] {
+            world.recorder.event(other, EventType::Normal, "Started", "x");
+        }
+    }
+    assert_eq!((world.recorder.len(), world.stored().len()), (8, 8));
+    assert!(world.stored().iter().all(|event| event["count"] == 2));
+}
+
+#[test]
+fn two_recorders_do_not_count_each_others_events() {
+    let world = world(|builder| builder);
+    let other = EventRecorder::builder("disks").client(Arc::new(world.client.clone())).clock(world.clock.clock());
+    let other = other.log(false).build();
+    world.event("vm-1", "x");
+    other.event(&vm("vm-1"), EventType::Normal, "Started", "x");
+    let stored = world.stored();
+    let mut components: Vec<_> = stored.iter().map(|event| event["source"]["component"].as_str().unwrap()).collect();
+    components.sort_unstable();
+    assert_eq!((components, world.counts()), (vec!["disks", "vms"], vec!["x 1".to_owned(); 2]));
+}
+
+#[test]
+fn names_are_such_as_a_client_takes() {
+    let world = world(|builder| builder);
+    let long = "b".repeat(253);
+    let dashes = format!("{}{}x", "c".repeat(200), "-".repeat(52));
+    for name in [&*long, &dashes, "system:node", "Node_1"] {
+        let mut node = DynamicObject::new(&NODE, "", name);
+        node.metadata.uid = name.to_owned();
+        world.recorder.event(&node, EventType::Normal, "Started", name);
+    }
+    let stored = world.stored();
+    assert_eq!(stored.len(), 4);
+    for event in stored {
+        assert_eq!(event["metadata"]["namespace"], "default");
+        assert_eq!(
+            (&event["involvedObject"]["name"], &event["involvedObject"]["namespace"]),
+            (&event["message"], &Value::Null)
+        );
+    }
+}
+
+#[test]
+fn a_long_message_is_cut_between_letters() {
+    let world = world(|builder| builder);
+    world.event("vm-1", &format!("{}é", "a".repeat(1023)));
+    world.event("vm-1", &format!("{}é", "a".repeat(1022)));
+    let lengths: Vec<_> = world.counts().iter().map(|count| count.len() - " 1".len()).collect();
+    assert_eq!(lengths, [1023, 1024]);
+}
+
+#[test]
+fn what_could_not_be_stored_is_stored_later_in_order() {
+    let world = world(|builder| builder);
+    world.event("vm-1", "a");
+    world.client.cut_off(true);
+    world.client.writes();
+    world.event("vm-2", "b");
+    world.event("vm-1", "a");
+    world.event("vm-3", "c");
+    assert_eq!(world.counts(), ["a 1"]);
+    assert_eq!(world.client.writes().len(), 3, "one call for each, however many wait");
+
+    world.client.cut_off(false);
+    world.event("vm-4", "d");
+    assert_eq!(world.counts(), ["a 2", "b 1", "c 1", "d 1"]);
+    let order: Vec<_> = world.client.writes().iter().map(|write| write[..write.len() - 17].to_owned()).collect();
+    assert_eq!(order, ["create vm-2", "patch vm-1", "create vm-3", "create vm-4"]);
+
+    world.client.cut_off(true);
+    world.event("vm-2", "b");
+    world.client.cut_off(false);
+    world.recorder.flush();
+    assert_eq!(world.counts(), ["a 2", "b 2", "c 1", "d 1"]);
+    world.client.writes();
+    world.recorder.flush();
+    assert_eq!(world.client.writes(), [""; 0], "nothing is left");
+}
+
+#[test]
+fn what_the_client_refuses_holds_nothing_up() {
+    let world = world(|builder| builder);
+    world.client.before(|_, object| {
+        let refused = object.key().name().starts_with("vm-1.");
+        refused.then(|| ClientError::invalid(object.clone(), "metadata.namespace", "a", "must exist"))
+    });
+    world.event("vm-1", "a");
+    world.event("vm-2", "b");
+    assert_eq!((world.counts(), world.client.writes().len()), (vec!["b 1".to_owned()], 2));
+    world.recorder.flush();
+    assert_eq!(world.client.writes().len(), 0);
+    world.client.cut_off(false);
+    world.event("vm-1", "a");
+    assert_eq!(world.counts(), ["a 2", "b 1"]);
+}
+
+#[test]
+fn what_has_been_removed_there_is_written_anew() {
+    let world = world(|builder| builder);
+    world.event("vm-1", "a");
+    let events = world.client.inner(&EventRecorder::KIND);
+    events.purge(&events.list(&Query::all()).unwrap().items[0].key()).unwrap();
+    world.event("vm-1", "a");
+    assert_eq!(world.counts(), ["a 2"]);
+}
+
+/// The client did what was asked, and the answer was lost: the next recorder of the same moment stands in for the next try.
+#[test]
+fn what_is_there_already_is_raised() {
+    let world = world(|builder| builder);
+    world.event("vm-1", "a");
+    let again = EventRecorder::builder("vms").client(Arc::new(world.client.clone())).clock(world.clock.clock());
+    let again = again.log(false).build();
+    for _ in 0..2 {
+        again.event(&vm("vm-1"), EventType::Normal, "Started", "a");
+    }
+    assert_eq!(world.counts(), ["a 2"]);
+}
+
+#[test]
+fn what_has_not_happened_for_longest_is_forgotten() {
+    let world = world(|builder| builder.remember(2));
+    for message in ["a", "b", "a", "c", "a", "b"] {
+        world.event("vm-1", message);
+        world.clock.advance(SECOND);
+    }
+    assert_eq!(world.recorder.len(), 2);
+    assert_eq!(world.counts(), ["a 3", "b 1", "b 1", "c 1"]);
+}
+
+#[test]
+fn what_waits_for_a_client_is_bounded_too() {
+    let world = world(|builder| builder.remember(2));
+    world.client.cut_off(true);
+    for message in ["a", "b", "c", "d"] {
+        world.event("vm-1", message);
+    }
+    world.client.cut_off(false);
+    world.recorder.flush();
+    assert_eq!(world.counts(), ["c 1", "d 1"]);
+}
+
+#[test]
+fn a_client_that_panics_takes_only_its_event_along() {
+    let world = world(|builder| builder);
+    world.client.before(|_, _| panic!("out of luck"));
+    let panicked = thread::scope(|scope| scope.spawn(|| world.event("vm-1", "a")).join());
+    assert!(panicked.is_err());
+    world.event("vm-2", "b");
+    assert_eq!(world.counts(), ["b 1"]);
+}
+
+/// One thread hangs in the client; another records the same and something else, goes on, and the first stores it.
+#[test]
+fn nobody_waits_for_who_writes() {
+    let world = world(|builder| builder);
+    let ((at_it, writes), (go, on)) = (bounded(0), bounded::<()>(0));
+    world.client.before(move |_, _| {
+        at_it.send(()).unwrap();
+        on.recv().unwrap();
+        None
+    });
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| world.event("vm-1", "a"));
+        writes.recv().unwrap();
+        world.event("vm-1", "a");
+        world.event("vm-2", "b");
+        assert_eq!(world.counts(), [""; 0]);
+        for _ in 0..2 {
+            go.send(()).unwrap();
+            writes.recv().unwrap();
+        }
+        go.send(()).unwrap();
+        writer.join().unwrap();
+    });
+    assert_eq!(world.counts(), ["a 2", "b 1"]);
+}
+
+#[test]
+fn threads_lose_no_event() {
+    let world = world(|builder| builder);
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let world = &world;
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    world.event("vm-1", "all");
+                    world.event("vm-1", &format!("thread {number}"));
+                }
+            });
+        }
+    });
+    let each = (0..4).map(|number| format!("thread {number} 50"));
+    assert_eq!(world.counts(), [vec!["all 200".to_owned()], each.collect()].concat());
+}
+
+#[test]
+fn what_happens_is_logged() {
+    let logs = Logs::of("logged");
+    let clock = ManualClock::new();
+    let client = Hooked::new(MemoryClient::new());
+    let builder = EventRecorder::builder("logged").client(Arc::new(client.clone())).clock(clock.clock());
+    let recorder = builder.remember(1).build();
+    let event = |message: &str, event: EventType| recorder.event(&vm("vm-1"), event, reasons::SYNCED, message);
+    event("a", EventType::Normal);
+    event("a", EventType::Normal);
+    client.before(|_, object| Some(unreachable(object)));
+    event("b", EventType::Warning);
+    event("c", EventType::Normal);
+
+    let lines: Vec<_> = logs.all().iter().map(|line| format!("{} {}", line.level, line.message)).collect();
+    assert_eq!(
+        lines,
+        [
+            "INFO event",
+            "INFO event",
+            "WARN event",
+            "WARN an event is not stored",
+            "INFO event",
+            "WARN an event that could not be stored is forgotten",
+            "WARN an event is not stored",
+        ]
+    );
+    let second = &logs.at(Level::Info)[1];
+    let fields = ["object", "reason", "message", "count"].map(|field| second.field(field));
+    assert_eq!(fields, ["Vm a/vm-1", "Synced", "a", "2"]);
+    assert!(logs.at(Level::Warn)[1].field("error").contains("no answer"));
+}
+
+#[test]
+fn without_a_client_they_are_only_counted_and_logged() {
+    let logs = Logs::of("no-client");
+    let recorder = EventRecorder::builder("no-client").build();
+    let quiet = EventRecorder::builder("no-client").log(false).build();
+    for recorder in [&recorder, &quiet] {
+        recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
+        recorder.flush();
+        assert_eq!(recorder.len(), 1);
+    }
+    assert_eq!(logs.all().len(), 1);
+}
+
+#[test]
+fn the_standard_messages_name_the_object() {
+    let vm = vm("vm-1").object_ref();
+    for message in [reasons::created(&vm), reasons::updated(&vm), reasons::deleted(&vm), reasons::exists(&vm)] {
+        assert!(message.starts_with("Vm a/vm-1 "), "{message}");
+    }
+    assert_eq!((reasons::SYNCED, reasons::ERR_RESOURCE_EXISTS), ("Synced", "ErrResourceExists"));
+}

@@ -243,6 +243,7 @@ fn a_finalization_may_write_the_object() {
         api.update_status(vm)?;
         Ok::<_, ClientError>(DONE)
     };
-    with_finalizer(&api, deleting.clone(), DISK, |_| unreachable!(), finalize).unwrap();
+    let result = with_finalizer(&api, deleting.clone(), DISK, |_| unreachable!(), finalize);
+    assert_eq!(result.unwrap(), DONE);
     assert!(api.get(&deleting.key()).unwrap_err().is_not_found());
 }

@@ -85,7 +85,8 @@ fn what_is_marked_as_a_lost_owners_is_deleted() {
     half.metadata.annotations.clear();
     world.pods().update(&half).unwrap();
     world.pods().create(&labels_alone).unwrap();
-    world.referring("g", &[&DynamicObject::new(&MODEL, "a", "gone")]);
+    world.referring("g", &[&world.model("gone")]);
+    world.delete_model("gone");
 
     let collected = world.collect_marked();
     assert_eq!(collected.deleted, [key("a"), key("d")]);

@@ -4,4 +4,7 @@ mod client;
 mod events;
 mod finalizer;
 mod garbage;
+#[path = "../it/stages/logs.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod logs;
 mod tracker;

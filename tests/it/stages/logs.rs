@@ -28,7 +28,8 @@ impl Line {
 }
 
 /// What names a line's source.
-const NAMES: [&str; 8] = ["workers", "poller", "watch", "subscription", "crew", "elector", "pool", "controller"];
+const NAMES: [&str; 9] =
+    ["workers", "poller", "watch", "subscription", "crew", "elector", "pool", "controller", "component"];
 
 #[derive(Default)]
 struct Collector {
