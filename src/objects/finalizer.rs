@@ -50,7 +50,7 @@ pub fn add_finalizer<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Re
         return Err(ClientError::invalid(object.object_ref(), "metadata.finalizers", finalizer, rule));
     }
     let held: Vec<_> = meta.finalizers.iter().map(String::as_str).chain([finalizer]).collect();
-    write(api, object, json!(held))
+    write(api, object, &json!(held))
 }
 
 /// Writes that `finalizer` no longer holds an object, and returns the object as it is then: its last state, if nothing else
@@ -89,11 +89,11 @@ pub fn remove_finalizer<T: Object>(api: &Api<T>, object: &T, finalizer: &str) ->
 
 fn write_without<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Result<T, ClientError> {
     let others: Vec<_> = object.meta().finalizers.iter().filter(|other| *other != finalizer).collect();
-    write(api, object, if others.is_empty() { Value::Null } else { json!(others) })
+    write(api, object, &if others.is_empty() { Value::Null } else { json!(others) })
 }
 
 /// Writes the finalizers, if the object still has the version that it was read with.
-fn write<T: Object>(api: &Api<T>, object: &T, finalizers: Value) -> Result<T, ClientError> {
+fn write<T: Object>(api: &Api<T>, object: &T, finalizers: &Value) -> Result<T, ClientError> {
     let version = &object.meta().resource_version;
     if version.is_empty() {
         let rule = "must be set, by reading the object, before its finalizers are written";

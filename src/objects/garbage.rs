@@ -47,9 +47,9 @@ pub struct Collected {
 /// Deletes the objects of a kind that belong to owners of which none exists any more. Owners and objects may live in different
 /// clients; where a client deletes by owner references itself, there is no need for this.
 ///
-/// `exists` says of an owner of the kind `owners` whether it exists: [`owner_exists`] does where a client keeps them. It is called after the objects have
-/// been listed, once for each owner, and must see what is and not what was (a store that lags behind its watch is no answer), as
-/// an owner is there before what belongs to it. If it fails, the owner counts as existing.
+/// `exists` says of an owner of the kind `owners` whether it exists; where a client keeps them, [`owner_exists`] does. It is called
+/// after the objects have been listed, once for each owner: an owner is there before what belongs to it. It must see what is and
+/// not what was: a store that lags behind its watch is no answer. If it fails, the owner counts as existing.
 ///
 /// Not deleted is:
 ///

@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(controller_key(pod.meta(), &APP), None);
     }
 
-    /// With the cases of controller-runtime's `pkg/controller/controllerutil/controllerutil_test.go` ("SetControllerReference").
+    /// With the cases of controller-runtime's `pkg/controller/controllerutil/controllerutil_test.go` (`SetControllerReference`).
     #[test]
     fn an_object_has_one_controller() {
         let (shop, bank) = (object(&APP, "a", "shop", "1"), object(&APP, "a", "bank", "2"));

@@ -20,10 +20,10 @@ use super::validate::is_label_value;
 /// | annotation: what is meant | `Deployment.apps`, `Pod` | `default/web`, `node-1` |
 /// | label: how it is found | the same | `default_web`, `node-1` |
 ///
-/// The kind is without its version: that is how an object is written, not what it is. A label can hold no slash, and no more than 63
-/// letters: an underscore stands for the slash, as no namespace and no name has one, and 16 digits made from the text stand
-/// for a text that does not fit. So a label may rarely be that of two owners; only the annotations say which. An object that
-/// has the labels alone belongs to nobody.
+/// The kind is without its version: that is how an object is written, not what it is. A label can hold no slash, and no more than
+/// 63 letters: an underscore stands for the slash, as no namespace has one, and 16 digits made from the text stand for a text
+/// that does not fit. So a label may rarely be that of two owners; only the annotations say which. An object that has the
+/// labels alone belongs to nobody.
 ///
 /// An owner that is deleted and created anew has the same key, and is given back what it had.
 ///
@@ -85,7 +85,8 @@ impl Ownership {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] that names both, if it is marked as another's: [`unmark`](Self::unmark) it first. It is as it was then.
+    /// [`ClientError::Invalid`] that names both, if it is marked as another's: [`unmark`](Self::unmark) it first. Nothing has
+    /// changed then.
     pub fn mark(&self, owner: &ObjectRef, child: &mut impl Object) -> Result<(), ClientError> {
         let marks = [(&self.kind, name_of(owner.kind())), (&self.key, owner.key().to_string())];
         let known = |name: &str| child.meta().annotations.get(name);
@@ -127,8 +128,8 @@ impl Ownership {
         self.owner_of(child).filter(|owner| owner.is_of(kind)).map(|owner| owner.key)
     }
 
-    /// What selects all that is marked as this owner's. Where keys are longer than labels can be, or have letters that labels cannot
-    /// have, it may select another's too: ask [`owner_of`](Self::owner_of) then.
+    /// What selects all that is marked as this owner's. Where keys are longer than labels can be, or have letters that labels
+    /// cannot have, it may select another's too: ask [`owner_of`](Self::owner_of) then.
     #[must_use]
     pub fn query_of(&self, owner: &ObjectRef) -> Query {
         let mut labels = LabelSelector::label(&*self.key, label_value(&owner.key().to_string()));

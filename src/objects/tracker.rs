@@ -20,8 +20,8 @@ use crate::sync::Mutex;
 use crate::time::Nanos;
 use crate::watch::Subscriber;
 
-/// Remembers which keys asked to be called again when another object changes: one that they refer to and do not own. A cheap handle,
-/// for any number of threads.
+/// Remembers which keys asked to be called again when another object changes: one that they refer to and do not own. A cheap
+/// handle, for any number of threads.
 ///
 /// A reconciler tracks what it is about to read, in each run anew: the track that it makes holds for one lease, and is forgotten
 /// then. So a reference that is no longer there needs no word, and a key that is gone leaves nothing behind. The lease should
@@ -29,9 +29,9 @@ use crate::watch::Subscriber;
 ///
 /// Track first and read then: of a change in between, the key is told.
 ///
-/// Kinds are compared without their versions: what a reference says of the version is how it wants to read an object, not which one
-/// it means. An object is found by its name in no more steps than there are who track it, and by labels in as many as there are different
-/// selectors for its kind.
+/// Kinds are compared without their versions: what a reference says of the version is how it wants to read an object, not which
+/// one it means. Who tracks an object by its name is found at once, however many names are tracked; each different selector for
+/// its kind is one more step.
 ///
 /// # Examples
 ///
@@ -116,7 +116,8 @@ impl<K: Key> Tracker<K> {
         Self(Arc::new(Inner { clock, lease, tracks: Mutex::new(Tracks::default()) }))
     }
 
-    /// `by` wants to be called again when such an object of this kind changes, from now on for one lease; again, if it has asked before.
+    /// `by` wants to be called again when such an object of this kind changes: for one lease from now on, also if it has asked
+    /// before.
     pub fn track(&self, kind: &Kind, what: TrackRef, by: K) {
         let what = Arc::new(Tracked { kind: Sort(kind.clone()), what });
         self.with_tracks(|tracks, now| tracks.insert(what, by, now.after(self.0.lease)));

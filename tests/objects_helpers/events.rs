@@ -270,7 +270,7 @@ fn a_client_that_panics_takes_only_its_event_along() {
 #[test]
 fn nobody_waits_for_who_writes() {
     let world = world(|builder| builder);
-    let ((at_it, writes), (go, on)) = (bounded(0), bounded::<()>(0));
+    let ((at_it, is_at_it), (go, on)) = (bounded(0), bounded::<()>(0));
     world.client.before(move |_, _| {
         at_it.send(()).unwrap();
         on.recv().unwrap();
@@ -278,13 +278,13 @@ fn nobody_waits_for_who_writes() {
     });
     thread::scope(|scope| {
         let writer = scope.spawn(|| world.event("vm-1", "a"));
-        writes.recv().unwrap();
+        is_at_it.recv().unwrap();
         world.event("vm-1", "a");
         world.event("vm-2", "b");
         assert_eq!(world.counts(), [""; 0]);
         for _ in 0..2 {
             go.send(()).unwrap();
-            writes.recv().unwrap();
+            is_at_it.recv().unwrap();
         }
         go.send(()).unwrap();
         writer.join().unwrap();

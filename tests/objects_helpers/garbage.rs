@@ -169,7 +169,8 @@ fn each_owner_is_asked_for_once_and_after_the_listing() {
 /// Between the look at it and its deletion it becomes another, in one way or the other.
 #[test]
 fn what_is_not_what_it_was_is_not_deleted() {
-    let changes: [(&str, fn(&Api<DynamicObject>)); 2] = [
+    type Change = fn(&Api<DynamicObject>);
+    let changes: [(&str, Change); 2] = [
         ("adopted anew", |pods| {
             let mut pod = pods.get(&key("a")).unwrap();
             Ownership::new().unmark(&mut pod);

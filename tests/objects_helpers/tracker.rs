@@ -9,7 +9,7 @@ static CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 static SECRET: Kind = Kind::namespaced("", "v1", "Secret");
 static NODE: Kind = Kind::cluster("", "v1", "Node");
 const LEASE: Duration = Duration::from_secs(3600);
-const MOMENT: Duration = Duration::from_nanos(1);
+const ALMOST: Duration = Duration::from_nanos(3_600_000_000_000 - 1);
 
 fn name(key: &str) -> TrackRef {
     TrackRef::name(key.parse().unwrap())
@@ -45,7 +45,8 @@ fn trackers(tracker: &Tracker<&'static str>, kind: &Kind, meta: &ObjectMeta) -> 
 #[test]
 fn who_tracks_is_found() {
     static OTHER_GROUP: Kind = Kind::namespaced("fake", "v1", "ConfigMap");
-    let cases: [(&str, Vec<(&Kind, TrackRef, &'static str)>, &[&str]); 14] = [
+    type Track = (&'static Kind, TrackRef, &'static str);
+    let cases: [(&str, Vec<Track>, &[&str]); 14] = [
         ("empty tracker matches nothing", vec![], &[]),
         ("match by name", vec![(&CONFIG_MAP, name("test-namespace/test-name"), "a")], &["a"]),
         (
@@ -100,9 +101,9 @@ fn who_tracks_is_found() {
             "{case}"
         );
         // "no match by name for expired lease", "no match by selector for expired lease"
-        clock.advance(LEASE - MOMENT);
+        clock.advance(ALMOST);
         assert_eq!(trackers(&tracker, &CONFIG_MAP, &config_map()), expected, "{case}, just before the end");
-        clock.advance(MOMENT);
+        clock.advance(Duration::from_nanos(1));
         assert_eq!(trackers(&tracker, &CONFIG_MAP, &config_map()), [""; 0], "{case}, at the end");
         assert!(tracker.is_empty());
     }

@@ -32,12 +32,12 @@ impl fmt::Display for EventType {
     }
 }
 
-/// Tells people what happens to objects: in the log, and as `Event` objects where a client keeps them. A cheap handle, for any number of
-/// threads.
+/// Tells people what happens to objects: in the log, and as `Event` objects where a client keeps them. A cheap handle, for any
+/// number of threads.
 ///
-/// What happens again (the same type, reason and message, of the same object) is the same event, with a higher count. Of so
-/// many different ones as [`remember`](EventRecorderBuilder::remember) says, the recorder remembers this; the one that has not happened for
-/// longest is forgotten first, and a new one if it happens once more.
+/// What happens again (the same type, reason and message, of the same object) is the same event, with a higher count. The
+/// recorder remembers so many different ones as [`remember`](EventRecorderBuilder::remember) says. The one that has not happened
+/// for longest is forgotten first; if it happens once more, it is a new one.
 ///
 /// Recording never fails. If the client cannot be reached, that is logged at *warn*, and the event is kept and stored with the
 /// next one, or by [`flush`](Self::flush). What the client refuses is logged and dropped.
@@ -125,8 +125,8 @@ impl EventRecorder {
         EventRecorderBuilder { component, client: None, log: true, clock: Clock::system(), most: 4096 }
     }
 
-    /// Records that something happens to `object`. The reason is one word for programs, in UpperCamelCase; the message is for people,
-    /// and should say the same in the same words, so that it counts as the same. It is cut after 1,024 bytes.
+    /// Records that something happens to `object`. The reason is one word for programs, written `LikeThis`; the message is for
+    /// people, and should say the same in the same words, so that it counts as the same. It is cut after 1,024 bytes.
     pub fn event(&self, object: &impl Object, event: EventType, reason: &str, message: &str) {
         let Inner { component, log, clock, client, records } = &*self.0;
         let happening = Happening::new(object, event, reason, message);
@@ -137,7 +137,8 @@ impl EventRecorder {
             log::log!(level, component = component.as_str(), object:%, reason, message, count; "event");
         }
         if let Some(lost) = forgotten {
-            log::warn!(component = component.as_str(), object:% = lost.object, reason = lost.reason.as_str(); "an event that could not be stored is forgotten");
+            let (component, reason) = (component.as_str(), lost.reason.as_str());
+            log::warn!(component, object:% = lost.object, reason; "an event that could not be stored is forgotten");
         }
         self.flush();
     }
