@@ -331,3 +331,27 @@ impl<K: Key> Tracks<K> {
         end
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn a_track_that_ends_leaves_nothing_behind() {
+        let clock = ManualClock::new();
+        let tracker = Tracker::with_clock(Duration::from_secs(1), clock.clock());
+        let kind = Kind::namespaced("", "v1", "ConfigMap");
+        let ends: [&dyn Fn(); 2] = [&|| clock.advance(Duration::from_secs(1)), &|| tracker.untrack(&"a")];
+        for end in ends {
+            for _ in 0..2 {
+                tracker.track(&kind, TrackRef::name(ObjectKey::cluster("x")), "a");
+                tracker.track(&kind, TrackRef::selector(None, LabelSelector::label("app", "web")), "a");
+            }
+            end();
+            assert!(tracker.is_empty());
+            let Tracks { by_what, by_whom, by_end, selectors, .. } = &*tracker.0.tracks.lock();
+            assert_eq!((by_what.len(), by_whom.len(), by_end.len(), selectors.len()), (0, 0, 0, 0));
+        }
+    }
+}

@@ -19,11 +19,12 @@ pub(crate) struct Hooked {
     inner: MemoryClient,
     before: Arc<Mutex<Option<Before>>>,
     writes: Arc<Mutex<Vec<String>>>,
+    listed_as: Arc<Mutex<Option<fn(&mut Value)>>>,
 }
 
 impl Hooked {
     pub(crate) fn new(inner: MemoryClient) -> Self {
-        Self { inner, before: Arc::default(), writes: Arc::default() }
+        Self { inner, before: Arc::default(), writes: Arc::default(), listed_as: Arc::default() }
     }
 
     pub(crate) fn api(&self, kind: &Kind) -> Api<DynamicObject> {
@@ -42,6 +43,11 @@ impl Hooked {
     /// No call gets through, from now on or no longer.
     pub(crate) fn cut_off(&self, cut_off: bool) {
         self.before(move |_, object| cut_off.then(|| unreachable(object)));
+    }
+
+    /// Objects are listed as this makes them.
+    pub(crate) fn listed_as(&self, change: fn(&mut Value)) {
+        *self.listed_as.lock() = Some(change);
     }
 
     /// What has been asked to be written since the last call, as `verb name`.
@@ -79,7 +85,11 @@ impl Client for Hooked {
 
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
         self.call("list", kind, &ObjectKey::cluster(""))?;
-        self.inner.list(kind, query)
+        let mut list = self.inner.list(kind, query)?;
+        if let Some(change) = *self.listed_as.lock() {
+            list.items.iter_mut().for_each(|object| change(Arc::make_mut(object)));
+        }
+        Ok(list)
     }
 
     fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {

@@ -237,13 +237,18 @@ fn what_is_being_deleted_is_let_be() {
     assert_eq!(world.pods.writes(), [""; 0]);
 }
 
-/// As some writers leave them: fields that are there and empty.
+/// As some clients have them: fields that are there and empty.
 #[test]
-fn empty_metadata_is_read() {
+fn empty_metadata_is_read_and_what_is_none_is_named() {
     let world = world();
-    let mut pod = DynamicObject::new(&POD, "a", "a");
-    pod.metadata.rest.insert("finalizers".into(), json!(null));
-    Ownership::new().mark(&ObjectRef::new(&MODEL, &key("gone")), &mut pod).unwrap();
-    world.pods().create(&pod).unwrap();
-    assert_eq!(world.collect_marked().deleted, [key("a")]);
+    world.marked("a", &MODEL, "gone");
+    world.marked("b", &MODEL, "gone");
+    world.pods.listed_as(|pod| {
+        let wrong = pod["metadata"]["name"] == "b";
+        pod["metadata"]["finalizers"] = if wrong { json!("none") } else { json!(null) };
+    });
+    let collected = world.collect_marked();
+    assert_eq!(collected.deleted, [key("a")]);
+    assert!(collected.failed.len() == 1 && collected.failed[0].is_invalid(), "{:?}", collected.failed);
+    assert_eq!(collected.failed[0].object(), &ObjectRef::new(&POD, &key("b")));
 }
