@@ -2,6 +2,10 @@
 //!
 //! An [`Object`] is a typed value, a [`DynamicObject`] one of any kind; both are JSON, as Kubernetes writes it. A [`Client`] keeps
 //! them; [`Api`] is its typed face.
+//!
+//! What controllers do with them, over any client: [`set_controller`] and [`Ownership`] say what belongs to what, here or in
+//! another client, and [`garbage_collect`] deletes what belongs to nothing any more; [`with_finalizer`] keeps an object until
+//! it has been cleaned up after; a [`Tracker`] knows who refers to what; an [`EventRecorder`] tells people what happens.
 
 mod api;
 mod client;

@@ -13,13 +13,15 @@ use serde_json::Value;
 /// Called before each call, with the verb and the object; what it returns is the call's error.
 type Before = Box<dyn FnMut(&str, &ObjectRef) -> Option<ClientError> + Send>;
 
+type Change = fn(&mut Value);
+
 /// A client in memory behind a hook. A hook may use [`inner`](Self::inner), and is not called for that.
 #[derive(Clone)]
 pub(crate) struct Hooked {
     inner: MemoryClient,
     before: Arc<Mutex<Option<Before>>>,
     writes: Arc<Mutex<Vec<String>>>,
-    listed_as: Arc<Mutex<Option<fn(&mut Value)>>>,
+    listed_as: Arc<Mutex<Option<Change>>>,
 }
 
 impl Hooked {
@@ -46,7 +48,7 @@ impl Hooked {
     }
 
     /// Objects are listed as this makes them.
-    pub(crate) fn listed_as(&self, change: fn(&mut Value)) {
+    pub(crate) fn listed_as(&self, change: Change) {
         *self.listed_as.lock() = Some(change);
     }
 
