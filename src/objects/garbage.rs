@@ -103,7 +103,7 @@ pub fn garbage_collect(
     let mut known = HashMap::new();
     for object in client.list(kind, query)?.items {
         let key = key_of(&object);
-        let meta = match <ObjectMeta as Deserialize>::deserialize(&object["metadata"]) {
+        let meta = match ObjectMeta::deserialize(&object["metadata"]) {
             Ok(meta) => meta,
             Err(error) => {
                 let which = ObjectRef::new(kind, &key);

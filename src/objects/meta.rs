@@ -26,47 +26,33 @@ use super::kind::Kind;
 /// let json = serde_json::to_value(&meta).unwrap();
 /// assert_eq!(json, serde_json::json!({"namespace": "default", "name": "web", "labels": {"app": "web"}}));
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-#[serde(remote = "Self", rename_all = "camelCase", default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectMeta {
     /// Unique among the objects of a kind in a namespace.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// What the client makes a name from, by adding to it, where `name` is empty.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub generate_name: String,
     /// Empty for objects in no namespace.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// Unique among all objects that ever were. Set by the client.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// Different after each change; stands for no number. Set by the client.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
     /// How many times what is wanted (all but `metadata` and `status`) has been set; from 1. Set by the client.
-    #[serde(skip_serializing_if = "is_zero")]
     pub generation: i64,
     /// When it was created, in whole seconds. Set by the client.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<Timestamp>,
     /// When its deletion was asked for. Set by the client.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Timestamp>,
     /// By which it can be selected.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Anything else that is to be known of it.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// Who has something to do before it may vanish.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,
     /// The objects that it belongs to. It is deleted when they are gone.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub owner_references: Vec<OwnerReference>,
     /// All other fields.
-    #[serde(flatten, skip_serializing)]
     pub rest: Map<String, Value>,
 }
 
@@ -163,6 +149,38 @@ impl ObjectMeta {
     }
 }
 
+/// How its fields stand in JSON, where none is empty.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(remote = "ObjectMeta", rename_all = "camelCase")]
+struct Fields {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    generate_name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    namespace: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    uid: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    resource_version: String,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    generation: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    creation_timestamp: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deletion_timestamp: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    finalizers: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    owner_references: Vec<OwnerReference>,
+    #[serde(flatten, skip_serializing)]
+    rest: Map<String, Value>,
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_zero(number: &i64) -> bool {
     *number == 0
@@ -184,7 +202,7 @@ impl<'de> Deserialize<'de> for ObjectMeta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let fields: Map<String, Value> = Deserialize::deserialize(deserializer)?;
         let (empty, fields): (Map<_, _>, Map<_, _>) = fields.into_iter().partition(|(_, value)| is_empty(value));
-        let mut meta = Self::deserialize(Value::Object(fields)).map_err(D::Error::custom)?;
+        let mut meta = Fields::deserialize(Value::Object(fields)).map_err(D::Error::custom)?;
         meta.rest.extend(empty);
         Ok(meta)
     }
@@ -192,7 +210,7 @@ impl<'de> Deserialize<'de> for ObjectMeta {
 
 impl Serialize for ObjectMeta {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut json = Self::serialize(self, serde_json::value::Serializer).map_err(S::Error::custom)?;
+        let mut json = Fields::serialize(self, serde_json::value::Serializer).map_err(S::Error::custom)?;
         if let Value::Object(fields) = &mut json {
             for (name, value) in &self.rest {
                 fields.entry(name).or_insert_with(|| value.clone());

@@ -1,0 +1,166 @@
+//! Objects in memory and in a file: what reading, writing, listing and watching cost among a hundred thousand of them.
+
+#![expect(clippy::expect_used, reason = "a bench ends where its premise fails")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use homeostat::CancellationToken;
+use homeostat::objects::{Api, Client, DynamicObject, FileClient, Kind, MemoryClient, ObjectKey, Part, Patch, Query};
+use serde_json::{Value, json};
+
+const DEPLOYMENT: Kind = Kind::namespaced("apps", "v1", "Deployment");
+
+fn name(number: usize) -> String {
+    format!("web-{number:06}")
+}
+
+fn key(number: usize) -> ObjectKey {
+    ObjectKey::new("default", &name(number))
+}
+
+/// About as much as a small deployment says: 700 bytes of JSON.
+fn deployment(number: usize) -> Value {
+    let name = name(number);
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"namespace": "default", "name": name, "labels": {"app": name, "tier": format!("t{}", number % 100)}},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": name}}, "template": {
+            "metadata": {"labels": {"app": name}},
+            "spec": {"containers": [{"name": "web", "image": format!("registry.example.com/web:{number}"),
+                "ports": [{"containerPort": 8080, "protocol": "TCP"}],
+                "resources": {"limits": {"cpu": "500m", "memory": "128Mi"}}}]},
+        }},
+    })
+}
+
+fn filled(count: usize) -> MemoryClient {
+    let client = MemoryClient::new();
+    for number in 0..count {
+        client.create(&DEPLOYMENT, deployment(number)).expect("a new one");
+    }
+    client
+}
+
+/// How much is made of each count, in runs that only try whether it works.
+fn counts() -> &'static [usize] {
+    if std::env::args().any(|argument| argument == "--test") { &[1_000] } else { &[1_000, 100_000] }
+}
+
+fn read(c: &mut Criterion) {
+    let mut group = c.benchmark_group("objects/read");
+    for &count in counts() {
+        let client = filled(count);
+        let api = Api::<DynamicObject>::of_kind(Arc::new(client.clone()), DEPLOYMENT);
+        let key = key(count / 2);
+        group.throughput(Throughput::Elements(1));
+        group.bench_function(BenchmarkId::new("get", count), |b| b.iter(|| client.get(&DEPLOYMENT, &key)));
+        group.bench_function(BenchmarkId::new("get-typed", count), |b| b.iter(|| api.get(&key)));
+        group.throughput(Throughput::Elements(count as u64));
+        group.bench_function(BenchmarkId::new("list", count), |b| b.iter(|| client.list(&DEPLOYMENT, &Query::all())));
+        let hundredth = Query::all().labels("tier=t7".parse().expect("a selector"));
+        group.bench_function(BenchmarkId::new("list-a-hundredth", count), |b| {
+            b.iter(|| client.list(&DEPLOYMENT, &hundredth));
+        });
+        group.bench_function(BenchmarkId::new("watch-from-none", count), |b| {
+            b.iter(|| {
+                let stop = CancellationToken::new();
+                let watch = client.watch(&DEPLOYMENT, &Query::all(), None, &stop).expect("a watch");
+                black_box(watch.take(count).count())
+            });
+        });
+    }
+}
+
+fn write(c: &mut Criterion) {
+    let mut group = c.benchmark_group("objects/write");
+    group.throughput(Throughput::Elements(1));
+    for &count in counts() {
+        let client = filled(count);
+        let mut next = 0_usize;
+        group.bench_function(BenchmarkId::new("patch", count), |b| {
+            b.iter(|| {
+                next += 1;
+                let patch = Patch::Merge(json!({"spec": {"replicas": next}}));
+                client.patch(&DEPLOYMENT, &key(next % count), &patch, Part::Object)
+            });
+        });
+        group.bench_function(BenchmarkId::new("update", count), |b| {
+            b.iter(|| {
+                next += 1;
+                let mut object = (*client.get(&DEPLOYMENT, &key(next % count)).expect("it is there")).clone();
+                object["spec"]["replicas"] = next.into();
+                client.update(&DEPLOYMENT, object)
+            });
+        });
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let client = FileClient::open(folder.path().join("objects.redb")).expect("a new file");
+    client.create(&DEPLOYMENT, deployment(0)).expect("a new one");
+    let mut next = 0_usize;
+    group.bench_function("patch-in-a-file", |b| {
+        b.iter(|| {
+            next += 1;
+            client.patch(&DEPLOYMENT, &key(0), &Patch::Merge(json!({"spec": {"replicas": next}})), Part::Object)
+        });
+    });
+}
+
+/// From one thread's write to another's event, there and back.
+fn follow(c: &mut Criterion) {
+    let mut group = c.benchmark_group("objects/follow");
+    let client = filled(1_000);
+    let stop = CancellationToken::new();
+    let mut watch = client.watch(&DEPLOYMENT, &Query::all(), None, &stop).expect("a watch");
+    watch.by_ref().take(1_001).for_each(drop);
+    let mut next = 0_usize;
+    group.throughput(Throughput::Elements(100));
+    group.bench_function("write-100-and-see-them", |b| {
+        b.iter(|| {
+            std::thread::scope(|scope| {
+                let client = &client;
+                scope.spawn(move || {
+                    for number in 0..100 {
+                        let patch = Patch::Merge(json!({"spec": {"replicas": next + number}}));
+                        client.patch(&DEPLOYMENT, &key(number), &patch, Part::Object).expect("a write");
+                    }
+                });
+                black_box(watch.by_ref().take(100).count())
+            });
+            next += 1_000;
+        });
+    });
+}
+
+/// Prints what an object takes in memory: the process grows by so much as the objects come, by what the system says.
+fn memory(_c: &mut Criterion) {
+    let count = counts()[counts().len() - 1];
+    let Some(before) = resident() else { return };
+    let client = filled(count);
+    let grown = resident().map_or(0, |after| after.saturating_sub(before));
+    let json = serde_json::to_vec(&*client.get(&DEPLOYMENT, &key(0)).expect("it is there")).expect("JSON").len();
+    eprintln!("objects/memory: {count} objects of {json} bytes of JSON: {} bytes each", grown / count);
+}
+
+/// Bytes of this process in memory, where the system says so.
+fn resident() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()? * 1024)
+}
+
+fn quick() -> Criterion {
+    Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(3))
+}
+
+criterion_group! {
+    name = objects;
+    config = quick();
+    targets = memory, read, write, follow
+}
+criterion_main!(objects);
