@@ -135,13 +135,14 @@ fn follow(c: &mut Criterion) {
 }
 
 /// Prints what an object takes in memory: the process grows by so much as the objects come, by what the system says.
+#[expect(clippy::print_stdout, reason = "a figure that is no time")]
 fn memory(_c: &mut Criterion) {
     let count = counts()[counts().len() - 1];
     let Some(before) = resident() else { return };
     let client = filled(count);
     let grown = resident().map_or(0, |after| after.saturating_sub(before));
     let json = serde_json::to_vec(&*client.get(&DEPLOYMENT, &key(0)).expect("it is there")).expect("JSON").len();
-    eprintln!("objects/memory: {count} objects of {json} bytes of JSON: {} bytes each", grown / count);
+    println!("objects/memory: {count} objects of {json} bytes of JSON: {} bytes each", grown / count);
 }
 
 /// Bytes of this process in memory, where the system says so.
