@@ -59,8 +59,7 @@ pub(super) fn apply(
             (before, own) = (theirs, Some(known.clone()));
             continue;
         }
-        let clash =
-            |path: &Path| fields.iter().any(|field| overlap(field, path) && at(current, field) != at(applied, field));
+        let clash = |path: &Path| fields.iter().any(|field| takes(current, applied, field, path));
         if owner.force {
             theirs.retain(|path| !clash(path));
         } else if let Some(path) = theirs.iter().find(|path| clash(path)) {
@@ -76,8 +75,9 @@ pub(super) fn apply(
     }
     let mut next = current.clone();
     merge(&mut next, applied);
-    for path in before.iter().filter(|path| !fields.iter().chain(&others).any(|kept| overlap(kept, path))) {
-        remove(&mut next, path);
+    let is_kept = |path: &[String]| fields.iter().chain(&others).any(|kept| kept.starts_with(path));
+    for path in before.iter().filter(|path| !is_kept(path)) {
+        remove(&mut next, path, 1, &is_kept);
     }
     // What has not changed keeps its time, so that applying it again changes nothing.
     let own = own.filter(|_| before == fields && next == *current);
@@ -121,9 +121,14 @@ fn fields_of(applied: &Value) -> BTreeSet<Path> {
     fields
 }
 
-/// Whether one lies within the other.
-fn overlap(one: &Path, other: &Path) -> bool {
-    one.starts_with(other) || other.starts_with(one)
+/// Whether applying the one field takes away what an owner has at the path. In an object, an empty one too, there is place for all.
+fn takes(current: &Value, applied: &Value, field: &Path, path: &Path) -> bool {
+    if path.starts_with(field) {
+        let (is, said) = (at(current, field), at(applied, field));
+        is != said && !(is.is_some_and(Value::is_object) && said.is_some_and(Value::is_object))
+    } else {
+        field.starts_with(path) && at(current, path).is_some_and(|is| !is.is_object())
+    }
 }
 
 fn at<'a>(object: &'a Value, path: &Path) -> Option<&'a Value> {
@@ -141,16 +146,18 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// Removes a field, and what is empty then on the way to it.
-fn remove(object: &mut Value, path: &[String]) {
-    let (Some(fields), Some((name, rest))) = (object.as_object_mut(), path.split_first()) else { return };
-    if rest.is_empty() {
+/// Removes the field at a path, and what is empty then on the way to it, unless it is kept. An object in which others have put
+/// something meanwhile stays.
+fn remove(object: &mut Value, path: &[String], depth: usize, is_kept: &dyn Fn(&[String]) -> bool) {
+    let Some(fields) = object.as_object_mut() else { return };
+    let (way, name) = (&path[..depth], &path[depth - 1]);
+    let Some(inner) = fields.get_mut(name) else { return };
+    if depth < path.len() {
+        remove(inner, path, depth + 1, is_kept);
+    }
+    let is_empty = inner.as_object().map(Map::is_empty);
+    if is_empty.unwrap_or(depth == path.len()) && !is_kept(way) {
         fields.remove(name);
-    } else if let Some(inner) = fields.get_mut(name) {
-        remove(inner, rest);
-        if inner.as_object().is_some_and(Map::is_empty) {
-            fields.remove(name);
-        }
     }
 }
 
