@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::state::Place;
 use super::txn::Txn;
 use crate::objects::json::{finalizers_of, key_of, meta_mut, owners_of, uid_of};
+use crate::objects::meta::Misfit;
 use crate::objects::validate::{
     DNS_LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN, is_dns_label, is_label_value, is_qualified, is_subdomain,
 };
@@ -34,7 +35,13 @@ impl Check {
 /// Checks what can be seen of the object alone, and drops fields of the metadata that are `null`. Returns its key; without a name
 /// only if it has a `generateName`.
 pub(super) fn check(kind: &Kind, object: &mut Value) -> Result<ObjectKey, ClientError> {
-    let check = Check(ObjectRef::new(kind, &key_of(object)));
+    check_as(ObjectRef::new(kind, &key_of(object)), object)
+}
+
+/// As [`check`], of what is to be this object.
+pub(super) fn check_as(named: ObjectRef, object: &mut Value) -> Result<ObjectKey, ClientError> {
+    let kind = named.kind().clone();
+    let check = Check(named);
     if !object.is_object() {
         return check.fail("", "", "must be a JSON object");
     }
@@ -50,11 +57,11 @@ pub(super) fn check(kind: &Kind, object: &mut Value) -> Result<ObjectKey, Client
         return check.fail("metadata", object["metadata"].to_string(), "must be a JSON object");
     };
     fields.retain(|_, value| !value.is_null());
-    let meta: ObjectMeta = match serde_json::from_value(object["metadata"].clone()) {
+    let meta = match ObjectMeta::read(&object["metadata"]) {
         Ok(meta) => meta,
-        Err(error) => return check.fail("metadata", object["metadata"].to_string(), error.to_string()),
+        Err(Misfit { path, value, rule }) => return check.fail(path, value, rule),
     };
-    check_meta(&check, kind, &meta)?;
+    check_meta(&check, &kind, &meta)?;
     Ok(meta.key())
 }
 

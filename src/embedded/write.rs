@@ -6,7 +6,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::apply::{Clash, apply};
-use super::check::{check, check_finalizers, check_identity, check_owners, name};
+use super::check::{check, check_as, check_finalizers, check_identity, check_owners, name};
 use super::names::{Names, suffix};
 use super::state::Place;
 use super::txn::Txn;
@@ -107,7 +107,7 @@ impl Txn<'_> {
         if object.is_object() && object["metadata"].is_object() {
             check_identity(&place, &object)?;
         }
-        check(kind, &mut object)?;
+        check_as(place.object_ref(), &mut object)?;
         let version = text_of(&object, "resourceVersion");
         if !version.is_empty() {
             same(&place, &current, "resourceVersion", version)?;

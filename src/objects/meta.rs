@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Error as _, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::key::ObjectKey;
 use super::kind::Kind;
@@ -181,6 +181,42 @@ struct Fields {
     rest: Map<String, Value>,
 }
 
+/// A field that is not of its type.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Misfit {
+    /// From the object: `metadata.labels.app`.
+    pub(crate) path: String,
+    pub(crate) value: String,
+    pub(crate) rule: String,
+}
+
+impl ObjectMeta {
+    /// The metadata of this JSON, or what is wrong with it.
+    pub(crate) fn read(json: &Value) -> Result<Self, Misfit> {
+        let fits = |json: &Value| <Self as Deserialize>::deserialize(json).map_err(|error| error.to_string());
+        let rule = match fits(json) {
+            Ok(meta) => return Ok(meta),
+            Err(rule) => rule,
+        };
+        let misfit = |path: String, value: &Value, rule| Misfit { path, value: value.to_string(), rule };
+        for (name, value) in json.as_object().into_iter().flatten() {
+            let Err(rule) = fits(&json!({name: value})) else { continue };
+            for (inner, value) in value.as_object().into_iter().flatten() {
+                if let Err(rule) = fits(&json!({name: {inner: value}})) {
+                    return Err(misfit(format!("metadata.{name}.{inner}"), value, rule));
+                }
+            }
+            for (at, value) in value.as_array().into_iter().flatten().enumerate() {
+                if let Err(rule) = fits(&json!({name: [value]})) {
+                    return Err(misfit(format!("metadata.{name}[{at}]"), value, rule));
+                }
+            }
+            return Err(misfit(format!("metadata.{name}"), value, rule));
+        }
+        Err(misfit("metadata".to_owned(), json, rule))
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_zero(number: &i64) -> bool {
     *number == 0
@@ -201,7 +237,9 @@ fn is_empty(value: &Value) -> bool {
 impl<'de> Deserialize<'de> for ObjectMeta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let fields: Map<String, Value> = Deserialize::deserialize(deserializer)?;
-        let (empty, fields): (Map<_, _>, Map<_, _>) = fields.into_iter().partition(|(_, value)| is_empty(value));
+        let (null, fields): (Map<_, _>, Map<_, _>) = fields.into_iter().partition(|(_, value)| value.is_null());
+        let empty = fields.iter().filter(|(_, value)| is_empty(value));
+        let empty: Vec<_> = null.into_iter().chain(empty.map(|(name, value)| (name.clone(), value.clone()))).collect();
         let mut meta = Fields::deserialize(Value::Object(fields)).map_err(D::Error::custom)?;
         meta.rest.extend(empty);
         Ok(meta)
@@ -223,7 +261,6 @@ impl Serialize for ObjectMeta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[track_caller]
     fn unchanged(json: &Value) -> ObjectMeta {
@@ -266,9 +303,32 @@ mod tests {
 
     #[test]
     fn what_is_of_another_type_is_an_error() {
-        for json in [json!({"name": 1}), json!({"labels": {"a": 1}}), json!({"creationTimestamp": "now"}), json!(null)]
-        {
+        for json in [
+            json!({"name": 1}),
+            json!({"labels": {"a": 1}}),
+            json!({"creationTimestamp": "now"}),
+            json!(null),
+            json!({"labels": []}),
+            json!({"name": 0}),
+        ] {
             assert!(serde_json::from_value::<ObjectMeta>(json.clone()).is_err(), "{json}");
         }
+    }
+
+    #[test]
+    fn the_field_is_named_that_is_of_another_type() {
+        for (json, path, value) in [
+            (json!({"name": "a", "namespace": 1}), "metadata.namespace", "1"),
+            (json!({"name": "a", "labels": {"a": "b", "c": {}}}), "metadata.labels.c", "{}"),
+            (json!({"labels": "a"}), "metadata.labels", "\"a\""),
+            (json!({"finalizers": ["a", 2]}), "metadata.finalizers[1]", "2"),
+            (json!({"ownerReferences": [{"name": "a"}]}), "metadata.ownerReferences[0]", "{\"name\":\"a\"}"),
+            (json!([]), "metadata", "[]"),
+        ] {
+            let misfit = ObjectMeta::read(&json).unwrap_err();
+            assert_eq!((&*misfit.path, &*misfit.value), (path, value), "{misfit:?}");
+            assert!(!misfit.rule.is_empty());
+        }
+        assert_eq!(ObjectMeta::read(&json!({"name": "a"})), Ok(ObjectMeta::new("", "a")));
     }
 }

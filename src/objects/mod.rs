@@ -19,7 +19,7 @@ mod garbage;
 pub(crate) mod json;
 mod key;
 mod kind;
-mod meta;
+pub(crate) mod meta;
 mod object;
 mod owner;
 mod ownership;
