@@ -1,0 +1,194 @@
+//! Which kinds there are: how a manifest's `apiVersion` and `kind` become a [`Kind`], scope and plural included.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
+
+use super::error::{ClientError, ObjectRef};
+use super::json::{key_of, kind_of};
+use super::key::ObjectKey;
+use super::kind::Kind;
+use super::meta::{Misfit, ObjectMeta};
+use super::object::Object;
+
+/// The kinds that a program knows.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{Kind, ObjectMeta, Scheme};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Clone, Serialize, Deserialize)]
+/// struct Vm {
+///     metadata: ObjectMeta,
+///     cores: u32,
+/// }
+/// homeostat::object!(Vm, namespaced, "example.com", "v1");
+///
+/// let scheme = Scheme::new().register::<Vm>().register_kind(Kind::cluster("", "v1", "Node"));
+/// assert!(!scheme.kind("v1", "Node").unwrap().is_namespaced());
+///
+/// let manifests = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+///     {"apiVersion": "example.com/v1", "kind": "Vm", "metadata": {"namespace": "default", "name": "a"}, "cores": "two"}"#;
+/// let objects = scheme.read(manifests)?;
+/// assert_eq!(objects.len(), 2);
+/// let error = scheme.check(&objects[1].1).unwrap_err();
+/// assert!(error.to_string().starts_with("Vm default/a is invalid: cores is"), "{error}");
+/// # Ok::<_, homeostat::objects::ClientError>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Scheme {
+    /// By `apiVersion`, then by name.
+    kinds: BTreeMap<String, BTreeMap<String, Entry>>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    kind: Kind,
+    /// What is wrong with a JSON of this kind, if it has a type.
+    check: fn(&Value) -> Result<(), Misfit>,
+}
+
+impl Scheme {
+    /// No kind.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// And the kind of this type. Does not compile for a [`DynamicObject`](super::DynamicObject), which is of no certain kind.
+    #[must_use]
+    pub fn register<T: Object>(self) -> Self {
+        const { T::KIND.assert_known() };
+        self.with(T::KIND, fault_of::<T>)
+    }
+
+    /// And this kind, of whose objects no type is known.
+    #[must_use]
+    pub fn register_kind(self, kind: Kind) -> Self {
+        self.with(kind, |json| ObjectMeta::read(&json["metadata"]).map(drop))
+    }
+
+    fn with(mut self, kind: Kind, check: fn(&Value) -> Result<(), Misfit>) -> Self {
+        let kinds = self.kinds.entry(kind.api_version().into_owned()).or_default();
+        kinds.insert(kind.name().to_owned(), Entry { kind, check });
+        self
+    }
+
+    /// The kind that a manifest names so.
+    #[must_use]
+    pub fn kind(&self, api_version: &str, name: &str) -> Option<&Kind> {
+        Some(&self.kinds.get(api_version)?.get(name)?.kind)
+    }
+
+    /// All kinds, in their order.
+    pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
+        self.kinds.values().flat_map(BTreeMap::values).map(|entry| &entry.kind)
+    }
+
+    /// The objects of a JSON, which is one, or a `List` (or a `PodList`) of them, with their kinds. An object of such a list that
+    /// says of no kind is of the one that the list is named after.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Invalid`] for an object of a kind that is not registered.
+    pub fn objects(&self, json: &Value) -> Result<Vec<(Kind, Value)>, ClientError> {
+        let mut objects = Vec::new();
+        self.collect(json, &mut objects)?;
+        Ok(objects)
+    }
+
+    fn collect(&self, json: &Value, objects: &mut Vec<(Kind, Value)>) -> Result<(), ClientError> {
+        let (api_version, name) = (text(json, "apiVersion"), text(json, "kind"));
+        if let (None, Some(of), Some(items)) =
+            (self.kind(api_version, name), name.strip_suffix("List"), json["items"].as_array())
+        {
+            for item in items {
+                let mut item = item.clone();
+                if let (false, Some(fields)) = (of.is_empty(), item.as_object_mut()) {
+                    fields.entry("apiVersion").or_insert_with(|| api_version.into());
+                    fields.entry("kind").or_insert_with(|| of.into());
+                }
+                self.collect(&item, objects)?;
+            }
+            return Ok(());
+        }
+        objects.push((self.entry(json)?.kind.clone(), json.clone()));
+        Ok(())
+    }
+
+    /// Whether the JSON is of the type of its kind; one of a kind without a type is, if it has metadata.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Invalid`] with the path of the field that is not of the type, or if the kind is not registered.
+    pub fn check(&self, json: &Value) -> Result<(), ClientError> {
+        let Entry { kind, check } = self.entry(json)?;
+        check(json).map_err(|Misfit { path, value, rule }| {
+            ClientError::invalid(ObjectRef::new(kind, &key_of(json)), path, value, rule)
+        })
+    }
+
+    fn entry(&self, json: &Value) -> Result<&Entry, ClientError> {
+        let (api_version, name) = (text(json, "apiVersion"), text(json, "kind"));
+        let found = self.kinds.get(api_version).and_then(|kinds| kinds.get(name));
+        found.ok_or_else(|| {
+            let object = ObjectRef::new(&kind_of(json), &key_of(json));
+            let (field, value) =
+                if self.kinds.contains_key(api_version) { ("kind", name) } else { ("apiVersion", api_version) };
+            ClientError::invalid(object, field, value, "there is no such kind in the scheme")
+        })
+    }
+
+    /// The objects of a text of several JSON documents, one after the other, as [`objects`](Self::objects) gives them.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Invalid`] for what is no JSON, and as [`objects`](Self::objects).
+    pub fn read(&self, documents: &str) -> Result<Vec<(Kind, Value)>, ClientError> {
+        let mut objects = Vec::new();
+        for document in serde_json::Deserializer::from_str(documents).into_iter::<Value>() {
+            let document = document.map_err(|error| {
+                let nothing = ObjectRef::new(&Kind::of("", "a document"), &ObjectKey::cluster(""));
+                ClientError::invalid(nothing, "", "", error.to_string())
+            })?;
+            self.collect(&document, &mut objects)?;
+        }
+        Ok(objects)
+    }
+}
+
+/// What is wrong with JSON of a type.
+fn fault_of<T: Object>(json: &Value) -> Result<(), Misfit> {
+    let Err(error) = serde_path_to_error::deserialize::<_, T>(json) else { return Ok(()) };
+    // Of the metadata more can be said.
+    ObjectMeta::read(&json["metadata"])?;
+    let path = match error.path().to_string() {
+        path if path == "." => String::new(),
+        path => path,
+    };
+    let value = value_at(json, error.path()).map(Value::to_string).unwrap_or_default();
+    Err(Misfit { path, value, rule: error.inner().to_string() })
+}
+
+fn value_at<'a>(json: &'a Value, path: &Path) -> Option<&'a Value> {
+    path.iter().try_fold(json, |json, step| match step {
+        Segment::Seq { index } => json.get(index),
+        Segment::Map { key } => json.get(key),
+        Segment::Enum { variant } => json.get(variant),
+        Segment::Unknown => None,
+    })
+}
+
+fn text<'a>(json: &'a Value, field: &str) -> &'a str {
+    json[field].as_str().unwrap_or_default()
+}
+
+impl fmt::Debug for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.kinds()).finish()
+    }
+}
