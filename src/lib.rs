@@ -87,6 +87,8 @@ mod reconcile;
 mod run;
 mod store;
 mod sync;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod thread;
 mod time;
 mod wait;

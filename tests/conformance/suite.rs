@@ -1,0 +1,29 @@
+//! What the suite says of what it has run.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use homeostat::testing::conformance::{self, Verdict};
+
+use super::{Memory, Plain};
+
+#[test]
+fn cases_that_cannot_be_asked_are_said_to_be_skipped() {
+    let report = conformance::check(&Plain);
+    let skipped: Vec<_> = report.skipped().collect();
+    assert!(skipped.contains(&"a_chain_of_owners_is_deleted") && skipped.contains(&"watch_resumes_from_every_version"));
+    assert!(report.to_string().contains("skipped a_chain_of_owners_is_deleted: the back end does not cascade"));
+    assert_eq!(report.verdicts.len(), conformance::names().count());
+    let passed = report.verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Passed).count();
+    assert_eq!(passed + skipped.len(), report.verdicts.len());
+    assert!(passed > 80, "{report}");
+}
+
+#[test]
+fn a_test_of_a_case_is_not_skipped_unseen() {
+    let said = |run: &dyn Fn()| *catch_unwind(AssertUnwindSafe(run)).unwrap_err().downcast::<String>().unwrap();
+    let case = "a_chain_of_owners_is_deleted";
+    conformance::verify(&Plain, case, &[case]);
+    assert!(said(&|| conformance::verify(&Plain, case, &[])).contains("not among those skipped"));
+    assert!(said(&|| conformance::verify(&Memory, case, &[case])).contains("can be asked"));
+    assert!(said(&|| drop(conformance::run(&Memory, "no_such_case"))).contains("no_such_case"));
+}
