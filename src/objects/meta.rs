@@ -201,12 +201,14 @@ impl ObjectMeta {
         let misfit = |path: String, value: &Value, rule| Misfit { path, value: value.to_string(), rule };
         for (name, value) in json.as_object().into_iter().flatten() {
             let Err(rule) = fits(&json!({name: value})) else { continue };
-            for (inner, value) in value.as_object().into_iter().flatten() {
+            // Of a list, or of names and texts, it is an entry.
+            for (inner, value) in value.as_object().filter(|_| fits(&json!({name: {}})).is_ok()).into_iter().flatten() {
                 if let Err(rule) = fits(&json!({name: {inner: value}})) {
                     return Err(misfit(format!("metadata.{name}.{inner}"), value, rule));
                 }
             }
-            for (at, value) in value.as_array().into_iter().flatten().enumerate() {
+            let entries = value.as_array().filter(|_| fits(&json!({name: []})).is_ok());
+            for (at, value) in entries.into_iter().flatten().enumerate() {
                 if let Err(rule) = fits(&json!({name: [value]})) {
                     return Err(misfit(format!("metadata.{name}[{at}]"), value, rule));
                 }
@@ -321,6 +323,8 @@ mod tests {
             (json!({"name": "a", "namespace": 1}), "metadata.namespace", "1"),
             (json!({"name": "a", "labels": {"a": "b", "c": {}}}), "metadata.labels.c", "{}"),
             (json!({"labels": "a"}), "metadata.labels", "\"a\""),
+            (json!({"labels": ["a"]}), "metadata.labels", "[\"a\"]"),
+            (json!({"name": {"a": 1}}), "metadata.name", "{\"a\":1}"),
             (json!({"finalizers": ["a", 2]}), "metadata.finalizers[1]", "2"),
             (json!({"ownerReferences": [{"name": "a"}]}), "metadata.ownerReferences[0]", "{\"name\":\"a\"}"),
             (json!([]), "metadata", "[]"),
