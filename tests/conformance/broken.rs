@@ -105,7 +105,7 @@ fn a_broken_rule_fails_the_cases_that_see_it() {
         match (conformance::run(&rule, case), message) {
             (conformance::Verdict::Passed, None) => {}
             (conformance::Verdict::Failed(why), Some(message)) => {
-                assert!(why.contains(message), "{rule:?} {case}: {why}")
+                assert!(why.contains(message), "{rule:?} {case}: {why}");
             }
             (verdict, _) => panic!("{rule:?} {case}: {verdict:?}"),
         }
