@@ -35,6 +35,14 @@ pub(super) fn create_ignores_what_the_client_sets(subject: &Subject) -> Outcome 
     same("deletionTimestamp", created["metadata"].get("deletionTimestamp"), None)
 }
 
+/// Nobody chooses a uid: not that of an object that was there, to be taken for it.
+pub(super) fn create_makes_the_uid(subject: &Subject) -> Outcome {
+    let first = subject.create(widget("a"))?;
+    subject.delete("a")?;
+    let again = subject.create(with(widget("a"), "/metadata/uid", json!(meta(&first, "uid"))))?;
+    holds("the uid is another", meta(&again, "uid") != meta(&first, "uid") && !meta(&again, "uid").is_empty())
+}
+
 pub(super) fn create_sets_a_time_in_whole_seconds(subject: &Subject) -> Outcome {
     let created = subject.create(widget("a"))?;
     let text = meta(&created, "creationTimestamp");

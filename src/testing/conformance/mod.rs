@@ -135,6 +135,7 @@ macro_rules! __conformance_cases {
             creating:
                 create_sets_what_the_client_sets,
                 create_ignores_what_the_client_sets,
+                create_makes_the_uid,
                 create_sets_a_time_in_whole_seconds,
                 create_gives_no_status,
                 create_of_a_name_that_is_there_already_exists,

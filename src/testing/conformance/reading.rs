@@ -1,7 +1,6 @@
 //! `get` and `list`.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -177,5 +176,5 @@ pub(super) fn what_was_given_out_does_not_change(subject: &Subject) -> Outcome {
     for (what, object) in [("created", &created), ("got", &got), ("listed", &list.items[0])] {
         same(what, &**object, &before)?;
     }
-    holds("what is gone is held by the caller alone", Arc::strong_count(&got) >= 1)
+    Ok(())
 }
