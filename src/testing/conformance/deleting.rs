@@ -34,6 +34,15 @@ pub(super) fn delete_removes(subject: &Subject) -> Outcome {
     holds("its version is another", version(&gone) != version(&created))
 }
 
+/// By the clock that the times of creation are of.
+pub(super) fn delete_sets_a_time_after_that_of_the_creation(subject: &Subject) -> Outcome {
+    let time = |object: &Value, field: &str| meta(object, field).parse::<Timestamp>().map_err(failed);
+    let created = time(&subject.create(held(&["example.com/a"]))?, "creationTimestamp")?;
+    let deleted = time(&subject.delete("a")?, "deletionTimestamp")?;
+    let next = time(&subject.create(widget("b"))?, "creationTimestamp")?;
+    holds(&format!("{deleted} is between {created} and {next}"), created <= deleted && deleted <= next)
+}
+
 pub(super) fn delete_in_no_namespace(subject: &Subject) -> Outcome {
     subject.create(zone("a"))?;
     subject.create(widget("a"))?;

@@ -162,6 +162,7 @@ macro_rules! __conformance_cases {
                 what_the_client_sets_stays_as_it_is;
             deleting:
                 delete_removes,
+                delete_sets_a_time_after_that_of_the_creation,
                 delete_in_no_namespace,
                 delete_of_nothing_is_not_found,
                 delete_waits_for_finalizers,
