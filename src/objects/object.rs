@@ -133,7 +133,7 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     }
 }
 
-/// Implements [`Object`](crate::objects::Object) for a type with a field `metadata`, and perhaps a field `status`.
+/// Implements [`Object`] for a type with a field `metadata`, and perhaps a field `status`.
 ///
 /// `object!(Type, namespaced | cluster, "group", "version")`, the kind having the name of the type; `kind: "Kind"` and
 /// `status: Type` may follow, in this order. The field `status` is of that type, or an `Option` of it.

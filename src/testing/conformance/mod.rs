@@ -335,8 +335,7 @@ pub fn verify(backend: &impl Backend, name: &str, skipped: &[&str]) {
     }
 }
 
-/// Makes a test of each case of the [conformance suite](crate::testing::conformance), for a
-/// [`Backend`](crate::testing::conformance::Backend).
+/// Makes a test of each case of the [conformance suite](crate::testing::conformance), for a [`Backend`].
 ///
 /// Behind it the cases that cannot be asked of it: one that is skipped without being named there fails, as does one that is named
 /// and not skipped.
