@@ -88,12 +88,32 @@ fn without_a_cascade_nothing_goes_along() {
 }
 
 #[test]
+fn a_generated_name_that_is_taken_is_not_the_end() {
+    // With a seed the names are known: those that one client makes are taken in another before it makes them.
+    let made = |client: &MemoryClient| {
+        let mut object = thing("");
+        object.metadata.generate_name = "web-".into();
+        api(client).create(&object).map(|object| object.metadata.name)
+    };
+    let first = made(&MemoryClient::builder().seed(1).build()).unwrap();
+    let client = MemoryClient::builder().seed(1).build();
+    let taken = MemoryClient::builder().seed(1).build();
+    api(&taken).create(&thing("x")).unwrap();
+    let second = made(&taken).unwrap();
+    api(&client).create(&thing(&second)).unwrap();
+    let other = made(&client).unwrap();
+    assert!(other.starts_with("web-") && other != second && other != first, "{first} {second} {other}");
+}
+
+#[test]
 fn applying_twice_changes_nothing() {
-    let client = MemoryClient::new();
+    let clock = ManualClock::new();
+    let client = MemoryClient::builder().clock(clock.clock()).build();
     let fields = json!({"apiVersion": "example.com/v1", "kind": "Thing",
         "metadata": {"namespace": "default", "name": "a", "labels": {"x": "y"}}, "spec": {"size": 2, "ports": [1, 2]}});
     let owner = FieldOwner::new("me");
     let first = client.apply(&THING, fields.clone(), &owner).unwrap();
+    clock.advance(Duration::from_secs(60));
     let again = client.apply(&THING, fields, &owner).unwrap();
     assert_eq!(first, again);
     assert_eq!(

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::state::Place;
 use super::txn::Txn;
-use crate::objects::json::{finalizers_of, key_of, meta_mut, owners_of, uid_of};
+use crate::objects::json::{finalizers_of, key_of, owners_of, uid_of};
 use crate::objects::meta::Misfit;
 use crate::objects::validate::{
     DNS_LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN, is_dns_label, is_label_value, is_qualified, is_subdomain,
@@ -162,14 +162,4 @@ pub(super) fn check_identity(place: &Place, object: &Value) -> Result<(), Client
 pub(super) fn check_selector(kind: &Kind, selector: &LabelSelector) -> Result<(), ClientError> {
     let Err(error) = selector.validate() else { return Ok(()) };
     Check(ObjectRef::new(kind, &ObjectKey::cluster(""))).fail("labelSelector", error.text(), error.rule())
-}
-
-/// Gives a new object a name, if it has none.
-pub(super) fn name(object: &mut Value, suffix: &str) {
-    let meta = meta_mut(object);
-    if meta.get("name").and_then(Value::as_str).unwrap_or_default().is_empty() {
-        let mut name = meta.get("generateName").and_then(Value::as_str).unwrap_or_default().to_owned();
-        name.truncate(253 - suffix.len());
-        meta.insert("name".to_owned(), (name + suffix).into());
-    }
 }

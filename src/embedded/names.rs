@@ -5,6 +5,9 @@ use uuid::Uuid;
 /// What the names that are made have no vowels and no digits of: apimachinery's `rand.SafeEncodeString`.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
+/// How long the end of a generated name is.
+pub(super) const SUFFIX: usize = 5;
+
 #[derive(Clone, Copy)]
 pub(super) struct Names {
     pub(super) seed: Option<u64>,
@@ -17,15 +20,16 @@ impl Names {
     }
 }
 
-/// Five characters that make no words.
-pub(super) fn suffix(uid: Uuid) -> String {
-    let mut number = uid.as_u128();
+/// Five characters that make no words, others at each attempt.
+pub(super) fn suffix(uid: Uuid, attempt: u128) -> String {
+    // Far apart, modulo the number of all endings.
+    let mut number = uid.as_u128().wrapping_add(attempt * 8_765_431);
     let digits = std::iter::repeat_with(|| {
         let digit = ALPHABET[(number % 27) as usize];
         number /= 27;
         char::from(digit)
     });
-    digits.take(5).collect()
+    digits.take(SUFFIX).collect()
 }
 
 #[cfg(test)]
@@ -36,9 +40,11 @@ mod tests {
     #[test]
     fn what_follows_another_is_named_otherwise() {
         let names = Names { seed: Some(3) };
-        let made: HashSet<_> = (0..1_000).map(|version| suffix(names.uid(version))).collect();
+        let made: HashSet<_> = (0..1_000).map(|version| suffix(names.uid(version), 0)).collect();
         assert_eq!(made.len(), 1_000);
-        assert!(made.iter().all(|suffix| suffix.len() == 5));
+        let tried: HashSet<_> = (0..100).map(|attempt| suffix(names.uid(1), attempt)).collect();
+        assert_eq!(tried.len(), 100);
+        assert!(made.iter().all(|suffix| suffix.len() == SUFFIX));
         assert_ne!(Names { seed: None }.uid(1), Names { seed: None }.uid(1));
     }
 }

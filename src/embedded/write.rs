@@ -6,8 +6,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::apply::{Clash, apply};
-use super::check::{check, check_as, check_finalizers, check_identity, check_owners, name};
-use super::names::{Names, suffix};
+use super::check::{check, check_as, check_finalizers, check_identity, check_owners};
+use super::names::{Names, SUFFIX, suffix};
 use super::state::Place;
 use super::txn::Txn;
 use crate::objects::json::{is_deleting, meta_mut, text_of};
@@ -16,6 +16,11 @@ use crate::objects::{ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, Pa
 /// Fields of the metadata that are the client's.
 const OURS: [&str; 6] =
     ["uid", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"];
+
+/// Of a name, in bytes.
+const MOST_NAME: usize = 253;
+/// How many names are tried for an object that is to be given one, as an API server does.
+const ATTEMPTS: u128 = 8;
 
 fn conflict(place: &Place, reason: impl Into<String>) -> ClientError {
     ClientError::Conflict { object: place.object_ref(), reason: reason.into() }
@@ -37,8 +42,19 @@ impl Txn<'_> {
             return Err(ClientError::invalid(object, "metadata.resourceVersion", version, rule));
         }
         let uid = names.uid(self.next_version());
-        name(&mut object, &suffix(uid));
+        if key.name().is_empty() {
+            let name = self.free_name(kind, key.namespace(), text_of(&object, "generateName"), uid);
+            meta_mut(&mut object).insert("name".to_owned(), name.into());
+        }
         self.create_fields(kind, object, uid, None)
+    }
+
+    /// A name that begins so and that no object has, as far as a few attempts find one.
+    fn free_name(&self, kind: &Kind, namespace: &str, start: &str, uid: Uuid) -> String {
+        let start = &start[..start.len().min(MOST_NAME - SUFFIX)];
+        let mut names = (0..ATTEMPTS).map(|attempt| format!("{start}{}", suffix(uid, attempt)));
+        let is_free = |name: &String| self.find(&self.place(kind, &ObjectKey::new(namespace, name))).is_none();
+        names.find(is_free).unwrap_or_else(|| format!("{start}{}", suffix(uid, ATTEMPTS)))
     }
 
     fn create_fields(

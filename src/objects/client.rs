@@ -44,7 +44,7 @@ pub trait Client: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Transport`](ClientError::Transport).
+    /// [`Invalid`](ClientError::Invalid) for a selector that makes no sense, [`Transport`](ClientError::Transport).
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError>;
 
     /// Creates an object, and returns it as it is then. Without a name it gets one that begins with its `generateName`.
@@ -103,7 +103,7 @@ pub trait Client: Send + Sync {
     /// # Errors
     ///
     /// Here or in the stream: [`Gone`](ClientError::Gone) if changes after `from` are no longer known,
-    /// [`Transport`](ClientError::Transport).
+    /// [`Invalid`](ClientError::Invalid) for a selector that makes no sense, [`Transport`](ClientError::Transport).
     fn watch(
         &self,
         kind: &Kind,
