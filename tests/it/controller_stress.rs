@@ -231,7 +231,7 @@ fn controllers_on_one_pool_run_no_key_twice_at_once_and_forget_none() {
             }
         }
         let name = controller.name();
-        assert_eq!(checker.forgotten(), [], "{name}");
+        assert_eq!(checker.forgotten(), Vec::<usize>::new(), "{name}");
         assert_eq!((checker.doubled.load(SeqCst), checker.exceeded.load(SeqCst)), (0, 0), "{name}");
         assert_eq!(checker.active.load(SeqCst), 0, "{name}");
         let metrics = controller.metrics();
