@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use homeostat::{
-    Action, BoxError, CancellationToken, Context, Controller, Exponential, Manager, ManualClock, terminal,
-};
+use homeostat::{Action, BoxError, Context, Controller, Exponential, Manager, ManualClock, terminal};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -53,68 +51,69 @@ fn every_metric_moves() {
     let handle = vms.handle();
     manager.add(vms).unwrap();
     metrics::with_local_recorder(&recorder, || {
+        // Dropped, it stops everything, also when the test fails.
         let running = manager.start().unwrap();
-        let stop = CancellationToken::new();
-        std::thread::scope(|scope| {
-            let driver = scope.spawn(move || running.wait());
-            for key in ["well", "requeue", "error", "terminal", "panic"] {
-                handle.enqueue(key);
-                // The driver, the pool's thread and its watchdog, the keeper.
-                clock.wait_for_sleepers(4);
-            }
-            handle.enqueue("slow");
-            while handle.status().running.is_empty() {
+        // How many runs have ended: a test that hangs here is ended by its runner.
+        let ended = |count| {
+            while handle.metrics().runs.runs() < count || handle.metrics().runs.active > 0 {
                 std::thread::yield_now();
             }
-            handle.enqueue("waiting");
-            clock.advance(2 * SECOND);
-            manager.export_metrics();
-            let seen = read(&snapshots);
-            let all = [
-                ("workqueue_depth{name=vm,priority=high}", "0"),
-                ("workqueue_depth{name=vm,priority=normal}", "1"),
-                ("workqueue_depth{name=vm,priority=low}", "0"),
-                ("workqueue_adds_total{name=vm}", "7"),
-                ("workqueue_retries_total{name=vm}", "2"),
-                ("workqueue_unfinished_work_seconds{name=vm}", "2"),
-                ("workqueue_longest_running_processor_seconds{name=vm}", "2"),
-                ("workqueue_queue_duration_seconds{name=vm}", "[0.0, 0.0, 0.0, 0.0, 0.0]"),
-                ("workqueue_work_duration_seconds{name=vm}", "[0.0, 0.0, 0.0, 0.0, 0.0]"),
-                ("controller_runtime_reconcile_time_seconds{controller=vm}", "[0.0, 0.0, 0.0, 0.0, 0.0]"),
-                ("controller_runtime_reconcile_total{controller=vm,result=success}", "1"),
-                ("controller_runtime_reconcile_total{controller=vm,result=requeue_after}", "1"),
-                ("controller_runtime_reconcile_total{controller=vm,result=error}", "3"),
-                ("controller_runtime_reconcile_errors_total{controller=vm}", "3"),
-                ("controller_runtime_terminal_reconcile_errors_total{controller=vm}", "1"),
-                ("controller_runtime_reconcile_panics_total{controller=vm}", "1"),
-                ("controller_runtime_reconcile_timeouts_total{controller=vm}", "0"),
-                ("controller_runtime_max_concurrent_reconciles{controller=vm}", "1"),
-                ("controller_runtime_active_workers{controller=vm}", "1"),
-            ];
-            let expected: BTreeMap<_, _> = all.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-            assert_eq!(seen, expected);
+        };
+        for (before, key) in ["well", "requeue", "error", "terminal", "panic"].into_iter().enumerate() {
+            handle.enqueue(key);
+            ended(before as u64 + 1);
+        }
+        handle.enqueue("slow");
+        while handle.status().running.is_empty() {
+            std::thread::yield_now();
+        }
+        handle.enqueue("waiting");
+        clock.advance(2 * SECOND);
+        manager.export_metrics();
+        let seen = read(&snapshots);
+        let all = [
+            ("workqueue_depth{name=vm,priority=high}", "0"),
+            ("workqueue_depth{name=vm,priority=normal}", "1"),
+            ("workqueue_depth{name=vm,priority=low}", "0"),
+            ("workqueue_adds_total{name=vm}", "7"),
+            ("workqueue_retries_total{name=vm}", "2"),
+            ("workqueue_unfinished_work_seconds{name=vm}", "2"),
+            ("workqueue_longest_running_processor_seconds{name=vm}", "2"),
+            ("workqueue_queue_duration_seconds{name=vm}", "[0.0, 0.0, 0.0, 0.0, 0.0]"),
+            ("workqueue_work_duration_seconds{name=vm}", "[0.0, 0.0, 0.0, 0.0, 0.0]"),
+            ("controller_runtime_reconcile_time_seconds{controller=vm}", "[0.0, 0.0, 0.0, 0.0, 0.0]"),
+            ("controller_runtime_reconcile_total{controller=vm,result=success}", "1"),
+            ("controller_runtime_reconcile_total{controller=vm,result=requeue_after}", "1"),
+            ("controller_runtime_reconcile_total{controller=vm,result=error}", "3"),
+            ("controller_runtime_reconcile_errors_total{controller=vm}", "3"),
+            ("controller_runtime_terminal_reconcile_errors_total{controller=vm}", "1"),
+            ("controller_runtime_reconcile_panics_total{controller=vm}", "1"),
+            ("controller_runtime_reconcile_timeouts_total{controller=vm}", "0"),
+            ("controller_runtime_max_concurrent_reconciles{controller=vm}", "1"),
+            ("controller_runtime_active_workers{controller=vm}", "1"),
+        ];
+        let expected: BTreeMap<_, _> = all.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        assert_eq!(seen, expected);
 
-            // Its deadline passes, and it ends; the one behind it has waited for as long.
-            clock.advance(3 * SECOND);
-            clock.wait_for_sleepers(4);
-            handle.set_max_concurrent_reconciles(3).unwrap();
-            manager.export_metrics();
-            let seen = read(&snapshots);
-            let value = |name: &str| seen[name].as_str();
-            assert_eq!(value("controller_runtime_reconcile_timeouts_total{controller=vm}"), "1");
-            assert_eq!(value("controller_runtime_reconcile_total{controller=vm,result=success}"), "3");
-            assert_eq!(value("controller_runtime_max_concurrent_reconciles{controller=vm}"), "3");
-            assert_eq!(value("controller_runtime_active_workers{controller=vm}"), "0");
-            assert_eq!(value("workqueue_depth{name=vm,priority=normal}"), "0");
-            assert_eq!(value("workqueue_unfinished_work_seconds{name=vm}"), "0");
-            assert_eq!(value("workqueue_longest_running_processor_seconds{name=vm}"), "0");
-            // A recorder of this kind gives each value once.
-            assert_eq!(value("workqueue_queue_duration_seconds{name=vm}"), "[0.0, 5.0]");
-            assert_eq!(value("workqueue_work_duration_seconds{name=vm}"), "[5.0, 0.0]");
-            assert_eq!(value("controller_runtime_reconcile_time_seconds{controller=vm}"), "[5.0, 0.0]");
-            stop.cancel();
-            manager.stop();
-            driver.join().unwrap().unwrap();
-        });
+        // Its deadline passes, and it ends; the one behind it has waited for as long.
+        clock.advance(3 * SECOND);
+        ended(7);
+        handle.set_max_concurrent_reconciles(3).unwrap();
+        manager.export_metrics();
+        let seen = read(&snapshots);
+        let value = |name: &str| seen[name].as_str();
+        assert_eq!(value("controller_runtime_reconcile_timeouts_total{controller=vm}"), "1");
+        assert_eq!(value("controller_runtime_reconcile_total{controller=vm,result=success}"), "3");
+        assert_eq!(value("controller_runtime_max_concurrent_reconciles{controller=vm}"), "3");
+        assert_eq!(value("controller_runtime_active_workers{controller=vm}"), "0");
+        assert_eq!(value("workqueue_depth{name=vm,priority=normal}"), "0");
+        assert_eq!(value("workqueue_unfinished_work_seconds{name=vm}"), "0");
+        assert_eq!(value("workqueue_longest_running_processor_seconds{name=vm}"), "0");
+        // A recorder of this kind gives each value once.
+        assert_eq!(value("workqueue_queue_duration_seconds{name=vm}"), "[0.0, 5.0]");
+        assert_eq!(value("workqueue_work_duration_seconds{name=vm}"), "[5.0, 0.0]");
+        assert_eq!(value("controller_runtime_reconcile_time_seconds{controller=vm}"), "[5.0, 0.0]");
+        manager.stop();
+        running.wait().unwrap();
     });
 }
