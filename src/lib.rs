@@ -9,6 +9,7 @@
 //! - [`Workers`]: threads that take keys from a queue and call a [`Reconciler`], with deadlines, retries and a clean end.
 //! - [`Elector`]: where several processes may do this work, lets one of them do it; [`FileElector`] is for one machine.
 //! - [`Controller`] and [`Manager`]: all of these put together, on one shared [`WorkerPool`], with one end for all.
+//! - `objects` (a feature): objects as Kubernetes has them, and clients that keep them, without a cluster.
 //! - [`ManualClock`]: holds all of that still in a test.
 //!
 //! # Examples

@@ -1,11 +1,61 @@
 //! Objects as Kubernetes has them, without a cluster: kinds, owners, finalizers, conflicts, watches. Feature `objects`.
 //!
 //! An [`Object`] is a typed value, a [`DynamicObject`] one of any kind; both are JSON, as Kubernetes writes it. A [`Client`] keeps
-//! them; [`Api`] is its typed face.
+//! them; [`Api`] is its typed face; an [`ObjectWatch`] feeds controllers with what changes. Beside them stand the helpers that
+//! reconcilers of objects need: [`Tracker`], [`Ownership`], [`garbage_collect`], [`with_finalizer`], [`EventRecorder`], conditions.
 //!
-//! What controllers do with them, over any client: [`set_controller`] and [`Ownership`] say what belongs to what, here or in
-//! another client, and [`garbage_collect`] deletes what belongs to nothing any more; [`with_finalizer`] keeps an object until
-//! it has been cleaned up after; a [`Tracker`] knows who refers to what; an [`EventRecorder`] tells people what happens.
+//! # Examples
+//!
+//! A controller that gives each virtual machine an address:
+//!
+//! ```
+//! use homeostat::objects::{Api, DeleteOptions, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectWatch};
+//! use homeostat::{Action, BoxError, Context, Controller, Manager, Subscriber};
+//! use serde::{Deserialize, Serialize};
+//! use std::{sync::Arc, time::Duration};
+//!
+//! #[derive(Clone, Serialize, Deserialize)]
+//! struct Vm {
+//!     metadata: ObjectMeta,
+//!     cores: u32,
+//!     #[serde(default)]
+//!     status: VmStatus,
+//! }
+//!
+//! #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+//! struct VmStatus {
+//!     #[serde(default)]
+//!     address: String,
+//! }
+//!
+//! homeostat::object!(Vm, namespaced, "example.com", "v1", status: VmStatus);
+//!
+//! let vms = Api::<Vm>::new(Arc::new(MemoryClient::new()));
+//! let manager = Manager::builder().build()?;
+//! let watch = manager.watch("vms", || ObjectWatch::new(vms.clone()).start())?;
+//!
+//! let api = vms.clone();
+//! let reconcile = move |_cx: &Context, key: &ObjectKey| -> Result<Action, BoxError> {
+//!     let Some(mut vm) = api.get(key).ignore_not_found()? else { return Ok(Action::await_change()) };
+//!     if vm.status.address.is_empty() {
+//!         vm.status.address = format!("{}.example.com", key.name());
+//!         api.update_status(&vm)?; // a conflict is an error, and tried again
+//!     }
+//!     Ok(Action::await_change())
+//! };
+//! let controller = Controller::builder("vm", reconcile).subscribe(&watch, Subscriber::to_itself).build()?;
+//! manager.add(controller)?;
+//! let running = manager.start()?;
+//!
+//! let vm = vms.create(&Vm { metadata: ObjectMeta::new("default", "vm-1"), cores: 4, status: VmStatus::default() })?;
+//! while vms.get(&vm.key())?.status.address.is_empty() {
+//!     std::thread::sleep(Duration::from_millis(1));
+//! }
+//! vms.delete(&vm.key(), &DeleteOptions::default())?;
+//! manager.stop();
+//! running.wait()?;
+//! # Ok::<_, BoxError>(())
+//! ```
 
 mod api;
 mod client;
