@@ -39,7 +39,7 @@ type Outcome = Result<(), ManagerError>;
 
 impl RunningManager {
     pub(super) fn new(course: Course) -> Result<Self, ManagerError> {
-        let (inner, outcome) = (Arc::clone(&course.inner), Arc::<Mutex<Option<Outcome>>>::default());
+        let (inner, outcome) = (Arc::clone(&course.inner), Arc::new(Mutex::new(None::<Outcome>)));
         let name = format!("{}-driver", inner.name);
         // Where it is taken from again if there is no thread for it.
         let course = Arc::new(Mutex::new(Some(course)));
