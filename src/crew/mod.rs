@@ -183,9 +183,12 @@ impl Crew {
         }
     }
 
-    /// A thread that was started later is joined with the others.
-    pub(crate) fn adopt(&self, joiner: Joiner) {
-        self.adopted.lock().push(joiner);
+    /// Has `start` start a thread, which is joined with the others.
+    pub(crate) fn adopt(&self, start: impl FnOnce() -> std::io::Result<Joiner>) -> std::io::Result<()> {
+        // Under the lock, for that thread may join its own crew: it finds itself here.
+        let mut adopted = self.adopted.lock();
+        adopted.push(start()?);
+        Ok(())
     }
 
     /// The names of the threads whose run has passed its deadline and still runs.
@@ -375,12 +378,15 @@ impl Handle {
     /// Joins all threads. On one of the crew's own, those of the other seats: the watchdog ends after this one.
     pub(crate) fn join(&mut self) {
         let mut joiners = std::mem::take(&mut self.joiners);
-        if joiners.iter().any(Joiner::is_current) {
+        let mut adopted = std::mem::take(&mut *self.crew.adopted.lock());
+        if joiners.iter().chain(&adopted).any(Joiner::is_current) {
             joiners.truncate(self.crew.size);
         }
-        joiners.append(&mut self.crew.adopted.lock());
-        for joiner in joiners {
-            joiner.join();
+        joiners.append(&mut adopted);
+        // Up to its own end the watchdog may start another one.
+        while !joiners.is_empty() {
+            joiners.drain(..).for_each(Joiner::join);
+            joiners.append(&mut self.crew.adopted.lock());
         }
     }
 

@@ -229,10 +229,9 @@ impl Pool {
     fn start_spare(self: &Arc<Self>, number: usize) {
         let pool = Arc::clone(self);
         let name = self.crew.name.as_str();
-        match self.crew.start_on(number, &self.options, move || pool.work(number)) {
-            Ok(joiner) => {
+        match self.crew.adopt(|| self.crew.start_on(number, &self.options, move || pool.work(number))) {
+            Ok(()) => {
                 log::warn!(pool = name, thread = self.crew.seats[number].name.as_str(); "a thread is started in place of a stuck one");
-                self.crew.adopt(joiner);
             }
             Err(error) => {
                 log::error!(pool = name, error:%; "no thread in place of a stuck one");

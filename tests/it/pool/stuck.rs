@@ -2,6 +2,7 @@
 
 use homeostat::{Admission, KeyState, PoolBuilder, ThreadOptions};
 use log::Level;
+use parking_lot::Condvar;
 
 use super::*;
 use crate::stages::just_before;
@@ -175,4 +176,95 @@ fn a_thread_without_a_place_sleeps_though_a_time_has_come() {
     assert!(runs.is_quiet());
     drop(third);
     assert_eq!(runs.next().controller, "paced");
+}
+
+/// A key that somebody shows: that waits until the test lets it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Shown;
+
+/// Whether a key is being shown, and whether that may go on.
+static SHOWING: (Mutex<(bool, bool)>, Condvar) = (Mutex::new((false, false)), Condvar::new());
+
+impl std::fmt::Debug for Shown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if std::thread::current().name() == Some("late-watchdog") {
+            let mut showing = SHOWING.0.lock();
+            showing.0 = true;
+            SHOWING.1.notify_all();
+            SHOWING.1.wait_while(&mut showing, |(_, go)| !*go);
+        }
+        f.write_str("shown")
+    }
+}
+
+/// The watchdog says what is stuck before it starts a thread in its place, which may be after somebody has begun to join.
+#[test]
+fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
+    // The key is shown to a logger.
+    let _logs = Logs::of("late");
+    let (said, heard) = unbounded();
+    let (joined, returned) = bounded(1);
+    let options = ThreadOptions::new().on_start(move |name| {
+        if name == "late-1" {
+            // It takes its time to end: who joins it returns no sooner.
+            let early = returned.recv_timeout(Duration::from_millis(200)).is_ok();
+            let _ = said.send(early);
+        }
+    });
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().name("late").threads(1).spares(1).clock(clock.clock()).thread_options(options);
+    let pool = pool.start().unwrap();
+    let (begun, entered) = bounded(1);
+    let vms = Controller::builder("vm", move |cx: &Context, _: &Shown| -> Outcome {
+        begun.send(())?;
+        cx.token().wait();
+        Ok(Action::await_change())
+    });
+    let vms = vms.clock(clock.clock()).reconcile_timeout(TIMEOUT).build().unwrap().start(&pool).unwrap();
+    vms.enqueue(Shown);
+    entered.recv().unwrap();
+    clock.wait_for_sleepers(2);
+    std::thread::scope(|scope| {
+        // The watchdog shows the key.
+        let advancing = scope.spawn(|| clock.advance(TIMEOUT));
+        let mut showing = SHOWING.0.lock();
+        SHOWING.1.wait_while(&mut showing, |(showing, _)| !*showing);
+        drop(showing);
+        vms.stop();
+        let joining = scope.spawn(|| {
+            pool.shutdown(Duration::ZERO);
+            let _ = joined.send(());
+        });
+        // All but the watchdog have ended.
+        vms.shutdown(Duration::ZERO);
+        SHOWING.0.lock().1 = true;
+        SHOWING.1.notify_all();
+        advancing.join().unwrap();
+        joining.join().unwrap();
+    });
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [false], "it returns before the thread has ended");
+}
+
+/// It waits for the threads of the other seats, and not for the watchdog, which waits for it.
+#[test]
+fn a_run_on_a_spare_thread_may_end_its_pool() {
+    let runs = Runs::new();
+    let (clock, pool, vms) = start(&runs, 1, "pool");
+    let (pools, taken) = bounded(0);
+    let (said, ended) = bounded(0);
+    let ender = Controller::builder("ender", move |_: &Context, _: &u32| -> Outcome {
+        let pool: WorkerPool = taken.recv()?;
+        pool.shutdown(Duration::ZERO);
+        said.send(std::thread::current().name().unwrap_or_default().to_owned())?;
+        Ok(Action::await_change())
+    });
+    let ender = ender.clock(clock.clock()).build().unwrap().start(&pool).unwrap();
+    vms.enqueue(1);
+    let stuck = runs.next();
+    ender.enqueue(2);
+    clock.wait_for_sleepers(3);
+    clock.advance(TIMEOUT);
+    pools.send(pool).unwrap();
+    drop(stuck);
+    assert_eq!(ended.recv().unwrap(), "pool-1");
 }
