@@ -23,7 +23,8 @@ use self::line::{Hint, Line, Place};
 use crate::clock::Wake;
 use crate::crew::{Crew, Overrun, Run, Seat};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::sync::atomic::AtomicBool;
+use crate::sync::atomic::Ordering::{AcqRel, Relaxed};
 use crate::thread::{ThreadOptions, panic_message, shielded};
 use crate::time::Nanos;
 use crate::wait::{Bell, Sleepers};
@@ -204,15 +205,19 @@ impl Pool {
             return;
         };
         let mut state = self.state.lock();
-        let Some(place) = state.seats[number].serving.filter(|_| overrun.goes_on()) else { return };
+        let At { serving: Some(place), stuck } = &state.seats[number] else { return };
+        // First marked, then looked at: see `Turn::is_over`.
+        stuck.swap(true, AcqRel);
+        if !overrun.goes_on() {
+            stuck.swap(false, AcqRel);
+            return;
+        }
         let job = state.jobs[place.0].clone();
         let mut spare = None;
-        if !state.seats[number].stuck.swap(true, Relaxed) {
-            state.stuck += 1;
-            if state.started < self.crew.seats.len() && state.stuck > state.started - self.threads {
-                spare = Some(state.started);
-                state.started += 1;
-            }
+        state.stuck += 1;
+        if state.started < self.crew.seats.len() && state.stuck > state.started - self.threads {
+            spare = Some(state.started);
+            state.started += 1;
         }
         let count = state.rouse(&self.crew);
         drop(state);
@@ -291,10 +296,14 @@ impl Turn<'_> {
     }
 
     /// Whether no further key is to be run: another member waits, or this one is not to be served any more, or another thread has
-    /// taken the place of this one.
+    /// taken the place of this one. Called after each run.
+    ///
+    /// **No run begins on a thread that is marked as stuck**, because either of the two sees what the other did. The thread ends its
+    /// run, then looks at the mark; the watchdog sets the mark, then looks whether the run goes on, and takes the mark back if it does
+    /// not. Both change the mark to look at it, so one of them comes after the other and sees what that one did before.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
-        self.hint.turn_is_over() || self.stuck.load(Relaxed) || self.pool.crew.is_stopping()
+        self.hint.turn_is_over() || self.stuck.fetch_or(false, AcqRel) || self.pool.crew.is_stopping()
     }
 
     /// More keys are left beside the one just taken: another thread may take one.

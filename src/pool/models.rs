@@ -250,6 +250,51 @@ fn a_spare_thread_works_in_place_of_a_stuck_one() {
     });
 }
 
+/// Runs two keys in one turn.
+struct Twice;
+
+impl Job for Twice {
+    fn serve(&self, turn: &Turn<'_>) {
+        drop(turn.begin(Nanos::ZERO, Nanos::NEVER, 0));
+        if !turn.is_over() {
+            let run = turn.begin(Nanos::ZERO, Nanos::NEVER, 0);
+            let state = turn.pool.state.lock();
+            assert_eq!((state.busy, state.stuck), (1, 0), "one more may be at work in its place");
+            drop((state, run));
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        false
+    }
+
+    fn not_before(&self) -> Nanos {
+        Nanos::ZERO
+    }
+
+    fn left(&self) {}
+
+    fn overrun(&self, _overrun: &Overrun<'_>) {}
+}
+
+/// The next run of that thread is not stuck, and counts among those at work.
+#[test]
+fn a_thread_that_is_found_to_be_stuck_as_its_run_ends_begins_no_other() {
+    explore(3, || {
+        let pool = pool(1, 0);
+        let member = pool.join(Arc::new(Twice), 1);
+        member.open();
+        let worker = working(&pool, 0);
+        pool.overrun(&Overrun::of_first_run(&pool.crew.seats[0]));
+        stop(&pool);
+        worker.join().unwrap();
+        let state = pool.state.lock();
+        assert_eq!((state.busy, state.stuck), (0, 0));
+        drop(state);
+        member.end();
+    });
+}
+
 /// A thread that finds that no key may be run yet, as that is changed.
 #[test]
 fn a_member_that_is_released_as_its_turn_ends_is_served() {
