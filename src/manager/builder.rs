@@ -33,7 +33,7 @@ pub struct ManagerBuilder {
     clock: Clock,
     grace: Duration,
     abort_grace: Duration,
-    abort: CancellationToken,
+    abort_on: Vec<CancellationToken>,
     options: ThreadOptions,
     elector: Option<Arc<dyn Elector>>,
 }
@@ -47,7 +47,7 @@ impl ManagerBuilder {
             clock: Clock::system(),
             grace: Duration::from_secs(30),
             abort_grace: Duration::from_secs(1),
-            abort: CancellationToken::new(),
+            abort_on: Vec::new(),
             options: ThreadOptions::new(),
             elector: None,
         }
@@ -90,9 +90,10 @@ impl ManagerBuilder {
         self
     }
 
-    /// Once this token is cancelled, everything stops and is aborted at once: for a second signal.
+    /// Once this token is cancelled, everything stops and is aborted at once: for a second signal. Given several times, any one of
+    /// the tokens does it.
     pub fn abort_on(mut self, abort: &CancellationToken) -> Self {
-        self.abort = abort.child();
+        self.abort_on.push(abort.clone());
         self
     }
 
@@ -143,8 +144,14 @@ impl ManagerBuilder {
             leading: false,
             lost: false,
         };
+        let abort = CancellationToken::new();
+        let abort_on = self.abort_on.into_iter().map(|token| {
+            let own = abort.clone();
+            token.on_cancel(move || own.cancel())
+        });
         Ok(Manager {
             inner: Arc::new(Inner {
+                _abort_on: abort_on.collect(),
                 name: self.name,
                 signal: Signal::new(self.clock.clone()),
                 clock: self.clock,
@@ -154,7 +161,7 @@ impl ManagerBuilder {
                 pool,
                 elector: self.elector,
                 stop: CancellationToken::new(),
-                abort: self.abort,
+                abort,
                 resign: CancellationToken::new(),
                 state: Mutex::new(state),
             }),

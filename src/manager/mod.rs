@@ -24,7 +24,7 @@ use self::drive::Member;
 use self::running::Course;
 use self::unit::Entry;
 use self::watches::Known;
-use crate::cancel::CancellationToken;
+use crate::cancel::{CancellationToken, OnCancel};
 use crate::clock::Clock;
 use crate::controller::ControllerHandle;
 use crate::crew::Crew;
@@ -92,6 +92,8 @@ struct Inner {
     signal: Arc<Signal>,
     stop: CancellationToken,
     abort: CancellationToken,
+    /// Those of others that cancel it.
+    _abort_on: Vec<OnCancel>,
     /// Ends the campaign, or the term.
     resign: CancellationToken,
     state: Mutex<State>,
