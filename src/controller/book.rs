@@ -73,7 +73,7 @@ pub struct RunFailure<'a, K> {
     pub retry_after: Option<Duration>,
 }
 
-/// How the last run of a key has ended.
+/// How a run of a key has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunOutcome {
@@ -126,10 +126,20 @@ pub(super) struct Book<K> {
 }
 
 struct Waits<K> {
-    /// Those that somebody waits for: how many do, and how its last run since then has ended.
-    keys: HashMap<K, (usize, Option<RunOutcome>), FastState>,
+    /// Those that somebody waits for.
+    keys: HashMap<K, Awaited, FastState>,
     sleepers: Sleepers,
     closed: bool,
+}
+
+/// A key that somebody waits for, and its runs since the first one who waits came.
+#[derive(Debug, Default)]
+struct Awaited {
+    waiting: usize,
+    /// How many have begun.
+    begun: u64,
+    /// The number of the last one that has ended, and how; 0 if it had begun before.
+    ended: Option<(u64, RunOutcome)>,
 }
 
 impl<K: Key> Book<K> {
@@ -148,6 +158,16 @@ impl<K: Key> Book<K> {
         })
     }
 
+    /// A run begins.
+    #[inline]
+    pub(super) fn begin(&self, key: &K) {
+        if self.waiting.load(SeqCst) > 0
+            && let Some(awaited) = self.waits.lock().keys.get_mut(key)
+        {
+            awaited.begun += 1;
+        }
+    }
+
     /// A run has ended; its claim has not yet.
     pub(super) fn note(&self, controller: &str, key: &K, outcome: &Outcome<'_>) {
         match outcome {
@@ -156,14 +176,15 @@ impl<K: Key> Book<K> {
             _ => {}
         }
         if self.waiting.load(SeqCst) > 0
-            && let Some(entry) = self.waits.lock().keys.get_mut(key)
+            && let Some(awaited) = self.waits.lock().keys.get_mut(key)
         {
-            match outcome {
-                Outcome::Succeeded => entry.1 = Some(RunOutcome::Succeeded),
-                Outcome::Requeued(after) => entry.1 = Some(RunOutcome::Requeued(*after)),
-                Outcome::Failed(failed) => entry.1 = Some(RunOutcome::Failed(Chain(failed.error).to_string())),
-                Outcome::Aborted => {}
-            }
+            let outcome = match outcome {
+                Outcome::Succeeded => RunOutcome::Succeeded,
+                Outcome::Requeued(after) => RunOutcome::Requeued(*after),
+                Outcome::Failed(failed) => RunOutcome::Failed(Chain(failed.error).to_string()),
+                Outcome::Aborted => return,
+            };
+            awaited.ended = Some((awaited.begun, outcome));
         }
     }
 
@@ -267,7 +288,7 @@ impl<K: Key> Book<K> {
         self.settled.ring(count);
     }
 
-    /// Nothing runs any more.
+    /// No key is taken any more. Called before those in line are dropped, so that who finds its key gone knows why.
     pub(super) fn close(&self) {
         self.waits.lock().closed = true;
         self.rouse();
@@ -280,12 +301,16 @@ impl<K: Key> Book<K> {
         deadline: Nanos,
         is_idle: impl Fn() -> bool,
     ) -> Result<Option<RunOutcome>, WaitError> {
-        let (first, second) = (key.clone(), key.clone());
-        let _watching = Watching::new(self, first);
+        let watching = Watching::new(self, key.clone());
         let mut waits = self.waits.lock();
         loop {
             if is_idle() {
-                return Ok(waits.keys.get(&second).and_then(|(_, outcome)| outcome.clone()));
+                let ended = waits.keys.get(key).and_then(|awaited| awaited.ended.clone());
+                return match ended.filter(|(number, _)| *number > watching.before) {
+                    Some((_, outcome)) => Ok(Some(outcome)),
+                    None if waits.closed => Err(WaitError::Stopped),
+                    None => Ok(None),
+                };
             }
             if waits.closed {
                 return Err(WaitError::Stopped);
@@ -309,22 +334,29 @@ impl<K: Key> Wake for Book<K> {
 struct Watching<'a, K: Key> {
     book: &'a Book<K>,
     key: K,
+    /// How many runs had begun.
+    before: u64,
 }
 
 impl<'a, K: Key> Watching<'a, K> {
     fn new(book: &'a Book<K>, key: K) -> Self {
         let own = key.clone();
-        book.waits.lock().keys.entry(own).or_default().0 += 1;
-        // Before anything is looked at: from here on each end of a claim is told.
+        let before = {
+            let mut waits = book.waits.lock();
+            let awaited = waits.keys.entry(own).or_default();
+            awaited.waiting += 1;
+            awaited.begun
+        };
+        // Before anything is looked at: from here on each begin of a run and each end of a claim is told.
         book.waiting.fetch_add(1, SeqCst);
-        Self { book, key }
+        Self { book, key, before }
     }
 
     fn leave(&self) {
         let mut waits = self.book.waits.lock();
         let gone = match waits.keys.get_mut(&self.key) {
-            Some((count, _)) if *count > 1 => {
-                *count -= 1;
+            Some(awaited) if awaited.waiting > 1 => {
+                awaited.waiting -= 1;
                 None
             }
             _ => waits.keys.remove_entry(&self.key),

@@ -133,9 +133,9 @@ impl<K: Key> Common<K> {
         for source in &*self.sources.lock() {
             source.stop();
         }
+        self.book.close();
         // Takes the lock under which a thread that is about to take a key looks at `stopped`.
         shielded("a key of a queue that closes", || self.queue.shutdown(Shutdown::Discard));
-        self.book.close();
         self.tell_keeper();
     }
 
@@ -225,6 +225,11 @@ impl<K: Key + Sync> Ledger<K> for Records<K> {
         if let Some(exporter) = self.0.exporter.get() {
             exporter.timed(queued, worked);
         }
+    }
+
+    #[inline]
+    fn begin(&self, key: &K) {
+        self.0.book.begin(key);
     }
 
     fn note(&self, key: &K, outcome: Outcome<'_>) {

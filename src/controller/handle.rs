@@ -22,7 +22,7 @@ use crate::thread::Joiner;
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Action, Admission, BoxError, Context, Controller, RunOutcome, WorkerPool};
+/// use homeostat::{Action, Admission, BoxError, Context, Controller, WorkerPool};
 /// use std::time::Duration;
 ///
 /// let pool = WorkerPool::builder().start()?;
@@ -34,7 +34,8 @@ use crate::thread::Joiner;
 /// vms.suspend("vm-1");
 /// assert_eq!(vms.enqueue("vm-1"), Admission::Queued);
 /// vms.resume(&"vm-1");
-/// assert_eq!(vms.wait(&"vm-1", Duration::from_secs(10))?, Some(RunOutcome::Succeeded));
+/// vms.wait(&"vm-1", Duration::from_secs(10))?;
+/// assert_eq!(vms.metrics().runs.successes, 1);
 ///
 /// running.shutdown(Duration::from_secs(1));
 /// assert_eq!(vms.enqueue("vm-1"), Admission::Closed);
@@ -69,9 +70,10 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Blocks until a key is idle: nothing is in line or under way for it, and no failure of it is to be tried again. A run that it
     /// has asked for later does not keep it from being idle; a key that is suspended, or whose controller is, is not idle while it is in
-    /// line. Returns how its last run since the call has ended; `None` if there was none.
+    /// line. Returns how the last of its runs that began after this call has ended; `None` if none did, also if one that was under way
+    /// has ended.
     ///
-    /// The end of a run wakes it. The timeout goes by the controller's clock. In a run of the same key it never returns in time.
+    /// The end of a run wakes it, and the controller's stop. The timeout goes by the controller's clock. In a run of the same key it never returns in time.
     ///
     /// # Errors
     ///

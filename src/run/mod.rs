@@ -43,6 +43,10 @@ pub(crate) trait Ledger<K>: Send + Sync {
     /// How long a key was in line and in work, where that is timed.
     fn timed(&self, _queued: Duration, _worked: Duration) {}
 
+    /// A run begins.
+    #[inline]
+    fn begin(&self, _key: &K) {}
+
     /// A run has ended; its claim has not yet.
     fn note(&self, key: &K, outcome: Outcome<'_>);
 }
@@ -130,6 +134,7 @@ impl<R, P, L> Runner<R, P, L> {
     {
         let Self { runs, cx, counters, .. } = self;
         log::trace!(workers = runs.name.as_str(), thread = seat.name.as_str(), key:? = claim.key(); "reconciling");
+        runs.ledger.begin(claim.key());
         let call = Call {
             reasons: claim.reasons(),
             failures: claim.failures(),
