@@ -251,12 +251,23 @@ impl<K: Key> Book<K> {
         self.suspensions.store(suspended.len(), SeqCst);
     }
 
-    /// Returns the reasons for which the key is to run, if it is.
-    pub(super) fn resume(&self, key: &K) -> Option<Reasons> {
+    /// The key is not suspended any more. If it has been held it is wanted, for some reasons: `again` puts it in line.
+    pub(super) fn resume(&self, key: &K, again: impl FnOnce(Reasons)) {
         let mut suspended = self.suspended.lock();
-        let found = suspended.remove(key).flatten();
+        let found = suspended.remove_entry(key);
         self.suspensions.store(suspended.len(), SeqCst);
-        found
+        // Under the lock: the key is held, or in line.
+        if let Some((_, Some(reasons))) = &found {
+            again(*reasons);
+        }
+        drop(suspended);
+        drop(found);
+    }
+
+    /// Whether a key is not suspended and wanted all the same, and `is_idle` says that it is. Nobody resumes it meanwhile.
+    pub(super) fn is_idle(&self, key: &K, is_idle: impl FnOnce() -> bool) -> bool {
+        let suspended = self.suspended.lock();
+        !suspended.get(key).is_some_and(Option::is_some) && is_idle()
     }
 
     pub(super) fn suspended(&self) -> Vec<K> {

@@ -12,7 +12,7 @@ use crate::cancel::CancellationToken;
 use crate::clock::Clock;
 use crate::crew::{Ended, Overrun};
 use crate::pool::{Job, Membership, Turn};
-use crate::queue::{Claim, Key, Shutdown, WorkQueue};
+use crate::queue::{Claim, Ending, Key, Shutdown, WorkQueue};
 use crate::reconcile::context::Context;
 use crate::reconcile::error::{BoxError, terminal};
 use crate::reconcile::policy::RetryPolicy;
@@ -325,7 +325,7 @@ where
                 turn.more();
             }
             let ending = if common.book.holds(claim.key(), claim.reasons()) {
-                crate::queue::Ending::Done
+                Ending::PutAside(claim.reasons())
             } else {
                 runner.run(claim, turn.seat(), |start, deadline| turn.begin(start, deadline, claim.record()))
             };

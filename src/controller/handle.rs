@@ -69,8 +69,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     }
 
     /// Blocks until a key is idle: nothing is in line or under way for it, and no failure of it is to be tried again. A run that it
-    /// has asked for later does not keep it from being idle; a key that is suspended, or whose controller is, is not idle while it is in
-    /// line. Returns how the last of its runs that began after this call has ended; `None` if none did, also if one that was under way
+    /// has asked for later does not keep it from being idle; a key that is suspended, or whose controller is, is not idle while it is
+    /// wanted. Returns how the last of its runs that began after this call has ended; `None` if none did, also if one that was under way
     /// has ended.
     ///
     /// The end of a run wakes it, and the controller's stop. The timeout goes by the controller's clock. In a run of the same key it never returns in time.
@@ -81,23 +81,26 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     pub fn wait(&self, key: &K, timeout: Duration) -> Result<Option<RunOutcome>, WaitError> {
         let common = &*self.common;
         let deadline = common.clock.nanos().after(timeout);
-        common.book.wait(key, deadline, || match common.queue.state(key) {
+        let is_idle = || match common.queue.state(key) {
             KeyState::Idle => true,
             KeyState::Delayed(_) => !common.book.is_backing_off(key),
             KeyState::Ready(_) | KeyState::Processing(_) => false,
-        })
+        };
+        common.book.wait(key, deadline, || common.book.is_idle(key, is_idle))
     }
 
-    /// No run of the key begins until it is [resumed](Self::resume). One under way goes on. What wants it meanwhile is remembered.
+    /// No run of the key begins until it is [resumed](Self::resume). One under way goes on. What wants it meanwhile is remembered, and
+    /// so is how often it has failed.
     pub fn suspend(&self, key: K) {
         self.common.book.suspend(key);
     }
 
     /// The key is run again. If anything has wanted it meanwhile, it is in line now.
     pub fn resume(&self, key: &K) {
-        if let Some(reasons) = self.common.book.resume(key) {
-            self.common.queue.because(reasons).enqueue(key.clone());
-        }
+        let queue = &self.common.queue;
+        self.common.book.resume(key, |reasons| {
+            queue.because(reasons).reschedule(key.clone(), Duration::ZERO);
+        });
     }
 
     /// No run begins until all are [resumed](Self::resume_all). Runs under way go on, and keys come in line.

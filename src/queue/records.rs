@@ -331,7 +331,8 @@ impl<K> Records<K> {
         let mut bounds = self.bounds(index);
         self.counts.wishing -= usize::from(state.has_wish());
         let dropped = state.end(&mut bounds, ending, self.settings.floor, self.mode, now);
-        if !self.settings.min_interval.is_zero() && self.mode.is_none() {
+        let had_run = !matches!(ending, Ending::PutAside(_));
+        if had_run && !self.settings.min_interval.is_zero() && self.mode.is_none() {
             state.keep_apart(&mut bounds, self.settings.min_interval, now());
         }
         if state.phase == Phase::Idle {

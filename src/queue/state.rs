@@ -101,6 +101,9 @@ pub(crate) enum Ending {
     /// The run was given up before it succeeded or failed: the key is in line again, for these reasons and whatever came
     /// meanwhile, and its failures stand.
     PutBack(Reasons),
+    /// There was no run: the key is put aside, with these reasons and its failures, until something asks for it at once or for a
+    /// time.
+    PutAside(Reasons),
 }
 
 /// What a request did.
@@ -344,9 +347,9 @@ impl State {
     }
 
     /// Moves a delay that stands. The delay of a key whose last run failed is a backoff, also where a request has moved
-    /// it before: who shortens it makes the run an early one.
+    /// it before: who shortens it makes the run an early one; but no run is early beside one that would never come.
     fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Answer {
-        self.early |= self.failures > 0 && at < self.due;
+        self.early |= self.failures > 0 && at < self.due && self.due != Nanos::NEVER;
         bounds.cap = None;
         self.schedule(at, now)
     }

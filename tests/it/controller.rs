@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::{
-    Action, Admission, BoxError, Context, Controller, ControllerBuilder, ControllerError, Exponential, KeyState,
-    ManualClock, NoRetry, Phase, Reasons, RunOutcome, WaitError, Watch, WorkerPool, terminal,
+    Action, Admission, BoxError, Context, Controller, ControllerBuilder, ControllerError, Enqueue, Exponential,
+    KeyState, ManualClock, NoRetry, Phase, Reasons, RunOutcome, WaitError, Watch, WorkerPool, terminal,
 };
 use parking_lot::Mutex;
 
@@ -322,6 +322,131 @@ fn a_key_that_is_suspended_waits_and_keeps_its_reasons() {
     running.resume_all();
     running.wait(&"vm", Duration::MAX).unwrap();
     assert_eq!(heard.len(), 1);
+}
+
+/// It goes on where it was: the backoff that follows is the next one, and the run is not taken for an early one.
+#[test]
+fn a_key_that_is_suspended_keeps_its_failures() {
+    let (clock, pool) = pool();
+    let (said, heard) = unbounded();
+    let reconcile = move |cx: &Context, _: &Key| -> Outcome {
+        said.send((cx.attempt(), cx.clock().now(), cx.reasons()))?;
+        Err("no answer".into())
+    };
+    let backoff = Exponential::new(SECOND, 100 * SECOND).jitter(0.0);
+    let running = builder(&clock, reconcile).retry(backoff).build().unwrap().start(&pool).unwrap();
+    let start = clock.now();
+    running.enqueue("vm");
+    clock.wait_for_sleepers(IDLE);
+    clock.advance(SECOND);
+    clock.wait_for_sleepers(IDLE);
+    running.suspend("vm");
+    clock.advance(2 * SECOND);
+    clock.wait_for_sleepers(IDLE);
+    // Its backoff is over, and a change does not alter that.
+    running.enqueue("vm");
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "it is wanted");
+    clock.advance(7 * SECOND);
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(heard.len(), 2);
+    running.resume(&"vm");
+    clock.wait_for_sleepers(IDLE);
+    clock.advance(4 * SECOND);
+    clock.wait_for_sleepers(IDLE);
+    let seen: Vec<_> = heard.try_iter().map(|(attempt, at, _)| (attempt, (at - start).as_secs())).collect();
+    assert_eq!(seen, [(1, 0), (2, 1), (3, 10), (4, 14)]);
+    assert_eq!(running.failing()[0].failures, 4);
+}
+
+/// Also without a failure, and whatever asks for it meanwhile.
+#[test]
+fn a_key_that_is_suspended_and_wanted_is_not_idle_and_runs_once_when_it_is_resumed() {
+    let (clock, pool) = pool();
+    let (said, heard) = unbounded();
+    let running = builder(&clock, saying(said)).min_interval(SECOND).build().unwrap().start(&pool).unwrap();
+    running.suspend("vm");
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
+    assert_eq!(running.queue().because(Reasons::EVENT).enqueue_if_absent("vm"), Admission::Queued);
+    clock.wait_for_sleepers(IDLE);
+    running.queue().because(Reasons::POLL).enqueue("vm");
+    running.enqueue("vm");
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout));
+    assert!(heard.is_empty());
+    running.resume(&"vm");
+    clock.wait_for_sleepers(IDLE);
+    let seen: Vec<_> = heard.try_iter().map(|(key, _, reasons)| (key, reasons)).collect();
+    assert_eq!(seen, [("vm", Reasons::EVENT | Reasons::POLL | Reasons::MANUAL)], "at once: it has not run before");
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
+    // Resumed again it is not run, for nothing has wanted it.
+    running.suspend("vm");
+    running.resume(&"vm");
+    clock.advance(10 * SECOND);
+    clock.wait_for_sleepers(IDLE);
+    assert!(heard.is_empty());
+}
+
+#[test]
+fn who_waits_for_a_key_that_a_stop_drops_is_told_of_the_stop() {
+    let (clock, pool) = pool();
+    let (said, heard) = unbounded();
+    let running = builder(&clock, saying(said)).build().unwrap().start(&pool).unwrap();
+    running.suspend_all();
+    running.enqueue("vm");
+    clock.wait_for_sleepers(IDLE);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
+        clock.wait_for_sleepers(IDLE + 1);
+        running.stop();
+        assert_eq!(waiting.join().unwrap(), Err(WaitError::Stopped));
+    });
+    assert_eq!(running.queue().state("vm"), KeyState::Idle);
+    assert_eq!(running.wait(&"vm", Duration::MAX), Err(WaitError::Stopped), "also afterwards");
+    assert!(heard.is_empty());
+}
+
+#[test]
+fn each_who_waits_is_told_of_a_run_that_began_after_the_call() {
+    let (clock, pool) = pool();
+    let (actors, director) = stage();
+    let running = builder(&clock, move |cx: &Context, key: &Key| {
+        actors.enter(*key);
+        if cx.reasons().contains(Reasons::POLL) {
+            Err(terminal("no such image").into())
+        } else {
+            Ok(Action::await_change())
+        }
+    });
+    let running = running.build().unwrap().start(&pool).unwrap();
+    let wait = || running.wait(&"vm", Duration::MAX);
+    for again in [false, true] {
+        running.suspend_all();
+        running.enqueue("vm");
+        clock.wait_for_sleepers(IDLE);
+        std::thread::scope(|scope| {
+            let early = scope.spawn(wait);
+            clock.wait_for_sleepers(IDLE + 1);
+            running.resume_all();
+            director.next();
+            // Those who wait, the keeper, the watchdog, the other thread of the pool.
+            let late = scope.spawn(wait);
+            clock.wait_for_sleepers(IDLE + 1);
+            if again {
+                running.queue().because(Reasons::POLL).enqueue("vm");
+            }
+            director.cue();
+            let mut outcomes = (Some(RunOutcome::Succeeded), None);
+            if again {
+                director.next();
+                director.cue();
+                outcomes = (
+                    Some(RunOutcome::Failed("no such image".into())),
+                    Some(RunOutcome::Failed("no such image".into())),
+                );
+            }
+            assert_eq!((early.join().unwrap(), late.join().unwrap()), (Ok(outcomes.0), Ok(outcomes.1)));
+        });
+    }
 }
 
 #[test]

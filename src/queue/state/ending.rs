@@ -21,7 +21,7 @@ impl State {
         let Phase::Processing(wish) = self.phase else {
             unreachable!("only a claim ends, and what it claims is being processed");
         };
-        if !matches!(ending, Ending::PutBack(_)) {
+        if !matches!(ending, Ending::PutBack(_) | Ending::PutAside(_)) {
             self.failures = if let Ending::Retry(_) = ending { self.failures_if_retried() } else { 0 };
             self.early = false;
         }
@@ -30,7 +30,7 @@ impl State {
             Ending::Done | Ending::CoolDown(_) => Reasons::NONE,
             Ending::RequeueAfter(_) => Reasons::REQUEUE,
             Ending::Retry(_) => Reasons::RETRY,
-            Ending::PutBack(reasons) => reasons,
+            Ending::PutBack(reasons) | Ending::PutAside(reasons) => reasons,
         };
         if mode.is_some() {
             return self.end_after_shutdown(bounds, wish, ending);
@@ -75,6 +75,16 @@ impl State {
                 bounds.cap = None;
                 self.phase = Phase::Ready;
             }
+            Ending::PutAside(_) => match wish {
+                Wished::Now => self.phase = Phase::Ready,
+                Wished::At => {
+                    self.schedule(self.due, now());
+                }
+                Wished::None | Wished::Soft => {
+                    bounds.cap = None;
+                    self.schedule(Nanos::NEVER, now());
+                }
+            },
         }
         None
     }
@@ -100,7 +110,7 @@ impl State {
         self.phase = Phase::Idle;
         match ending {
             Ending::Done | Ending::CoolDown(_) => None,
-            Ending::RequeueAfter(_) | Ending::PutBack(_) => Some(DroppedWake::Requeue),
+            Ending::RequeueAfter(_) | Ending::PutBack(_) | Ending::PutAside(_) => Some(DroppedWake::Requeue),
             Ending::Retry(_) => Some(DroppedWake::Retry),
         }
     }

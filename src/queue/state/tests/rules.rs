@@ -328,9 +328,31 @@ fn after_a_shutdown_a_wish_is_served_also_for_the_reasons_of_the_run_before() {
         (Ending::RequeueAfter(SOON), Reasons::REQUEUE),
         (Ending::Retry(SOON), Reasons::RETRY),
         (put_back, Reasons::POLL),
+        (Ending::PutAside(Reasons::POLL), Reasons::POLL),
     ] {
         let mut state = State { reasons: Reasons::EVENT, ..state(Is::Soft) };
         let dropped = state.end(&mut Bounds::default(), ending, ZERO, Some(Shutdown::ServeReady), || NOW);
         assert_eq!((state.phase, state.reasons, dropped), (Phase::Ready, Reasons::EVENT | reason, None), "{ending:?}");
+    }
+}
+
+#[test]
+fn a_key_that_is_put_aside_keeps_its_failures_and_waits_until_it_is_asked_for() {
+    #[rustfmt::skip]
+    const CELLS: [(Is, Is); 4] = [
+        (Is::No, Is::Delayed(u64::MAX)), (Is::Soft, Is::Delayed(u64::MAX)), (Is::At(T), Is::Delayed(T)), (Is::Now, Is::Ready),
+    ];
+    for early in [false, true] {
+        for (wish, after) in CELLS {
+            let mut record = State { failures: 3, early, reasons: Reasons::EVENT, ..state(wish) };
+            end(&mut record, Ending::PutAside(Reasons::POLL));
+            assert_eq!((is(&record), record.failures, record.early), (after, 3, early), "{wish:?}");
+            assert_eq!(record.reasons, Reasons::EVENT | Reasons::POLL, "{wish:?}");
+        }
+        let mut record = State { failures: 3, early, ..state(Is::No) };
+        end(&mut record, Ending::PutAside(Reasons::POLL));
+        assert_eq!(ask_under_floor(&mut record, Verb::Enqueue), Held);
+        assert_eq!(ask_under_floor(&mut record, Verb::Reschedule(ZERO)), Queued);
+        assert_eq!((is(&record), record.early), (Is::Ready, early), "it had not waited for the end of a backoff");
     }
 }
