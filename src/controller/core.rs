@@ -159,22 +159,37 @@ impl<K: Key> Common<K> {
 
     /// It cannot go on.
     pub(super) fn fail(&self, error: BoxError) {
-        log::error!(controller = self.name.as_str(), error:% = error; "the controller has failed");
         let error = Arc::new(error);
         // Who sees the failure finds it stopped.
         self.stop();
-        self.failure.lock().get_or_insert_with(|| Arc::clone(&error));
-        if let Some(hook) = self.on_failure.get() {
-            hook(error);
+        let hook = {
+            let mut failure = self.failure.lock();
+            failure.get_or_insert_with(|| Arc::clone(&error));
+            self.on_failure.get()
+        };
+        if let Some(hook) = hook {
+            shielded("who is told of a failure", || hook(Arc::clone(&error)));
         }
+        // The logger is user code, and may be why it fails.
+        shielded("the report of a failure", || {
+            log::error!(controller = self.name.as_str(), error:%; "the controller has failed");
+        });
     }
 
     pub(super) fn failure(&self) -> Option<Arc<BoxError>> {
         self.failure.lock().clone()
     }
 
+    /// Has `hook` called once it has failed, and at once if it has. The first hook counts.
     pub(super) fn on_failure(&self, hook: Box<dyn Fn(Arc<BoxError>) + Send + Sync>) {
-        let _ = self.on_failure.set(hook);
+        let failure = {
+            let failure = self.failure.lock();
+            let _ = self.on_failure.set(hook);
+            failure.clone()
+        };
+        if let (Some(hook), Some(error)) = (self.on_failure.get(), failure) {
+            hook(error);
+        }
     }
 
     pub(super) fn set_rate(&self, rate: Option<Bucket>) {

@@ -1,14 +1,16 @@
 //! The one thread that a controller has of its own: it waits for the initial listings, and resyncs.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::Common;
 use crate::crew::Crew;
 use crate::queue::Key;
+use crate::thread::{panic_message, shielded};
 use crate::time::Nanos;
-use crate::wait::{Gate, Next, Task};
+use crate::wait::{Gate, Next, Signal, Task, run};
 
 /// Why a controller has stopped by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +32,13 @@ pub enum ControllerError {
         /// The name of the source.
         source_name: String,
     },
+    /// Its own thread has panicked: in the code of a key that was listed, or in the logger.
+    Panicked {
+        /// The name of the controller.
+        controller: String,
+        /// What the panic said.
+        message: String,
+    },
 }
 
 impl fmt::Display for ControllerError {
@@ -40,6 +49,9 @@ impl fmt::Display for ControllerError {
             }
             Self::SourceEnded { controller, source_name } => {
                 write!(f, "controller {controller}: {source_name} has ended before its initial listing was in")
+            }
+            Self::Panicked { controller, message } => {
+                write!(f, "controller {controller}: its keeper panicked: {message}")
             }
         }
     }
@@ -62,6 +74,16 @@ pub(super) struct Keeper<K: Key> {
 }
 
 impl<K: Key> Keeper<K> {
+    /// Runs it to its end. A controller whose keeper dies has failed.
+    pub(super) fn keep(self, signal: &Arc<Signal>) {
+        let common = Arc::clone(&self.common);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(self, signal))) {
+            let (controller, message) = (common.name.clone(), panic_message(&*panic).to_owned());
+            shielded("the drop of a panic", || drop(panic));
+            common.fail(ControllerError::Panicked { controller, message }.into());
+        }
+    }
+
     /// Opens the door once all listings are in. Returns whether it goes on.
     fn sync(&mut self, now: Nanos) -> bool {
         let controller = self.common.name.as_str();

@@ -30,7 +30,7 @@ use crate::pool::{Job, WorkerPool};
 use crate::queue::Key;
 use crate::reconcile::Reconciler;
 use crate::thread::ThreadOptions;
-use crate::wait::{Signal, run};
+use crate::wait::Signal;
 
 /// A controller: where keys come from, their queue, what is done for each, and the rules between them.
 ///
@@ -169,7 +169,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             let (keeper, signal) = (keeper.take(), Arc::clone(&signal));
             move || {
                 if let Some(keeper) = keeper {
-                    run(keeper, &signal);
+                    keeper.keep(&signal);
                 }
             }
         };

@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
@@ -577,4 +577,82 @@ fn a_name_that_no_thread_can_have_is_an_error() {
     manager.add(Unit::function("a\0b", nothing)).unwrap();
     let error = manager.start().unwrap_err();
     assert_eq!(error.to_string(), "a\0b: the system gave no thread for a\0b-0");
+}
+
+/// A key whose clone panics on the thread that resyncs, once it is told to.
+#[derive(Debug)]
+struct Resynced(Arc<AtomicBool>);
+
+impl Clone for Resynced {
+    fn clone(&self) -> Self {
+        let panics = self.0.load(SeqCst) && std::thread::current().name() == Some("vm-keeper-0");
+        assert!(!panics, "out of luck");
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl PartialEq for Resynced {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Resynced {}
+
+impl std::hash::Hash for Resynced {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_u8(1);
+    }
+}
+
+/// A dead thread is never silent, though those of the sources live on.
+#[test]
+fn a_keeper_that_panics_fails_the_manager() {
+    let clock = ManualClock::new();
+    let push = Watch::<Resynced, u32>::builder().clock(clock.clock()).push();
+    let panics = Arc::new(AtomicBool::new(false));
+    push.replace_all([(Resynced(Arc::clone(&panics)), 1)]);
+    let reconcile = |_: &Context, _: &Resynced| Ok::<_, Infallible>(Action::await_change());
+    let vms = Controller::builder("vm", reconcile).clock(clock.clock()).resync(SECOND);
+    let vms = vms.subscribe(push.watch(), |vms| Subscriber::to_itself(vms)).build().unwrap();
+    let manager = Manager::builder().clock(clock.clock()).threads(1).shutdown_grace(HOUR).build().unwrap();
+    manager.add(vms).unwrap();
+    let vms = manager.controller::<Resynced>("vm").unwrap();
+    let running = manager.start().unwrap();
+    // The driver, the keeper, the subscription, the pool's thread and its watchdog.
+    clock.wait_for_sleepers(5);
+    clock.advance(SECOND);
+    clock.wait_for_sleepers(5);
+    assert!(manager.live().is_ok());
+    panics.store(true, SeqCst);
+    clock.advance(SECOND);
+    let error = running.wait().unwrap_err();
+    assert_eq!(error.to_string(), "vm: controller vm: its keeper panicked: out of luck");
+    assert_eq!(vms.failure().unwrap().to_string(), "controller vm: its keeper panicked: out of luck");
+    assert_eq!(vms.enqueue(Resynced(panics)), Admission::Closed);
+}
+
+/// A first and a second signal that have a token each, say.
+#[test]
+fn each_of_several_tokens_aborts_a_manager() {
+    for number in 0..3 {
+        let tokens = [(); 3].map(|()| CancellationToken::new());
+        let builder =
+            tokens.iter().fold(Manager::builder().shutdown_grace(HOUR), |builder, token| builder.abort_on(token));
+        let manager = builder.build().unwrap();
+        let (begun, entered) = bounded(1);
+        let reconcile = move |cx: &Context, _: &Key| -> Result<Action, BoxError> {
+            begun.send(())?;
+            // It ends when it is aborted, and not when it is stopped.
+            cx.token().wait();
+            Ok(Action::await_change())
+        };
+        manager.add(Controller::builder("vm", reconcile).build().unwrap()).unwrap();
+        manager.enqueue("vm", "vm-1").unwrap();
+        let running = manager.start().unwrap();
+        entered.recv().unwrap();
+        tokens[number].cancel();
+        running.wait().unwrap();
+        assert_eq!(tokens.each_ref().map(CancellationToken::is_cancelled), [0, 1, 2].map(|other| other == number));
+    }
 }
