@@ -14,12 +14,16 @@ mod elector_file;
 #[cfg(unix)]
 mod elector_processes;
 mod hostile_keys;
+#[cfg(unix)]
+mod house;
 mod letters;
 mod manager;
 mod manager_faults;
 mod manager_leaders;
 mod manager_matrix;
 mod manager_peers;
+#[cfg(unix)]
+mod manager_processes;
 mod manager_settings;
 mod peers_client_go;
 mod peers_controller_runtime;
