@@ -494,17 +494,89 @@ fn the_sources_of_a_controller_are_there_also_while_somebody_joins_it() {
     let mut running = Controller::builder("vm", idle).poll(HOUR, keys).build().unwrap().start(&pool).unwrap();
     let handle = (*running).clone();
     let over = CancellationToken::new();
+    let joins = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let joining = scope.spawn(|| {
             while !over.is_cancelled() {
                 running.join_timeout(Duration::ZERO).unwrap_err();
+                joins.fetch_add(1, SeqCst);
             }
         });
-        let all = (0..20_000).all(|_| handle.set_period(HOUR).is_ok());
+        let mut all = true;
+        while all && joins.load(SeqCst) < 5_000 {
+            all = handle.set_period(HOUR).is_ok();
+        }
         over.cancel();
         joining.join().unwrap();
         assert!(all, "a source is missing for a moment");
     });
+}
+
+/// A listing that does not return: it is named, and the controller has not ended.
+#[test]
+fn a_source_that_has_not_ended_is_named_by_who_joins_its_controller() {
+    let pool = WorkerPool::builder().threads(1).start().unwrap();
+    let (began, seen) = bounded(1);
+    let (go, gate) = bounded::<()>(0);
+    let keys = move |_: &Context| {
+        let _ = began.try_send(());
+        let _ = gate.recv();
+        Ok::<_, Infallible>(["vm-1"])
+    };
+    let mut running = Controller::builder("vm", idle).poll(HOUR, keys).build().unwrap().start(&pool).unwrap();
+    seen.recv().unwrap();
+    running.abort();
+    let still = loop {
+        let still = running.join_timeout(Duration::ZERO).unwrap_err();
+        if still.threads().len() == 1 {
+            break still;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(still.threads(), ["vm-source-0-0"]);
+    drop(go);
+    running.join_timeout(Duration::MAX).unwrap();
+}
+
+/// It is aborted at once, and given no time of its own.
+#[test]
+fn a_unit_that_has_been_started_too_late_is_aborted() {
+    let manager = Manager::builder().shutdown_grace(HOUR).build().unwrap();
+    let running = manager.start().unwrap();
+    let (began, seen) = bounded(1);
+    let other = manager.clone();
+    let late = Controller::builder("late", idle).shutdown_grace(HOUR).poll(HOUR, move |cx: &Context| {
+        let _ = began.try_send(());
+        cx.token().wait();
+        Ok::<_, Infallible>(["vm-1"])
+    });
+    let push = Watch::<Key, u32>::push();
+    let late = late.subscribe(push.watch(), move |queue| {
+        // Its listing is under way, and the manager does not take it any more.
+        seen.recv().unwrap();
+        other.stop();
+        until(&other, "stopping");
+        Subscriber::to_itself(queue)
+    });
+    let error = manager.add(late.build().unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "manager is \"manager\", but must be one that is not stopping");
+    running.wait().unwrap();
+}
+
+/// Also if nothing of it has been started.
+#[test]
+fn a_controller_that_cannot_be_started_takes_no_keys() {
+    let manager = Manager::builder().build().unwrap();
+    let running = manager.start().unwrap();
+    let vms = Controller::builder("vm", idle).clock(ManualClock::new().clock()).build().unwrap();
+    let handle = vms.handle();
+    assert!(manager.add(vms).unwrap_err().is_invalid_setting());
+    assert_eq!(
+        (handle.enqueue("vm-1"), handle.wait(&"vm-1", Duration::MAX)),
+        (Admission::Closed, Err(WaitError::Stopped))
+    );
+    manager.stop();
+    running.wait().unwrap();
 }
 
 /// What is in line before the start is run after it.

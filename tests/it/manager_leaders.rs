@@ -165,6 +165,28 @@ fn a_loss_between_two_checks_is_heard_at_once() {
 }
 
 #[test]
+fn what_is_added_to_a_manager_that_leads_leads_too() {
+    let notes = Notes::default();
+    let manager = Manager::builder().elector(leading(MS, &notes, || Ok(()))).build().unwrap();
+    let (said, heard) = bounded(0);
+    let leads = |name: &'static str| {
+        let said = said.clone();
+        Unit::leading_function(name, move |_: &Context| said.send(name))
+    };
+    manager.add(leads("first")).unwrap();
+    let running = manager.start().unwrap();
+    assert_eq!(heard.recv(), Ok("first"));
+    manager.add(leads("late")).unwrap();
+    assert_eq!(heard.recv(), Ok("late"));
+    let (run, begun) = bounded(1);
+    manager.add(working(&notes, run, bounded(0).1)).unwrap();
+    begun.recv().unwrap();
+    manager.abort();
+    running.wait().unwrap();
+    assert_eq!(*notes.lock(), ["the run ends", "given back"]);
+}
+
+#[test]
 fn a_campaign_that_cannot_be_won_is_a_failure() {
     let fails = |campaign: fn(&Context) -> Result<Term, ElectorError>| {
         let manager = Manager::builder().elector(By(campaign)).build().unwrap();
