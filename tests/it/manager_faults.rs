@@ -12,8 +12,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use homeostat::{
     Action, Admission, BoxError, CancellationToken, Clock, Context, Controller, Elector, ElectorError, Manager,
-    ManualClock, PollWatch, PushMessage, RunOutcome, StartError, Subscriber, Term, Unit, WaitError, Watch, WorkQueue,
-    WorkerPool,
+    ManagerBuilder, ManualClock, PollWatch, PushMessage, RunOutcome, StartError, Subscriber, Term, Unit, WaitError,
+    Watch, WorkQueue, WorkerPool,
 };
 use parking_lot::Mutex;
 
@@ -686,7 +686,7 @@ fn a_keeper_that_panics_fails_the_manager() {
     push.replace_all([(Resynced(Arc::clone(&panics)), 1)]);
     let reconcile = |_: &Context, _: &Resynced| Ok::<_, Infallible>(Action::await_change());
     let vms = Controller::builder("vm", reconcile).clock(clock.clock()).resync(SECOND);
-    let vms = vms.subscribe(push.watch(), |vms| Subscriber::to_itself(vms)).build().unwrap();
+    let vms = vms.subscribe(push.watch(), Subscriber::to_itself).build().unwrap();
     let manager = Manager::builder().clock(clock.clock()).threads(1).shutdown_grace(HOUR).build().unwrap();
     manager.add(vms).unwrap();
     let vms = manager.controller::<Resynced>("vm").unwrap();
@@ -709,8 +709,7 @@ fn a_keeper_that_panics_fails_the_manager() {
 fn each_of_several_tokens_aborts_a_manager() {
     for number in 0..3 {
         let tokens = [(); 3].map(|()| CancellationToken::new());
-        let builder =
-            tokens.iter().fold(Manager::builder().shutdown_grace(HOUR), |builder, token| builder.abort_on(token));
+        let builder = tokens.iter().fold(Manager::builder().shutdown_grace(HOUR), ManagerBuilder::abort_on);
         let manager = builder.build().unwrap();
         let (begun, entered) = bounded(1);
         let reconcile = move |cx: &Context, _: &Key| -> Result<Action, BoxError> {
