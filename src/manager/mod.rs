@@ -222,6 +222,12 @@ impl Manager {
         Ok(self.controller(controller)?.enqueue(key))
     }
 
+    /// The clock that it and its controllers go by.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.inner.clock
+    }
+
     /// Calls `hook` at the end, when everything has ended or been given up; the last one that was added first. Once the manager has
     /// ended, at once. A panic of it is logged.
     pub fn at_end(&self, hook: impl FnOnce() + Send + 'static) {

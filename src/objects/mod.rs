@@ -73,6 +73,7 @@ pub(crate) mod meta;
 mod object;
 mod owner;
 mod ownership;
+mod primary;
 pub mod reasons;
 mod scheme;
 mod selector;
@@ -96,6 +97,9 @@ pub use self::meta::{ObjectMeta, OwnerReference};
 pub use self::object::{Object, StatusField};
 pub use self::owner::{controller_key, owner_keys, remove_owner, set_controller};
 pub use self::ownership::{MarkedOwner, Ownership};
+pub use self::primary::{
+    Ensured, External, Operation, PrimaryContext, PrimaryController, PrimaryReconciler, Secondary,
+};
 pub use self::scheme::Scheme;
 pub use self::selector::{FieldSelector, LabelOperator, LabelRequirement, LabelSelector, ParseSelectorError};
 pub use self::tracker::{TrackRef, Tracker};

@@ -40,6 +40,18 @@ pub fn deleted(object: &ObjectRef) -> String {
     format!("{object} is deleted: in step")
 }
 
+/// For [`SYNCED`]: an external resource was not as it should be.
+#[must_use]
+pub fn converged(external: &str) -> String {
+    format!("{external} is converged: in step")
+}
+
+/// For [`SYNCED`]: an external resource was there, and should not be.
+#[must_use]
+pub fn removed(external: &str) -> String {
+    format!("{external} is removed: in step")
+}
+
 /// For [`ERR_RESOURCE_EXISTS`].
 #[must_use]
 pub fn exists(object: &ObjectRef) -> String {

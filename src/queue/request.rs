@@ -40,7 +40,7 @@ impl Priority {
 
 /// Why a run is called: a set of reasons, merged over all requests that led to it.
 ///
-/// The low ten bits are named here; [`Reasons::user`] gives the remaining six to the program.
+/// The low eleven bits are named here; [`Reasons::user`] gives the remaining five to the program.
 ///
 /// # Examples
 ///
@@ -78,19 +78,32 @@ impl Reasons {
     pub const DELETED: Self = Self(1 << 8);
     /// Something that belongs to what the key names has changed.
     pub const SECONDARY: Self = Self(1 << 9);
+    /// What the key names vanished without a deletion that could be seen.
+    pub const PURGED: Self = Self(1 << 10);
 
-    const NAMES: [&'static str; 10] =
-        ["poll", "event", "resync", "retry", "requeue", "manual", "created", "updated", "deleted", "secondary"];
+    const NAMES: [&'static str; 11] = [
+        "poll",
+        "event",
+        "resync",
+        "retry",
+        "requeue",
+        "manual",
+        "created",
+        "updated",
+        "deleted",
+        "secondary",
+        "purged",
+    ];
 
     /// The program's own reason number `n`.
     ///
     /// # Panics
     ///
-    /// If `n` is 6 or more.
+    /// If `n` is 5 or more.
     #[must_use]
     pub const fn user(n: u32) -> Self {
-        assert!(n < 6, "a program has six reasons of its own, 0 to 5");
-        Self(1 << (10 + n))
+        assert!(n < 5, "a program has five reasons of its own, 0 to 4");
+        Self(1 << (11 + n))
     }
 
     /// Whether every reason of `other` is in this set.

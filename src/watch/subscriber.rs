@@ -53,6 +53,7 @@ pub struct Subscriber<K, T> {
     deliver: Deliver<K, T>,
     predicate: Option<Predicate<K, T>>,
     wishes: Wishes,
+    reasons: Option<ReasonsOf<K, T>>,
     pub(super) name: Option<String>,
     pub(super) with_unchanged: bool,
     pub(super) threads: ThreadOptions,
@@ -60,6 +61,9 @@ pub struct Subscriber<K, T> {
 
 /// Finds the keys of an event and asks for them.
 type Deliver<K, T> = Box<dyn FnMut(&Event<K, T>, Request) -> Tally + Send>;
+
+/// The reasons that an event is.
+type ReasonsOf<K, T> = Box<dyn FnMut(&Event<K, T>) -> Reasons + Send>;
 
 /// What is asked for the keys of an event.
 #[derive(Clone, Copy, Debug)]
@@ -145,6 +149,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
                 initial_priority: Priority::Low,
                 reasons: Reasons::NONE,
             },
+            reasons: None,
             name: None,
             with_unchanged: false,
             threads: ThreadOptions::new(),
@@ -200,6 +205,28 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
+    /// Gives the reasons of an event that `reasons` finds, instead of those of its kind. [`because`](Self::because) adds to them.
+    ///
+    /// ```
+    /// use homeostat::{EventKind, Reasons, Subscriber, Watch, WorkQueue};
+    ///
+    /// let queue = WorkQueue::new();
+    /// let push = Watch::<&str, u32>::push();
+    /// let told = Subscriber::to_itself(&queue).reasons(|event| match event.kind() {
+    ///     EventKind::Deleted => Reasons::PURGED,
+    ///     _ => Reasons::EVENT,
+    /// });
+    /// let subscription = push.watch().subscribe(told)?;
+    /// push.set("vm-1", 1);
+    /// assert_eq!(queue.dequeue()?.reasons(), Reasons::EVENT);
+    /// # drop(subscription);
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn reasons(mut self, reasons: impl FnMut(&Event<K, T>) -> Reasons + Send + 'static) -> Self {
+        self.reasons = Some(Box::new(reasons));
+        self
+    }
+
     /// Adds [`Reasons::SECONDARY`]: what has changed is not what the key names, but belongs to it.
     pub fn secondary(self) -> Self {
         self.because(Reasons::SECONDARY)
@@ -241,7 +268,11 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         if self.predicate.as_ref().is_some_and(|predicate| !predicate.accepts(event)) {
             return None;
         }
-        Some((self.deliver)(event, self.wishes.request(event.kind(), initial)))
+        let mut request = self.wishes.request(event.kind(), initial);
+        if let Some(reasons) = &mut self.reasons {
+            request.reasons = reasons(event) | self.wishes.reasons;
+        }
+        Some((self.deliver)(event, request))
     }
 }
 

@@ -114,7 +114,7 @@ fn everything_public_prints_something_short() {
     says(FileElector::new("/run/lock"), "FileElector { path: \"/run/lock\"");
     says(Holder::default(), "Holder { name: None");
     says(Request::new(Verb::EnqueueAfter(SECOND)), "Request { verb: EnqueueAfter(1s), priority: Normal");
-    says(Reasons::POLL | Reasons::user(5), "Reasons(poll, user-5)");
+    says(Reasons::POLL | Reasons::user(4), "Reasons(poll, user-4)");
     says(KeyState::Processing(Wish::At(None)), "Processing(At(None))");
     says((Admission::Rerun, DroppedWake::Wish, Shutdown::ServeReady), "(Rerun, Wish, ServeReady)");
     says((DequeueError, TryDequeueError::Empty, DequeueTimeoutError::Timeout), "(DequeueError, Empty, Timeout)");
@@ -213,14 +213,15 @@ fn admissions_reasons_and_reports_print_words() {
         | Reasons::CREATED
         | Reasons::UPDATED
         | Reasons::DELETED
-        | Reasons::SECONDARY;
+        | Reasons::SECONDARY
+        | Reasons::PURGED;
     words(
         &[Reasons::NONE, Reasons::default(), Reasons::user(0), named],
         &[
             "none",
             "none",
             "user-0",
-            "poll, event, resync, retry, requeue, manual, created, updated, deleted, secondary",
+            "poll, event, resync, retry, requeue, manual, created, updated, deleted, secondary, purged",
         ],
     );
     assert!(named.contains(Reasons::NONE) && !named.contains(Reasons::user(1)) && Reasons::NONE.is_empty());

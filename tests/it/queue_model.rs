@@ -44,7 +44,7 @@ fn verb() -> impl Strategy<Value = Verb> {
 
 fn request() -> impl Strategy<Value = Request> {
     let lane = prop_oneof![1 => Just(Priority::High), 2 => Just(Priority::Normal), 1 => Just(Priority::Low)];
-    (verb(), lane, 0..6_u32).prop_map(|(verb, lane, why)| Request::new(verb).at(lane).because(Reasons::user(why)))
+    (verb(), lane, 0..5_u32).prop_map(|(verb, lane, why)| Request::new(verb).at(lane).because(Reasons::user(why)))
 }
 
 fn end() -> impl Strategy<Value = End> {

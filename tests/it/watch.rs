@@ -384,6 +384,22 @@ fn lanes_and_reasons_are_the_subscribers_choice() {
 }
 
 #[test]
+fn reasons_can_be_those_of_the_event_itself() {
+    let (clock, queue, push) = stage();
+    push.synced();
+    let subscriber = Subscriber::to_itself(&queue).because(Reasons::user(3)).reasons(|event| match event.value() {
+        Some(0) => Reasons::PURGED,
+        _ => Reasons::NONE,
+    });
+    let _subscription = subscribed(&clock, &push, subscriber);
+    for (value, reasons) in [(1, Reasons::user(3)), (0, Reasons::user(3) | Reasons::PURGED)] {
+        push.set("a", value);
+        clock.wait_for_sleepers(1);
+        assert_eq!(next(&queue), ("a", Priority::Normal, reasons));
+    }
+}
+
+#[test]
 fn what_a_predicate_refuses_is_counted_and_not_mapped() {
     let (clock, queue, push) = stage();
     push.synced();

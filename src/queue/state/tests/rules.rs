@@ -280,8 +280,8 @@ fn reasons_are_merged_unless_a_request_is_ignored() {
     for (verb, cells) in REQUESTS {
         for (before, (_, admission)) in COLUMNS.into_iter().zip(cells) {
             let mut record = State { reasons: Reasons::POLL, ..state(before) };
-            record.request(&mut Bounds::default(), &Request::new(verb).because(Reasons::user(5)), ZERO, || NOW);
-            let expected = if admission == Ignored { Reasons::POLL } else { Reasons::POLL | Reasons::user(5) };
+            record.request(&mut Bounds::default(), &Request::new(verb).because(Reasons::user(4)), ZERO, || NOW);
+            let expected = if admission == Ignored { Reasons::POLL } else { Reasons::POLL | Reasons::user(4) };
             assert_eq!(record.reasons, expected, "{verb:?} of {before:?}");
         }
     }

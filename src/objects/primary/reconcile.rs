@@ -1,0 +1,231 @@
+//! One run for the key of a primary.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::super::api::Api;
+use super::super::dynamic::DynamicObject;
+use super::super::error::{ClientError, Ignore};
+use super::super::events::{EventRecorder, EventType};
+use super::super::key::ObjectKey;
+use super::super::object::Object;
+use super::super::reasons;
+use super::external::Named;
+use crate::queue::Reasons;
+use crate::reconcile::context::Context;
+use crate::reconcile::error::{BoxError, Chain};
+use crate::reconcile::{Action, Reconciler};
+
+/// What a run of a primary is about: the most telling of its reasons.
+///
+/// | | the primary is there | it is gone |
+/// |---|---|---|
+/// | [`Put`](Self::Put) | created, updated, or deleted and there again | |
+/// | [`Delete`](Self::Delete) | its deletion has been asked for, and something holds it | it was deleted |
+/// | [`Purge`](Self::Purge) | | it vanished without a deletion that could be seen |
+/// | [`Secondary`](Self::Secondary) | a secondary or tertiary has changed | the same, or a secondary is left of it |
+/// | [`Resync`](Self::Resync) | a sweep over all | an external resource is left of it |
+/// | [`Other`](Self::Other) | the run before has failed or asked for it, or a person: see [`Context::reasons`] | the same |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Operation {
+    /// The primary was created or updated.
+    Put,
+    /// The primary was deleted, or is to be.
+    Delete,
+    /// The primary has vanished.
+    Purge,
+    /// Something around the primary has changed.
+    Secondary,
+    /// Nothing says that anything has changed.
+    Resync,
+    /// Another reason.
+    Other,
+}
+
+impl Operation {
+    /// Of a primary that is there.
+    fn sync(reasons: Reasons, is_deleting: bool) -> Self {
+        let put = [Reasons::CREATED, Reasons::UPDATED, Reasons::DELETED, Reasons::PURGED];
+        if is_deleting {
+            Self::Delete
+        } else if put.iter().any(|put| reasons.contains(*put)) {
+            Self::Put
+        } else {
+            Self::around(reasons)
+        }
+    }
+
+    /// Of one that is gone.
+    fn gone(reasons: Reasons) -> Self {
+        if reasons.contains(Reasons::PURGED) {
+            Self::Purge
+        } else if reasons.contains(Reasons::DELETED) {
+            Self::Delete
+        } else {
+            Self::around(reasons)
+        }
+    }
+
+    fn around(reasons: Reasons) -> Self {
+        if reasons.contains(Reasons::SECONDARY) {
+            Self::Secondary
+        } else if reasons.contains(Reasons::RESYNC) || reasons.contains(Reasons::POLL) {
+            Self::Resync
+        } else {
+            Self::Other
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Put => "put",
+            Self::Delete => "delete",
+            Self::Purge => "purge",
+            Self::Secondary => "secondary",
+            Self::Resync => "resync",
+            Self::Other => "other",
+        })
+    }
+}
+
+/// The [`Context`] of a run, and what it is about.
+#[derive(Debug)]
+pub struct PrimaryContext<'a> {
+    cx: &'a Context,
+    operation: Operation,
+}
+
+impl<'a> PrimaryContext<'a> {
+    /// For calling a reconciler by hand or in a test.
+    #[must_use]
+    pub fn new(cx: &'a Context, operation: Operation) -> Self {
+        Self { cx, operation }
+    }
+
+    /// What the run is about.
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+}
+
+impl Deref for PrimaryContext<'_> {
+    type Target = Context;
+
+    fn deref(&self) -> &Context {
+        self.cx
+    }
+}
+
+/// Brings what belongs to a primary to where the primary says it should be. As a [`Reconciler`](crate::Reconciler), but it is given
+/// the object, as the client has it.
+///
+/// A closure is one, that has nothing to do for a primary that is gone. Its parameters need their types written out:
+/// `|cx: &PrimaryContext<'_>, site: &Site| -> Result<Action, BoxError> { … }`.
+pub trait PrimaryReconciler<T: Object>: Send + Sync + 'static {
+    /// One run for a primary that is there; perhaps it is [being deleted](super::super::ObjectMeta::is_deleting), and something
+    /// holds it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reconciler::reconcile`](crate::Reconciler::reconcile).
+    fn sync(&self, cx: &PrimaryContext<'_>, primary: &T) -> Result<Action, BoxError>;
+
+    /// The primary is gone, and what belonged to it has been deleted, or will be when nothing holds it any more. Called at least
+    /// once for each primary that goes while the controller runs, and whenever something is found that belonged to one.
+    ///
+    /// # Errors
+    ///
+    /// As [`sync`](Self::sync).
+    fn gone(&self, cx: &PrimaryContext<'_>, key: &ObjectKey) -> Result<(), BoxError> {
+        let _ = (cx, key);
+        Ok(())
+    }
+}
+
+impl<T, E, F> PrimaryReconciler<T> for F
+where
+    T: Object,
+    E: Into<BoxError>,
+    F: Fn(&PrimaryContext<'_>, &T) -> Result<Action, E> + Send + Sync + 'static,
+{
+    fn sync(&self, cx: &PrimaryContext<'_>, primary: &T) -> Result<Action, BoxError> {
+        self(cx, primary).map_err(Into::into)
+    }
+}
+
+/// Deletes the secondaries of a type that a primary has left.
+pub(super) type Collect = Box<dyn Fn(&DynamicObject) -> Result<(), ClientError> + Send + Sync>;
+
+/// What the controller runs.
+pub(super) struct Run<T> {
+    pub(super) api: Api<T>,
+    pub(super) reconciler: Box<dyn PrimaryReconciler<T>>,
+    pub(super) collectors: Vec<Collect>,
+    pub(super) externals: Arc<[Named<T>]>,
+    pub(super) recorder: Option<EventRecorder>,
+}
+
+impl<T: Object> Run<T> {
+    fn sync(&self, cx: &Context, primary: &T) -> Result<Action, BoxError> {
+        let is_deleting = primary.meta().is_deleting();
+        let operation = Operation::sync(cx.reasons(), is_deleting);
+        let action = self.reconciler.sync(&PrimaryContext::new(cx, operation), primary)?;
+        // What is going needs nothing more; what it has outside is removed once it is gone.
+        if !is_deleting {
+            all(self.externals.iter().map(|external| {
+                if external.sync(cx, primary)? {
+                    self.synced(primary, &reasons::converged(&external.name));
+                }
+                Ok(())
+            }))?;
+        }
+        Ok(action)
+    }
+
+    fn gone(&self, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {
+        let gone = DynamicObject::new(self.api.kind(), key.namespace(), key.name());
+        let collected = self.collectors.iter().map(|collect| collect(&gone).map_err(BoxError::from));
+        let removed = self.externals.iter().map(|external| {
+            if external.remove(cx, &gone.object_ref())? {
+                self.synced(&gone, &reasons::removed(&external.name));
+            }
+            Ok(())
+        });
+        all(collected.chain(removed))?;
+        self.reconciler.gone(&PrimaryContext::new(cx, Operation::gone(cx.reasons())), key)?;
+        Ok(Action::await_change())
+    }
+
+    fn synced(&self, primary: &impl Object, message: &str) {
+        if let Some(recorder) = &self.recorder {
+            recorder.event(primary, EventType::Normal, reasons::SYNCED, message);
+        }
+    }
+}
+
+impl<T: Object> Reconciler<ObjectKey> for Run<T> {
+    type Error = BoxError;
+
+    fn reconcile(&self, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {
+        match self.api.get(key).ignore_not_found()? {
+            Some(primary) => self.sync(cx, &primary),
+            None => self.gone(cx, key),
+        }
+    }
+}
+
+/// Takes all of the steps, whatever one of them says. Returns the first error; the others are logged.
+fn all(steps: impl Iterator<Item = Result<(), BoxError>>) -> Result<(), BoxError> {
+    steps.fold(Ok(()), |result, step| match (result, step) {
+        (Err(first), Err(other)) => {
+            log::warn!(error:% = Chain(&*other); "a run has failed in more than one way");
+            Err(first)
+        }
+        (result, step) => result.and(step),
+    })
+}
