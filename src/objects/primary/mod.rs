@@ -96,7 +96,8 @@ use crate::watch::{Event, EventKind, Subscriber, Watch};
 /// controller.enqueue(shop.key());
 /// controller.wait(&shop.key(), Duration::from_secs(10))?;
 /// assert_eq!(secondary.list(&shop)?[0].key(), ObjectKey::new("pages", "shop-tea"));
-/// running.shutdown()?;
+/// manager.stop();
+/// running.wait()?;
 /// # Ok::<_, BoxError>(())
 /// ```
 #[must_use = "a controller does nothing until it is added to a manager"]

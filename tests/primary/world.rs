@@ -1,0 +1,261 @@
+//! Sites, which have pages and read themes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use homeostat::objects::{
+    Api, ClientError, EventRecorder, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta, PrimaryContext,
+    PrimaryController, PrimaryReconciler, Query, Secondary,
+};
+use homeostat::{Action, BoxError, ControllerHandle, Exponential, Manager, ManualClock, RunningManager};
+use parking_lot::Mutex;
+
+use crate::client::Hooked;
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const RESYNC: Duration = Duration::from_secs(600);
+pub(crate) const FINALIZER: &str = "example.com/hold";
+
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Site {
+    pub(crate) metadata: ObjectMeta,
+    /// Texts by page.
+    pub(crate) pages: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) theme: String,
+}
+
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Page {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) text: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Theme {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) colour: String,
+    /// The sites that use it.
+    pub(crate) sites: Vec<String>,
+}
+
+homeostat::object!(Site, namespaced, "example.com", "v1");
+homeostat::object!(Page, namespaced, "example.com", "v1", kind: "Page", status: u32);
+homeostat::object!(Theme, namespaced, "example.com", "v1");
+
+pub(crate) fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+pub(crate) fn page_key(name: &str) -> ObjectKey {
+    ObjectKey::new("pages", name)
+}
+
+pub(crate) fn site(name: &str, pages: &[(&str, &str)]) -> Site {
+    let pages = pages.iter().map(|(page, text)| ((*page).to_owned(), (*text).to_owned())).collect();
+    Site { metadata: ObjectMeta::new("default", name), pages, theme: String::new() }
+}
+
+pub(crate) fn page(name: &str, text: &str) -> Page {
+    Page { metadata: ObjectMeta::new("pages", name), text: text.to_owned(), status: None }
+}
+
+pub(crate) fn theme(name: &str, colour: &str, sites: &[&str]) -> Theme {
+    let sites = sites.iter().map(|site| (*site).to_owned()).collect();
+    Theme { metadata: ObjectMeta::new("default", name), colour: colour.to_owned(), sites }
+}
+
+/// Where everything is: the sites in one client, the pages in the same or in another.
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) clock: ManualClock,
+    pub(crate) of_sites: Hooked,
+    pub(crate) of_pages: Hooked,
+    pub(crate) events: MemoryClient,
+    /// What has been called: `put a`, `gone delete a`.
+    pub(crate) calls: Arc<Mutex<Vec<String>>>,
+}
+
+impl World {
+    pub(crate) fn new(clients: usize) -> Self {
+        let clock = ManualClock::new();
+        let client = || Hooked::new(MemoryClient::builder().clock(clock.clock()).build());
+        let of_sites = client();
+        let of_pages = if clients == 1 { of_sites.clone() } else { client() };
+        Self { of_sites, of_pages, events: MemoryClient::new(), calls: Arc::default(), clock: clock.clone() }
+    }
+
+    /// With one client, and with two.
+    pub(crate) fn both() -> [Self; 2] {
+        [Self::new(1), Self::new(2)]
+    }
+
+    pub(crate) fn sites(&self) -> Api<Site> {
+        Api::new(Arc::new(self.of_sites.clone()))
+    }
+
+    /// The pages behind the hook.
+    pub(crate) fn pages(&self) -> Secondary<Page> {
+        Secondary::new(Api::new(Arc::new(self.of_pages.clone()))).recorder(self.recorder())
+    }
+
+    /// The pages as anybody sees them: not by way of the hook.
+    pub(crate) fn bare_pages(&self) -> Api<Page> {
+        Api::new(Arc::clone(self.of_pages.inner(&Page::KIND).client()))
+    }
+
+    pub(crate) fn themes(&self) -> Api<Theme> {
+        Api::new(Arc::clone(self.of_sites.inner(&Theme::KIND).client()))
+    }
+
+    pub(crate) fn recorder(&self) -> EventRecorder {
+        EventRecorder::builder("sites").client(Arc::new(self.events.clone())).clock(self.clock.clock()).build()
+    }
+
+    /// What has been recorded of a site: `Normal Synced … x3`, sorted.
+    pub(crate) fn recorded(&self, name: &str) -> Vec<String> {
+        use homeostat::objects::Client;
+        let events = self.events.list(&EventRecorder::KIND, &Query::all()).unwrap().items;
+        let of_site = events.iter().filter(|event| event["involvedObject"]["name"] == name);
+        let text = |event: &serde_json::Value, field: &str| event[field].as_str().unwrap().to_owned();
+        let mut texts: Vec<_> =
+            of_site.map(|event| ["type", "reason", "message"].map(|field| text(event, field)).join(" ")).collect();
+        texts.sort();
+        texts
+    }
+
+    /// The texts of all pages by name.
+    pub(crate) fn texts(&self) -> BTreeMap<String, String> {
+        let pages = self.bare_pages().list(&Query::all()).unwrap().items;
+        pages.into_iter().map(|page| (page.metadata.name, page.text)).collect()
+    }
+
+    /// Waits until there are these pages, and no others.
+    #[track_caller]
+    pub(crate) fn until_pages(&self, pages: &[(&str, &str)]) {
+        let wanted: BTreeMap<_, _> =
+            pages.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        until(|| if self.texts() == wanted { Ok(()) } else { Err(format!("{:?}, not {wanted:?}", self.texts())) });
+    }
+
+    /// Waits until the sites with one page each have heard of that page.
+    #[track_caller]
+    pub(crate) fn until_echoed(&self, started: &Started, sites: &[&str]) {
+        for name in sites {
+            let echo = format!("secondary {name}");
+            until(|| if self.calls.lock().contains(&echo) { Ok(()) } else { Err(self.calls.lock().join(", ")) });
+            started.handle.wait(&key(name), SECOND).unwrap();
+        }
+        self.forget();
+    }
+
+    /// Waits until this has been called since the last call, and forgets what has been.
+    #[track_caller]
+    pub(crate) fn until_called(&self, call: &str) -> Vec<String> {
+        until(|| {
+            if self.calls.lock().iter().any(|known| known == call) { Ok(()) } else { Err(self.calls.lock().join(", ")) }
+        });
+        self.forget()
+    }
+
+    pub(crate) fn forget(&self) -> Vec<String> {
+        std::mem::take(&mut *self.calls.lock())
+    }
+
+    pub(crate) fn controller(&self) -> PrimaryController<Site> {
+        let pages = self.pages();
+        let of_pages = pages.clone();
+        let sync = Sync { calls: Arc::clone(&self.calls), pages, themes: self.themes() };
+        PrimaryController::new("sites", self.sites(), sync)
+            .secondary(&of_pages)
+            .tertiary(self.themes(), |theme| theme.sites.iter().map(|site| key(site)).collect::<Vec<_>>())
+            .retry(Exponential::new(SECOND, 60 * SECOND).jitter(0.0))
+            .resync(RESYNC)
+    }
+
+    pub(crate) fn start(&self, settings: impl FnOnce(PrimaryController<Site>) -> PrimaryController<Site>) -> Started {
+        let manager = Manager::builder().clock(self.clock.clock()).build().unwrap();
+        let handle = settings(self.controller()).add_to(&manager).unwrap();
+        let running = manager.start().unwrap();
+        until(|| if handle.has_synced() { Ok(()) } else { Err("the listings are not in".to_owned()) });
+        Started { handle, manager, running }
+    }
+}
+
+pub(crate) struct Started {
+    pub(crate) handle: ControllerHandle<ObjectKey>,
+    manager: Manager,
+    running: RunningManager,
+}
+
+impl Started {
+    /// Waits until the last run of this key has failed, and returns its error.
+    #[track_caller]
+    pub(crate) fn failing(&self, name: &str) -> String {
+        let mut found = None;
+        until(|| {
+            found = self.handle.failing().into_iter().find(|trouble| trouble.key == key(name));
+            if found.is_some() { Ok(()) } else { Err("it does not fail".to_owned()) }
+        });
+        found.unwrap().error.to_string()
+    }
+
+    pub(crate) fn stop(self) {
+        self.manager.stop();
+        self.running.wait().unwrap();
+    }
+}
+
+/// Makes the pages of a site, in the colour of its theme.
+struct Sync {
+    calls: Arc<Mutex<Vec<String>>>,
+    pages: Secondary<Page>,
+    themes: Api<Theme>,
+}
+
+impl PrimaryReconciler<Site> for Sync {
+    fn sync(&self, cx: &PrimaryContext<'_>, site: &Site) -> Result<Action, BoxError> {
+        self.calls.lock().push(format!("{} {}", cx.operation(), site.metadata.name));
+        if site.metadata.is_deleting() {
+            return Ok(Action::await_change());
+        }
+        make(&self.pages, &self.themes, site)?;
+        Ok(Action::await_change())
+    }
+
+    fn gone(&self, cx: &PrimaryContext<'_>, key: &ObjectKey) -> Result<(), BoxError> {
+        self.calls.lock().push(format!("gone {} {}", cx.operation(), key.name()));
+        Ok(())
+    }
+}
+
+fn make(pages: &Secondary<Page>, themes: &Api<Theme>, site: &Site) -> Result<(), ClientError> {
+    let theme = themes.get(&key(&site.theme)).ignore_not_found()?;
+    let colour = theme.map_or_else(String::new, |theme| format!(" in {}", theme.colour));
+    let mut keep = BTreeSet::new();
+    for (name, text) in &site.pages {
+        let page = page(&format!("{}-{name}", site.metadata.name), &format!("{text}{colour}"));
+        keep.insert(page.key());
+        pages.ensure(site, page)?;
+    }
+    pages.prune(site, keep)?;
+    Ok(())
+}
+
+/// Waits until it is so. What it says at the end is shown if it never is.
+#[track_caller]
+pub(crate) fn until(mut is_so: impl FnMut() -> Result<(), String>) {
+    let mut last = String::new();
+    for _ in 0..40_000 {
+        match is_so() {
+            Ok(()) => return,
+            Err(said) => last = said,
+        }
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    panic!("{last}");
+}
