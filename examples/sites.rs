@@ -1,1 +1,285 @@
-fn main() {}
+//! Sites in a file, their pages in memory, and what is published in a folder: a primary, its secondaries and an external
+//! resource.
+//!
+//! ```sh
+//! cargo run --features file-client --example sites
+//! ```
+//!
+//! It goes through a few changes, says what becomes of them, and ends. Run it again: the sites are in the file, and it goes on with
+//! them. With `--for 60s` it goes on for a minute, to be meddled with: delete or edit what it has published.
+//!
+//! | | |
+//! |---|---|
+//! | primary | [`Site`], in a file |
+//! | secondary | [`Page`], in memory: one for each page of a site, marked as the site's |
+//! | external | [`Folder`]: what is published; looked at behind each run, and every second |
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io};
+
+use clap::Parser;
+use homeostat::objects::{
+    Api, Client, DeleteOptions, Ensured, EventRecorder, External, FileClient, Ignore, MemoryClient, Object, ObjectKey,
+    ObjectMeta, PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary,
+};
+use homeostat::{Action, BoxError, Context, ControllerHandle, Manager};
+use serde::{Deserialize, Serialize};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Keeps sites in a file, their pages in memory, and publishes them in a folder.
+#[derive(Parser)]
+struct Arguments {
+    /// The file with the sites; what is published goes to a folder `public` beside it [default: in the system's folder for
+    /// temporary files]
+    file: Option<PathBuf>,
+    /// Go on for so long behind the last step: `60s`
+    #[arg(long = "for", value_parser = seconds, default_value = "0s", value_name = "TIME")]
+    stay: Duration,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.strip_suffix('s').and_then(|number| number.parse().ok());
+    let duration = number.and_then(|number| Duration::try_from_secs_f64(number).ok());
+    duration.ok_or_else(|| "a time is a number of seconds, as in 60s or 0.5s".to_owned())
+}
+
+/// What is wanted: texts by page.
+#[derive(Clone, Serialize, Deserialize)]
+struct Site {
+    metadata: ObjectMeta,
+    pages: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    status: Option<SiteStatus>,
+}
+
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+struct SiteStatus {
+    published: usize,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Page {
+    metadata: ObjectMeta,
+    text: String,
+}
+
+homeostat::object!(Site, namespaced, "example.com", "v1", kind: "Site", status: SiteStatus);
+homeostat::object!(Page, namespaced, "example.com", "v1");
+
+fn site_key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+/// Makes the pages of a site, and says in its status how many there are.
+struct Publish {
+    sites: Api<Site>,
+    pages: Secondary<Page>,
+}
+
+impl PrimaryReconciler<Site> for Publish {
+    fn sync(&self, cx: &PrimaryContext<'_>, site: &Site) -> Result<Action, BoxError> {
+        let name = &site.metadata.name;
+        let mut keep = Vec::new();
+        for (page, text) in &site.pages {
+            let metadata = ObjectMeta::new("pages", format!("{name}-{page}"));
+            let ensured = self.pages.ensure(site, Page { metadata, text: text.clone() })?;
+            match &ensured {
+                Ensured::Created(_) => println!("  {name}: page {page} is made ({})", cx.operation()),
+                Ensured::Updated(_) => println!("  {name}: page {page} is put right ({})", cx.operation()),
+                Ensured::Unchanged(_) => {}
+            }
+            keep.push(ensured.object().key());
+        }
+        for page in self.pages.prune(site, keep)? {
+            println!("  {name}: page {} is no longer wanted ({})", page.name(), cx.operation());
+        }
+        let status = Some(SiteStatus { published: site.pages.len() });
+        if site.status != status {
+            self.sites.update_status(&Site { status, ..site.clone() })?;
+        }
+        Ok(Action::await_change())
+    }
+
+    fn gone(&self, cx: &PrimaryContext<'_>, key: &ObjectKey) -> Result<(), BoxError> {
+        println!("  {}: gone, and all that belonged to it ({})", key.name(), cx.operation());
+        Ok(())
+    }
+}
+
+/// Each site is a folder in here, each page a file in that.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn of(&self, site: &ObjectKey) -> PathBuf {
+        self.0.join(site.name())
+    }
+
+    /// The files of a site by name.
+    fn files(&self, site: &ObjectKey) -> io::Result<BTreeMap<String, String>> {
+        let entries = match fs::read_dir(self.of(site)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
+            entries => entries?,
+        };
+        entries
+            .map(|entry| {
+                let entry = entry?;
+                Ok((entry.file_name().to_string_lossy().into_owned(), fs::read_to_string(entry.path())?))
+            })
+            .collect()
+    }
+}
+
+fn wanted_files(site: &Site) -> BTreeMap<String, String> {
+    site.pages.iter().map(|(page, text)| (format!("{page}.txt"), format!("{text}\n"))).collect()
+}
+
+impl External<Site> for Folder {
+    fn observe(&self, _cx: &Context, site: &Site) -> Result<bool, BoxError> {
+        Ok(self.files(&site.key())? == wanted_files(site))
+    }
+
+    fn converge(&self, _cx: &Context, site: &Site) -> Result<(), BoxError> {
+        let (folder, wanted) = (self.of(&site.key()), wanted_files(site));
+        fs::create_dir_all(&folder)?;
+        for file in self.files(&site.key())?.keys().filter(|file| !wanted.contains_key(*file)) {
+            fs::remove_file(folder.join(file))?;
+        }
+        for (file, text) in &wanted {
+            fs::write(folder.join(file), text)?;
+        }
+        println!("  {}: {} files are published", site.metadata.name, wanted.len());
+        Ok(())
+    }
+
+    fn list(&self, _cx: &Context) -> Result<Vec<ObjectKey>, BoxError> {
+        let folders = fs::read_dir(&self.0)?;
+        Ok(folders.map(|folder| Ok(site_key(&folder?.file_name().to_string_lossy()))).collect::<io::Result<_>>()?)
+    }
+
+    fn remove(&self, _cx: &Context, owner: &ObjectKey) -> Result<bool, BoxError> {
+        match fs::remove_dir_all(self.of(owner)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            removed => Ok(removed.map(|()| true)?),
+        }
+    }
+}
+
+/// The steps, each of which ends when what it asks for is so.
+struct Tour<'a> {
+    sites: &'a Api<Site>,
+    pages: &'a Api<Page>,
+    controller: &'a ControllerHandle<ObjectKey>,
+    folder: &'a Path,
+    cx: Context,
+}
+
+impl Tour<'_> {
+    fn go(&self) -> Result<(), BoxError> {
+        let garden = site_key("garden");
+        let known = self.sites.get(&garden).ignore_not_found()?;
+        let visits = known.as_ref().map_or(0, |site| site.pages.len()) + 1;
+        println!("The garden is visited for time number {visits}.");
+        let mut site = known.unwrap_or_else(|| Site {
+            metadata: ObjectMeta::new("default", "garden"),
+            pages: BTreeMap::new(),
+            status: None,
+        });
+        site.pages.insert(format!("visit-{visits}"), format!("Visit number {visits}"));
+        if visits == 1 {
+            self.sites.create(&site)?
+        } else {
+            self.sites.update(&site)?
+        };
+        self.settled(&garden)?;
+
+        println!("A page of it is deleted by hand.");
+        let page = ObjectKey::new("pages", &format!("garden-visit-{visits}"));
+        let deleted = self.pages.delete(&page, &DeleteOptions::default())?;
+        self.until(|| {
+            Ok(self.pages.get(&page).ignore_not_found()?.is_some_and(|now| now.metadata.uid != deleted.metadata.uid))
+        })?;
+
+        println!("What is published of it is spoilt: nothing tells, but it is looked at every second.");
+        let file = self.folder.join("garden").join(format!("visit-{visits}.txt"));
+        let text = fs::read_to_string(&file)?;
+        fs::write(&file, "weeds")?;
+        self.until(|| Ok(fs::read_to_string(&file)? == text))?;
+
+        println!("A shed is built, and torn down.");
+        let pages = [("tools".to_owned(), "A spade".to_owned())].into();
+        self.sites.create(&Site { metadata: ObjectMeta::new("default", "shed"), pages, status: None })?;
+        let shed = site_key("shed");
+        self.settled(&shed)?;
+        self.sites.delete(&shed, &DeleteOptions::default())?;
+        let published = self.folder.join("shed");
+        self.until(|| {
+            Ok(!published.exists()
+                && self.pages.list(&Query::all())?.items.iter().all(|page| !page.metadata.name.starts_with("shed")))
+        })
+    }
+
+    /// Waits until the controller has brought it in step.
+    fn settled(&self, site: &ObjectKey) -> Result<(), BoxError> {
+        self.controller.enqueue(site.clone());
+        self.controller.wait(site, 30 * SECOND)?;
+        Ok(())
+    }
+
+    fn until(&self, mut is_so: impl FnMut() -> Result<bool, BoxError>) -> Result<(), BoxError> {
+        for _ in 0..3000 {
+            if is_so()? {
+                return Ok(());
+            }
+            self.cx.sleep(Duration::from_millis(10))?;
+        }
+        Err("it has taken more than half a minute".into())
+    }
+}
+
+fn main() -> Result<(), BoxError> {
+    let Arguments { file, stay } = Arguments::parse();
+    let file = file.unwrap_or_else(|| std::env::temp_dir().join("homeostat-sites").join("sites.redb"));
+    let folder = file.with_file_name("public");
+    fs::create_dir_all(&folder)?;
+    println!("Sites are in {}, and published in {}.", file.display(), folder.display());
+
+    let sites = Api::<Site>::new(Arc::new(FileClient::open(&file)?));
+    let memory = Arc::new(MemoryClient::new());
+    let recorder = EventRecorder::builder("sites").client(memory.clone()).build();
+    let pages = Secondary::new(Api::<Page>::new(memory.clone())).recorder(recorder.clone());
+    let manager = Manager::builder().build()?;
+    let publish = Publish { sites: sites.clone(), pages: pages.clone() };
+    let controller = PrimaryController::new("sites", sites.clone(), publish)
+        .secondary(&pages)
+        .external("the folder", Folder(folder.clone()))
+        .recorder(recorder)
+        .resync(SECOND)
+        .clean_up(|| println!("All has ended."))
+        .add_to(&manager)?;
+    let running = manager.start()?;
+
+    let cx = Context::detached();
+    let tour = Tour { sites: &sites, pages: pages.api(), controller: &controller, folder: &folder, cx };
+    let done = tour.go();
+    tour.cx.sleep(stay)?;
+    manager.stop();
+    running.wait()?;
+    done?;
+
+    println!("What has been recorded:");
+    for event in memory.list(&EventRecorder::KIND, &Query::all())?.items {
+        let text = |field: &str| event[field].as_str().unwrap_or_default();
+        println!("  {} {}: {} (×{})", text("reason"), event["involvedObject"]["name"], text("message"), event["count"]);
+    }
+    // Nobody runs that would say whose this is: the next run finds it.
+    fs::create_dir_all(folder.join("attic"))?;
+    println!("A folder is left behind that belongs to no site. Run this again with the same file, and it is gone.");
+    Ok(())
+}

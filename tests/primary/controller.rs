@@ -26,8 +26,8 @@ fn a_primary_is_followed_from_its_creation_to_its_deletion() {
         assert!(world.forget().iter().all(|call| ["put a", "secondary a"].contains(&&**call)));
 
         world.sites().delete(&key("a"), &DeleteOptions::default()).unwrap();
-        world.until_pages(&[]);
         world.until_called("gone delete a");
+        assert!(world.texts().is_empty());
         let says = |page: &str, done: &str| format!("Normal Synced Page pages/a-{page} is {done}: in step");
         let mut expected: Vec<_> = [
             ("x", "created"),
@@ -93,7 +93,7 @@ fn a_secondary_without_its_marks_belongs_to_nobody() {
     for world in World::both() {
         let started = world.start(|settings| settings);
         world.sites().create(&site("a", &[("x", "one")])).unwrap();
-        world.until_pages(&[("a-x", "one")]);
+        world.until_echoed(&started, &["a"]);
         let mut bare = world.bare_pages().get(&page_key("a-x")).unwrap();
         bare.text = "set free".into();
         assert!(Ownership::new().unmark(&mut bare));
@@ -182,6 +182,41 @@ fn what_is_read_calls_those_that_read_it() {
         let calls = world.until_called("secondary b");
         assert!(calls.iter().all(|call| call.starts_with("secondary ")), "{calls:?}");
         until(|| if world.texts()["b-x"] == "one" { Ok(()) } else { Err(format!("{:?}", world.texts())) });
+        started.stop();
+    }
+}
+
+/// What it has deleted along with a primary comes back as events, which are no news.
+#[test]
+fn one_that_is_gone_is_said_to_be_once() {
+    for world in World::both() {
+        let started = world.start(|settings| settings);
+        world.sites().create(&site("a", &[("x", "one")])).unwrap();
+        world.until_echoed(&started, &["a"]);
+        let mut held = world.bare_pages().get(&page_key("a-x")).unwrap();
+        held.metadata.finalizers.push(FINALIZER.into());
+        world.bare_pages().update(&held).unwrap();
+        world.until_echoed(&started, &["a"]);
+        let runs = || started.handle.metrics().runs.runs();
+        let until_runs = |count| {
+            until(|| if runs() >= count { Ok(()) } else { Err(format!("{} runs, not {count}", runs())) });
+            started.handle.wait(&key("a"), SECOND).unwrap();
+        };
+        let before = runs();
+        world.sites().delete(&key("a"), &DeleteOptions::default()).unwrap();
+        until_runs(before + 2);
+        assert_eq!(world.forget(), ["gone delete a"]);
+        // A sweep finds the page on its way.
+        world.clock.advance(RESYNC);
+        until_runs(before + 3);
+        let held = world.bare_pages().get(&page_key("a-x")).unwrap();
+        remove_finalizer(&world.bare_pages(), &held, FINALIZER).unwrap();
+        until_runs(before + 4);
+        assert!(world.forget().is_empty());
+        // Who asks is told, and so is who failed to hear it.
+        started.handle.enqueue(key("a"));
+        started.handle.wait(&key("a"), SECOND).unwrap();
+        assert_eq!(world.forget(), ["gone other a"]);
         started.stop();
     }
 }

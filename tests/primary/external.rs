@@ -94,7 +94,8 @@ fn it_is_converged_where_it_is_not_as_it_should_be_and_removed_with_its_primary(
         signs.forget();
         started.handle.enqueue(key("a"));
         started.handle.wait(&key("a"), SECOND).unwrap();
-        assert_eq!(signs.forget(), ["observe a"]);
+        let calls = signs.forget();
+        assert!(!calls.is_empty() && calls.iter().all(|call| call == "observe a"), "{calls:?}");
 
         world.sites().delete(&key("a"), &DeleteOptions::default()).unwrap();
         signs.until("a", None);

@@ -151,8 +151,9 @@ impl<T: Object> PrimaryController<T> {
         }
     }
 
-    /// Its primaries make these. A change of one calls its primary, and that of the primary that it belonged to before; those of a
-    /// primary that is gone are deleted.
+    /// Its primaries make these. A change of one calls the primary that it belongs to, and the one that it belonged to before;
+    /// those of a primary that is gone are deleted. One that loses its marks before its watch has told of it belongs to nobody: its
+    /// primary finds that out at its next run.
     pub fn secondary<S: Object>(mut self, secondary: &Secondary<S>) -> Self {
         let (secondary, primaries) = (secondary.clone(), self.api.kind().clone());
         self.around.push(Box::new(move |manager| {

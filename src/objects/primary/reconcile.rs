@@ -136,7 +136,8 @@ pub trait PrimaryReconciler<T: Object>: Send + Sync + 'static {
     fn sync(&self, cx: &PrimaryContext<'_>, primary: &T) -> Result<Action, BoxError>;
 
     /// The primary is gone, and what belonged to it has been deleted, or will be when nothing holds it any more. Called at least
-    /// once for each primary that goes while the controller runs, and whenever something is found that belonged to one.
+    /// once for each primary that goes while the controller runs, and whenever something is found that belonged to one; not for
+    /// what is heard of what has been deleted along with it.
     ///
     /// # Errors
     ///
@@ -158,8 +159,8 @@ where
     }
 }
 
-/// Deletes the secondaries of a type that a primary has left.
-pub(super) type Collect = Box<dyn Fn(&DynamicObject) -> Result<(), ClientError> + Send + Sync>;
+/// Deletes the secondaries of a type that a primary has left. Returns whether there were any.
+pub(super) type Collect = Box<dyn Fn(&DynamicObject) -> Result<bool, ClientError> + Send + Sync>;
 
 /// What the controller runs.
 pub(super) struct Run<T> {
@@ -178,10 +179,11 @@ impl<T: Object> Run<T> {
         // What is going needs nothing more; what it has outside is removed once it is gone.
         if !is_deleting {
             all(self.externals.iter().map(|external| {
-                if external.sync(cx, primary)? {
+                let converged = external.sync(cx, primary)?;
+                if converged {
                     self.synced(primary, &reasons::converged(&external.name));
                 }
-                Ok(())
+                Ok(converged)
             }))?;
         }
         Ok(action)
@@ -191,13 +193,18 @@ impl<T: Object> Run<T> {
         let gone = DynamicObject::new(self.api.kind(), key.namespace(), key.name());
         let collected = self.collectors.iter().map(|collect| collect(&gone).map_err(BoxError::from));
         let removed = self.externals.iter().map(|external| {
-            if external.remove(cx, &gone.object_ref())? {
+            let removed = external.remove(cx, &gone.object_ref())?;
+            if removed {
                 self.synced(&gone, &reasons::removed(&external.name));
             }
-            Ok(())
+            Ok(removed)
         });
-        all(collected.chain(removed))?;
-        self.reconciler.gone(&PrimaryContext::new(cx, Operation::gone(cx.reasons())), key)?;
+        let found = all(collected.chain(removed))?;
+        // Nothing but an echo of what has been deleted, or a sweep: it was said before that the primary is gone.
+        let around = Reasons::SECONDARY | Reasons::RESYNC | Reasons::POLL;
+        if found || !around.contains(cx.reasons()) {
+            self.reconciler.gone(&PrimaryContext::new(cx, Operation::gone(cx.reasons())), key)?;
+        }
         Ok(Action::await_change())
     }
 
@@ -219,13 +226,15 @@ impl<T: Object> Reconciler<ObjectKey> for Run<T> {
     }
 }
 
-/// Takes all of the steps, whatever one of them says. Returns the first error; the others are logged.
-fn all(steps: impl Iterator<Item = Result<(), BoxError>>) -> Result<(), BoxError> {
-    steps.fold(Ok(()), |result, step| match (result, step) {
+/// Takes all of the steps, whatever one of them says. Returns whether one has done something, or the first error; the others are
+/// logged.
+fn all(steps: impl Iterator<Item = Result<bool, BoxError>>) -> Result<bool, BoxError> {
+    steps.fold(Ok(false), |result, step| match (result, step) {
+        (Ok(before), Ok(now)) => Ok(before | now),
         (Err(first), Err(other)) => {
             log::warn!(error:% = Chain(&*other); "a run has failed in more than one way");
             Err(first)
         }
-        (result, step) => result.and(step),
+        (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
     })
 }

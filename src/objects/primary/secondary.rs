@@ -210,15 +210,15 @@ impl<S: Object> Secondary<S> {
     }
 
     /// Deletes all that belongs to a primary that is gone: what a list finds by labels, and what a watch has found by annotations,
-    /// should the labels have been taken away.
-    pub(super) fn collect(&self, gone: &impl Object, known: Vec<ObjectKey>) -> Result<(), ClientError> {
-        let mut result = self.prune(gone, []).map(drop);
+    /// should the labels have been taken away. Returns whether there was anything.
+    pub(super) fn collect(&self, gone: &impl Object, known: Vec<ObjectKey>) -> Result<bool, ClientError> {
+        let mut result = self.prune(gone, []).map(|deleted| !deleted.is_empty());
         for key in known {
             let deleted = match self.api.get(&key).ignore_not_found() {
-                Ok(Some(object)) if self.owns(gone, &object) => self.delete(gone, &object).map(drop),
-                found => found.map(drop),
+                Ok(Some(object)) if self.owns(gone, &object) => self.delete(gone, &object),
+                found => found.map(|_| false),
             };
-            result = result.and(deleted);
+            result = result.and_then(|found| deleted.map(|deleted| found | deleted));
         }
         result
     }
