@@ -11,7 +11,7 @@ use homeostat::{Action, BoxError, Context, Manager};
 use parking_lot::Mutex;
 
 use crate::client::unreachable;
-use crate::world::{FINALIZER, RESYNC, SECOND, Site, World, key, page, page_key, site, theme, until};
+use crate::world::{ALMOST, FINALIZER, RESYNC, SECOND, Site, World, key, page, page_key, site, theme, until};
 
 #[test]
 fn a_primary_is_followed_from_its_creation_to_its_deletion() {
@@ -234,7 +234,7 @@ fn a_resync_runs_all_primaries() {
         world.until_pages(&[("a-x", "one"), ("b-x", "one")]);
         world.until_echoed(&started, &["a", "b"]);
         world.themes().create(&theme("dark", "black", &[])).unwrap();
-        world.clock.advance(RESYNC - SECOND);
+        world.clock.advance(ALMOST);
         world.until_pages(&[("a-x", "one"), ("b-x", "one")]);
         world.forget();
         world.clock.advance(SECOND);

@@ -8,12 +8,12 @@ use homeostat::objects::{DeleteOptions, External, Object, ObjectKey, PrimaryCont
 use homeostat::{BoxError, Context, RequeueAfter};
 use parking_lot::Mutex;
 
-use crate::world::{FINALIZER, RESYNC, SECOND, Site, World, key, site, until};
+use crate::world::{ALMOST, FINALIZER, RESYNC, SECOND, Site, World, key, site, until};
 
 /// A signpost for each site, with the number of its pages.
 #[derive(Clone, Default)]
 struct Signs {
-    signs: Arc<Mutex<BTreeMap<ObjectKey, usize>>>,
+    up: Arc<Mutex<BTreeMap<ObjectKey, usize>>>,
     /// What was called, in order: `observe a`.
     calls: Arc<Mutex<Vec<String>>>,
     /// What fails.
@@ -31,12 +31,12 @@ impl Signs {
     }
 
     fn of(&self, name: &str) -> Option<usize> {
-        self.signs.lock().get(&key(name)).copied()
+        self.up.lock().get(&key(name)).copied()
     }
 
     #[track_caller]
     fn until(&self, name: &str, sign: Option<usize>) {
-        until(|| if self.of(name) == sign { Ok(()) } else { Err(format!("{:?}", self.signs.lock())) });
+        until(|| if self.of(name) == sign { Ok(()) } else { Err(format!("{:?}", self.up.lock())) });
     }
 
     fn forget(&self) -> Vec<String> {
@@ -47,23 +47,23 @@ impl Signs {
 impl External<Site> for Signs {
     fn observe(&self, _: &Context, site: &Site) -> Result<bool, BoxError> {
         self.call("observe", &site.metadata.name)?;
-        Ok(self.signs.lock().get(&site.key()) == Some(&site.pages.len()))
+        Ok(self.up.lock().get(&site.key()) == Some(&site.pages.len()))
     }
 
     fn converge(&self, _: &Context, site: &Site) -> Result<(), BoxError> {
         self.call("converge", &site.metadata.name)?;
-        self.signs.lock().insert(site.key(), site.pages.len());
+        self.up.lock().insert(site.key(), site.pages.len());
         Ok(())
     }
 
     fn list(&self, _: &Context) -> Result<Vec<ObjectKey>, BoxError> {
         self.call("list", "")?;
-        Ok(self.signs.lock().keys().cloned().collect())
+        Ok(self.up.lock().keys().cloned().collect())
     }
 
     fn remove(&self, _: &Context, owner: &ObjectKey) -> Result<bool, BoxError> {
         self.call("remove", owner.name())?;
-        Ok(self.signs.lock().remove(owner).is_some())
+        Ok(self.up.lock().remove(owner).is_some())
     }
 }
 
@@ -117,8 +117,8 @@ fn drift_is_found_by_a_resync_and_only_then() {
         world.sites().create(&site("a", &[])).unwrap();
         signs.until("a", Some(0));
         started.handle.wait(&key("a"), SECOND).unwrap();
-        signs.signs.lock().insert(key("a"), 77);
-        world.clock.advance(RESYNC - SECOND);
+        signs.up.lock().insert(key("a"), 77);
+        world.clock.advance(ALMOST);
         started.handle.wait(&key("a"), SECOND).unwrap();
         assert_eq!(signs.of("a"), Some(77));
         world.clock.advance(SECOND);
@@ -132,11 +132,11 @@ fn what_is_left_of_primaries_that_are_gone_is_found_at_the_start_and_by_a_resync
     for world in World::both() {
         let signs = Signs::default();
         world.sites().create(&site("b", &[])).unwrap();
-        signs.signs.lock().extend([(key("a"), 1), (key("b"), 0)]);
+        signs.up.lock().extend([(key("a"), 1), (key("b"), 0)]);
         let started = world.start(with(&world, &signs));
         signs.until("a", None);
         world.until_called("gone resync a");
-        signs.signs.lock().insert(key("c"), 1);
+        signs.up.lock().insert(key("c"), 1);
         assert_eq!(signs.of("c"), Some(1));
         world.clock.advance(RESYNC);
         signs.until("c", None);
@@ -202,7 +202,7 @@ fn one_that_cannot_be_listed_keeps_nobody_waiting() {
     let world = World::new(2);
     let [bad, good] = [Signs::default(), Signs::default()];
     for signs in [&bad, &good] {
-        signs.signs.lock().insert(key("gone"), 1);
+        signs.up.lock().insert(key("gone"), 1);
     }
     *bad.broken.lock() = Some("list");
     let started =

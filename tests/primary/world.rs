@@ -16,6 +16,8 @@ use crate::client::Hooked;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const RESYNC: Duration = Duration::from_secs(600);
+/// A second less.
+pub(crate) const ALMOST: Duration = Duration::from_secs(599);
 pub(crate) const FINALIZER: &str = "example.com/hold";
 
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -193,15 +195,19 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Waits until the last run of this key has failed, and returns its error.
+    /// Waits until the last run of this key has failed, and its next try has a time. Returns the error.
     #[track_caller]
     pub(crate) fn failing(&self, name: &str) -> String {
         let mut found = None;
         until(|| {
             found = self.handle.failing().into_iter().find(|trouble| trouble.key == key(name));
-            if found.is_some() { Ok(()) } else { Err("it does not fail".to_owned()) }
+            if found.is_some() && self.handle.queue().delayed_count() > 0 {
+                Ok(())
+            } else {
+                Err("it does not fail".to_owned())
+            }
         });
-        found.unwrap().error.to_string()
+        found.unwrap().error.clone()
     }
 
     pub(crate) fn stop(self) {

@@ -229,12 +229,16 @@ impl<T: Object> Reconciler<ObjectKey> for Run<T> {
 /// Takes all of the steps, whatever one of them says. Returns whether one has done something, or the first error; the others are
 /// logged.
 fn all(steps: impl Iterator<Item = Result<bool, BoxError>>) -> Result<bool, BoxError> {
-    steps.fold(Ok(false), |result, step| match (result, step) {
-        (Ok(before), Ok(now)) => Ok(before | now),
-        (Err(first), Err(other)) => {
-            log::warn!(error:% = Chain(&*other); "a run has failed in more than one way");
-            Err(first)
-        }
-        (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
-    })
+    let mut result = Ok(false);
+    for step in steps {
+        result = match (result, step) {
+            (Ok(before), Ok(now)) => Ok(before | now),
+            (Err(first), Err(other)) => {
+                log::warn!(error:% = Chain(&*other); "a run has failed in more than one way");
+                Err(first)
+            }
+            (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
+        };
+    }
+    result
 }
