@@ -296,14 +296,14 @@ fn the_clean_up_is_the_last_thing() {
     assert_eq!(*seen.lock(), [world.calls.lock().len()]);
 }
 
-/// Watches are shared by client and type, so each client is watched once, and none in place of another.
+/// Watches are shared by client and type, so each client is listed once, and none in place of another.
 #[test]
 fn controllers_share_the_watches_of_a_client_and_of_no_other() {
     let world = World::new(2);
-    let watches = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&watches);
+    let lists = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lists);
     world.of_sites.before(move |verb, _| {
-        counted.fetch_add(usize::from(verb == "watch"), Ordering::SeqCst);
+        counted.fetch_add(usize::from(verb == "list"), Ordering::SeqCst);
         None
     });
     let manager = Manager::builder().clock(world.clock.clock()).build().unwrap();
@@ -331,7 +331,7 @@ fn controllers_share_the_watches_of_a_client_and_of_no_other() {
     };
     until(|| if sorted().len() == 3 { Ok(()) } else { Err(sorted().join(", ")) });
     assert_eq!(sorted(), ["one here", "three there", "two here"]);
-    assert_eq!(watches.load(Ordering::SeqCst), 1);
+    assert_eq!(lists.load(Ordering::SeqCst), 1);
     manager.stop();
     running.wait().unwrap();
 }
