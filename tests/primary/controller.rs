@@ -7,7 +7,7 @@ use homeostat::objects::{
     Api, DeleteOptions, Object, Operation, Ownership, PrimaryContext, PrimaryController, PrimaryReconciler,
     remove_finalizer,
 };
-use homeostat::{Action, BoxError, Context, Manager};
+use homeostat::{Action, Admission, BoxError, Context, Manager, NoRetry};
 use parking_lot::Mutex;
 
 use crate::client::unreachable;
@@ -352,6 +352,21 @@ fn what_makes_no_sense_is_refused() {
     let twice = add(world.controller());
     assert_eq!(twice.unwrap_err(), "name is \"sites\", but must be one that no other unit of the manager has");
     assert_eq!(manager.controller::<homeostat::objects::ObjectKey>("sites").unwrap().name(), "sites");
+}
+
+#[test]
+fn the_retry_policy_decides_what_follows_a_failure() {
+    let world = World::new(2);
+    world.bare_pages().create(&page("a-x", "here first")).unwrap();
+    world.sites().create(&site("a", &[("x", "one")])).unwrap();
+    let started = world.start(|settings| settings);
+    started.failing("a");
+    // Its backoff has a floor.
+    assert_eq!(started.handle.enqueue(key("a")), Admission::Held);
+    started.stop();
+    let started = world.start(|settings| settings.retry(NoRetry));
+    until(|| if started.handle.parked().len() == 1 { Ok(()) } else { Err("it is not given up".into()) });
+    started.stop();
 }
 
 #[test]
