@@ -7,7 +7,7 @@ use homeostat::objects::{
     Api, Client, ClientError, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, ObjectKey, ObjectList,
     ObjectRef, ObjectStream, Part, Patch, Query,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, ReentrantMutex};
 use serde_json::Value;
 
 /// Called before each call, with the verb and the object; what it returns is the call's error.
@@ -20,13 +20,15 @@ type Change = fn(&mut Value);
 pub(crate) struct Hooked {
     inner: MemoryClient,
     before: Arc<Mutex<Option<Before>>>,
+    /// No call gets past the hook while another one is in it.
+    turn: Arc<ReentrantMutex<()>>,
     writes: Arc<Mutex<Vec<String>>>,
     listed_as: Arc<Mutex<Option<Change>>>,
 }
 
 impl Hooked {
     pub(crate) fn new(inner: MemoryClient) -> Self {
-        Self { inner, before: Arc::default(), writes: Arc::default(), listed_as: Arc::default() }
+        Self { inner, before: Arc::default(), turn: Arc::default(), writes: Arc::default(), listed_as: Arc::default() }
     }
 
     pub(crate) fn api(&self, kind: &Kind) -> Api<DynamicObject> {
@@ -61,7 +63,8 @@ impl Hooked {
         if !matches!(verb, "get" | "list" | "watch") {
             self.writes.lock().push(format!("{verb} {}", key.name()));
         }
-        // Not held while it runs: it may panic.
+        let _turn = self.turn.lock();
+        // Not held while it runs: it may set another one.
         let hook = self.before.lock().take();
         let Some(mut hook) = hook else { return Ok(()) };
         let error = hook(verb, &ObjectRef::new(kind, key));

@@ -158,6 +158,43 @@ fn orphans_of_a_time_when_nobody_ran_are_collected() {
     }
 }
 
+/// A watch may lag: what it knows as an orphan may have become another's.
+#[test]
+fn what_has_become_anothers_is_not_collected() {
+    for world in World::both() {
+        let (a, b) = (site("a", &[]), world.sites().create(&site("b", &[("x", "two")])).unwrap());
+        let mut bald = world.pages().ensure(&a, page("b-x", "one")).unwrap().object().clone();
+        bald.metadata.labels.clear();
+        world.bare_pages().update(&bald).unwrap();
+        let bare = world.bare_pages();
+        let mut once = Some(());
+        world.of_pages.before(move |verb, object| {
+            if verb == "get" && *object.key() == page_key("b-x") && once.take().is_some() {
+                let mut page = bare.get(&page_key("b-x")).unwrap();
+                Ownership::new().unmark(&mut page);
+                Ownership::new().mark(&b.object_ref(), &mut page).unwrap();
+                page.text = "given".into();
+                bare.update(&page).unwrap();
+            }
+            None
+        });
+        // Nobody runs `b` until `a` has been: that one reads the page first.
+        let manager = Manager::builder().clock(world.clock.clock()).build().unwrap();
+        let handle = world.controller().add_to(&manager).unwrap();
+        handle.suspend(key("b"));
+        let running = manager.start().unwrap();
+        until(|| if world.texts()["b-x"] == "given" { Ok(()) } else { Err(format!("{:?}", world.texts())) });
+        handle.wait(&key("a"), SECOND).unwrap();
+        world.until_pages(&[("b-x", "given")]);
+        let uid = world.bare_pages().get(&page_key("b-x")).unwrap().metadata.uid;
+        handle.resume(&key("b"));
+        world.until_pages(&[("b-x", "two")]);
+        assert_eq!((uid, world.recorded("a").len()), (bald.metadata.uid, 1));
+        manager.stop();
+        running.wait().unwrap();
+    }
+}
+
 #[test]
 fn what_is_read_calls_those_that_read_it() {
     for world in World::both() {

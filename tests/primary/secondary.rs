@@ -39,7 +39,9 @@ fn it_is_created_marked_and_written_only_if_it_differs() {
         // What was read may be desired: neither its version nor its uid counts, nor its status.
         let old = Page { status: Some(7), text: "three".into(), ..first };
         assert!(matches!(pages.ensure(&a, old.clone()).unwrap(), Ensured::Updated(now) if now.text == "three"));
+        world.of_pages.writes();
         assert!(matches!(pages.ensure(&a, old.clone()).unwrap(), Ensured::Unchanged(_)));
+        assert!(world.of_pages.writes().is_empty());
         world.bare_pages().purge(&page_key("p")).unwrap();
         assert!(pages.ensure(&a, old).unwrap().is_changed());
         let expected = ["created", "updated"].map(|done| format!("Normal Synced Page pages/p is {done}: in step"));
@@ -153,6 +155,12 @@ fn owners_are_told_apart() {
         named.ensure(&one, page("q", "of one")).unwrap().object().metadata.labels.contains_key("example.com/ownerkey")
     );
     assert!(pages.ensure(&one, page("q", "of one")).is_err());
+    // The labels of one do not make it its own: two may have the same.
+    let mut mixed = pages.ensure(&other, page("s", "")).unwrap().object().clone();
+    mixed.metadata.labels = pages.list(&one).unwrap()[0].metadata.labels.clone();
+    world.bare_pages().update(&mixed).unwrap();
+    assert_eq!(pages.list(&one).unwrap().len(), 1);
+    assert_eq!(pages.prune(&one, [page_key("p")]).unwrap(), []);
     // What is desired cannot be marked as another's.
     let mut marked = page("r", "");
     Ownership::new().mark(&other.object_ref(), &mut marked).unwrap();
