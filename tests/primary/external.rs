@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::objects::{DeleteOptions, External, Object, ObjectKey, PrimaryController, remove_finalizer};
-use homeostat::{BoxError, Context, RequeueAfter};
+use homeostat::{BoxError, Context, Reasons, RequeueAfter};
 use parking_lot::Mutex;
 
 use crate::world::{ALMOST, FINALIZER, RESYNC, SECOND, Site, World, key, site, until};
@@ -16,6 +16,8 @@ struct Signs {
     up: Arc<Mutex<BTreeMap<ObjectKey, usize>>>,
     /// What was called, in order: `observe a`.
     calls: Arc<Mutex<Vec<String>>>,
+    /// Why it was looked at.
+    reasons: Arc<Mutex<Vec<Reasons>>>,
     /// What fails.
     broken: Arc<Mutex<Option<&'static str>>>,
 }
@@ -45,7 +47,8 @@ impl Signs {
 }
 
 impl External<Site> for Signs {
-    fn observe(&self, _: &Context, site: &Site) -> Result<bool, BoxError> {
+    fn observe(&self, cx: &Context, site: &Site) -> Result<bool, BoxError> {
+        self.reasons.lock().push(cx.reasons());
         self.call("observe", &site.metadata.name)?;
         Ok(self.up.lock().get(&site.key()) == Some(&site.pages.len()))
     }
@@ -123,6 +126,15 @@ fn drift_is_found_by_a_resync_and_only_then() {
         assert_eq!(signs.of("a"), Some(77));
         world.clock.advance(SECOND);
         signs.until("a", Some(0));
+        // Who is there is not taken for one that has left something.
+        signs.reasons.lock().clear();
+        for _ in 0..5 {
+            signs.up.lock().insert(key("a"), 77);
+            world.clock.advance(RESYNC);
+            signs.until("a", Some(0));
+            started.handle.wait(&key("a"), SECOND).unwrap();
+        }
+        assert!(signs.reasons.lock().iter().all(|reasons| *reasons == Reasons::RESYNC), "{:?}", signs.reasons);
         started.stop();
     }
 }
