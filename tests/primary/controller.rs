@@ -356,10 +356,10 @@ fn controllers_share_the_watches_of_a_client_and_of_no_other() {
     let elsewhere = Api::<Site>::new(Arc::new(world.of_pages.clone()));
     PrimaryController::new("one", sites.clone(), noting("one")).add_to(&manager).unwrap();
     PrimaryController::new("two", sites.clone(), noting("two")).add_to(&manager).unwrap();
-    PrimaryController::new("three", elsewhere.clone(), noting("three")).add_to(&manager).unwrap();
     sites.create(&site("here", &[])).unwrap();
     elsewhere.create(&site("there", &[])).unwrap();
     let running = manager.start().unwrap();
+    PrimaryController::new("three", elsewhere.clone(), noting("three")).add_to(&manager).unwrap();
     let sorted = || {
         let mut seen = seen.lock().clone();
         seen.sort();

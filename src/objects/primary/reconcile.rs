@@ -121,7 +121,7 @@ impl Deref for PrimaryContext<'_> {
     }
 }
 
-/// Brings what belongs to a primary to where the primary says it should be. As a [`Reconciler`](crate::Reconciler), but it is given
+/// Brings what belongs to a primary to where the primary says it should be. As a [`Reconciler`], but it is given
 /// the object, as the client has it.
 ///
 /// A closure is one, that has nothing to do for a primary that is gone. Its parameters need their types written out:
@@ -132,7 +132,7 @@ pub trait PrimaryReconciler<T: Object>: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As [`Reconciler::reconcile`](crate::Reconciler::reconcile).
+    /// As [`Reconciler::reconcile`].
     fn sync(&self, cx: &PrimaryContext<'_>, primary: &T) -> Result<Action, BoxError>;
 
     /// The primary is gone, and what belonged to it has been deleted, or will be when nothing holds it any more. Called at least
