@@ -126,6 +126,7 @@ fn drift_is_found_by_a_resync_and_only_then() {
         assert_eq!(signs.of("a"), Some(77));
         world.clock.advance(SECOND);
         signs.until("a", Some(0));
+        started.handle.wait(&key("a"), SECOND).unwrap();
         // Who is there is not taken for one that has left something.
         signs.reasons.lock().clear();
         for _ in 0..5 {
