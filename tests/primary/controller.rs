@@ -74,7 +74,7 @@ fn a_secondary_that_was_there_before_is_refused_until_it_goes() {
         world.sites().create(&site("a", &[("x", "one")])).unwrap();
         let error = started.failing("a");
         assert!(
-            error.starts_with("Page pages/a-x is invalid: its owner is \"\", but must be Site default/a"),
+            error.starts_with("Page pages/a-x is invalid: metadata.annotations is \"\", but must name Site default/a"),
             "{error}"
         );
         world.until_pages(&[("a-x", "here first")]);

@@ -110,8 +110,9 @@ fn what_is_anothers_is_refused_and_not_touched() {
 
         let refused = |error: ClientError, name: &str, owner: &str| {
             let rule = "it already exists, and this controller does not manage it";
-            let text =
-                format!("Page pages/{name} is invalid: its owner is {owner:?}, but must be Site default/a: {rule}");
+            let text = format!(
+                "Page pages/{name} is invalid: metadata.annotations is {owner:?}, but must name Site default/a: {rule}"
+            );
             assert_eq!((error.to_string(), error.is_invalid()), (text, true));
         };
         for (name, owner) in [("old", ""), ("of-b", "Site.example.com default/b"), ("lost", "")] {

@@ -41,8 +41,8 @@ use super::super::reasons;
 /// let refused = pages.ensure(&other, page).unwrap_err();
 /// assert_eq!(
 ///     refused.to_string(),
-///     "Page pages/index is invalid: its owner is \"Site.example.com default/one\", but must be Site default/other: it already \
-///      exists, and this controller does not manage it"
+///     "Page pages/index is invalid: metadata.annotations is \"Site.example.com default/one\", but must name Site default/other: \
+///      it already exists, and this controller does not manage it"
 /// );
 /// # Ok::<_, homeostat::objects::ClientError>(())
 /// ```
@@ -239,8 +239,8 @@ impl<S: Object> Secondary<S> {
         let owner = self.ownership.owner_of(object.meta());
         let owner = owner.map_or_else(String::new, |owner| format!("{} {}", owner.kind, owner.key));
         let rule =
-            format!("must be {}: it already exists, and this controller does not manage it", primary.object_ref());
-        Err(ClientError::invalid(which, "its owner", owner, rule))
+            format!("must name {}: it already exists, and this controller does not manage it", primary.object_ref());
+        Err(ClientError::invalid(which, "metadata.annotations", owner, rule))
     }
 
     /// Deletes it as it was read, or not at all.
