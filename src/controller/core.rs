@@ -34,7 +34,9 @@ pub(super) struct Common<K: Key> {
     pub(super) book: Arc<Book<K>>,
     pub(super) timeout: Option<Duration>,
     pub(super) doors: Mutex<Doors>,
-    /// No key is taken any more.
+    /// Not all doors are open: no key is taken.
+    shut: AtomicBool,
+    /// Nor will one be.
     stopped: AtomicBool,
     rate: Mutex<Option<Bucket>>,
     limited: AtomicBool,
@@ -94,6 +96,7 @@ impl<K: Key> Common<K> {
             book,
             timeout,
             doors: Mutex::new(Doors::default()),
+            shut: AtomicBool::new(true),
             stopped: AtomicBool::new(false),
             limited: AtomicBool::new(rate.is_some()),
             rate: Mutex::new(rate),
@@ -112,10 +115,15 @@ impl<K: Key> Common<K> {
         })
     }
 
-    /// Opens or closes a door, and has the pool serve this controller if all are open.
+    /// Opens or closes a door, and has the pool serve this controller if all are open. Once one is closed, no key is taken.
     pub(super) fn set_doors(&self, change: impl FnOnce(&mut Doors)) {
         let mut doors = self.doors.lock();
         change(&mut doors);
+        self.shut.store(!doors.are_open(), SeqCst);
+        if !doors.are_open() {
+            // Takes the lock under which a thread that is about to take a key looks at `shut`.
+            let _ = self.queue.len();
+        }
         if let Some(membership) = self.membership.get() {
             // Under the lock, so that the last change is the last to be told.
             if doors.are_open() {
@@ -134,7 +142,6 @@ impl<K: Key> Common<K> {
             source.stop();
         }
         self.book.close();
-        // Takes the lock under which a thread that is about to take a key looks at `stopped`.
         shielded("a key of a queue that closes", || self.queue.shutdown(Shutdown::Discard));
         self.tell_keeper();
     }
@@ -149,6 +156,11 @@ impl<K: Key> Common<K> {
 
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(SeqCst)
+    }
+
+    /// Whether a door is closed.
+    fn is_shut(&self) -> bool {
+        self.shut.load(SeqCst)
     }
 
     pub(super) fn tell_keeper(&self) {
@@ -326,11 +338,11 @@ where
             }
             let taken = match (&mut *slot, ended) {
                 (Some(claim), Some(ending)) => {
-                    let taken = claim.turn(ending, || common.is_stopped());
+                    let taken = claim.turn(ending, || common.is_shut());
                     common.book.settle();
                     taken
                 }
-                _ => queue.try_dequeue(|| common.is_stopped()).map(|claim| *slot = Some(claim)),
+                _ => queue.try_dequeue(|| common.is_shut()).map(|claim| *slot = Some(claim)),
             };
             let Some(claim) = slot.as_mut().filter(|_| taken.is_ok()) else {
                 common.put_token_back();

@@ -103,7 +103,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         });
     }
 
-    /// No run begins until all are [resumed](Self::resume_all). Runs under way go on, and keys come in line.
+    /// Once this has returned, no key is taken until all are [resumed](Self::resume_all). Keys in process go on, and keys come in line.
     pub fn suspend_all(&self) {
         self.common.set_doors(|doors| doors.suspended = true);
     }

@@ -391,8 +391,6 @@ fn who_waits_for_a_key_that_a_stop_drops_is_told_of_the_stop() {
     let (clock, pool) = pool();
     let (said, heard) = unbounded();
     let running = builder(&clock, saying(said)).build().unwrap().start(&pool).unwrap();
-    // A thread that serves it already may take one more key.
-    clock.wait_for_sleepers(IDLE);
     running.suspend_all();
     running.enqueue("vm");
     clock.wait_for_sleepers(IDLE);
@@ -422,7 +420,6 @@ fn each_who_waits_is_told_of_a_run_that_began_after_the_call() {
     let running = running.build().unwrap().start(&pool).unwrap();
     let wait = || running.wait(&"vm", Duration::MAX);
     for again in [false, true] {
-        clock.wait_for_sleepers(IDLE);
         running.suspend_all();
         running.enqueue("vm");
         clock.wait_for_sleepers(IDLE);

@@ -249,3 +249,38 @@ fn controllers_on_one_pool_run_no_key_twice_at_once_and_forget_none() {
     }
     pool.shutdown(Duration::ZERO);
 }
+
+/// A thread may be anywhere in its turn when all are suspended: once that call has returned and no key is in process, none is taken.
+#[test]
+fn a_suspended_controller_takes_no_key_wherever_its_threads_are() {
+    let pool = WorkerPool::builder().threads(2).start().unwrap();
+    let (shut, broken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (closed, taken) = (Arc::clone(&shut), Arc::clone(&broken));
+    let reconcile = move |_cx: &Context, _key: &usize| -> Result<Action, BoxError> {
+        if closed.load(SeqCst) {
+            taken.fetch_add(1, SeqCst);
+        }
+        Ok(Action::await_change())
+    };
+    let builder = Controller::builder("suspended", reconcile).max_concurrent_reconciles(2);
+    let running = builder.build().unwrap().start(&pool).unwrap();
+    for round in 0..2_000 {
+        running.enqueue(round);
+        for _ in 0..round % 7 {
+            thread::yield_now();
+        }
+        running.suspend_all();
+        while running.queue().processing_count() > 0 {
+            thread::yield_now();
+        }
+        shut.store(true, SeqCst);
+        running.enqueue(round + 1);
+        for _ in 0..round % 5 {
+            thread::yield_now();
+        }
+        assert_eq!(running.queue().processing_count(), 0);
+        shut.store(false, SeqCst);
+        running.resume_all();
+    }
+    assert_eq!(broken.load(SeqCst), 0);
+}
