@@ -80,7 +80,7 @@ fn a_deletion_that_races_with_a_late_subscriber_is_told_or_was_never_believed() 
         let hub = hub();
         set(&hub, 1);
         let producer = Arc::clone(&hub);
-        let changing = thread::spawn(move || producer.remove(&0));
+        let changing = thread::spawn(move || producer.remove(&0, None));
         let (line, _) = hub.attach(false).unwrap();
         let mut believer = Believer::default();
         believer.hear_all(&line, &hub);
@@ -103,7 +103,7 @@ fn a_resync_of_one_subscriber_that_races_with_changes_tells_it_nothing_that_is_o
         let producer = Arc::clone(&hub);
         let changing = thread::spawn(move || {
             set(&producer, 2);
-            producer.remove(&0)
+            producer.remove(&0, None)
         });
         hub.resync(|told| Arc::ptr_eq(told, &line));
         believer.hear_all(&line, &hub);

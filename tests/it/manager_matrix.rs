@@ -5,15 +5,21 @@
 
 use std::convert::Infallible;
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use homeostat::{
-    Action, BoxError, CancellationToken, Context, Controller, Exponential, Manager, ManagerError, PollWatch, Unit,
+    Action, BoxError, CancellationToken, Context, Controller, Exponential, Manager, ManagerError, ManualClock,
+    PollWatch, RunningManager, Unit,
 };
 
 type Key = &'static str;
+
+const SHORT: Duration = Duration::from_millis(30);
+/// Longer than all the short ones together that may pass meanwhile.
+const ABORT_GRACE: Duration = Duration::from_secs(1_000_000_000);
 
 /// What the manager is in the midst of when it is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +74,7 @@ fn gone() {
 }
 
 struct Scene {
+    clock: ManualClock,
     manager: Manager,
     stop: CancellationToken,
     abort: CancellationToken,
@@ -83,12 +90,13 @@ fn scene(state: State, grace: Duration) -> Scene {
     let (release, stuck) = bounded::<()>(0);
     let (fail, told_to_fail) = bounded::<()>(0);
     let abort = CancellationToken::new();
+    let clock = ManualClock::new();
     let manager = Manager::builder()
         .name("mx")
+        .clock(clock.clock())
         .threads(2)
         .shutdown_grace(grace)
-        // What can end is given the time to.
-        .abort_grace(if state.is_stuck() { Duration::from_millis(50) } else { Duration::from_secs(3600) })
+        .abort_grace(ABORT_GRACE)
         .abort_on(&abort)
         .build()
         .expect("its settings are in range");
@@ -100,8 +108,9 @@ fn scene(state: State, grace: Duration) -> Scene {
         }
         Ok::<_, Infallible>([("vm-1", 1)])
     };
+    let time = clock.clock();
     let start =
-        || PollWatch::new(Duration::from_secs(3600), list).name("mx-vms").shutdown_grace(Duration::ZERO).start();
+        || PollWatch::new(ABORT_GRACE, list).name("mx-vms").clock(time.clone()).shutdown_grace(Duration::ZERO).start();
     let vms = manager.watch::<Key, i32, _>("mx-vms", start).expect("it starts");
     let reconcile = move |cx: &Context, _: &Key| -> Result<Action, BoxError> {
         let _ = started.try_send(());
@@ -116,6 +125,7 @@ fn scene(state: State, grace: Duration) -> Scene {
     };
     let backoff = if state == State::Panicking { Duration::from_nanos(1) } else { Duration::from_secs(3600) };
     let controller = Controller::builder("mx-vm", reconcile)
+        .clock(clock.clock())
         .watch(&vms, |event| event.key().copied())
         .retry(Exponential::new(backoff, backoff))
         .build()
@@ -132,33 +142,67 @@ fn scene(state: State, grace: Duration) -> Scene {
             Ok(())
         }))
         .expect("it is not stopping");
-    Scene { manager, stop: CancellationToken::new(), abort, under_way, release, fail }
+    Scene { clock, manager, stop: CancellationToken::new(), abort, under_way, release, fail }
+}
+
+/// Lets time pass while a manager ends: grace periods, as long as something may yet end; then the time that those who are stuck
+/// get once they have been aborted.
+fn pass_time(clock: &ManualClock, state: State, cause: Cause, over: &AtomicBool) {
+    let only_stuck_are_left = || match state {
+        State::IgnoringCancellation => threads("mx-vm").is_empty() && threads("mx-other").is_empty(),
+        State::StuckListing => threads("mx-vm") == threads("mx-vms") && threads("mx-other").is_empty(),
+        _ => false,
+    };
+    while !over.load(Ordering::SeqCst) {
+        if only_stuck_are_left() {
+            clock.advance(ABORT_GRACE);
+        } else if cause != Cause::SecondSignal {
+            clock.advance(SHORT);
+        }
+        thread::yield_now();
+    }
+}
+
+fn end_by(
+    cause: Cause,
+    running: RunningManager,
+    manager: &Manager,
+    stop: &CancellationToken,
+    abort: &CancellationToken,
+    fail: &Sender<()>,
+) -> Result<(), ManagerError> {
+    if cause == Cause::Drop {
+        drop(running);
+        return Ok(());
+    }
+    let stopping = manager.clone();
+    let _stopped = stop.on_cancel(move || stopping.stop());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(move || running.wait());
+        match cause {
+            Cause::Token => stop.cancel(),
+            Cause::SecondSignal => {
+                stop.cancel();
+                abort.cancel();
+            }
+            Cause::FailureOfAnother => fail.send(()).expect("the other waits for it"),
+            Cause::Drop => {}
+        }
+        waiting.join().expect("it does not panic")
+    })
 }
 
 fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> {
-    let Scene { manager, stop, abort, under_way, release, fail } = scene(state, grace);
+    let over = AtomicBool::new(false);
+    let Scene { clock, manager, stop, abort, under_way, release, fail } = scene(state, grace);
     let running = manager.start().expect("it starts");
     under_way.recv().expect("something is going on");
-    let outcome = if cause == Cause::Drop {
-        drop(running);
-        Ok(())
-    } else {
-        let stopping = manager.clone();
-        let _stopped = stop.on_cancel(move || stopping.stop());
-        thread::scope(|scope| {
-            let waiting = scope.spawn(move || running.wait());
-            match cause {
-                Cause::Token => stop.cancel(),
-                Cause::SecondSignal => {
-                    stop.cancel();
-                    abort.cancel();
-                }
-                Cause::FailureOfAnother => fail.send(()).expect("the other waits for it"),
-                Cause::Drop => {}
-            }
-            waiting.join().expect("it does not panic")
-        })
-    };
+    let outcome = thread::scope(|scope| {
+        scope.spawn(|| pass_time(&clock, state, cause, &over));
+        let outcome = end_by(cause, running, &manager, &stop, &abort, &fail);
+        over.store(true, Ordering::SeqCst);
+        outcome
+    });
     // What can end has ended by now; the system forgets a thread a little later than it lets others join it.
     if state.is_stuck() {
         let expected = if state == State::StuckListing { "mx-vms-0" } else { "mx-pool-" };
@@ -204,8 +248,6 @@ fn row(cause: Cause, grace: Duration) {
     }
 }
 
-const SHORT: Duration = Duration::from_millis(30);
-
 #[test]
 fn by_its_token() {
     row(Cause::Token, SHORT);
@@ -221,7 +263,7 @@ fn by_its_drop() {
     row(Cause::Drop, SHORT);
 }
 
-/// The grace is longer than a test may take: only the second signal ends it.
+/// No grace period passes: only the second signal ends it.
 #[test]
 fn by_a_second_signal() {
     row(Cause::SecondSignal, Duration::from_secs(3600));
