@@ -18,8 +18,8 @@ use homeostat::{
 type Key = &'static str;
 
 const SHORT: Duration = Duration::from_millis(30);
-/// Longer than all the short ones together that may pass meanwhile.
-const ABORT_GRACE: Duration = Duration::from_secs(1_000_000_000);
+/// Longer than all the short ones together that may pass meanwhile, and far from the end of all time.
+const ABORT_GRACE: Duration = Duration::from_secs(100_000);
 
 /// What the manager is in the midst of when it is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,6 +197,12 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     let Scene { clock, manager, stop, abort, under_way, release, fail } = scene(state, grace);
     let running = manager.start().expect("it starts");
     under_way.recv().expect("something is going on");
+    // A thread gives itself its name as it begins.
+    for name in ["mx-vm-keeper", "mx-vm-source", "mx-other", "mx-pool-watch"] {
+        while threads(name).is_empty() {
+            thread::yield_now();
+        }
+    }
     let outcome = thread::scope(|scope| {
         scope.spawn(|| pass_time(&clock, state, cause, &over));
         let outcome = end_by(cause, running, &manager, &stop, &abort, &fail);
