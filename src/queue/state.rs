@@ -60,6 +60,8 @@ pub(crate) struct State {
     pub(crate) priority: Priority,
     /// A request brought the next run (or this one) forward, out of a backoff.
     pub(crate) early: bool,
+    /// Delayed: it has been put aside, so the delay is no backoff.
+    pub(crate) aside: bool,
 }
 
 /// The part of a [`State`] that every key needs on its way through the line; kept beside the key.
@@ -76,6 +78,7 @@ pub(crate) struct Late {
     pub(crate) due: Nanos,
     pub(crate) failures: u32,
     pub(crate) early: bool,
+    pub(crate) aside: bool,
 }
 
 /// Which list a record is in.
@@ -162,8 +165,8 @@ impl Brief {
 impl State {
     #[inline]
     pub(crate) fn of(brief: Brief, late: Late) -> Self {
-        let (Brief { reasons, phase, priority }, Late { due, failures, early }) = (brief, late);
-        Self { due, failures, reasons, phase, priority, early }
+        let (Brief { reasons, phase, priority }, Late { due, failures, early, aside }) = (brief, late);
+        Self { due, failures, reasons, phase, priority, early, aside }
     }
 
     #[inline]
@@ -173,7 +176,7 @@ impl State {
 
     #[inline]
     pub(crate) fn late(&self) -> Late {
-        Late { due: self.due, failures: self.failures, early: self.early }
+        Late { due: self.due, failures: self.failures, early: self.early, aside: self.aside }
     }
 
     #[inline]
@@ -347,9 +350,10 @@ impl State {
     }
 
     /// Moves a delay that stands. The delay of a key whose last run failed is a backoff, also where a request has moved
-    /// it before: who shortens it makes the run an early one; but no run is early beside one that would never come.
+    /// it before: who shortens it makes the run an early one; but not if the key has been put aside.
     fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Answer {
-        self.early |= self.failures > 0 && at < self.due && self.due != Nanos::NEVER;
+        self.early |= self.failures > 0 && at < self.due && !self.aside;
+        self.aside = false;
         bounds.cap = None;
         self.schedule(at, now)
     }
@@ -370,6 +374,7 @@ impl State {
             }
         };
         self.reasons = Reasons::NONE;
+        self.aside = false;
         if matches!(self.phase, Phase::Cooling) {
             self.failures = 0;
             self.early = false;

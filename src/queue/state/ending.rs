@@ -82,6 +82,7 @@ impl State {
                 }
                 Wished::None | Wished::Soft => {
                     bounds.cap = None;
+                    self.aside = true;
                     self.schedule(Nanos::NEVER, now());
                 }
             },
