@@ -169,20 +169,13 @@ impl<F> Poller<F> {
             seat: Arc::clone(&crew.seats[0]),
         };
         polling.plan(now);
-        let mut task = Some(polling);
         log::info!(poller = crew.name.as_str(), period:? = self.period; "the poller starts");
         let watched = Arc::clone(&shared);
         let poller = crew.name.clone();
-        let started = crew.start(
+        let waited = Arc::clone(&signal);
+        let started = crew.start_one(
             &self.threads,
-            |_seat| {
-                let (task, signal) = (task.take(), Arc::clone(&signal));
-                move || {
-                    if let Some(task) = task {
-                        run(task, &signal);
-                    }
-                }
-            },
+            move || run(polling, &waited),
             Some(Box::new(move |_: Overrun| {
                 watched.overruns.fetch_add(1, SeqCst);
                 log::warn!(poller = poller.as_str(); "a poll has passed its deadline and still runs");

@@ -164,16 +164,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             resynced: now,
             synced: false,
         };
-        let mut keeper = Some(keeper);
-        let body = |_seat| {
-            let (keeper, signal) = (keeper.take(), Arc::clone(&signal));
-            move || {
-                if let Some(keeper) = keeper {
-                    keeper.keep(&signal);
-                }
-            }
-        };
-        let joiners = crew.start(&options, body, None)?;
+        let joiners = crew.start_one(&options, move || keeper.keep(&signal), None)?;
         running.keep(joiners);
         Ok(running)
     }

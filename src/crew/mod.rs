@@ -159,6 +159,25 @@ impl Crew {
         Ok(joiners)
     }
 
+    /// The same, of a crew of one, whose body can be called once.
+    pub(crate) fn start_one(
+        self: &Arc<Self>,
+        options: &ThreadOptions,
+        body: impl FnOnce() + Send + 'static,
+        watch: Option<Watch>,
+    ) -> Result<Vec<Joiner>, StartError> {
+        let mut body = Some(body);
+        let once = |_seat| {
+            let body = body.take();
+            move || {
+                if let Some(body) = body {
+                    body();
+                }
+            }
+        };
+        self.start(options, once, watch)
+    }
+
     /// Starts a thread for one seat. Nobody has it: it has not been started, or its thread has left.
     pub(crate) fn start_on(
         self: &Arc<Self>,

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::state::Place;
 use super::txn::Txn;
-use crate::objects::json::{finalizers_of, key_of, owners_of, uid_of};
+use crate::objects::json::{finalizers_of, key_of, kind_of, owners_of, uid_of};
 use crate::objects::meta::Misfit;
 use crate::objects::validate::{
     DNS_LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN, is_dns_label, is_label_value, is_qualified, is_subdomain,
@@ -128,8 +128,7 @@ pub(super) fn check_owners(txn: &Txn<'_>, place: &Place, object: &Value) -> Resu
         if txn.owner(place, owner).is_some() {
             continue;
         }
-        let text = |field: &str| owner[field].as_str().unwrap_or_default();
-        let mut all = txn.all(&Kind::of(text("apiVersion"), text("kind")));
+        let mut all = txn.all(&kind_of(owner));
         if let Some(elsewhere) = all.find(|other| uid_of(&other["metadata"]) == uid_of(owner)) {
             let field = format!("metadata.ownerReferences[{at}]");
             let rule = "must be in the namespace of what it owns, or in none";

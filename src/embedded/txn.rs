@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::state::{Change, Place, State};
-use crate::objects::json::{meta_mut, owners_of, uid_of};
+use crate::objects::json::{kind_of, meta_mut, owners_of, uid_of};
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef};
 
 pub(super) struct Txn<'a> {
@@ -99,9 +99,8 @@ impl<'a> Txn<'a> {
 
     /// Where the owner is that an entry of an object's `ownerReferences` names, if it is there.
     pub(super) fn owner(&self, place: &Place, owner: &Value) -> Option<Place> {
-        let text = |field: &str| owner[field].as_str().unwrap_or_default();
-        let kind = Kind::of(text("apiVersion"), text("kind"));
-        let keys = [ObjectKey::new(place.key.namespace(), text("name")), ObjectKey::cluster(text("name"))];
+        let (kind, name) = (kind_of(owner), owner["name"].as_str().unwrap_or_default());
+        let keys = [ObjectKey::new(place.key.namespace(), name), ObjectKey::cluster(name)];
         let mut places = keys.iter().map(|key| self.place(&kind, key));
         places.find(|place| self.find(place).is_some_and(|found| uid_of(&found["metadata"]) == uid_of(owner)))
     }

@@ -19,11 +19,8 @@ impl Inner {
     pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Handle>, StartError> {
         let Some(elector) = self.elector.clone() else { return Ok(None) };
         let crew = Crew::new(format!("{}-elector", self.name), self.clock.clone(), 1, |_| {});
-        let body = |_seat| {
-            let (inner, elector) = (Arc::clone(self), Arc::clone(&elector));
-            move || inner.lead(&*elector)
-        };
-        let joiners = crew.start(&self.options, body, None)?;
+        let inner = Arc::clone(self);
+        let joiners = crew.start_one(&self.options, move || inner.lead(&*elector), None)?;
         let resign = self.resign.clone();
         Ok(Some(Handle::new(crew, joiners, Box::new(move || resign.cancel()), self.abort_grace)))
     }

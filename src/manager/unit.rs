@@ -329,7 +329,7 @@ impl Function {
         let Some(body) = self.body.take() else { return Ok(()) };
         let (report, name) = (Arc::clone(&self.report), self.crew.name.clone());
         let cx = Context::detached_with(self.crew.clock.clone(), self.stop.clone());
-        let mut thread = Some(move || {
+        let thread = move || {
             let run = || match body(&cx) {
                 Err(error) if cx.is_cancelled() && find(&*error) == Some(&Cancelled::Aborted) => Ok(()),
                 ended => ended,
@@ -344,17 +344,9 @@ impl Function {
                 }
             };
             report(&name, Arc::new(error));
-        });
-        let body = |_seat| {
-            let thread = thread.take();
-            move || {
-                if let Some(thread) = thread {
-                    thread();
-                }
-            }
         };
         log::info!(function = self.crew.name.as_str(); "the function starts");
-        let joiners = self.crew.start(&self.options, body, None)?;
+        let joiners = self.crew.start_one(&self.options, thread, None)?;
         let stop = self.stop.clone();
         self.handle =
             Some(Handle::new(Arc::clone(&self.crew), joiners, Box::new(move || stop.cancel()), Duration::MAX));

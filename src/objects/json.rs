@@ -15,7 +15,7 @@ pub(crate) fn key_of(json: &Value) -> ObjectKey {
     ObjectKey::new(text_of(json, "namespace"), text_of(json, "name"))
 }
 
-/// The kind that it names.
+/// The kind that an object names, or an owner reference.
 pub(crate) fn kind_of(json: &Value) -> Kind {
     Kind::of(json["apiVersion"].as_str().unwrap_or_default(), json["kind"].as_str().unwrap_or_default())
 }

@@ -109,19 +109,10 @@ impl<T: Object> ObjectWatch<T> {
         let watch = push.watch().clone();
         let stop = CancellationToken::new();
         let crew = Crew::new(name, clock, 1, |watch| log::info!(watch; "the watch has ended"));
-        let follower =
+        let mut follower =
             Follower { api, query, backoff, push: push.clone(), stop: stop.clone(), from: None, failures: 0 };
-        let mut follower = Some(follower);
-        let body = |_seat| {
-            let follower = follower.take();
-            move || {
-                if let Some(mut follower) = follower {
-                    follower.run();
-                }
-            }
-        };
         log::info!(watch = watch.name(); "the watch starts");
-        let joiners = crew.start(&threads, body, None)?;
+        let joiners = crew.start_one(&threads, move || follower.run(), None)?;
         let handle = Handle::new(crew, joiners, Box::new(move || stop.cancel()), Duration::MAX);
         Ok(ObjectWatchHandle { handle, push: Some(push), watch })
     }

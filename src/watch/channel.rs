@@ -50,16 +50,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         let crew = Crew::new(watch.name().to_owned(), watch.clock(), 1, say_ended);
         let (stop, stopped) = bounded(1);
         log::info!(watch = watch.name(); "the watch starts");
-        let mut task = Some(Receiving { crew: Arc::clone(&crew), push: push.clone(), receiver, stopped });
-        let body = |_seat| {
-            let task = task.take();
-            move || {
-                if let Some(task) = task {
-                    task.run();
-                }
-            }
-        };
-        let joiners = crew.start(&threads, body, None)?;
+        let task = Receiving { crew: Arc::clone(&crew), push: push.clone(), receiver, stopped };
+        let joiners = crew.start_one(&threads, move || task.run(), None)?;
         let handle = Handle::new(crew, joiners, Box::new(move || wake(&stop)), Duration::MAX);
         Ok(ChannelWatch { handle, push: Some(push), watch })
     }

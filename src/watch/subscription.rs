@@ -120,22 +120,11 @@ pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
     log::info!(subscription = crew.name.as_str(); "the subscription starts");
     let threads = std::mem::take(&mut subscriber.threads);
     let counters = Arc::<Counters>::default();
-    let mut task = Some(Delivering {
-        line: Arc::clone(&line),
-        subscriber,
-        counters: Arc::clone(&counters),
-        crew: Arc::clone(&crew),
-    });
+    let task =
+        Delivering { line: Arc::clone(&line), subscriber, counters: Arc::clone(&counters), crew: Arc::clone(&crew) };
     let signal = Arc::clone(&line.signal);
-    let body = |_seat| {
-        let (task, signal) = (task.take(), Arc::clone(&signal));
-        move || {
-            if let Some(task) = task {
-                run(task, &signal);
-            }
-        }
-    };
-    let joiners = crew.start(&threads, body, None)?;
+    let waited = Arc::clone(&signal);
+    let joiners = crew.start_one(&threads, move || run(task, &waited), None)?;
     let handle = Handle::new(crew, joiners, Box::new(move || signal.set()), Duration::MAX);
     let synced = Arc::clone(&line.synced);
     let attachment = Box::new(Attachment { hub: Arc::clone(hub), line });
