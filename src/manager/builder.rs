@@ -10,7 +10,7 @@ use crate::cancel::CancellationToken;
 use crate::clock::Clock;
 use crate::elector::Elector;
 use crate::error::StartError;
-use crate::pool::WorkerPool;
+use crate::pool::{PoolBuilder, WorkerPool};
 use crate::sync::Mutex;
 use crate::thread::ThreadOptions;
 use crate::wait::Signal;
@@ -28,8 +28,8 @@ use crate::wait::Signal;
 #[must_use = "settings do nothing until the manager is built"]
 pub struct ManagerBuilder {
     name: String,
-    threads: usize,
-    spares: usize,
+    /// As far as it is set here; the rest is the manager's.
+    pool: PoolBuilder,
     clock: Clock,
     grace: Duration,
     abort_grace: Duration,
@@ -42,8 +42,7 @@ impl ManagerBuilder {
     pub(super) fn new() -> Self {
         Self {
             name: "manager".to_owned(),
-            threads: 4,
-            spares: 4,
+            pool: WorkerPool::builder(),
             clock: Clock::system(),
             grace: Duration::from_secs(30),
             abort_grace: Duration::from_secs(1),
@@ -61,13 +60,13 @@ impl ManagerBuilder {
 
     /// How many threads the controllers share, and so how many runs there are at once. Default: 4.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
+        self.pool = self.pool.threads(threads);
         self
     }
 
     /// How many threads may be started in place of those whose runs are stuck. Default: 4.
     pub fn spares(mut self, spares: usize) -> Self {
-        self.spares = spares;
+        self.pool = self.pool.spares(spares);
         self
     }
 
@@ -119,13 +118,10 @@ impl ManagerBuilder {
         if self.name.is_empty() {
             return Err(StartError::setting("name", &self.name, "one that says something"));
         }
-        if self.threads == 0 {
-            return Err(StartError::setting("threads", &self.threads, "at least 1"));
-        }
-        let pool = WorkerPool::builder()
+        self.pool.check()?;
+        let pool = self
+            .pool
             .name(format!("{}-pool", self.name))
-            .threads(self.threads)
-            .spares(self.spares)
             .clock(self.clock.clone())
             .shutdown_grace(Duration::ZERO)
             .thread_options(self.options.clone());
@@ -173,7 +169,7 @@ impl fmt::Debug for ManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ManagerBuilder")
             .field("name", &self.name)
-            .field("threads", &self.threads)
+            .field("threads", &self.pool.threads)
             .field("shutdown_grace", &self.grace)
             .field("elector", &self.elector.is_some())
             .finish_non_exhaustive()

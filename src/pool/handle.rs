@@ -55,7 +55,7 @@ pub struct WorkerPool {
 #[must_use = "settings do nothing until the pool is started"]
 pub struct PoolBuilder {
     name: String,
-    threads: usize,
+    pub(crate) threads: usize,
     spares: usize,
     clock: Clock,
     grace: Duration,
@@ -99,15 +99,21 @@ impl PoolBuilder {
         self
     }
 
+    /// Whether its settings make sense.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        if self.threads == 0 {
+            return Err(StartError::setting("threads", &self.threads, "at least 1"));
+        }
+        Ok(())
+    }
+
     /// Starts the threads.
     ///
     /// # Errors
     ///
     /// If the number of threads is zero, or the system gives no thread.
     pub fn start(self) -> Result<WorkerPool, StartError> {
-        if self.threads == 0 {
-            return Err(StartError::setting("threads", &self.threads, "at least 1"));
-        }
+        self.check()?;
         let say_ended = |pool: &str| log::info!(pool; "the pool has ended");
         let crew = Crew::with_spares(self.name, self.clock, self.threads, self.spares, say_ended);
         let pool = Pool::new(Arc::clone(&crew), self.threads, self.options.clone());
