@@ -6,7 +6,7 @@ mod lead;
 mod running;
 mod start;
 mod status;
-pub(crate) mod unit;
+mod unit;
 mod watches;
 
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -18,6 +18,7 @@ use crate::reconcile::context::Context;
 use crate::reconcile::error::{BoxError, Cancelled, find};
 use crate::sync::Mutex;
 use crate::thread::{ThreadOptions, panic_message, shielded};
+use crate::watch::fed::Fed;
 use crate::watch::{ChannelWatch, PollWatchHandle};
 
 /// Something that a [`Manager`](super::Manager) runs: a [`Controller`], a poller, a watch, a function.
@@ -58,7 +59,7 @@ pub(super) struct Entry {
 }
 
 /// What a unit is started with.
-pub(crate) struct Env<'a> {
+pub(super) struct Env<'a> {
     pub(super) pool: &'a WorkerPool,
     pub(super) clock: &'a Clock,
     pub(super) options: &'a ThreadOptions,
@@ -71,7 +72,7 @@ pub(crate) struct Env<'a> {
 pub(super) type Report = Arc<dyn Fn(&str, Arc<BoxError>) + Send + Sync>;
 
 /// A unit that runs.
-pub(crate) trait Part: Send {
+pub(super) trait Part: Send {
     /// Calls `hook` whenever something of it has ended, and at once if it has.
     fn on_end(&self, hook: &Ended);
 
@@ -103,7 +104,7 @@ pub(crate) trait Part: Send {
 }
 
 impl Unit {
-    pub(crate) fn new<P: Part + 'static>(
+    fn new<P: Part + 'static>(
         name: String,
         start: impl FnOnce(&Env<'_>) -> Result<P, StartError> + Send + 'static,
     ) -> Self {
@@ -195,6 +196,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> From<PollWatchHandle<K, T>> for Un
 
 impl<K: Key + Sync, T: Send + Sync + 'static> From<ChannelWatch<K, T>> for Unit {
     fn from(watch: ChannelWatch<K, T>) -> Self {
+        watch.0.into()
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> From<Fed<K, T>> for Unit {
+    fn from(watch: Fed<K, T>) -> Self {
         Self::new(watch.watch().name().to_owned(), |_| Ok(watch))
     }
 }
@@ -283,30 +290,29 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Part for PollWatchHandle<K, T> {
     }
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> Part for ChannelWatch<K, T> {
+impl<K: Key + Sync, T: Send + Sync + 'static> Part for Fed<K, T> {
     fn on_end(&self, hook: &Ended) {
         self.crew().on_end(hook);
     }
 
     fn stop(&self) {
-        ChannelWatch::stop(self);
+        Fed::stop(self);
     }
 
     fn abort(&self) {
-        ChannelWatch::stop(self);
+        Fed::stop(self);
     }
 
     fn try_join(&mut self) -> Result<(), StillRunning> {
         self.join_timeout(Duration::ZERO)
     }
 
-    /// Its senders may be gone.
     fn may_end(&self) -> bool {
-        true
+        self.may_end
     }
 
-    fn detach(self: Box<Self>) {
-        ChannelWatch::detach(*self);
+    fn detach(mut self: Box<Self>) {
+        Fed::detach(&mut self);
     }
 }
 

@@ -16,11 +16,12 @@ use super::object::Object;
 use crate::backoff::Exponential;
 use crate::cancel::CancellationToken;
 use crate::clock::Clock;
-use crate::crew::{Crew, Ended, Handle, StillRunning};
+use crate::crew::{Crew, Handle, StillRunning};
 use crate::error::StartError;
-use crate::manager::unit::{Part, Unit};
+use crate::manager::Unit;
 use crate::reconcile::context::Context;
 use crate::thread::{ThreadOptions, panic_message, shielded};
+use crate::watch::fed::Fed;
 use crate::watch::{Push, Watch, WatchBuilder, WatchProducer};
 
 /// A [`Watch`] of the objects of a client: it lists them, follows what changes, and goes on from there when it is interrupted. It lists
@@ -114,7 +115,7 @@ impl<T: Object> ObjectWatch<T> {
         log::info!(watch = watch.name(); "the watch starts");
         let joiners = crew.start_one(&threads, move || follower.run(), None)?;
         let handle = Handle::new(crew, joiners, Box::new(move || stop.cancel()), Duration::MAX);
-        Ok(ObjectWatchHandle { handle, push: Some(push), watch })
+        Ok(ObjectWatchHandle(Fed::new(handle, push, false)))
     }
 }
 
@@ -207,26 +208,18 @@ impl<T: Object> Follower<T> {
 /// An [`ObjectWatch`] that runs. Dropping it stops it and joins its thread. A [`Manager`](crate::Manager) takes it, and shares it by
 /// name among those who ask for it ([`Manager::watch`](crate::Manager::watch)).
 #[must_use = "dropping the handle stops the watch"]
-pub struct ObjectWatchHandle<T: Object> {
-    handle: Handle,
-    /// Given up when it is detached.
-    push: Option<Push<ObjectKey, T>>,
-    watch: Watch<ObjectKey, T>,
-}
+pub struct ObjectWatchHandle<T: Object>(Fed<ObjectKey, T>);
 
 impl<T: Object> ObjectWatchHandle<T> {
     /// The watch.
     #[must_use]
     pub fn watch(&self) -> &Watch<ObjectKey, T> {
-        &self.watch
+        self.0.watch()
     }
 
     /// Stops it, also while it blocks on the client's stream. Returns at once.
     pub fn stop(&self) {
-        if let Some(push) = &self.push {
-            push.stop();
-        }
-        self.handle.stop();
+        self.0.stop();
     }
 
     /// Waits for at most `timeout`, by the watch's clock, until it has ended.
@@ -235,7 +228,7 @@ impl<T: Object> ObjectWatchHandle<T> {
     ///
     /// [`StillRunning`] if it has not ended by then.
     pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        self.handle.join_timeout(timeout)
+        self.0.join_timeout(timeout)
     }
 
     /// Stops it and joins its thread.
@@ -245,51 +238,19 @@ impl<T: Object> ObjectWatchHandle<T> {
 
     /// Lets it run on for as long as the process does.
     pub fn detach(mut self) {
-        self.push = None;
-        self.handle.detach();
-    }
-}
-
-impl<T: Object> Drop for ObjectWatchHandle<T> {
-    fn drop(&mut self) {
-        if !self.handle.is_detached() {
-            self.stop();
-            self.handle.join();
-        }
+        self.0.detach();
     }
 }
 
 impl<T: Object> WatchProducer<ObjectKey, T> for ObjectWatchHandle<T> {
     fn watch(&self) -> &Watch<ObjectKey, T> {
-        &self.watch
+        self.0.watch()
     }
 }
 
 impl<T: Object> From<ObjectWatchHandle<T>> for Unit {
     fn from(watch: ObjectWatchHandle<T>) -> Self {
-        Self::new(watch.watch().name().to_owned(), |_| Ok(watch))
-    }
-}
-
-impl<T: Object> Part for ObjectWatchHandle<T> {
-    fn on_end(&self, hook: &Ended) {
-        self.handle.crew.on_end(hook);
-    }
-
-    fn stop(&self) {
-        ObjectWatchHandle::stop(self);
-    }
-
-    fn abort(&self) {
-        ObjectWatchHandle::stop(self);
-    }
-
-    fn try_join(&mut self) -> Result<(), StillRunning> {
-        self.join_timeout(Duration::ZERO)
-    }
-
-    fn detach(self: Box<Self>) {
-        ObjectWatchHandle::detach(*self);
+        watch.0.into()
     }
 }
 
@@ -301,9 +262,6 @@ impl<T> fmt::Debug for ObjectWatch<T> {
 
 impl<T: Object> fmt::Debug for ObjectWatchHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObjectWatchHandle")
-            .field("watch", &self.watch)
-            .field("thread", &self.handle)
-            .finish_non_exhaustive()
+        self.0.debug("ObjectWatchHandle", f)
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, bounded};
 
+use super::fed::Fed;
 use super::{Push, PushMessage, Watch, WatchBuilder};
 use crate::crew::{Crew, Handle, StillRunning};
 use crate::error::StartError;
@@ -53,7 +54,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         let task = Receiving { crew: Arc::clone(&crew), push: push.clone(), receiver, stopped };
         let joiners = crew.start_one(&threads, move || task.run(), None)?;
         let handle = Handle::new(crew, joiners, Box::new(move || wake(&stop)), Duration::MAX);
-        Ok(ChannelWatch { handle, push: Some(push), watch })
+        Ok(ChannelWatch(Fed::new(handle, push, true)))
     }
 }
 
@@ -143,35 +144,23 @@ where
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
 #[must_use = "dropping the handle stops the watch"]
-pub struct ChannelWatch<K: Key + Sync, T: Send + Sync + 'static> {
-    handle: Handle,
-    /// Given up when it is detached.
-    push: Option<Push<K, T>>,
-    watch: Watch<K, T>,
-}
+pub struct ChannelWatch<K: Key + Sync, T: Send + Sync + 'static>(pub(crate) Fed<K, T>);
 
 impl<K: Key + Sync, T: Send + Sync + 'static> ChannelWatch<K, T> {
     /// The watch.
     #[must_use]
     pub fn watch(&self) -> &Watch<K, T> {
-        &self.watch
-    }
-
-    pub(crate) fn crew(&self) -> &Arc<Crew> {
-        &self.handle.crew
+        self.0.watch()
     }
 
     /// Stops the watch, and reads no further message; those in the channel stay there. Returns at once.
     pub fn stop(&self) {
-        if let Some(push) = &self.push {
-            push.stop();
-        }
-        self.handle.stop();
+        self.0.stop();
     }
 
     /// Waits until it has ended: by [`stop`](Self::stop), or because the channel is disconnected and read to its end.
     pub fn join(mut self) {
-        self.handle.join();
+        self.0.join();
     }
 
     /// As [`join`](Self::join), for at most `timeout` by the watch's clock.
@@ -180,7 +169,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> ChannelWatch<K, T> {
     ///
     /// [`StillRunning`] if it has not ended by then.
     pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        self.handle.join_timeout(timeout)
+        self.0.join_timeout(timeout)
     }
 
     /// Stops it and joins its thread.
@@ -190,22 +179,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> ChannelWatch<K, T> {
 
     /// Lets it run on until the channel is disconnected.
     pub fn detach(mut self) {
-        self.push = None;
-        self.handle.detach();
-    }
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> Drop for ChannelWatch<K, T> {
-    fn drop(&mut self) {
-        if !self.handle.is_detached() {
-            self.stop();
-            self.handle.join();
-        }
+        self.0.detach();
     }
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> fmt::Debug for ChannelWatch<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChannelWatch").field("watch", &self.watch).field("thread", &self.handle).finish_non_exhaustive()
+        self.0.debug("ChannelWatch", f)
     }
 }

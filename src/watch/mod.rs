@@ -4,6 +4,7 @@ mod backlog;
 mod channel;
 mod directory;
 mod event;
+pub(crate) mod fed;
 mod hub;
 mod line;
 #[cfg(all(test, loom))]
