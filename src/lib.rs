@@ -101,7 +101,7 @@ pub use self::cancel::{CancellationToken, OnCancel};
 pub use self::clock::{Clock, ManualClock};
 pub use self::controller::{
     Controller, ControllerBuilder, ControllerError, ControllerHandle, ControllerMetrics, ControllerStatus, Phase,
-    RunFailure, RunOutcome, Running, RunningController, Trouble, WaitError,
+    RunFailure, RunOutcome, Running, RunningController, Sources, Trouble, WaitError,
 };
 pub use self::crew::StillRunning;
 pub use self::elector::error::{ElectorError, LeadershipLost};

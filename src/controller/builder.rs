@@ -8,7 +8,7 @@ use super::Controller;
 use super::book::{Book, ErrorHook, RunFailure};
 use super::core::{Checked, Common, Core, Validate};
 use super::rate::Bucket;
-use super::source::{Source, Start};
+use super::source::Sources;
 use crate::backoff::Exponential;
 use crate::clock::Clock;
 use crate::error::StartError;
@@ -45,10 +45,7 @@ pub struct ControllerBuilder<K: Key, R, P = Exponential> {
     resync: Option<Duration>,
     rate: Option<(f64, u32)>,
     sync_timeout: Duration,
-    sources: Vec<Start<K>>,
-    /// The first source with a setting that makes no sense.
-    bad_source: Option<StartError>,
-    knows_keys: bool,
+    sources: Sources<K>,
     valid: Option<Validate<K>>,
     on_error: Option<ErrorHook<K>>,
     own_threads: Option<usize>,
@@ -56,7 +53,7 @@ pub struct ControllerBuilder<K: Key, R, P = Exponential> {
     options: ThreadOptions,
 }
 
-impl<K: Key, R> ControllerBuilder<K, R> {
+impl<K: Key + Sync + fmt::Debug, R> ControllerBuilder<K, R> {
     pub(super) fn new(name: String, reconciler: R) -> Self {
         Self {
             name,
@@ -70,9 +67,7 @@ impl<K: Key, R> ControllerBuilder<K, R> {
             resync: None,
             rate: None,
             sync_timeout: Duration::from_secs(120),
-            sources: Vec::new(),
-            bad_source: None,
-            knows_keys: false,
+            sources: Sources::new(),
             valid: None,
             on_error: None,
             own_threads: None,
@@ -117,8 +112,6 @@ where
             rate: self.rate,
             sync_timeout: self.sync_timeout,
             sources: self.sources,
-            bad_source: self.bad_source,
-            knows_keys: self.knows_keys,
             valid: self.valid,
             on_error: self.on_error,
             own_threads: self.own_threads,
@@ -163,12 +156,13 @@ where
 
     /// Polls: calls `list` every `period`, and puts what it lists in line, if nothing is known of it
     /// ([`enqueue_if_absent`](crate::Enqueue::enqueue_if_absent)).
-    pub fn poll<I, E>(self, period: Duration, list: impl FnMut(&Context) -> Result<I, E> + Send + 'static) -> Self
+    pub fn poll<I, E>(mut self, period: Duration, list: impl FnMut(&Context) -> Result<I, E> + Send + 'static) -> Self
     where
         I: IntoIterator<Item = K> + 'static,
         E: Into<BoxError> + 'static,
     {
-        self.poller(Poller::new(period, list))
+        self.sources.poll(period, list);
+        self
     }
 
     /// The same with a poller that has settings of its own. Its name is given to it here.
@@ -178,24 +172,19 @@ where
         I: IntoIterator<Item = K> + 'static,
         E: Into<BoxError> + 'static,
     {
-        if let Err(error) = poller.check() {
-            self.bad_source.get_or_insert(error);
-        }
-        self.sources.push(Box::new(move |target| {
-            let handle = poller.name(target.name.clone()).start(target.queue)?;
-            Ok(Box::new(handle) as Box<dyn Source>)
-        }));
+        self.sources.poller(poller);
         self
     }
 
     /// Watches: puts the keys that `keys` finds in an event in line.
-    pub fn watch<J, T, I>(self, watch: &Watch<J, T>, keys: impl FnMut(&Event<J, T>) -> I + Send + 'static) -> Self
+    pub fn watch<J, T, I>(mut self, watch: &Watch<J, T>, keys: impl FnMut(&Event<J, T>) -> I + Send + 'static) -> Self
     where
         J: Key + Sync,
         T: Send + Sync + 'static,
         I: IntoIterator<Item = K> + 'static,
     {
-        self.subscribe(watch, move |queue| Subscriber::to(queue, keys))
+        self.sources.watch(watch, keys);
+        self
     }
 
     /// Watches with a subscriber of one's own: other mappings, predicates, verbs and lanes. `subscriber` is given the queue that it
@@ -223,15 +212,13 @@ where
         J: Key + Sync,
         T: Send + Sync + 'static,
     {
-        let watch = watch.clone();
-        self.knows_keys = true;
-        self.sources.push(Box::new(move |target| {
-            let mut subscriber = subscriber(target.queue).name(target.name.clone());
-            if let Some((quiet, max_wait)) = target.debounce {
-                subscriber = subscriber.debounced(quiet, max_wait);
-            }
-            Ok(Box::new(watch.subscribe(subscriber)?) as Box<dyn Source>)
-        }));
+        self.sources.subscribe(watch, subscriber);
+        self
+    }
+
+    /// These sources too.
+    pub fn sources(mut self, sources: Sources<K>) -> Self {
+        self.sources.append(sources);
         self
     }
 
@@ -280,7 +267,7 @@ where
     /// `quiet`, a rate that is not positive, or a resync without a watch, which alone knows the keys.
     pub fn build(mut self) -> Result<Controller<K>, StartError> {
         self.check()?;
-        if let Some(error) = self.bad_source.take() {
+        if let Some(error) = self.sources.bad.take() {
             return Err(error);
         }
         let book = Book::new(self.clock.clone(), self.on_error);
@@ -310,7 +297,7 @@ where
         Ok(Controller {
             common,
             job,
-            sources: self.sources,
+            sources: self.sources.starts,
             debounce: self.debounce,
             sync_timeout: self.sync_timeout,
             own_threads: self.own_threads,
@@ -343,7 +330,7 @@ where
             }
         }
         check_rate(self.rate)?;
-        if self.resync.is_some() && !self.knows_keys {
+        if self.resync.is_some() && !self.sources.knows_keys {
             return Err(StartError::setting(
                 "resync",
                 &self.resync.unwrap_or_default(),
@@ -370,7 +357,7 @@ impl<K: Key, R, P> fmt::Debug for ControllerBuilder<K, R, P> {
             .field("name", &self.name)
             .field("max_concurrent_reconciles", &self.max_concurrent)
             .field("reconcile_timeout", &self.timeout)
-            .field("sources", &self.sources.len())
+            .field("sources", &self.sources)
             .finish_non_exhaustive()
     }
 }

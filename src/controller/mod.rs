@@ -19,6 +19,7 @@ pub use self::book::{RunFailure, RunOutcome, Trouble, WaitError};
 pub use self::builder::ControllerBuilder;
 pub use self::handle::{ControllerHandle, RunningController};
 pub use self::keeper::ControllerError;
+pub use self::source::Sources;
 pub use self::status::{ControllerMetrics, ControllerStatus, Phase, Running};
 
 use self::core::Common;
