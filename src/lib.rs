@@ -87,6 +87,8 @@ mod queue;
 mod reconcile;
 mod run;
 mod store;
+#[cfg(feature = "objects")]
+pub mod sub;
 mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;

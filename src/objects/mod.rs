@@ -104,6 +104,7 @@ pub use self::scheme::Scheme;
 pub use self::selector::{FieldSelector, LabelOperator, LabelRequirement, LabelSelector, ParseSelectorError};
 pub use self::tracker::{TrackRef, Tracker};
 pub use self::watch::{ObjectWatch, ObjectWatchHandle};
+pub(crate) use self::watch::{shared_watch, watch_name};
 
 pub use crate::embedded::{EmbeddedBuilder, MemoryClient};
 #[cfg(feature = "file-client")]

@@ -1,5 +1,6 @@
 //! The objects of a client as a watch: listed once, then followed.
 
+use std::any::type_name;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use serde_json::Value;
 
 use super::api::Api;
 use super::client::{Query, WatchEvent};
+use super::digest::digest;
 use super::error::ClientError;
 use super::json::{key_of, text_of};
 use super::key::ObjectKey;
@@ -18,11 +20,23 @@ use crate::cancel::CancellationToken;
 use crate::clock::Clock;
 use crate::crew::{Crew, Handle, StillRunning};
 use crate::error::StartError;
-use crate::manager::Unit;
+use crate::manager::{Manager, Unit};
 use crate::reconcile::context::Context;
 use crate::thread::{ThreadOptions, panic_message, shielded};
 use crate::watch::fed::Fed;
 use crate::watch::{Push, Watch, WatchBuilder, WatchProducer};
+
+/// The watch of these objects that all of a manager share: one for each client and type.
+pub(crate) fn shared_watch<U: Object>(manager: &Manager, api: &Api<U>) -> Result<Watch<ObjectKey, U>, StartError> {
+    manager.watch(&watch_name(api), || ObjectWatch::new(api.clone()).clock(manager.clock().clone()).start())
+}
+
+/// The name of that watch.
+pub(crate) fn watch_name<U: Object>(api: &Api<U>) -> String {
+    // The watch holds the client, so no other one can come to its address.
+    let client = format!("{:p}", Arc::as_ptr(api.client()));
+    format!("{}-{}", api.kind().plural(), digest(&[&client, &api.kind().to_string(), type_name::<U>()]))
+}
 
 /// A [`Watch`] of the objects of a client: it lists them, follows what changes, and goes on from there when it is interrupted. It lists
 /// them again where the client no longer knows what has changed since, and tries again later, ever more so, where the client

@@ -36,7 +36,7 @@ const FLOORS: [&[&str]; 9] = [
     &["run", "workers", "pool", "elector"],
     &["controller"],
     &["manager"],
-    &["objects"],
+    &["objects", "sub"],
     &["embedded", "testing"],
 ];
 

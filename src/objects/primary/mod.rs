@@ -4,7 +4,6 @@ mod external;
 mod reconcile;
 mod secondary;
 
-use std::any::type_name;
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
@@ -17,11 +16,10 @@ pub use self::secondary::{Ensured, Secondary};
 use self::external::Named;
 use self::reconcile::{Collect, Run};
 use super::api::Api;
-use super::digest::digest;
 use super::events::EventRecorder;
 use super::key::ObjectKey;
 use super::object::Object;
-use super::watch::ObjectWatch;
+use super::watch::shared_watch;
 use crate::backoff::Exponential;
 use crate::controller::{Controller, ControllerBuilder, ControllerHandle};
 use crate::error::StartError;
@@ -157,7 +155,7 @@ impl<T: Object> PrimaryController<T> {
     pub fn secondary<S: Object>(mut self, secondary: &Secondary<S>) -> Self {
         let (secondary, primaries) = (secondary.clone(), self.api.kind().clone());
         self.around.push(Box::new(move |manager| {
-            let watch = watch_of(manager, secondary.api())?;
+            let watch = shared_watch(manager, secondary.api())?;
             let marks = secondary.clone();
             let owner = move |_: &ObjectKey, object: &S| marks.owner_key(object, &primaries);
             let by_owner = watch.store().index(owner.clone());
@@ -174,7 +172,7 @@ impl<T: Object> PrimaryController<T> {
         I: IntoIterator<Item = ObjectKey> + 'static,
     {
         self.around.push(Box::new(move |manager| {
-            let watch = watch_of(manager, &api)?;
+            let watch = shared_watch(manager, &api)?;
             Ok((subscribe(watch, move |_: &ObjectKey, object: &U| primaries(object)), None))
         }));
         self
@@ -223,7 +221,7 @@ impl<T: Object> PrimaryController<T> {
     ///
     /// As those of [`ControllerBuilder::build`], [`Manager::add`] and [`Manager::watch`].
     pub fn add_to(self, manager: &Manager) -> Result<ControllerHandle<ObjectKey>, StartError> {
-        let primaries = watch_of(manager, &self.api)?;
+        let primaries = shared_watch(manager, &self.api)?;
         let around = self.around.into_iter().map(|around| around(manager)).collect::<Result<Vec<_>, _>>()?;
         let (subscribe, collectors): (Vec<_>, Vec<_>) = around.into_iter().unzip();
         let externals: Arc<[_]> = self.externals.into();
@@ -256,15 +254,6 @@ impl<T: Object> PrimaryController<T> {
         }
         Ok(handle)
     }
-}
-
-/// The watch of these objects: one for each client and type.
-fn watch_of<U: Object>(manager: &Manager, api: &Api<U>) -> Result<Watch<ObjectKey, U>, StartError> {
-    let plural = api.kind().plural();
-    // The watch holds the client, so no other one can come to its address.
-    let client = format!("{:p}", Arc::as_ptr(api.client()));
-    let name = format!("{plural}-{}", digest(&[&client, &api.kind().to_string(), type_name::<U>()]));
-    manager.watch(&name, || ObjectWatch::new(api.clone()).clock(manager.clock().clone()).start())
 }
 
 /// What has happened to a primary.

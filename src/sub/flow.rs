@@ -1,0 +1,301 @@
+//! What a step asks for, and what follows its errors.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use crate::reconcile::Action;
+use crate::reconcile::error::{BoxError, Cancelled, Chain, RequeueAfter, Terminal, find, terminal};
+
+/// What a [`SubReconciler`](super::SubReconciler) returns.
+pub type SubResult = Result<Flow, BoxError>;
+
+/// What a step that has not failed asks for: whether the steps behind it follow, and perhaps another run.
+///
+/// What several steps ask for is [put together](Self::and): the shortest delay counts, and one that halts halts them all.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::sub::Flow;
+/// use std::time::Duration;
+///
+/// let (soon, late) = (Duration::from_secs(1), Duration::from_secs(60));
+/// let both = Flow::requeue_after(late).and(Flow::requeue_after(soon));
+/// assert_eq!((both.requeue(), both.is_halted()), (Some(soon), false));
+/// assert_eq!(Flow::proceed().and(Flow::requeue_after(late)).requeue(), Some(late));
+/// assert!(Flow::halt().and(Flow::proceed()).is_halted());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Flow {
+    requeue: Option<Duration>,
+    halted: bool,
+}
+
+impl Flow {
+    /// On with the next step.
+    pub const fn proceed() -> Self {
+        Self { requeue: None, halted: false }
+    }
+
+    /// On with the next step; and another run `delay` after this one.
+    pub const fn requeue_after(delay: Duration) -> Self {
+        Self { requeue: Some(delay), halted: false }
+    }
+
+    /// No further step in this run, without an error.
+    pub const fn halt() -> Self {
+        Self { requeue: None, halted: true }
+    }
+
+    /// No further step in this run, without an error; and another run `delay` after this one.
+    pub const fn halt_and_requeue_after(delay: Duration) -> Self {
+        Self { requeue: Some(delay), halted: true }
+    }
+
+    /// What both ask for.
+    pub fn and(self, other: Self) -> Self {
+        Self { requeue: shorter(self.requeue, other.requeue), halted: self.halted || other.halted }
+    }
+
+    /// How long after this run another one is asked for.
+    #[must_use]
+    pub const fn requeue(&self) -> Option<Duration> {
+        self.requeue
+    }
+
+    /// Whether no further step follows.
+    #[must_use]
+    pub const fn is_halted(&self) -> bool {
+        self.halted
+    }
+}
+
+impl From<Flow> for Action {
+    fn from(flow: Flow) -> Self {
+        flow.requeue.map_or_else(Self::await_change, Self::requeue_after)
+    }
+}
+
+fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// An error that nobody need hear of: it stops the steps behind it, and neither the log nor a retry follows. What it is about is seen
+/// in the status, or a change will come that mends it. Made by [`quiet`].
+#[derive(Debug)]
+pub struct Quiet(BoxError);
+
+/// Marks an error as one that nobody need hear of.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::sub::{Flow, SubContext, SubResult, quiet};
+///
+/// fn resolve(_cx: &SubContext<'_>, image: &mut String) -> SubResult {
+///     if image.is_empty() {
+///         return Err(quiet("no image yet").into()); // whoever writes it is tracked
+///     }
+///     Ok(Flow::proceed())
+/// }
+/// # let _ = resolve;
+/// ```
+pub fn quiet(error: impl Into<BoxError>) -> Quiet {
+    Quiet(error.into())
+}
+
+impl fmt::Display for Quiet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Quiet {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// What follows an error of a step: the first that fits.
+///
+/// | | example | log | retried | generation observed |
+/// |---|---|---|---|---|
+/// | [`Quiet`](Self::Quiet) | [`quiet`] | no | no | no |
+/// | [`Durable`](Self::Durable) | [`terminal`](crate::terminal) | yes | no | yes |
+/// | [`Later`](Self::Later) | [`RequeueAfter`] | at *info* | then | no |
+/// | [`Transient`](Self::Transient) | all others | yes | by the controller's policy | no |
+///
+/// Of several errors together the loudest counts: one that is transient makes them so, then `Later`, then `Durable`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ErrorClass {
+    /// Nobody need hear of it.
+    Quiet,
+    /// No further try will mend it.
+    Durable,
+    /// It says itself when to try again.
+    Later,
+    /// Another try may mend it.
+    Transient,
+}
+
+impl ErrorClass {
+    /// That of this error.
+    #[must_use]
+    pub fn of(error: &(dyn Error + 'static)) -> Self {
+        if find::<Quiet>(error).is_some() {
+            Self::Quiet
+        } else if let Some(failures) = find::<Failures>(error) {
+            failures.errors.iter().map(|error| Self::of(&**error)).max().unwrap_or(Self::Transient)
+        } else if Terminal::find(error).is_some() {
+            Self::Durable
+        } else if RequeueAfter::find(error).is_some() {
+            Self::Later
+        } else {
+            Self::Transient
+        }
+    }
+}
+
+/// Several errors of one run, or one and what other steps have asked for.
+#[derive(Debug, Default)]
+pub struct Failures {
+    errors: Vec<BoxError>,
+    requeue: Option<Duration>,
+}
+
+impl Failures {
+    /// The errors, in the order in which they came.
+    #[must_use]
+    pub fn errors(&self) -> &[BoxError] {
+        &self.errors
+    }
+
+    /// The delay that steps have asked for that did not fail. It counts where the errors are not retried.
+    #[must_use]
+    pub fn requeue(&self) -> Option<Duration> {
+        self.requeue
+    }
+
+    /// The first error of this type: `error` itself, one of its sources, or one of several.
+    #[must_use]
+    pub fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+        find(error).or_else(|| find::<Self>(error)?.errors.iter().find_map(|error| Self::find(&**error)))
+    }
+
+    /// Takes in what another step has returned. Returns whether it halts those behind it.
+    pub(super) fn add(&mut self, result: SubResult) -> bool {
+        match result {
+            Ok(flow) => {
+                self.requeue = shorter(self.requeue, flow.requeue());
+                flow.is_halted()
+            }
+            Err(error) => {
+                match error.downcast::<Self>() {
+                    Ok(others) => {
+                        self.requeue = shorter(self.requeue, others.requeue);
+                        self.errors.extend(others.errors);
+                    }
+                    Err(error) => self.errors.push(error),
+                }
+                true
+            }
+        }
+    }
+
+    /// All of it as one result. An error that stands alone is returned as it is.
+    pub(super) fn into_result(mut self, halted: bool) -> SubResult {
+        match (self.errors.len(), self.requeue) {
+            (0, requeue) => Ok(Flow { requeue, halted }),
+            (1, None) => Err(self.errors.remove(0)),
+            _ => Err(self.into()),
+        }
+    }
+}
+
+/// Both results as one.
+pub(super) fn both(one: SubResult, other: SubResult) -> SubResult {
+    let mut failures = Failures::default();
+    let halted = [failures.add(one), failures.add(other)];
+    failures.into_result(halted.contains(&true))
+}
+
+/// How a run ends whose steps have returned this: what the controller is told. What is quiet is left out; what is not to be retried
+/// and stands beside a delay that was asked for is logged here, and the delay kept.
+pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxError> {
+    let error = match result {
+        Ok(flow) => return Ok(flow.into()),
+        Err(error) => error,
+    };
+    let requeue = find::<Failures>(&*error).and_then(Failures::requeue);
+    match ErrorClass::of(&*error) {
+        ErrorClass::Quiet => {
+            log::debug!(reconciler = log_name, error:%; "ended quietly");
+            Ok(requeue.map_or_else(Action::await_change, Action::requeue_after))
+        }
+        ErrorClass::Durable => match requeue {
+            None => Err(durable(error)),
+            Some(delay) => {
+                log::warn!(reconciler = log_name, error:%; "failed for good");
+                Ok(Action::requeue_after(delay))
+            }
+        },
+        ErrorClass::Later => Err(sooner(error, requeue)),
+        ErrorClass::Transient => Err(transient(error)),
+    }
+}
+
+/// Marked so that the controller sees it as terminal.
+fn durable(error: BoxError) -> BoxError {
+    if Terminal::find(&*error).is_some() { error } else { terminal(error).into() }
+}
+
+/// The request that is the soonest of those in the error, and of `requeue`.
+fn sooner(error: BoxError, requeue: Option<Duration>) -> BoxError {
+    let mut wishes = Vec::new();
+    collect(&*error, &mut wishes);
+    match wishes.into_iter().min_by_key(RequeueAfter::after) {
+        Some(first) => {
+            let after = requeue.map_or(first.after(), |requeue| requeue.min(first.after()));
+            RequeueAfter::new(after, first.reason()).into()
+        }
+        None => error,
+    }
+}
+
+fn collect(error: &(dyn Error + 'static), wishes: &mut Vec<RequeueAfter>) {
+    if let Some(failures) = find::<Failures>(error) {
+        failures.errors.iter().for_each(|error| collect(&**error, wishes));
+    } else {
+        wishes.extend(RequeueAfter::find(error).cloned());
+    }
+}
+
+/// Of several errors that of a run that was told to stop, which the controller knows; or all of them.
+fn transient(error: BoxError) -> BoxError {
+    match error.downcast::<Failures>() {
+        Ok(mut failures) => match failures.errors.iter().position(|error| find::<Cancelled>(&**error).is_some()) {
+            Some(cancelled) => failures.errors.swap_remove(cancelled),
+            None => failures,
+        },
+        Err(error) => error,
+    }
+}
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, error) in self.errors.iter().enumerate() {
+            if number > 0 {
+                f.write_str("; ")?;
+            }
+            Chain(&**error).fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for Failures {}

@@ -1,0 +1,57 @@
+//! Business logic in small pieces that can be tested alone: sub-reconcilers, and what puts them together. Feature `objects`.
+//!
+//! A [`SubReconciler`] is one step of a run: it is given an object, changes what it says of it (its status, mostly) or what
+//! belongs to it, and says whether the steps behind it follow. Steps are put together to one, and that one is run by a
+//! [`ResourceReconciler`]: a plain [`Reconciler`](crate::Reconciler) for a [`Controller`](crate::Controller).
+
+mod config;
+mod context;
+mod flow;
+mod resource;
+mod sequence;
+mod setup;
+mod stash;
+mod sync;
+
+pub use self::config::Config;
+pub use self::context::{Request, SubContext};
+pub use self::flow::{ErrorClass, Failures, Flow, Quiet, SubResult, quiet};
+pub use self::resource::ResourceReconciler;
+pub use self::sequence::{Always, Sequence};
+pub use self::setup::Setup;
+pub use self::stash::{Stash, StashError, StashKey, Stashed};
+pub use self::sync::SyncReconciler;
+
+use crate::reconcile::error::BoxError;
+
+/// One step of the reconciliation of an object.
+///
+/// It is called at least once for each change, so it must be idempotent; by many threads at once, for different objects.
+///
+/// A closure is one, that adds nothing to its controller. Its parameters need their types written out:
+/// `|cx: &SubContext<'_>, vm: &mut Vm| -> SubResult { … }`.
+pub trait SubReconciler<T>: Send + Sync {
+    /// Adds to the controller what it needs: watches and indexes. Called once, before the controller is built. What is put together
+    /// of steps passes it on to all of them.
+    ///
+    /// # Errors
+    ///
+    /// If something cannot be added: there will be no controller.
+    fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
+        let _ = setup;
+        Ok(())
+    }
+
+    /// Takes the step.
+    ///
+    /// # Errors
+    ///
+    /// What follows one is said by its [class](ErrorClass). The steps behind this one do not follow.
+    fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult;
+}
+
+impl<T, F: Fn(&SubContext<'_>, &mut T) -> SubResult + Send + Sync> SubReconciler<T> for F {
+    fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
+        self(cx, resource)
+    }
+}

@@ -1,0 +1,324 @@
+//! A reconciler of objects that leaves the work to sub-reconcilers.
+
+use std::fmt;
+
+use super::SubReconciler;
+use super::config::Config;
+use super::context::{Request, SubContext};
+use super::flow::{ErrorClass, Flow, SubResult, both, conclude};
+use super::setup::{Added, Setup};
+use crate::controller::Sources;
+use crate::manager::Manager;
+use crate::objects::{Api, Condition, ConditionStatus, EventType, Ignore, Kind, Object, ObjectKey, set_condition};
+use crate::reconcile::context::Context;
+use crate::reconcile::error::BoxError;
+use crate::reconcile::{Action, Reconciler};
+use crate::watch::Subscriber;
+
+/// A [`Reconciler`] of objects of one type that leaves the work to a [`SubReconciler`]: it reads the object, hands it on, and writes its
+/// status if that has changed.
+///
+/// One run:
+///
+/// 1. [before](Self::before), unless the [request is skipped](Self::skip_request);
+/// 2. the object is read. One that is gone needs nothing more;
+/// 3. it gets its [defaults](Self::defaults), which are not written, unless the [resource is skipped](Self::skip_resource) then;
+/// 4. it gets its [initial conditions](Self::conditions);
+/// 5. the sub-reconciler is called, unless the object is being deleted and nothing holds it any more;
+/// 6. if it did not fail, or failed for good, the [observed generation](Self::observed_generation) is set;
+/// 7. the status is written if it is another than the one that was read, and the event `StatusUpdated` recorded; not of an object
+///    that is being deleted, unless [asked to](Self::status_while_deleting). What the run has returned stands, whatever comes of that;
+///    if it fails too, both errors are returned;
+/// 8. [after](Self::after).
+///
+/// What follows an error is said by its [class](ErrorClass).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{Condition, MemoryClient, ObjectMeta};
+/// use homeostat::sub::{Config, Flow, ResourceReconciler, SubContext, SubResult};
+/// use homeostat::{Controller, Manager};
+/// use serde::{Deserialize, Serialize};
+/// use std::sync::Arc;
+///
+/// #[derive(Clone, Serialize, Deserialize)]
+/// struct Function {
+///     metadata: ObjectMeta,
+///     source: String,
+///     #[serde(default)]
+///     status: FunctionStatus,
+/// }
+///
+/// #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+/// #[serde(default)]
+/// struct FunctionStatus {
+///     observed_generation: i64,
+///     conditions: Vec<Condition>,
+///     image: String,
+/// }
+///
+/// homeostat::object!(Function, namespaced, "example.com", "v1", status: FunctionStatus);
+///
+/// fn resolve(_cx: &SubContext<'_>, function: &mut Function) -> SubResult {
+///     function.status.image = format!("registry.example.com/{}", function.metadata.name);
+///     Ok(Flow::proceed())
+/// }
+///
+/// let config = Config::new(Arc::new(MemoryClient::new()));
+/// let reconciler = ResourceReconciler::<Function>::new("function", config, resolve)
+///     .observed_generation(|status, generation| status.observed_generation = generation)
+///     .conditions(["Ready"], |status| &mut status.conditions);
+///
+/// let manager = Manager::builder().build()?;
+/// let sources = reconciler.setup(&manager)?;
+/// manager.add(Controller::builder("function", reconciler).sources(sources).build()?)?;
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[must_use]
+pub struct ResourceReconciler<T: Object> {
+    name: String,
+    api: Api<T>,
+    config: Config,
+    reconciler: Box<dyn SubReconciler<T>>,
+    before: Option<Before>,
+    after: Option<After>,
+    skip_request: Option<Skips<ObjectKey>>,
+    skip_resource: Option<Skips<T>>,
+    defaults: Option<Defaults<T>>,
+    observed_generation: Option<Observe<T::Status>>,
+    conditions: Option<Conditions<T::Status>>,
+    writes_status: bool,
+    status_while_deleting: bool,
+}
+
+type Skips<T> = Box<dyn Fn(&T) -> bool + Send + Sync>;
+type Defaults<T> = Box<dyn Fn(&mut T) + Send + Sync>;
+type Observe<S> = Box<dyn Fn(&mut S, i64) + Send + Sync>;
+type ConditionsOf<S> = Box<dyn Fn(&mut S) -> &mut Vec<Condition> + Send + Sync>;
+type Before = Box<dyn Fn(&Context, &ObjectKey) -> SubResult + Send + Sync>;
+type After = Box<dyn Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync>;
+
+/// Where a status has its conditions, and which it has from the beginning.
+struct Conditions<S> {
+    initial: Vec<String>,
+    of: ConditionsOf<S>,
+}
+
+impl<T: Object> ResourceReconciler<T> {
+    /// For the objects of this type in the client of `config`. The name is for log lines.
+    pub fn new(name: impl Into<String>, config: Config, reconciler: impl SubReconciler<T> + 'static) -> Self {
+        let api = config.api();
+        Self::with_api(name.into(), api, config, Box::new(reconciler))
+    }
+
+    /// The same for objects of this kind, whose type does not say it.
+    pub fn of_kind(
+        name: impl Into<String>,
+        kind: Kind,
+        config: Config,
+        reconciler: impl SubReconciler<T> + 'static,
+    ) -> Self {
+        let api = Api::of_kind(config.client().clone(), kind);
+        Self::with_api(name.into(), api, config, Box::new(reconciler))
+    }
+
+    fn with_api(name: String, api: Api<T>, config: Config, reconciler: Box<dyn SubReconciler<T>>) -> Self {
+        Self {
+            name,
+            api,
+            config,
+            reconciler,
+            before: None,
+            after: None,
+            skip_request: None,
+            skip_resource: None,
+            defaults: None,
+            observed_generation: None,
+            conditions: None,
+            writes_status: true,
+            status_while_deleting: false,
+        }
+    }
+
+    /// Called first in each run. If it fails or halts nothing else is done, but for [after](Self::after).
+    pub fn before(self, before: impl Fn(&Context, &ObjectKey) -> SubResult + Send + Sync + 'static) -> Self {
+        Self { before: Some(Box::new(before)), ..self }
+    }
+
+    /// Called last in each run, with what it has come to. What it returns is what the run returns.
+    pub fn after(self, after: impl Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync + 'static) -> Self {
+        Self { after: Some(Box::new(after)), ..self }
+    }
+
+    /// Nothing at all is done for these keys.
+    pub fn skip_request(self, skips: impl Fn(&ObjectKey) -> bool + Send + Sync + 'static) -> Self {
+        Self { skip_request: Some(Box::new(skips)), ..self }
+    }
+
+    /// Nothing is done for these objects, which have their defaults by then, and nothing is written.
+    pub fn skip_resource(self, skips: impl Fn(&T) -> bool + Send + Sync + 'static) -> Self {
+        Self { skip_resource: Some(Box::new(skips)), ..self }
+    }
+
+    /// Sets what an object leaves open. It is not written.
+    pub fn defaults(self, defaults: impl Fn(&mut T) + Send + Sync + 'static) -> Self {
+        Self { defaults: Some(Box::new(defaults)), ..self }
+    }
+
+    /// Sets which generation the status is about.
+    pub fn observed_generation(self, set: impl Fn(&mut T::Status, i64) + Send + Sync + 'static) -> Self {
+        Self { observed_generation: Some(Box::new(set)), ..self }
+    }
+
+    /// Where a status has its conditions. Those named in `initial` that an object does not have yet it gets before anything is done,
+    /// as [unknown](ConditionStatus::Unknown) because of `Initializing`; and one whose status is what it was has the time that it had.
+    pub fn conditions<I: Into<String>>(
+        self,
+        initial: impl IntoIterator<Item = I>,
+        of: impl Fn(&mut T::Status) -> &mut Vec<Condition> + Send + Sync + 'static,
+    ) -> Self {
+        let initial = initial.into_iter().map(Into::into).collect();
+        Self { conditions: Some(Conditions { initial, of: Box::new(of) }), ..self }
+    }
+
+    /// Never writes the status: another reconciler of the same objects does.
+    pub fn skip_status_update(self) -> Self {
+        Self { writes_status: false, ..self }
+    }
+
+    /// Writes the status of objects that are being deleted, too.
+    pub fn status_while_deleting(self) -> Self {
+        Self { status_while_deleting: true, ..self }
+    }
+
+    /// Hands all sub-reconcilers the means to add what they need, and returns where the keys come from: its own objects, and what
+    /// has been added. For the controller of this reconciler, which that manager is to run.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::watch`], and those of the sub-reconcilers.
+    pub fn setup(&self, manager: &Manager) -> Result<Sources<ObjectKey>, BoxError> {
+        let mut added = Added::default();
+        let mut setup = Setup::new(manager, self.api.kind(), &self.config, &mut added);
+        setup.subscribe(&self.api, Subscriber::to_itself)?;
+        self.reconciler.setup(&mut setup)?;
+        Ok(added.sources)
+    }
+
+    fn run(&self, cx: &Context, key: &ObjectKey) -> SubResult {
+        let before = self.before.as_ref().map_or(Ok(Flow::proceed()), |before| before(cx, key));
+        let result = match before {
+            Ok(flow) if !flow.is_halted() => both(before, self.fetch(cx, key)),
+            other => other,
+        };
+        match &self.after {
+            Some(after) => after(cx, key, result),
+            None => result,
+        }
+    }
+
+    fn fetch(&self, cx: &Context, key: &ObjectKey) -> SubResult {
+        let Some(original) = self.api.get(key).ignore_not_found()? else {
+            self.config.tracker().untrack(key);
+            return Ok(Flow::proceed());
+        };
+        let mut resource = original.clone();
+        if let Some(defaults) = &self.defaults {
+            defaults(&mut resource);
+        }
+        if self.skip_resource.as_ref().is_some_and(|skips| skips(&resource)) {
+            return Ok(Flow::proceed());
+        }
+        let request = Request::new(&original, self.config.clone());
+        let cx = SubContext::new(&self.name, cx, &request);
+        let result = self.hand_on(&cx, &mut resource);
+        if self.writes_status && !request.skips_status_update() && (!cx.is_deleting() || self.status_while_deleting) {
+            return self.write_status(&cx, original, resource, result);
+        }
+        result
+    }
+
+    fn hand_on(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
+        if cx.is_deleting() && resource.meta().finalizers.is_empty() {
+            return Ok(Flow::proceed());
+        }
+        if let (Some(conditions), Some(status)) = (&self.conditions, resource.status_mut()) {
+            conditions.initialize(status, cx);
+        }
+        let result = self.reconciler.reconcile(cx, resource);
+        let observed = result.as_ref().map_or_else(|error| ErrorClass::of(&**error) == ErrorClass::Durable, |_| true);
+        let generation = resource.meta().generation;
+        if observed && let (Some(set), Some(status)) = (&self.observed_generation, resource.status_mut()) {
+            set(status, generation);
+        }
+        result
+    }
+
+    fn write_status(&self, cx: &SubContext<'_>, mut original: T, mut resource: T, result: SubResult) -> SubResult {
+        if let Some(conditions) = &self.conditions
+            && let (Some(before), Some(now)) = (original.status_mut(), resource.status_mut())
+        {
+            conditions.keep_times(before, now);
+        }
+        if resource.status() == original.status() {
+            return result;
+        }
+        match self.api.update_status(&resource).ignore_not_found() {
+            Ok(Some(_)) => {
+                cx.event(EventType::Normal, "StatusUpdated", "Updated status");
+                result
+            }
+            // It has gone meanwhile.
+            Ok(None) => result,
+            Err(error) => {
+                // Somebody else has written: the next run will see what.
+                if !error.is_conflict() {
+                    let message = format!("Failed to update status: {error}");
+                    cx.event(EventType::Warning, "StatusUpdateFailed", &message);
+                }
+                both(result, Err(error.into()))
+            }
+        }
+    }
+}
+
+impl<S> Conditions<S> {
+    fn initialize(&self, status: &mut S, cx: &SubContext<'_>) {
+        let conditions = (self.of)(status);
+        for kind in &self.initial {
+            if conditions.iter().all(|known| known.kind != *kind) {
+                let unknown = Condition::new(kind, ConditionStatus::Unknown, "Initializing");
+                set_condition(conditions, unknown, cx.now());
+            }
+        }
+    }
+
+    /// A condition that has been made anew, and says what it said, says it since then.
+    fn keep_times(&self, before: &mut S, now: &mut S) {
+        let before = (self.of)(before);
+        for condition in (self.of)(now) {
+            let known = before.iter().find(|known| known.kind == condition.kind && known.status == condition.status);
+            if let Some(known) = known {
+                condition.last_transition_time = known.last_transition_time;
+            }
+        }
+    }
+}
+
+impl<T: Object> Reconciler<ObjectKey> for ResourceReconciler<T> {
+    type Error = BoxError;
+
+    fn reconcile(&self, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {
+        if self.skip_request.as_ref().is_some_and(|skips| skips(key)) {
+            return Ok(Action::await_change());
+        }
+        conclude(self.run(cx, key), &self.name)
+    }
+}
+
+impl<T: Object> fmt::Debug for ResourceReconciler<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResourceReconciler").field("name", &self.name).field("api", &self.api).finish_non_exhaustive()
+    }
+}

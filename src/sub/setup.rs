@@ -1,0 +1,148 @@
+//! What sub-reconcilers add to the controller that they are to run in.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+
+use super::config::Config;
+use crate::controller::Sources;
+use crate::error::StartError;
+use crate::manager::Manager;
+use crate::objects::{Api, Kind, Object, ObjectKey, controller_key, shared_watch, watch_name};
+use crate::queue::{Key, WorkQueue};
+use crate::store::Index;
+use crate::watch::{Subscriber, Watch};
+
+/// What sub-reconcilers add to the controller that they are to run in: watches, indexes, polls. Handed to each of them once, however
+/// deep it is, before the controller is built.
+///
+/// The watches are shared with whatever else the manager runs: one for each client and type.
+pub struct Setup<'a> {
+    manager: &'a Manager,
+    kind: &'a Kind,
+    config: Cow<'a, Config>,
+    added: &'a mut Added,
+}
+
+/// What has been added by all of them.
+#[derive(Debug, Default)]
+pub(super) struct Added {
+    pub(super) sources: Sources<ObjectKey>,
+    /// Which watches feed it, and how.
+    known: HashSet<(String, &'static str)>,
+}
+
+impl<'a> Setup<'a> {
+    pub(super) fn new(manager: &'a Manager, kind: &'a Kind, config: &'a Config, added: &'a mut Added) -> Self {
+        Self { manager, kind, config: Cow::Borrowed(config), added }
+    }
+
+    /// The same with another config, for the steps within one.
+    pub fn with_config(&mut self, config: Config) -> Setup<'_> {
+        Setup { manager: self.manager, kind: self.kind, config: Cow::Owned(config), added: self.added }
+    }
+
+    /// What the controller will be added to.
+    #[must_use]
+    pub fn manager(&self) -> &Manager {
+        self.manager
+    }
+
+    /// The kind of the objects that are reconciled.
+    #[must_use]
+    pub fn kind(&self) -> &Kind {
+        self.kind
+    }
+
+    /// What the steps work with.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Where else keys are to come from.
+    pub fn sources(&mut self) -> &mut Sources<ObjectKey> {
+        &mut self.added.sources
+    }
+
+    /// The watch of these objects, which runs from now on. It feeds nothing by itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::watch`].
+    pub fn watch<U: Object>(&self, api: &Api<U>) -> Result<Watch<ObjectKey, U>, StartError> {
+        shared_watch(self.manager, api)
+    }
+
+    /// These objects, found by what `of` says of them: an index of their shared watch.
+    ///
+    /// # Errors
+    ///
+    /// As [`watch`](Self::watch).
+    pub fn index<U, I, V>(
+        &self,
+        api: &Api<U>,
+        of: impl Fn(&U) -> V + Send + Sync + 'static,
+    ) -> Result<Index<I, ObjectKey, U>, StartError>
+    where
+        U: Object,
+        I: Key + Sync,
+        V: IntoIterator<Item = I>,
+    {
+        Ok(self.watch(api)?.store().index(move |_key, object| of(object)))
+    }
+
+    /// Objects are reconciled when one of these changes that they control: by its owner references.
+    ///
+    /// # Errors
+    ///
+    /// As [`watch`](Self::watch).
+    pub fn owned<U: Object>(&mut self, api: &Api<U>) -> Result<(), StartError> {
+        let kind = self.kind.clone();
+        self.once(api, "owned", move |queue| {
+            Subscriber::to_owner(queue, move |_key, object: &U| controller_key(object.meta(), &kind)).secondary()
+        })
+    }
+
+    /// Objects are reconciled when one of these changes that they [track](super::SubContext::track), by the tracker of the
+    /// [config](Self::config).
+    ///
+    /// # Errors
+    ///
+    /// As [`watch`](Self::watch).
+    pub fn tracked<U: Object>(&mut self, api: &Api<U>) -> Result<(), StartError> {
+        let (tracker, kind) = (self.config.tracker().clone(), api.kind().clone());
+        self.once(api, "tracked", move |queue| tracker.subscriber(&kind, queue))
+    }
+
+    /// Objects are reconciled when one of these changes, by a subscriber of one's own: see
+    /// [`ControllerBuilder::subscribe`](crate::ControllerBuilder::subscribe).
+    ///
+    /// # Errors
+    ///
+    /// As [`watch`](Self::watch).
+    pub fn subscribe<U: Object>(
+        &mut self,
+        api: &Api<U>,
+        subscriber: impl FnOnce(&WorkQueue<ObjectKey>) -> Subscriber<ObjectKey, U> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let watch = self.watch(api)?;
+        self.added.sources.subscribe(&watch, subscriber);
+        Ok(())
+    }
+
+    fn once<U: Object>(
+        &mut self,
+        api: &Api<U>,
+        how: &'static str,
+        subscriber: impl FnOnce(&WorkQueue<ObjectKey>) -> Subscriber<ObjectKey, U> + Send + 'static,
+    ) -> Result<(), StartError> {
+        if self.added.known.insert((watch_name(api), how)) { self.subscribe(api, subscriber) } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Setup<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup").field("kind", self.kind).field("added", self.added).finish_non_exhaustive()
+    }
+}

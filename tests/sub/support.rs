@@ -1,0 +1,170 @@
+//! An object to reconcile, and a client that tells what it was asked for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use homeostat::objects::{
+    Api, Client, ClientError, Condition, DeleteOptions, EventRecorder, FieldOwner, Kind, MemoryClient, ObjectKey,
+    ObjectList, ObjectMeta, ObjectRef, ObjectStream, Part, Patch, Query,
+};
+use homeostat::sub::{Config, Request, SubContext, SubReconciler, SubResult};
+use homeostat::{CancellationToken, Context};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What is reconciled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thing {
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub spec: BTreeMap<String, String>,
+    #[serde(default)]
+    pub status: ThingStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ThingStatus {
+    pub observed_generation: i64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<String, String>,
+}
+
+homeostat::object!(Thing, namespaced, "example.com", "v1", status: ThingStatus);
+
+impl Thing {
+    pub fn new(name: &str) -> Self {
+        Self { metadata: ObjectMeta::new("default", name), spec: BTreeMap::new(), status: ThingStatus::default() }
+    }
+}
+
+/// Makes a call fail: given its verb and its object.
+type Fails = Box<dyn Fn(&str, &ObjectRef) -> Option<ClientError> + Send + Sync>;
+
+/// An embedded client that remembers each write as `create Thing default/web` and each read as `get …` or `list …`, and fails where it
+/// is told to.
+pub struct Spy {
+    pub inner: MemoryClient,
+    calls: Mutex<Vec<String>>,
+    fails: Mutex<Option<Fails>>,
+}
+
+impl Spy {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { inner: MemoryClient::new(), calls: Mutex::default(), fails: Mutex::default() })
+    }
+
+    pub fn fail(&self, fails: impl Fn(&str, &ObjectRef) -> Option<ClientError> + Send + Sync + 'static) {
+        *self.fails.lock() = Some(Box::new(fails));
+    }
+
+    pub fn heal(&self) {
+        *self.fails.lock() = None;
+    }
+
+    /// What has been written since it was asked last.
+    pub fn writes(&self) -> Vec<String> {
+        let mut calls = std::mem::take(&mut *self.calls.lock());
+        calls.retain(|call| !call.starts_with("get ") && !call.starts_with("list "));
+        calls
+    }
+
+    fn call(&self, verb: &str, kind: &Kind, key: &ObjectKey) -> Result<(), ClientError> {
+        let object = ObjectRef::new(kind, key);
+        self.calls.lock().push(format!("{verb} {object}"));
+        self.fails.lock().as_ref().and_then(|fails| fails(verb, &object)).map_or(Ok(()), Err)
+    }
+}
+
+fn key_of(object: &Value) -> ObjectKey {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let name = if text("name").is_empty() { text("generateName") } else { text("name") };
+    ObjectKey::new(text("namespace"), name)
+}
+
+impl Client for Spy {
+    fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
+        self.call("get", kind, key)?;
+        self.inner.get(kind, key)
+    }
+
+    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+        self.call("list", kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), "*"))?;
+        self.inner.list(kind, query)
+    }
+
+    fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+        self.call("create", kind, &key_of(&object))?;
+        self.inner.create(kind, object)
+    }
+
+    fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+        self.call("update", kind, &key_of(&object))?;
+        self.inner.update(kind, object)
+    }
+
+    fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+        self.call("update_status", kind, &key_of(&object))?;
+        self.inner.update_status(kind, object)
+    }
+
+    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Result<Arc<Value>, ClientError> {
+        self.call("patch", kind, key)?;
+        self.inner.patch(kind, key, patch, part)
+    }
+
+    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {
+        self.call("apply", kind, &key_of(&object))?;
+        self.inner.apply(kind, object, owner)
+    }
+
+    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError> {
+        self.call("delete", kind, key)?;
+        self.inner.delete(kind, key, options)
+    }
+
+    fn watch(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        from: Option<&str>,
+        stop: &CancellationToken,
+    ) -> Result<ObjectStream, ClientError> {
+        self.inner.watch(kind, query, from, stop)
+    }
+}
+
+/// A config of this client whose events are objects in a client of their own, which is returned.
+pub fn config(client: &Arc<Spy>) -> (Config, Arc<MemoryClient>) {
+    let events = Arc::new(MemoryClient::new());
+    let recorder = EventRecorder::builder("test").client(events.clone()).log(false).build();
+    (Config::new(client.clone()).with_recorder(recorder), events)
+}
+
+/// The events as `Normal Created Created Page "x"`, in the order of their keys.
+pub fn events(client: &MemoryClient) -> Vec<String> {
+    let listed = client.list(&EventRecorder::KIND, &Query::all()).unwrap();
+    let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+    listed
+        .items
+        .iter()
+        .map(|event| [text(event, "type"), text(event, "reason"), text(event, "message")].join(" "))
+        .collect()
+}
+
+/// Takes one step by itself, of an object that the client need not have.
+pub fn step<T: homeostat::objects::Object>(
+    step: &impl SubReconciler<T>,
+    config: &Config,
+    resource: &mut T,
+) -> SubResult {
+    let request = Request::new(resource, config.clone());
+    step.reconcile(&SubContext::new("test", &Context::detached(), &request), resource)
+}
+
+pub fn things(client: &Arc<Spy>) -> Api<Thing> {
+    Api::new(client.clone())
+}
