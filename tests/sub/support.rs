@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use homeostat::objects::{
-    Api, Client, ClientError, Condition, DeleteOptions, EventRecorder, FieldOwner, Kind, MemoryClient, ObjectKey,
-    ObjectList, ObjectMeta, ObjectRef, ObjectStream, Part, Patch, Query,
+    Api, Client, ClientError, Condition, DeleteOptions, EventRecorder, FieldOwner, Kind, MemoryClient, Object,
+    ObjectKey, ObjectList, ObjectMeta, ObjectRef, ObjectStream, Part, Patch, Query,
 };
 use homeostat::sub::{Config, Request, SubContext, SubReconciler, SubResult};
 use homeostat::{CancellationToken, Context};
@@ -15,29 +15,34 @@ use serde_json::Value;
 
 /// What is reconciled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Thing {
-    pub metadata: ObjectMeta,
+pub(crate) struct Thing {
+    pub(crate) metadata: ObjectMeta,
     #[serde(default)]
-    pub spec: BTreeMap<String, String>,
+    pub(crate) spec: BTreeMap<String, String>,
     #[serde(default)]
-    pub status: ThingStatus,
+    pub(crate) status: ThingStatus,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ThingStatus {
-    pub observed_generation: i64,
+pub(crate) struct ThingStatus {
+    pub(crate) observed_generation: i64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
+    pub(crate) conditions: Vec<Condition>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub fields: BTreeMap<String, String>,
+    pub(crate) fields: BTreeMap<String, String>,
 }
 
 homeostat::object!(Thing, namespaced, "example.com", "v1", status: ThingStatus);
 
 impl Thing {
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self { metadata: ObjectMeta::new("default", name), spec: BTreeMap::new(), status: ThingStatus::default() }
+    }
+
+    /// What names the one of the name `web`.
+    pub(crate) fn reference() -> ObjectRef {
+        Self::new("web").object_ref()
     }
 }
 
@@ -46,27 +51,27 @@ type Fails = Box<dyn Fn(&str, &ObjectRef) -> Option<ClientError> + Send + Sync>;
 
 /// An embedded client that remembers each write as `create Thing default/web` and each read as `get …` or `list …`, and fails where it
 /// is told to.
-pub struct Spy {
-    pub inner: MemoryClient,
+pub(crate) struct Spy {
+    pub(crate) inner: MemoryClient,
     calls: Mutex<Vec<String>>,
     fails: Mutex<Option<Fails>>,
 }
 
 impl Spy {
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { inner: MemoryClient::new(), calls: Mutex::default(), fails: Mutex::default() })
     }
 
-    pub fn fail(&self, fails: impl Fn(&str, &ObjectRef) -> Option<ClientError> + Send + Sync + 'static) {
+    pub(crate) fn fail(&self, fails: impl Fn(&str, &ObjectRef) -> Option<ClientError> + Send + Sync + 'static) {
         *self.fails.lock() = Some(Box::new(fails));
     }
 
-    pub fn heal(&self) {
+    pub(crate) fn heal(&self) {
         *self.fails.lock() = None;
     }
 
     /// What has been written since it was asked last.
-    pub fn writes(&self) -> Vec<String> {
+    pub(crate) fn writes(&self) -> Vec<String> {
         let mut calls = std::mem::take(&mut *self.calls.lock());
         calls.retain(|call| !call.starts_with("get ") && !call.starts_with("list "));
         calls
@@ -138,14 +143,14 @@ impl Client for Spy {
 }
 
 /// A config of this client whose events are objects in a client of their own, which is returned.
-pub fn config(client: &Arc<Spy>) -> (Config, Arc<MemoryClient>) {
+pub(crate) fn config(client: &Arc<Spy>) -> (Config, Arc<MemoryClient>) {
     let events = Arc::new(MemoryClient::new());
     let recorder = EventRecorder::builder("test").client(events.clone()).log(false).build();
     (Config::new(client.clone()).with_recorder(recorder), events)
 }
 
 /// The events as `Normal Created Created Page "x"`, in the order of their keys.
-pub fn events(client: &MemoryClient) -> Vec<String> {
+pub(crate) fn events(client: &MemoryClient) -> Vec<String> {
     let listed = client.list(&EventRecorder::KIND, &Query::all()).unwrap();
     let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
     listed
@@ -156,15 +161,11 @@ pub fn events(client: &MemoryClient) -> Vec<String> {
 }
 
 /// Takes one step by itself, of an object that the client need not have.
-pub fn step<T: homeostat::objects::Object>(
-    step: &impl SubReconciler<T>,
-    config: &Config,
-    resource: &mut T,
-) -> SubResult {
+pub(crate) fn step<T: Object>(step: &impl SubReconciler<T>, config: &Config, resource: &mut T) -> SubResult {
     let request = Request::new(resource, config.clone());
     step.reconcile(&SubContext::new("test", &Context::detached(), &request), resource)
 }
 
-pub fn things(client: &Arc<Spy>) -> Api<Thing> {
+pub(crate) fn things(client: &Arc<Spy>) -> Api<Thing> {
     Api::new(client.clone())
 }

@@ -1,0 +1,416 @@
+//! `ResourceReconciler`: what one run does, and how it ends.
+//!
+//! The cases of reconciler.io's `reconcilers/resource_test.go`, and what that one gets wrong: it forgets what a run returned once it
+//! has written the status, and requeues for ever what failed quietly.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use homeostat::objects::{
+    Client, ClientError, Condition, ConditionStatus, DeleteOptions, Kind, MemoryClient, Object, ObjectRef, Query,
+    TrackRef, set_condition,
+};
+use homeostat::sub::{Config, Flow, ResourceReconciler, SubContext, SubReconciler, SubResult, quiet};
+use homeostat::{Action, BoxError, Cancelled, Context, Reconciler, RequeueAfter, Terminal, terminal};
+use parking_lot::Mutex;
+
+use crate::support::{Spy, Thing, config, events, things};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A client that has the thing `default/web`, and all around it.
+struct World {
+    spy: Arc<Spy>,
+    config: Config,
+    events: Arc<MemoryClient>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with(Thing::new("web"))
+    }
+
+    fn with(thing: Thing) -> Self {
+        let spy = Spy::new();
+        let (config, events) = config(&spy);
+        let api = things(&spy);
+        let mut created = api.create(&thing).unwrap();
+        if thing.status != created.status {
+            created.status = thing.status;
+            api.update_status(&created).unwrap();
+        }
+        spy.writes();
+        Self { spy, config, events }
+    }
+
+    fn reconciler(&self, step: impl SubReconciler<Thing> + 'static) -> ResourceReconciler<Thing> {
+        ResourceReconciler::new("thing", self.config.clone(), step)
+            .observed_generation(|status, generation| status.observed_generation = generation)
+    }
+
+    /// What one run of a reconciler of this step returns.
+    fn step(&self, step: impl SubReconciler<Thing> + 'static) -> Result<Action, BoxError> {
+        run(&self.reconciler(step))
+    }
+
+    fn thing(&self) -> Thing {
+        things(&self.spy).get(Thing::reference().key()).unwrap()
+    }
+
+    fn delete(&self) {
+        things(&self.spy).delete(Thing::reference().key(), &DeleteOptions::default()).unwrap();
+        self.spy.writes();
+    }
+}
+
+/// One run for the thing.
+fn run(reconciler: &ResourceReconciler<Thing>) -> Result<Action, BoxError> {
+    reconciler.reconcile(&Context::detached(), Thing::reference().key())
+}
+
+fn held() -> Thing {
+    let mut thing = Thing::new("web");
+    thing.metadata.finalizers = vec!["example.com/f".to_owned()];
+    thing
+}
+
+fn returning(result: fn() -> SubResult) -> impl SubReconciler<Thing> + 'static {
+    move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        thing.status.fields.insert("seen".to_owned(), "yes".to_owned());
+        result()
+    }
+}
+
+fn on() -> SubResult {
+    Ok(Flow::proceed())
+}
+
+fn never(_: &SubContext<'_>, _: &mut Thing) -> SubResult {
+    unreachable!("not to be called")
+}
+
+fn text(result: Result<Action, BoxError>) -> String {
+    result.unwrap_err().to_string()
+}
+
+const UPDATE: &str = "update_status Thing default/web";
+
+#[test]
+fn a_changed_status_is_written_once_with_the_generation_and_told() {
+    let world = World::new();
+    let reconciler = world.reconciler(returning(on));
+    assert_eq!(run(&reconciler).unwrap(), Action::await_change());
+    assert_eq!(world.spy.writes(), [UPDATE]);
+    assert_eq!(world.thing().status.fields["seen"], "yes");
+    assert_eq!(world.thing().status.observed_generation, 1);
+    assert_eq!(events(&world.events), ["Normal StatusUpdated Updated status"]);
+
+    assert_eq!(run(&reconciler).unwrap(), Action::await_change());
+    assert!(world.spy.writes().is_empty(), "nothing has changed");
+}
+
+#[test]
+fn what_the_run_asks_for_stands_beside_a_write_of_the_status() {
+    let world = World::new();
+    let result = world.step(returning(|| Ok(Flow::requeue_after(MINUTE))));
+    assert_eq!((result.unwrap(), world.spy.writes()), (Action::requeue_after(MINUTE), vec![UPDATE.to_owned()]));
+
+    let world = World::new();
+    let result = world.step(returning(|| Err("out of luck".into())));
+    assert_eq!((text(result), world.spy.writes()), ("out of luck".to_owned(), vec![UPDATE.to_owned()]));
+    assert_eq!(world.thing().status.observed_generation, 0, "it has not been dealt with");
+}
+
+#[test]
+fn an_error_of_the_write_does_not_hide_what_the_run_returned() {
+    let world = World::new();
+    let refuses = |verb: &str, object: &ObjectRef| {
+        (verb == "update_status").then(|| ClientError::transport(object.clone(), "no route"))
+    };
+    world.spy.fail(refuses);
+    assert_eq!(text(world.step(returning(|| Err("out of luck".into())))), "out of luck; Thing default/web: no route");
+    assert_eq!(text(world.step(returning(on))), "Thing default/web: no route");
+    let message = "Warning StatusUpdateFailed Failed to update status: Thing default/web: no route";
+    assert_eq!(events(&world.events), [message]);
+}
+
+#[test]
+fn a_conflict_is_tried_again_and_no_event_tells_of_it() {
+    let world = World::new();
+    let spy = Arc::clone(&world.spy);
+    let interferes = move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        things(&spy).update(&Thing { spec: [("a".to_owned(), "b".to_owned())].into(), ..thing.clone() }).unwrap();
+        thing.status.fields.insert("seen".to_owned(), "yes".to_owned());
+        Ok(Flow::proceed())
+    };
+    let error = world.step(interferes).unwrap_err();
+    assert!(error.downcast_ref::<ClientError>().is_some_and(ClientError::is_conflict), "{error}");
+    assert!(events(&world.events).is_empty());
+    assert_eq!(world.thing().status, <_>::default());
+}
+
+#[test]
+fn an_object_that_has_gone_meanwhile_needs_no_status() {
+    let world = World::new();
+    let spy = Arc::clone(&world.spy);
+    let removes = move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        things(&spy).delete(&thing.key(), &DeleteOptions::default())?;
+        thing.status.fields.insert("seen".to_owned(), "yes".to_owned());
+        Ok(Flow::requeue_after(MINUTE))
+    };
+    assert_eq!(world.step(removes).unwrap(), Action::requeue_after(MINUTE));
+    assert!(events(&world.events).is_empty());
+}
+
+#[test]
+fn an_object_that_is_gone_needs_nothing_and_its_tracks_are_forgotten() {
+    let world = World::new();
+    let kind = Kind::namespaced("", "v1", "ConfigMap");
+    let tracked = TrackRef::name(Thing::reference().key().clone());
+    world.config.tracker().track(&kind, tracked, Thing::reference().key().clone());
+    world.delete();
+    assert_eq!(world.step(never).unwrap(), Action::await_change());
+    assert!(world.spy.writes().is_empty() && world.config.tracker().is_empty());
+}
+
+#[test]
+fn an_error_of_the_read_is_returned() {
+    let world = World::new();
+    world.spy.fail(|verb, object| (verb == "get").then(|| ClientError::transport(object.clone(), "no route")));
+    assert_eq!(text(world.step(never)), "Thing default/web: no route");
+    assert!(events(&world.events).is_empty());
+}
+
+#[test]
+fn one_that_is_being_deleted_is_reconciled_while_something_holds_it() {
+    let world = World::with(held());
+    world.delete();
+    let reconciler = world.reconciler(returning(|| Ok(Flow::requeue_after(MINUTE))));
+    assert_eq!(run(&reconciler).unwrap(), Action::requeue_after(MINUTE));
+    assert!(world.spy.writes().is_empty(), "and its status is left");
+
+    let _ = run(&reconciler.status_while_deleting()).unwrap();
+    assert_eq!(world.spy.writes(), [UPDATE]);
+}
+
+/// Nothing holds it, and it is still there: as a cache may say.
+#[test]
+fn one_that_nothing_holds_is_left_alone() {
+    let world = World::with(held());
+    world.delete();
+    let stale = world.thing();
+    let reconciler = world.reconciler(never).defaults(|thing| thing.metadata.finalizers.clear());
+    assert!(stale.metadata.is_deleting());
+    assert_eq!(run(&reconciler).unwrap(), Action::await_change());
+}
+
+#[test]
+fn defaults_are_seen_and_not_written() {
+    let world = World::new();
+    let sees = |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        let colour = thing.spec["colour"].clone();
+        thing.status.fields.insert("colour".to_owned(), colour);
+        Ok(Flow::proceed())
+    };
+    let defaults = |thing: &mut Thing| {
+        thing.spec.insert("colour".to_owned(), "green".to_owned());
+    };
+    let _ = run(&world.reconciler(sees).defaults(defaults)).unwrap();
+    assert_eq!((&*world.thing().status.fields["colour"], world.thing().spec.len()), ("green", 0));
+}
+
+#[test]
+fn initial_conditions_are_there_before_the_first_step() {
+    let mut thing = Thing::new("web");
+    let since = "2026-05-01T08:00:00Z".parse().unwrap();
+    let known = Condition::new("Built", ConditionStatus::True, "Built");
+    set_condition(&mut thing.status.conditions, known.clone(), since);
+    let world = World::with(thing);
+    let sees = |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        let kinds: Vec<_> = thing.status.conditions.iter().map(|condition| condition.kind.as_str()).collect();
+        assert_eq!(kinds, ["Built", "Ready"]);
+        Ok(Flow::proceed())
+    };
+    let reconciler = world.reconciler(sees).conditions(["Ready", "Built"], |status| &mut status.conditions);
+    let _ = run(&reconciler).unwrap();
+    let conditions = world.thing().status.conditions;
+    assert_eq!((conditions[0].status, conditions[0].last_transition_time), (ConditionStatus::True, Some(since)));
+    assert_eq!((conditions[1].status, &*conditions[1].reason), (ConditionStatus::Unknown, "Initializing"));
+}
+
+#[test]
+fn a_condition_that_is_made_anew_keeps_its_time_unless_its_status_changes() {
+    let mut thing = Thing::new("web");
+    let (since, later) = ("2026-05-01T08:00:00Z".parse().unwrap(), "2026-05-02T08:00:00Z".parse().unwrap());
+    for kind in ["Ready", "Built"] {
+        set_condition(&mut thing.status.conditions, Condition::new(kind, ConditionStatus::True, ""), since);
+    }
+    thing.status.observed_generation = 1;
+    let world = World::with(thing);
+    let writes = move |second: ConditionStatus| {
+        let makes = move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+            thing.status.conditions.clear();
+            for (kind, status) in [("Ready", ConditionStatus::True), ("Built", second)] {
+                set_condition(&mut thing.status.conditions, Condition::new(kind, status, ""), later);
+            }
+            Ok(Flow::proceed())
+        };
+        let reconciler = world.reconciler(makes).conditions(["Ready"], |status| &mut status.conditions);
+        let _ = run(&reconciler).unwrap();
+        (world.spy.writes().len(), world.thing().status.conditions.iter().map(|c| c.last_transition_time).collect())
+    };
+    assert_eq!(writes(ConditionStatus::True), (0, vec![Some(since); 2]));
+    assert_eq!(writes(ConditionStatus::False), (1, vec![Some(since), Some(later)]));
+}
+
+#[test]
+fn the_status_is_left_if_the_reconciler_or_a_step_says_so() {
+    let world = World::new();
+    let _ = run(&world.reconciler(returning(on)).skip_status_update()).unwrap();
+    let step = |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        thing.status.fields.insert("seen".to_owned(), "yes".to_owned());
+        cx.skip_status_update();
+        Ok(Flow::requeue_after(MINUTE))
+    };
+    assert_eq!(world.step(step).unwrap(), Action::requeue_after(MINUTE));
+    assert!(world.spy.writes().is_empty());
+}
+
+#[test]
+fn a_halt_ends_a_run_as_one_that_succeeded() {
+    let world = World::new();
+    assert_eq!(world.step(returning(|| Ok(Flow::halt()))).unwrap(), Action::await_change());
+    assert_eq!(world.thing().status.observed_generation, 1);
+}
+
+#[test]
+fn what_follows_an_error_is_said_by_its_class() {
+    let class = |result: fn() -> SubResult| {
+        let world = World::new();
+        let result = world.step(returning(result));
+        (result, world.thing().status.observed_generation)
+    };
+    let (result, observed) = class(|| Err(quiet("hush").into()));
+    assert_eq!((result.unwrap(), observed), (Action::await_change(), 0), "no endless requeue");
+
+    let (result, observed) = class(|| Err(terminal("never").into()));
+    let error = result.unwrap_err();
+    assert!(Terminal::find(&*error).is_some() && observed == 1, "the status says what is wrong");
+
+    let (result, observed) = class(|| Err(RequeueAfter::new(MINUTE, "boots").into()));
+    let error = result.unwrap_err();
+    assert_eq!((RequeueAfter::find(&*error).unwrap().after(), observed), (MINUTE, 0));
+
+    let (result, _) = class(|| Err(Cancelled::Aborted.into()));
+    assert!(result.unwrap_err().downcast_ref::<Cancelled>().is_some(), "the controller has to know it");
+}
+
+#[test]
+fn a_delay_that_was_asked_for_outlives_errors_that_are_not_retried() {
+    use homeostat::sub::Always;
+    let with = |fails: fn() -> SubResult| {
+        let world = World::new();
+        let asks = |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Ok(Flow::requeue_after(MINUTE)) };
+        world.step(Always::new().then(asks).then(returning(fails)))
+    };
+    assert_eq!(with(|| Err(quiet("hush").into())).unwrap(), Action::requeue_after(MINUTE));
+    assert_eq!(with(|| Err(terminal("never").into())).unwrap(), Action::requeue_after(MINUTE));
+    let sooner = with(|| Err(RequeueAfter::new(2 * MINUTE, "boots").into())).unwrap_err();
+    assert_eq!(RequeueAfter::find(&*sooner).unwrap(), &RequeueAfter::new(MINUTE, "boots"));
+    let error = with(|| Err("out of luck".into())).unwrap_err();
+    assert!(RequeueAfter::find(&*error).is_none() && Terminal::find(&*error).is_none(), "it is retried by policy");
+}
+
+#[test]
+fn several_errors_are_as_loud_as_the_loudest_for_the_controller_too() {
+    use homeostat::sub::Always;
+    let all = |returns: [fn() -> SubResult; 2]| {
+        World::new().step(Always::new().then(returning(returns[0])).then(returning(returns[1])))
+    };
+    let durable: fn() -> SubResult = || Err(terminal("never").into());
+    let error = all([durable, durable]).unwrap_err();
+    assert!(Terminal::find(&*error).is_some());
+    assert_eq!(error.to_string(), "never; never");
+    let error = all([durable, || Err("out of luck".into())]).unwrap_err();
+    assert!(Terminal::find(&*error).is_none(), "another try may mend it");
+    let later = all([|| Err(RequeueAfter::new(2 * MINUTE, "a").into()), || Err(RequeueAfter::new(MINUTE, "b").into())]);
+    assert_eq!(RequeueAfter::find(&*later.unwrap_err()).unwrap().reason(), "b");
+    let aborted = all([|| Err("out of luck".into()), || Err(Cancelled::Aborted.into())]).unwrap_err();
+    assert!(aborted.downcast_ref::<Cancelled>().is_some());
+}
+
+#[test]
+fn before_comes_first_and_after_has_the_last_word() {
+    let world = World::new();
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let note = |call: &'static str| {
+        let calls = Arc::clone(&calls);
+        move || calls.lock().push(call)
+    };
+    let (before, step, after) = (note("before"), note("step"), note("after"));
+    let reconciler = world
+        .reconciler(move |_: &SubContext<'_>, _: &mut Thing| -> SubResult {
+            step();
+            Ok(Flow::requeue_after(2 * MINUTE))
+        })
+        .before(move |_cx, key| {
+            assert_eq!(key, Thing::reference().key());
+            before();
+            Ok(Flow::requeue_after(MINUTE))
+        })
+        .after(move |_cx, _key, result| {
+            after();
+            assert_eq!(result.unwrap(), Flow::requeue_after(MINUTE));
+            Err("out of luck".into())
+        });
+    assert_eq!(text(run(&reconciler)), "out of luck");
+    assert_eq!(*calls.lock(), ["before", "step", "after"]);
+}
+
+#[test]
+fn a_before_that_fails_or_halts_leaves_all_out_but_after() {
+    let world = World::new();
+    let reconciler = world.reconciler(never).before(|_, _| Err("out of luck".into()));
+    assert_eq!(text(run(&reconciler)), "out of luck");
+    let reconciler = reconciler.after(|_, _, result| {
+        assert_eq!(result.unwrap_err().to_string(), "out of luck");
+        Ok(Flow::requeue_after(MINUTE))
+    });
+    assert_eq!(run(&reconciler).unwrap(), Action::requeue_after(MINUTE));
+    let reconciler = world.reconciler(never).before(|_, _| Ok(Flow::halt()));
+    assert_eq!(run(&reconciler).unwrap(), Action::await_change());
+}
+
+#[test]
+fn a_skipped_request_is_not_even_read_and_a_skipped_resource_not_touched() {
+    let world = World::new();
+    world.spy.fail(|_, object| Some(ClientError::transport(object.clone(), "not to be called")));
+    let skipping = world.reconciler(never).skip_request(|key| key.name() == "web");
+    let skipping = skipping.before(|_, _| unreachable!()).after(|_, _, _| unreachable!());
+    assert_eq!(run(&skipping).unwrap(), Action::await_change());
+    world.spy.heal();
+
+    let skipping = world
+        .reconciler(never)
+        .defaults(|thing| thing.status.fields = [("seen".to_owned(), "yes".to_owned())].into())
+        .conditions(["Ready"], |status| &mut status.conditions)
+        .skip_resource(|thing| thing.status.fields.contains_key("seen"))
+        .after(|_, _, result| result.map(|flow| flow.and(Flow::requeue_after(MINUTE))));
+    assert_eq!(run(&skipping).unwrap(), Action::requeue_after(MINUTE));
+    assert!(world.spy.writes().is_empty());
+}
+
+#[test]
+fn steps_find_what_they_work_with() {
+    let world = World::new();
+    let client: Arc<dyn Client> = world.spy.clone();
+    let looks = move |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        assert!(Arc::ptr_eq(cx.config().client(), &client) && Arc::ptr_eq(cx.config().uncached(), &client));
+        assert!(Arc::ptr_eq(cx.original_config().client(), &client));
+        assert_eq!((cx.name(), cx.kind(), cx.is_deleting()), ("thing", &Thing::KIND, false));
+        assert_eq!(cx.subject().owner_reference(), thing.owner_reference());
+        assert_eq!(cx.config().client().list(&Thing::KIND, &Query::all())?.items.len(), 1);
+        Ok(Flow::proceed())
+    };
+    let _ = world.step(looks).unwrap();
+}

@@ -1,0 +1,165 @@
+//! Steps put together: `Sequence`, `Always`, and the algebra of what they return.
+//!
+//! The cases of reconciler.io's `reconcilers/sequence_test.go` and `always_test.go`; and what those lose.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use homeostat::objects::ClientError;
+use homeostat::sub::{Always, ErrorClass, Failures, Flow, Sequence, SubContext, SubResult, quiet};
+use homeostat::{Cancelled, RequeueAfter, terminal};
+use parking_lot::Mutex;
+
+use crate::support::{Spy, Thing, config, step};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Whatever a step may return, made anew each time.
+type Returns = fn() -> SubResult;
+
+/// The steps that were taken, and what they returned together, as `steps` puts them together.
+macro_rules! run {
+    ($steps:ident, $returns:expr) => {{
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let returns: &[Returns] = $returns;
+        let steps = returns.iter().enumerate().fold($steps::new(), |steps, (number, returns)| {
+            let (taken, returns) = (Arc::clone(&taken), *returns);
+            steps.then(move |_: &SubContext<'_>, _: &mut Thing| -> SubResult {
+                taken.lock().push(number);
+                returns()
+            })
+        });
+        let result = step(&steps, &config(&Spy::new()).0, &mut Thing::new("web"));
+        let taken = taken.lock().clone();
+        (taken, result)
+    }};
+}
+
+fn on() -> SubResult {
+    Ok(Flow::proceed())
+}
+
+fn soon() -> SubResult {
+    Ok(Flow::requeue_after(MINUTE))
+}
+
+fn late() -> SubResult {
+    Ok(Flow::requeue_after(2 * MINUTE))
+}
+
+fn halts() -> SubResult {
+    Ok(Flow::halt())
+}
+
+fn fails() -> SubResult {
+    Err("out of luck".into())
+}
+
+fn fails_quietly() -> SubResult {
+    Err(quiet("hush").into())
+}
+
+fn fails_for_good() -> SubResult {
+    Err(terminal("never").into())
+}
+
+fn not_yet() -> SubResult {
+    Err(RequeueAfter::new(2 * MINUTE, "boots").into())
+}
+
+fn class(result: &SubResult) -> ErrorClass {
+    ErrorClass::of(&**result.as_ref().unwrap_err())
+}
+
+fn text(result: &SubResult) -> String {
+    result.as_ref().unwrap_err().to_string()
+}
+
+#[test]
+fn the_shortest_delay_wins_in_any_order_and_nothing_asks_for_nothing() {
+    let cases: [(&[Returns], Option<Duration>); 7] = [
+        (&[], None),
+        (&[on, on], None),
+        (&[soon], Some(MINUTE)),
+        (&[soon, on], Some(MINUTE)),
+        (&[on, soon], Some(MINUTE)),
+        (&[soon, late], Some(MINUTE)),
+        (&[late, soon], Some(MINUTE)),
+    ];
+    for (steps, requeue) in cases {
+        for (taken, result) in [run!(Sequence, steps), run!(Always, steps)] {
+            assert_eq!(taken, (0..steps.len()).collect::<Vec<_>>());
+            let flow = result.unwrap();
+            assert_eq!((flow.requeue(), flow.is_halted()), (requeue, false));
+        }
+    }
+}
+
+#[test]
+fn a_halt_ends_a_sequence_without_an_error_and_keeps_the_delay() {
+    let (taken, result) = run!(Sequence, &[soon, halts, fails]);
+    assert_eq!((taken, result.unwrap()), (vec![0, 1], Flow::halt_and_requeue_after(MINUTE)));
+}
+
+#[test]
+fn always_goes_on_behind_a_halt_and_an_error_and_passes_the_halt_on() {
+    let (taken, result) = run!(Always, &[halts, soon]);
+    assert_eq!((taken, result.unwrap()), (vec![0, 1], Flow::halt_and_requeue_after(MINUTE)));
+    let (taken, result) = run!(Always, &[fails, halts, on]);
+    assert_eq!((taken, text(&result).as_str()), (vec![0, 1, 2], "out of luck"));
+}
+
+#[test]
+fn an_error_ends_a_sequence_and_what_was_asked_for_before_is_kept() {
+    let (taken, result) = run!(Sequence, &[on, fails, on]);
+    assert_eq!((taken, text(&result).as_str()), (vec![0, 1], "out of luck"));
+    assert!(result.unwrap_err().downcast_ref::<Failures>().is_none(), "alone it is returned as it is");
+
+    let (_, result) = run!(Sequence, &[late, soon, fails_quietly, fails]);
+    assert_eq!((class(&result), text(&result).as_str()), (ErrorClass::Quiet, "hush"));
+    assert_eq!(Failures::find::<Failures>(&*result.unwrap_err()).unwrap().requeue(), Some(MINUTE));
+}
+
+#[test]
+fn the_loudest_of_several_errors_counts() {
+    let cases: [(&[Returns], ErrorClass, &str); 8] = [
+        (&[fails, fails], ErrorClass::Transient, "out of luck; out of luck"),
+        (&[fails, fails_quietly], ErrorClass::Transient, "out of luck; hush"),
+        (&[fails_quietly, fails_quietly], ErrorClass::Quiet, "hush; hush"),
+        (&[fails_quietly, fails_for_good], ErrorClass::Durable, "hush; never"),
+        (&[fails_for_good, fails], ErrorClass::Transient, "never; out of luck"),
+        (&[not_yet, fails_for_good], ErrorClass::Later, "requeue after 120s: boots; never"),
+        (&[not_yet, fails], ErrorClass::Transient, "requeue after 120s: boots; out of luck"),
+        (&[not_yet, fails_quietly], ErrorClass::Later, "requeue after 120s: boots; hush"),
+    ];
+    for (steps, expected, message) in cases {
+        let (taken, result) = run!(Always, steps);
+        assert_eq!(taken, [0, 1]);
+        assert_eq!((class(&result), text(&result).as_str()), (expected, message));
+    }
+}
+
+#[test]
+fn errors_of_steps_within_steps_stand_side_by_side() {
+    let inner = |returns: Returns| {
+        Always::new()
+            .then(move |_: &SubContext<'_>, _: &mut Thing| -> SubResult { returns() })
+            .then(|_: &SubContext<'_>, _: &mut Thing| -> SubResult { soon() })
+    };
+    let steps = Always::new().then(inner(fails)).then(Sequence::new().then(inner(fails_for_good))).then(inner(late));
+    let error = step(&steps, &config(&Spy::new()).0, &mut Thing::new("web")).unwrap_err();
+    let failures = error.downcast_ref::<Failures>().unwrap();
+    let messages: Vec<_> = failures.errors().iter().map(ToString::to_string).collect();
+    assert_eq!((messages, failures.requeue()), (vec!["out of luck".to_owned(), "never".to_owned()], Some(MINUTE)));
+}
+
+#[test]
+fn an_error_is_found_among_several() {
+    let conflict =
+        || -> SubResult { Err(ClientError::Conflict { object: Thing::reference(), reason: "changed".into() }.into()) };
+    let (_, result) = run!(Always, &[fails, conflict]);
+    let error = result.unwrap_err();
+    assert!(Failures::find::<ClientError>(&*error).is_some_and(ClientError::is_conflict));
+    assert!(Failures::find::<Cancelled>(&*error).is_none());
+    assert!(error.downcast_ref::<ClientError>().is_none());
+}
