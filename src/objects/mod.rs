@@ -60,6 +60,7 @@
 mod api;
 mod client;
 mod condition;
+mod condition_set;
 mod digest;
 mod dynamic;
 mod error;
@@ -86,6 +87,7 @@ pub use self::client::{
     Client, DeleteOptions, FieldOwner, ObjectList, ObjectStream, Part, Patch, Propagation, Query, WatchEvent,
 };
 pub use self::condition::{Condition, ConditionStatus, find_condition, set_condition};
+pub use self::condition_set::ConditionSet;
 pub use self::dynamic::DynamicObject;
 pub use self::error::{ClientError, Ignore, ObjectRef};
 pub use self::events::{EventRecorder, EventRecorderBuilder, EventType};

@@ -1,0 +1,179 @@
+//! Conditions that add up to one.
+
+use jiff::Timestamp;
+
+use super::condition::{Condition, ConditionStatus, find_condition, set_condition};
+
+/// The conditions of a type of objects, and the one that they add up to: `Ready` of what goes on living, `Succeeded` of what
+/// comes to an end. Made once, as a constant.
+///
+/// What they add up to is worked out anew at each change, never marked by itself: it is
+///
+/// | | if |
+/// |---|---|
+/// | false | one of them is: with the reason and message of the first such |
+/// | unknown | else, if one of them is unknown, or not there: with those of the first such |
+/// | true | all of them are: with its own name as the reason |
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{Condition, ConditionSet, ConditionStatus};
+///
+/// const CONDITIONS: ConditionSet = ConditionSet::new("Ready", &["ImageResolved", "Built"]);
+/// let (mut conditions, now) = (vec![], "2026-05-01T08:00:00Z".parse().unwrap());
+/// CONDITIONS.initialize(&mut conditions, now);
+///
+/// CONDITIONS.set(&mut conditions, Condition::new("ImageResolved", ConditionStatus::True, "Resolved"), now);
+/// CONDITIONS.set(&mut conditions, Condition::new("Built", ConditionStatus::False, "NoSource").message("no commit"), now);
+/// assert_eq!((conditions[0].kind.as_str(), conditions[0].message.as_str()), ("Ready", "no commit"));
+///
+/// CONDITIONS.set(&mut conditions, Condition::new("Built", ConditionStatus::True, "Built"), now);
+/// assert!(CONDITIONS.is_happy(&conditions));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConditionSet {
+    happy: &'static str,
+    parts: &'static [&'static str],
+}
+
+impl ConditionSet {
+    /// Those of `parts` add up to `happy`.
+    #[must_use]
+    pub const fn new(happy: &'static str, parts: &'static [&'static str]) -> Self {
+        Self { happy, parts }
+    }
+
+    /// What they add up to.
+    #[must_use]
+    pub const fn happy(&self) -> &'static str {
+        self.happy
+    }
+
+    /// All of them, what they add up to first.
+    pub fn kinds(&self) -> impl Iterator<Item = &'static str> + use<> {
+        std::iter::once(self.happy).chain(self.parts.iter().copied())
+    }
+
+    /// Sets those that are not there to unknown, because of `Initializing`.
+    pub fn initialize(&self, conditions: &mut Vec<Condition>, now: Timestamp) {
+        for kind in self.kinds() {
+            if find_condition(conditions, kind).is_none() {
+                set_condition(conditions, Condition::new(kind, ConditionStatus::Unknown, "Initializing"), now);
+            }
+        }
+    }
+
+    /// Sets a condition as [`set_condition`] does, and then what they add up to. Returns whether anything has changed. A condition that
+    /// is none of them is set and adds up to nothing; what they add up to can itself be set only if there are no parts.
+    pub fn set(&self, conditions: &mut Vec<Condition>, condition: Condition, now: Timestamp) -> bool {
+        let changed =
+            (self.parts.is_empty() || condition.kind != self.happy) && set_condition(conditions, condition, now);
+        let sum = self.sum(conditions);
+        sum.is_some_and(|sum| set_condition(conditions, sum, now)) || changed
+    }
+
+    /// Whether what they add up to is true.
+    #[must_use]
+    pub fn is_happy(&self, conditions: &[Condition]) -> bool {
+        find_condition(conditions, self.happy).is_some_and(Condition::is_true)
+    }
+
+    fn sum(&self, conditions: &[Condition]) -> Option<Condition> {
+        let first = |status: ConditionStatus| {
+            let mut parts = self.parts.iter().map(|kind| (kind, find_condition(conditions, kind)));
+            let (kind, found) =
+                parts.find(|(_, found)| found.map_or(ConditionStatus::Unknown, |found| found.status) == status)?;
+            let missing = || Condition::new(*kind, status, format!("{kind}Missing"));
+            Some(Condition {
+                kind: self.happy.to_owned(),
+                last_transition_time: None,
+                ..found.map_or_else(missing, Clone::clone)
+            })
+        };
+        let happy = || Condition::new(self.happy, ConditionStatus::True, self.happy);
+        (!self.parts.is_empty())
+            .then(|| first(ConditionStatus::False).or_else(|| first(ConditionStatus::Unknown)).unwrap_or_else(happy))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ConditionStatus::{False, True, Unknown};
+    use super::*;
+
+    const LIVING: ConditionSet = ConditionSet::new("Ready", &["A", "B"]);
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn status(conditions: &[Condition], kind: &str) -> (ConditionStatus, String) {
+        let found = find_condition(conditions, kind).unwrap();
+        (found.status, found.reason.clone())
+    }
+
+    fn set(conditions: &mut Vec<Condition>, kind: &str, status: ConditionStatus, reason: &str) -> bool {
+        LIVING.set(conditions, Condition::new(kind, status, reason), at(2))
+    }
+
+    /// All pairs of what two conditions may be, in both orders, come to the same. The cases of reconciler.io's
+    /// `apis/conditionset_test.go` among them; there, what has been false once stays so after another part has become true.
+    #[test]
+    fn what_they_add_up_to_does_not_depend_on_the_way_there() {
+        let sums = |a, b| match (a, b) {
+            (True, True) => (True, "Ready"),
+            (False, _) => (False, "a"),
+            (_, False) => (False, "b"),
+            (Unknown, _) => (Unknown, "a"),
+            (_, Unknown) => (Unknown, "b"),
+        };
+        let all = [True, False, Unknown];
+        for (a, b) in all.iter().flat_map(|a| all.iter().map(move |b| (*a, *b))) {
+            for before in all {
+                let mut conditions = Vec::new();
+                LIVING.initialize(&mut conditions, at(1));
+                set(&mut conditions, "A", before, "before");
+                set(&mut conditions, "B", before, "before");
+                set(&mut conditions, "B", b, "b");
+                set(&mut conditions, "A", a, "a");
+                let (expected, reason) = sums(a, b);
+                assert_eq!(status(&conditions, "Ready"), (expected, reason.to_owned()), "{a:?} {b:?}");
+                assert_eq!(LIVING.is_happy(&conditions), expected == True);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_not_initialized() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, "A", True, "a");
+        assert_eq!(status(&conditions, "Ready"), (Unknown, "BMissing".to_owned()));
+        LIVING.initialize(&mut conditions, at(3));
+        assert_eq!(status(&conditions, "A"), (True, "a".to_owned()));
+        assert_eq!(status(&conditions, "B"), (Unknown, "Initializing".to_owned()));
+        assert!(!LIVING.is_happy(&[]));
+    }
+
+    #[test]
+    fn what_adds_up_to_nothing_is_set_alone() {
+        let mut conditions = Vec::new();
+        LIVING.initialize(&mut conditions, at(1));
+        assert!(set(&mut conditions, "C", False, "c"));
+        assert_eq!((status(&conditions, "C").0, status(&conditions, "Ready").0), (False, Unknown));
+        assert!(!set(&mut conditions, "Ready", True, "by hand") && !LIVING.is_happy(&conditions));
+        let single = ConditionSet::new("Succeeded", &[]);
+        assert!(single.set(&mut conditions, Condition::new("Succeeded", True, "Done"), at(2)));
+        assert!(single.is_happy(&conditions));
+    }
+
+    #[test]
+    fn the_time_of_the_sum_is_its_own() {
+        let mut conditions = Vec::new();
+        LIVING.initialize(&mut conditions, at(1));
+        set(&mut conditions, "A", False, "a");
+        assert!(LIVING.set(&mut conditions, Condition::new("B", False, "b"), at(5)));
+        assert_eq!(find_condition(&conditions, "Ready").unwrap().last_transition_time, Some(at(2)));
+        assert!(!LIVING.set(&mut conditions, Condition::new("B", False, "b"), at(6)), "nothing has changed");
+    }
+}
