@@ -4,6 +4,7 @@
 //! belongs to it, and says whether the steps behind it follow. Steps are put together to one, and that one is run by a
 //! [`ResourceReconciler`]: a plain [`Reconciler`](crate::Reconciler) for a [`Controller`](crate::Controller).
 
+mod around;
 mod config;
 mod context;
 mod flow;

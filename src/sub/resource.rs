@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::SubReconciler;
+use super::around::Around;
 use super::config::Config;
 use super::context::{Request, SubContext};
 use super::flow::{ErrorClass, Flow, SubResult, both, conclude};
@@ -81,8 +82,7 @@ pub struct ResourceReconciler<T: Object> {
     api: Api<T>,
     config: Config,
     reconciler: Box<dyn SubReconciler<T>>,
-    before: Option<Before>,
-    after: Option<After>,
+    around: Around,
     skip_request: Option<Skips<ObjectKey>>,
     skip_resource: Option<Skips<T>>,
     defaults: Option<Defaults<T>>,
@@ -96,8 +96,6 @@ type Skips<T> = Box<dyn Fn(&T) -> bool + Send + Sync>;
 type Defaults<T> = Box<dyn Fn(&mut T) + Send + Sync>;
 type Observe<S> = Box<dyn Fn(&mut S, i64) + Send + Sync>;
 type ConditionsOf<S> = Box<dyn Fn(&mut S) -> &mut Vec<Condition> + Send + Sync>;
-type Before = Box<dyn Fn(&Context, &ObjectKey) -> SubResult + Send + Sync>;
-type After = Box<dyn Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync>;
 
 /// Where a status has its conditions, and which it has from the beginning.
 struct Conditions<S> {
@@ -129,8 +127,7 @@ impl<T: Object> ResourceReconciler<T> {
             api,
             config,
             reconciler,
-            before: None,
-            after: None,
+            around: Around::default(),
             skip_request: None,
             skip_resource: None,
             defaults: None,
@@ -142,13 +139,18 @@ impl<T: Object> ResourceReconciler<T> {
     }
 
     /// Called first in each run. If it fails or halts nothing else is done, but for [after](Self::after).
-    pub fn before(self, before: impl Fn(&Context, &ObjectKey) -> SubResult + Send + Sync + 'static) -> Self {
-        Self { before: Some(Box::new(before)), ..self }
+    pub fn before(mut self, before: impl Fn(&Context, &ObjectKey) -> SubResult + Send + Sync + 'static) -> Self {
+        self.around.before = Some(Box::new(before));
+        self
     }
 
     /// Called last in each run, with what it has come to. What it returns is what the run returns.
-    pub fn after(self, after: impl Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync + 'static) -> Self {
-        Self { after: Some(Box::new(after)), ..self }
+    pub fn after(
+        mut self,
+        after: impl Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync + 'static,
+    ) -> Self {
+        self.around.after = Some(Box::new(after));
+        self
     }
 
     /// Nothing at all is done for these keys.
@@ -204,18 +206,6 @@ impl<T: Object> ResourceReconciler<T> {
         setup.subscribe(&self.api, Subscriber::to_itself)?;
         self.reconciler.setup(&mut setup)?;
         Ok(added.sources)
-    }
-
-    fn run(&self, cx: &Context, key: &ObjectKey) -> SubResult {
-        let before = self.before.as_ref().map_or(Ok(Flow::proceed()), |before| before(cx, key));
-        let result = match before {
-            Ok(flow) if !flow.is_halted() => both(before, self.fetch(cx, key)),
-            other => other,
-        };
-        match &self.after {
-            Some(after) => after(cx, key, result),
-            None => result,
-        }
     }
 
     fn fetch(&self, cx: &Context, key: &ObjectKey) -> SubResult {
@@ -313,7 +303,7 @@ impl<T: Object> Reconciler<ObjectKey> for ResourceReconciler<T> {
         if self.skip_request.as_ref().is_some_and(|skips| skips(key)) {
             return Ok(Action::await_change());
         }
-        conclude(self.run(cx, key), &self.name)
+        conclude(self.around.run(cx, key, || self.fetch(cx, key)), &self.name)
     }
 }
 
