@@ -163,3 +163,13 @@ fn an_error_is_found_among_several() {
     assert!(Failures::find::<Cancelled>(&*error).is_none());
     assert!(error.downcast_ref::<ClientError>().is_none());
 }
+
+#[test]
+fn flows_add_up_in_any_order() {
+    let flows = [Flow::proceed(), Flow::requeue_after(MINUTE), Flow::halt(), Flow::halt_and_requeue_after(2 * MINUTE)];
+    for (one, other) in flows.iter().flat_map(|one| flows.iter().map(move |other| (*one, *other))) {
+        assert_eq!(one.and(other), other.and(one));
+        assert_eq!(one.and(other).is_halted(), one.is_halted() || other.is_halted());
+        assert_eq!(one.and(other).requeue(), one.requeue().into_iter().chain(other.requeue()).min());
+    }
+}
