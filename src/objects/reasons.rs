@@ -22,6 +22,24 @@ pub const SYNCED: &str = "Synced";
 /// An object that is to be made is there already, and is another's.
 pub const ERR_RESOURCE_EXISTS: &str = "ErrResourceExists";
 
+/// What belongs to an object has been created.
+pub const CREATED: &str = "Created";
+
+/// It could not be created.
+pub const CREATION_FAILED: &str = "CreationFailed";
+
+/// What belongs to an object has been changed.
+pub const UPDATED: &str = "Updated";
+
+/// It could not be changed.
+pub const UPDATE_FAILED: &str = "UpdateFailed";
+
+/// What belongs to an object has been deleted.
+pub const DELETED: &str = "Deleted";
+
+/// It could not be deleted.
+pub const DELETE_FAILED: &str = "DeleteFailed";
+
 /// For [`SYNCED`]: the object was not there.
 #[must_use]
 pub fn created(object: &ObjectRef) -> String {

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use super::config::Config;
 use super::stash::{Stash, StashError, StashKey, Stashed};
 use crate::objects::{
-    Api, ClientError, DynamicObject, EventType, Kind, Object, ObjectKey, ObjectRef, TrackRef, add_finalizer,
-    remove_finalizer,
+    Api, ClientError, DynamicObject, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef,
+    add_finalizer, remove_finalizer,
 };
 use crate::reconcile::context::Context;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -214,10 +214,19 @@ impl<'a> SubContext<'a> {
     ///
     /// As [`add_finalizer`]; an event tells of them.
     pub fn add_finalizer(&self, resource: &mut impl Object, finalizer: &str) -> Result<(), ClientError> {
-        if resource.meta().has_finalizer(finalizer) {
+        self.hold(resource.meta_mut(), finalizer)
+    }
+
+    /// As [`add_finalizer`](Self::add_finalizer), where only the metadata of the object is at hand.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn hold(&self, meta: &mut ObjectMeta, finalizer: &str) -> Result<(), ClientError> {
+        if meta.has_finalizer(finalizer) {
             return Ok(());
         }
-        self.write_finalizer(resource, finalizer, add_finalizer)
+        self.write_finalizer(meta, finalizer, add_finalizer)
     }
 
     /// Writes that `finalizer` no longer holds the object, if it does, and puts what that changes into `resource`.
@@ -226,12 +235,21 @@ impl<'a> SubContext<'a> {
     ///
     /// As [`remove_finalizer`], but for an object that is gone; an event tells of them.
     pub fn remove_finalizer(&self, resource: &mut impl Object, finalizer: &str) -> Result<(), ClientError> {
-        if !resource.meta().has_finalizer(finalizer) {
+        self.release(resource.meta_mut(), finalizer)
+    }
+
+    /// As [`remove_finalizer`](Self::remove_finalizer), where only the metadata of the object is at hand.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn release(&self, meta: &mut ObjectMeta, finalizer: &str) -> Result<(), ClientError> {
+        if !meta.has_finalizer(finalizer) {
             return Ok(());
         }
-        match self.write_finalizer(resource, finalizer, remove_finalizer) {
+        match self.write_finalizer(meta, finalizer, remove_finalizer) {
             Err(ClientError::NotFound { .. }) => {
-                resource.meta_mut().finalizers.retain(|other| other != finalizer);
+                meta.finalizers.retain(|other| other != finalizer);
                 Ok(())
             }
             other => other,
@@ -240,16 +258,15 @@ impl<'a> SubContext<'a> {
 
     fn write_finalizer(
         &self,
-        resource: &mut impl Object,
+        meta: &mut ObjectMeta,
         finalizer: &str,
         write: fn(&Api<DynamicObject>, &DynamicObject, &str) -> Result<DynamicObject, ClientError>,
     ) -> Result<(), ClientError> {
         let api = Api::of_kind(self.original_config().client().clone(), self.kind().clone());
         let mut held = DynamicObject::new(self.kind(), "", "");
-        held.metadata = resource.meta().clone();
+        held.metadata = meta.clone();
         match write(&api, &held, finalizer) {
             Ok(written) => {
-                let meta = resource.meta_mut();
                 meta.finalizers = written.metadata.finalizers;
                 meta.resource_version = written.metadata.resource_version;
                 meta.generation = written.metadata.generation;

@@ -48,6 +48,8 @@ impl Thing {
 
 /// Makes a call fail: given its verb and its object.
 type Fails = Box<dyn Fn(&str, &ObjectRef) -> Option<ClientError> + Send + Sync>;
+/// Makes something else of an object that is written: given the verb and its JSON.
+type Mutates = Box<dyn Fn(&str, &mut Value) + Send + Sync>;
 
 /// An embedded client that remembers each write as `create Thing default/web` and each read as `get …` or `list …`, and fails where it
 /// is told to.
@@ -55,11 +57,17 @@ pub(crate) struct Spy {
     pub(crate) inner: MemoryClient,
     calls: Mutex<Vec<String>>,
     fails: Mutex<Option<Fails>>,
+    mutates: Mutex<Option<Mutates>>,
 }
 
 impl Spy {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { inner: MemoryClient::new(), calls: Mutex::default(), fails: Mutex::default() })
+        Arc::new(Self {
+            inner: MemoryClient::new(),
+            calls: Mutex::default(),
+            fails: Mutex::default(),
+            mutates: Mutex::default(),
+        })
     }
 
     pub(crate) fn fail(&self, fails: impl Fn(&str, &ObjectRef) -> Option<ClientError> + Send + Sync + 'static) {
@@ -68,6 +76,18 @@ impl Spy {
 
     pub(crate) fn heal(&self) {
         *self.fails.lock() = None;
+    }
+
+    /// What is created or updated is changed so first, as an admission controller does.
+    pub(crate) fn mutate(&self, mutates: impl Fn(&str, &mut Value) + Send + Sync + 'static) {
+        *self.mutates.lock() = Some(Box::new(mutates));
+    }
+
+    fn mutated(&self, verb: &str, mut object: Value) -> Value {
+        if let Some(mutates) = &*self.mutates.lock() {
+            mutates(verb, &mut object);
+        }
+        object
     }
 
     /// What has been written since it was asked last.
@@ -103,12 +123,12 @@ impl Client for Spy {
 
     fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
         self.call("create", kind, &key_of(&object))?;
-        self.inner.create(kind, object)
+        self.inner.create(kind, self.mutated("create", object))
     }
 
     fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
         self.call("update", kind, &key_of(&object))?;
-        self.inner.update(kind, object)
+        self.inner.update(kind, self.mutated("update", object))
     }
 
     fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {

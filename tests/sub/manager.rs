@@ -1,0 +1,340 @@
+//! `UpdatingObjectManager`: what is written, tracked, recorded and remembered.
+//!
+//! The cases of reconciler.io's `reconcilers/objectmanager_test.go`, and what that one leaves open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use homeostat::Context;
+use homeostat::objects::{ClientError, Object};
+use homeostat::sub::{ObjectManager, Request, SubContext, UpdatingObjectManager};
+use serde_json::json;
+
+use crate::pages::{Page, Site, manager};
+
+const FINALIZER: &str = "example.com/pages";
+
+impl Site {
+    fn manage(
+        &mut self,
+        manager: &impl ObjectManager<Page>,
+        current: Option<&Page>,
+        desired: Option<Page>,
+    ) -> Result<Option<Page>, ClientError> {
+        let request = Request::new(&self.web, self.config.clone());
+        let cx = Context::detached();
+        manager.manage(&SubContext::new("test", &cx, &request), self.web.meta_mut(), current, desired)
+    }
+
+    /// What has been written, and what was told of it.
+    #[track_caller]
+    fn did(&self, writes: &[&str], told: &[&str]) {
+        assert_eq!((self.client.writes(), self.told()), (owned(writes), owned(told)));
+    }
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn wanted() -> Page {
+    Page::new("index").with("hello", "world")
+}
+
+#[test]
+fn what_is_in_step_is_left_alone() {
+    let mut site = Site::new();
+    let given = site.given(&wanted().label("a", "b"));
+    let result = site.manage(&manager(), Some(&given), Some(wanted().label("a", "b"))).unwrap();
+    assert_eq!(result, Some(given));
+    site.did(&[], &[]);
+}
+
+#[test]
+fn what_is_missing_is_created() {
+    let mut site = Site::new();
+    let mut desired = wanted();
+    // As it may be if it is made of one that was there.
+    (desired.metadata.uid, desired.metadata.resource_version) = ("old".into(), "1".into());
+    let created = site.manage(&manager(), None, Some(desired)).unwrap().unwrap();
+    assert_eq!((created.metadata.generation, &created), (1, &site.page("index")));
+    site.did(&["create Page default/index"], &["Normal Created Created Page \"index\""]);
+
+    site.fail("create");
+    assert!(site.manage(&manager(), None, Some(Page::generated("other-"))).unwrap_err().is_transport());
+    site.did(
+        &["create Page default/other-"],
+        &["Warning CreationFailed Failed to create Page \"other-\": Page default/other-: out of luck"],
+    );
+}
+
+#[test]
+fn drift_is_corrected() {
+    let mut site = Site::new();
+    let given = site.given(&wanted().with("foo", "bar"));
+    let updated = site.manage(&manager(), Some(&given), Some(wanted())).unwrap().unwrap();
+    assert_eq!((&updated, &updated.data), (&site.page("index"), &wanted().data));
+    site.did(&["update Page default/index"], &["Normal Updated Updated Page \"index\""]);
+
+    site.fail("update");
+    assert!(site.manage(&manager(), Some(&updated), Some(wanted().with("a", "b"))).unwrap_err().is_transport());
+    site.did(
+        &["update Page default/index"],
+        &["Warning UpdateFailed Failed to update Page \"index\": Page default/index: out of luck"],
+    );
+}
+
+#[test]
+fn what_is_not_wanted_is_deleted() {
+    let mut site = Site::new();
+    let given = site.given(&wanted());
+    site.fail("delete");
+    assert!(site.manage(&manager(), Some(&given), None).unwrap_err().is_transport());
+    site.did(
+        &["delete Page default/index"],
+        &["Warning DeleteFailed Failed to delete Page \"index\": Page default/index: out of luck"],
+    );
+    site.client.heal();
+    assert_eq!(site.manage(&manager(), Some(&given), None).unwrap(), None);
+    assert!(site.all().is_empty());
+    site.did(&["delete Page default/index"], &["Normal Deleted Deleted Page \"index\""]);
+    // By a cache that has not heard of it.
+    assert_eq!(site.manage(&manager(), Some(&given), None).unwrap(), None);
+    site.did(&["delete Page default/index"], &[]);
+}
+
+#[test]
+fn what_has_changed_since_it_was_read_is_neither_updated_nor_deleted() {
+    let mut site = Site::new();
+    let stale = site.given(&wanted());
+    let now = site.pages().update(&Page { data: [("x".to_owned(), "y".to_owned())].into(), ..stale.clone() }).unwrap();
+    assert!(site.manage(&manager(), Some(&stale), Some(wanted().with("a", "b"))).unwrap_err().is_conflict());
+    assert!(site.manage(&manager(), Some(&stale), None).unwrap_err().is_conflict());
+    // Nor is another of its name.
+    let mut other = now.clone();
+    other.metadata.uid = "other".to_owned();
+    assert!(site.manage(&manager(), Some(&other), Some(wanted())).unwrap_err().is_conflict());
+    assert!(site.manage(&manager(), Some(&other), None).unwrap_err().is_conflict());
+    assert_eq!(site.all(), [now]);
+    assert_eq!(site.told(), [""; 0]);
+}
+
+#[test]
+fn the_finalizer_is_there_before_what_it_stands_for_and_goes_after_it() {
+    let mut site = Site::new();
+    let manager = manager().finalizer(FINALIZER);
+    assert_eq!(manager.held_by(), Some(FINALIZER));
+    let patched = format!("Normal FinalizerPatched Patched finalizer {FINALIZER:?}");
+    let created = site.manage(&manager, None, Some(wanted())).unwrap().unwrap();
+    assert_eq!(site.things().get(&site.web.key()).unwrap(), site.web);
+    assert!(site.web.metadata.has_finalizer(FINALIZER));
+    site.did(
+        &["patch Thing default/web", "create Page default/index"],
+        &["Normal Created Created Page \"index\"", &patched],
+    );
+    site.manage(&manager, Some(&created), Some(wanted())).unwrap();
+    site.did(&[], &[]);
+
+    site.manage(&manager, Some(&created), None).unwrap();
+    assert!(!site.web.metadata.has_finalizer(FINALIZER));
+    site.did(
+        &["delete Page default/index", "patch Thing default/web"],
+        &["Normal Deleted Deleted Page \"index\"", &patched],
+    );
+    site.manage(&manager, None, None).unwrap();
+    site.did(&[], &[]);
+}
+
+#[test]
+fn the_finalizer_is_written_for_what_is_there_and_removed_for_what_is_gone() {
+    let mut site = Site::new();
+    let manager = manager().finalizer(FINALIZER);
+    let given = site.given(&wanted());
+    assert_eq!(site.manage(&manager, Some(&given), Some(wanted())).unwrap(), Some(given.clone()));
+    assert_eq!(site.client.writes(), ["patch Thing default/web"]);
+    site.pages().purge(&given.key()).unwrap();
+    site.manage(&manager, None, None).unwrap();
+    assert_eq!(site.client.writes(), ["patch Thing default/web"]);
+    assert!(site.web.metadata.finalizers.is_empty());
+}
+
+#[test]
+fn the_finalizer_stays_until_what_is_deleted_is_gone() {
+    let mut site = Site::new();
+    let manager = manager().finalizer(FINALIZER).tracked();
+    let mut held = wanted();
+    held.metadata.finalizers.push("example.com/slow".to_owned());
+    let current = site.manage(&manager, None, Some(held)).unwrap().unwrap();
+    site.clock.advance(Duration::from_secs(60));
+    assert!(!site.tracks(&current));
+    site.client.writes();
+
+    assert_eq!(site.manage(&manager, Some(&current), None).unwrap(), None);
+    assert_eq!(site.client.writes(), ["delete Page default/index"]);
+    assert!(site.web.metadata.has_finalizer(FINALIZER) && site.tracks(&current));
+
+    let deleting = site.page("index");
+    site.clock.advance(Duration::from_secs(60));
+    assert_eq!(site.manage(&manager, Some(&deleting), None).unwrap(), None);
+    assert_eq!(site.client.writes(), [""; 0]);
+    assert!(site.web.metadata.has_finalizer(FINALIZER) && site.tracks(&current));
+
+    site.pages().purge(&deleting.key()).unwrap();
+    site.manage(&manager, None, None).unwrap();
+    assert!(site.web.metadata.finalizers.is_empty());
+}
+
+#[test]
+fn nothing_is_created_that_no_finalizer_can_hold() {
+    let mut site = Site::new();
+    let manager = manager().finalizer(FINALIZER);
+    site.delete_web("example.com/other");
+    assert!(site.manage(&manager, None, Some(wanted())).unwrap_err().is_invalid());
+    assert!(site.all().is_empty());
+}
+
+#[test]
+fn what_is_managed_is_tracked() {
+    let mut site = Site::new();
+    let manager = manager().tracked();
+    let created = site.manage(&manager, None, Some(Page::generated("p-"))).unwrap().unwrap();
+    assert!(created.metadata.name.starts_with("p-") && site.tracks(&created));
+
+    for desired in [Some(created.clone()), Some(created.clone().with("a", "b")), None] {
+        site.clock.advance(Duration::from_secs(60));
+        assert!(!site.tracks(&created));
+        // Also if nothing comes of it.
+        site.client.fail(|_, object| Some(ClientError::transport(object.clone(), "out of luck")));
+        let _ = site.manage(&manager, Some(&created), desired);
+        assert!(site.tracks(&created));
+    }
+}
+
+#[test]
+fn what_is_managed_is_not_tracked_unless_asked_for() {
+    let mut site = Site::new();
+    let created = site.manage(&manager(), None, Some(wanted())).unwrap().unwrap();
+    site.manage(&manager(), Some(&created), Some(wanted().with("a", "b"))).unwrap();
+    site.fail("delete");
+    site.manage(&manager(), Some(&created), None).unwrap_err();
+    assert!(site.config.tracker().is_empty());
+}
+
+#[test]
+fn what_cannot_be_changed_is_not_tried() {
+    let mut site = Site::new();
+    let manager = manager().harmonize(|current: &Page, desired| {
+        if current.data.contains_key("fixed") {
+            desired.data = current.data.clone();
+        }
+    });
+    let given = site.given(&wanted().with("fixed", "yes"));
+    assert_eq!(site.manage(&manager, Some(&given), Some(wanted())).unwrap(), Some(given.clone()));
+    site.manage(&manager, Some(&given), Some(wanted().label("a", "b"))).unwrap();
+    let updated = site.page("index");
+    assert_eq!((updated.data, updated.metadata.labels.len()), (given.data, 1));
+}
+
+#[test]
+fn status_and_names_are_not_merged() {
+    let mut site = Site::new();
+    let whole = UpdatingObjectManager::new(|current: &mut Page, desired: &Page| *current = desired.clone());
+    let given = site.given(&wanted());
+    let given = site.pages().update_status(&Page { status: Some(<_>::default()), ..given }).unwrap();
+    let updated = site.manage(&whole, Some(&given), Some(Page::new("other").with("a", "b"))).unwrap().unwrap();
+    assert_eq!((&*updated.metadata.name, &updated.metadata.uid), ("index", &given.metadata.uid));
+    assert_eq!(updated.status, given.status);
+}
+
+/// The client makes of every `hello` a `hi`, and adds a word.
+fn mutating(site: &Site) {
+    site.client.mutate(|_, object| {
+        if object["kind"] == "Page" {
+            if object["data"]["hello"].is_string() {
+                object["data"]["hello"] = json!("hi");
+            }
+            object["data"]["words"] = json!("2");
+        }
+    });
+}
+
+/// Runs once with what is there, and returns how many updates that took.
+fn run(site: &mut Site, manager: &UpdatingObjectManager<Page>, desired: &Page) -> usize {
+    let current = site.page("index");
+    site.manage(manager, Some(&current), Some(desired.clone())).unwrap();
+    site.client.writes().len()
+}
+
+#[test]
+fn what_the_client_makes_of_an_update_is_not_fought() {
+    let mut site = Site::new();
+    let manager = manager();
+    mutating(&site);
+    site.manage(&manager, None, Some(wanted())).unwrap();
+    site.did(&["create Page default/index"], &["Normal Created Created Page \"index\""]);
+    // It is tried once. Nothing comes of it, so nothing is told.
+    let runs: Vec<_> = (0..4).map(|_| run(&mut site, &manager, &wanted())).collect();
+    assert_eq!(runs, [1, 0, 0, 0]);
+    assert_eq!(site.told(), [""; 0]);
+
+    // Something else is wanted.
+    let other = wanted().with("a", "b");
+    assert_eq!([run(&mut site, &manager, &other), run(&mut site, &manager, &other)], [1, 0]);
+    assert_eq!(site.page("index").data.len(), 3);
+    assert_eq!(site.told(), ["Normal Updated Updated Page \"index\""]);
+    // Somebody else has changed it: what is wanted is written again, and what the client will have left.
+    let drifted = Page { data: [("a".to_owned(), "x".to_owned())].into(), ..site.page("index") };
+    site.pages().update(&drifted).unwrap();
+    assert_eq!([run(&mut site, &manager, &other), run(&mut site, &manager, &other)], [1, 0]);
+    assert_eq!(site.page("index").data["a"], "b");
+    // An hour later it is tried again.
+    site.clock.advance(Duration::from_secs(60 * 60));
+    assert_eq!([run(&mut site, &manager, &other), run(&mut site, &manager, &other)], [1, 0]);
+    // Another object of the same name knows nothing of it.
+    site.pages().purge(&drifted.key()).unwrap();
+    site.manage(&manager, None, Some(other.clone())).unwrap();
+    site.client.writes();
+    assert_eq!([run(&mut site, &manager, &other), run(&mut site, &manager, &other)], [1, 0]);
+}
+
+#[test]
+fn a_change_that_is_no_new_generation_is_corrected_beside_what_is_not_fought() {
+    let mut site = Site::new();
+    let manager = manager();
+    mutating(&site);
+    site.manage(&manager, None, Some(wanted())).unwrap();
+    run(&mut site, &manager, &wanted());
+    let before = site.page("index");
+    site.pages().update(&before.clone().label("stray", "yes")).unwrap();
+    assert_eq!([run(&mut site, &manager, &wanted()), run(&mut site, &manager, &wanted())], [1, 0]);
+    assert_eq!((site.page("index").data, site.page("index").metadata.labels), (before.data, before.metadata.labels));
+}
+
+#[test]
+fn many_threads_manage_at_once() {
+    let site = Site::new();
+    let manager = Arc::new(manager());
+    mutating(&site);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (site, manager) = (&site, Arc::clone(&manager));
+            scope.spawn(move || {
+                let request = Request::new(&site.web, site.config.clone());
+                let (cx, mut meta) = (Context::detached(), site.web.metadata.clone());
+                let cx = SubContext::new("test", &cx, &request);
+                let mut pages = vec![];
+                for number in 0..50 {
+                    let desired = Page::new(&format!("p-{thread}-{number}")).with("hello", "world");
+                    let created = manager.manage(&cx, &mut meta, None, Some(desired.clone())).unwrap();
+                    let updated = manager.manage(&cx, &mut meta, created.as_ref(), Some(desired.clone())).unwrap();
+                    pages.push((updated, desired));
+                }
+                for (page, desired) in pages {
+                    assert_eq!(manager.manage(&cx, &mut meta, page.as_ref(), Some(desired)).unwrap(), page);
+                }
+            });
+        }
+    });
+    // Each was created, and updated once.
+    assert_eq!(site.client.writes().len(), 2 * 4 * 50);
+}

@@ -1,0 +1,159 @@
+//! What belongs to things: pages; and all that a step which makes them needs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use homeostat::ManualClock;
+use homeostat::objects::{
+    Api, Client, ClientError, DeleteOptions, EventRecorder, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectRef,
+    Query, TrackRef, Tracker,
+};
+use homeostat::sub::{Config, UpdatingObjectManager};
+use serde::{Deserialize, Serialize};
+
+use crate::support::{self, Spy, Thing, things};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Page {
+    pub(crate) metadata: ObjectMeta,
+    #[serde(default)]
+    pub(crate) data: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<PageStatus>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PageStatus {
+    pub(crate) visits: u32,
+}
+
+homeostat::object!(Page, namespaced, "example.com", "v1", status: PageStatus);
+
+impl Page {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { metadata: ObjectMeta::new("default", name), data: BTreeMap::new(), status: None }
+    }
+
+    /// Of a name that begins so.
+    pub(crate) fn generated(start: &str) -> Self {
+        let mut page = Self::new("");
+        start.clone_into(&mut page.metadata.generate_name);
+        page
+    }
+
+    pub(crate) fn with(mut self, key: &str, value: &str) -> Self {
+        self.data.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    pub(crate) fn label(mut self, key: &str, value: &str) -> Self {
+        self.metadata.labels.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// As one that the thing manages.
+    pub(crate) fn of(mut self, thing: &Thing) -> Self {
+        self.metadata.owner_references.push(thing.controller_reference());
+        self
+    }
+
+    pub(crate) fn in_namespace(mut self, namespace: &str) -> Self {
+        namespace.clone_into(&mut self.metadata.namespace);
+        self
+    }
+}
+
+/// Labels and data are as they are desired.
+pub(crate) fn manager() -> UpdatingObjectManager<Page> {
+    UpdatingObjectManager::new(|current: &mut Page, desired| {
+        current.metadata.labels.clone_from(&desired.metadata.labels);
+        current.data.clone_from(&desired.data);
+    })
+}
+
+/// A thing of the name `web` in a client, and a config on a held clock.
+pub(crate) struct Site {
+    pub(crate) client: Arc<Spy>,
+    pub(crate) clock: ManualClock,
+    pub(crate) config: Config,
+    pub(crate) events: Arc<MemoryClient>,
+    pub(crate) web: Thing,
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        let (client, clock) = (Spy::new(), ManualClock::new());
+        let (config, events) = support::config(&client);
+        let web = things(&client).create(&Thing::new("web")).unwrap();
+        let lease = std::time::Duration::from_secs(60);
+        let config = config.with_clock(clock.clock()).with_tracker(Tracker::with_clock(lease, clock.clock()));
+        let site = Self { client, clock, config, events, web };
+        site.client.writes();
+        site
+    }
+
+    /// Past the spy.
+    pub(crate) fn pages(&self) -> Api<Page> {
+        Api::new(Arc::new(self.client.inner.clone()))
+    }
+
+    pub(crate) fn things(&self) -> Api<Thing> {
+        Api::new(Arc::new(self.client.inner.clone()))
+    }
+
+    /// Creates it past the spy.
+    pub(crate) fn given(&self, page: &Page) -> Page {
+        self.pages().create(page).unwrap()
+    }
+
+    /// Those that there are, in the order of their keys.
+    pub(crate) fn all(&self) -> Vec<Page> {
+        self.pages().list(&Query::all()).unwrap().items
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.all().into_iter().map(|page| page.metadata.name).collect()
+    }
+
+    pub(crate) fn page(&self, name: &str) -> Page {
+        self.pages().get(&ObjectKey::new("default", name)).unwrap()
+    }
+
+    /// The deletion of `web` is asked for, which this finalizer holds besides those it has.
+    pub(crate) fn delete_web(&mut self, finalizer: &str) {
+        self.web = homeostat::objects::add_finalizer(&self.things(), &self.web, finalizer).unwrap();
+        self.web = self.things().delete(&self.web.key(), &DeleteOptions::default()).unwrap();
+    }
+
+    /// Events that have been recorded since this was asked last, in the order of their texts.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let mut told = support::events(&self.events);
+        for event in self.events.list(&EventRecorder::KIND, &Query::all()).unwrap().items {
+            let text = |field: &str| event["metadata"][field].as_str().unwrap().to_owned();
+            let key = ObjectKey::new(&text("namespace"), &text("name"));
+            self.events.delete(&EventRecorder::KIND, &key, &DeleteOptions::default()).unwrap();
+        }
+        told.sort();
+        told
+    }
+
+    /// Whether `web` is told of changes of this page.
+    pub(crate) fn tracks(&self, page: &Page) -> bool {
+        self.config.tracker().trackers_of(&Page::KIND, page.meta()) == [self.web.key()]
+    }
+
+    /// Every call of this verb for a page fails.
+    pub(crate) fn fail(&self, verb: &'static str) {
+        self.client
+            .fail(move |called, object| (called == verb && *object.kind() == Page::KIND).then(|| out_of_luck(object)));
+    }
+}
+
+pub(crate) fn out_of_luck(object: &ObjectRef) -> ClientError {
+    ClientError::transport(object.clone(), "out of luck")
+}
+
+/// A track of the page of this name.
+pub(crate) fn named(name: &str) -> TrackRef {
+    TrackRef::name(ObjectKey::new("default", name))
+}
