@@ -4,6 +4,7 @@
 //! belongs to it, and says whether the steps behind it follow. Steps are put together to one, and that one is run by a
 //! [`ResourceReconciler`]: a plain [`Reconciler`](crate::Reconciler) for a [`Controller`](crate::Controller).
 
+mod aggregate;
 mod around;
 mod config;
 mod context;
@@ -16,6 +17,7 @@ mod setup;
 mod stash;
 mod sync;
 
+pub use self::aggregate::AggregateReconciler;
 pub use self::config::Config;
 pub use self::context::{Request, SubContext};
 pub use self::flow::{ErrorClass, Failures, Flow, Quiet, SubResult, quiet};

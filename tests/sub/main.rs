@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 #![allow(clippy::unnecessary_wraps, reason = "a step that does one thing returns what all steps return")]
 
+mod aggregate;
 mod manager;
 mod pages;
 mod resource;

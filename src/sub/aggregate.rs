@@ -1,0 +1,193 @@
+//! A reconciler of one object that is made of others.
+
+use std::fmt;
+
+use super::SubReconciler;
+use super::around::Around;
+use super::config::Config;
+use super::context::{Request, SubContext};
+use super::flow::{Flow, SubResult, both, conclude};
+use super::manager::ObjectManager;
+use super::sequence::Sequence;
+use super::setup::{Added, Setup};
+use crate::controller::Sources;
+use crate::manager::Manager;
+use crate::objects::{Api, Ignore, Object, ObjectKey};
+use crate::reconcile::context::Context;
+use crate::reconcile::error::BoxError;
+use crate::reconcile::{Action, Reconciler};
+use crate::watch::{Event, Subscriber};
+
+/// A [`Reconciler`] of one object that is made of others: an index of them, or a summary. It is created where it is missing, and deleted
+/// where it is not wanted.
+///
+/// One run:
+///
+/// 1. [before](Self::before), unless it is of another key: then nothing is done;
+/// 2. the object is read; if it is not there, it is what it [begins](Self::new) as. If it is being deleted, nothing more is done;
+/// 3. the sub-reconcilers are called with it, if there are any: the object as they leave it is what is [desired](Self::desired), unless
+///    one of them fails;
+/// 4. the [`ObjectManager`] makes it so;
+/// 5. [after](Self::after).
+///
+/// Its sub-reconcilers say in their set-up of what it is made: see the example.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient, ObjectKey, Query};
+/// use homeostat::sub::{AggregateReconciler, Config, Flow, SubContext, SyncReconciler, UpdatingObjectManager};
+/// use homeostat::{Controller, Manager, Subscriber};
+/// use serde_json::json;
+/// use std::sync::Arc;
+///
+/// const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
+/// const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
+/// let config = Config::new(Arc::new(MemoryClient::new()));
+/// let sites = Api::<DynamicObject>::of_kind(config.client().clone(), SITE);
+///
+/// let watched = sites.clone();
+/// let count = SyncReconciler::new(move |_cx: &SubContext<'_>, index: &mut DynamicObject| {
+///     let names: Vec<_> = sites.list(&Query::all())?.items.into_iter().map(|site| site.metadata.name).collect();
+///     index.fields.insert("data".to_owned(), json!({"sites": names.join(" ")}));
+///     Ok(Flow::proceed())
+/// })
+/// .setup(move |setup| {
+///     let index = ObjectKey::new("default", "sites");
+///     setup.subscribe(&watched, |queue| Subscriber::to_owner(queue, move |_, _: &DynamicObject| Some(index.clone())))?;
+///     Ok(())
+/// });
+///
+/// let manager = UpdatingObjectManager::of_kind(CONFIG_MAP, |current: &mut DynamicObject, desired| {
+///     current.fields = desired.fields.clone();
+/// });
+/// let empty = DynamicObject::new(&CONFIG_MAP, "default", "sites");
+/// let reconciler = AggregateReconciler::new("sites", config, empty, manager).then(count);
+///
+/// let manager = Manager::builder().build()?;
+/// let sources = reconciler.setup(&manager)?;
+/// manager.add(Controller::builder("sites", reconciler).sources(sources).build()?)?;
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[must_use]
+pub struct AggregateReconciler<T: Object> {
+    name: String,
+    api: Api<T>,
+    config: Config,
+    empty: T,
+    steps: Sequence<T>,
+    desired: Option<Desired<T>>,
+    manager: Box<dyn ObjectManager<T>>,
+    around: Around,
+}
+
+type Desired<T> = Box<dyn Fn(&SubContext<'_>, &T) -> Result<Option<T>, BoxError> + Send + Sync>;
+
+impl<T: Object> AggregateReconciler<T> {
+    /// For the object with the key of `empty`, in the client of `config`; where it is not there, it begins as `empty`. `manager` writes it.
+    /// The name is for log lines.
+    pub fn new(name: impl Into<String>, config: Config, empty: T, manager: impl ObjectManager<T> + 'static) -> Self {
+        Self {
+            name: name.into(),
+            api: Api::of_kind(config.client().clone(), empty.kind()),
+            config,
+            empty,
+            steps: Sequence::new(),
+            desired: None,
+            manager: Box::new(manager),
+            around: Around::default(),
+        }
+    }
+
+    /// Has the object changed by this step too, behind those before.
+    pub fn then(mut self, step: impl SubReconciler<T> + 'static) -> Self {
+        self.steps = self.steps.then(step);
+        self
+    }
+
+    /// What is desired of the object, given what the steps have made of it; `None` if it should not be there. Default: just that.
+    pub fn desired(
+        self,
+        desired: impl Fn(&SubContext<'_>, &T) -> Result<Option<T>, BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { desired: Some(Box::new(desired)), ..self }
+    }
+
+    /// Called first in each run. If it fails or halts nothing else is done, but for [after](Self::after).
+    pub fn before(mut self, before: impl Fn(&Context, &ObjectKey) -> SubResult + Send + Sync + 'static) -> Self {
+        self.around.before = Some(Box::new(before));
+        self
+    }
+
+    /// Called last in each run, with what it has come to. What it returns is what the run returns.
+    pub fn after(
+        mut self,
+        after: impl Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync + 'static,
+    ) -> Self {
+        self.around.after = Some(Box::new(after));
+        self
+    }
+
+    /// Hands the sub-reconcilers the means to add what they need, and returns where the key comes from: once at the start, from the
+    /// object itself, and from what has been added.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::watch`], and those of the sub-reconcilers and of the object manager.
+    pub fn setup(&self, manager: &Manager) -> Result<Sources<ObjectKey>, BoxError> {
+        let mut added = Added::default();
+        let mut setup = Setup::new(manager, self.api.kind(), &self.config, &mut added);
+        let key = self.empty.key();
+        setup.subscribe(&self.api, move |queue| {
+            // Where nothing exists, the end of the listing is all that is told.
+            Subscriber::to(queue, move |event: &Event<ObjectKey, T>| match event {
+                Event::Synced => Some(key.clone()),
+                other => other.key().filter(|other| **other == key).cloned(),
+            })
+        })?;
+        self.steps.setup(&mut setup)?;
+        self.manager.setup(&mut setup)?;
+        Ok(added.sources)
+    }
+
+    fn run(&self, cx: &Context, key: &ObjectKey) -> SubResult {
+        let current = self.api.get(key).ignore_not_found()?;
+        let mut resource = current.clone().unwrap_or_else(|| self.empty.clone());
+        if resource.meta().is_deleting() {
+            return Ok(Flow::proceed());
+        }
+        let request = Request::new(&resource, self.config.clone());
+        let cx = &SubContext::new(&self.name, cx, &request);
+        let result = Ok(self.steps.reconcile(cx, &mut resource)?);
+        both(result, self.write(cx, current.as_ref(), resource))
+    }
+
+    fn write(&self, cx: &SubContext<'_>, current: Option<&T>, mut resource: T) -> SubResult {
+        let desired = match &self.desired {
+            Some(desired) => desired(cx, &resource)?,
+            None => Some(resource.clone()),
+        };
+        self.manager.manage(cx, resource.meta_mut(), current, desired)?;
+        Ok(Flow::proceed())
+    }
+}
+
+impl<T: Object> Reconciler<ObjectKey> for AggregateReconciler<T> {
+    type Error = BoxError;
+
+    fn reconcile(&self, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {
+        if *key != self.empty.key() {
+            return Ok(Action::await_change());
+        }
+        conclude(self.around.run(cx, key, || self.run(cx, key)), &self.name)
+    }
+}
+
+impl<T: Object> fmt::Debug for AggregateReconciler<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AggregateReconciler")
+            .field("name", &self.name)
+            .field("object", &self.empty.object_ref())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,199 @@
+//! `AggregateReconciler`: one object that is made of others.
+//!
+//! The cases of reconciler.io's `reconcilers/aggregate_test.go`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use homeostat::objects::{Api, ClientError, DeleteOptions, MemoryClient, Object, ObjectKey, Query};
+use homeostat::sub::{
+    AggregateReconciler, Config, Flow, SubContext, SubReconciler, SubResult, SyncReconciler, UpdatingObjectManager,
+};
+use homeostat::{Action, BoxError, Context, Controller, Manager, Reconciler, Subscriber};
+
+use crate::pages::Page;
+use crate::support::{Spy, Thing, config, events, things};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+struct World {
+    spy: Arc<Spy>,
+    config: Config,
+    events: Arc<MemoryClient>,
+}
+
+impl World {
+    fn new() -> Self {
+        let spy = Spy::new();
+        let (config, events) = config(&spy);
+        Self { spy, config, events }
+    }
+
+    fn pages(&self) -> Api<Page> {
+        Api::new(self.spy.clone())
+    }
+
+    fn reconciler(&self) -> AggregateReconciler<Page> {
+        let manager =
+            UpdatingObjectManager::new(|current: &mut Page, desired: &Page| current.data = desired.data.clone());
+        AggregateReconciler::new("index", self.config.clone(), Page::new("index"), manager)
+    }
+
+    fn writing(&self, value: &'static str) -> AggregateReconciler<Page> {
+        self.reconciler().then(writes(value))
+    }
+}
+
+fn writes(value: &'static str) -> impl SubReconciler<Page> + 'static {
+    move |_: &SubContext<'_>, page: &mut Page| -> SubResult {
+        page.data.insert("text".to_owned(), value.to_owned());
+        Ok(Flow::proceed())
+    }
+}
+
+fn key() -> ObjectKey {
+    Page::new("index").key()
+}
+
+fn run(reconciler: &AggregateReconciler<Page>) -> Result<Action, BoxError> {
+    reconciler.reconcile(&Context::detached(), &key())
+}
+
+#[test]
+fn it_is_created_updated_and_then_left_as_it_is() {
+    let world = World::new();
+    assert_eq!(run(&world.writing("one")).unwrap(), Action::await_change());
+    assert_eq!(world.spy.writes(), ["create Page default/index"]);
+    assert_eq!(world.pages().get(&key()).unwrap().data["text"], "one");
+
+    let other = world.writing("other");
+    let _ = run(&other).unwrap();
+    assert_eq!(world.spy.writes(), ["update Page default/index"]);
+    let _ = run(&other).unwrap();
+    assert!(world.spy.writes().is_empty());
+    assert_eq!(world.pages().get(&key()).unwrap().data["text"], "other");
+    let told = events(&world.events);
+    assert!(["Created", "Updated"].iter().all(|what| told.contains(&format!("Normal {what} {what} Page \"index\""))));
+}
+
+#[test]
+fn it_is_deleted_where_it_is_not_wanted() {
+    let world = World::new();
+    let unwanted = world.writing("one").desired(|_, page: &Page| {
+        assert_eq!(page.data["text"], "one");
+        Ok(None)
+    });
+    let _ = run(&unwanted).unwrap();
+    assert!(world.spy.writes().is_empty());
+    world.pages().create(&Page::new("index")).unwrap();
+    world.spy.writes();
+    let _ = run(&unwanted).unwrap();
+    assert_eq!(world.spy.writes(), ["delete Page default/index"]);
+}
+
+#[test]
+fn other_objects_and_one_that_is_being_deleted_are_left_alone() {
+    let world = World::new();
+    let other = world
+        .writing("one")
+        .before(|_, _| unreachable!())
+        .reconcile(&Context::detached(), &"default/x".parse().unwrap());
+    assert_eq!(other.unwrap(), Action::await_change());
+    let mut page = Page::new("index");
+    page.metadata.finalizers.push("example.com/f".to_owned());
+    world.pages().create(&page).unwrap();
+    world.pages().delete(&key(), &DeleteOptions::default()).unwrap();
+    world.spy.writes();
+    assert_eq!(run(&world.writing("one")).unwrap(), Action::await_change());
+    assert!(world.spy.writes().is_empty());
+}
+
+#[test]
+fn errors_of_the_client_are_returned_and_told() {
+    for (verb, reason) in
+        [("get", ""), ("create", "CreationFailed"), ("update", "UpdateFailed"), ("delete", "DeleteFailed")]
+    {
+        let world = World::new();
+        if verb != "create" {
+            world.pages().create(&Page::new("index")).unwrap();
+        }
+        world
+            .spy
+            .fail(move |called, object| (called == verb).then(|| ClientError::transport(object.clone(), "no route")));
+        let reconciler = match verb {
+            "delete" => world.reconciler().desired(|_, _| Ok(None)),
+            _ => world.writing("one"),
+        };
+        assert_eq!(run(&reconciler).unwrap_err().to_string(), "Page default/index: no route");
+        let told = events(&world.events);
+        assert_eq!(told.len(), usize::from(verb != "get"), "{verb}");
+        assert!(told.iter().all(|told| told.starts_with(&format!("Warning {reason} Failed to {verb} Page \"index\""))));
+    }
+}
+
+#[test]
+fn what_steps_ask_for_is_returned_and_an_error_leaves_the_object() {
+    let world = World::new();
+    let asks = |returns: fn() -> SubResult| {
+        run(&world.writing("one").then(move |_: &SubContext<'_>, _: &mut Page| -> SubResult { returns() }))
+    };
+    assert_eq!(asks(|| Err("out of luck".into())).unwrap_err().to_string(), "out of luck");
+    assert!(world.spy.writes().is_empty());
+    assert_eq!(asks(|| Ok(Flow::requeue_after(MINUTE))).unwrap(), Action::requeue_after(MINUTE));
+    assert_eq!(world.spy.writes(), ["create Page default/index"]);
+    world.pages().delete(&key(), &DeleteOptions::default()).unwrap();
+    world.spy.writes();
+    let halted = asks(|| Ok(Flow::halt_and_requeue_after(MINUTE)));
+    assert_eq!(halted.unwrap(), Action::requeue_after(MINUTE), "a halt ends the steps, not the run");
+    assert_eq!(world.spy.writes(), ["create Page default/index"]);
+}
+
+#[test]
+fn before_comes_first_and_after_has_the_last_word() {
+    let world = World::new();
+    let reconciler = world
+        .writing("one")
+        .before(|_, _| Ok(Flow::requeue_after(MINUTE)))
+        .after(|_, _, result| result.map(|flow| flow.and(Flow::requeue_after(MINUTE / 2))));
+    assert_eq!(run(&reconciler).unwrap(), Action::requeue_after(MINUTE / 2));
+    let failing = world.writing("other").before(|_, _| Err("out of luck".into()));
+    assert_eq!(run(&failing).unwrap_err().to_string(), "out of luck");
+    assert_eq!(world.pages().get(&key()).unwrap().data["text"], "one");
+}
+
+/// It is made where nothing exists, and again when what it is made of changes, or somebody meddles with it.
+#[test]
+fn a_controller_keeps_it() {
+    let world = World::new();
+    let (listed, watched) = (things(&world.spy), things(&world.spy));
+    let lists = SyncReconciler::new(move |_: &SubContext<'_>, page: &mut Page| {
+        let names: Vec<_> = listed.list(&Query::all())?.items.into_iter().map(|thing| thing.metadata.name).collect();
+        page.data.insert("things".to_owned(), names.join(" "));
+        Ok(Flow::proceed())
+    })
+    .setup(move |setup| {
+        setup.subscribe(&watched, |queue| Subscriber::to_owner(queue, |_, _: &Thing| [key()]))?;
+        Ok(())
+    });
+    let reconciler = world.reconciler().then(lists);
+    let manager = Manager::builder().build().unwrap();
+    let sources = reconciler.setup(&manager).unwrap();
+    manager.add(Controller::builder("index", reconciler).sources(sources).build().unwrap()).unwrap();
+    let running = manager.start().unwrap();
+    let until = |names: &str| {
+        while !world.pages().get(&key()).is_ok_and(|page| page.data.get("things").is_some_and(|found| found == names)) {
+            std::thread::yield_now();
+        }
+    };
+    until("");
+    things(&world.spy).create(&Thing::new("a")).unwrap();
+    until("a");
+    let mut page = world.pages().get(&key()).unwrap();
+    page.data.insert("things".to_owned(), "meddled".to_owned());
+    world.pages().update(&page).unwrap();
+    until("a");
+    world.pages().delete(&key(), &DeleteOptions::default()).unwrap();
+    until("a");
+    manager.stop();
+    running.wait().unwrap();
+}
