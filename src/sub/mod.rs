@@ -4,29 +4,41 @@
 //! belongs to it, and says whether the steps behind it follow. Steps are put together to one, and that one is run by a
 //! [`ResourceReconciler`]: a plain [`Reconciler`](crate::Reconciler) for a [`Controller`](crate::Controller).
 
+mod advice;
 mod aggregate;
 mod around;
+mod branch;
 mod config;
 mod context;
 mod flow;
+mod guard;
 mod manager;
 mod mutations;
+mod override_setup;
+mod repeat;
 mod resource;
 mod sequence;
 mod setup;
 mod stash;
 mod sync;
+mod with_config;
 
+pub use self::advice::Advice;
 pub use self::aggregate::AggregateReconciler;
+pub use self::branch::IfThen;
 pub use self::config::Config;
 pub use self::context::{Request, SubContext};
 pub use self::flow::{ErrorClass, Failures, Flow, Quiet, SubResult, quiet};
+pub use self::guard::TryCatch;
 pub use self::manager::{ObjectManager, UpdatingObjectManager};
+pub use self::override_setup::OverrideSetup;
+pub use self::repeat::{Cursor, EndlessLoop, ForEach, ITERATION, While};
 pub use self::resource::ResourceReconciler;
 pub use self::sequence::{Always, Sequence};
 pub use self::setup::Setup;
 pub use self::stash::{Stash, StashError, StashKey, Stashed};
 pub use self::sync::SyncReconciler;
+pub use self::with_config::WithConfig;
 
 use crate::reconcile::error::BoxError;
 
@@ -59,5 +71,16 @@ pub trait SubReconciler<T>: Send + Sync {
 impl<T, F: Fn(&SubContext<'_>, &mut T) -> SubResult + Send + Sync> SubReconciler<T> for F {
     fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
         self(cx, resource)
+    }
+}
+
+/// A step that is known only as the program runs.
+impl<T> SubReconciler<T> for Box<dyn SubReconciler<T>> {
+    fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
+        (**self).setup(setup)
+    }
+
+    fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
+        (**self).reconcile(cx, resource)
     }
 }

@@ -156,6 +156,14 @@ impl Stash {
         }
     }
 
+    /// Has a value there while `f` runs, and behind it what was there before.
+    pub(super) fn during<V: Stashed, R>(&self, key: StashKey<V>, value: V, f: impl FnOnce() -> R) -> R {
+        let before = self.put_boxed(key.name, Some(Box::new(value)));
+        let result = f();
+        self.put_boxed(key.name, before);
+        result
+    }
+
     /// A copy of the value, if there is one.
     ///
     /// # Errors

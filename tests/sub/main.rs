@@ -2,11 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 #![allow(clippy::unnecessary_wraps, reason = "a step that does one thing returns what all steps return")]
 
+mod advice;
 mod aggregate;
+mod branch;
+mod guard;
 mod manager;
 mod pages;
+mod repeat;
 mod resource;
 mod sequence;
 mod stash;
 mod support;
 mod sync;
+mod trail;

@@ -1,0 +1,111 @@
+//! What is done before, around and after a step.
+
+use std::fmt;
+
+use super::SubReconciler;
+use super::context::SubContext;
+use super::flow::{Flow, SubResult, both};
+use super::setup::Setup;
+use crate::reconcile::error::BoxError;
+
+/// A step, and what is done [before](Self::before), [around](Self::around) and [after](Self::after) it: whether it is called, how often,
+/// and what becomes of what it returns.
+///
+/// # Examples
+///
+/// A step that is only looked at where an annotation says so:
+///
+/// ```
+/// use homeostat::objects::{DynamicObject, Object};
+/// use homeostat::sub::{Advice, Flow, SubContext, SubReconciler, SubResult};
+///
+/// fn unless_paused(
+///     cx: &SubContext<'_>,
+///     app: &mut DynamicObject,
+///     step: &dyn SubReconciler<DynamicObject>,
+/// ) -> SubResult {
+///     match app.metadata.annotations.contains_key("example.com/paused") {
+///         true => Ok(Flow::proceed()),
+///         false => step.reconcile(cx, app),
+///     }
+/// }
+///
+/// let deploy = |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult { Ok(Flow::proceed()) };
+/// let steps = Advice::new(deploy).around(unless_paused);
+/// # let _ = steps;
+/// ```
+#[must_use]
+pub struct Advice<T> {
+    step: Box<dyn SubReconciler<T>>,
+    before: Option<Box<dyn SubReconciler<T>>>,
+    around: Option<Around<T>>,
+    after: Option<After<T>>,
+}
+
+type Around<T> = Box<dyn Fn(&SubContext<'_>, &mut T, &dyn SubReconciler<T>) -> SubResult + Send + Sync>;
+type After<T> = Box<dyn Fn(&SubContext<'_>, &mut T, SubResult) -> SubResult + Send + Sync>;
+
+impl<T> Advice<T> {
+    /// Calls `step`.
+    pub fn new(step: impl SubReconciler<T> + 'static) -> Self {
+        Self { step: Box::new(step), before: None, around: None, after: None }
+    }
+
+    /// Called first: to [stash](super::Stash) something for the step, say. If it fails or halts nothing else is called, and that is what
+    /// is returned. The delay that it asks for is put together with that of the step.
+    pub fn before(self, before: impl Fn(&SubContext<'_>, &mut T) -> SubResult + Send + Sync + 'static) -> Self {
+        Self { before: Some(Box::new(before)), ..self }
+    }
+
+    /// Called with the step instead of it: to call it, or not, or more than once. What it returns stands for what the step returns.
+    pub fn around(
+        self,
+        around: impl Fn(&SubContext<'_>, &mut T, &dyn SubReconciler<T>) -> SubResult + Send + Sync + 'static,
+    ) -> Self {
+        Self { around: Some(Box::new(around)), ..self }
+    }
+
+    /// Called last, with what has been returned so far. What it returns is what this returns.
+    pub fn after(
+        self,
+        after: impl Fn(&SubContext<'_>, &mut T, SubResult) -> SubResult + Send + Sync + 'static,
+    ) -> Self {
+        Self { after: Some(Box::new(after)), ..self }
+    }
+}
+
+impl<T> SubReconciler<T> for Advice<T> {
+    fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
+        self.step.setup(setup)
+    }
+
+    fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
+        let before = match &self.before {
+            Some(before) => before.reconcile(cx, resource)?,
+            None => Flow::proceed(),
+        };
+        if before.is_halted() {
+            return Ok(before);
+        }
+        let result = match &self.around {
+            Some(around) => around(cx, resource, &*self.step),
+            None => self.step.reconcile(cx, resource),
+        };
+        let result = both(Ok(before), result);
+        match &self.after {
+            Some(after) => after(cx, resource, result),
+            None => result,
+        }
+    }
+}
+
+impl<T> fmt::Debug for Advice<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { before, around, after, .. } = self;
+        f.debug_struct("Advice")
+            .field("before", &before.is_some())
+            .field("around", &around.is_some())
+            .field("after", &after.is_some())
+            .finish_non_exhaustive()
+    }
+}

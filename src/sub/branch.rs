@@ -1,0 +1,72 @@
+//! A step if something holds, and another one if not.
+
+use std::fmt;
+
+use super::SubReconciler;
+use super::context::SubContext;
+use super::flow::{Flow, SubResult};
+use super::setup::Setup;
+use crate::reconcile::error::BoxError;
+
+/// What is asked about an object, as a step finds it.
+pub(super) type Condition<T> = Box<dyn Fn(&SubContext<'_>, &T) -> bool + Send + Sync>;
+
+/// A step if a condition holds, and [another one](Self::or_else), if there is one, if not. What that one returns is what this returns.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{DynamicObject, Object};
+/// use homeostat::sub::{Flow, IfThen, SubContext, SubResult};
+///
+/// fn is_paused(_cx: &SubContext<'_>, app: &DynamicObject) -> bool {
+///     app.metadata.annotations.contains_key("example.com/paused")
+/// }
+///
+/// let stop = |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult { Ok(Flow::halt()) };
+/// let deploy = |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult { Ok(Flow::proceed()) };
+/// let steps = IfThen::new(is_paused, stop).or_else(deploy);
+/// # let _ = steps;
+/// ```
+#[must_use]
+pub struct IfThen<T> {
+    condition: Condition<T>,
+    then: Box<dyn SubReconciler<T>>,
+    or_else: Option<Box<dyn SubReconciler<T>>>,
+}
+
+impl<T> IfThen<T> {
+    /// Calls `then` if the condition holds.
+    pub fn new(
+        condition: impl Fn(&SubContext<'_>, &T) -> bool + Send + Sync + 'static,
+        then: impl SubReconciler<T> + 'static,
+    ) -> Self {
+        Self { condition: Box::new(condition), then: Box::new(then), or_else: None }
+    }
+
+    /// Calls `other` if it does not.
+    pub fn or_else(self, other: impl SubReconciler<T> + 'static) -> Self {
+        Self { or_else: Some(Box::new(other)), ..self }
+    }
+}
+
+impl<T> SubReconciler<T> for IfThen<T> {
+    fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
+        self.then.setup(setup)?;
+        self.or_else.as_ref().map_or(Ok(()), |other| other.setup(setup))
+    }
+
+    fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
+        match &self.or_else {
+            _ if (self.condition)(cx, resource) => self.then.reconcile(cx, resource),
+            Some(other) => other.reconcile(cx, resource),
+            None => Ok(Flow::proceed()),
+        }
+    }
+}
+
+impl<T> fmt::Debug for IfThen<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IfThen").field("or_else", &self.or_else.is_some()).finish_non_exhaustive()
+    }
+}

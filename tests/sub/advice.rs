@@ -1,0 +1,88 @@
+//! `Advice`: the cases of reconciler.io's `reconcilers/advice_test.go`.
+
+use homeostat::sub::{Advice, Flow, StashKey, SubContext, SubResult};
+
+use crate::support::Thing;
+use crate::trail::{both, halts, leave, leaves, never, on, run, seconds};
+
+const MESSAGE: StashKey<String> = StashKey::new("message");
+
+fn in_two() -> SubResult {
+    Ok(Flow::requeue_after(seconds(2)))
+}
+
+fn fails() -> SubResult {
+    Err("test".into())
+}
+
+#[test]
+fn a_step_without_advice_is_called_once() {
+    assert_eq!(run(&Advice::new(leaves("step", in_two))), both("step", "on, again in 2s"));
+    assert_eq!(run(&Advice::new(leaves("step", fails))), both("step", "failed: test"));
+    assert_eq!(run(&Advice::new(leaves("step", halts))), both("step", "halted"));
+}
+
+#[test]
+fn what_is_stashed_before_reaches_the_step() {
+    let says = |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        leave(thing, &cx.stashed(MESSAGE)?);
+        Ok(Flow::proceed())
+    };
+    let advice = Advice::new(says).before(|cx, _| {
+        cx.stash().put(MESSAGE, "hello world".to_owned());
+        Ok(Flow::proceed())
+    });
+    assert_eq!(run(&advice), both("hello world", "on"));
+}
+
+#[test]
+fn what_is_asked_for_before_is_put_together_with_what_the_step_returns() {
+    let asks = |step: fn() -> SubResult| {
+        run(&Advice::new(leaves("step", step)).before(|_, _| Ok(Flow::requeue_after(seconds(5))))).1
+    };
+    assert_eq!(asks(on), "on, again in 5s");
+    assert_eq!(asks(in_two), "on, again in 2s");
+    assert_eq!(asks(halts), "halted, again in 5s");
+    assert_eq!(asks(fails), "failed: test, again in 5s");
+}
+
+#[test]
+fn nothing_follows_what_fails_or_halts_before() {
+    let stops = |before: fn() -> SubResult| {
+        let advice = Advice::new(never).before(move |_, _| before());
+        run(&advice.around(|_, _, _| unreachable!()).after(|_, _, _| unreachable!()))
+    };
+    assert_eq!(stops(fails), both("", "failed: test"));
+    assert_eq!(stops(|| Ok(Flow::halt_and_requeue_after(seconds(1)))), both("", "halted, again in 1s"));
+}
+
+#[test]
+fn around_calls_the_step_as_often_as_it_likes() {
+    let never_called = Advice::new(never).around(|_, _, _| Ok(Flow::proceed()));
+    assert_eq!(run(&never_called), both("", "on"));
+
+    let twice = Advice::new(leaves("step", in_two)).around(|cx, thing, step| {
+        leave(thing, "around");
+        Ok(step.reconcile(cx, thing)?.and(step.reconcile(cx, thing)?))
+    });
+    assert_eq!(run(&twice), both("around step step", "on, again in 2s"));
+
+    let other = Advice::new(never)
+        .around(|cx, thing, _| homeostat::sub::SubReconciler::reconcile(&leaves("other", fails), cx, thing));
+    assert_eq!(run(&other), both("other", "failed: test"));
+}
+
+#[test]
+fn what_comes_after_is_told_all_and_has_the_last_word() {
+    let after = |step: fn() -> SubResult, last: fn(SubResult) -> SubResult| {
+        let advice = Advice::new(leaves("step", step)).before(|_, _| Ok(Flow::requeue_after(seconds(5))));
+        run(&advice.after(move |_, thing, result| {
+            leave(thing, &format!("after({})", crate::trail::told(&result)));
+            last(result)
+        }))
+    };
+    assert_eq!(after(fails, |_| in_two()), both("step after(failed: test, again in 5s)", "on, again in 2s"));
+    assert_eq!(after(in_two, |result| result), both("step after(on, again in 2s)", "on, again in 2s"));
+    assert_eq!(after(on, |_| fails()), both("step after(on, again in 5s)", "failed: test"));
+    assert_eq!(after(halts, |result| result), both("step after(halted, again in 5s)", "halted, again in 5s"));
+}

@@ -1,0 +1,158 @@
+//! `While` and `ForEach`: the cases of reconciler.io's `reconcilers/flow_test.go`, `TestWhile` and `TestForEach`. What that one gets
+//! wrong: a loop that ends after just as many passes as it may make is an error there.
+
+use std::time::Duration;
+
+use homeostat::sub::{
+    Cursor, EndlessLoop, Failures, Flow, ForEach, ITERATION, Request, Sequence, StashKey, SubContext, SubReconciler,
+    SubResult, While,
+};
+use homeostat::{BoxError, Context};
+
+use crate::support::{Spy, Thing, config, step};
+use crate::trail::{both, leave, leaves, never, on, run, seconds};
+
+/// Goes on for this many passes, each of which leaves its number and asks for a sooner run than the one before.
+fn passes(wanted: usize) -> While<Thing> {
+    While::new(
+        move |cx, _| cx.stashed(ITERATION).unwrap() != wanted,
+        |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+            let number = cx.stashed(ITERATION)?;
+            thing.spec.insert("passes".to_owned(), (number + 1).to_string());
+            Ok(Flow::requeue_after(seconds(999) - Duration::from_secs(number as u64)))
+        },
+    )
+}
+
+#[test]
+fn a_loop_goes_on_as_long_as_its_condition_holds_and_no_longer_than_it_may() {
+    for (passes, made, told) in [
+        (passes(0), None, "on".to_owned()),
+        (passes(10), Some("10"), "on, again in 990s".to_owned()),
+        (passes(100), Some("100"), "on, again in 900s".to_owned()),
+        (passes(101), Some("100"), endless(100, 900)),
+        (passes(1000), Some("100"), endless(100, 900)),
+        (passes(5).at_most(10), Some("5"), "on, again in 995s".to_owned()),
+        (passes(10).at_most(10), Some("10"), "on, again in 990s".to_owned()),
+        (passes(11).at_most(10), Some("10"), endless(10, 990)),
+        (passes(1000).at_most(usize::MAX), Some("1000"), "on, again in 0ns".to_owned()),
+        (passes(0).at_most(0), None, "on".to_owned()),
+    ] {
+        let mut thing = Thing::new("web");
+        let (_, returned) = crate::trail::run_of(&passes, &mut thing);
+        assert_eq!((thing.spec.get("passes").map(String::as_str), returned), (made, told));
+    }
+}
+
+fn endless(most: usize, again: u64) -> String {
+    format!("failed: Thing default/web: a loop has not ended after {most} passes, again in {again}s")
+}
+
+#[test]
+fn a_loop_that_does_not_end_says_whose_it_is() {
+    let (config, _) = config(&Spy::new());
+    let error =
+        step(&While::new(|_, _| true, leaves("pass", on)).at_most(0), &config, &mut Thing::new("web")).unwrap_err();
+    let EndlessLoop { object, at_most, .. } = Failures::find(&*error).unwrap();
+    assert_eq!((object, *at_most), (&Thing::reference(), 0));
+}
+
+#[test]
+fn a_loop_stops_at_the_first_pass_that_fails_or_halts() {
+    let stops = |result: fn() -> SubResult| {
+        let body = move |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+            leave(thing, "pass");
+            if cx.stashed(ITERATION)? == 2 { result() } else { Ok(Flow::requeue_after(seconds(9))) }
+        };
+        run(&Sequence::new().then(While::new(|_, _| true, body)).then(never))
+    };
+    assert_eq!(stops(|| Err("third".into())), both("pass pass pass", "failed: third, again in 9s"));
+    assert_eq!(stops(|| Ok(Flow::halt())), both("pass pass pass", "halted, again in 9s"));
+    assert_eq!(stops(|| Ok(Flow::halt_and_requeue_after(seconds(1)))), both("pass pass pass", "halted, again in 1s"));
+}
+
+/// Leaves the number of the innermost loop that it is in.
+fn numbered(cx: &SubContext<'_>, thing: &mut Thing) -> SubResult {
+    let number = cx.stash().get(ITERATION)?;
+    leave(thing, &number.map_or_else(|| "none".to_owned(), |number| number.to_string()));
+    Ok(Flow::proceed())
+}
+
+#[test]
+fn each_loop_has_its_own_numbers_which_are_gone_behind_it() {
+    let times =
+        |passes: usize, body: Sequence<Thing>| While::new(move |cx, _| cx.stashed(ITERATION).unwrap() < passes, body);
+    let inner = times(2, Sequence::new().then(numbered));
+    let outer = times(2, Sequence::new().then(numbered).then(inner).then(numbered));
+    let steps = Sequence::new().then(numbered).then(outer).then(numbered);
+    assert_eq!(run(&steps), both("none 0 0 1 0 1 0 1 1 none", "on"));
+}
+
+const CONTAINER: StashKey<Cursor<(String, String)>> = StashKey::new("container");
+
+fn containers(
+    of: &'static [(&str, &str)],
+) -> impl Fn(&SubContext<'_>, &Thing) -> Result<Vec<(String, String)>, BoxError> {
+    move |_, _| Ok(of.iter().map(|(name, image)| ((*name).to_owned(), (*image).to_owned())).collect())
+}
+
+/// Leaves `name=image-index-len`, and stops at those that are named so.
+fn each(cx: &SubContext<'_>, thing: &mut Thing) -> SubResult {
+    let Cursor { item: (name, image), index, len } = cx.stashed(CONTAINER)?;
+    match &*name {
+        "die" => return Err("exit early".into()),
+        "halt" => return Ok(Flow::halt_and_requeue_after(seconds(1))),
+        _ => leave(thing, &format!("{name}={image}-{index}-{len}")),
+    }
+    Ok(Flow::requeue_after(seconds(60 - index as u64)))
+}
+
+#[test]
+fn each_item_has_its_pass_until_one_fails_or_halts() {
+    let run = |items| run(&ForEach::new(CONTAINER, containers(items), each));
+    assert_eq!(run(&[]), both("", "on"));
+    assert_eq!(run(&[("hello", "world"), ("foo", "bar")]), both("hello=world-0-2 foo=bar-1-2", "on, again in 59s"));
+    let dies = &[("hello", "world"), ("die", "die"), ("foo", "bar")];
+    assert_eq!(run(dies), both("hello=world-0-3", "failed: exit early, again in 60s"));
+    let halts = &[("hello", "world"), ("halt", ""), ("foo", "bar")];
+    assert_eq!(run(halts), both("hello=world-0-3", "halted, again in 1s"));
+}
+
+#[test]
+fn steps_behind_the_items_follow_unless_one_of_them_stops() {
+    let behind =
+        |items| run(&Sequence::new().then(ForEach::new(CONTAINER, containers(items), each)).then(leaves("behind", on)));
+    assert_eq!(behind(&[("a", "1")]).0, "a=1-0-1 behind");
+    assert_eq!(behind(&[("halt", "")]).0, "");
+    assert_eq!(behind(&[("die", "")]).0, "");
+}
+
+#[test]
+fn items_that_cannot_be_told_fail_the_step() {
+    let unknown = |_: &SubContext<'_>, _: &Thing| -> Result<Vec<(String, String)>, BoxError> { Err("no items".into()) };
+    assert_eq!(run(&ForEach::new(CONTAINER, unknown, never)), both("", "failed: no items"));
+}
+
+#[test]
+fn the_cursor_is_gone_behind_the_items_and_that_of_an_outer_loop_is_back() {
+    let (config, _) = config(&Spy::new());
+    let mut thing = Thing::new("web");
+    let request = Request::new(&thing, config);
+    let cx = Context::detached();
+    let cx = SubContext::new("test", &cx, &request);
+    let pair = &[("a", "1"), ("b", "2")];
+    let inner = ForEach::new(CONTAINER, containers(&[("x", "0"), ("die", "")]), each);
+    for (body, left) in [
+        (Sequence::new().then(each), "a=1-0-2 b=2-1-2"),
+        (
+            Sequence::new().then(ForEach::new(CONTAINER, containers(&[("x", "0")]), each)).then(each),
+            "x=0-0-1 a=1-0-2 x=0-0-1 b=2-1-2",
+        ),
+        (Sequence::new().then(inner).then(each), "x=0-0-2"),
+    ] {
+        thing.status.fields.clear();
+        let _ = ForEach::new(CONTAINER, containers(pair), body).reconcile(&cx, &mut thing);
+        assert_eq!(crate::trail::trail(&thing), left);
+        assert_eq!(request.stash().get(CONTAINER).unwrap(), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! Steps that leave a trail in the thing, and what comes of them in a line.
+
+use std::time::Duration;
+
+use homeostat::BoxError;
+use homeostat::sub::{Failures, Flow, SubContext, SubReconciler, SubResult};
+
+use crate::support::{Spy, Thing, config, step};
+
+pub(crate) const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A step that leaves this mark, and returns this.
+pub(crate) fn leaves(mark: &'static str, result: fn() -> SubResult) -> impl SubReconciler<Thing> + 'static {
+    move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        leave(thing, mark);
+        result()
+    }
+}
+
+pub(crate) fn leave(thing: &mut Thing, mark: &str) {
+    let trail = thing.status.fields.entry("trail".to_owned()).or_default();
+    *trail = format!("{trail} {mark}").trim_start().to_owned();
+}
+
+pub(crate) fn trail(thing: &Thing) -> &str {
+    thing.status.fields.get("trail").map_or("", |trail| trail)
+}
+
+pub(crate) fn on() -> SubResult {
+    Ok(Flow::proceed())
+}
+
+pub(crate) fn halts() -> SubResult {
+    Ok(Flow::halt())
+}
+
+pub(crate) fn never(_: &SubContext<'_>, _: &mut Thing) -> SubResult {
+    unreachable!("not to be called")
+}
+
+/// `on`, `halted`, `failed: this; that`, and `, again in 1s` where that was asked for.
+pub(crate) fn told(result: &SubResult) -> String {
+    let (what, requeue) = match result {
+        Ok(flow) if flow.is_halted() => ("halted".to_owned(), flow.requeue()),
+        Ok(flow) => ("on".to_owned(), flow.requeue()),
+        Err(error) => (format!("failed: {error}"), asked(error)),
+    };
+    what + &requeue.map_or_else(String::new, |delay| format!(", again in {delay:?}"))
+}
+
+fn asked(error: &BoxError) -> Option<Duration> {
+    Failures::find::<Failures>(&**error).and_then(Failures::requeue)
+}
+
+/// What comes of one run of this step: its trail, and what it returns.
+pub(crate) fn run(tried: &impl SubReconciler<Thing>) -> (String, String) {
+    run_of(tried, &mut Thing::new("web"))
+}
+
+pub(crate) fn run_of(tried: &impl SubReconciler<Thing>, thing: &mut Thing) -> (String, String) {
+    let (config, _) = config(&Spy::new());
+    let result = step(tried, &config, thing);
+    (trail(thing).to_owned(), told(&result))
+}
+
+pub(crate) fn both(trail: &str, told: &str) -> (String, String) {
+    (trail.to_owned(), told.to_owned())
+}
