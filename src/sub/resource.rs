@@ -6,6 +6,7 @@ use super::SubReconciler;
 use super::around::Around;
 use super::config::Config;
 use super::context::{Request, SubContext};
+use super::finalizing::WithFinalizer;
 use super::flow::{ErrorClass, Flow, SubResult, both, conclude};
 use super::setup::{Added, Setup};
 use crate::controller::Sources;
@@ -182,6 +183,11 @@ impl<T: Object> ResourceReconciler<T> {
     ) -> Self {
         let initial = initial.into_iter().map(Into::into).collect();
         Self { conditions: Some(Conditions { initial, of: Box::new(of) }), ..self }
+    }
+
+    /// Holds its objects with this finalizer until the sub-reconciler has cleaned up: see [`WithFinalizer`].
+    pub fn finalizer(self, finalizer: impl Into<String>) -> Self {
+        Self { reconciler: Box::new(WithFinalizer::new(finalizer, self.reconciler)), ..self }
     }
 
     /// Never writes the status: another reconciler of the same objects does.

@@ -5,6 +5,7 @@
 mod advice;
 mod aggregate;
 mod branch;
+mod finalizing;
 mod guard;
 mod manager;
 mod pages;

@@ -1,0 +1,218 @@
+//! `WithFinalizer`: the cases of reconciler.io's `reconcilers/finalizer_test.go`.
+
+use std::sync::Arc;
+
+use homeostat::objects::{Client, ClientError, DeleteOptions, MemoryClient, ObjectRef};
+use homeostat::sub::{Config, Flow, ResourceReconciler, SubContext, SubResult, SyncReconciler, WithFinalizer};
+use homeostat::{Action, Context, Reconciler};
+
+use crate::support::{Spy, Thing, config, events, step, things};
+use crate::trail::{halts, leaves, on, seconds, told, trail};
+
+const FINALIZER: &str = "example.com/f";
+const OTHER: &str = "example.com/other";
+const PATCH: &str = "patch Thing default/web";
+const PATCHED: &str = "Normal FinalizerPatched Patched finalizer \"example.com/f\"";
+
+struct World {
+    spy: Arc<Spy>,
+    config: Config,
+    events: Arc<MemoryClient>,
+}
+
+impl World {
+    /// With a thing that these hold.
+    fn with(finalizers: &[&str]) -> Self {
+        let spy = Spy::new();
+        let (config, events) = config(&spy);
+        let mut thing = Thing::new("web");
+        thing.metadata.finalizers = finalizers.iter().map(ToString::to_string).collect();
+        things(&spy).create(&thing).unwrap();
+        Self { spy, config, events }
+    }
+
+    /// The same, being deleted.
+    fn deleting(finalizers: &[&str]) -> Self {
+        let world = Self::with(finalizers);
+        things(&world.spy).delete(Thing::reference().key(), &DeleteOptions::default()).unwrap();
+        world
+    }
+
+    fn thing(&self) -> Result<Thing, ClientError> {
+        things(&self.spy).get(Thing::reference().key())
+    }
+
+    /// One run: what it returns, the trail it leaves, and what it writes; and the thing as it is then.
+    fn run(&self, tried: &WithFinalizer<Thing>) -> (String, String, Vec<String>, Thing) {
+        let mut thing = self.thing().unwrap();
+        self.spy.writes();
+        let told = told(&step(tried, &self.config, &mut thing));
+        (told, trail(&thing).to_owned(), self.spy.writes(), thing)
+    }
+}
+
+fn finalizing(sync: fn() -> SubResult, finalize: fn() -> SubResult) -> WithFinalizer<Thing> {
+    let finalize = leaves("finalize", finalize);
+    let finalize = move |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        homeostat::sub::SubReconciler::reconcile(&finalize, cx, thing)
+    };
+    let sync = move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        assert!(thing.metadata.finalizers.iter().any(|finalizer| finalizer == FINALIZER), "it is held by then");
+        crate::trail::leave(thing, "sync");
+        sync()
+    };
+    WithFinalizer::new(FINALIZER, SyncReconciler::new(sync).finalize(finalize))
+}
+
+fn unreachable(verb: &str, object: &ObjectRef) -> Option<ClientError> {
+    (verb == "patch").then(|| ClientError::transport(object.clone(), "the cable is out"))
+}
+
+#[test]
+fn an_object_that_is_held_is_not_written() {
+    let world = World::with(&[FINALIZER]);
+    let (told, trail, writes, thing) = world.run(&finalizing(on, on));
+    assert_eq!((told.as_str(), trail.as_str(), writes), ("on", "sync", vec![]));
+    assert_eq!(thing.metadata, world.thing().unwrap().metadata);
+    assert!(events(&world.events).is_empty());
+}
+
+#[test]
+fn an_object_that_lives_is_held_before_its_step() {
+    let world = World::with(&[OTHER]);
+    let (told, trail, writes, thing) = world.run(&finalizing(|| Ok(Flow::requeue_after(seconds(1))), on));
+    assert_eq!((told.as_str(), trail.as_str(), writes), ("on, again in 1s", "sync", vec![PATCH.to_owned()]));
+    assert_eq!(thing.metadata.finalizers, [OTHER, FINALIZER]);
+    assert_eq!(thing.metadata, world.thing().unwrap().metadata, "the step has the version that was written");
+    assert_eq!(events(&world.events), [PATCHED]);
+}
+
+#[test]
+fn no_step_is_taken_that_would_not_be_cleaned_up_after() {
+    let world = World::with(&[]);
+    world.spy.fail(unreachable);
+    let (told, trail, writes, thing) = world.run(&finalizing(on, on));
+    assert_eq!((told.as_str(), trail.as_str()), ("failed: Thing default/web: the cable is out", ""));
+    assert_eq!((writes, thing.metadata.finalizers.len()), (vec![PATCH.to_owned()], 0));
+    let event =
+        "Warning FinalizerPatchFailed Failed to patch finalizer \"example.com/f\": Thing default/web: the cable is out";
+    assert_eq!(events(&world.events), [event]);
+}
+
+#[test]
+fn what_has_been_cleaned_up_after_may_vanish() {
+    let world = World::deleting(&[FINALIZER]);
+    let (told, trail, writes, thing) = world.run(&finalizing(on, on));
+    assert_eq!((told.as_str(), trail.as_str(), writes), ("on", "finalize", vec![PATCH.to_owned()]));
+    assert!(thing.metadata.finalizers.is_empty());
+    assert!(world.thing().unwrap_err().is_not_found());
+    assert_eq!(events(&world.events), [PATCHED]);
+}
+
+#[test]
+fn it_is_held_until_its_step_is_done() {
+    let cases: [(fn() -> SubResult, &str); 4] = [
+        (|| Err("finalize error".into()), "failed: finalize error"),
+        (halts, "halted"),
+        (|| Ok(Flow::requeue_after(seconds(1))), "on, again in 1s"),
+        (|| Ok(Flow::halt_and_requeue_after(seconds(1))), "halted, again in 1s"),
+    ];
+    for (finalize, expected) in cases {
+        let world = World::deleting(&[FINALIZER]);
+        let (told, trail, writes, _) = world.run(&finalizing(on, finalize));
+        assert_eq!((told.as_str(), trail.as_str(), writes), (expected, "finalize", vec![]));
+        assert_eq!(world.thing().unwrap().metadata.finalizers, [FINALIZER]);
+        assert!(events(&world.events).is_empty());
+    }
+}
+
+#[test]
+fn it_is_held_until_it_is_ready() {
+    let world = World::deleting(&[FINALIZER]);
+    let ready = |wanted: &'static str| {
+        finalizing(on, on).ready_when(move |cx, thing: &Thing| {
+            assert_eq!(trail(thing), "finalize", "asked behind the step");
+            cx.name() == wanted
+        })
+    };
+    let (told, trail, writes, _) = world.run(&ready("another"));
+    assert_eq!((told.as_str(), trail.as_str(), writes), ("on", "finalize", vec![]));
+    assert_eq!(world.thing().unwrap().metadata.finalizers, [FINALIZER]);
+    assert_eq!(world.run(&ready("test")).2, [PATCH]);
+    assert!(world.thing().unwrap_err().is_not_found());
+
+    let living = finalizing(on, on).ready_when(|_, _| unreachable!("it lives"));
+    assert_eq!(World::with(&[]).run(&living).0, "on");
+}
+
+#[test]
+fn a_finalizer_that_cannot_be_removed_is_tried_again() {
+    let world = World::deleting(&[FINALIZER]);
+    world.spy.fail(unreachable);
+    let (told, trail, writes, _) = world.run(&finalizing(on, on));
+    assert_eq!((told.as_str(), trail.as_str()), ("failed: Thing default/web: the cable is out", "finalize"));
+    assert_eq!(writes, [PATCH]);
+    assert!(events(&world.events)[0].starts_with("Warning FinalizerPatchFailed"));
+    world.spy.heal();
+    assert_eq!(world.run(&finalizing(on, on)).0, "on");
+    assert!(world.thing().unwrap_err().is_not_found());
+}
+
+#[test]
+fn what_only_others_hold_has_been_cleaned_up_after() {
+    let world = World::deleting(&[OTHER]);
+    let (told, trail, writes, _) = world.run(&finalizing(on, on));
+    assert_eq!((told.as_str(), trail.as_str(), writes), ("on", "", vec![]));
+}
+
+#[test]
+fn what_is_gone_or_written_meanwhile_is_no_failure() {
+    let world = World::deleting(&[FINALIZER]);
+    let spy = Arc::clone(&world.spy);
+    let vanishes = WithFinalizer::new(FINALIZER, move |_: &SubContext<'_>, _: &mut Thing| -> SubResult {
+        let purge = DeleteOptions { purge: true, ..DeleteOptions::default() };
+        spy.inner.delete(Thing::reference().kind(), Thing::reference().key(), &purge)?;
+        on()
+    });
+    assert_eq!(world.run(&vanishes).0, "on");
+
+    let world = World::deleting(&[FINALIZER, OTHER]);
+    let spy = Arc::clone(&world.spy);
+    let changes = WithFinalizer::new(FINALIZER, move |_: &SubContext<'_>, _: &mut Thing| -> SubResult {
+        let mut thing = things(&spy).get(Thing::reference().key())?;
+        thing.metadata.labels.insert("changed".to_owned(), "yes".to_owned());
+        things(&spy).update(&thing)?;
+        on()
+    });
+    let (told, _, _, thing) = world.run(&changes);
+    assert_eq!((told.as_str(), thing.metadata.finalizers), ("on", vec![OTHER.to_owned()]));
+    assert_eq!(world.thing().unwrap().metadata.finalizers, [OTHER]);
+}
+
+#[test]
+fn a_reconciler_holds_its_objects_where_it_is_asked_to() {
+    let world = World::with(&[]);
+    let sync = SyncReconciler::new(|_, thing: &mut Thing| {
+        crate::trail::leave(thing, "sync");
+        on()
+    });
+    let sync = sync.finalize(|_, _| on());
+    let reconciler = ResourceReconciler::new("thing", world.config.clone(), sync).finalizer(FINALIZER);
+    let run = |reconciler: &ResourceReconciler<Thing>| {
+        world.spy.writes();
+        let action = reconciler.reconcile(&Context::detached(), Thing::reference().key()).unwrap();
+        assert_eq!(action, Action::await_change());
+        world.spy.writes()
+    };
+    assert_eq!(run(&reconciler), [PATCH, "update_status Thing default/web"]);
+    assert_eq!(world.thing().unwrap().metadata.finalizers, [FINALIZER]);
+    things(&world.spy).delete(Thing::reference().key(), &DeleteOptions::default()).unwrap();
+    assert_eq!(run(&reconciler), [PATCH]);
+    assert!(world.thing().unwrap_err().is_not_found());
+    assert_eq!(run(&reconciler), [""; 0]);
+
+    let world = World::with(&[]);
+    let plain = ResourceReconciler::new("thing", world.config.clone(), leaves("step", on));
+    assert_eq!(plain.reconcile(&Context::detached(), Thing::reference().key()).unwrap(), Action::await_change());
+    assert!(world.thing().unwrap().metadata.finalizers.is_empty());
+}
