@@ -5,6 +5,7 @@
 mod advice;
 mod aggregate;
 mod branch;
+mod cast;
 mod finalizing;
 mod guard;
 mod manager;

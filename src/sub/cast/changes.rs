@@ -1,0 +1,149 @@
+//! What has changed from one JSON to another: where it begins, and the same done to a third one, that has more fields.
+
+use serde_json::{Map, Value};
+
+/// One step of a JSON pointer.
+pub(super) fn token(name: &str) -> String {
+    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+/// The JSON pointer of the first field that differs.
+pub(super) fn first(before: &Value, after: &Value) -> Option<String> {
+    let within = match (before, after) {
+        _ if before == after => return None,
+        (Value::Object(before), Value::Object(after)) => before.keys().chain(after.keys()).find_map(|name| {
+            let (before, after) = (before.get(name), after.get(name));
+            let within = || before.zip(after).and_then(|(before, after)| first(before, after));
+            (before != after).then(|| token(name) + &within().unwrap_or_default())
+        }),
+        (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
+            let mut entries = before.iter().zip(after).enumerate();
+            entries.find_map(|(at, (before, after))| Some(format!("/{at}{}", first(before, after)?)))
+        }
+        _ => None,
+    };
+    Some(within.unwrap_or_default())
+}
+
+/// Changes `whole` as `before` has become `after`. What stands only in `whole` stays.
+pub(super) fn carry(before: &Value, after: &Value, whole: &mut Value) {
+    match (before, after, whole) {
+        _ if before == after => {}
+        (Value::Object(before), Value::Object(after), Value::Object(whole)) => fields(before, after, whole),
+        (Value::Array(before), Value::Array(after), Value::Array(whole)) if before.len() == whole.len() => {
+            *whole = entries(before, after, whole);
+        }
+        (.., whole) => whole.clone_from(after),
+    }
+}
+
+fn fields(before: &Map<String, Value>, after: &Map<String, Value>, whole: &mut Map<String, Value>) {
+    for name in before.keys().filter(|name| !after.contains_key(*name)) {
+        whole.remove(name);
+    }
+    for (name, after) in after {
+        match (before.get(name), whole.get_mut(name)) {
+            (Some(before), _) if before == after => {}
+            // As good as absent: what has no such field any more need not know of `null`.
+            _ if after.is_null() => drop(whole.remove(name)),
+            (Some(before), Some(whole)) => carry(before, after, whole),
+            _ => drop(whole.insert(name.clone(), after.clone())),
+        }
+    }
+}
+
+/// An entry that has only been moved is moved, with all that it has. One that has changed where it stands is changed there, if there are
+/// as many as before. Any other is as `after` has it.
+fn entries(before: &[Value], after: &[Value], whole: &[Value]) -> Vec<Value> {
+    let mut taken: Vec<bool> = before.iter().zip(after).map(|(before, after)| before == after).collect();
+    taken.resize(before.len(), false);
+    let stays = taken.clone();
+    let moved: Vec<Option<usize>> = after
+        .iter()
+        .enumerate()
+        .map(|(at, after)| {
+            if stays.get(at) == Some(&true) {
+                return Some(at);
+            }
+            let from = (0..before.len()).find(|&from| !taken[from] && before[from] == *after)?;
+            taken[from] = true;
+            Some(from)
+        })
+        .collect();
+    let entry = |(at, from): (usize, &Option<usize>)| match from {
+        Some(from) => whole[*from].clone(),
+        None if before.len() == after.len() && !taken[at] => {
+            let mut entry = whole[at].clone();
+            carry(&before[at], &after[at], &mut entry);
+            entry
+        }
+        None => after[at].clone(),
+    };
+    moved.iter().enumerate().map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_first_change_is_found() {
+        let cases = [
+            (json!({"a": 1}), json!({"a": 1}), None),
+            (json!({"a": 1}), json!({"a": 2}), Some("/a")),
+            (json!({"a": 1}), json!({}), Some("/a")),
+            (json!({}), json!({"b": null}), Some("/b")),
+            (json!({"a": [1, {"b/c~": 2}]}), json!({"a": [1, {"b/c~": 3}]}), Some("/a/1/b~1c~0")),
+            (json!({"a": [1]}), json!({"a": [1, 2]}), Some("/a")),
+            (json!(1), json!(2), Some("")),
+        ];
+        for (before, after, expected) in cases {
+            assert_eq!(first(&before, &after).as_deref(), expected, "{before} {after}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_seen_stays() {
+        let [x, y, z] = ["x", "y", "z"].map(|name| json!({"name": name}));
+        let full = |name: &str| json!({"name": name, "more": format!("of {name}")});
+        let cases = [
+            // Fields: set, made, taken away, emptied.
+            (
+                json!({"a": {"b": 1}}),
+                json!({"a": {"b": 2}}),
+                json!({"a": {"b": 1, "c": 3}}),
+                json!({"a": {"b": 2, "c": 3}}),
+            ),
+            (json!({}), json!({"a": {"b": 1}}), json!({"c": 3}), json!({"a": {"b": 1}, "c": 3})),
+            (json!({"a": 1, "b": 2}), json!({"b": 2}), json!({"a": 1, "b": 5, "c": 3}), json!({"b": 5, "c": 3})),
+            (json!({"a": 1}), json!({"a": null}), json!({"a": 1, "c": 3}), json!({"c": 3})),
+            // What had stood there by default is made with all that is known of it.
+            (json!({"a": {"b": 0, "c": 0}}), json!({"a": {"b": 1, "c": 0}}), json!({}), json!({"a": {"b": 1, "c": 0}})),
+            // Entries: changed, moved, taken away, put in between, another kind of value.
+            (
+                json!([x, y]),
+                json!([x, z]),
+                json!([full("x"), full("y")]),
+                json!([full("x"), {"name": "z", "more": "of y"}]),
+            ),
+            (json!([x, y]), json!([y, x]), json!([full("x"), full("y")]), json!([full("y"), full("x")])),
+            (json!([x, y]), json!([y]), json!([full("x"), full("y")]), json!([full("y")])),
+            (json!([x, y]), json!([x, z, y]), json!([full("x"), full("y")]), json!([full("x"), z, full("y")])),
+            (json!([x, x]), json!([x]), json!([full("x"), full("other")]), json!([full("x")])),
+            (
+                json!([x, y, z]),
+                json!([y, z, {"name": "w"}]),
+                json!([full("x"), full("y"), full("z")]),
+                json!([full("y"), full("z"), {"name": "w"}]),
+            ),
+            (json!([x]), json!("x"), json!([full("x")]), json!("x")),
+            // Lists that are not of one length have nothing to do with each other.
+            (json!([x]), json!([y]), json!([]), json!([y])),
+        ];
+        for (before, after, mut whole, expected) in cases {
+            carry(&before, &after, &mut whole);
+            assert_eq!(whole, expected, "{before} {after}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! `CastResource`: the cases of reconciler.io's `reconcilers/cast_test.go`. What that one gets wrong: an object that a change does not
+//! fit has lost other fields by then.
+
+use std::collections::BTreeMap;
+
+use homeostat::objects::{ClientError, DynamicObject, ObjectMeta};
+use homeostat::sub::{CastResource, Failures, Flow, Sequence, SubContext, SubReconciler, SubResult, WithFinalizer};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::support::{Spy, Thing, config, step, things};
+use crate::trail::{run_of, seconds, told};
+
+/// What a step knows that counts pods.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Scaled {
+    api_version: Option<String>,
+    metadata: ObjectMeta,
+    spec: Scale,
+    #[serde(default)]
+    paused: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Scale {
+    replicas: u32,
+    #[serde(default)]
+    containers: Vec<Container>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Container {
+    name: String,
+}
+
+/// What is cast: it knows nothing of `paused`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct App {
+    metadata: ObjectMeta,
+    spec: BTreeMap<String, Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    note: Option<Note>,
+}
+
+/// A note that cannot be read, or not be written.
+#[derive(Clone, Debug, PartialEq)]
+enum Note {
+    Unreadable,
+    Unwritable,
+}
+
+impl Serialize for Note {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Unreadable => serializer.serialize_str("unreadable"),
+            Self::Unwritable => Err(serde::ser::Error::custom("it is not to be written")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Note {
+    fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(serde::de::Error::custom("it is not to be read"))
+    }
+}
+
+homeostat::object!(App, namespaced, "example.com", "v1");
+
+fn app() -> App {
+    let containers = json!([{"name": "web", "image": "web:1"}, {"name": "log", "image": "log:1"}]);
+    let spec =
+        [("replicas".to_owned(), json!(2)), ("containers".to_owned(), containers), ("colour".to_owned(), json!("red"))];
+    App { metadata: ObjectMeta::new("default", "shop"), spec: spec.into(), note: None }
+}
+
+fn cast<T, D>(step: fn(&mut D) -> SubResult) -> CastResource<T, D>
+where
+    D: 'static,
+{
+    CastResource::new(move |_: &SubContext<'_>, cast: &mut D| -> SubResult { step(cast) })
+}
+
+fn run(tried: &impl SubReconciler<App>, app: &mut App) -> String {
+    let (config, _) = config(&Spy::new());
+    told(&step(tried, &config, app))
+}
+
+fn invalid(tried: &impl SubReconciler<App>, app: &mut App) -> (String, String) {
+    let (config, _) = config(&Spy::new());
+    let error = step(tried, &config, app).unwrap_err();
+    let ClientError::Invalid { object, field, value, .. } = Failures::find(&*error).unwrap() else { panic!("{error}") };
+    assert_eq!(object.to_string(), "App default/shop", "{error}");
+    (field.clone(), value.clone())
+}
+
+fn on() -> SubResult {
+    Ok(Flow::proceed())
+}
+
+fn pair(field: &str, value: &str) -> (String, String) {
+    (field.to_owned(), value.to_owned())
+}
+
+#[test]
+fn a_step_sees_what_it_knows_of_the_object() {
+    let mut seen = app();
+    let looks = cast::<App, Scaled>(|scaled| {
+        assert_eq!((scaled.metadata.name.as_str(), scaled.spec.replicas, scaled.paused), ("shop", 2, false));
+        assert_eq!(scaled.spec.containers[1].name, "log");
+        Ok(Flow::requeue_after(seconds(1)))
+    });
+    assert_eq!(run(&looks, &mut seen), "on, again in 1s");
+    assert_eq!(seen, app());
+    assert_eq!(run(&cast::<App, Scaled>(|_| Ok(Flow::halt())), &mut seen), "halted");
+    assert_eq!(run(&cast::<App, Scaled>(|_| Err("out of luck".into())), &mut seen), "failed: out of luck");
+}
+
+#[test]
+fn the_object_says_what_it_is_although_its_type_does_not_write_it() {
+    let looks = cast::<App, DynamicObject>(|any| {
+        assert_eq!((any.api_version.as_str(), any.kind.as_str()), ("example.com/v1", "App"));
+        any.fields["spec"]["replicas"] = json!(3);
+        any.kind = "Other".to_owned();
+        on()
+    });
+    let mut changed = app();
+    assert_eq!(run(&looks, &mut changed), "on");
+    assert_eq!(changed.spec["replicas"], 3);
+    assert_eq!(serde_json::to_value(&changed).unwrap()["kind"], Value::Null);
+}
+
+#[test]
+fn what_a_step_changes_is_changed_whatever_it_returns_and_all_else_stays() {
+    let change = |result: fn() -> SubResult| {
+        CastResource::<App, Scaled>::new(move |_: &SubContext<'_>, scaled: &mut Scaled| -> SubResult {
+            scaled.spec.replicas = 3;
+            scaled.spec.containers.reverse();
+            scaled.spec.containers.push(Container { name: "new".to_owned() });
+            scaled.metadata.labels.insert("scaled".to_owned(), "yes".to_owned());
+            scaled.paused = true; // which the app does not know
+            result()
+        })
+    };
+    let mut expected = app();
+    expected.metadata.labels.insert("scaled".to_owned(), "yes".to_owned());
+    expected.spec.insert("replicas".to_owned(), json!(3));
+    let containers = json!([{"name": "log", "image": "log:1"}, {"name": "web", "image": "web:1"}, {"name": "new"}]);
+    expected.spec.insert("containers".to_owned(), containers);
+    for (result, told) in [
+        (on as fn() -> SubResult, "on"),
+        (|| Ok(Flow::halt()), "halted"),
+        (|| Err("subreconciler error".into()), "failed: subreconciler error"),
+    ] {
+        let mut changed = app();
+        assert_eq!((run(&change(result), &mut changed), &changed), (told.to_owned(), &expected));
+    }
+}
+
+#[test]
+fn what_is_read_only_is_not_changed() {
+    let changes = |result: fn() -> SubResult| {
+        CastResource::<App, Scaled>::new(move |_: &SubContext<'_>, scaled: &mut Scaled| -> SubResult {
+            scaled.spec.containers[1].name = "other".to_owned();
+            result()
+        })
+    };
+    let mut same = app();
+    assert_eq!(invalid(&changes(on).read_only(), &mut same), pair("/spec/containers/1/name", "other"));
+    assert_eq!(
+        run(&changes(|| Err("subreconciler error".into())).read_only(), &mut same),
+        "failed: subreconciler error; App default/shop is invalid: /spec/containers/1/name is \"other\", but must not be changed \
+         by a cast that is read only"
+    );
+    let asks = run(&changes(|| Ok(Flow::requeue_after(seconds(1)))).read_only(), &mut same);
+    assert!(asks.ends_with("read only, again in 1s"), "{asks}");
+    assert_eq!(same, app());
+    assert_eq!(run(&cast::<App, Scaled>(|_| on()).read_only(), &mut same), "on");
+}
+
+#[test]
+fn an_object_that_does_not_fit_is_named_with_its_field() {
+    let never = || cast::<App, Scaled>(|_| unreachable!("not to be called"));
+    let with = |field: &str, value: Value| {
+        let mut app = app();
+        app.spec.insert(field.to_owned(), value);
+        app
+    };
+    assert_eq!(invalid(&never(), &mut with("replicas", json!("many"))), pair("/spec/replicas", "many"));
+    let containers = json!([{"name": "web"}, {"name": 5}]);
+    assert_eq!(invalid(&never(), &mut with("containers", containers)), pair("/spec/containers/1/name", "5"));
+    let mut missing = app();
+    missing.spec.remove("replicas");
+    let (field, _) = invalid(&never(), &mut missing);
+    assert_eq!(field, "/spec");
+    let said = run(&never(), &mut missing);
+    assert!(said.contains("cast::Scaled: missing field `replicas`"), "{said}");
+}
+
+#[test]
+fn an_object_that_cannot_be_written_is_named() {
+    let mut unwritable = App { note: Some(Note::Unwritable), ..app() };
+    let said = run(&cast::<App, Scaled>(|_| unreachable!("not to be called")), &mut unwritable);
+    assert!(said.starts_with("failed: App default/shop is invalid: must be written as JSON"), "{said}");
+    assert!(said.ends_with("it is not to be written"), "{said}");
+}
+
+/// What the step has made of it is not JSON, or none of the object's type: the object stays as it was.
+#[test]
+fn a_change_that_does_not_fit_leaves_the_object_as_it_was() {
+    #[derive(Clone, Serialize, Deserialize)]
+    struct Noted {
+        metadata: ObjectMeta,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<Note>,
+    }
+    let notes = |note: Note| {
+        CastResource::<App, Noted>::new(move |_: &SubContext<'_>, noted: &mut Noted| -> SubResult {
+            noted.metadata.labels.insert("noted".to_owned(), "yes".to_owned());
+            noted.note = Some(note.clone());
+            Err("subreconciler error".into())
+        })
+    };
+    for (note, field, why) in
+        [(Note::Unwritable, "", "it is not to be written"), (Note::Unreadable, "/note", "it is not to be read")]
+    {
+        let mut same = app();
+        assert_eq!(invalid(&notes(note.clone()), &mut same).0, field);
+        let said = run(&notes(note), &mut same);
+        assert!(said.starts_with("failed: subreconciler error; App default/shop is invalid"), "{said}");
+        assert!(said.ends_with(why), "{said}");
+        assert_eq!(same, app());
+    }
+}
+
+#[test]
+fn a_cast_within_a_cast_changes_the_object_too() {
+    #[derive(Clone, Serialize, Deserialize)]
+    struct Counted {
+        replicas: u32,
+    }
+    #[derive(Clone, Serialize, Deserialize)]
+    struct Inner {
+        spec: Counted,
+    }
+    let inner = cast::<Scaled, Inner>(|inner| {
+        inner.spec.replicas += 1;
+        on()
+    });
+    let any = cast::<Scaled, DynamicObject>(|any| {
+        assert_eq!((any.kind.as_str(), &any.fields["spec"]["replicas"]), ("App", &json!(3)));
+        any.metadata.annotations.insert("seen".to_owned(), "yes".to_owned());
+        Ok(Flow::requeue_after(seconds(2)))
+    });
+    let steps = CastResource::<App, Scaled>::new(Sequence::new().then(inner).then(any));
+    let mut changed = app();
+    assert_eq!(run(&steps, &mut changed), "on, again in 2s");
+    let mut expected = app();
+    expected.spec.insert("replicas".to_owned(), json!(3));
+    expected.metadata.annotations.insert("seen".to_owned(), "yes".to_owned());
+    assert_eq!(changed, expected);
+
+    let mut same = app();
+    let within = CastResource::<App, Scaled>::new(
+        cast::<Scaled, Inner>(|inner| {
+            inner.spec.replicas = 9;
+            on()
+        })
+        .read_only(),
+    );
+    assert_eq!(invalid(&within, &mut same), pair("/spec/replicas", "9"));
+    assert_eq!(same, app());
+}
+
+#[test]
+fn a_status_that_a_cast_writes_is_the_objects() {
+    let step = cast::<Thing, DynamicObject>(|any| {
+        any.fields["status"]["fields"] = json!({"trail": "cast"});
+        on()
+    });
+    assert_eq!(run_of(&step, &mut Thing::new("web")), ("cast".to_owned(), "on".to_owned()));
+}
+
+#[test]
+fn a_finalizer_that_is_written_by_a_cast_is_the_objects() {
+    let spy = Spy::new();
+    let (config, _) = config(&spy);
+    let mut thing = things(&spy).create(&Thing::new("web")).unwrap();
+    let holds = WithFinalizer::new("example.com/f", |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult { on() });
+    assert_eq!(told(&step(&CastResource::<Thing, DynamicObject>::new(holds), &config, &mut thing)), "on");
+    assert_eq!(thing.metadata.finalizers, ["example.com/f"]);
+    assert_eq!(thing, things(&spy).get(Thing::reference().key()).unwrap());
+}
