@@ -67,11 +67,11 @@ impl Clock {
         }
     }
 
-    /// The time of day: for people to read, never to reckon with. A held clock begins in 1970.
+    /// The time of day: for people to read, never to reckon with.
     pub(crate) fn time_of_day(&self) -> SystemTime {
         match &self.0 {
             Kind::System { .. } => system_time_of_day(),
-            Kind::Held(held) => UNIX_EPOCH + Duration::from_nanos(held.state.lock().now.0),
+            Kind::Held(held) => held.time_of_day(),
         }
     }
 
@@ -230,6 +230,8 @@ pub struct ManualClock(Arc<Held>);
 
 struct Held {
     origin: Instant,
+    /// The time of day at `origin`.
+    time_of_day: SystemTime,
     /// The innermost lock of the crate.
     state: Mutex<HeldState>,
     /// Notified when a thread falls asleep.
@@ -254,11 +256,18 @@ impl HeldState {
 }
 
 impl ManualClock {
-    /// A clock that stands still.
+    /// A clock that stands still. Its time of day is the beginning of 1970.
     #[must_use]
     pub fn new() -> Self {
+        Self::at(UNIX_EPOCH)
+    }
+
+    /// A clock that stands still at this time of day: what timestamps are made of. Delays and deadlines do not go by it.
+    #[must_use]
+    pub fn at(time_of_day: SystemTime) -> Self {
         Self(Arc::new(Held {
             origin: system_now(),
+            time_of_day,
             state: Mutex::new(HeldState { now: Nanos::ZERO, alarms: BTreeMap::new(), next_alarm: 0, asleep: 0 }),
             fell_asleep: Condvar::new(),
         }))
@@ -337,10 +346,17 @@ impl fmt::Debug for ManualClock {
 }
 
 impl Held {
+    fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.state.lock().now.0)
+    }
+
     fn now(&self) -> Instant {
-        let now = Duration::from_nanos(self.state.lock().now.0);
         // Only a held clock that was advanced by centuries leaves the range of some systems' `Instant`.
-        self.origin.checked_add(now).unwrap_or(self.origin)
+        self.origin.checked_add(self.elapsed()).unwrap_or(self.origin)
+    }
+
+    fn time_of_day(&self) -> SystemTime {
+        self.time_of_day.checked_add(self.elapsed()).unwrap_or(self.time_of_day)
     }
 
     fn fall_asleep(&self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) -> Option<Nap> {
@@ -386,5 +402,14 @@ mod tests {
         assert!(one.is(&other));
         assert_eq!(one.instant(Nanos::ZERO), other.instant(Nanos::ZERO));
         assert!(one.nanos() <= other.nanos());
+    }
+
+    #[test]
+    fn a_held_clock_shows_the_time_of_day_that_it_was_given() {
+        let noon = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let clock = ManualClock::at(noon);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(clock.clock().time_of_day(), noon + Duration::from_secs(1));
+        assert_eq!(ManualClock::new().clock().time_of_day(), UNIX_EPOCH);
     }
 }
