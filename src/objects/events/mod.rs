@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use self::record::{Happening, Recorded, Records, Written};
 use super::client::{Client, Part};
-use super::error::ClientError;
+use super::error::{ClientError, ObjectRef};
 use super::kind::Kind;
 use super::object::Object;
 use crate::clock::Clock;
@@ -71,9 +71,13 @@ struct Inner {
     client: Option<Arc<dyn Client>>,
     log: bool,
     clock: Clock,
+    observer: Option<Observer>,
     /// Not held while a client is called.
     records: Mutex<Records>,
 }
+
+/// Is told of each event: what it is about, its type, reason and message.
+type Observer = Box<dyn Fn(&ObjectRef, EventType, &str, &str) + Send + Sync>;
 
 /// Settings for an [`EventRecorder`], each with a default.
 #[must_use = "a builder does nothing until it builds"]
@@ -82,6 +86,7 @@ pub struct EventRecorderBuilder {
     client: Option<Arc<dyn Client>>,
     log: bool,
     clock: Clock,
+    observer: Option<Observer>,
     most: usize,
 }
 
@@ -102,6 +107,12 @@ impl EventRecorderBuilder {
         Self { clock, ..self }
     }
 
+    /// Called with each event as it is recorded, also with one that has happened before, on the thread that records it: what it is
+    /// about, its type, its reason and its message. Default: nothing.
+    pub fn observer(self, observer: impl Fn(&ObjectRef, EventType, &str, &str) + Send + Sync + 'static) -> Self {
+        Self { observer: Some(Box::new(observer)), ..self }
+    }
+
     /// How many different events are remembered, and kept while the client cannot be reached; at least one. Default: 4,096.
     pub fn remember(self, most: usize) -> Self {
         Self { most, ..self }
@@ -110,8 +121,9 @@ impl EventRecorderBuilder {
     /// The recorder.
     #[must_use]
     pub fn build(self) -> EventRecorder {
-        let Self { component, client, log, clock, most } = self;
-        EventRecorder(Arc::new(Inner { component, client, log, clock, records: Mutex::new(Records::new(most)) }))
+        let Self { component, client, log, clock, observer, most } = self;
+        let records = Mutex::new(Records::new(most));
+        EventRecorder(Arc::new(Inner { component, client, log, clock, observer, records }))
     }
 }
 
@@ -122,13 +134,16 @@ impl EventRecorder {
     /// A recorder for this component: the controller that says what happens.
     pub fn builder(component: impl Into<String>) -> EventRecorderBuilder {
         let component = component.into();
-        EventRecorderBuilder { component, client: None, log: true, clock: Clock::system(), most: 4096 }
+        EventRecorderBuilder { component, client: None, log: true, clock: Clock::system(), observer: None, most: 4096 }
     }
 
     /// Records that something happens to `object`. The reason is one word for programs, written `LikeThis`; the message is for
     /// people, and should say the same in the same words, so that it counts as the same. It is cut after 1,024 bytes.
     pub fn event(&self, object: &impl Object, event: EventType, reason: &str, message: &str) {
-        let Inner { component, log, clock, client, records } = &*self.0;
+        let Inner { component, log, clock, client, observer, records } = &*self.0;
+        if let Some(observer) = observer {
+            observer(&object.object_ref(), event, reason, message);
+        }
         let happening = Happening::new(object, event, reason, message);
         let (count, forgotten) = records.lock().raise(happening, clock.time_of_day(), client.is_some());
         if *log {
