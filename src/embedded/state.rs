@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-#[cfg(feature = "file-client")]
+#[cfg(any(feature = "file-client", feature = "testing"))]
 use crate::objects::json::key_of;
 use crate::objects::json::{owners_of, uid_of};
 use crate::objects::{Kind, ObjectKey, Query};
@@ -106,11 +106,15 @@ impl State {
         self.history.drain(..too_many).collect()
     }
 
-    /// Takes an object that was stored before there was a history.
-    #[cfg(feature = "file-client")]
+    /// Takes an object as it is, in the place of the one of its key. No change before it is known any more.
+    #[cfg(any(feature = "file-client", feature = "testing"))]
     pub(super) fn load(&mut self, kind: &Kind, object: Value) {
         let place = Place { kind: self.kind(kind), key: key_of(&object) };
         let object = Arc::new(object);
+        self.history.clear();
+        if let Some(before) = self.get(&place.kind, &place.key).cloned() {
+            self.unlink(&before, &place);
+        }
         self.link(&object, &place);
         self.kinds.entry(place.kind).or_default().insert(place.key, object);
     }

@@ -146,6 +146,20 @@ impl<K: Key> Tracker<K> {
         self.with_tracks(|tracks, _| tracks.find(&named, namespace, selects))
     }
 
+    /// All tracks behind the one of this number, in the order in which they were made or renewed last: their numbers, what is tracked,
+    /// and who tracks it.
+    #[cfg(feature = "testing")]
+    pub(crate) fn tracks_after(&self, number: u64) -> Vec<(u64, Kind, TrackRef, K)> {
+        self.with_tracks(|tracks, _| {
+            let behind = tracks.by_end.iter().filter(|((_, own), _)| *own > number);
+            let mut found: Vec<_> = behind
+                .map(|((_, own), (tracked, by))| (*own, tracked.kind.0.clone(), tracked.what.clone(), by.clone()))
+                .collect();
+            found.sort_by_key(|(own, ..)| *own);
+            found
+        })
+    }
+
     /// How many tracks there are: who tracks two selectors has two.
     #[must_use]
     pub fn len(&self) -> usize {

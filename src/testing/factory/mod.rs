@@ -1,0 +1,269 @@
+//! Objects for tests, made from others by small changes.
+
+mod json;
+mod kinds;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use self::json::remove;
+pub(super) use self::json::set;
+use crate::objects::{Condition, DynamicObject, Kind, Object, ObjectMeta, OwnerReference};
+
+/// The version of objects that are given without one.
+const VERSION: &str = "999";
+
+/// An object for tests. It never changes: each method returns another one, so one that is shared by many cases can be extended in
+/// each of them.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::testing::{Factory, Sample};
+///
+/// let app = Factory::config_map("default", "app").created(1);
+/// let create = Factory::config_map("default", "").generate_name("colours-").data("sky", "blue").controlled_by(&app);
+/// let given = create.name("colours-001").created(2);
+/// assert_eq!(create.build().metadata.name, "");
+/// assert_eq!(given.build().metadata.owner_references[0].uid, app.sample().metadata.uid);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Factory<T = DynamicObject>(T);
+
+/// What stands for an object in a test: the object itself, or a [`Factory`] of it.
+pub trait Sample {
+    /// The type of the object.
+    type Object: Object;
+
+    /// The object.
+    fn sample(&self) -> Self::Object;
+}
+
+impl<T: Object> Sample for T {
+    type Object = T;
+
+    fn sample(&self) -> T {
+        self.clone()
+    }
+}
+
+impl<T: Object> Sample for Factory<T> {
+    type Object = T;
+
+    fn sample(&self) -> T {
+        self.build()
+    }
+}
+
+impl<T: Object> Factory<T> {
+    /// Of this object.
+    pub fn of(object: T) -> Self {
+        Self(object)
+    }
+
+    /// The object.
+    #[must_use]
+    pub fn build(&self) -> T {
+        self.0.clone()
+    }
+
+    /// Changed like this.
+    pub fn change(&self, change: impl FnOnce(&mut T)) -> Self {
+        let mut object = self.build();
+        change(&mut object);
+        Self(object)
+    }
+
+    /// With its metadata changed like this.
+    pub fn meta(&self, change: impl FnOnce(&mut ObjectMeta)) -> Self {
+        self.change(|object| change(object.meta_mut()))
+    }
+
+    /// In this namespace; in none, if it is empty.
+    pub fn namespace(&self, namespace: impl Into<String>) -> Self {
+        self.meta(|meta| meta.namespace = namespace.into())
+    }
+
+    /// Of this name.
+    pub fn name(&self, name: impl Into<String>) -> Self {
+        self.meta(|meta| meta.name = name.into())
+    }
+
+    /// Without a name, for the client to make one that begins like this: a [`TestClient`](super::TestClient) makes `web-001` of `web-`.
+    pub fn generate_name(&self, start: impl Into<String>) -> Self {
+        self.meta(|meta| (meta.name, meta.generate_name) = (String::new(), start.into()))
+    }
+
+    /// With this label.
+    pub fn add_label(&self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.meta(|meta| drop(meta.labels.insert(key.into(), value.into())))
+    }
+
+    /// With this annotation.
+    pub fn add_annotation(&self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.meta(|meta| drop(meta.annotations.insert(key.into(), value.into())))
+    }
+
+    /// With this finalizer, behind those that it has.
+    pub fn finalizer(&self, finalizer: impl Into<String>) -> Self {
+        self.meta(|meta| meta.finalizers.push(finalizer.into()))
+    }
+
+    /// Managed by this owner.
+    pub fn controlled_by(&self, owner: &impl Sample) -> Self {
+        self.owner(whole(owner.sample(), 1).controller_reference())
+    }
+
+    /// Belonging to this owner, who does not manage it.
+    pub fn owned_by(&self, owner: &impl Sample) -> Self {
+        self.owner(whole(owner.sample(), 1).owner_reference())
+    }
+
+    fn owner(&self, owner: OwnerReference) -> Self {
+        self.meta(|meta| {
+            meta.owner_references.retain(|known| known.uid != owner.uid);
+            meta.owner_references.push(owner);
+        })
+    }
+
+    /// With all that a client gives to what is created, where it has nothing yet: a uid, made from its kind and key, the version 999,
+    /// the generation 1; and created so many seconds after the beginning of 1970.
+    pub fn created(&self, second: i64) -> Self {
+        Self(whole(self.meta(|meta| meta.creation_timestamp = None).0, second))
+    }
+
+    /// Being deleted, since so many seconds after the beginning of 1970.
+    pub fn deleted(&self, second: i64) -> Self {
+        self.meta(|meta| meta.deletion_timestamp = Some(at(second)))
+    }
+
+    /// Of this generation.
+    pub fn generation(&self, generation: i64) -> Self {
+        self.meta(|meta| meta.generation = generation)
+    }
+
+    /// Of this uid.
+    pub fn uid(&self, uid: impl Into<String>) -> Self {
+        self.meta(|meta| meta.uid = uid.into())
+    }
+
+    /// Of this version.
+    pub fn resource_version(&self, version: impl Into<String>) -> Self {
+        self.meta(|meta| meta.resource_version = version.into())
+    }
+
+    /// With this value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)), as `/spec/replicas`. What is missing on
+    /// the way to it is made; `-` is behind the last entry of a list.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such place in the object, or the value does not fit there.
+    pub fn field(&self, pointer: &str, value: impl Into<Value>) -> Self {
+        self.edit(&format!("{pointer} is set"), |json| set(json, pointer, value.into()))
+    }
+
+    /// Without what is at a JSON pointer.
+    ///
+    /// # Panics
+    ///
+    /// If nothing is there, or the object cannot be without it.
+    pub fn without(&self, pointer: &str) -> Self {
+        self.edit(&format!("{pointer} is removed"), |json| remove(json, pointer))
+    }
+
+    /// With its `spec` changed like this, as JSON.
+    ///
+    /// # Panics
+    ///
+    /// If what comes of it does not fit the type.
+    pub fn spec(&self, change: impl FnOnce(&mut Value)) -> Self {
+        self.part("spec", change)
+    }
+
+    /// With its status changed like this.
+    ///
+    /// # Panics
+    ///
+    /// If it has none.
+    pub fn status(&self, change: impl FnOnce(&mut T::Status)) -> Self {
+        self.change(|object| match object.status_mut() {
+            Some(status) => change(status),
+            None => panic!("a {} has no status", object.kind()),
+        })
+    }
+
+    /// With this condition in `status.conditions`, in the place of the one of its type, or behind the others.
+    ///
+    /// # Panics
+    ///
+    /// If it does not fit the type.
+    pub fn condition(&self, condition: &Condition) -> Self {
+        let condition = json!(condition);
+        self.part("status", |status| {
+            let mut conditions = match status["conditions"].take() {
+                Value::Array(conditions) => conditions,
+                _ => Vec::new(),
+            };
+            match conditions.iter_mut().find(|known| known["type"] == condition["type"]) {
+                Some(known) => *known = condition,
+                None => conditions.push(condition),
+            }
+            status["conditions"] = conditions.into();
+        })
+    }
+
+    /// Changes one of its fields as JSON, an object if there is none.
+    fn part(&self, field: &str, change: impl FnOnce(&mut Value)) -> Self {
+        self.edit(&format!("{field} is changed"), |json| {
+            let part = &mut json[field];
+            if part.is_null() {
+                *part = json!({});
+            }
+            change(part);
+            Ok(())
+        })
+    }
+
+    fn edit(&self, what: &str, edit: impl FnOnce(&mut Value) -> Result<(), String>) -> Self {
+        let object = self.0.object_ref();
+        let edited = || {
+            let mut json = self.0.to_json().map_err(|error| error.to_string())?;
+            edit(&mut json)?;
+            T::from_json(&json).map_err(|error| error.to_string())
+        };
+        Self(edited().unwrap_or_else(|error| panic!("{object}, as {what}: {error}")))
+    }
+}
+
+impl Factory {
+    /// An object of this kind and name, and nothing else.
+    pub fn dynamic(kind: &Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self(DynamicObject::new(kind, namespace, name))
+    }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap_or_else(|error| panic!("{second} is no second of a date: {error}"))
+}
+
+/// The object with all that a client gives to what is created, where it has nothing yet.
+pub(super) fn whole<T: Object>(mut object: T, second: i64) -> T {
+    let (kind, key) = (object.kind(), object.key());
+    let meta = object.meta_mut();
+    if meta.uid.is_empty() {
+        let name = if key.name().is_empty() { format!("{key}{}", meta.generate_name) } else { key.to_string() };
+        meta.uid = match kind.group() {
+            "" => format!("{}:{name}", kind.name()),
+            group => format!("{}.{group}:{name}", kind.name()),
+        };
+    }
+    if meta.resource_version.is_empty() {
+        VERSION.clone_into(&mut meta.resource_version);
+    }
+    if meta.generation == 0 {
+        meta.generation = 1;
+    }
+    meta.creation_timestamp.get_or_insert_with(|| at(second));
+    object
+}
