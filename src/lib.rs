@@ -120,7 +120,7 @@ pub use self::queue::{
     WorkQueue,
 };
 pub use self::reconcile::context::Context;
-pub use self::reconcile::error::{BoxError, Cancelled, Panicked, RequeueAfter, Terminal, terminal};
+pub use self::reconcile::error::{BoxError, Cancelled, Muted, Panicked, RequeueAfter, Terminal, muted, terminal};
 pub use self::reconcile::policy::{Failure, NoRetry, RetryPolicy, Verdict};
 pub use self::reconcile::{Action, Reconciler};
 pub use self::run::histogram::Histogram;

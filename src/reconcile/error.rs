@@ -120,6 +120,58 @@ impl Error for Terminal {
     }
 }
 
+/// An error that is retried without noise: the log has it at level debug, and what follows is the
+/// [`RetryPolicy`](crate::RetryPolicy)'s decision, as if it were not marked. Made by [`muted`]; found anywhere in the chain of
+/// sources. One that is not retried after all is logged as any other; so is a [`Terminal`] that is marked.
+#[derive(Debug)]
+pub struct Muted(pub(crate) BoxError);
+
+/// Marks an error as one that is retried without noise.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, muted};
+///
+/// fn reconcile(cx: &Context, vm: &String) -> Result<Action, BoxError> {
+///     match ping(vm) {
+///         // Now and then one gets lost.
+///         Err(error) if cx.attempt() < 3 => Err(muted(error).into()),
+///         other => Ok(other.map(|()| Action::await_change())?),
+///     }
+/// }
+/// # fn ping(_: &str) -> Result<(), std::io::Error> { Err(std::io::ErrorKind::TimedOut.into()) }
+/// # assert_eq!(reconcile(&Context::detached(), &"vm-1".to_owned()).unwrap_err().to_string(), "timed out");
+/// ```
+pub fn muted(error: impl Into<BoxError>) -> Muted {
+    Muted(error.into())
+}
+
+impl Muted {
+    /// The first one in `error` and its chain of sources.
+    #[must_use]
+    pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
+        find(error)
+    }
+
+    /// What `error` marks, if it is one.
+    pub(crate) fn unwrap<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+        error.downcast_ref::<Self>().map_or(error, |Self(error)| &**error)
+    }
+}
+
+impl fmt::Display for Muted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Muted {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
 /// The run was told to stop. What [`Context::check`](crate::Context::check) and [`Context::sleep`](crate::Context::sleep)
 /// return, to be passed on with `?`.
 ///
@@ -181,9 +233,13 @@ impl fmt::Display for Panicked {
 
 impl Error for Panicked {}
 
-/// The first error of type `T` in the chain.
+/// The first error of type `T` in the chain. What a [`Muted`] marks is part of it.
 pub(crate) fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
-    std::iter::successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref())
+    std::iter::successors(Some(error), |&error| match error.downcast_ref() {
+        Some(Muted(marked)) => Some(&**marked),
+        None => error.source(),
+    })
+    .find_map(|error| error.downcast_ref())
 }
 
 /// An error with all its sources, in one line. That line is for the log, so an error whose own code panics is not shown, and

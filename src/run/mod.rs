@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::crew::{Run, Seat};
 use crate::queue::{Claim, Ending, Key};
 use crate::reconcile::context::{Call, Context};
-use crate::reconcile::error::{BoxError, Cancelled, Chain, Panicked, RequeueAfter, Terminal, find};
+use crate::reconcile::error::{BoxError, Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
 use crate::reconcile::policy::{Failure, RetryPolicy, Verdict};
 use crate::reconcile::{Action, Reconciler};
 use crate::thread::{Panic, panic_message, shielded};
@@ -253,10 +253,12 @@ impl<R, P, L> Runner<R, P, L> {
         let random = self.draws.next();
         let Self { counters, runs, .. } = &*self;
         let (workers, key) = (self.name(), claim.key());
+        let level = Muted::find(error).map_or(log::Level::Warn, |_| log::Level::Debug);
+        let error = Muted::unwrap(error);
         let (next, ending) = match runs.policy.decide(&Failure { key, failures, error, random }) {
             Verdict::Retry(backoff) => {
                 counters.retries.count();
-                log::warn!(workers, key:?, error:% = Chain(error), failures, backoff:?; "reconcile failed, to be retried");
+                log::log!(level, workers, key:?, error:% = Chain(error), failures, backoff:?; "reconcile failed, to be retried");
                 (Next::Retry(backoff), Ending::Retry(backoff))
             }
             Verdict::Drop => {

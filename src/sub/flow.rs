@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::reconcile::Action;
-use crate::reconcile::error::{BoxError, Cancelled, Chain, RequeueAfter, Terminal, find, terminal};
+use crate::reconcile::error::{BoxError, Cancelled, Chain, Muted, RequeueAfter, Terminal, find, muted, terminal};
 
 /// What a [`SubReconciler`](super::SubReconciler) returns.
 pub type SubResult = Result<Flow, BoxError>;
@@ -128,9 +128,10 @@ impl Error for Quiet {
 /// | [`Quiet`](Self::Quiet) | [`quiet`] | no | no | no |
 /// | [`Durable`](Self::Durable) | [`terminal`](crate::terminal) | yes | no | yes |
 /// | [`Later`](Self::Later) | [`RequeueAfter`] | at *info* | then | no |
-/// | [`Transient`](Self::Transient) | all others | yes | by the controller's policy | no |
+/// | [`Transient`](Self::Transient) | all others | yes; at *debug* if [muted](crate::muted) | by the controller's policy | no |
 ///
-/// Of several errors together the loudest counts: one that is transient makes them so, then `Later`, then `Durable`.
+/// Of several errors together the loudest counts: one that is transient makes them so, then `Later`, then `Durable`. They are muted if
+/// all of them are that are not quiet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ErrorClass {
     /// Nobody need hear of it.
@@ -232,6 +233,8 @@ pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxE
         Err(error) => error,
     };
     let requeue = find::<Failures>(&*error).and_then(Failures::requeue);
+    let is_muted = is_muted(&*error);
+    let error = error.downcast::<Muted>().map_or_else(|error| error, |muted| muted.0);
     match ErrorClass::of(&*error) {
         ErrorClass::Quiet => {
             log::debug!(reconciler = log_name, error:%; "ended quietly");
@@ -245,8 +248,16 @@ pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxE
             }
         },
         ErrorClass::Later => Err(sooner(error, requeue)),
+        ErrorClass::Transient if is_muted => Err(muted(transient(error)).into()),
         ErrorClass::Transient => Err(transient(error)),
     }
+}
+
+fn is_muted(error: &(dyn Error + 'static)) -> bool {
+    Muted::find(error).is_some()
+        || find::<Failures>(error).is_some_and(|failures| {
+            failures.errors.iter().all(|error| ErrorClass::of(&**error) == ErrorClass::Quiet || is_muted(&**error))
+        })
 }
 
 /// Marked so that the controller sees it as terminal.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use crossbeam_channel::unbounded;
 use homeostat::{
-    Action, BoxError, Cancelled, Context, Enqueue, Exponential, KeyState, Panicked, Reasons, RequeueAfter, Terminal,
-    Workers, terminal,
+    Action, BoxError, Cancelled, Context, Enqueue, Exponential, Failure, KeyState, Muted, Panicked, Reasons,
+    RequeueAfter, RetryPolicy, Terminal, Verdict, Workers, muted, terminal,
 };
 use log::Level;
 
@@ -246,3 +246,48 @@ fn errors_with_a_meaning_are_found_by_hand_as_well() {
 }
 
 fn error_of_threads<T: Error + Send + Sync + 'static>() {}
+
+/// Retries the user's own error once, and nothing else.
+struct OnceIfOwn;
+
+impl<K> RetryPolicy<K> for OnceIfOwn {
+    fn decide(&self, failure: &Failure<'_, K>) -> Verdict {
+        match failure.error.downcast_ref::<StoreError>() {
+            Some(_) if failure.failures == 1 => Verdict::Retry(SECOND),
+            _ => Verdict::Drop,
+        }
+    }
+}
+
+#[test]
+fn a_muted_error_is_retried_as_it_were_without_and_is_loud_only_if_it_is_not() {
+    let logs = Logs::of("muted");
+    let (clock, queue) = held();
+    let reconcile =
+        |_cx: &Context, _key: &&str| -> Outcome { Err(muted(StoreError::Other("no answer".into())).into()) };
+    let workers = Workers::new(reconcile).name("muted").retry(OnceIfOwn).start(&queue).unwrap();
+    queue.enqueue("vm");
+    clock.wait_for_sleepers(1);
+    assert_eq!(queue.state("vm"), KeyState::Delayed(Some(clock.now() + SECOND)));
+    let line = logs.wait_for(Level::Debug, "to be retried");
+    assert_eq!((line.field("error"), line.field("backoff")), ("the store says no: no answer", "1s"));
+    assert_eq!(logs.at(Level::Warn), []);
+    step(&clock, &queue);
+    assert_eq!((queue.state("vm"), workers.metrics().retries, workers.metrics().drops), (KeyState::Idle, 1, 1));
+    assert_eq!(logs.wait_for(Level::Warn, "not retried").field("error"), "the store says no: no answer");
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn what_a_muted_error_marks_is_found() {
+    let marked: Vec<BoxError> = vec![
+        muted(terminal("no such port")).into(),
+        muted(StoreError::from(not_yet().unwrap_err())).into(),
+        Box::new(StoreError::Other(muted(RequeueAfter::new(LATER, "it still boots")).into())),
+    ];
+    assert!(Terminal::find(&*marked[0]).is_some());
+    assert!(marked[1..].iter().all(|error| RequeueAfter::find(&**error).is_some()));
+    assert!(marked.iter().all(|error| Muted::find(&**error).is_some()));
+    assert_eq!(marked[0].to_string(), "no such port");
+    assert!(Muted::find(&Cancelled::Aborted).is_none());
+}
