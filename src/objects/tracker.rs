@@ -216,6 +216,13 @@ impl<K: Key> Tracker<K> {
     }
 }
 
+impl<K> Tracker<K> {
+    /// The same for all its handles, and for no other tracker as long as there is one.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+}
+
 impl<K> Clone for Tracker<K> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))

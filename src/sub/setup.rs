@@ -29,7 +29,14 @@ pub struct Setup<'a> {
 pub(super) struct Added {
     pub(super) sources: Sources<ObjectKey>,
     /// Which watches feed it, and how.
-    known: HashSet<(String, &'static str)>,
+    known: HashSet<(String, How)>,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum How {
+    Owned,
+    /// By the tracker at this address, which its subscriber holds.
+    Tracked(usize),
 }
 
 impl<'a> Setup<'a> {
@@ -99,7 +106,7 @@ impl<'a> Setup<'a> {
     /// As [`watch`](Self::watch).
     pub fn owned<U: Object>(&mut self, api: &Api<U>) -> Result<(), StartError> {
         let kind = self.kind.clone();
-        self.once(api, "owned", move |queue| {
+        self.once(api, How::Owned, move |queue| {
             Subscriber::to_owner(queue, move |_key, object: &U| controller_key(object.meta(), &kind)).secondary()
         })
     }
@@ -112,7 +119,7 @@ impl<'a> Setup<'a> {
     /// As [`watch`](Self::watch).
     pub fn tracked<U: Object>(&mut self, api: &Api<U>) -> Result<(), StartError> {
         let (tracker, kind) = (self.config.tracker().clone(), api.kind().clone());
-        self.once(api, "tracked", move |queue| tracker.subscriber(&kind, queue))
+        self.once(api, How::Tracked(tracker.address()), move |queue| tracker.subscriber(&kind, queue))
     }
 
     /// Objects are reconciled when one of these changes, by a subscriber of one's own: see
@@ -134,7 +141,7 @@ impl<'a> Setup<'a> {
     fn once<U: Object>(
         &mut self,
         api: &Api<U>,
-        how: &'static str,
+        how: How,
         subscriber: impl FnOnce(&WorkQueue<ObjectKey>) -> Subscriber<ObjectKey, U> + Send + 'static,
     ) -> Result<(), StartError> {
         if self.added.known.insert((watch_name(api), how)) { self.subscribe(api, subscriber) } else { Ok(()) }
