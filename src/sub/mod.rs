@@ -22,6 +22,7 @@ mod resource;
 mod sequence;
 mod setup;
 mod stash;
+mod suppress;
 mod sync;
 mod with_config;
 
@@ -41,6 +42,7 @@ pub use self::resource::ResourceReconciler;
 pub use self::sequence::{Always, Sequence};
 pub use self::setup::Setup;
 pub use self::stash::{Stash, StashError, StashKey, Stashed};
+pub use self::suppress::SuppressTransientErrors;
 pub use self::sync::SyncReconciler;
 pub use self::with_config::WithConfig;
 

@@ -15,5 +15,6 @@ mod resource;
 mod sequence;
 mod stash;
 mod support;
+mod suppress;
 mod sync;
 mod trail;

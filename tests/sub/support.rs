@@ -92,8 +92,17 @@ impl Spy {
 
     /// What has been written since it was asked last.
     pub(crate) fn writes(&self) -> Vec<String> {
+        self.calls(|call| !is_read(call))
+    }
+
+    /// What has been read since it was asked last.
+    pub(crate) fn reads(&self) -> Vec<String> {
+        self.calls(is_read)
+    }
+
+    fn calls(&self, wanted: fn(&str) -> bool) -> Vec<String> {
         let mut calls = std::mem::take(&mut *self.calls.lock());
-        calls.retain(|call| !call.starts_with("get ") && !call.starts_with("list "));
+        calls.retain(|call| wanted(call));
         calls
     }
 
@@ -102,6 +111,10 @@ impl Spy {
         self.calls.lock().push(format!("{verb} {object}"));
         self.fails.lock().as_ref().and_then(|fails| fails(verb, &object)).map_or(Ok(()), Err)
     }
+}
+
+fn is_read(call: &str) -> bool {
+    call.starts_with("get ") || call.starts_with("list ")
 }
 
 fn key_of(object: &Value) -> ObjectKey {

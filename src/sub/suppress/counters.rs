@@ -1,0 +1,143 @@
+//! How many times in a row objects have failed, and which of them have not been heard of for long.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use crate::objects::ObjectKey;
+use crate::queue::FastState;
+use crate::time::Nanos;
+
+/// How long an object may not be heard of until it is looked up.
+const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A counter for each object that has failed.
+#[derive(Debug)]
+pub(super) struct Counters {
+    most: usize,
+    by_key: HashMap<ObjectKey, Counter, FastState>,
+    /// Each of them once, by when it was heard of.
+    by_age: BTreeMap<Stamp, ObjectKey>,
+    stamps: u64,
+}
+
+#[derive(Debug)]
+struct Counter {
+    uid: String,
+    generation: i64,
+    count: u32,
+    stamp: Stamp,
+}
+
+/// When, and which in the order of all.
+type Stamp = (Nanos, u64);
+
+/// An object that has not been heard of for long.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Stale {
+    pub(super) key: ObjectKey,
+    pub(super) uid: String,
+    stamp: Stamp,
+}
+
+impl Counters {
+    /// For this many objects.
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, by_key: HashMap::default(), by_age: BTreeMap::new(), stamps: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// An object has failed. Returns how many times in a row; `None` if there are too many to count.
+    pub(super) fn fail(&mut self, key: &ObjectKey, uid: &str, generation: i64, now: Nanos) -> Option<u32> {
+        let known = self.take(key).filter(|known| known.uid == uid && known.generation == generation);
+        if self.by_key.len() >= self.most {
+            return None;
+        }
+        let count = known.map_or(0, |known| known.count).saturating_add(1);
+        let stamp = self.stamp(key, now);
+        self.by_key.insert(key.clone(), Counter { uid: uid.to_owned(), generation, count, stamp });
+        Some(count)
+    }
+
+    fn stamp(&mut self, key: &ObjectKey, now: Nanos) -> Stamp {
+        self.stamps += 1;
+        let stamp = (now, self.stamps);
+        self.by_age.insert(stamp, key.clone());
+        stamp
+    }
+
+    /// An object is well.
+    pub(super) fn forget(&mut self, key: &ObjectKey) {
+        self.take(key);
+    }
+
+    fn take(&mut self, key: &ObjectKey) -> Option<Counter> {
+        let known = self.by_key.remove(key)?;
+        self.by_age.remove(&known.stamp);
+        Some(known)
+    }
+
+    /// The object that has not been heard of for the longest time, if that is long. Now it has been.
+    pub(super) fn stale(&mut self, now: Nanos) -> Option<Stale> {
+        let first = self.by_age.first_entry().filter(|first| first.key().0.after(LONG) <= now)?;
+        let key = first.remove();
+        let stamp = self.stamp(&key, now);
+        let counter = self.by_key.get_mut(&key)?;
+        counter.stamp = stamp;
+        Some(Stale { uid: counter.uid.clone(), key, stamp })
+    }
+
+    /// That object is gone: unless it has been heard of since.
+    pub(super) fn forget_stale(&mut self, stale: &Stale) {
+        if self.by_key.get(&stale.key).is_some_and(|counter| counter.stamp == stale.stamp) {
+            self.forget(&stale.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATER: Nanos = Nanos(24 * 60 * 60 * 1_000_000_000);
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new("default", name)
+    }
+
+    fn fail(counters: &mut Counters, name: &str, now: Nanos) -> Option<u32> {
+        counters.fail(&key(name), name, 1, now)
+    }
+
+    #[test]
+    fn no_more_are_kept_than_may_be() {
+        let mut counters = Counters::new(2);
+        assert_eq!(
+            ["a", "b", "c", "a"].map(|name| fail(&mut counters, name, Nanos::ZERO)),
+            [Some(1), Some(1), None, Some(2)]
+        );
+        counters.forget(&key("b"));
+        assert_eq!(["c", "b"].map(|name| fail(&mut counters, name, Nanos::ZERO)), [Some(1), None]);
+        assert_eq!((counters.by_key.len(), counters.by_age.len()), (2, 2));
+    }
+
+    #[test]
+    fn what_is_heard_of_while_it_is_looked_up_is_kept() {
+        let mut counters = Counters::new(9);
+        fail(&mut counters, "a", Nanos::ZERO);
+        fail(&mut counters, "b", Nanos::ZERO);
+        let [first, second, third] = [(); 3].map(|()| counters.stale(LATER));
+        let (first, second) = (first.unwrap(), second.unwrap());
+        assert_eq!((&first.key, &second.key, third), (&key("a"), &key("b"), None));
+        assert_eq!(fail(&mut counters, "a", LATER), Some(2));
+        counters.forget_stale(&first);
+        counters.forget_stale(&second);
+        counters.forget_stale(&second);
+        assert_eq!(fail(&mut counters, "a", LATER), Some(3));
+        assert_eq!((counters.by_key.len(), counters.by_age.len()), (1, 1));
+        counters.forget(&key("a"));
+        assert_eq!((counters.by_key.len(), counters.by_age.len()), (0, 0));
+    }
+}
