@@ -13,6 +13,7 @@ mod pages;
 mod repeat;
 mod resource;
 mod sequence;
+mod setup;
 mod stash;
 mod support;
 mod suppress;
