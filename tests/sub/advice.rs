@@ -3,7 +3,7 @@
 use homeostat::sub::{Advice, Flow, StashKey, SubContext, SubResult};
 
 use crate::support::Thing;
-use crate::trail::{both, halts, leave, leaves, never, on, run, seconds};
+use crate::trail::{Returns, both, halts, leave, leaves, never, on, run, seconds};
 
 const MESSAGE: StashKey<String> = StashKey::new("message");
 
@@ -37,9 +37,8 @@ fn what_is_stashed_before_reaches_the_step() {
 
 #[test]
 fn what_is_asked_for_before_is_put_together_with_what_the_step_returns() {
-    let asks = |step: fn() -> SubResult| {
-        run(&Advice::new(leaves("step", step)).before(|_, _| Ok(Flow::requeue_after(seconds(5))))).1
-    };
+    let asks =
+        |step: Returns| run(&Advice::new(leaves("step", step)).before(|_, _| Ok(Flow::requeue_after(seconds(5))))).1;
     assert_eq!(asks(on), "on, again in 5s");
     assert_eq!(asks(in_two), "on, again in 2s");
     assert_eq!(asks(halts), "halted, again in 5s");
@@ -48,7 +47,7 @@ fn what_is_asked_for_before_is_put_together_with_what_the_step_returns() {
 
 #[test]
 fn nothing_follows_what_fails_or_halts_before() {
-    let stops = |before: fn() -> SubResult| {
+    let stops = |before: Returns| {
         let advice = Advice::new(never).before(move |_, _| before());
         run(&advice.around(|_, _, _| unreachable!()).after(|_, _, _| unreachable!()))
     };
@@ -74,7 +73,7 @@ fn around_calls_the_step_as_often_as_it_likes() {
 
 #[test]
 fn what_comes_after_is_told_all_and_has_the_last_word() {
-    let after = |step: fn() -> SubResult, last: fn(SubResult) -> SubResult| {
+    let after = |step: Returns, last: fn(SubResult) -> SubResult| {
         let advice = Advice::new(leaves("step", step)).before(|_, _| Ok(Flow::requeue_after(seconds(5))));
         run(&advice.after(move |_, thing, result| {
             leave(thing, &format!("after({})", crate::trail::told(&result)));

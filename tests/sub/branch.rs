@@ -3,9 +3,9 @@
 use homeostat::sub::{Flow, IfThen, Sequence, SubContext, SubResult};
 
 use crate::support::Thing;
-use crate::trail::{both, halts, leaves, never, on, run, run_of, seconds};
+use crate::trail::{Returns, both, halts, leaves, never, on, run, run_of, seconds};
 
-fn chooses(then: fn() -> SubResult, or_else: fn() -> SubResult) -> [IfThen<Thing>; 2] {
+fn chooses(then: Returns, or_else: Returns) -> [IfThen<Thing>; 2] {
     [true, false].map(|holds| IfThen::new(move |_, _| holds, leaves("then", then)).or_else(leaves("else", or_else)))
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::support::{Spy, Thing, config, step, things};
-use crate::trail::{run_of, seconds, told};
+use crate::trail::{Returns, run_of, seconds, told};
 
 /// What a step knows that counts pods.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -131,7 +131,7 @@ fn the_object_says_what_it_is_although_its_type_does_not_write_it() {
 
 #[test]
 fn what_a_step_changes_is_changed_whatever_it_returns_and_all_else_stays() {
-    let change = |result: fn() -> SubResult| {
+    let change = |result: Returns| {
         CastResource::<App, Scaled>::new(move |_: &SubContext<'_>, scaled: &mut Scaled| -> SubResult {
             scaled.spec.replicas = 3;
             scaled.spec.containers.reverse();
@@ -158,7 +158,7 @@ fn what_a_step_changes_is_changed_whatever_it_returns_and_all_else_stays() {
 
 #[test]
 fn what_is_read_only_is_not_changed() {
-    let changes = |result: fn() -> SubResult| {
+    let changes = |result: Returns| {
         CastResource::<App, Scaled>::new(move |_: &SubContext<'_>, scaled: &mut Scaled| -> SubResult {
             scaled.spec.containers[1].name = "other".to_owned();
             result()

@@ -7,7 +7,7 @@ use homeostat::sub::{Config, Flow, ResourceReconciler, SubContext, SubResult, Sy
 use homeostat::{Action, Context, Reconciler};
 
 use crate::support::{Spy, Thing, config, events, step, things};
-use crate::trail::{halts, leaves, on, seconds, told, trail};
+use crate::trail::{Returns, halts, leaves, on, seconds, told, trail};
 
 const FINALIZER: &str = "example.com/f";
 const OTHER: &str = "example.com/other";
@@ -51,7 +51,7 @@ impl World {
     }
 }
 
-fn finalizing(sync: fn() -> SubResult, finalize: fn() -> SubResult) -> WithFinalizer<Thing> {
+fn finalizing(sync: Returns, finalize: Returns) -> WithFinalizer<Thing> {
     let finalize = leaves("finalize", finalize);
     let finalize = move |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
         homeostat::sub::SubReconciler::reconcile(&finalize, cx, thing)
@@ -111,7 +111,7 @@ fn what_has_been_cleaned_up_after_may_vanish() {
 
 #[test]
 fn it_is_held_until_its_step_is_done() {
-    let cases: [(fn() -> SubResult, &str); 4] = [
+    let cases: [(Returns, &str); 4] = [
         (|| Err("finalize error".into()), "failed: finalize error"),
         (halts, "halted"),
         (|| Ok(Flow::requeue_after(seconds(1))), "on, again in 1s"),

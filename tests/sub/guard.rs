@@ -5,15 +5,15 @@ use homeostat::sub::{Failures, Flow, Sequence, SubContext, SubReconciler, SubRes
 use homeostat::{BoxError, Cancelled, terminal};
 
 use crate::support::{Spy, Thing, config, step};
-use crate::trail::{both, halts, leave, leaves, never, on, run, seconds};
+use crate::trail::{Returns, both, halts, leave, leaves, never, on, run, seconds};
 
 type Catch = fn(BoxError) -> SubResult;
 
-fn tries(result: fn() -> SubResult) -> TryCatch<Thing> {
+fn tries(result: Returns) -> TryCatch<Thing> {
     TryCatch::new(leaves("try", result))
 }
 
-fn catches(result: fn() -> SubResult, catch: Catch) -> TryCatch<Thing> {
+fn catches(result: Returns, catch: Catch) -> TryCatch<Thing> {
     tries(result).catch(move |_, thing, error| {
         leave(thing, &format!("catch({error})"));
         catch(error)
@@ -58,8 +58,8 @@ fn delays_of_steps_that_did_not_fail_stand_whatever_becomes_of_the_error() {
 
 #[test]
 fn the_last_step_follows_in_any_case_and_nothing_is_lost() {
-    let in_one: fn() -> SubResult = || Ok(Flow::requeue_after(seconds(1)));
-    let fails_at_the_end: fn() -> SubResult = || Err("finally".into());
+    let in_one: Returns = || Ok(Flow::requeue_after(seconds(1)));
+    let fails_at_the_end: Returns = || Err("finally".into());
     for (body, last, expected) in [
         (tries(in_three), on as fn() -> SubResult, both("try finally", "on, again in 3s")),
         (tries(in_three), in_one, both("try finally", "on, again in 1s")),

@@ -1,8 +1,6 @@
 //! `While` and `ForEach`: the cases of reconciler.io's `reconcilers/flow_test.go`, `TestWhile` and `TestForEach`. What that one gets
 //! wrong: a loop that ends after just as many passes as it may make is an error there.
 
-use std::time::Duration;
-
 use homeostat::sub::{
     Cursor, EndlessLoop, Failures, Flow, ForEach, ITERATION, Request, Sequence, StashKey, SubContext, SubReconciler,
     SubResult, While,
@@ -10,7 +8,7 @@ use homeostat::sub::{
 use homeostat::{BoxError, Context};
 
 use crate::support::{Spy, Thing, config, step};
-use crate::trail::{both, leave, leaves, never, on, run, seconds};
+use crate::trail::{Returns, both, leave, leaves, never, on, run, seconds};
 
 /// Goes on for this many passes, each of which leaves its number and asks for a sooner run than the one before.
 fn passes(wanted: usize) -> While<Thing> {
@@ -19,7 +17,7 @@ fn passes(wanted: usize) -> While<Thing> {
         |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
             let number = cx.stashed(ITERATION)?;
             thing.spec.insert("passes".to_owned(), (number + 1).to_string());
-            Ok(Flow::requeue_after(seconds(999) - Duration::from_secs(number as u64)))
+            Ok(Flow::requeue_after(seconds(999 - number as u64)))
         },
     )
 }
@@ -59,7 +57,7 @@ fn a_loop_that_does_not_end_says_whose_it_is() {
 
 #[test]
 fn a_loop_stops_at_the_first_pass_that_fails_or_halts() {
-    let stops = |result: fn() -> SubResult| {
+    let stops = |result: Returns| {
         let body = move |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
             leave(thing, "pass");
             if cx.stashed(ITERATION)? == 2 { result() } else { Ok(Flow::requeue_after(seconds(9))) }

@@ -11,8 +11,11 @@ pub(crate) const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// What a step returns, each time that it is called.
+pub(crate) type Returns = fn() -> SubResult;
+
 /// A step that leaves this mark, and returns this.
-pub(crate) fn leaves(mark: &'static str, result: fn() -> SubResult) -> impl SubReconciler<Thing> + 'static {
+pub(crate) fn leaves(mark: &'static str, result: Returns) -> impl SubReconciler<Thing> + 'static {
     move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
         leave(thing, mark);
         result()
@@ -21,7 +24,10 @@ pub(crate) fn leaves(mark: &'static str, result: fn() -> SubResult) -> impl SubR
 
 pub(crate) fn leave(thing: &mut Thing, mark: &str) {
     let trail = thing.status.fields.entry("trail".to_owned()).or_default();
-    *trail = format!("{trail} {mark}").trim_start().to_owned();
+    if !trail.is_empty() {
+        trail.push(' ');
+    }
+    trail.push_str(mark);
 }
 
 pub(crate) fn trail(thing: &Thing) -> &str {
