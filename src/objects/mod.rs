@@ -76,6 +76,7 @@ mod owner;
 mod ownership;
 mod primary;
 pub mod reasons;
+mod reference;
 mod scheme;
 mod selector;
 mod tracker;
@@ -102,6 +103,7 @@ pub use self::ownership::{MarkedOwner, Ownership};
 pub use self::primary::{
     Ensured, External, Operation, PrimaryContext, PrimaryController, PrimaryReconciler, Secondary,
 };
+pub use self::reference::{TypedReference, merge_maps};
 pub use self::scheme::Scheme;
 pub use self::selector::{FieldSelector, LabelOperator, LabelRequirement, LabelSelector, ParseSelectorError};
 pub use self::tracker::{TrackRef, Tracker};

@@ -1,0 +1,123 @@
+//! What specs and statuses are often made of: the name of another object, and maps put together.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::key::ObjectKey;
+use super::kind::Kind;
+use super::object::Object;
+
+/// The name of another object, in the namespace of who names it or in none, as specs and statuses have it: `apiGroup`, `kind` and
+/// `name`. The version is not part of it: that is how an object is written, not what it is.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{DynamicObject, Kind, ObjectKey, TypedReference};
+///
+/// const IMAGE: Kind = Kind::namespaced("example.com", "v1", "Image");
+/// let image = DynamicObject::new(&IMAGE, "default", "shop");
+/// let reference = TypedReference::to(&image);
+/// assert_eq!(
+///     serde_json::to_value(&reference).unwrap(),
+///     serde_json::json!({"apiGroup": "example.com", "kind": "Image", "name": "shop"})
+/// );
+/// assert!(reference.is_of(&IMAGE));
+/// assert_eq!(reference.key("default"), ObjectKey::new("default", "shop"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TypedReference {
+    /// The group of the kind; empty for the core group.
+    #[serde(default, deserialize_with = "text_or_null", skip_serializing_if = "String::is_empty")]
+    pub api_group: String,
+    /// The name of the kind.
+    pub kind: String,
+    /// The name of the object.
+    pub name: String,
+}
+
+impl TypedReference {
+    /// What names this object.
+    #[must_use]
+    pub fn to(object: &impl Object) -> Self {
+        let kind = object.kind();
+        Self { api_group: kind.group().to_owned(), kind: kind.name().to_owned(), name: object.meta().name.clone() }
+    }
+
+    /// Whether it names an object of this kind, whatever version of it.
+    #[must_use]
+    pub fn is_of(&self, kind: &Kind) -> bool {
+        self.api_group == kind.group() && self.kind == kind.name()
+    }
+
+    /// The key of the object, where who names it is in this namespace; empty for an object in none.
+    #[must_use]
+    pub fn key(&self, namespace: &str) -> ObjectKey {
+        ObjectKey::new(namespace, &self.name)
+    }
+}
+
+/// A cluster may write `null` for the core group.
+fn text_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// All entries of these maps. Of a key that is in several the last one counts. For labels, say.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{ObjectMeta, merge_maps};
+///
+/// let (owner, own) = (ObjectMeta::new("default", "shop").label("team", "a").label("app", "x"), [("app".into(), "shop".into())]);
+/// let labels = merge_maps([&owner.labels, &own.into()]);
+/// assert_eq!((labels.len(), &*labels["app"]), (2, "shop"));
+/// ```
+#[must_use]
+pub fn merge_maps<'a, K, V>(maps: impl IntoIterator<Item = &'a BTreeMap<K, V>>) -> BTreeMap<K, V>
+where
+    K: Clone + Ord + 'a,
+    V: Clone + 'a,
+{
+    maps.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::dynamic::DynamicObject;
+    use super::*;
+
+    #[test]
+    fn a_reference_is_read_as_a_cluster_writes_it() {
+        let pod = TypedReference::to(&DynamicObject::new(&Kind::namespaced("", "v1", "Pod"), "a", "p"));
+        for json in [
+            json!({"kind": "Pod", "name": "p"}),
+            json!({"apiGroup": null, "kind": "Pod", "name": "p"}),
+            json!({"apiGroup": "", "kind": "Pod", "name": "p"}),
+        ] {
+            assert_eq!(serde_json::from_value::<TypedReference>(json).unwrap(), pod);
+        }
+        assert_eq!(serde_json::to_value(&pod).unwrap(), json!({"kind": "Pod", "name": "p"}));
+        assert!(serde_json::from_value::<TypedReference>(json!({"apiGroup": 1, "kind": "Pod", "name": "p"})).is_err());
+    }
+
+    #[test]
+    fn a_kind_is_compared_without_its_version() {
+        let app = TypedReference { api_group: "example.com".into(), kind: "App".into(), name: "shop".into() };
+        assert!(app.is_of(&Kind::namespaced("example.com", "v2", "App")));
+        assert!(!app.is_of(&Kind::namespaced("example.org", "v2", "App")));
+        assert!(!app.is_of(&Kind::namespaced("example.com", "v2", "Apple")));
+        assert_eq!(app.key(""), ObjectKey::cluster("shop"));
+    }
+
+    #[test]
+    fn the_last_of_several_maps_counts() {
+        let maps = [[("a", 1), ("b", 1)], [("b", 2), ("c", 2)], [("c", 3), ("d", 3)]].map(BTreeMap::from);
+        assert_eq!(merge_maps(&maps), BTreeMap::from([("a", 1), ("b", 2), ("c", 3), ("d", 3)]));
+        assert_eq!(merge_maps::<i32, i32>([]), BTreeMap::new());
+    }
+}
