@@ -29,8 +29,9 @@ pub trait ObjectManager<C>: Send + Sync {
         None
     }
 
-    /// Makes `current` as `desired`: creates, updates, deletes or does nothing, and returns it as it is then. `resource` is the metadata
-    /// of the object that the run is about, for [finalizers](SubContext::hold).
+    /// Makes `current` as `desired`: creates, updates, deletes or does nothing, and returns it as it is then. With neither there is
+    /// nothing to manage (any more). `resource` is the metadata of the object that the run is about, for
+    /// [finalizers](SubContext::hold).
     ///
     /// # Errors
     ///
@@ -71,7 +72,7 @@ impl<C, M: ObjectManager<C> + ?Sized> ObjectManager<C> for Arc<M> {
 /// | no | no | the [finalizer](Self::finalizer) is removed |
 /// | no | yes | created |
 /// | yes | yes | updated, if merging `desired` into `current` changes it |
-/// | yes | no | deleted, unless that has begun; if it is gone by that, the finalizer is removed |
+/// | yes | no | deleted, unless that has begun |
 ///
 /// An update and a deletion are of the object as it was read: if it has changed since, they are a
 /// [conflict](ClientError::Conflict), and the next run reads again. A deletion of what is gone already is none.
@@ -168,8 +169,8 @@ impl<C: Object> UpdatingObjectManager<C> {
         Self { tracked: true, ..self }
     }
 
-    /// Holds the object that the run is about by this finalizer: it is set before something is created, and removed once that is gone.
-    /// For what no garbage collection deletes with it. No other manager may use the same one.
+    /// Holds the object that the run is about by this finalizer: it is set before something is created, and removed once nothing is
+    /// there and nothing desired. For what no garbage collection deletes with it. No other manager may use the same one.
     pub fn finalizer(self, finalizer: impl Into<String>) -> Self {
         Self { finalizer: Some(finalizer.into()), ..self }
     }
@@ -245,12 +246,11 @@ impl<C: Object> UpdatingObjectManager<C> {
         Ok(merged)
     }
 
-    /// Deletes it. Returns whether it is gone.
-    fn delete(&self, cx: &SubContext<'_>, current: &C) -> Result<bool, ClientError> {
+    fn delete(&self, cx: &SubContext<'_>, current: &C) -> Result<(), ClientError> {
         let meta = current.meta();
         if meta.is_deleting() {
             self.track(cx, current);
-            return Ok(false);
+            return Ok(());
         }
         log::debug!(reconciler = cx.name(), object:% = cx.object(), child:% = current.object_ref(); "deleting");
         let options = DeleteOptions {
@@ -261,16 +261,15 @@ impl<C: Object> UpdatingObjectManager<C> {
         match self.api(cx).delete(&current.key(), &options) {
             Ok(last) => {
                 self.mutations.forget(&meta.uid);
-                let gone = last.meta().finalizers.is_empty();
-                if !gone {
+                if !last.meta().finalizers.is_empty() {
                     self.track(cx, current);
                 }
                 self.tell(cx, reasons::DELETED, &meta.name);
-                Ok(gone)
+                Ok(())
             }
             Err(ClientError::NotFound { .. }) => {
                 self.mutations.forget(&meta.uid);
-                Ok(true)
+                Ok(())
             }
             Err(error) => {
                 self.track(cx, current);
@@ -287,10 +286,6 @@ impl<C: Object> UpdatingObjectManager<C> {
         if self.tracked {
             cx.track(&self.kind, TrackRef::name(child.key()));
         }
-    }
-
-    fn release(&self, cx: &SubContext<'_>, resource: &mut ObjectMeta) -> Result<(), ClientError> {
-        self.finalizer.as_ref().map_or(Ok(()), |finalizer| cx.release(resource, finalizer))
     }
 
     fn shown(&self, child: &C) -> Value {
@@ -331,20 +326,23 @@ impl<C: Object> ObjectManager<C> for UpdatingObjectManager<C> {
         current: Option<&C>,
         desired: Option<C>,
     ) -> Result<Option<C>, ClientError> {
-        let Some(desired) = desired else {
-            if current.map_or(Ok(true), |current| self.delete(cx, current))? {
-                self.release(cx, resource)?;
+        match (current, desired) {
+            (None, None) => {
+                let released = self.finalizer.as_ref().map(|finalizer| cx.release(resource, finalizer));
+                released.transpose().map(|_| None)
             }
-            return Ok(None);
-        };
-        if let Some(finalizer) = &self.finalizer {
-            cx.hold(resource, finalizer)?;
+            (Some(current), None) => self.delete(cx, current).map(|()| None),
+            (current, Some(desired)) => {
+                if let Some(finalizer) = &self.finalizer {
+                    cx.hold(resource, finalizer)?;
+                }
+                match current {
+                    None => self.create(cx, desired),
+                    Some(current) => self.update(cx, current, desired),
+                }
+                .map(Some)
+            }
         }
-        match current {
-            None => self.create(cx, desired),
-            Some(current) => self.update(cx, current, desired),
-        }
-        .map(Some)
     }
 }
 

@@ -6,6 +6,8 @@ mod advice;
 mod aggregate;
 mod branch;
 mod cast;
+mod child;
+mod childset;
 mod finalizing;
 mod guard;
 mod manager;

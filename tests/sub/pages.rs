@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use homeostat::ManualClock;
 use homeostat::objects::{
-    Api, Client, ClientError, DeleteOptions, EventRecorder, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectRef,
-    Query, TrackRef, Tracker,
+    Api, Client, ClientError, DeleteOptions, EventRecorder, FieldOwner, Kind, MemoryClient, Object, ObjectKey,
+    ObjectList, ObjectMeta, ObjectRef, ObjectStream, Part, Patch, Query, Tracker,
 };
-use homeostat::sub::{Config, UpdatingObjectManager};
+use homeostat::sub::{Config, Flow, SubReconciler, SubResult, UpdatingObjectManager};
+use homeostat::{CancellationToken, ManualClock};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::support::{self, Spy, Thing, things};
 
@@ -142,6 +143,37 @@ impl Site {
         self.config.tracker().trackers_of(&Page::KIND, page.meta()) == [self.web.key()]
     }
 
+    /// A config whose client has heard of nothing that happens to pages from now on; what it writes is written.
+    pub(crate) fn with_stale_cache(&self) -> Config {
+        let seen = self.all().iter().map(|page| Arc::new(page.to_json().unwrap())).collect();
+        let cached = Cached { client: self.client.clone(), seen };
+        self.config.clone().with_client(Arc::new(cached)).with_uncached(self.client.clone())
+    }
+
+    /// Takes one step for `web`.
+    pub(crate) fn step(&mut self, step: &impl SubReconciler<Thing>) -> SubResult {
+        support::step(step, &self.config, &mut self.web)
+    }
+
+    /// Takes one step for `web`, and the next one may follow.
+    #[track_caller]
+    pub(crate) fn go(&mut self, step: &impl SubReconciler<Thing>) {
+        let config = self.config.clone();
+        self.go_with(&config, step);
+    }
+
+    /// The same with another config.
+    #[track_caller]
+    pub(crate) fn go_with(&mut self, config: &Config, step: &impl SubReconciler<Thing>) {
+        assert_eq!(support::step(step, config, &mut self.web).unwrap(), Flow::proceed());
+    }
+
+    /// What has been written, and what was told of it.
+    #[track_caller]
+    pub(crate) fn did(&self, writes: &[&str], told: &[&str]) {
+        assert_eq!((self.client.writes(), self.told()), (owned(writes), owned(told)));
+    }
+
     /// Every call of this verb for a page fails.
     pub(crate) fn fail(&self, verb: &'static str) {
         self.client
@@ -149,11 +181,64 @@ impl Site {
     }
 }
 
-pub(crate) fn out_of_luck(object: &ObjectRef) -> ClientError {
-    ClientError::transport(object.clone(), "out of luck")
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// A track of the page of this name.
-pub(crate) fn named(name: &str) -> TrackRef {
-    TrackRef::name(ObjectKey::new("default", name))
+/// Reads what has been seen, and writes what is there.
+struct Cached {
+    client: Arc<Spy>,
+    seen: Vec<Arc<Value>>,
+}
+
+impl Client for Cached {
+    fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
+        let is_it = |seen: &&Arc<Value>| Page::from_json(seen).unwrap().key() == *key;
+        let seen = self.seen.iter().find(is_it).filter(|_| *kind == Page::KIND);
+        seen.cloned().ok_or_else(|| ClientError::NotFound { object: ObjectRef::new(kind, key) })
+    }
+
+    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+        assert_eq!(*kind, Page::KIND);
+        let items = self.seen.iter().filter(|seen| query.selects(seen)).cloned().collect();
+        Ok(ObjectList { version: "1".to_owned(), items })
+    }
+
+    fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+        self.client.create(kind, object)
+    }
+
+    fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+        self.client.update(kind, object)
+    }
+
+    fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+        self.client.update_status(kind, object)
+    }
+
+    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Result<Arc<Value>, ClientError> {
+        self.client.patch(kind, key, patch, part)
+    }
+
+    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {
+        self.client.apply(kind, object, owner)
+    }
+
+    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError> {
+        self.client.delete(kind, key, options)
+    }
+
+    fn watch(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        from: Option<&str>,
+        stop: &CancellationToken,
+    ) -> Result<ObjectStream, ClientError> {
+        self.client.watch(kind, query, from, stop)
+    }
+}
+
+pub(crate) fn out_of_luck(object: &ObjectRef) -> ClientError {
+    ClientError::transport(object.clone(), "out of luck")
 }

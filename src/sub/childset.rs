@@ -1,0 +1,244 @@
+//! The step that has any number of children.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::SubReconciler;
+use super::children::{Children, Desired, Making, foremost, settings};
+use super::context::SubContext;
+use super::flow::{Failures, SubResult};
+use super::manager::ObjectManager;
+use super::setup::Setup;
+use crate::objects::{ClientError, Kind, Object, Query};
+use crate::reconcile::error::{BoxError, terminal};
+
+/// What has become of one child of several.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ChildResult<C> {
+    /// Which of them.
+    pub id: String,
+    /// As the client returned it; `None` if there is none (any more).
+    pub child: Result<Option<C>, ClientError>,
+}
+
+/// A step that sees to a set of objects of a kind, the *children*: each is created, kept as it is desired, and deleted, as the one of a
+/// [`ChildReconciler`](super::ChildReconciler) is, and all that is said there of one holds here for each.
+///
+/// Which is which is said by an identifier: what `identify` says of a desired child must be what it says of it once it is there, and of
+/// no other.
+///
+/// - `desired` is given the children that there are, in the order of their keys. What it wants to keep it returns, too.
+/// - Children that are there and not desired are deleted, those without an identifier always.
+/// - They are seen to one after the other, in the order of their identifiers. If one fails, the others follow all the same.
+/// - `reflect` is given what has become of each, in that order, whatever it is. Errors that are not
+///   [reflected](Self::reflects) are, beside that, those of the run.
+///
+/// Nothing at all is written if two desired children have the same identifier, or one has none: the run fails with
+/// [`ClientError::Invalid`], for good.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient};
+/// use homeostat::sub::{ChildResult, ChildSetReconciler, Config, Desired, Flow, Request, SubContext, SubReconciler, UpdatingObjectManager};
+/// use homeostat::Context;
+/// use serde_json::json;
+/// use std::sync::Arc;
+///
+/// const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
+/// const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
+///
+/// let pages = ChildSetReconciler::of_kind(
+///     PAGE,
+///     |_cx, site: &mut DynamicObject, _pages: &[DynamicObject]| {
+///         let languages = site.fields["languages"].as_array().into_iter().flatten().filter_map(|language| language.as_str());
+///         let page = |language: &str| {
+///             let name = format!("{}-{language}", site.metadata.name);
+///             DynamicObject::new(&PAGE, &site.metadata.namespace, name).with("language", json!(language))
+///         };
+///         Ok(Desired::This(languages.map(page).collect()))
+///     },
+///     |page| page.fields["language"].as_str().unwrap_or_default().to_owned(),
+///     |_cx, site, pages: &[ChildResult<DynamicObject>]| {
+///         let ready = pages.iter().filter(|page| matches!(page.child, Ok(Some(_)))).count();
+///         site.fields.insert("status".to_owned(), json!({"pages": ready}));
+///         Ok(Flow::proceed())
+///     },
+///     UpdatingObjectManager::of_kind(PAGE, |current: &mut DynamicObject, desired| current.fields = desired.fields.clone()),
+/// );
+///
+/// let client = Arc::new(MemoryClient::new());
+/// let shop = DynamicObject::new(&SITE, "default", "shop").with("languages", json!(["de", "en"]));
+/// let mut shop = Api::of_kind(client.clone(), SITE).create(&shop)?;
+/// let (cx, request) = (Context::detached(), Request::new(&shop, Config::new(client)));
+/// pages.reconcile(&SubContext::new("site", &cx, &request), &mut shop)?;
+/// assert_eq!(shop.fields["status"], json!({"pages": 2}));
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[must_use]
+pub struct ChildSetReconciler<T, C> {
+    name: String,
+    children: Children<T, C>,
+    desired: Desires<T, C>,
+    identify: Box<dyn Fn(&C) -> String + Send + Sync>,
+    reflect: Reflects<T, C>,
+}
+
+type Desires<T, C> = Box<dyn Fn(&SubContext<'_>, &mut T, &[C]) -> Result<Desired<Vec<C>>, BoxError> + Send + Sync>;
+type Reflects<T, C> = Box<dyn Fn(&SubContext<'_>, &mut T, &[ChildResult<C>]) -> SubResult + Send + Sync>;
+
+/// What there is of a child, and what is desired.
+struct Slot<C> {
+    found: Vec<C>,
+    desired: Option<C>,
+}
+
+impl<C> Default for Slot<C> {
+    fn default() -> Self {
+        Self { found: Vec::new(), desired: None }
+    }
+}
+
+impl<T: Object, C: Object> ChildSetReconciler<T, C> {
+    /// For children of this type: what is desired of them, which is which, what their owner's status says of them, and who makes them so.
+    ///
+    /// Does not compile for a [`DynamicObject`](crate::objects::DynamicObject): see [`of_kind`](Self::of_kind).
+    pub fn new(
+        desired: impl Fn(&SubContext<'_>, &mut T, &[C]) -> Result<Desired<Vec<C>>, BoxError> + Send + Sync + 'static,
+        identify: impl Fn(&C) -> String + Send + Sync + 'static,
+        reflect: impl Fn(&SubContext<'_>, &mut T, &[ChildResult<C>]) -> SubResult + Send + Sync + 'static,
+        manager: impl ObjectManager<C> + 'static,
+    ) -> Self {
+        const { C::KIND.assert_known() };
+        Self::of_kind(C::KIND, desired, identify, reflect, manager)
+    }
+
+    /// The same for children of this kind, whose type does not say it.
+    pub fn of_kind(
+        kind: Kind,
+        desired: impl Fn(&SubContext<'_>, &mut T, &[C]) -> Result<Desired<Vec<C>>, BoxError> + Send + Sync + 'static,
+        identify: impl Fn(&C) -> String + Send + Sync + 'static,
+        reflect: impl Fn(&SubContext<'_>, &mut T, &[ChildResult<C>]) -> SubResult + Send + Sync + 'static,
+        manager: impl ObjectManager<C> + 'static,
+    ) -> Self {
+        Self {
+            name: format!("child-{}", kind.plural()),
+            children: Children::new(kind, Box::new(manager)),
+            desired: Box::new(desired),
+            identify: Box::new(identify),
+            reflect: Box::new(reflect),
+        }
+    }
+
+    /// By identifiers. Those that are not desired are not deleted here.
+    fn slots(&self, found: Vec<C>, desired: Vec<C>) -> Result<BTreeMap<String, Slot<C>>, ClientError> {
+        let mut slots = BTreeMap::<_, Slot<C>>::new();
+        for child in found {
+            slots.entry((self.identify)(&child)).or_default().found.push(child);
+        }
+        for child in desired {
+            let id = (self.identify)(&child);
+            let refused = |rule| ClientError::invalid(child.object_ref(), "identifier", &id, rule);
+            if id.is_empty() {
+                return Err(refused("must not be empty"));
+            }
+            let slot = slots.entry(id.clone()).or_default();
+            if slot.desired.is_some() {
+                return Err(refused("must be that of one desired child alone"));
+            }
+            slot.desired = Some(child);
+        }
+        Ok(slots)
+    }
+
+    /// Makes of one child what is desired.
+    fn see_to(
+        &self,
+        making: &Making<'_, T, C>,
+        resource: &mut T,
+        id: &str,
+        slot: Slot<C>,
+        failures: &mut Failures,
+    ) -> Result<Option<C>, ClientError> {
+        let cx = making.cx();
+        let child = match slot.desired {
+            None => slot.found.iter().try_for_each(|child| self.children.remove(cx, resource, child)).map(|()| None),
+            Some(desired) => {
+                let desired = self.children.claim(cx, resource, desired).inspect_err(|error| {
+                    failures.add(Err(terminal(error.clone()).into()));
+                })?;
+                let made = making.make(resource, slot.found, desired, &|child| (self.identify)(child) == id);
+                for error in made.surplus {
+                    failures.add(Err(error.into()));
+                }
+                made.child
+            }
+        };
+        child.inspect_err(|error| {
+            if !self.children.is_reflected(cx, error) {
+                failures.add(Err(error.clone().into()));
+            }
+        })
+    }
+
+    fn ensure(
+        &self,
+        cx: &SubContext<'_>,
+        resource: &mut T,
+        found: Vec<C>,
+        desired: Vec<C>,
+        failures: &mut Failures,
+    ) -> Result<Vec<ChildResult<C>>, BoxError> {
+        let none = desired.is_empty();
+        let found = if none { self.children.to_remove(cx, resource, found)? } else { found };
+        let were_none = found.is_empty();
+        let slots = self.slots(found, desired).map_err(terminal)?;
+        let making = Making::new(&self.children, cx);
+        let see_to = |(id, slot): (String, _)| {
+            let child = self.see_to(&making, resource, &id, slot, failures);
+            ChildResult { id, child }
+        };
+        let results = slots.into_iter().map(see_to).collect();
+        if none && let Err(error) = self.children.removed(cx, resource, were_none) {
+            failures.add(Err(error.into()));
+        }
+        Ok(results)
+    }
+}
+
+settings!(ChildSetReconciler);
+
+impl<T: Object, C: Object> SubReconciler<T> for ChildSetReconciler<T, C> {
+    fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
+        self.children.setup(setup)
+    }
+
+    fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
+        let cx = &cx.named(&self.name);
+        if cx.is_deleting() {
+            return self.children.finalize(cx, resource);
+        }
+        let found = self.children.find(cx, resource)?;
+        let mut failures = Failures::default();
+        let results = match (self.desired)(cx, resource, &found)? {
+            Desired::AsItIs => {
+                let slots = self.slots(found, Vec::new())?;
+                slots.into_iter().map(|(id, slot)| ChildResult { id, child: Ok(foremost(slot.found)) }).collect()
+            }
+            Desired::Nothing => self.ensure(cx, resource, found, Vec::new(), &mut failures)?,
+            Desired::This(desired) => self.ensure(cx, resource, found, desired, &mut failures)?,
+        };
+        let halted = failures.add((self.reflect)(cx, resource, &results));
+        failures.into_result(halted)
+    }
+}
+
+impl<T, C> fmt::Debug for ChildSetReconciler<T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChildSetReconciler")
+            .field("name", &self.name)
+            .field("children", &self.children)
+            .finish_non_exhaustive()
+    }
+}

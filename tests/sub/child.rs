@@ -1,0 +1,606 @@
+//! `ChildReconciler`: what is found, made, deleted and reflected.
+//!
+//! The cases of reconciler.io's `reconcilers/child_test.go`, and what that one leaves open.
+
+use std::sync::Arc;
+
+use homeostat::objects::{ClientError, Object, ObjectMeta, OwnerReference, Query};
+use homeostat::sub::{ChildReconciler, Desired, ErrorClass, Failures, Flow, SubContext, SubResult};
+use homeostat::{BoxError, Terminal};
+use parking_lot::Mutex;
+
+use crate::pages::{Page, Site, manager, out_of_luck};
+use crate::support::{Spy, Thing, step};
+
+const FINALIZER: &str = "example.com/pages";
+type Child = ChildReconciler<Thing, Page>;
+
+/// A page of the thing's name with what its spec says; none, if that says nothing.
+fn desired(_cx: &SubContext<'_>, thing: &mut Thing) -> Result<Desired<Page>, BoxError> {
+    let page = Page { data: thing.spec.clone(), ..Page::new(&thing.metadata.name) };
+    Ok(Some(page).filter(|page| !page.data.is_empty()).into())
+}
+
+/// The same of a name that is generated.
+fn generated(cx: &SubContext<'_>, thing: &mut Thing) -> Result<Desired<Page>, BoxError> {
+    Ok(match desired(cx, thing)? {
+        Desired::This(page) => Desired::This(Page { metadata: Page::generated("web-").metadata, ..page }),
+        other => other,
+    })
+}
+
+/// What the page holds, or what went wrong.
+fn reflect(_cx: &SubContext<'_>, thing: &mut Thing, page: Result<Option<&Page>, &ClientError>) -> SubResult {
+    thing.status.fields = match page {
+        Ok(page) => page.map(|page| page.data.clone()).unwrap_or_default(),
+        Err(error) => [("error".to_owned(), error.to_string())].into(),
+    };
+    Ok(Flow::proceed())
+}
+
+fn child() -> Child {
+    Child::new(desired, reflect, manager())
+}
+
+fn never(_cx: &SubContext<'_>, _thing: &mut Thing, _page: Result<Option<&Page>, &ClientError>) -> SubResult {
+    unreachable!("not reflected")
+}
+
+/// By the label `of`, in the namespace `pages`.
+fn tracked(child: Child) -> Child {
+    child.tracked(
+        |thing| Query::all().namespace("pages").labels(format!("of={}", thing.metadata.name).parse().unwrap()),
+        |_thing, page| !page.data.contains_key("foreign"),
+    )
+}
+
+/// One that belongs to `web` by that.
+fn away(name: &str) -> Page {
+    Page::new(name).in_namespace("pages").label("of", "web")
+}
+
+impl Site {
+    /// Whose page is wanted to be so.
+    fn wanting(key: &str, value: &str) -> Self {
+        let mut site = Self::new();
+        site.want(key, value);
+        site
+    }
+
+    fn want(&mut self, key: &str, value: &str) {
+        self.web.spec.insert(key.to_owned(), value.to_owned());
+    }
+
+    /// A page of `web` that is there.
+    fn given_child(&self, name: &str) -> Page {
+        self.given(&Page::new(name).with("foo", "bar").of(&self.web))
+    }
+
+    fn given_children(&self, names: &[&str]) {
+        for name in names {
+            self.given_child(name);
+        }
+    }
+
+    fn reflected(&self, key: &str) -> Option<&str> {
+        self.web.status.fields.get(key).map(String::as_str)
+    }
+}
+
+fn class(result: SubResult) -> ErrorClass {
+    ErrorClass::of(&*result.unwrap_err())
+}
+
+fn error(result: SubResult) -> String {
+    result.unwrap_err().to_string()
+}
+
+#[test]
+fn no_child_is_left_alone() {
+    let mut site = Site::new();
+    assert_eq!(site.step(&child()).unwrap(), Flow::proceed());
+    site.did(&[], &[]);
+}
+
+#[test]
+fn a_child_in_step_is_left_alone_and_reflected() {
+    let mut site = Site::wanting("foo", "bar");
+    let given = site.given_child("web");
+    site.go(&child());
+    assert_eq!(site.reflected("foo"), Some("bar"));
+    site.did(&[], &[]);
+    assert_eq!(site.all(), [given]);
+}
+
+#[test]
+fn a_child_is_created_for_its_owner() {
+    let mut site = Site::wanting("foo", "bar");
+    site.go(&child());
+    assert_eq!(site.page("web").metadata.owner_references, [site.web.controller_reference()]);
+    assert_eq!(site.reflected("foo"), Some("bar"));
+    site.did(&["create Page default/web"], &["Normal Created Created Page \"web\""]);
+    assert!(site.config.tracker().is_empty());
+}
+
+#[test]
+fn what_the_client_has_made_of_it_is_reflected() {
+    let mut site = Site::wanting("foo", "bar");
+    site.client.mutate(|_, object| object["data"]["added"] = "x".into());
+    site.go(&child());
+    assert_eq!(site.reflected("added"), Some("x"));
+}
+
+#[test]
+fn a_child_may_say_itself_who_its_controller_is() {
+    let mut site = Site::wanting("foo", "bar");
+    let own = Child::new(
+        |cx, thing| {
+            let reference = OwnerReference { block_owner_deletion: Some(false), ..thing.controller_reference() };
+            Ok(match desired(cx, thing)? {
+                Desired::This(page) => Desired::This(Page { metadata: page.metadata.clone().owner(reference), ..page }),
+                other => other,
+            })
+        },
+        reflect,
+        manager(),
+    );
+    site.go(&own);
+    let references = site.page("web").metadata.owner_references;
+    assert_eq!((references.len(), references[0].block_owner_deletion), (1, Some(false)));
+}
+
+#[test]
+fn a_child_is_updated() {
+    let mut site = Site::wanting("foo", "bar");
+    site.given_child("web");
+    site.want("new", "field");
+    site.go(&child());
+    assert_eq!(site.reflected("new"), Some("field"));
+    assert_eq!(site.page("web").data, site.web.spec);
+    site.did(&["update Page default/web"], &["Normal Updated Updated Page \"web\""]);
+}
+
+#[test]
+fn a_child_keeps_its_name() {
+    let mut site = Site::wanting("foo", "bar");
+    site.given_child("other");
+    site.want("new", "field");
+    site.go(&child());
+    assert_eq!((site.names(), &site.all()[0].data), (vec!["other".to_owned()], &site.web.spec));
+}
+
+#[test]
+fn a_child_that_is_not_desired_is_deleted() {
+    let mut site = Site::new();
+    site.given_child("web");
+    site.web.status.fields.insert("foo".to_owned(), "bar".to_owned());
+    site.go(&child());
+    assert_eq!((site.all(), site.reflected("foo")), (vec![], None));
+    site.did(&["delete Page default/web"], &["Normal Deleted Deleted Page \"web\""]);
+}
+
+#[test]
+fn what_is_anothers_or_another_steps_is_not_touched() {
+    let mut site = Site::new();
+    let other = site.things().create(&Thing::new("other")).unwrap();
+    let mut owned = Page::new("owned");
+    owned.metadata.owner_references.push(site.web.owner_reference());
+    for page in [Page::new("a"), Page::new("b").of(&other), owned] {
+        site.given(&page);
+    }
+    site.go(&child());
+    site.given(&Page::new("c").with("step", "other").of(&site.web));
+    site.go(&child().ours(|_thing, page| !page.data.contains_key("step")));
+    assert_eq!(site.names(), ["a", "b", "c", "owned"]);
+    site.did(&[], &[]);
+}
+
+#[test]
+fn an_owner_of_the_same_name_that_is_gone_had_other_children() {
+    let mut site = Site::wanting("foo", "bar");
+    let before = Site::new().web;
+    let mut page = Page::new("web").of(&before);
+    page.metadata.owner_references.push(site.web.owner_reference());
+    let page = site.given(&page);
+    site.go(&child());
+    assert!(site.reflected("error").unwrap().contains("Page default/web already exists"));
+    assert_eq!(site.all(), [page]);
+}
+
+#[test]
+fn of_several_one_stays_and_each_other_is_an_error() {
+    for (names, kept) in [(["a", "b", "c"], "a"), (["a", "b", "web"], "web")] {
+        let mut site = Site::wanting("foo", "bar");
+        site.given_children(&names);
+        site.want("new", "field");
+        let result = site.step(&child()).unwrap_err();
+        assert_eq!(ErrorClass::of(&*result), ErrorClass::Transient);
+        let failures = result.downcast_ref::<Failures>().unwrap().errors();
+        let errors: Vec<_> = failures.iter().map(ToString::to_string).collect();
+        let others: Vec<_> = names.into_iter().filter(|name| *name != kept).collect();
+        let expected = others.iter().map(|name| {
+            format!(
+                "Page default/{name} is invalid: metadata.name is {name:?}, but must be {kept:?}, that of the one such child of \
+                 Thing default/web: it is deleted"
+            )
+        });
+        assert_eq!(errors, expected.collect::<Vec<_>>());
+        assert_eq!((site.names(), site.reflected("new")), (vec![kept.to_owned()], Some("field")));
+        assert_eq!(site.step(&child()).unwrap(), Flow::proceed());
+    }
+}
+
+#[test]
+fn of_several_the_oldest_stays() {
+    let clock = homeostat::ManualClock::new();
+    let client = homeostat::objects::MemoryClient::builder().clock(clock.clock()).build();
+    let (things, pages) = (
+        homeostat::objects::Api::<Thing>::new(Arc::new(client.clone())),
+        homeostat::objects::Api::<Page>::new(Arc::new(client.clone())),
+    );
+    let mut web = things.create(&Thing::new("web")).unwrap();
+    web.spec.insert("foo".to_owned(), "bar".to_owned());
+    for name in ["z", "a", "b"] {
+        pages.create(&Page::new(name).of(&web)).unwrap();
+        clock.advance(std::time::Duration::from_secs(1));
+    }
+    let config = homeostat::sub::Config::new(Arc::new(client));
+    step(&child(), &config, &mut web).unwrap_err();
+    assert_eq!(pages.list(&Query::all()).unwrap().items[0].metadata.name, "z");
+}
+
+#[test]
+fn one_that_is_being_deleted_is_not_one_too_many() {
+    let mut site = Site::wanting("foo", "bar");
+    let mut held = Page::new("a").of(&site.web);
+    held.metadata.finalizers.push("example.com/slow".to_owned());
+    site.given(&held);
+    site.pages().delete(&held.key(), &<_>::default()).unwrap();
+    site.given_child("b");
+    for _ in 0..2 {
+        site.go(&child());
+        assert_eq!(site.reflected("foo"), Some("bar"));
+        site.did(&[], &[]);
+    }
+    // Alone it is the child until it is gone.
+    site.pages().purge(&Page::new("b").key()).unwrap();
+    site.go(&child());
+    site.pages().purge(&held.key()).unwrap();
+    site.go(&child());
+    assert_eq!(site.client.writes(), ["update Page default/a", "create Page default/web"]);
+}
+
+#[test]
+fn all_of_several_are_deleted_if_none_is_desired() {
+    let mut site = Site::new();
+    site.given_children(&["a", "b"]);
+    site.go(&child());
+    assert!(site.all().is_empty());
+}
+
+#[test]
+fn an_invalid_child_is_reflected_or_an_error() {
+    let mut site = Site::wanting("foo", "bar");
+    let invalid = |error_of: &Spy| {
+        error_of.fail(|verb, object| {
+            (verb == "create").then(|| ClientError::invalid(object.clone(), "data", "x", "must be y"))
+        });
+    };
+    invalid(&site.client);
+    let text = "Page default/web is invalid: data is \"x\", but must be y";
+    assert_eq!(site.step(&child()).unwrap(), Flow::proceed());
+    assert_eq!(site.reflected("error"), Some(text));
+    let strict = Child::new(desired, never, manager()).reflects(|_| false);
+    let result = site.step(&strict);
+    assert_eq!((class(result), site.all()), (ErrorClass::Transient, vec![]));
+    // And what else is to be.
+    site.fail("create");
+    assert_eq!(error(site.step(&Child::new(desired, never, manager()))), "Page default/web: out of luck");
+    site.go(&child().reflects(ClientError::is_transport));
+    assert_eq!(site.reflected("error"), Some("Page default/web: out of luck"));
+}
+
+#[test]
+fn what_has_the_name_and_is_anothers_is_not_claimed() {
+    let mut site = Site::wanting("foo", "bar");
+    let foreign = site.given(&Page::new("web"));
+    site.go(&child());
+    assert_eq!(site.reflected("error"), Some("Page default/web already exists"));
+    assert_eq!(site.all(), std::slice::from_ref(&foreign));
+    assert!(site.tracks(&foreign));
+    // Once it is gone the child is made.
+    site.pages().delete(&foreign.key(), &<_>::default()).unwrap();
+    site.go(&child());
+    assert_eq!(site.reflected("foo"), Some("bar"));
+}
+
+#[test]
+fn what_has_the_name_and_another_step_has_made_is_not_claimed() {
+    let mut site = Site::wanting("foo", "bar");
+    let given = site.given(&Page::new("web").with("step", "other").of(&site.web));
+    site.go(&child().ours(|_thing, page| !page.data.contains_key("step")));
+    assert_eq!((site.reflected("error"), site.all()), (Some("Page default/web already exists"), vec![given]));
+}
+
+#[test]
+fn what_has_the_name_and_is_the_owners_is_gone_on_with() {
+    let mut site = Site::wanting("foo", "bar");
+    // It is made between the listing and the creation.
+    let (inner, page) = (site.pages(), Page::new("web").with("old", "x").of(&site.web));
+    site.client.fail(move |verb, _| {
+        if verb == "create" {
+            let _ = inner.create(&page);
+        }
+        None
+    });
+    site.go(&child());
+    assert_eq!((&site.page("web").data, site.reflected("foo")), (&site.web.spec, Some("bar")));
+}
+
+#[test]
+fn what_had_the_name_and_is_gone_is_tried_again() {
+    let mut site = Site::wanting("foo", "bar");
+    site.client.fail(|verb, object| (verb == "create").then(|| ClientError::AlreadyExists { object: object.clone() }));
+    let error = site.step(&Child::new(desired, never, manager())).unwrap_err();
+    assert!(error.downcast_ref::<ClientError>().unwrap().is_conflict());
+}
+
+#[test]
+fn a_stale_cache_makes_no_second_child() {
+    for child in [Child::new(desired, reflect, manager()), Child::new(generated, reflect, manager())] {
+        let mut site = Site::wanting("foo", "bar");
+        let stale = site.with_stale_cache();
+        for _ in 0..2 {
+            site.go_with(&stale, &child);
+            assert_eq!(site.reflected("foo"), Some("bar"));
+        }
+        assert_eq!((site.all().len(), site.client.writes().len()), (1, 1));
+        assert_eq!(site.told().len(), 1);
+        // It is brought up to date without a word of the cache, too.
+        site.want("new", "field");
+        site.go_with(&stale, &child);
+        assert_eq!(site.all()[0].data, site.web.spec);
+    }
+}
+
+#[test]
+fn a_stale_cache_does_not_give_a_child_to_another() {
+    for child in [Child::new(desired, reflect, manager()), Child::new(generated, reflect, manager())] {
+        let mut site = Site::wanting("foo", "bar");
+        let stale = site.with_stale_cache();
+        site.given(&Page::new("web").with("step", "other").of(&site.web));
+        let ours = child.ours(|_thing, page| !page.data.contains_key("step"));
+        site.go_with(&stale, &ours);
+        assert_eq!(site.page("web").data.len(), 1);
+    }
+}
+
+#[test]
+fn what_a_stale_cache_still_has_is_neither_written_over_nor_kept_from_its_end() {
+    let mut site = Site::wanting("foo", "bar");
+    site.given_child("web");
+    let stale = site.with_stale_cache();
+    site.pages().update(&site.page("web").with("foo", "other")).unwrap();
+    site.want("new", "field");
+    let error = step(&child(), &stale, &mut site.web).unwrap_err();
+    assert!(error.downcast_ref::<ClientError>().unwrap().is_conflict());
+    assert_eq!(site.page("web").data["foo"], "other");
+
+    site.pages().purge(&Page::new("web").key()).unwrap();
+    site.web.spec.clear();
+    site.go_with(&stale, &child());
+}
+
+#[test]
+fn a_child_may_be_left_as_it_is_and_is_reflected() {
+    let as_it_is = Child::new(|_cx, _thing| Ok(Desired::AsItIs), reflect, manager());
+    let mut site = Site::new();
+    site.go(&as_it_is);
+    assert_eq!(site.web.status.fields.len(), 0);
+    site.given_children(&["a", "web"]);
+    site.go(&as_it_is);
+    assert_eq!(site.reflected("foo"), Some("bar"));
+    site.did(&[], &[]);
+}
+
+#[test]
+fn errors_of_the_client_are_those_of_the_run() {
+    let mut site = Site::wanting("foo", "bar");
+    let strict = || Child::new(desired, never, manager());
+    site.fail("list");
+    assert_eq!(error(site.step(&strict())), "Page default/*: out of luck");
+    site.client.heal();
+    site.given_child("web");
+    for (verb, value) in [("update", "field"), ("delete", "")] {
+        site.fail(verb);
+        site.want("new", value);
+        if verb == "delete" {
+            site.web.spec.clear();
+        }
+        assert_eq!(error(site.step(&strict())), "Page default/web: out of luck", "{verb}");
+    }
+}
+
+#[test]
+fn of_several_none_is_changed_while_one_cannot_be_deleted() {
+    let mut site = Site::wanting("foo", "bar");
+    site.given_children(&["a", "b", "c"]);
+    site.client.fail(|verb, object| (verb == "delete" && object.key().name() == "c").then(|| out_of_luck(object)));
+    site.want("new", "field");
+    let error = site.step(&Child::new(desired, never, manager())).unwrap_err();
+    let errors = error.downcast_ref::<Failures>().unwrap().errors();
+    assert_eq!((errors.len(), errors[0].to_string()), (2, "Page default/c: out of luck".to_owned()));
+    assert_eq!(site.names(), ["a", "c"]);
+    assert_eq!(site.page("a").data.len(), 1);
+}
+
+#[test]
+fn an_error_of_the_desire_is_that_of_the_run() {
+    let mut site = Site::new();
+    site.given_child("web");
+    let fails = Child::new(|_cx, _thing| Err("no idea".into()), never, manager());
+    assert_eq!(error(site.step(&fails)), "no idea");
+    site.did(&[], &[]);
+}
+
+#[test]
+fn what_the_reflection_returns_is_returned() {
+    let mut site = Site::wanting("foo", "bar");
+    let halts = Child::new(desired, |_cx, _thing, _page| Ok(Flow::halt()), manager());
+    assert!(site.step(&halts).unwrap().is_halted());
+    let fails = Child::new(desired, |_cx, _thing, _page| Err("no".into()), manager());
+    assert_eq!(error(site.step(&fails)), "no");
+}
+
+/// A page that cannot be one of `web`: nothing is written, and no try will mend it.
+#[track_caller]
+fn refused(site: &mut Site, child: &Child) -> String {
+    let error = site.step(child).unwrap_err();
+    assert_eq!(ErrorClass::of(&*error), ErrorClass::Durable);
+    site.did(&[], &[]);
+    Terminal::find(&*error).unwrap().to_string()
+}
+
+#[test]
+fn what_cannot_be_a_child_is_refused() {
+    let mut site = Site::new();
+    let of = |page: Page| Child::new(move |_cx, _thing| Ok(Desired::This(page.clone())), never, manager());
+    assert_eq!(
+        refused(&mut site, &of(Page::new("a").in_namespace("other"))),
+        "Page other/a is invalid: metadata.namespace is \"other\", but must be that of its owner, Thing default/web"
+    );
+    let other = site.things().create(&Thing::new("other")).unwrap();
+    assert_eq!(
+        refused(&mut site, &of(Page::new("a").of(&other))),
+        "Page default/a is invalid: metadata.ownerReferences is \"Thing other\", but must hold no other controller, to be managed \
+         by Thing default/web"
+    );
+    // It names its owner, and is elsewhere.
+    let elsewhere = Page::new("a").of(&site.web).in_namespace("other");
+    assert!(refused(&mut site, &of(elsewhere)).contains("metadata.namespace"));
+    let not_ours = of(Page::new("a")).ours(|_thing, page| page.data.contains_key("ours"));
+    assert_eq!(
+        refused(&mut site, &not_ours),
+        "Page default/a is invalid: must be what is taken for a child of Thing default/web, or it is not found again"
+    );
+    site.web.metadata.uid.clear();
+    assert!(refused(&mut site, &of(Page::new("a"))).contains("metadata.uid"));
+}
+
+#[test]
+fn the_children_of_a_deleted_owner_are_left_to_the_garbage_collection() {
+    let mut site = Site::wanting("foo", "bar");
+    site.given_child("web");
+    site.delete_web("example.com/other");
+    site.go(&Child::new(|_, _| unreachable!(), never, manager()));
+    assert_eq!(site.names(), ["web"]);
+    site.did(&[], &[]);
+}
+
+#[test]
+fn a_tracked_child_has_no_owner_reference_and_may_be_anywhere() {
+    let mut site = Site::wanting("foo", "bar");
+    let anywhere = |cx: &SubContext<'_>, thing: &mut Thing| {
+        Ok(match desired(cx, thing)? {
+            Desired::This(page) => Desired::This(Page { metadata: away("p").metadata, ..page }),
+            other => other,
+        })
+    };
+    let child = tracked(Child::new(anywhere, reflect, manager()));
+    let foreign = site.given(&away("foreign").with("foreign", "x"));
+    site.go(&child);
+    let page = site.pages().get(&away("p").key()).unwrap();
+    assert_eq!((page.metadata.owner_references.len(), site.reflected("foo")), (0, Some("bar")));
+    assert!(site.tracks(&page) && !site.tracks(&foreign));
+
+    site.clock.advance(std::time::Duration::from_secs(60));
+    assert!(!site.tracks(&page));
+    site.go(&child);
+    assert!(site.tracks(&page));
+
+    // It goes with its owner, and not what is not its.
+    site.delete_web(FINALIZER);
+    site.go(&child);
+    assert_eq!(site.names(), ["foreign"]);
+}
+
+#[test]
+fn a_finalizer_goes_with_the_last_child() {
+    let mut site = Site::wanting("foo", "bar");
+    let child = Child::new(desired, reflect, manager().finalizer(FINALIZER));
+    site.go(&child);
+    assert!(site.web.metadata.has_finalizer(FINALIZER));
+    let mut held = Page::new("held").of(&site.web);
+    held.metadata.finalizers.push("example.com/slow".to_owned());
+    site.given(&held);
+
+    site.web = site.things().delete(&site.web.key(), &<_>::default()).unwrap();
+    site.go(&child);
+    assert_eq!(site.names(), ["held"]);
+    assert!(site.web.metadata.has_finalizer(FINALIZER));
+    site.pages().purge(&held.key()).unwrap();
+    site.go(&child);
+    assert!(site.things().get(&site.web.key()).unwrap_err().is_not_found());
+}
+
+#[test]
+fn a_finalizer_goes_in_the_run_that_deletes_the_last_child() {
+    for deleted in [false, true] {
+        let mut site = Site::wanting("foo", "bar");
+        let child = Child::new(desired, reflect, manager().finalizer(FINALIZER));
+        site.go(&child);
+        if deleted {
+            site.web = site.things().delete(&site.web.key(), &<_>::default()).unwrap();
+        }
+        site.web.spec.clear();
+        site.go(&child);
+        assert!(site.all().is_empty() && site.web.metadata.finalizers.is_empty());
+    }
+}
+
+#[test]
+fn a_finalizer_stays_for_a_child_that_a_cache_has_not_heard_of() {
+    for deleted in [false, true] {
+        let mut site = Site::wanting("foo", "bar");
+        let stale = site.with_stale_cache();
+        let child = Child::new(desired, reflect, manager().finalizer(FINALIZER));
+        site.go(&child);
+        if deleted {
+            site.web = site.things().delete(&site.web.key(), &<_>::default()).unwrap();
+        }
+        site.web.spec.clear();
+        site.fail("delete");
+        step(&child, &stale, &mut site.web).unwrap_err();
+        assert!(site.web.metadata.has_finalizer(FINALIZER));
+        site.client.heal();
+        site.go_with(&stale, &child);
+        assert!(site.all().is_empty() && site.web.metadata.finalizers.is_empty());
+    }
+}
+
+#[test]
+fn one_that_cannot_be_deleted_with_its_owner_does_not_keep_the_others() {
+    let mut site = Site::new();
+    let child = Child::new(desired, never, manager().finalizer(FINALIZER));
+    site.given_children(&["a", "b", "c"]);
+    site.delete_web(FINALIZER);
+    site.client.fail(|verb, object| (verb == "delete" && object.key().name() == "a").then(|| out_of_luck(object)));
+    assert_eq!(error(site.step(&child)), "Page default/a: out of luck");
+    assert_eq!(site.names(), ["a"]);
+    assert!(site.web.metadata.has_finalizer(FINALIZER));
+}
+
+#[test]
+fn children_are_listed_in_the_namespace_of_their_owner_or_as_one_likes() {
+    let mut site = Site::wanting("foo", "bar");
+    let queries = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&queries);
+    let child = child().listed_by(move |thing| {
+        *counted.lock() += 1;
+        Query::all().namespace("default").field("metadata.name", &*thing.metadata.name)
+    });
+    site.given_child("other");
+    site.go(&child);
+    assert_eq!((*queries.lock(), site.names()), (1, vec!["other".to_owned(), "web".to_owned()]));
+    assert_eq!(ObjectMeta::new("default", "web").key(), site.web.key());
+}
