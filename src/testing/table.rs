@@ -1,0 +1,59 @@
+//! Cases together: each by its name.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
+
+use super::case::{Subject, TestCase};
+use super::difference::Fault;
+
+/// Cases of one reconciler: a [`SubReconcilerTable`](super::SubReconcilerTable) or a [`ReconcilerTable`](super::ReconcilerTable).
+///
+/// All of them are run, whatever comes of those before, and all that is not as they say is told at the end. If some are in
+/// [focus](TestCase::focus), only they are run, and the table fails in any case.
+#[must_use = "a table does nothing until it is run"]
+pub struct Table<S: Subject>(Vec<TestCase<S>>);
+
+impl<S: Subject> Table<S> {
+    /// Of these cases, each with a name of its own.
+    pub fn new(cases: impl IntoIterator<Item = TestCase<S>>) -> Self {
+        Self(cases.into_iter().collect())
+    }
+
+    pub(super) fn check_each(&self, check: impl Fn(&TestCase<S>) -> Vec<Fault>) -> Result<(), String> {
+        let Self(cases) = self;
+        let mut names = BTreeSet::new();
+        if let Some(case) = cases.iter().find(|case| !names.insert(&case.name)) {
+            return Err(format!("two cases have the name {:?}: nothing is run", case.name));
+        }
+        let focused = cases.iter().filter(|case| case.focus).count();
+        let run = cases.iter().filter(|case| case.focus || focused == 0);
+        let mut text = String::new();
+        let mut failed = 0;
+        for case in run {
+            let faults = check(case);
+            if !faults.is_empty() {
+                failed += 1;
+                let _ = writeln!(text, "case {:?}:", case.name);
+                faults.iter().for_each(|fault| fault.print(&mut text));
+            }
+        }
+        let of = if focused == 0 { cases.len() } else { focused };
+        let failed = if failed == 0 { String::new() } else { format!("{failed} of {of} cases failed\n{text}") };
+        match (focused, &*failed) {
+            (0, "") => Ok(()),
+            (0, failed) => Err(failed.trim_end().to_owned()),
+            (focused, failed) => {
+                let left = cases.len() - focused;
+                Err(format!("{focused} of {} cases are in focus, {left} have been left out\n{failed}", cases.len())
+                    .trim_end()
+                    .to_owned())
+            }
+        }
+    }
+}
+
+impl<S: Subject> fmt::Debug for Table<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Table").field(&self.0).finish()
+    }
+}

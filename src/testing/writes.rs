@@ -1,0 +1,182 @@
+//! What is written, beside what was expected to be.
+
+use serde_json::{Value, json};
+
+use super::client::{Write, json_of, ref_of};
+use super::difference::{Fault, Pair, align, pretty};
+use super::factory::Sample;
+use crate::objects::json::meta_mut;
+use crate::objects::{DeleteOptions, FieldOwner, Object, ObjectRef, Part, Patch, Propagation};
+
+/// A write that is expected.
+#[derive(Debug)]
+pub(super) struct Expected {
+    write: Write,
+    /// Of a deletion, whether its preconditions are compared.
+    preconditions: bool,
+}
+
+impl Expected {
+    fn new(write: Write) -> Self {
+        Self { write, preconditions: true }
+    }
+}
+
+fn of(object: &impl Sample, write: fn(ObjectRef, Value) -> Write) -> Expected {
+    let object = object.sample();
+    let json = json_of(&object);
+    Expected::new(write(ref_of(&object.kind(), &json), json))
+}
+
+pub(super) fn create(object: &impl Sample) -> Expected {
+    of(object, Write::Create)
+}
+
+pub(super) fn update(object: &impl Sample) -> Expected {
+    of(object, Write::Update)
+}
+
+pub(super) fn update_status(object: &impl Sample) -> Expected {
+    of(object, Write::UpdateStatus)
+}
+
+pub(super) fn patch(object: &impl Sample, patch: Patch, part: Part) -> Expected {
+    Expected::new(Write::Patch(object.sample().object_ref(), patch, part))
+}
+
+pub(super) fn apply(fields: &impl Sample, owner: FieldOwner) -> Expected {
+    let fields = fields.sample();
+    Expected::new(Write::Apply(fields.object_ref(), json_of(&fields), owner))
+}
+
+pub(super) fn delete(object: &impl Sample, options: Option<DeleteOptions>) -> Expected {
+    let preconditions = options.is_some();
+    let write = Write::Delete(object.sample().object_ref(), options.unwrap_or_default());
+    Expected { write, preconditions }
+}
+
+/// What a client sets, and a writer says again.
+const OF_THE_CLIENT: [&str; 5] =
+    ["uid", "generation", "creationTimestamp", "deletionGracePeriodSeconds", "managedFields"];
+
+/// What two states of an object that is there are compared by: without versions, and without what a client sets, and the times of
+/// conditions, where the expected one does not say them.
+pub(super) fn comparable(expected: &Value, actual: &Value) -> (Value, Value) {
+    let (mut expected, mut actual) = (expected.clone(), actual.clone());
+    let (own, other) = (meta_mut(&mut expected), meta_mut(&mut actual));
+    own.remove("resourceVersion");
+    other.remove("resourceVersion");
+    for field in OF_THE_CLIENT {
+        if !own.contains_key(field) {
+            other.remove(field);
+        }
+    }
+    forget_times(&expected, &mut actual);
+    (expected, actual)
+}
+
+/// Takes the times from conditions of a status that the expected one has without.
+fn forget_times(expected: &Value, actual: &mut Value) {
+    let (Some(expected), Some(actual)) = (
+        expected.pointer("/status/conditions").and_then(Value::as_array),
+        actual.pointer_mut("/status/conditions").and_then(Value::as_array_mut),
+    ) else {
+        return;
+    };
+    for condition in actual {
+        let timeless = |known: &Value| known["type"] == condition["type"] && known["lastTransitionTime"].is_null();
+        if expected.iter().any(timeless)
+            && let Some(fields) = condition.as_object_mut()
+        {
+            fields.remove("lastTransitionTime");
+        }
+    }
+}
+
+/// A write in one line.
+fn title(write: &Write) -> String {
+    let (verb, object) = match write {
+        Write::Create(object, _) => ("create", object),
+        Write::Update(object, _) => ("update", object),
+        Write::UpdateStatus(object, _) => ("status update", object),
+        Write::Patch(object, _, Part::Object) => ("patch", object),
+        Write::Patch(object, _, Part::Status) => ("status patch", object),
+        Write::Apply(object, ..) => ("apply", object),
+        Write::Delete(object, _) => ("delete", object),
+    };
+    format!("{verb} {object}")
+}
+
+/// What is sent, as JSON.
+fn body(write: &Write) -> Value {
+    match write {
+        Write::Create(_, object) | Write::Update(_, object) => object.clone(),
+        Write::UpdateStatus(_, object) => json!({"status": object["status"]}),
+        Write::Patch(_, Patch::Merge(patch), _) => json!({"merge": patch}),
+        Write::Patch(_, Patch::Json(patch), _) => json!({"json": patch}),
+        Write::Apply(_, fields, owner) => json!({"owner": owner.name, "force": owner.force, "fields": fields}),
+        Write::Delete(_, DeleteOptions { uid, resource_version, propagation, purge }) => json!({
+            "uid": uid, "resourceVersion": resource_version, "purge": purge,
+            "propagation": match propagation {
+                Propagation::Background => "Background",
+                Propagation::Foreground => "Foreground",
+                Propagation::Orphan => "Orphan",
+            },
+        }),
+    }
+}
+
+/// Both as they are compared.
+fn bodies(expected: &Expected, actual: &Write) -> (Value, Value) {
+    let (mut own, mut other) = (body(&expected.write), body(actual));
+    match (&expected.write, actual) {
+        (Write::Update(..), Write::Update(..)) => return comparable(&own, &other),
+        (Write::UpdateStatus(..), Write::UpdateStatus(..)) => forget_times(&own, &mut other),
+        (Write::Patch(_, Patch::Merge(_), _), Write::Patch(_, Patch::Merge(_), _)) => {
+            if own.pointer("/merge/metadata/resourceVersion").is_none()
+                && let Some(Value::Object(meta)) = other.pointer_mut("/merge/metadata")
+            {
+                meta.remove("resourceVersion");
+            }
+            let merge = |patch: &Value| json!({"status": patch.pointer("/merge/status")});
+            let mut timeless = merge(&other);
+            forget_times(&merge(&own), &mut timeless);
+            if let Some(status) = other.pointer_mut("/merge/status") {
+                *status = timeless["status"].take();
+            }
+        }
+        (Write::Delete(..), Write::Delete(..)) if !expected.preconditions => {
+            for fields in [&mut own, &mut other].into_iter().filter_map(Value::as_object_mut) {
+                fields.retain(|field, _| field != "uid" && field != "resourceVersion");
+            }
+        }
+        _ => {}
+    }
+    (own, other)
+}
+
+/// What has been written otherwise than expected.
+pub(super) fn check(expected: &[Expected], actual: &[Write], faults: &mut Vec<Fault>) {
+    let (own, other): (Vec<_>, Vec<_>) =
+        (expected.iter().map(|expected| title(&expected.write)).collect(), actual.iter().map(title).collect());
+    for pair in align(&own, &other) {
+        match pair {
+            Pair::Both(one, another) => {
+                let (expected_body, actual_body) = bodies(&expected[one], &actual[another]);
+                let text = |title: &String, body: &Value| match own[one] == other[another] {
+                    true => pretty(body),
+                    false => format!("{title}\n{}", pretty(body)),
+                };
+                let texts = (text(&own[one], &expected_body), text(&other[another], &actual_body));
+                faults.extend(Fault::differs(&own[one], &texts.0, &texts.1));
+            }
+            Pair::Missing(one) => {
+                let body = pretty(&body(&expected[one].write));
+                faults.push(Fault::new(format!("missing {}", own[one]), body));
+            }
+            Pair::Unexpected(another) => {
+                faults.push(Fault::new(format!("unexpected {}", other[another]), pretty(&body(&actual[another]))));
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Objects and steps for tables, and what a table says of them.
+
+use homeostat::objects::{DynamicObject, Kind};
+use homeostat::sub::{Flow, SubContext, SubResult};
+use homeostat::testing::{Factory, SubReconcilerTable, SubReconcilerTestCase};
+
+pub(crate) const APP: Kind = Kind::namespaced("example.com", "v1", "App");
+
+pub(crate) type Case = SubReconcilerTestCase<DynamicObject>;
+pub(crate) type Step = fn(&SubContext<'_>, &mut DynamicObject) -> SubResult;
+
+pub(crate) fn app(name: &str) -> Factory {
+    Factory::dynamic(&APP, "default", name)
+}
+
+/// A case of the app `shop`.
+pub(crate) fn case(name: &str) -> Case {
+    Case::new(name, &app("shop"))
+}
+
+pub(crate) fn idle(_: &SubContext<'_>, _: &mut DynamicObject) -> SubResult {
+    Ok(Flow::proceed())
+}
+
+/// What a table of one case says; nothing, if all is as it should be.
+pub(crate) fn report(case: Case, step: Step) -> String {
+    SubReconcilerTable::new([case]).check(|_| step).err().unwrap_or_default()
+}
+
+/// That a report is this one: its lines, without what all have before them.
+#[track_caller]
+pub(crate) fn assert_report(actual: &str, expected: &str) {
+    let indent = expected.lines().skip(1).find(|line| !line.trim().is_empty());
+    let indent = indent.map_or(0, |line| line.len() - line.trim_start().len());
+    let lines = expected.lines().map(|line| line.get(indent..).unwrap_or(line.trim()));
+    let expected = lines.collect::<Vec<_>>().join("\n");
+    assert!(actual == expected.trim(), "the report is\n{actual}\nand not\n{}", expected.trim());
+}
