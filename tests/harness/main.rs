@@ -1,4 +1,10 @@
 //! The test harness, tested on itself: what it accepts, what it refuses, and what it says then.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+mod cases;
+mod client;
 mod configs;
+mod factories;
+mod runs;
 mod support;
+mod tables;

@@ -27,12 +27,12 @@ pub(crate) fn report(case: Case, step: Step) -> String {
     SubReconcilerTable::new([case]).check(|_| step).err().unwrap_or_default()
 }
 
-/// That a report is this one: its lines, without what all have before them.
+/// That a report is this one: its lines, without what all but the first have before them.
 #[track_caller]
 pub(crate) fn assert_report(actual: &str, expected: &str) {
-    let indent = expected.lines().skip(1).find(|line| !line.trim().is_empty());
-    let indent = indent.map_or(0, |line| line.len() - line.trim_start().len());
-    let lines = expected.lines().map(|line| line.get(indent..).unwrap_or(line.trim()));
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let least = expected.lines().skip(1).filter(|line| !line.trim().is_empty()).map(indent).min().unwrap_or(0);
+    let lines = expected.lines().map(|line| &line[least.min(indent(line))..]);
     let expected = lines.collect::<Vec<_>>().join("\n");
-    assert!(actual == expected.trim(), "the report is\n{actual}\nand not\n{}", expected.trim());
+    assert!(actual == expected, "the report is\n{actual}\nand not\n{expected}");
 }

@@ -8,12 +8,12 @@ fn steps(pointer: &str) -> Result<Vec<String>, String> {
     Ok(path.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect())
 }
 
-/// Sets the value at a pointer. Objects that are missing on the way to it are made.
+/// Sets the value at a pointer. Objects that are missing on the way to it are made, and lists before a `-`.
 pub(in crate::testing) fn set(json: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
     let mut place = json;
     for step in steps(pointer)? {
         if place.is_null() {
-            *place = Value::Object(Map::new());
+            *place = if step == "-" { Value::Array(Vec::new()) } else { Value::Object(Map::new()) };
         }
         place = match place {
             Value::Object(fields) => fields.entry(step).or_insert(Value::Null),

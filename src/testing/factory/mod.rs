@@ -154,7 +154,7 @@ impl<T: Object> Factory<T> {
     }
 
     /// With this value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)), as `/spec/replicas`. What is missing on
-    /// the way to it is made; `-` is behind the last entry of a list.
+    /// the way to it is made: an object, and a list before `-`, the place behind its last entry.
     ///
     /// # Panics
     ///
