@@ -120,7 +120,6 @@ fn symmetric_unit(draw: u64) -> f64 {
 pub(crate) struct Draws(u64);
 
 impl Draws {
-    #[cfg(all(test, not(loom)))]
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -7,10 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::backoff::Draws;
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::thread::{Joiner, Player};
 use crate::time::Nanos;
 
 /// Where a queue and its threads read the time.
@@ -38,6 +41,20 @@ enum Kind {
 /// What a held clock calls when a time has come: outside its lock, on the thread that advances it.
 pub(crate) trait Wake: Send + Sync {
     fn wake(&self);
+}
+
+/// What plays the bodies of threads in turns, on a held clock that has such a one: a simulation. Nobody sleeps on such a clock.
+pub(crate) trait Scheduler: Send + Sync {
+    /// A body whose turns are played from now on.
+    fn enter(self: Arc<Self>, clock: &ManualClock, name: String, player: Box<dyn Player>) -> io::Result<Joiner>;
+
+    /// Somebody has to wait: a turn is played, or else the clock moves on to when something is due.
+    fn pass(&self, clock: &ManualClock);
+
+    /// Random numbers, the same for the same seed.
+    fn draws(&self) -> Draws;
+
+    fn seed(&self) -> u64;
 }
 
 impl Clock {
@@ -122,8 +139,18 @@ impl Clock {
         }
     }
 
-    /// Blocks on `condvar` until notified, or (system clock) until `deadline`.
+    /// Who plays the bodies of threads on this clock; `None`: they have threads.
+    pub(crate) fn scheduler(&self) -> Option<(ManualClock, &Arc<dyn Scheduler>)> {
+        let Kind::Held(held) = &self.0 else { return None };
+        held.scheduler.get().map(|scheduler| (ManualClock(Arc::clone(held)), scheduler))
+    }
+
+    /// Blocks on `condvar` until notified, or (system clock) until `deadline`; where turns are played, for one of them.
     pub(crate) fn sleep<T>(&self, condvar: &Condvar, guard: &mut MutexGuard<'_, T>, deadline: Nanos) {
+        if let Some((clock, scheduler)) = self.scheduler() {
+            MutexGuard::unlocked(guard, || scheduler.pass(&clock));
+            return;
+        }
         match (&self.0, self.instant(deadline)) {
             (Kind::System { .. }, Some(instant)) => {
                 condvar.wait_until(guard, instant);
@@ -236,6 +263,8 @@ struct Held {
     state: Mutex<HeldState>,
     /// Notified when a thread falls asleep.
     fell_asleep: Condvar,
+    /// Set once, by who makes the clock.
+    scheduler: OnceLock<Arc<dyn Scheduler>>,
 }
 
 struct HeldState {
@@ -270,7 +299,33 @@ impl ManualClock {
             time_of_day,
             state: Mutex::new(HeldState { now: Nanos::ZERO, alarms: BTreeMap::new(), next_alarm: 0, asleep: 0 }),
             fell_asleep: Condvar::new(),
+            scheduler: OnceLock::new(),
         }))
+    }
+
+    /// A clock on which the bodies of threads are played.
+    pub(crate) fn with_scheduler(scheduler: Arc<dyn Scheduler>) -> Self {
+        let clock = Self::new();
+        let _ = clock.0.scheduler.set(scheduler);
+        clock
+    }
+
+    pub(crate) fn nanos(&self) -> Nanos {
+        self.0.state.lock().now
+    }
+
+    /// The time of the next alarm; never if there is none.
+    pub(crate) fn alarm(&self) -> Nanos {
+        self.0.state.lock().alarms.first_key_value().map_or(Nanos::NEVER, |((at, _), _)| *at)
+    }
+
+    /// Moves on to `target`, as [`advance`](Self::advance) does.
+    pub(crate) fn advance_to(&self, target: Nanos) {
+        while let Some(due) = self.0.next_alarms(target) {
+            for wake in due {
+                wake.wake();
+            }
+        }
     }
 
     /// A handle to give to a queue.
@@ -291,16 +346,8 @@ impl ManualClock {
     /// woken. What the woken threads then do is theirs: to step through a poller's ticks, say, alternate this with
     /// [`wait_for_sleepers`](Self::wait_for_sleepers). The clock stops some 584 years after it was made.
     pub fn advance(&self, duration: Duration) {
-        let target = {
-            let now = self.0.state.lock().now;
-            // One before "never", which does not come.
-            Nanos(now.after(duration).0.min(u64::MAX - 1))
-        };
-        while let Some(due) = self.0.next_alarms(target) {
-            for wake in due {
-                wake.wake();
-            }
-        }
+        // One before "never", which does not come.
+        self.advance_to(Nanos(self.nanos().after(duration).0.min(u64::MAX - 1)));
     }
 
     /// The time at which [`advance`](Self::advance) stops next, if any: nothing that waits on this clock waits for an earlier

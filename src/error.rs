@@ -78,7 +78,20 @@ enum Cause {
     Thread { name: String, source: std::io::Error },
     Stopped { watch: String },
     Panicked { unit: String, message: String },
+    NotSimulated { name: String },
 }
+
+/// Why a body cannot be played: it waits for something that no clock knows of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NotSimulated;
+
+impl fmt::Display for NotSimulated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it waits for something that no clock knows of")
+    }
+}
+
+impl Error for NotSimulated {}
 
 impl StartError {
     pub(crate) fn setting(field: &'static str, value: &impl fmt::Debug, rule: &'static str) -> Self {
@@ -86,7 +99,14 @@ impl StartError {
     }
 
     pub(crate) fn thread(name: &str, source: std::io::Error) -> Self {
+        if source.get_ref().and_then(|cause| cause.downcast_ref::<NotSimulated>()).is_some() {
+            return Self::not_simulated(name);
+        }
         Self(Cause::Thread { name: name.to_owned(), source })
+    }
+
+    pub(crate) fn not_simulated(name: &str) -> Self {
+        Self(Cause::NotSimulated { name: name.to_owned() })
     }
 
     pub(crate) fn stopped(watch: &str) -> Self {
@@ -115,6 +135,13 @@ impl StartError {
         matches!(self.0, Cause::Stopped { .. })
     }
 
+    /// It waits for something that no clock knows of, a channel or code of the user's, and so has no place in a simulation
+    /// (feature `testing`); the message names the thread that it would have had.
+    #[must_use]
+    pub fn is_not_simulated(&self) -> bool {
+        matches!(self.0, Cause::NotSimulated { .. })
+    }
+
     /// Code of the user's panicked as a unit of a manager was started; the message names the unit and the panic.
     #[must_use]
     pub fn is_panic(&self) -> bool {
@@ -129,6 +156,7 @@ impl fmt::Display for StartError {
             Cause::Thread { name, .. } => write!(f, "the system gave no thread for {name}"),
             Cause::Stopped { watch } => write!(f, "watch is {watch:?}, but must be one that has not been stopped"),
             Cause::Panicked { unit, message } => write!(f, "{unit} panicked as it was started: {message}"),
+            Cause::NotSimulated { name } => write!(f, "{name} cannot be simulated: {NotSimulated}"),
         }
     }
 }
@@ -136,7 +164,7 @@ impl fmt::Display for StartError {
 impl Error for StartError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
-            Cause::Setting { .. } | Cause::Stopped { .. } | Cause::Panicked { .. } => None,
+            Cause::Setting { .. } | Cause::Stopped { .. } | Cause::Panicked { .. } | Cause::NotSimulated { .. } => None,
             Cause::Thread { source, .. } => Some(source),
         }
     }

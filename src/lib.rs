@@ -86,6 +86,8 @@ mod pool;
 mod queue;
 mod reconcile;
 mod run;
+#[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a simulation makes a stage"))]
+mod stage;
 mod store;
 #[cfg(feature = "objects")]
 pub mod sub;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::polling::{Polling, Shared};
-use crate::backoff::Draws;
 use crate::crew::{Crew, Handle, Overrun, StillRunning};
 use crate::error::StartError;
 use crate::queue::{Enqueue, Priority, Reasons, Request, Verb};
@@ -19,7 +18,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::thread::ThreadOptions;
 use crate::time::Nanos;
-use crate::wait::{Gate, Signal, run};
+use crate::wait::{Gate, Signal, Stepping};
 
 /// Calls a listing function at a fixed rate, and offers each key it returns with
 /// [`enqueue_if_absent`](Enqueue::enqueue_if_absent).
@@ -164,7 +163,7 @@ impl<F> Poller<F> {
             planned: if self.first_after { now.after(self.period) } else { now },
             due: Nanos::ZERO,
             jitter: self.jitter,
-            draws: Draws::random(),
+            draws: to.clock().draws(),
             request: Request::new(self.verb).at(self.priority).because(Reasons::POLL),
             seat: Arc::clone(&crew.seats[0]),
         };
@@ -172,10 +171,9 @@ impl<F> Poller<F> {
         log::info!(poller = crew.name.as_str(), period:? = self.period; "the poller starts");
         let watched = Arc::clone(&shared);
         let poller = crew.name.clone();
-        let waited = Arc::clone(&signal);
         let started = crew.start_one(
             &self.threads,
-            move || run(polling, &waited),
+            Stepping::new(polling, &signal),
             Some(Box::new(move |_: Overrun| {
                 watched.overruns.fetch_add(1, SeqCst);
                 log::warn!(poller = poller.as_str(); "a poll has passed its deadline and still runs");

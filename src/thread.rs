@@ -1,4 +1,4 @@
-//! The one place that spawns threads.
+//! The one place that spawns threads, and what stands for a thread where there are none.
 
 use std::any::Any;
 use std::fmt;
@@ -10,6 +10,8 @@ use std::sync::Arc;
 use loom::thread;
 #[cfg(not(loom))]
 use std::thread;
+
+use crate::time::Nanos;
 
 /// How the crate's threads are made: stack size, and a hook that each one runs first.
 ///
@@ -77,8 +79,54 @@ impl ThreadOptions {
             }
             body();
         })?;
-        Ok(Joiner { name, handle })
+        Ok(Joiner { name, role: Role::Thread(handle) })
     }
+}
+
+/// What a thread does, from its start to its end.
+pub(crate) trait Body: Sized + Send + 'static {
+    /// All of it, on a thread of its own.
+    fn run(self);
+
+    /// The same as turns, for where there are no threads; `None` if it waits for what no clock knows of.
+    fn into_player(self) -> Option<Box<dyn Player>>;
+}
+
+impl<F: FnOnce() + Send + 'static> Body for F {
+    fn run(self) {
+        self();
+    }
+
+    fn into_player(self) -> Option<Box<dyn Player>> {
+        None
+    }
+}
+
+/// The body of a thread as turns, one after the other.
+pub(crate) trait Player: Send {
+    /// From when on it has something to do. Asked again and again; it may have been told something meanwhile.
+    fn due(&mut self) -> Nanos;
+
+    /// Does a little of what is due. Returns whether it goes on: `false` is the end of the thread.
+    fn play(&mut self, cue: &Cue<'_>) -> bool;
+}
+
+/// What a [`Player`] is given for a turn.
+pub(crate) struct Cue<'a> {
+    pub(crate) now: Nanos,
+    /// A random number, for what may be done in any order.
+    pub(crate) draw: u64,
+    /// Says what the turn is about, once that is known.
+    pub(crate) say: &'a dyn Fn(String),
+}
+
+/// How a body that is played in turns is joined.
+pub(crate) trait Played: Send + Sync {
+    /// Whether this is the one whose turn it is.
+    fn is_current(&self) -> bool;
+
+    /// Has turns played until this one has ended.
+    fn join(&self);
 }
 
 impl fmt::Debug for ThreadOptions {
@@ -91,16 +139,28 @@ impl fmt::Debug for ThreadOptions {
 }
 
 /// A thread to be joined.
-#[derive(Debug)]
 pub(crate) struct Joiner {
     name: String,
-    handle: thread::JoinHandle<()>,
+    role: Role,
+}
+
+enum Role {
+    Thread(thread::JoinHandle<()>),
+    Played(Box<dyn Played>),
 }
 
 impl Joiner {
+    /// That of a body which is played in turns.
+    pub(crate) fn of_played(name: String, played: impl Played + 'static) -> Self {
+        Self { name, role: Role::Played(Box::new(played)) }
+    }
+
     /// Whether this is the thread that asks.
     pub(crate) fn is_current(&self) -> bool {
-        self.handle.thread().id() == thread::current().id()
+        match &self.role {
+            Role::Thread(handle) => handle.thread().id() == thread::current().id(),
+            Role::Played(played) => played.is_current(),
+        }
     }
 
     /// Waits for the thread to end; a panic that ended it is logged. On that very thread it returns at once.
@@ -108,10 +168,26 @@ impl Joiner {
         if self.is_current() {
             return;
         }
-        if let Err(panic) = self.handle.join() {
-            log::error!(thread = self.name.as_str(), panic = panic_message(&*panic); "a thread panicked");
+        match self.role {
+            Role::Thread(handle) => {
+                if let Err(panic) = handle.join() {
+                    log_panic(&self.name, &*panic);
+                }
+            }
+            Role::Played(played) => played.join(),
         }
     }
+}
+
+impl fmt::Debug for Joiner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Joiner").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Says in the log what has ended a thread.
+pub(crate) fn log_panic(thread: &str, panic: &(dyn Any + Send)) {
+    log::error!(thread, panic = panic_message(panic); "a thread panicked");
 }
 
 /// What a panic carries.

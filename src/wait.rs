@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Wake};
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use crate::thread::shielded;
+use crate::thread::{Body, Cue, Player, shielded};
 use crate::time::Nanos;
 
 /// The counts of one condition, kept under the mutex that guards it.
@@ -123,6 +123,15 @@ impl Signal {
         self.bell.ring(count);
     }
 
+    pub(crate) fn is_set(&self) -> bool {
+        self.state.lock().set
+    }
+
+    /// Clears it.
+    fn clear(&self) {
+        self.state.lock().set = false;
+    }
+
     /// Blocks until the signal is set or `deadline` has come, and clears it. Returns whether it was set.
     pub(crate) fn wait_until(self: &Arc<Self>, deadline: Nanos) -> bool {
         let mut state = self.state.lock();
@@ -176,6 +185,10 @@ pub(crate) type OnSettled = Box<dyn FnOnce(bool) + Send>;
 impl Gate {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(GateState::default()), bell: Bell::new(), clock })
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Says that the fact is true, or that it never will be; what has been said first stands. Not under a lock: it makes the
@@ -269,6 +282,44 @@ impl<T: Task + ?Sized> Task for &mut T {
 pub(crate) fn run(mut task: impl Task, signal: &Arc<Signal>) {
     while let Next::At(time) = task.step(signal.clock.nanos()) {
         signal.wait_until(time);
+    }
+}
+
+/// The body of a thread that is a task and the signal that it waits for.
+pub(crate) struct Stepping<T> {
+    task: T,
+    signal: Arc<Signal>,
+    next: Nanos,
+}
+
+impl<T: Task + 'static> Stepping<T> {
+    pub(crate) fn new(task: T, signal: &Arc<Signal>) -> Self {
+        Self { task, signal: Arc::clone(signal), next: Nanos::ZERO }
+    }
+}
+
+impl<T: Task + 'static> Body for Stepping<T> {
+    fn run(self) {
+        run(self.task, &self.signal);
+    }
+
+    fn into_player(self) -> Option<Box<dyn Player>> {
+        Some(Box::new(self))
+    }
+}
+
+impl<T: Task> Player for Stepping<T> {
+    fn due(&mut self) -> Nanos {
+        if self.signal.is_set() { Nanos::ZERO } else { self.next }
+    }
+
+    fn play(&mut self, cue: &Cue<'_>) -> bool {
+        self.signal.clear();
+        match self.task.step(cue.now) {
+            Next::At(time) => self.next = time,
+            Next::Finished => return false,
+        }
+        true
     }
 }
 

@@ -229,6 +229,7 @@ impl<K: Key> Book<K> {
         let troubles = self.troubles.lock();
         let mut found: Vec<_> = troubles.values().filter(|trouble| trouble.parked == parked).cloned().collect();
         drop(troubles);
+        self.clock.arrange(&mut found, |trouble| &trouble.key);
         found.sort_by_key(|trouble| trouble.since);
         found
     }
@@ -271,7 +272,9 @@ impl<K: Key> Book<K> {
     }
 
     pub(super) fn suspended(&self) -> Vec<K> {
-        self.suspended.lock().keys().cloned().collect()
+        let mut suspended: Vec<_> = self.suspended.lock().keys().cloned().collect();
+        self.clock.arrange(&mut suspended, |key| key);
+        suspended
     }
 
     /// Whether this key, which has been taken, is suspended. Its reasons are kept for when it is resumed.

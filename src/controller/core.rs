@@ -395,6 +395,12 @@ where
         self.common.next_token()
     }
 
+    fn shuffle(&self, draw: u64) -> Option<String> {
+        let common = &*self.common;
+        let key = (common.next_token() == Nanos::ZERO).then(|| common.queue.shared.shuffle(draw)).flatten()?;
+        Some(format!("{} {key:?}", common.name))
+    }
+
     fn left(&self) {
         if let Some(hook) = self.common.on_end.get() {
             hook();

@@ -10,7 +10,7 @@ use crate::crew::Crew;
 use crate::queue::Key;
 use crate::thread::{panic_message, shielded};
 use crate::time::Nanos;
-use crate::wait::{Gate, Next, Signal, Task, run};
+use crate::wait::{Gate, Next, Task};
 
 /// Why a controller has stopped by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,16 +74,6 @@ pub(super) struct Keeper<K: Key> {
 }
 
 impl<K: Key> Keeper<K> {
-    /// Runs it to its end. A controller whose keeper dies has failed.
-    pub(super) fn keep(self, signal: &Arc<Signal>) {
-        let common = Arc::clone(&self.common);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(self, signal))) {
-            let (controller, message) = (common.name.clone(), panic_message(&*panic).to_owned());
-            shielded("the drop of a panic", || drop(panic));
-            common.fail(ControllerError::Panicked { controller, message }.into());
-        }
-    }
-
     /// Opens the door once all listings are in. Returns whether it goes on.
     fn sync(&mut self, now: Nanos) -> bool {
         let controller = self.common.name.as_str();
@@ -106,10 +96,8 @@ impl<K: Key> Keeper<K> {
         }
         true
     }
-}
 
-impl<K: Key> Task for Keeper<K> {
-    fn step(&mut self, now: Nanos) -> Next {
+    fn keep(&mut self, now: Nanos) -> Next {
         if self.crew.is_stopping() || self.common.is_stopped() {
             return Next::Finished;
         }
@@ -132,5 +120,17 @@ impl<K: Key> Task for Keeper<K> {
             }
         }
         Next::At(self.resynced.after(interval))
+    }
+}
+
+impl<K: Key> Task for Keeper<K> {
+    /// A controller whose keeper dies has failed.
+    fn step(&mut self, now: Nanos) -> Next {
+        catch_unwind(AssertUnwindSafe(|| self.keep(now))).unwrap_or_else(|panic| {
+            let (controller, message) = (self.common.name.clone(), panic_message(&*panic).to_owned());
+            shielded("the drop of a panic", || drop(panic));
+            self.common.fail(ControllerError::Panicked { controller, message }.into());
+            Next::Finished
+        })
     }
 }

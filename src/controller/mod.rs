@@ -31,7 +31,7 @@ use crate::pool::{Job, WorkerPool};
 use crate::queue::Key;
 use crate::reconcile::Reconciler;
 use crate::thread::ThreadOptions;
-use crate::wait::Signal;
+use crate::wait::{Signal, Stepping};
 
 /// A controller: where keys come from, their queue, what is done for each, and the rules between them.
 ///
@@ -165,7 +165,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             resynced: now,
             synced: false,
         };
-        let joiners = crew.start_one(&options, move || keeper.keep(&signal), None)?;
+        let joiners = crew.start_one(&options, Stepping::new(keeper, &signal), None)?;
         running.keep(joiners);
         Ok(running)
     }

@@ -19,12 +19,13 @@ use self::watchdog::Watchdog;
 use crate::cancel::CancellationToken;
 use crate::clock::{Clock, Wake};
 use crate::error::StartError;
+use crate::stage;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::sync::atomic::{AtomicBool, AtomicU64};
-use crate::thread::{Joiner, ThreadOptions};
+use crate::thread::{Body, Cue, Joiner, Player, ThreadOptions};
 use crate::time::Nanos;
-use crate::wait::{Bell, Signal, Sleepers, run};
+use crate::wait::{Bell, Signal, Sleepers, Stepping};
 
 /// What the threads of one crew have in common.
 pub(crate) struct Crew {
@@ -138,7 +139,7 @@ impl Crew {
 
     /// Starts a thread for each seat, running what `body` makes for it, and a watchdog if runs have deadlines: it is given
     /// each run that passes its own.
-    pub(crate) fn start<B: FnOnce() + Send + 'static>(
+    pub(crate) fn start<B: Body>(
         self: &Arc<Self>,
         options: &ThreadOptions,
         mut body: impl FnMut(Arc<Seat>) -> B,
@@ -149,33 +150,35 @@ impl Crew {
             let spawned = self.start_on(number, options, body(Arc::clone(seat)));
             joiners.push(self.or_stop(&seat.name, spawned)?);
         }
-        if let Some(report) = watch {
-            let name = format!("{}-watchdog", self.name);
-            let task = Watchdog::new(Arc::clone(self), report);
-            let signal = Arc::clone(&self.watchdog);
-            let spawned = options.spawn(name.clone(), move || run(task, &signal));
-            joiners.push(self.or_stop(&name, spawned)?);
-        }
+        self.start_watchdog(options, watch, &mut joiners)?;
         Ok(joiners)
     }
 
-    /// The same, of a crew of one, whose body can be called once.
+    /// The same, of a crew of one.
     pub(crate) fn start_one(
         self: &Arc<Self>,
         options: &ThreadOptions,
-        body: impl FnOnce() + Send + 'static,
+        body: impl Body,
         watch: Option<Watch>,
     ) -> Result<Vec<Joiner>, StartError> {
-        let mut body = Some(body);
-        let once = |_seat| {
-            let body = body.take();
-            move || {
-                if let Some(body) = body {
-                    body();
-                }
-            }
-        };
-        self.start(options, once, watch)
+        let spawned = self.start_on(0, options, body);
+        let mut joiners = vec![self.or_stop(&self.seats[0].name, spawned)?];
+        self.start_watchdog(options, watch, &mut joiners)?;
+        Ok(joiners)
+    }
+
+    fn start_watchdog(
+        self: &Arc<Self>,
+        options: &ThreadOptions,
+        watch: Option<Watch>,
+        joiners: &mut Vec<Joiner>,
+    ) -> Result<(), StartError> {
+        let Some(report) = watch else { return Ok(()) };
+        let name = format!("{}-watchdog", self.name);
+        let body = Stepping::new(Watchdog::new(Arc::clone(self), report), &self.watchdog);
+        let spawned = stage::start(options, &self.clock, name.clone(), body);
+        joiners.push(self.or_stop(&name, spawned)?);
+        Ok(())
     }
 
     /// Starts a thread for one seat. Nobody has it: it has not been started, or its thread has left.
@@ -183,16 +186,11 @@ impl Crew {
         self: &Arc<Self>,
         number: usize,
         options: &ThreadOptions,
-        body: impl FnOnce() + Send + 'static,
+        body: impl Body,
     ) -> std::io::Result<Joiner> {
         let seat = &self.seats[number];
         let attendance = Attendance::new(Arc::clone(self), Arc::clone(seat));
-        let thread = move || {
-            // Bound by the closure, so that the thread is counted out however it ends.
-            let _attendance = attendance;
-            body();
-        };
-        options.spawn(seat.name.clone(), thread)
+        stage::start(options, &self.clock, seat.name.clone(), Attending { body, attendance })
     }
 
     /// Has `hook` called once the last thread has ended, and at once if it has. The first hook counts.
@@ -294,6 +292,34 @@ impl Attendance {
         crew.present.lock().threads += 1;
         seat.come();
         Self(crew, seat)
+    }
+}
+
+/// A body that is counted out however it ends, and after it is dropped.
+struct Attending<B> {
+    body: B,
+    attendance: Attendance,
+}
+
+impl<B: Body> Body for Attending<B> {
+    fn run(self) {
+        let Self { body, attendance: _attendance } = self;
+        body.run();
+    }
+
+    fn into_player(self) -> Option<Box<dyn Player>> {
+        let Self { body, attendance } = self;
+        Some(Box::new(Attending { body: body.into_player()?, attendance }))
+    }
+}
+
+impl Player for Attending<Box<dyn Player>> {
+    fn due(&mut self) -> Nanos {
+        self.body.due()
+    }
+
+    fn play(&mut self, cue: &Cue<'_>) -> bool {
+        self.body.play(cue)
     }
 }
 

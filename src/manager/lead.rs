@@ -2,14 +2,18 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Inner, Phase};
+use crate::cancel::OnCancel;
 use crate::crew::{Crew, Handle};
 use crate::elector::{Elector, Term};
 use crate::error::StartError;
 use crate::reconcile::context::Context;
 use crate::reconcile::error::BoxError;
 use crate::thread::{panic_message, shielded};
+use crate::time::Nanos;
+use crate::wait::{Next, Signal, Stepping, Task};
 
 /// How the log names the drop of a term, which is user code.
 const RESIGNING: &str = "an elector that resigns";
@@ -19,39 +23,20 @@ impl Inner {
     pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Handle>, StartError> {
         let Some(elector) = self.elector.clone() else { return Ok(None) };
         let crew = Crew::new(format!("{}-elector", self.name), self.clock.clone(), 1, |_| {});
-        let inner = Arc::clone(self);
-        let joiners = crew.start_one(&self.options, move || inner.lead(&*elector), None)?;
+        let (signal, inner) = (Signal::new(self.clock.clone()), Arc::clone(self));
+        let woken = Arc::clone(&signal);
+        let leading = Leading {
+            cx: Context::detached_with(self.clock.clone(), self.resign.clone()),
+            wakes: vec![self.resign.on_cancel(move || woken.set())],
+            signal: Arc::clone(&signal),
+            inner,
+            elector,
+            term: None,
+            lost: false,
+        };
+        let joiners = crew.start_one(&self.options, Stepping::new(leading, &signal), None)?;
         let resign = self.resign.clone();
         Ok(Some(Handle::new(crew, joiners, Box::new(move || resign.cancel()), self.abort_grace)))
-    }
-
-    fn lead(&self, elector: &dyn Elector) {
-        let cx = Context::detached_with(self.clock.clone(), self.resign.clone());
-        let campaign = unless_it_panics(|| match elector.campaign(&cx) {
-            // An elector that has been told to stop by somebody else will not lead either.
-            Err(error) if error.is_cancelled() && cx.is_cancelled() => Ok(None),
-            ended => Ok(ended.map(Some)?),
-        });
-        let mut term = match campaign {
-            Ok(Some(term)) => term,
-            Ok(None) => return,
-            Err(error) => return self.fail("elector", &Arc::new(error)),
-        };
-        if self.begins_to_lead() {
-            self.signal.set();
-            if let Err(error) = unless_it_panics(|| look_after(&mut term, &cx)) {
-                {
-                    let mut state = self.state.lock();
-                    state.leading = false;
-                    state.lost = true;
-                }
-                self.fail("elector", &Arc::new(error));
-                // If it is not lost after all, nobody else leads before everything has ended.
-                cx.token().wait();
-            }
-            self.state.lock().leading = false;
-        }
-        shielded(RESIGNING, || drop(term));
     }
 
     /// Who is stopping does not begin to lead.
@@ -62,17 +47,83 @@ impl Inner {
     }
 }
 
-/// Checks the term until it is to be given back, or is lost.
-fn look_after(term: &mut Term, cx: &Context) -> Result<(), BoxError> {
-    // Who hears of a loss between two checks ends the nap.
-    let awake = cx.token().child();
-    let nap = Context::detached_with(cx.clock().clone(), awake.clone());
-    let _lost = term.lost().on_cancel(move || awake.cancel());
-    while !cx.is_cancelled() {
-        term.check()?;
-        let _ = nap.sleep(term.check_interval());
+/// What the thread of an elector does.
+struct Leading {
+    inner: Arc<Inner>,
+    elector: Arc<dyn Elector>,
+    /// Cancelled when it is to resign.
+    cx: Context,
+    signal: Arc<Signal>,
+    /// Set the signal.
+    wakes: Vec<OnCancel>,
+    term: Option<Term>,
+    lost: bool,
+}
+
+impl Leading {
+    /// Campaigns. Returns whether it leads now.
+    fn begin(&mut self) -> bool {
+        let Self { inner, elector, cx, signal, wakes, term, .. } = self;
+        let campaign = unless_it_panics(|| match elector.campaign(cx) {
+            // An elector that has been told to stop by somebody else will not lead either.
+            Err(error) if error.is_cancelled() && cx.is_cancelled() => Ok(None),
+            ended => Ok(ended.map(Some)?),
+        });
+        match campaign {
+            Ok(won) => *term = won,
+            Err(error) => inner.fail("elector", &Arc::new(error)),
+        }
+        let Some(term) = term.as_ref().filter(|_| inner.begins_to_lead()) else { return false };
+        inner.signal.set();
+        // Who hears of a loss between two checks has it checked.
+        let woken = Arc::clone(signal);
+        wakes.push(term.lost().on_cancel(move || woken.set()));
+        true
     }
-    Ok(())
+
+    /// Checks the term. Returns how long until the next check.
+    fn check(&mut self) -> Result<Duration, BoxError> {
+        let Some(term) = &mut self.term else { return Ok(Duration::MAX) };
+        unless_it_panics(|| {
+            term.check()?;
+            Ok(term.check_interval())
+        })
+    }
+}
+
+impl Task for Leading {
+    fn step(&mut self, _now: Nanos) -> Next {
+        if self.term.is_none() && !self.begin() {
+            return Next::Finished;
+        }
+        if !self.lost && !self.cx.is_cancelled() {
+            match self.check() {
+                Ok(interval) => return Next::At(self.inner.clock.nanos().after(interval)),
+                Err(error) => {
+                    self.lost = true;
+                    {
+                        let mut state = self.inner.state.lock();
+                        state.leading = false;
+                        state.lost = true;
+                    }
+                    self.inner.fail("elector", &Arc::new(error));
+                }
+            }
+        }
+        if !self.cx.is_cancelled() {
+            // If it is not lost after all, nobody else leads before everything has ended.
+            return Next::At(Nanos::NEVER);
+        }
+        self.inner.state.lock().leading = false;
+        Next::Finished
+    }
+}
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        self.wakes.clear();
+        shielded(RESIGNING, || drop(self.term.take()));
+    }
 }
 
 /// A panic is an error.

@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use super::drive::Driver;
 use super::{Failure, HOOK, Inner, ManagerError, Phase, unknown};
+use crate::cancel::OnCancel;
 use crate::crew::Handle;
 use crate::error::StartError;
 use crate::pool::WorkerPool;
+use crate::stage;
 use crate::sync::Mutex;
 use crate::thread::{Joiner, shielded};
-use crate::wait::run;
+use crate::time::Nanos;
+use crate::wait::{Next, Stepping, Task, run};
 
 /// A manager that runs. Dropping it stops everything, as [`wait`](Self::wait) does in the end. On a thread of one of the manager's
 /// own units both wait for that thread too, in vain: they return when it has been given up.
@@ -43,15 +46,14 @@ impl RunningManager {
         let name = format!("{}-driver", inner.name);
         // Where it is taken from again if there is no thread for it.
         let course = Arc::new(Mutex::new(Some(course)));
-        let (taken, said) = (Arc::clone(&course), Arc::clone(&outcome));
-        let spawned = inner.options.spawn(name.clone(), move || {
-            let course = taken.lock().take();
-            if let Some(course) = course {
-                let ended = course.drive();
-                *said.lock() = Some(ended);
-            }
-        });
-        match spawned {
+        let driving = Driving {
+            driver: Driver::new(Arc::clone(&inner)),
+            course: Arc::clone(&course),
+            outcome: Arc::clone(&outcome),
+            _stops: inner.wake_on_stop(),
+        };
+        let body = Stepping::new(driving, &inner.signal);
+        match stage::start(&inner.options, &inner.clock, name.clone(), body) {
             Ok(driver) => Ok(Self { inner, driver: Some(driver), outcome }),
             Err(error) => {
                 inner.fail(&inner.name, &Arc::new(StartError::thread(&name, error).into()));
@@ -148,14 +150,17 @@ impl Course {
     }
 
     /// Runs it until it is to stop or something has failed, then stops everything, and says how it has ended.
-    pub(super) fn drive(mut self) -> Outcome {
+    pub(super) fn drive(self) -> Outcome {
         let inner = Arc::clone(&self.inner);
-        let signal = Arc::clone(&inner.signal);
-        let (stopped, aborted) = (Arc::clone(&signal), Arc::clone(&signal));
-        let _stopped = inner.stop.on_cancel(move || stopped.set());
-        let _aborted = inner.abort.on_cancel(move || aborted.set());
+        let _stops = inner.wake_on_stop();
         let mut driver = Driver::new(Arc::clone(&inner));
-        run(&mut driver, &signal);
+        run(&mut driver, &inner.signal);
+        self.end(&mut driver)
+    }
+
+    /// Ends what is left once the units have ended, or are given up.
+    fn end(mut self, driver: &mut Driver) -> Outcome {
+        let inner = Arc::clone(&self.inner);
         let mut still_running = driver.still_running();
         driver.detach();
         inner.drop_pending();
@@ -211,7 +216,35 @@ impl Course {
     }
 }
 
+/// What a manager's driver does on a thread of its own.
+struct Driving {
+    driver: Driver,
+    course: Arc<Mutex<Option<Course>>>,
+    outcome: Arc<Mutex<Option<Outcome>>>,
+    _stops: [OnCancel; 2],
+}
+
+impl Task for Driving {
+    fn step(&mut self, now: Nanos) -> Next {
+        let next = self.driver.step(now);
+        if next == Next::Finished {
+            let course = self.course.lock().take();
+            let ended = course.map(|course| course.end(&mut self.driver));
+            *self.outcome.lock() = ended;
+        }
+        next
+    }
+}
+
 impl Inner {
+    /// Has the driver look whether it is to stop, or to abort, when it is.
+    fn wake_on_stop(&self) -> [OnCancel; 2] {
+        [&self.stop, &self.abort].map(|token| {
+            let signal = Arc::clone(&self.signal);
+            token.on_cancel(move || signal.set())
+        })
+    }
+
     fn not_idle(&self) -> ManagerError {
         let error = unknown("manager", &self.name, "one that has not been started");
         let failure = Some((self.name.clone(), Arc::new(error.into())));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Pool;
+use super::working::Working;
 use crate::clock::Clock;
 use crate::crew::{Crew, Handle, Overrun, StillRunning};
 use crate::error::StartError;
@@ -119,10 +120,7 @@ impl PoolBuilder {
         let pool = Pool::new(Arc::clone(&crew), self.threads, self.options.clone());
         log::info!(pool = crew.name.as_str(), threads = self.threads, spares = self.spares; "the pool starts");
         let mut number = 0..;
-        let body = |_seat| {
-            let (pool, number) = (Arc::clone(&pool), number.next().unwrap_or_default());
-            move || pool.work(number)
-        };
+        let body = |_seat| Working { pool: Arc::clone(&pool), number: number.next().unwrap_or_default() };
         let watched = Arc::downgrade(&pool);
         let watch = Box::new(move |overrun: Overrun<'_>| {
             if let Some(pool) = watched.upgrade() {

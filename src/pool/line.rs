@@ -29,6 +29,8 @@ pub(super) struct Line {
     held: Vec<Place>,
     /// How many are ready.
     waiting: Arc<AtomicUsize>,
+    /// A turn is over after one key, whether or not another member waits.
+    one_a_turn: bool,
 }
 
 /// What can be seen of a member without the lock.
@@ -37,7 +39,7 @@ pub(super) struct Hint {
     /// How many members are ready, this one perhaps among them.
     waiting: Arc<AtomicUsize>,
     ready: AtomicBool,
-    /// It is closed, or more threads serve it than may.
+    /// It is closed, or more threads serve it than may, or a turn is one key.
     enough: AtomicBool,
 }
 
@@ -62,6 +64,7 @@ struct Member {
     open: bool,
     not_before: Nanos,
     lined: Lined,
+    one_a_turn: bool,
     hint: Arc<Hint>,
 }
 
@@ -79,17 +82,30 @@ impl Member {
     }
 
     fn update(&self) {
-        self.hint.enough.store(!self.open || self.active > self.limit, Relaxed);
+        self.hint.enough.store(!self.open || self.active > self.limit || self.one_a_turn, Relaxed);
     }
 }
 
 impl Line {
+    /// With nobody in it.
+    pub(super) fn new(one_a_turn: bool) -> Self {
+        Self { one_a_turn, ..Self::default() }
+    }
+
     /// A new member, which `limit` threads may serve at once. It is closed.
     pub(super) fn add(&mut self, limit: usize) -> (Place, Arc<Hint>) {
         let (ready, enough) = (AtomicBool::new(false), AtomicBool::new(true));
         let hint = Arc::new(Hint { waiting: Arc::clone(&self.waiting), ready, enough });
         let own = Arc::clone(&hint);
-        let member = Member { limit, active: 0, open: false, not_before: Nanos::ZERO, lined: Lined::No, hint: own };
+        let member = Member {
+            limit,
+            active: 0,
+            open: false,
+            not_before: Nanos::ZERO,
+            lined: Lined::No,
+            one_a_turn: self.one_a_turn,
+            hint: own,
+        };
         let free = self.members.iter().position(Option::is_none).unwrap_or_else(|| {
             self.members.push(None);
             self.members.len() - 1

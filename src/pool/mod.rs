@@ -13,6 +13,7 @@ mod handle;
 mod line;
 #[cfg(all(test, loom))]
 mod models;
+mod working;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -20,6 +21,7 @@ use std::sync::{Arc, Weak};
 pub use self::handle::{PoolBuilder, WorkerPool};
 
 use self::line::{Hint, Line, Place};
+use self::working::Working;
 use crate::clock::Wake;
 use crate::crew::{Crew, Overrun, Run, Seat};
 use crate::sync::Mutex;
@@ -46,7 +48,14 @@ pub(crate) trait Job: Send + Sync {
 
     /// Called while a run that `serve` has begun goes on past its deadline, on the watchdog's thread.
     fn overrun(&self, overrun: &Overrun<'_>);
+
+    /// Brings one of the keys that may be next to the front, by a random number. Returns how it is shown. Only where turns are
+    /// played.
+    fn shuffle(&self, draw: u64) -> Option<String>;
 }
+
+/// A member to serve.
+type Found = (Place, Arc<Hint>, Arc<dyn Job>);
 
 pub(crate) struct Pool {
     pub(crate) crew: Arc<Crew>,
@@ -86,7 +95,7 @@ struct At {
 impl Pool {
     pub(crate) fn new(crew: Arc<Crew>, threads: usize, options: ThreadOptions) -> Arc<Self> {
         let state = State {
-            line: Line::default(),
+            line: Line::new(crew.clock.scheduler().is_some()),
             jobs: Vec::new(),
             idle: Sleepers::default(),
             leaving: Sleepers::default(),
@@ -111,22 +120,25 @@ impl Pool {
 
     /// What each of the pool's threads does until the crew is stopping.
     pub(crate) fn work(self: &Arc<Self>, number: usize) {
-        let seat = &self.crew.seats[number];
         let stuck = Arc::clone(&self.state.lock().seats[number].stuck);
-        while let Some((place, hint, job)) = self.next(number) {
-            let turn = Turn { pool: self, place, hint: &hint, seat, stuck: &stuck };
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.serve(&turn))) {
-                log::error!(pool = self.crew.name.as_str(), panic = panic_message(&*panic); "a key's own code or a policy panicked");
-                shielded("the drop of a panic", || drop(panic));
-            }
-            self.finish(number, place, &job);
-            // Perhaps the last handle: its drop is user code.
-            shielded("the drop of a controller", || drop(job));
+        while let Some(found) = self.next(number) {
+            self.serve(number, &stuck, found);
         }
     }
 
+    fn serve(self: &Arc<Self>, number: usize, stuck: &AtomicBool, (place, hint, job): Found) {
+        let turn = Turn { pool: self, place, hint: &hint, seat: &self.crew.seats[number], stuck };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.serve(&turn))) {
+            log::error!(pool = self.crew.name.as_str(), panic = panic_message(&*panic); "a key's own code or a policy panicked");
+            shielded("the drop of a panic", || drop(panic));
+        }
+        self.finish(number, place, &job);
+        // Perhaps the last handle: its drop is user code.
+        shielded("the drop of a controller", || drop(job));
+    }
+
     /// The member whose turn it is. Blocks while there is none, or enough threads are at work; `None` once the crew is stopping.
-    fn next(self: &Arc<Self>, number: usize) -> Option<(Place, Arc<Hint>, Arc<dyn Job>)> {
+    fn next(self: &Arc<Self>, number: usize) -> Option<Found> {
         let mut state = self.state.lock();
         loop {
             if self.crew.is_stopping() {
@@ -139,11 +151,16 @@ impl Pool {
                 self.idle.ring(count);
                 return Some(found);
             }
-            // Without a place for it no time matters: who leaves one wakes a thread.
-            let until = if self.is_full(&state) { Nanos::NEVER } else { state.line.next_time() };
+            let until = self.waits_until(&state);
             let waker = || Arc::new(IdleTimeout(Arc::downgrade(self))) as Arc<dyn Wake>;
             self.idle.wait(&mut state, |state| &mut state.idle, &self.crew.clock, until, waker);
         }
+    }
+
+    /// Up to when a thread waits that has found no member.
+    fn waits_until(&self, state: &State) -> Nanos {
+        // Without a place for it no time matters: who leaves one wakes a thread.
+        if self.is_full(state) { Nanos::NEVER } else { state.line.next_time() }
     }
 
     /// Whether enough threads are at work.
@@ -151,7 +168,7 @@ impl Pool {
         state.busy - state.stuck >= self.threads
     }
 
-    fn take(&self, state: &mut State, number: usize) -> Option<(Place, Arc<Hint>, Arc<dyn Job>)> {
+    fn take(&self, state: &mut State, number: usize) -> Option<Found> {
         if self.is_full(state) {
             return None;
         }
@@ -232,9 +249,9 @@ impl Pool {
     }
 
     fn start_spare(self: &Arc<Self>, number: usize) {
-        let pool = Arc::clone(self);
+        let body = Working { pool: Arc::clone(self), number };
         let name = self.crew.name.as_str();
-        match self.crew.adopt(|| self.crew.start_on(number, &self.options, move || pool.work(number))) {
+        match self.crew.adopt(|| self.crew.start_on(number, &self.options, body)) {
             Ok(()) => {
                 log::warn!(pool = name, thread = self.crew.seats[number].name.as_str(); "a thread is started in place of a stuck one");
             }

@@ -99,6 +99,10 @@ impl Job for Counted {
     fn left(&self) {}
 
     fn overrun(&self, _overrun: &Overrun<'_>) {}
+
+    fn shuffle(&self, _draw: u64) -> Option<String> {
+        None
+    }
 }
 
 fn pool(threads: usize, spares: usize) -> Arc<Pool> {
@@ -275,6 +279,10 @@ impl Job for Twice {
     fn left(&self) {}
 
     fn overrun(&self, _overrun: &Overrun<'_>) {}
+
+    fn shuffle(&self, _draw: u64) -> Option<String> {
+        None
+    }
 }
 
 /// The next run of that thread is not stuck, and counts among those at work.

@@ -75,6 +75,18 @@ impl Lanes {
         favoured.or_else(|| front(Priority::High)).or_else(|| front(Priority::Normal)).or_else(|| front(Priority::Low))
     }
 
+    /// Brings one of those in the lane of the key to be taken next to its front, by a random number. Returns it. Only where chance
+    /// is to decide: elsewhere a lane is first in, first out.
+    pub(crate) fn shuffle(&mut self, entries: &mut impl Entries, draw: u64) -> Option<u32> {
+        let front = self.front()?;
+        let lane = Priority::SERVED.into_iter().find(|lane| self.lists.front(lane.lane()) == Some(front))?;
+        let number = usize::try_from(draw % u64::try_from(self.depth(lane)).ok()?).ok()?;
+        let chosen = self.lists.iter(entries, lane.lane()).nth(number)?;
+        self.lists.remove(entries, chosen);
+        self.lists.push_front(entries, lane.lane(), chosen);
+        Some(chosen)
+    }
+
     /// A key was taken: the next turn begins.
     #[inline]
     pub(crate) fn next_turn(&mut self) {

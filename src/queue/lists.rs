@@ -108,6 +108,17 @@ impl Lists {
         self.link_mut(entries, behind).next = index;
     }
 
+    /// Puts an entry that is in no list at the front of one.
+    pub(crate) fn push_front(&mut self, entries: &mut impl Entries, list: usize, index: u32) {
+        let sentinel = sentinel_of(list);
+        let ahead = self.sentinels[list].next;
+        let link = entries.link_mut(index);
+        debug_assert!(link.is_free(), "entry {index} is in a list already");
+        *link = Link { prev: sentinel, next: ahead };
+        self.sentinels[list].next = index;
+        self.link_mut(entries, ahead).prev = index;
+    }
+
     /// Takes an entry out of the list it is in, and returns the number of that list if nothing is left in it.
     #[inline(always)]
     pub(crate) fn remove(&mut self, entries: &mut impl Entries, index: u32) -> Option<usize> {
@@ -246,16 +257,19 @@ mod tests {
     }
 
     proptest! {
-        /// Each step takes an entry out of wherever it is, or puts it at the end of a list if it is nowhere.
+        /// Each step takes an entry out of wherever it is, or puts it at an end of a list if it is nowhere.
         #[test]
-        fn lists_are_queues(steps in prop::collection::vec((0..ENTRIES, 0..LISTS), 0..80)) {
+        fn lists_are_queues(steps in prop::collection::vec((0..ENTRIES, 0..LISTS, any::<bool>()), 0..80)) {
             let (mut lists, mut slab) = (Lists::new(LISTS), Slab::new());
             let mut model: [VecDeque<u32>; LISTS] = Default::default();
-            for (index, list) in steps {
+            for (index, list, front) in steps {
                 if let Some(held) = model.iter().position(|queue| queue.contains(&index)) {
                     model[held].retain(|&other| other != index);
                     let emptied = model[held].is_empty().then_some(held);
                     prop_assert_eq!(lists.remove(&mut slab, index), emptied);
+                } else if front {
+                    model[list].push_front(index);
+                    lists.push_front(&mut slab, list, index);
                 } else {
                     model[list].push_back(index);
                     lists.push_back(&mut slab, list, index);

@@ -179,6 +179,12 @@ impl<K> Records<K> {
         self.lanes.front()
     }
 
+    /// Brings one of the keys that may as well be next to the front, by a random number. Returns it.
+    pub(crate) fn shuffle(&mut self, draw: u64) -> Option<&K> {
+        let index = self.lanes.shuffle(&mut self.slab, draw)?;
+        Some(self.key(index))
+    }
+
     #[inline]
     pub(crate) fn key(&self, index: u32) -> &K {
         &self.slab.get(index).key

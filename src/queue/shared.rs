@@ -99,7 +99,7 @@ impl<K: Key> Shared<K> {
                 alarm: None,
                 timer: TimerThread::None,
                 handles: 1,
-                draws: Draws::random(),
+                draws: config.clock.draws(),
             }),
             consumers: Bell::new(),
             drainers: Bell::new(),
@@ -245,6 +245,17 @@ impl<K: Key> Shared<K> {
 
     pub(crate) fn has_ready(&self) -> bool {
         self.locked.lock().records.has_ready()
+    }
+
+    /// Whether a consumer has no need to wait: there is a key, or none to come.
+    pub(crate) fn is_due(&self) -> bool {
+        let locked = self.locked.lock();
+        locked.records.has_ready() || locked.records.is_over()
+    }
+
+    /// Brings one of the keys that may as well be next to the front, by a random number. Returns it.
+    pub(crate) fn shuffle(&self, draw: u64) -> Option<K> {
+        self.locked.lock().records.shuffle(draw).cloned()
     }
 
     /// The key that has been in line longest, and since when; `None` also where that is not measured.

@@ -99,7 +99,8 @@ impl<R, P, L> Runner<R, P, L> {
     pub(crate) fn new(runs: Arc<Runs<R, P, L>>, counters: Arc<Counters>, seat: &Arc<Seat>) -> Self {
         let seat = Some(Arc::clone(seat));
         let cx = Context::new(runs.clock.clone(), Nanos::NEVER, runs.abort.clone(), seat, Call::default());
-        Self { runs, counters, cx, draws: Draws::random() }
+        let draws = runs.clock.draws();
+        Self { runs, counters, cx, draws }
     }
 
     /// From now on it runs keys on another seat.

@@ -138,6 +138,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
             let keys = found.get(under).into_iter().flatten();
             items.extend(keys.filter_map(|key| Some((key.clone(), Arc::clone(state.items.get(key)?)))));
         });
+        self.store.clock().arrange(&mut items, |(key, _)| key);
         items
     }
 
@@ -155,6 +156,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
         let _state = self.store.inner.state.read();
         let mut keys = Vec::new();
         self.table.with(&mut |found| keys.extend(found.get(under).into_iter().flatten().cloned()));
+        self.store.clock().arrange(&mut keys, |key| key);
         keys
     }
 
@@ -164,6 +166,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
         let _state = self.store.inner.state.read();
         let mut keys = Vec::new();
         self.table.with(&mut |found| keys.extend(found.keys().cloned()));
+        self.store.clock().arrange(&mut keys, |key| key);
         keys
     }
 

@@ -113,13 +113,19 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
     /// All keys, of one moment, in no order. Holds changes up while it clones them.
     #[must_use]
     pub fn keys(&self) -> Vec<K> {
-        self.inner.state.read().items.keys().cloned().collect()
+        let mut keys: Vec<_> = self.inner.state.read().items.keys().cloned().collect();
+        self.clock().arrange(&mut keys, |key| key);
+        keys
     }
 
     /// All keys with their values, of one moment, in no order. Holds changes up while it clones them.
     #[must_use]
     pub fn snapshot(&self) -> Vec<(K, Arc<T>)> {
-        self.inner.state.read().items.iter().map(|(key, value)| (key.clone(), Arc::clone(value))).collect()
+        let state = self.inner.state.read();
+        let mut items: Vec<_> = state.items.iter().map(|(key, value)| (key.clone(), Arc::clone(value))).collect();
+        drop(state);
+        self.clock().arrange(&mut items, |(key, _)| key);
+        items
     }
 
     /// The first item that `accepts` does, in no order. It is given a snapshot, so it may take its time.
@@ -190,7 +196,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
     pub(crate) fn missing(&self, listed: impl Fn(&K) -> bool) -> Vec<(K, Arc<T>)> {
         let state = self.inner.state.read();
         let missing = state.items.iter().filter(|(key, _)| !listed(key));
-        missing.map(|(key, value)| (key.clone(), Arc::clone(value))).collect()
+        let mut missing: Vec<_> = missing.map(|(key, value)| (key.clone(), Arc::clone(value))).collect();
+        self.clock().arrange(&mut missing, |(key, _)| key);
+        missing
     }
 
     /// Stores a value, or (`None`) that there is none, and brings the indexes up to date: readers see both at once. Returns
@@ -229,6 +237,10 @@ impl<K, T> Store<K, T> {
     /// Open once the initial list is in; given up if the watch is stopped before.
     pub(crate) fn synced(&self) -> &Arc<Gate> {
         &self.inner.synced
+    }
+
+    fn clock(&self) -> &Clock {
+        self.inner.synced.clock()
     }
 }
 

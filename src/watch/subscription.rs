@@ -16,7 +16,7 @@ use crate::queue::Key;
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::thread::{panic_message, shielded};
 use crate::time::Nanos;
-use crate::wait::{Gate, Next, Task, run};
+use crate::wait::{Gate, Next, Stepping, Task};
 
 /// A subscriber that is told what changes, on a thread of its own. Dropping it ends it and joins the thread;
 /// [`detach`](Self::detach) opts out. It ends by itself when its watch has stopped and it has been told everything.
@@ -107,6 +107,8 @@ struct Delivering<K: Key, T> {
     subscriber: Subscriber<K, T>,
     counters: Arc<Counters>,
     crew: Arc<Crew>,
+    /// Where turns are played, others come between two events.
+    one_a_step: bool,
 }
 
 pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
@@ -120,11 +122,15 @@ pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
     log::info!(subscription = crew.name.as_str(); "the subscription starts");
     let threads = std::mem::take(&mut subscriber.threads);
     let counters = Arc::<Counters>::default();
-    let task =
-        Delivering { line: Arc::clone(&line), subscriber, counters: Arc::clone(&counters), crew: Arc::clone(&crew) };
+    let task = Delivering {
+        line: Arc::clone(&line),
+        subscriber,
+        counters: Arc::clone(&counters),
+        crew: Arc::clone(&crew),
+        one_a_step: hub.clock.scheduler().is_some(),
+    };
     let signal = Arc::clone(&line.signal);
-    let waited = Arc::clone(&signal);
-    let joiners = crew.start_one(&threads, move || run(task, &waited), None)?;
+    let joiners = crew.start_one(&threads, Stepping::new(task, &signal), None)?;
     let handle = Handle::new(crew, joiners, Box::new(move || signal.set()), Duration::MAX);
     let synced = Arc::clone(&line.synced);
     let attachment = Box::new(Attachment { hub: Arc::clone(hub), line });
@@ -172,6 +178,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Task for Delivering<K, T> {
                     self.counters.panics.fetch_add(1, SeqCst);
                     self.line.skip();
                 }
+            }
+            if self.one_a_step {
+                return Next::At(Nanos::ZERO);
             }
         }
     }

@@ -148,7 +148,7 @@ impl<R, P> Workers<R, P> {
             let own = Arc::new(Counters::default());
             counters.push(Arc::clone(&own));
             let runner = Runner::new(Arc::clone(&runs), own, &seat);
-            Worker { queue: Arc::clone(&queue), crew: Arc::clone(&crew), seat, runner }.into_body()
+            Worker { queue: Arc::clone(&queue), crew: Arc::clone(&crew), seat, runner }
         };
         let started = crew.start(&self.options, body, watch);
         // Wakes those that have started, also where one could not: the crew is stopping then.

@@ -30,7 +30,7 @@ const FLOORS: [&[&str]; 9] = [
         "watch/backlog",
         "watch/predicate",
     ],
-    &["clock", "wait"],
+    &["clock", "stage", "wait"],
     &["queue", "crew"],
     &["reconcile", "poller", "store", "watch"],
     &["run", "workers", "pool", "elector"],
