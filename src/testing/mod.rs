@@ -1,4 +1,8 @@
 //! For tests of reconcilers, of back ends, and of what is built on them. Feature `testing`.
+//! For tests of back ends, and of what is built on them. Feature `testing`.
+//!
+//! - [`conformance`]: one suite for all clients of objects.
+//! - [`Simulation`]: whole controllers on one thread and simulated time, in an order that a seed decides.
 
 mod case;
 mod client;
@@ -18,3 +22,6 @@ pub use self::factory::{Factory, Sample};
 pub use self::reactor::{Call, Reactor, Verb};
 pub use self::subjects::{Keyed, ReconcilerTable, ReconcilerTestCase, Step, SubReconcilerTable, SubReconcilerTestCase};
 pub use self::table::Table;
+mod simulation;
+
+pub use self::simulation::{Simulation, Step};
