@@ -65,7 +65,7 @@ struct Server {
 impl Server {
     fn new(settings: EmbeddedBuilder, journal: Box<dyn Journal>, state: State) -> Arc<Self> {
         let EmbeddedBuilder { clock, cascades, seed, .. } = settings;
-        let names = Names { seed };
+        let names = Names { seed: seed.or_else(|| clock.seed()) };
         let (writer, watchers) = (Mutex::new(()), Mutex::new(Vec::new()));
         Arc::new(Self { clock, journal, cascades, names, writer, state: RwLock::new(state), watchers })
     }
@@ -157,7 +157,7 @@ macro_rules! embedded_client {
                 stop: &CancellationToken,
             ) -> Result<ObjectStream, ClientError> {
                 check_selector(kind, &query.labels)?;
-                Ok(ObjectStream::new(Stream::new(&self.server, kind, query, from, stop)?))
+                Ok(ObjectStream::polled(Stream::new(&self.server, kind, query, from, stop)?))
             }
         }
 

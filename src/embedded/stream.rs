@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::task::Poll;
 
 use serde_json::Value;
 
 use super::Server;
 use super::state::{Change, State};
 use crate::cancel::{CancellationToken, OnCancel};
-use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, Query, WatchEvent};
+use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query, WatchEvent};
 use crate::time::Nanos;
 use crate::wait::Signal;
 
@@ -105,20 +106,26 @@ impl Iterator for Stream {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if self.over || self.stop.is_cancelled() {
-                return None;
+            if let Poll::Ready(event) = self.poll() {
+                return event;
             }
-            if let Some(event) = self.ready.pop_front() {
-                return Some(Ok(event));
-            }
-            if let Err(error) = self.read() {
-                self.over = true;
-                return Some(Err(error));
-            }
-            if self.ready.is_empty() {
-                self.signal.wait_until(Nanos::NEVER);
-            }
+            self.signal.wait_until(Nanos::NEVER);
         }
+    }
+}
+
+impl PollEvents for Stream {
+    fn poll(&mut self) -> Poll<Option<Self::Item>> {
+        if self.over || self.stop.is_cancelled() {
+            return Poll::Ready(None);
+        }
+        if self.ready.is_empty()
+            && let Err(error) = self.read()
+        {
+            self.over = true;
+            return Poll::Ready(Some(Err(error)));
+        }
+        self.ready.pop_front().map_or(Poll::Pending, |event| Poll::Ready(Some(Ok(event))))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::Poll;
 
 use serde_json::Value;
 
@@ -297,13 +298,84 @@ impl<T> WatchEvent<T> {
     }
 }
 
+/// What a stream tells next.
+type Told = Result<WatchEvent<Arc<Value>>, ClientError>;
+
 /// What a [watch](Client::watch) tells, one after the other: a blocking iterator.
-pub struct ObjectStream(Box<dyn Iterator<Item = Result<WatchEvent<Arc<Value>>, ClientError>> + Send>);
+pub struct ObjectStream(Events);
+
+enum Events {
+    Blocking(Box<dyn Iterator<Item = Told> + Send>),
+    Polled(Box<dyn PollEvents>),
+}
+
+/// Events that can also be asked for without waiting.
+pub trait PollEvents: Iterator<Item = Result<WatchEvent<Arc<Value>>, ClientError>> + Send {
+    /// As [`next`](Iterator::next), but pending where that one would block.
+    fn poll(&mut self) -> Poll<Option<Self::Item>>;
+}
 
 impl ObjectStream {
     /// The stream of these events.
     pub fn new(events: impl Iterator<Item = Result<WatchEvent<Arc<Value>>, ClientError>> + Send + 'static) -> Self {
-        Self(Box::new(events))
+        Self(Events::Blocking(Box::new(events)))
+    }
+
+    /// The same of events that can be asked for without waiting: a client whose streams are made so can be watched in a
+    /// simulation (feature `testing`). A client around another one has to pass that on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::objects::{ClientError, ObjectStream, PollEvents, WatchEvent};
+    /// use serde_json::Value;
+    /// use std::sync::Arc;
+    /// use std::task::Poll;
+    ///
+    /// type Told = Result<WatchEvent<Arc<Value>>, ClientError>;
+    ///
+    /// /// A stream that ends after so many events.
+    /// struct Cut(ObjectStream, usize);
+    ///
+    /// impl Iterator for Cut {
+    ///     type Item = Told;
+    ///
+    ///     fn next(&mut self) -> Option<Told> {
+    ///         self.1 = self.1.checked_sub(1)?;
+    ///         self.0.next()
+    ///     }
+    /// }
+    ///
+    /// impl PollEvents for Cut {
+    ///     fn poll(&mut self) -> Poll<Option<Told>> {
+    ///         let Some(left) = self.1.checked_sub(1) else { return Poll::Ready(None) };
+    ///         let told = self.0.poll();
+    ///         self.1 = if told.is_ready() { left } else { self.1 };
+    ///         told
+    ///     }
+    /// }
+    ///
+    /// fn cut(stream: ObjectStream, after: usize) -> ObjectStream {
+    ///     if stream.is_polled() { ObjectStream::polled(Cut(stream, after)) } else { ObjectStream::new(stream.take(after)) }
+    /// }
+    /// # let _ = cut;
+    /// ```
+    pub fn polled(events: impl PollEvents + 'static) -> Self {
+        Self(Events::Polled(Box::new(events)))
+    }
+
+    /// Whether it can be asked without waiting.
+    #[must_use]
+    pub fn is_polled(&self) -> bool {
+        matches!(self.0, Events::Polled(_))
+    }
+
+    /// The next event, or the end; pending if there is none yet. A stream that is [not polled](Self::is_polled) blocks instead.
+    pub fn poll(&mut self) -> Poll<Option<Result<WatchEvent<Arc<Value>>, ClientError>>> {
+        match &mut self.0 {
+            Events::Blocking(events) => Poll::Ready(events.next()),
+            Events::Polled(events) => events.poll(),
+        }
     }
 }
 
@@ -311,7 +383,10 @@ impl Iterator for ObjectStream {
     type Item = Result<WatchEvent<Arc<Value>>, ClientError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.next()
+        match &mut self.0 {
+            Events::Blocking(events) => events.next(),
+            Events::Polled(events) => events.next(),
+        }
     }
 }
 

@@ -85,7 +85,8 @@ mod watch;
 
 pub use self::api::Api;
 pub use self::client::{
-    Client, DeleteOptions, FieldOwner, ObjectList, ObjectStream, Part, Patch, Propagation, Query, WatchEvent,
+    Client, DeleteOptions, FieldOwner, ObjectList, ObjectStream, Part, Patch, PollEvents, Propagation, Query,
+    WatchEvent,
 };
 pub use self::condition::{Condition, ConditionStatus, find_condition, set_condition};
 pub use self::condition_set::ConditionSet;

@@ -143,7 +143,9 @@ impl<K: Key> Tracker<K> {
 
     fn find(&self, kind: &Kind, key: ObjectKey, namespace: &str, selects: impl Fn(&LabelSelector) -> bool) -> Vec<K> {
         let named = Tracked { kind: Sort(kind.clone()), what: TrackRef::Name(key) };
-        self.with_tracks(|tracks, _| tracks.find(&named, namespace, selects))
+        let mut found = self.with_tracks(|tracks, _| tracks.find(&named, namespace, selects));
+        self.0.clock.arrange(&mut found, |key| key);
+        found
     }
 
     /// All tracks behind the one of this number, in the order in which they were made or renewed last: their numbers, what is tracked,

@@ -4,12 +4,13 @@ use std::any::type_name;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::api::Api;
-use super::client::{Query, WatchEvent};
+use super::client::{ObjectStream, Query, WatchEvent};
 use super::digest::digest;
 use super::error::ClientError;
 use super::json::{key_of, text_of};
@@ -22,7 +23,8 @@ use crate::crew::{Crew, Handle, StillRunning};
 use crate::error::StartError;
 use crate::manager::{Manager, Unit};
 use crate::reconcile::context::Context;
-use crate::thread::{ThreadOptions, panic_message, shielded};
+use crate::thread::{Body, Cue, Player, ThreadOptions, panic_message, shielded};
+use crate::time::Nanos;
 use crate::watch::fed::Fed;
 use crate::watch::{Push, Watch, WatchBuilder, WatchProducer};
 
@@ -116,7 +118,7 @@ impl<T: Object> ObjectWatch<T> {
     ///
     /// # Errors
     ///
-    /// If the system gives no thread.
+    /// If the system gives no thread; in a simulation, if the client's streams are not [polled](super::ObjectStream::polled).
     pub fn start(self) -> Result<ObjectWatchHandle<T>, StartError> {
         let Self { api, query, name, clock, backoff, threads } = self;
         let same = |one: &T, other: &T| one.meta().resource_version == other.meta().resource_version;
@@ -124,16 +126,30 @@ impl<T: Object> ObjectWatch<T> {
         let watch = push.watch().clone();
         let stop = CancellationToken::new();
         let crew = Crew::new(name, clock, 1, |watch| log::info!(watch; "the watch has ended"));
-        let mut follower =
-            Follower { api, query, backoff, push: push.clone(), stop: stop.clone(), from: None, failures: 0 };
+        if crew.clock.scheduler().is_some()
+            && let Ok(stream) = api.client().watch(api.kind(), &query, None, &stop)
+            && !stream.is_polled()
+        {
+            return Err(StartError::not_simulated(&crew.seats[0].name));
+        }
+        let follower = Follower {
+            api,
+            query,
+            backoff,
+            push: push.clone(),
+            stop: stop.clone(),
+            from: None,
+            stream: None,
+            failures: 0,
+        };
         log::info!(watch = watch.name(); "the watch starts");
-        let joiners = crew.start_one(&threads, move || follower.run(), None)?;
+        let joiners = crew.start_one(&threads, follower, None)?;
         let handle = Handle::new(crew, joiners, Box::new(move || stop.cancel()), Duration::MAX);
         Ok(ObjectWatchHandle(Fed::new(handle, push, false)))
     }
 }
 
-/// The thread's body.
+/// What its thread does.
 struct Follower<T: Object> {
     api: Api<T>,
     query: Query,
@@ -142,39 +158,55 @@ struct Follower<T: Object> {
     stop: CancellationToken,
     /// Up to which version the objects are known; `None`: they are to be listed.
     from: Option<String>,
+    /// What follows them from there.
+    stream: Option<ObjectStream>,
     /// How many tries have brought nothing, one after the other.
     failures: u32,
 }
 
+/// What a stream tells.
+type Told = Option<Result<WatchEvent<Arc<Value>>, ClientError>>;
+
 impl<T: Object> Follower<T> {
-    fn run(&mut self) {
-        let cx = Context::detached_with(self.push.watch().clock(), self.stop.clone());
-        while !self.stop.is_cancelled() {
-            self.failures = self.failures.saturating_add(1);
-            let ended = catch_unwind(AssertUnwindSafe(|| self.follow()));
-            let watch = self.push.watch().name();
-            match ended {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) if error.is_gone() => {
-                    log::info!(watch, error:%; "the objects are listed again");
-                    self.from = None;
-                }
-                Ok(Err(error)) => log::warn!(watch, error:%, failures = self.failures; "the objects cannot be watched"),
-                Err(panic) => {
-                    log::error!(watch, panic = panic_message(&*panic); "a watch of objects panicked; they are listed again");
-                    shielded("the drop of a panic", || drop(panic));
-                    self.from = None;
-                }
+    /// Begins to follow the objects, or does so by one event, which is what `read` makes of the stream. Returns how long to leave
+    /// the client alone.
+    fn step(&mut self, read: impl FnOnce(&mut ObjectStream) -> Told) -> Duration {
+        let ended = match catch_unwind(AssertUnwindSafe(|| self.follow(read))) {
+            Ok(Ok(true)) => return Duration::ZERO,
+            ended => ended,
+        };
+        shielded("the drop of a stream", || drop(self.stream.take()));
+        let watch = self.push.watch().name();
+        match ended {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) if error.is_gone() => {
+                log::info!(watch, error:%; "the objects are listed again");
+                self.from = None;
             }
-            if self.failures > 0 && cx.sleep(self.backoff.delay(self.failures)).is_err() {
-                break;
+            Ok(Err(error)) => log::warn!(watch, error:%, failures = self.failures; "the objects cannot be watched"),
+            Err(panic) => {
+                log::error!(watch, panic = panic_message(&*panic); "a watch of objects panicked; they are listed again");
+                shielded("the drop of a panic", || drop(panic));
+                self.from = None;
             }
         }
-        self.push.stop();
+        if self.failures > 0 { self.backoff.delay(self.failures) } else { Duration::ZERO }
     }
 
-    /// Lists the objects if need be, and follows them until the client ends it.
-    fn follow(&mut self) -> Result<(), ClientError> {
+    /// Returns whether there is more to come.
+    fn follow(&mut self, read: impl FnOnce(&mut ObjectStream) -> Told) -> Result<bool, ClientError> {
+        let Some(stream) = &mut self.stream else {
+            self.failures = self.failures.saturating_add(1);
+            self.begin()?;
+            return Ok(true);
+        };
+        let Some(event) = read(stream) else { return Ok(false) };
+        self.take(event?);
+        Ok(true)
+    }
+
+    /// Lists the objects if need be, and follows them from there.
+    fn begin(&mut self) -> Result<(), ClientError> {
         let (client, kind) = (Arc::clone(self.api.client()), self.api.kind().clone());
         if self.from.is_none() {
             let list = client.list(&kind, &self.query)?;
@@ -189,33 +221,85 @@ impl<T: Object> Follower<T> {
             self.push.replace_all_shared(items.collect());
             self.from = Some(list.version);
         }
-        for event in client.watch(&kind, &self.query, self.from.as_deref(), &self.stop)? {
-            let version = match event? {
-                WatchEvent::Added(json) | WatchEvent::Modified(json) => {
-                    if let Some(object) = self.read(&json) {
-                        self.push.set(key_of(&json), object);
-                    }
-                    text_of(&json, "resourceVersion").to_owned()
-                }
-                WatchEvent::Deleted(json) => {
-                    match self.read(&json) {
-                        Some(last) => self.push.remove_with(&key_of(&json), last),
-                        None => self.push.remove(&key_of(&json)),
-                    };
-                    text_of(&json, "resourceVersion").to_owned()
-                }
-                WatchEvent::Bookmark(version) => version,
-            };
-            self.from = Some(version);
-            self.failures = 0;
-        }
+        self.stream = Some(client.watch(&kind, &self.query, self.from.as_deref(), &self.stop)?);
         Ok(())
+    }
+
+    fn take(&mut self, event: WatchEvent<Arc<Value>>) {
+        let version = match event {
+            WatchEvent::Added(json) | WatchEvent::Modified(json) => {
+                if let Some(object) = self.read(&json) {
+                    self.push.set(key_of(&json), object);
+                }
+                text_of(&json, "resourceVersion").to_owned()
+            }
+            WatchEvent::Deleted(json) => {
+                match self.read(&json) {
+                    Some(last) => self.push.remove_with(&key_of(&json), last),
+                    None => self.push.remove(&key_of(&json)),
+                };
+                text_of(&json, "resourceVersion").to_owned()
+            }
+            WatchEvent::Bookmark(version) => version,
+        };
+        self.from = Some(version);
+        self.failures = 0;
     }
 
     fn read(&self, json: &Value) -> Option<T> {
         let read = T::from_json(json);
         read.inspect_err(|error| log::warn!(watch = self.push.watch().name(), error:%; "an object is not of its type"))
             .ok()
+    }
+}
+
+impl<T: Object> Body for Follower<T> {
+    fn run(mut self) {
+        let cx = Context::detached_with(self.push.watch().clock(), self.stop.clone());
+        while !self.stop.is_cancelled() {
+            let pause = self.step(Iterator::next);
+            if !pause.is_zero() && cx.sleep(pause).is_err() {
+                break;
+            }
+        }
+        self.push.stop();
+    }
+
+    fn into_player(self) -> Option<Box<dyn Player>> {
+        Some(Box::new(Following { follower: self, told: None, again_at: Nanos::ZERO }))
+    }
+}
+
+/// The same in turns: a turn is one event.
+struct Following<T: Object> {
+    follower: Follower<T>,
+    /// What the stream has told, and nobody has taken.
+    told: Option<Told>,
+    again_at: Nanos,
+}
+
+impl<T: Object> Player for Following<T> {
+    fn due(&mut self) -> Nanos {
+        let Self { follower: Follower { stream, stop, .. }, told, again_at } = self;
+        let Some(stream) = stream.as_mut().filter(|_| !stop.is_cancelled()) else {
+            return if stop.is_cancelled() { Nanos::ZERO } else { *again_at };
+        };
+        if told.is_none()
+            && let Poll::Ready(next) = stream.poll()
+        {
+            *told = Some(next);
+        }
+        if told.is_some() { Nanos::ZERO } else { Nanos::NEVER }
+    }
+
+    fn play(&mut self, cue: &Cue<'_>) -> bool {
+        if self.follower.stop.is_cancelled() {
+            self.follower.push.stop();
+            return false;
+        }
+        let told = self.told.take().flatten();
+        self.again_at = cue.now.after(self.follower.step(|_| told));
+        true
     }
 }
 

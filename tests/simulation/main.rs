@@ -3,7 +3,9 @@
 
 mod client;
 mod ends;
+mod manager;
 mod order;
+mod races;
 mod times;
 
 use std::process::Command;
