@@ -262,12 +262,12 @@ pub(super) fn check<S: Subject, R>(
             own.extend(world.move_to(run.now));
         }
         world.give(run);
-        let made = caught("its preparation", &mut own, || {
+        let ready = caught("its preparation", &mut own, || {
             let given = world.given(run);
             run.prepare.iter().for_each(|prepare| prepare(&given));
             &*reconciler.get_or_insert_with(|| make(&given))
         });
-        let ended = made.is_some_and(|reconciler| world.run(run, reconciler, call, &mut own));
+        let ended = ready.is_some_and(|reconciler| world.run(run, reconciler, call, &mut own));
         if let Some(clean_up) = &run.clean_up {
             caught("its cleaning up", &mut own, || clean_up(&world.given(run)));
         }

@@ -71,7 +71,7 @@ pub struct Simulation {
 /// A turn that was played in a [`Simulation`]. Shown as `1.5s pool-0 vm "vm-1"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Step {
+pub struct Turn {
     /// When, since the simulation began.
     pub at: Duration,
     /// Whose turn it was: the name of the thread that it would have had.
@@ -80,7 +80,7 @@ pub struct Step {
     pub what: Option<String>,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for Turn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {}", self.at, self.task)?;
         self.what.iter().try_for_each(|what| write!(f, " {what}"))
@@ -129,16 +129,16 @@ impl Simulation {
 
     /// How many turns have been played.
     #[must_use]
-    pub fn steps(&self) -> u64 {
+    pub fn turns(&self) -> u64 {
         self.stage.steps()
     }
 
     /// The turns that have been played, in their order: of very many, the last 100 000. The same for the same seed.
     #[must_use]
-    pub fn trace(&self) -> Vec<Step> {
+    pub fn trace(&self) -> Vec<Turn> {
         let shown = |step: stage::Step| {
             let (at, task) = (step.at.since(Nanos::ZERO), step.name.to_string());
-            Step { at, task, what: step.what }
+            Turn { at, task, what: step.what }
         };
         self.stage.trace().into_iter().map(shown).collect()
     }
@@ -174,9 +174,9 @@ impl Simulation {
     #[track_caller]
     pub fn run_until(&self, timeout: Duration, mut condition: impl FnMut() -> bool) {
         let end = self.end(timeout);
-        let last = self.steps().saturating_add(self.stage.longest_wait());
+        let last = self.turns().saturating_add(self.stage.longest_wait());
         while !condition() {
-            if self.steps() > last {
+            if self.turns() > last {
                 self.stage.give_up(&self.clock, "what a simulation waits for has not come for too many turns");
             }
             if !self.stage.step(&self.clock, end) {
@@ -243,7 +243,7 @@ impl fmt::Debug for Simulation {
         f.debug_struct("Simulation")
             .field("seed", &self.seed())
             .field("elapsed", &self.elapsed())
-            .field("steps", &self.steps())
+            .field("turns", &self.turns())
             .finish_non_exhaustive()
     }
 }

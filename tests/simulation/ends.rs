@@ -74,7 +74,7 @@ fn what_never_comes_to_rest_is_named() {
     assert!(text.starts_with("the simulation does not come to rest: time stands still"), "{text}");
     assert!(text.contains("of the last turns: pool-0 (1000)"), "{text}");
     assert_eq!(sim.elapsed(), Duration::ZERO);
-    assert_eq!(sim.steps(), 100_000);
+    assert_eq!(sim.turns(), 100_000);
     drop((vms, idle));
 }
 
@@ -269,7 +269,7 @@ fn what_waits_for_something_else_than_the_clock_is_refused() {
     let api =
         Api::<homeostat::objects::DynamicObject>::of_kind(Arc::new(Around::new(|| Ok(()), ObjectStream::new)), THING);
     assert_refused("things-0", ObjectWatch::new(api).clock(sim.clock()).start().map(drop));
-    assert_eq!(sim.steps() > 0, sim.trace().iter().any(|step| step.task == "manager-driver"));
+    assert_eq!(sim.turns() > 0, sim.trace().iter().any(|step| step.task == "manager-driver"));
 }
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");

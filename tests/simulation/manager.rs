@@ -10,7 +10,7 @@ use homeostat::objects::{
     Api, DeleteOptions, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectStream, ObjectWatch, PollEvents,
     PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary, owner_keys, set_controller,
 };
-use homeostat::testing::{Simulation, Step};
+use homeostat::testing::{Simulation, Turn};
 use homeostat::{
     Action, AlwaysLeader, BoxError, Context, Controller, Elector, ElectorError, Exponential, Health, Manager,
     RunningManager, Subscriber, Tenure, Term, WorkQueue,
@@ -121,7 +121,7 @@ impl<'a> World<'a> {
 }
 
 /// What is done in the course of an hour, and the trace of it.
-fn an_hour(seed: u64) -> (Vec<(Duration, String)>, Vec<Step>) {
+fn an_hour(seed: u64) -> (Vec<(Duration, String)>, Vec<Turn>) {
     let sim = Simulation::new(seed);
     let world = World::new(&sim);
     world.teams.create(&team("red", 2)).unwrap();
@@ -147,9 +147,9 @@ fn an_hour(seed: u64) -> (Vec<(Duration, String)>, Vec<Step>) {
     world.manager.stop();
     running.wait().unwrap();
     assert_eq!(sim.elapsed(), 6 * RESYNC);
-    let steps = sim.steps();
+    let steps = sim.turns();
     sim.run_for(6 * RESYNC);
-    assert_eq!(sim.steps(), steps, "nothing of it is left");
+    assert_eq!(sim.turns(), steps, "nothing of it is left");
     (world.notes.all(), sim.trace())
 }
 

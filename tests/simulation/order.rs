@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use homeostat::testing::{Simulation, Step};
+use homeostat::testing::{Simulation, Turn};
 use homeostat::{Action, BoxError, Context, Controller, Enqueue, Priority, Subscriber, Watch, WorkQueue, Workers};
 
 use crate::{Key, Notes, done, pool};
@@ -10,7 +10,7 @@ use crate::{Key, Notes, done, pool};
 const KEYS: [Key; 5] = ["a", "b", "c", "d", "e"];
 
 /// The order in which keys that are ready at once are run by a pool of one thread; and the trace.
-fn order_of_keys(seed: u64) -> (Vec<String>, Vec<Step>) {
+fn order_of_keys(seed: u64) -> (Vec<String>, Vec<Turn>) {
     let sim = Simulation::new(seed);
     let (notes, pool) = (Notes::new(&sim), pool(&sim, 1));
     let vms = Controller::builder("vm", notes.run(done)).clock(sim.clock()).build().unwrap();
@@ -23,7 +23,7 @@ fn order_of_keys(seed: u64) -> (Vec<String>, Vec<Step>) {
     (notes.whats(), sim.trace())
 }
 
-fn order_of_workers(seed: u64) -> (Vec<String>, Vec<Step>) {
+fn order_of_workers(seed: u64) -> (Vec<String>, Vec<Turn>) {
     let sim = Simulation::new(seed);
     let notes = Notes::new(&sim);
     let queue = WorkQueue::builder().clock(sim.clock()).build();
@@ -37,7 +37,7 @@ fn order_of_workers(seed: u64) -> (Vec<String>, Vec<Step>) {
 }
 
 /// The order in which two subscribers of one watch, and one of another, are told of what happens at once.
-fn order_of_events(seed: u64) -> (Vec<String>, Vec<Step>) {
+fn order_of_events(seed: u64) -> (Vec<String>, Vec<Turn>) {
     let sim = Simulation::new(seed);
     let notes = Notes::new(&sim);
     let watches = [0, 1].map(|_| Watch::<Key, u32>::builder().clock(sim.clock()).push());
@@ -65,7 +65,7 @@ fn order_of_events(seed: u64) -> (Vec<String>, Vec<Step>) {
 }
 
 /// The order in which a store names what it has.
-fn order_of_a_store(seed: u64) -> (Vec<String>, Vec<Step>) {
+fn order_of_a_store(seed: u64) -> (Vec<String>, Vec<Turn>) {
     let sim = Simulation::new(seed);
     let notes = Notes::new(&sim);
     let watch = Watch::builder().clock(sim.clock()).push();
@@ -82,7 +82,7 @@ fn order_of_a_store(seed: u64) -> (Vec<String>, Vec<Step>) {
 }
 
 /// The order in which a controller names the keys that have failed at the same time, and those that are suspended.
-fn order_of_a_status(seed: u64) -> (Vec<String>, Vec<Step>) {
+fn order_of_a_status(seed: u64) -> (Vec<String>, Vec<Turn>) {
     let sim = Simulation::new(seed);
     let pool = pool(&sim, 1);
     let fail = |_cx: &Context, _key: &Key| Err::<Action, _>("out of luck");

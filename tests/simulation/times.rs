@@ -203,7 +203,7 @@ fn a_sleep_takes_its_time_and_others_run_meanwhile() {
         Controller::builder("vm", notes.run(sleep)).clock(sim.clock()).max_concurrent_reconciles(2).build().unwrap();
     let vms = vms.start(&pool).unwrap();
     vms.enqueue("long");
-    sim.run_until(SECOND, || !notes.all().is_empty() || sim.steps() > 100);
+    sim.run_until(SECOND, || !notes.all().is_empty() || sim.turns() > 100);
     assert_eq!(sim.elapsed(), 10 * SECOND, "its turn is over when it has slept");
     vms.enqueue("short");
     vms.enqueue("long");
