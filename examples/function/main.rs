@@ -1,0 +1,148 @@
+//! Functions that become images: the case that reconciler-runtime is documented with, on an embedded client.
+//!
+//! ```sh
+//! cargo run --features objects --example function
+//! cargo test --features testing --example function
+//! ```
+//!
+//! The first goes through a few changes, says what becomes of them, and ends. The second tests the steps by tables.
+//!
+//! | | |
+//! |---|---|
+//! | resource | [`Function`](objects::Function): its image is resolved by one step, built by another |
+//! | child | [`Image`](objects::Image): the build, which a controller of its own pretends to do |
+//! | tracked | the config map `images`: the prefix of image names, and the builder |
+
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
+mod objects;
+mod steps;
+#[cfg(all(test, feature = "testing"))]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use homeostat::objects::{
+    Api, Client, DeleteOptions, DynamicObject, EventRecorder, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta,
+    ObjectWatch, Query, Tracker,
+};
+use homeostat::sub::Config;
+use homeostat::{Action, BoxError, Context, Controller, Manager, Subscriber};
+use serde_json::json;
+
+use self::objects::{CONDITIONS, CONFIG_MAP, Function, FunctionSpec, FunctionStatus, IMAGES, Image};
+
+const SECOND: Duration = Duration::from_secs(1);
+const RESYNC: Duration = Duration::from_secs(600);
+
+fn main() -> Result<(), BoxError> {
+    let client = Arc::new(MemoryClient::new());
+    let recorder = EventRecorder::builder("function").client(client.clone()).build();
+    let config = Config::new(client.clone()).with_recorder(recorder).with_tracker(Tracker::new(2 * RESYNC));
+
+    let manager = Manager::builder().build()?;
+    add_to(&manager, config)?;
+    let running = manager.start()?;
+
+    let tour = Tour { functions: Api::new(client.clone()), client: client.clone(), cx: Context::detached() };
+    let done = tour.go();
+    manager.stop();
+    running.wait()?;
+    done?;
+
+    println!("What has been recorded:");
+    for event in client.list(&EventRecorder::KIND, &Query::all())?.items {
+        let text = |field: &str| event[field].as_str().unwrap_or_default();
+        println!("  {}: {} (×{})", text("reason"), text("message"), event["count"]);
+    }
+    Ok(())
+}
+
+/// All that runs: the controller of functions, and one that builds their images.
+fn add_to(manager: &Manager, config: Config) -> Result<(), BoxError> {
+    let (clock, images) = (manager.clock(), config.api::<Image>());
+    let reconciler = steps::function(config);
+    let sources = reconciler.setup(manager)?;
+    let functions = Controller::builder("function", reconciler).sources(sources).resync(RESYNC);
+    manager.add(functions.clock(clock.clone()).build()?)?;
+
+    let watch = manager.watch("built-images", || ObjectWatch::new(images.clone()).clock(clock.clone()).start())?;
+    let builder = Controller::builder("builder", move |_: &Context, key: &ObjectKey| build(&images, key));
+    manager.add(builder.subscribe(&watch, Subscriber::to_itself).clock(clock.clone()).build()?)?;
+    Ok(())
+}
+
+/// Writes into the status of an image what comes of it. A real builder would take its time.
+fn build(images: &Api<Image>, key: &ObjectKey) -> Result<Action, BoxError> {
+    let Some(mut image) = images.get(key).ignore_not_found()? else { return Ok(Action::await_change()) };
+    let built = format!("{}@{}-by-{}", image.spec.tag, image.spec.commit, image.spec.builder);
+    if image.status.latest_image != built {
+        println!("  the builder builds {built}");
+        image.status.latest_image = built;
+        images.update_status(&image)?;
+    }
+    Ok(Action::await_change())
+}
+
+/// The steps, each of which ends when what it asks for is so.
+struct Tour {
+    functions: Api<Function>,
+    client: Arc<MemoryClient>,
+    cx: Context,
+}
+
+impl Tour {
+    fn go(&self) -> Result<(), BoxError> {
+        println!("A function is wanted, and nothing says where images are to go.");
+        let mut square = self.functions.create(&Function {
+            metadata: ObjectMeta::new("default", "square"),
+            spec: FunctionSpec { commit: "c0ffee".to_owned(), image: None },
+            status: FunctionStatus::default(),
+        })?;
+        let key = square.key();
+        self.until(&key, |status| status.observed_generation == 1 && !CONDITIONS.is_happy(&status.conditions))?;
+
+        println!("A config map says so: the function tracks it.");
+        let config_maps = Api::<DynamicObject>::of_kind(self.client.clone(), CONFIG_MAP);
+        let data = |builder: &str| json!({"prefix": "registry.example.com", "builder": builder});
+        let mut images =
+            config_maps.create(&DynamicObject::new(&CONFIG_MAP, "default", IMAGES).with("data", data("bob-1")))?;
+        self.until(&key, |status| status.latest_image.ends_with("c0ffee-by-bob-1"))?;
+
+        println!("There is a new builder.");
+        images.fields["data"] = data("bob-2");
+        config_maps.update(&images)?;
+        self.until(&key, |status| status.latest_image.ends_with("c0ffee-by-bob-2"))?;
+
+        println!("There is new code.");
+        square = self.functions.get(&key)?;
+        square.spec.commit = "decade".to_owned();
+        self.functions.update(&square)?;
+        self.until(&key, |status| status.observed_generation == 2 && status.latest_image.contains("@decade"))?;
+
+        println!("The function is deleted, and its image goes with it.");
+        self.functions.delete(&key, &DeleteOptions::default())?;
+        self.wait(|| Ok(self.client.list(&Image::KIND, &Query::all())?.items.is_empty()))
+    }
+
+    /// Waits until this holds of the function's status, and shows it.
+    fn until(&self, key: &ObjectKey, holds: impl Fn(&FunctionStatus) -> bool) -> Result<(), BoxError> {
+        self.wait(|| Ok(holds(&self.functions.get(key)?.status)))?;
+        let status = self.functions.get(key)?.status;
+        for condition in &status.conditions {
+            println!("  {} is {:?}: {} {}", condition.kind, condition.status, condition.reason, condition.message);
+        }
+        Ok(())
+    }
+
+    fn wait(&self, mut is_so: impl FnMut() -> Result<bool, BoxError>) -> Result<(), BoxError> {
+        for _ in 0..3000 {
+            if is_so()? {
+                return Ok(());
+            }
+            self.cx.sleep(SECOND / 100)?;
+        }
+        Err("it has taken more than half a minute".into())
+    }
+}

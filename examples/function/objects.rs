@@ -1,0 +1,66 @@
+//! What is wanted, what is made for it, and what it refers to.
+
+use homeostat::objects::{Condition, ConditionSet, Kind, ObjectMeta};
+use serde::{Deserialize, Serialize};
+
+/// Where the prefix of image names and the builder are read from: the config map `images` of the namespace.
+pub(crate) const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
+pub(crate) const IMAGES: &str = "images";
+
+/// A function is ready once its image has a name and has been built.
+pub(crate) const CONDITIONS: ConditionSet = ConditionSet::new("Ready", &["ImageResolved", "Built"]);
+
+/// Code that somebody wants to have as an image.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Function {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: FunctionSpec,
+    #[serde(default)]
+    pub(crate) status: FunctionStatus,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FunctionSpec {
+    /// The commit to build.
+    pub(crate) commit: String,
+    /// The name of the image. By default that of the function behind the prefix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) image: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct FunctionStatus {
+    pub(crate) observed_generation: i64,
+    pub(crate) conditions: Vec<Condition>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) target_image: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) latest_image: String,
+}
+
+/// The build of one image, by a builder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Image {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: ImageSpec,
+    #[serde(default)]
+    pub(crate) status: ImageStatus,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ImageSpec {
+    pub(crate) tag: String,
+    pub(crate) builder: String,
+    pub(crate) commit: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ImageStatus {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) latest_image: String,
+}
+
+homeostat::object!(Function, namespaced, "example.com", "v1", status: FunctionStatus);
+homeostat::object!(Image, namespaced, "build.example.com", "v1", status: ImageStatus);

@@ -1,0 +1,90 @@
+//! The business logic: two steps, and what puts them together.
+
+use homeostat::objects::{
+    Api, ClientError, Condition, ConditionStatus, DynamicObject, Ignore, Object, ObjectKey, ObjectMeta,
+};
+use homeostat::sub::{
+    ChildReconciler, Config, Desired, Flow, ResourceReconciler, Sequence, StashKey, SubContext, SubReconciler,
+    SubResult, SyncReconciler, UpdatingObjectManager,
+};
+
+use crate::objects::{CONDITIONS, CONFIG_MAP, Function, IMAGES, Image, ImageSpec};
+
+/// The builder that the config map names: found by one step, for the next.
+pub(crate) const BUILDER: StashKey<String> = StashKey::new("builder");
+
+/// Brings functions to where they are ready.
+pub(crate) fn function(config: Config) -> ResourceReconciler<Function> {
+    ResourceReconciler::new("function", config, Sequence::new().then(target_image()).then(child_image()))
+        .observed_generation(|status, generation| status.observed_generation = generation)
+        .conditions(CONDITIONS.kinds(), |status| &mut status.conditions)
+}
+
+/// Resolves the name of the image, and which builder is to build it, from a config map that is not the function's own: it is tracked.
+pub(crate) fn target_image() -> impl SubReconciler<Function> + use<> {
+    SyncReconciler::new(resolve).named("target-image").setup(|setup| {
+        let config_maps = Api::<DynamicObject>::of_kind(setup.config().client().clone(), CONFIG_MAP);
+        Ok(setup.tracked(&config_maps)?)
+    })
+}
+
+fn resolve(cx: &SubContext<'_>, function: &mut Function) -> SubResult {
+    let config_maps = Api::<DynamicObject>::of_kind(cx.config().client().clone(), CONFIG_MAP);
+    let images = ObjectKey::new(&function.metadata.namespace, IMAGES);
+    let found = cx.track_and_get(&config_maps, &images).ignore_not_found()?;
+    let value = |name: &str| found.as_ref()?.pointer(&format!("/data/{name}"))?.as_str();
+    let (Some(prefix), Some(builder)) = (value("prefix"), value("builder")) else {
+        let message = format!("the config map {images} has no prefix or no builder, or is not there");
+        mark(cx, function, "ImageResolved", ConditionStatus::False, "NoConfig", &message);
+        // Whoever writes it calls again.
+        return Ok(Flow::halt());
+    };
+    let name = || format!("{prefix}/{}", function.metadata.name);
+    function.status.target_image = function.spec.image.clone().unwrap_or_else(name);
+    cx.stash().put(BUILDER, builder.to_owned());
+    mark(cx, function, "ImageResolved", ConditionStatus::True, "Resolved", "");
+    Ok(Flow::proceed())
+}
+
+/// Keeps one image of the function, and says how far its build is.
+pub(crate) fn child_image() -> ChildReconciler<Function, Image> {
+    let manager = UpdatingObjectManager::new(|current: &mut Image, desired| current.spec = desired.spec.clone());
+    ChildReconciler::new(desired, reflect, manager).named("child-image")
+}
+
+fn desired(cx: &SubContext<'_>, function: &mut Function) -> Result<Desired<Image>, homeostat::BoxError> {
+    let spec = ImageSpec {
+        tag: function.status.target_image.clone(),
+        builder: cx.stashed(BUILDER)?,
+        commit: function.spec.commit.clone(),
+    };
+    let metadata = ObjectMeta::new(&function.metadata.namespace, format!("{}-image", function.metadata.name));
+    Ok(Desired::This(Image { metadata, spec, status: <_>::default() }))
+}
+
+fn reflect(cx: &SubContext<'_>, function: &mut Function, image: Result<Option<&Image>, &ClientError>) -> SubResult {
+    let (status, reason, message) = match image {
+        Ok(Some(image)) if !image.status.latest_image.is_empty() => {
+            function.status.latest_image.clone_from(&image.status.latest_image);
+            (ConditionStatus::True, "Built", String::new())
+        }
+        Ok(_) => (ConditionStatus::Unknown, "Building", String::new()),
+        Err(error) => (ConditionStatus::False, "NoImage", error.to_string()),
+    };
+    mark(cx, function, "Built", status, reason, &message);
+    Ok(Flow::proceed())
+}
+
+fn mark(
+    cx: &SubContext<'_>,
+    function: &mut Function,
+    kind: &str,
+    status: ConditionStatus,
+    reason: &str,
+    message: &str,
+) {
+    let generation = Some(function.meta().generation);
+    let condition =
+        Condition { observed_generation: generation, ..Condition::new(kind, status, reason).message(message) };
+    CONDITIONS.set(&mut function.status.conditions, condition, cx.now());
+}
