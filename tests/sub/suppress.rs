@@ -11,7 +11,8 @@ use homeostat::sub::{
     SuppressTransientErrors, quiet,
 };
 use homeostat::{
-    Action, BoxError, Cancelled, Context, ManualClock, Muted, Reconciler, RequeueAfter, Terminal, terminal,
+    Action, BoxError, Cancelled, Context, Controller, Exponential, Manager, ManualClock, Muted, Reconciler,
+    RequeueAfter, Terminal, terminal,
 };
 use parking_lot::Mutex;
 
@@ -240,6 +241,43 @@ fn neither_status_nor_event_shows_what_is_not_shown_and_it_is_retried() {
     assert_eq!(seen, format!("true []\ntrue []\n{shown}{shown}"));
     assert_eq!(things(&spy).get(Thing::reference().key()).unwrap().status.fields["tries"], "4");
     assert_eq!(crate::support::events(&events), ["Normal StatusUpdated Updated status"]);
+}
+
+#[test]
+fn the_controllers_policy_decides_when_it_is_tried_again() {
+    let clock = ManualClock::new();
+    let spy = Spy::new();
+    let (tried, tries) = crossbeam_channel::unbounded();
+    let step = move |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
+        tried.send((cx.clock().now(), cx.attempt()))?;
+        Err("an error".into())
+    };
+    let steps = SuppressTransientErrors::new(step);
+    let reconciler = ResourceReconciler::<Thing>::new("thing", config(&spy).0, steps);
+    let manager = Manager::builder().clock(clock.clock()).build().unwrap();
+    let sources = reconciler.setup(&manager).unwrap();
+    let retry = Exponential::new(seconds(1), seconds(60)).jitter(0.0);
+    let controller = Controller::builder("thing", reconciler).sources(sources).retry(retry).clock(clock.clock());
+    let controller = controller.build().unwrap();
+    let handle = controller.handle();
+    manager.add(controller).unwrap();
+    let running = manager.start().unwrap();
+    let start = clock.now();
+    things(&spy).create(&Thing::new("web")).unwrap();
+    let mut seen = Vec::new();
+    for delay in [1, 2, 4] {
+        let (at, attempt) = tries.recv_timeout(seconds(60)).unwrap();
+        seen.push(((at - start).as_secs(), attempt));
+        // Until the run has ended, and its next try has a time.
+        while handle.queue().delayed_count() == 0 || handle.failing().is_empty() {
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+        }
+        clock.advance(seconds(delay));
+    }
+    assert_eq!(seen, [(0, 1), (1, 2), (3, 3)]);
+    assert_eq!(tries.recv_timeout(seconds(60)).unwrap().1, 4);
+    manager.stop();
+    running.wait().unwrap();
 }
 
 /// What a run of these steps ends with, one of which fails for the first time.
