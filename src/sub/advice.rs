@@ -13,7 +13,7 @@ use crate::reconcile::error::BoxError;
 ///
 /// # Examples
 ///
-/// A step that is only looked at where an annotation says so:
+/// A step that is left out where an annotation says so:
 ///
 /// ```
 /// use homeostat::objects::{DynamicObject, Object};
@@ -24,10 +24,10 @@ use crate::reconcile::error::BoxError;
 ///     app: &mut DynamicObject,
 ///     step: &dyn SubReconciler<DynamicObject>,
 /// ) -> SubResult {
-///     match app.metadata.annotations.contains_key("example.com/paused") {
-///         true => Ok(Flow::proceed()),
-///         false => step.reconcile(cx, app),
+///     if app.metadata.annotations.contains_key("example.com/paused") {
+///         return Ok(Flow::proceed());
 ///     }
+///     step.reconcile(cx, app)
 /// }
 ///
 /// let deploy = |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult { Ok(Flow::proceed()) };

@@ -57,11 +57,8 @@ impl<T> SubReconciler<T> for IfThen<T> {
     }
 
     fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
-        match &self.or_else {
-            _ if (self.condition)(cx, resource) => self.then.reconcile(cx, resource),
-            Some(other) => other.reconcile(cx, resource),
-            None => Ok(Flow::proceed()),
-        }
+        let step = if (self.condition)(cx, resource) { Some(&self.then) } else { self.or_else.as_ref() };
+        step.map_or_else(|| Ok(Flow::proceed()), |step| step.reconcile(cx, resource))
     }
 }
 
