@@ -21,3 +21,4 @@ mod support;
 mod suppress;
 mod sync;
 mod trail;
+mod whole;

@@ -1,0 +1,235 @@
+//! Steps with children in a controller of a manager: watches, indexes and tracks are what they say that they need.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use homeostat::objects::{Api, ClientError, Object, ObjectKey, Query};
+use homeostat::sub::{
+    ChildReconciler, ChildResult, ChildSetReconciler, Config, Desired, Flow, ResourceReconciler, Sequence, SubContext,
+};
+use homeostat::{Controller, Exponential, Manager, RunningManager};
+
+use crate::pages::{Page, manager};
+use crate::support::{Spy, Thing, config, things};
+
+const THINGS: [&str; 4] = ["a", "b", "c", "d"];
+
+fn is(page: &Page, what: &str) -> bool {
+    page.metadata.labels.get("is").is_some_and(|is| is == what)
+}
+
+/// One page of a fixed name, that says what the thing is to have.
+fn front() -> ChildReconciler<Thing, Page> {
+    let desired = |_: &SubContext<'_>, thing: &mut Thing| {
+        let name = format!("{}-front", thing.metadata.name);
+        Ok(Desired::This(Page { data: thing.spec.clone(), ..Page::new(&name).label("is", "front") }))
+    };
+    let reflect = |_: &SubContext<'_>, thing: &mut Thing, page: Result<Option<&Page>, &ClientError>| {
+        let text = page.map_or_else(ToString::to_string, |page| format!("{:?}", page.unwrap().data));
+        thing.status.fields.insert("front".to_owned(), text);
+        Ok(Flow::proceed())
+    };
+    ChildReconciler::new(desired, reflect, manager()).ours(|_, page| is(page, "front")).named("front")
+}
+
+/// A page for each part, of a name that is generated.
+fn parts() -> ChildSetReconciler<Thing, Page> {
+    let desired = |_: &SubContext<'_>, thing: &mut Thing, _: &[Page]| {
+        let part = |(part, text): (&String, &String)| {
+            let page = Page::generated(&format!("{}-", thing.metadata.name)).with("text", text);
+            page.label("is", "part").label("part", part)
+        };
+        Ok(Desired::This(thing.spec.iter().map(part).collect()))
+    };
+    let identify = |page: &Page| page.metadata.labels.get("part").cloned().unwrap_or_default();
+    let reflect = |_: &SubContext<'_>, thing: &mut Thing, pages: &[ChildResult<Page>]| {
+        let there = pages.iter().filter(|page| matches!(page.child, Ok(Some(_)))).count();
+        thing.status.fields.insert("parts".to_owned(), there.to_string());
+        Ok(Flow::proceed())
+    };
+    ChildSetReconciler::new(desired, identify, reflect, manager()).ours(|_, page| is(page, "part"))
+}
+
+struct World {
+    client: Arc<Spy>,
+    config: Config,
+    manager: Manager,
+    running: RunningManager,
+}
+
+impl World {
+    /// A controller of things that run on the system's clock: what fails is tried again soon, and no resync comes to help.
+    fn new(indexed: bool) -> Self {
+        let client = Spy::new();
+        let (config, _events) = config(&client);
+        let (front, parts) = if indexed { (front().indexed(), parts().indexed()) } else { (front(), parts()) };
+        let steps = Sequence::new().then(front).then(parts);
+        let reconciler = ResourceReconciler::<Thing>::new("thing", config.clone(), steps)
+            .observed_generation(|status, generation| status.observed_generation = generation);
+        let manager = Manager::builder().threads(3).build().unwrap();
+        let sources = reconciler.setup(&manager).unwrap();
+        let controller = Controller::builder("thing", reconciler)
+            .sources(sources)
+            .max_concurrent_reconciles(3)
+            .retry(Exponential::new(Duration::from_millis(1), Duration::from_millis(20)))
+            .resync(Duration::from_secs(3600))
+            .build()
+            .unwrap();
+        manager.add(controller).unwrap();
+        let running = manager.start().unwrap();
+        Self { client, config, manager, running }
+    }
+
+    fn things(&self) -> Api<Thing> {
+        things(&self.client)
+    }
+
+    fn pages(&self) -> Api<Page> {
+        Api::new(self.client.clone())
+    }
+
+    /// Waits until all things have what they are to have, and nothing else is there but these pages.
+    #[track_caller]
+    fn settled(&self, foreign: &[&str]) {
+        until(|| self.check(foreign));
+    }
+
+    fn check(&self, foreign: &[&str]) -> Result<(), String> {
+        let pages = self.pages().list(&Query::all()).unwrap().items;
+        let mut belong = foreign.len();
+        for thing in self.things().list(&Query::all()).unwrap().items {
+            let Thing { metadata, spec, status } = &thing;
+            let of =
+                |what| pages.iter().filter(move |page| page.metadata.is_controlled_by(&metadata.uid) && is(page, what));
+            let fronts: Vec<_> = of("front").map(|page| &page.data).collect();
+            let parts: Vec<_> = of("part").map(|page| (&page.metadata.labels["part"], &page.data["text"])).collect();
+            let mut wanted: Vec<_> = spec.iter().collect();
+            wanted.sort();
+            let mut sorted = parts.clone();
+            sorted.sort();
+            belong += 1 + wanted.len();
+            let reflected = (&status.fields["front"], &status.fields["parts"]);
+            if fronts != [spec]
+                || sorted != wanted
+                || reflected != (&format!("{spec:?}"), &wanted.len().to_string())
+                || status.observed_generation != metadata.generation
+            {
+                return Err(format!("{thing:?} has {fronts:?} and {parts:?}"));
+            }
+        }
+        if pages.len() == belong { Ok(()) } else { Err(format!("{} pages, not {belong}", pages.len())) }
+    }
+
+    fn stop(self) {
+        self.manager.stop();
+        self.running.wait().unwrap();
+    }
+}
+
+/// Waits until it is so. What it says at the end is shown if it never is.
+#[track_caller]
+fn until(is_so: impl Fn() -> Result<(), String>) {
+    let mut last = String::new();
+    for _ in 0..40_000 {
+        match is_so() {
+            Ok(()) => return,
+            Err(said) => last = said,
+        }
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    panic!("{last}");
+}
+
+fn thing(name: &str, parts: &[(&str, &str)]) -> Thing {
+    let spec = parts.iter().map(|(part, text)| ((*part).to_owned(), (*text).to_owned())).collect();
+    Thing { spec, ..Thing::new(name) }
+}
+
+#[test]
+fn no_child_is_made_twice_however_far_behind_an_index_is() {
+    for indexed in [true, false] {
+        let world = World::new(indexed);
+        let api = world.things();
+        thread::scope(|scope| {
+            for name in THINGS {
+                let api = &api;
+                scope.spawn(move || {
+                    api.create(&thing(name, &[("x", "0"), ("y", "0"), ("z", "0")])).unwrap();
+                    for run in 1..20 {
+                        // Again and again, while the index has not heard of what the last run has made.
+                        let key = ObjectKey::new("default", name);
+                        let mut changed = api.get(&key).unwrap();
+                        changed.spec.insert("x".to_owned(), run.to_string());
+                        let _ = api.update(&changed);
+                    }
+                });
+            }
+        });
+        // Each status is read only once there is one.
+        until(|| {
+            let things = api.list(&Query::all()).unwrap().items;
+            let done = things.iter().all(|thing| thing.status.fields.len() == 2);
+            if done { Ok(()) } else { Err(format!("{things:?}")) }
+        });
+        world.settled(&[]);
+        let creates = world.client.writes().into_iter().filter(|write| write.starts_with("create Page")).count();
+        assert_eq!(creates, THINGS.len() * 4, "indexed: {indexed}");
+        world.stop();
+    }
+}
+
+#[test]
+fn children_are_as_they_should_be_whoever_meddles() {
+    let world = World::new(true);
+    let (api, pages) = (world.things(), world.pages());
+    // In the way of the child of `a`.
+    let foreign = pages.create(&Page::new("a-front")).unwrap();
+    for name in THINGS {
+        api.create(&thing(name, &[("x", "0"), ("y", "0")])).unwrap();
+    }
+    let status = |name: &str, field: &str| {
+        let thing = api.get(&ObjectKey::new("default", name)).unwrap();
+        thing.status.fields.get(field).cloned().unwrap_or_default()
+    };
+    until(|| match &*status("a", "front") {
+        "Page default/a-front already exists" => Ok(()),
+        other => Err(other.to_owned()),
+    });
+    until(|| match THINGS.iter().find(|name| status(name, "parts") != "2") {
+        None => Ok(()),
+        Some(name) => Err(format!("no parts of {name}")),
+    });
+    assert_eq!(pages.get(&foreign.key()).unwrap(), foreign);
+    pages.delete(&foreign.key(), &<_>::default()).unwrap();
+    world.settled(&[]);
+
+    for page in pages.list(&Query::all()).unwrap().items {
+        let key = page.key();
+        if is(&page, "front") {
+            pages.delete(&key, &<_>::default()).unwrap();
+        } else if page.metadata.labels["part"] == "x" {
+            let mut copy = Page::generated("copy-").with("text", "0");
+            copy.metadata.labels.clone_from(&page.metadata.labels);
+            copy.metadata.owner_references.clone_from(&page.metadata.owner_references);
+            pages.create(&copy).unwrap();
+        } else {
+            pages.update(&page.with("text", "by hand")).unwrap();
+        }
+    }
+    pages.create(&Page::new("foreign")).unwrap();
+    world.settled(&["foreign"]);
+
+    for name in &THINGS[..3] {
+        let key = ObjectKey::new("default", name);
+        until(|| {
+            let changed = Thing { metadata: api.get(&key).unwrap().metadata, ..thing(name, &[("y", "1"), ("z", "1")]) };
+            api.update(&changed).map(drop).map_err(|error| error.to_string())
+        });
+    }
+    api.delete(&ObjectKey::new("default", "d"), &<_>::default()).unwrap();
+    world.settled(&["foreign"]);
+    // Who waits for what was in the way of it, and nobody else.
+    assert!(world.config.tracker().trackers_of(&Page::KIND, &Page::new("b-front").metadata).is_empty());
+    world.stop();
+}
