@@ -18,18 +18,18 @@ use crate::reconcile::error::{BoxError, Chain};
 use crate::sub::{Config, ErrorClass};
 use crate::thread::panic_message;
 
-/// What a case is about: [`Step`](super::Step) or [`Keyed`](super::Keyed).
+/// What a case is about: [`OfStep`](super::OfStep) or [`OfKey`](super::OfKey).
 pub trait Subject: sealed::Sealed {
     /// What a run returns that does not fail.
     type Outcome: fmt::Debug + PartialEq;
 }
 
 pub(super) mod sealed {
-    use super::super::client::TestClient;
+    use super::super::config::Give;
 
     pub trait Sealed {
         /// What is there before anything else: the resource.
-        fn give(&self) -> Option<Box<dyn Fn(&TestClient) + Send + Sync>>;
+        fn give(&self) -> Option<Give>;
     }
 }
 

@@ -51,7 +51,7 @@ pub enum Write {
 /// let client = TestClient::new(ManualClock::new().clock());
 /// let colours = Factory::config_map("default", "colours");
 /// client.give(&colours);
-/// client.react(Reactor::fail(Verb::Delete).once());
+/// client.react(&Reactor::fail(Verb::Delete).once());
 ///
 /// let (kind, key) = (colours.sample().kind(), ObjectKey::new("default", "colours"));
 /// assert_eq!(client.get(&kind, &key)?["metadata"]["resourceVersion"], "999");
@@ -103,8 +103,8 @@ impl TestClient {
     }
 
     /// What a call meets from now on, before those that were there.
-    pub fn react(&self, reactor: Reactor) {
-        self.known.reactors.lock().insert(0, reactor);
+    pub fn react(&self, reactor: &Reactor) {
+        self.known.reactors.lock().insert(0, reactor.renewed());
     }
 
     /// What has been written, in its order. It is remembered until it is [taken](Self::take_writes).
@@ -114,6 +114,7 @@ impl TestClient {
     }
 
     /// What has been written since it was taken last.
+    #[must_use]
     pub fn take_writes(&self) -> Vec<Write> {
         std::mem::take(&mut *self.known.writes.lock())
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::{TestClient, Write};
-use super::difference::{Fault, of_texts};
+use super::difference::{Fault, name_of, of_texts};
 use super::factory::Sample;
 use super::reactor::Reactor;
 use super::writes;
@@ -17,7 +17,7 @@ use crate::sub::Config;
 use crate::sync::Mutex;
 
 /// Puts an object into a client.
-type Give = Box<dyn Fn(&TestClient) + Send + Sync>;
+pub(super) type Give = Box<dyn Fn(&TestClient) + Send + Sync>;
 
 /// What one config of a case has at first, and what it is to see: the objects of its client, what is written there, tracks and events.
 /// What nothing is said of is expected not to happen.
@@ -212,18 +212,17 @@ impl std::fmt::Debug for ConfigCase {
 }
 
 fn text_of_track(kind: &Kind, what: &TrackRef, by: &ObjectKey) -> String {
-    let group = if kind.group().is_empty() { String::new() } else { format!(".{}", kind.group()) };
     match what {
-        TrackRef::Name(key) => format!("{}{group} {key} by {by}", kind.name()),
-        TrackRef::Selector { namespace: None, labels } => format!("{}{group} with {labels} by {by}", kind.name()),
-        TrackRef::Selector { namespace: Some(namespace), labels } => {
-            format!("{}{group} {namespace}/ with {labels} by {by}", kind.name())
+        TrackRef::Name(key) => format!("{} by {by}", name_of(kind, key)),
+        TrackRef::Selector { namespace, labels } => {
+            let all = ObjectKey::new(namespace.as_deref().unwrap_or_default(), "*");
+            format!("{} with {labels} by {by}", name_of(kind, &all))
         }
     }
 }
 
 fn text_of_event(object: &ObjectRef, event: EventType, reason: &str, message: &str) -> String {
-    format!("{object}: {event} {reason}: {message}")
+    format!("{}: {event} {reason}: {message}", name_of(object.kind(), object.key()))
 }
 
 /// A config while a case runs.
@@ -279,7 +278,7 @@ impl Stage {
             self.tracker.track(kind, what.clone(), by.clone());
         }
         for reactor in &case.reactors {
-            self.client.react(reactor.clone());
+            self.client.react(reactor);
         }
     }
 

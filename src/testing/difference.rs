@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use serde_json::Value;
 use similar::{Algorithm, ChangeTag, DiffOp, TextDiff, capture_diff_slices};
 
+use crate::objects::{Kind, ObjectKey};
+
 /// One thing that is not as a case says: in one line, and what there is to see of it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Fault {
@@ -59,6 +61,14 @@ pub(super) fn pretty(json: &Value) -> String {
     let mut sorted = json.clone();
     sorted.sort_all_objects();
     format!("{sorted:#}")
+}
+
+/// An object for people to read: its kind with its group, whatever version.
+pub(super) fn name_of(kind: &Kind, key: &ObjectKey) -> String {
+    match kind.group() {
+        "" => format!("{} {key}", kind.name()),
+        group => format!("{}.{group} {key}", kind.name()),
+    }
 }
 
 /// What of two lists belongs together.

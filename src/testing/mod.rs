@@ -4,6 +4,103 @@
 //! - [`TestClient`], [`Reactor`] and [`Factory`]: objects as they are given, and calls that fail.
 //! - [`Simulation`]: whole controllers on one thread and simulated time, in an order that a seed decides.
 //! - [`conformance`]: one suite for all clients of objects.
+//! A [`SubReconcilerTable`] runs one step of a reconciler in many cases, a [`ReconcilerTable`] a whole one. Each case is by itself: it has
+//! a [client](TestClient), a tracker, a recorder of events, a stash and a held clock of its own. It says what is there, and what comes of
+//! it: exactly and in order, so that a case that expects nothing is one in which nothing may happen. Objects are made with a
+//! [`Factory`]; calls of the client are failed by a [`Reactor`].
+//!
+//! Beside these stand a [`Simulation`]: whole controllers on one thread and simulated time, in an order that a seed decides; and
+//! [`conformance`]: one suite for all clients of objects.
+//!
+//! # Examples
+//!
+//! A step that makes a config map for each app:
+//!
+//! ```
+//! use homeostat::objects::{Api, DynamicObject, Ignore, Kind, Object, ObjectKey, EventType, set_controller};
+//! use homeostat::sub::{ErrorClass, Flow, StashKey, SubContext, SubResult};
+//! use homeostat::testing::{Factory, Reactor, SubReconcilerTable, SubReconcilerTestCase, Verb};
+//! use serde_json::json;
+//!
+//! const APP: Kind = Kind::namespaced("example.com", "v1", "App");
+//! const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
+//! const COLOURS: StashKey<ObjectKey> = StashKey::new("colours");
+//!
+//! fn make_colours(cx: &SubContext<'_>, app: &mut DynamicObject) -> SubResult {
+//!     let maps = Api::<DynamicObject>::of_kind(cx.config().client().clone(), CONFIG_MAP);
+//!     let key = ObjectKey::new(&app.metadata.namespace, &format!("{}-colours", app.metadata.name));
+//!     if cx.track_and_get(&maps, &key).ignore_not_found()?.is_none() {
+//!         let sky = app.pointer("/spec/sky").cloned().unwrap_or(json!("blue"));
+//!         let mut map = DynamicObject::new(&CONFIG_MAP, key.namespace(), key.name()).with("data", json!({"sky": sky}));
+//!         set_controller(app, &mut map)?;
+//!         maps.create(&map)?;
+//!         cx.event(EventType::Normal, "Created", &format!("Created ConfigMap {:?}", key.name()));
+//!     }
+//!     app.fields.insert("status".to_owned(), json!({"colours": key.name()}));
+//!     cx.stash().put(COLOURS, key);
+//!     Ok(Flow::proceed())
+//! }
+//!
+//! let app = Factory::dynamic(&APP, "default", "shop");
+//! let seen = app.field("/status/colours", "shop-colours");
+//! let key = ObjectKey::new("default", "shop-colours");
+//! let colours = Factory::config_map("default", "shop-colours").controlled_by(&app).data("sky", "blue");
+//!
+//! SubReconcilerTable::new([
+//!     SubReconcilerTestCase::new("makes them", &app)
+//!         .expect_track(&colours, &app)
+//!         .expect_create(&colours)
+//!         .expect_event(&app, EventType::Normal, "Created", "Created ConfigMap \"shop-colours\"")
+//!         .expect_stashed(COLOURS, key.clone())
+//!         .expect_resource(&seen),
+//!     SubReconcilerTestCase::new("makes them as the app wants them", &app.field("/spec/sky", "grey"))
+//!         .expect_track(&colours, &app)
+//!         .expect_create(&colours.data("sky", "grey"))
+//!         .expect_event(&app, EventType::Normal, "Created", "Created ConfigMap \"shop-colours\"")
+//!         .expect_stashed(COLOURS, key.clone())
+//!         .expect_resource(&seen.field("/spec/sky", "grey")),
+//!     SubReconcilerTestCase::new("leaves them as they are", &app)
+//!         .given(&colours.data("sky", "red"))
+//!         .expect_track(&colours, &app)
+//!         .expect_stashed(COLOURS, key)
+//!         .expect_resource(&seen),
+//!     SubReconcilerTestCase::new("cannot make them", &app)
+//!         .reactor(Reactor::fail(Verb::Create).kind(&CONFIG_MAP))
+//!         .expect_track(&colours, &app)
+//!         .expect_create(&colours)
+//!         .expect_error_class(ErrorClass::Transient),
+//! ])
+//! .run(|_given| make_colours);
+//! ```
+//!
+//! What a table says of a case that has not gone so:
+//!
+//! ```
+//! # use homeostat::objects::{DynamicObject, Kind};
+//! # use homeostat::sub::{Flow, SubContext, SubResult};
+//! # use homeostat::testing::{Factory, SubReconcilerTable, SubReconcilerTestCase};
+//! # use serde_json::json;
+//! # const APP: Kind = Kind::namespaced("example.com", "v1", "App");
+//! # let step = |_: &SubContext<'_>, app: &mut DynamicObject| -> SubResult {
+//! #     app.fields["status"]["colours"] = json!("shop-colours");
+//! #     Ok(Flow::proceed())
+//! # };
+//! let app = Factory::dynamic(&APP, "default", "shop").field("/status/colours", "none");
+//! let table = SubReconcilerTable::new([SubReconcilerTestCase::new("stays as it is", &app)]);
+//! let report = table.check(|_given| step).unwrap_err();
+//! assert_eq!(report.lines().collect::<Vec<_>>(), [
+//!     "1 of 1 cases failed",
+//!     "case \"stays as it is\":",
+//!     "  resource differs (-expected +actual)",
+//!     "           \"uid\": \"App.example.com:default/shop\"",
+//!     "         },",
+//!     "         \"status\": {",
+//!     "      -    \"colours\": \"none\"",
+//!     "      +    \"colours\": \"shop-colours\"",
+//!     "         }",
+//!     "       }",
+//! ]);
+//! ```
 
 mod case;
 mod client;
@@ -23,5 +120,7 @@ pub use self::config::ConfigCase;
 pub use self::factory::{Factory, Sample};
 pub use self::reactor::{Call, Reactor, Verb};
 pub use self::simulation::{Simulation, Turn};
-pub use self::subjects::{Keyed, ReconcilerTable, ReconcilerTestCase, Step, SubReconcilerTable, SubReconcilerTestCase};
+pub use self::subjects::{
+    OfKey, OfStep, ReconcilerTable, ReconcilerTestCase, SubReconcilerTable, SubReconcilerTestCase,
+};
 pub use self::table::Table;

@@ -59,15 +59,19 @@ pub struct Reactor {
     verb: Option<Verb>,
     kind: Option<Kind>,
     name: Option<String>,
+    times: Option<u32>,
     /// How often it does something yet.
     left: Arc<Mutex<Option<u32>>>,
     reaction: Reaction,
 }
 
+/// What a call is answered with, if it is.
+type Answer = Option<Result<Value, ClientError>>;
+
 #[derive(Clone)]
 enum Reaction {
     Fail(Arc<dyn Fn(&ObjectRef) -> ClientError + Send + Sync>),
-    Answer(Arc<dyn Fn(&Call<'_>) -> Option<Result<Value, ClientError>> + Send + Sync>),
+    Answer(Arc<dyn Fn(&Call<'_>) -> Answer + Send + Sync>),
     Change(Arc<dyn Fn(&mut Value) + Send + Sync>),
 }
 
@@ -94,7 +98,7 @@ impl Reactor {
     }
 
     fn new(verb: Option<Verb>, reaction: Reaction) -> Self {
-        Self { verb, kind: None, name: None, left: Arc::default(), reaction }
+        Self { verb, kind: None, name: None, times: None, left: Arc::default(), reaction }
     }
 
     /// Failing with this error.
@@ -124,16 +128,16 @@ impl Reactor {
 
     /// For so many such calls, the first ones.
     pub fn times(self, times: u32) -> Self {
-        Self { left: Arc::new(Mutex::new(Some(times))), ..self }
+        Self { times: Some(times), ..self }
+    }
+
+    /// The same, for another client: it has not done anything yet.
+    pub(super) fn renewed(&self) -> Self {
+        Self { left: Arc::new(Mutex::new(self.times)), ..self.clone() }
     }
 
     /// What it answers to a call, if anything.
-    pub(super) fn react(
-        &self,
-        verb: Verb,
-        object: &ObjectRef,
-        sent: Option<&mut Value>,
-    ) -> Option<Result<Value, ClientError>> {
+    pub(super) fn react(&self, verb: Verb, object: &ObjectRef, sent: Option<&mut Value>) -> Answer {
         let fits = self.verb.is_none_or(|own| own == verb)
             && self.kind.as_ref().is_none_or(|kind| kind == object.kind())
             && self.name.as_ref().is_none_or(|name| name == object.key().name());
@@ -144,7 +148,9 @@ impl Reactor {
             Reaction::Fail(error) => Some(Err(error(object))),
             Reaction::Answer(answer) => answer(&Call { verb, object, sent: sent.as_deref() }),
             Reaction::Change(change) => {
-                sent.map(|sent| change(sent));
+                if let Some(sent) = sent {
+                    change(sent);
+                }
                 None
             }
         }

@@ -1,10 +1,11 @@
 //! What cases are about: a step with its resource, or a reconciler with a key.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use super::case::{Given, Subject, TestCase, check, sealed};
-use super::client::{TestClient, json_of};
-use super::config::give;
+use super::case::{Ends, Given, Subject, TestCase, check, sealed};
+use super::client::json_of;
+use super::config::{Give, give};
 use super::difference::{Fault, pretty};
 use super::factory::{Sample, whole};
 use super::table::Table;
@@ -21,10 +22,10 @@ use crate::sub::{Flow, Request, Stash, StashKey, Stashed, SubContext, SubReconci
 /// # Examples
 ///
 /// See [the module](super).
-pub type SubReconcilerTestCase<T> = TestCase<Step<T>>;
+pub type SubReconcilerTestCase<T> = TestCase<OfStep<T>>;
 
 /// Cases of a sub-reconciler.
-pub type SubReconcilerTable<T> = Table<Step<T>>;
+pub type SubReconcilerTable<T> = Table<OfStep<T>>;
 
 /// A case of a whole reconciler: a key, what is there, and what comes of the run.
 ///
@@ -56,13 +57,13 @@ pub type SubReconcilerTable<T> = Table<Step<T>>;
 /// ])
 /// .run(|given| ResourceReconciler::of_kind("app", APP, given.config(), step));
 /// ```
-pub type ReconcilerTestCase = TestCase<Keyed>;
+pub type ReconcilerTestCase = TestCase<OfKey>;
 
 /// Cases of a whole reconciler.
-pub type ReconcilerTable = Table<Keyed>;
+pub type ReconcilerTable = Table<OfKey>;
 
 /// A step of a run, and the resource that it is given.
-pub struct Step<T> {
+pub struct OfStep<T> {
     resource: T,
     expected: Option<T>,
     given: Vec<(&'static str, Box<dyn Stashed>)>,
@@ -72,35 +73,35 @@ pub struct Step<T> {
 
 /// A run for a key.
 #[derive(Debug)]
-pub struct Keyed(ObjectKey);
+pub struct OfKey(ObjectKey);
 
-impl<T: Object> sealed::Sealed for Step<T> {
-    fn give(&self) -> Option<Box<dyn Fn(&TestClient) + Send + Sync>> {
+impl<T: Object> sealed::Sealed for OfStep<T> {
+    fn give(&self) -> Option<Give> {
         Some(give(&self.resource))
     }
 }
 
-impl<T: Object> Subject for Step<T> {
+impl<T: Object> Subject for OfStep<T> {
     type Outcome = Flow;
 }
 
-impl sealed::Sealed for Keyed {
-    fn give(&self) -> Option<Box<dyn Fn(&TestClient) + Send + Sync>> {
+impl sealed::Sealed for OfKey {
+    fn give(&self) -> Option<Give> {
         None
     }
 }
 
-impl Subject for Keyed {
+impl Subject for OfKey {
     type Outcome = Action;
 }
 
-impl<T: Object> TestCase<Step<T>> {
+impl<T: Object> TestCase<OfStep<T>> {
     /// Of this resource: it is handed to the step, and is in the clients. What a client gives to all objects it has as
     /// [created](super::Factory::created), where it has nothing yet. Until told otherwise it is expected to stay as it is, the stash too,
     /// and the step to [proceed](Flow::proceed).
     pub fn new(name: impl Into<String>, resource: &impl Sample<Object = T>) -> Self {
         let resource = whole(resource.sample(), 0);
-        Self::with(name, Step { resource, expected: None, given: Vec::new(), stashed: Vec::new() }, Flow::proceed())
+        Self::with(name, OfStep { resource, expected: None, given: Vec::new(), stashed: Vec::new() }, Flow::proceed())
     }
 
     /// A step before has left this in the stash. If nothing else is expected, it is to be there afterwards.
@@ -130,26 +131,26 @@ impl<T: Object> TestCase<Step<T>> {
 
     /// The step does not fail, and asks for this.
     pub fn expect_flow(mut self, flow: Flow) -> Self {
-        self.ends = super::case::Ends::With(flow);
+        self.ends = Ends::With(flow);
         self
     }
 }
 
-impl TestCase<Keyed> {
+impl TestCase<OfKey> {
     /// Of the key of this object, which need not be there. Until told otherwise the run is expected to
     /// [await a change](Action::await_change).
     pub fn new(name: impl Into<String>, object: &impl Sample) -> Self {
-        Self::with(name, Keyed(object.sample().key()), Action::await_change())
+        Self::with(name, OfKey(object.sample().key()), Action::await_change())
     }
 
     /// The run does not fail, and asks for this.
     pub fn expect_action(mut self, action: Action) -> Self {
-        self.ends = super::case::Ends::With(action);
+        self.ends = Ends::With(action);
         self
     }
 }
 
-impl<T: Object> Table<Step<T>> {
+impl<T: Object> Table<OfStep<T>> {
     /// Runs all cases, each by itself: with what this makes of what there is in the case.
     ///
     /// # Panics
@@ -157,7 +158,9 @@ impl<T: Object> Table<Step<T>> {
     /// If something is not as the cases say: as [`check`](Self::check).
     #[track_caller]
     pub fn run<R: SubReconciler<T>>(&self, make: impl Fn(&Given<'_>) -> R) {
-        self.check(make).unwrap_or_else(|faults| panic!("{faults}"));
+        if let Err(faults) = self.check(make) {
+            panic!("{faults}");
+        }
     }
 
     /// Runs all cases, each by itself: with what this makes of what there is in the case.
@@ -170,7 +173,7 @@ impl<T: Object> Table<Step<T>> {
     }
 }
 
-impl Table<Keyed> {
+impl Table<OfKey> {
     /// Runs all cases, each by itself: with what this makes of what there is in the case.
     ///
     /// # Panics
@@ -178,7 +181,9 @@ impl Table<Keyed> {
     /// If something is not as the cases say: as [`check`](Self::check).
     #[track_caller]
     pub fn run<R: Reconciler<ObjectKey>>(&self, make: impl Fn(&Given<'_>) -> R) {
-        self.check(make).unwrap_or_else(|faults| panic!("{faults}"));
+        if let Err(faults) = self.check(make) {
+            panic!("{faults}");
+        }
     }
 
     /// Runs all cases, each by itself: with what this makes of what there is in the case.
@@ -187,7 +192,7 @@ impl Table<Keyed> {
     ///
     /// All that is not as the cases say, by their names, for people to read.
     pub fn check<R: Reconciler<ObjectKey>>(&self, make: impl Fn(&Given<'_>) -> R) -> Result<(), String> {
-        let run = |reconciler: &R, subject: &Keyed, given: &Given<'_>, _: &mut Vec<Fault>| {
+        let run = |reconciler: &R, subject: &OfKey, given: &Given<'_>, _: &mut Vec<Fault>| {
             reconciler.reconcile(&context(given), &subject.0).map_err(Into::into)
         };
         self.check_each(|case| check(case, &make, &run))
@@ -200,7 +205,7 @@ fn context(given: &Given<'_>) -> Context {
 
 fn step<T: Object, R: SubReconciler<T>>(
     reconciler: &R,
-    subject: &Step<T>,
+    subject: &OfStep<T>,
     given: &Given<'_>,
     faults: &mut Vec<Fault>,
 ) -> Result<Flow, BoxError> {
@@ -217,12 +222,11 @@ fn step<T: Object, R: SubReconciler<T>>(
     result
 }
 
-impl<T> Step<T> {
+impl<T> OfStep<T> {
     fn check_stash(&self, stash: &Stash, faults: &mut Vec<Fault>) {
-        let mut expected: std::collections::BTreeMap<_, _> =
-            self.given.iter().map(|(name, value)| (*name, Some(&**value))).collect();
+        let mut expected: BTreeMap<_, _> = self.given.iter().map(|(name, value)| (*name, Some(&**value))).collect();
         expected.extend(self.stashed.iter().map(|(name, value)| (*name, value.as_deref())));
-        let actual: std::collections::BTreeMap<_, _> = stash.snapshot().into_iter().collect();
+        let actual: BTreeMap<_, _> = stash.snapshot().into_iter().collect();
         for (name, expected) in &expected {
             match (expected, actual.get(name)) {
                 (Some(expected), Some(actual)) if expected.is_equal(&**actual) => {}
@@ -247,8 +251,8 @@ impl<T> Step<T> {
     }
 }
 
-impl<T> fmt::Debug for Step<T> {
+impl<T> fmt::Debug for OfStep<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Step").field("given", &self.given).field("stashed", &self.stashed).finish_non_exhaustive()
+        f.debug_struct("OfStep").field("given", &self.given).field("stashed", &self.stashed).finish_non_exhaustive()
     }
 }

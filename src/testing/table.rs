@@ -26,29 +26,26 @@ impl<S: Subject> Table<S> {
             return Err(format!("two cases have the name {:?}: nothing is run", case.name));
         }
         let focused = cases.iter().filter(|case| case.focus).count();
-        let run = cases.iter().filter(|case| case.focus || focused == 0);
-        let mut text = String::new();
-        let mut failed = 0;
-        for case in run {
+        let (mut text, mut run, mut failed) = (String::new(), 0, 0);
+        for case in cases.iter().filter(|case| case.focus || focused == 0) {
+            run += 1;
             let faults = check(case);
             if !faults.is_empty() {
                 failed += 1;
                 let _ = writeln!(text, "case {:?}:", case.name);
-                faults.iter().for_each(|fault| fault.print(&mut text));
+                for fault in &faults {
+                    fault.print(&mut text);
+                }
             }
         }
-        let of = if focused == 0 { cases.len() } else { focused };
-        let failed = if failed == 0 { String::new() } else { format!("{failed} of {of} cases failed\n{text}") };
-        match (focused, &*failed) {
-            (0, "") => Ok(()),
-            (0, failed) => Err(failed.trim_end().to_owned()),
-            (focused, failed) => {
-                let left = cases.len() - focused;
-                Err(format!("{focused} of {} cases are in focus, {left} have been left out\n{failed}", cases.len())
-                    .trim_end()
-                    .to_owned())
-            }
+        if failed > 0 {
+            text = format!("{failed} of {run} cases failed\n{text}");
         }
+        if focused > 0 {
+            let (all, left) = (cases.len(), cases.len() - focused);
+            text = format!("{focused} of {all} cases are in focus, {left} have been left out\n{text}");
+        }
+        if text.is_empty() { Ok(()) } else { Err(text.trim_end().to_owned()) }
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::{Write, json_of, ref_of};
-use super::difference::{Fault, Pair, align, pretty};
+use super::difference::{Fault, Pair, align, name_of, pretty};
 use super::factory::Sample;
 use crate::objects::json::meta_mut;
 use crate::objects::{DeleteOptions, FieldOwner, Object, ObjectRef, Part, Patch, Propagation};
@@ -93,9 +93,8 @@ fn forget_times(expected: &Value, actual: &mut Value) {
     }
 }
 
-/// A write in one line.
-fn title(write: &Write) -> String {
-    let (verb, object) = match write {
+fn verb_and_object(write: &Write) -> (&'static str, &ObjectRef) {
+    match write {
         Write::Create(object, _) => ("create", object),
         Write::Update(object, _) => ("update", object),
         Write::UpdateStatus(object, _) => ("status update", object),
@@ -103,8 +102,19 @@ fn title(write: &Write) -> String {
         Write::Patch(object, _, Part::Status) => ("status patch", object),
         Write::Apply(object, ..) => ("apply", object),
         Write::Delete(object, _) => ("delete", object),
-    };
-    format!("{verb} {object}")
+    }
+}
+
+/// A write in one line.
+fn title(write: &Write) -> String {
+    let (verb, object) = verb_and_object(write);
+    format!("{verb} {}", name_of(object.kind(), object.key()))
+}
+
+/// A write in one line that says all of it but what is sent.
+fn full_title(write: &Write) -> String {
+    let (verb, object) = verb_and_object(write);
+    format!("{verb} {} {}", object.kind(), object.key())
 }
 
 /// What is sent, as JSON.
@@ -157,26 +167,29 @@ fn bodies(expected: &Expected, actual: &Write) -> (Value, Value) {
 
 /// What has been written otherwise than expected.
 pub(super) fn check(expected: &[Expected], actual: &[Write], faults: &mut Vec<Fault>) {
-    let (own, other): (Vec<_>, Vec<_>) =
-        (expected.iter().map(|expected| title(&expected.write)).collect(), actual.iter().map(title).collect());
-    for pair in align(&own, &other) {
-        match pair {
-            Pair::Both(one, another) => {
-                let (expected_body, actual_body) = bodies(&expected[one], &actual[another]);
-                let text = |title: &String, body: &Value| match own[one] == other[another] {
-                    true => pretty(body),
-                    false => format!("{title}\n{}", pretty(body)),
-                };
-                let texts = (text(&own[one], &expected_body), text(&other[another], &actual_body));
-                faults.extend(Fault::differs(&own[one], &texts.0, &texts.1));
+    let expected_titles: Vec<_> = expected.iter().map(|expected| title(&expected.write)).collect();
+    let actual_titles: Vec<_> = actual.iter().map(title).collect();
+    for pair in align(&expected_titles, &actual_titles) {
+        faults.extend(match pair {
+            Pair::Both(own, other) => differs(&expected_titles[own], &expected[own], &actual[other]),
+            Pair::Missing(own) => {
+                let body = pretty(&body(&expected[own].write));
+                Some(Fault::new(format!("missing {}", expected_titles[own]), body))
             }
-            Pair::Missing(one) => {
-                let body = pretty(&body(&expected[one].write));
-                faults.push(Fault::new(format!("missing {}", own[one]), body));
+            Pair::Unexpected(other) => {
+                Some(Fault::new(format!("unexpected {}", actual_titles[other]), pretty(&body(&actual[other]))))
             }
-            Pair::Unexpected(another) => {
-                faults.push(Fault::new(format!("unexpected {}", other[another]), pretty(&body(&actual[another]))));
-            }
-        }
+        });
     }
+}
+
+fn differs(what: &str, expected: &Expected, actual: &Write) -> Option<Fault> {
+    let bodies = bodies(expected, actual);
+    let (mut own, mut other) = (pretty(&bodies.0), pretty(&bodies.1));
+    let titles = (full_title(&expected.write), full_title(actual));
+    if titles.0 != titles.1 {
+        own = format!("{}\n{own}", titles.0);
+        other = format!("{}\n{other}", titles.1);
+    }
+    Fault::differs(what, &own, &other)
 }

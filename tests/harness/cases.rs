@@ -140,7 +140,7 @@ fn what_a_finalizer_changes_is_seen() {
     };
     passes(expected(), hold);
     passes(expected().expect_resource(&held.created(0)), hold);
-    assert!(report(expected(), idle).contains("missing patch App default/shop"));
+    assert!(report(expected(), idle).contains("missing patch App.example.com default/shop"));
 }
 
 /// A condition is compared without its time, unless that is said. It is that of the case.
@@ -304,7 +304,7 @@ fn errors_are_what_is_expected() {
     // A failed run may have done something all the same.
     assert!(
         report(case("x").expect_error("luck"), |cx, app| {
-            scale(cx, app)?;
+            let _ = scale(cx, app)?;
             Err("out of luck".into())
         })
         .contains("resource differs")
@@ -383,8 +383,7 @@ fn a_verification_sees_the_result() {
 #[test]
 fn all_faults_are_told_in_one_order() {
     let busy: Step = |cx, app| {
-        scale(cx, app)?;
-        stash(cx, app)?;
+        let _ = scale(cx, app)?.and(stash(cx, app)?);
         cx.event(EventType::Normal, "Scaled", "to 2");
         cx.track(&cx.kind().clone(), homeostat::objects::TrackRef::name(app.key()));
         cx.config().client().create(&app.kind(), crate::support::app("other").build().to_json()?)?;
@@ -403,6 +402,6 @@ fn all_faults_are_told_in_one_order() {
     .map(|what| report.find(what).unwrap_or_else(|| panic!("no {what} in\n{report}")))
     .collect();
     assert!(places.is_sorted(), "{report}");
-    assert!(report.contains("\n      App default/shop: Normal Scaled: to 2\n"), "{report}");
+    assert!(report.contains("\n      App.example.com default/shop: Normal Scaled: to 2\n"), "{report}");
     assert!(report.contains("\n      App.example.com default/shop by default/shop"), "{report}");
 }

@@ -160,13 +160,13 @@ fn a_reactor_fails_the_calls_of_its_verb_alone() {
         call_all(&client().0).into_iter().map(|(verb, result)| result.map(|()| verb).unwrap()).collect();
     for failing in verbs {
         let (client, _) = client();
-        client.react(Reactor::fail(failing));
+        client.react(&Reactor::fail(failing));
         for (verb, result) in call_all(&client) {
             assert_eq!(result.is_err(), verb == failing, "{verb:?} where {failing:?} fails");
         }
     }
     let (client, _) = client();
-    client.react(Reactor::fail(None));
+    client.react(&Reactor::fail(None));
     assert!(call_all(&client).iter().all(|(_, result)| result.is_err()));
 }
 
@@ -175,26 +175,26 @@ fn a_reactor_is_for_a_kind_a_name_and_a_number_of_calls() {
     let (client, apps) = client();
     let creates = |name: &str| apps.create(&app(name).build()).is_ok();
     let create = || Reactor::fail(Verb::Create);
-    client.react(create().kind(&Factory::pod("", "").sample().kind()));
-    client.react(create().kind(&APP).name("bank"));
+    client.react(&create().kind(&Factory::pod("", "").sample().kind()));
+    client.react(&create().kind(&APP).name("bank"));
     assert_eq!(["shop", "bank", "bank"].map(creates), [true, false, false]);
-    client.react(create().name("web-*").once());
+    client.react(&create().name("web-*").once());
     let generated = || apps.create(&app("").generate_name("web-").build());
     assert!(generated().is_err());
     assert_eq!(generated().unwrap().metadata.name, "web-001");
-    client.react(create().name("x").times(2));
+    client.react(&create().name("x").times(2));
     assert_eq!(["x", "y", "x", "x"].map(creates), [false, true, false, true]);
 }
 
 #[test]
 fn a_reactor_fails_with_the_error_that_it_was_given() {
     let (client, apps) = client();
-    client.react(Reactor::fail(Verb::Get).error(|object| ClientError::NotFound { object: object.clone() }));
+    client.react(&Reactor::fail(Verb::Get).error(|object| ClientError::NotFound { object: object.clone() }));
     client.give(&app("shop"));
     let error = apps.get(&key("shop")).unwrap_err();
     assert!(error.is_not_found() && *error.object() == app("shop").build().object_ref());
     // The one that came last is asked first.
-    client.react(Reactor::fail(Verb::Get).once());
+    client.react(&Reactor::fail(Verb::Get).once());
     assert!(apps.get(&key("shop")).unwrap_err().is_transport());
     assert!(apps.get(&key("shop")).unwrap_err().is_not_found());
 }
@@ -204,11 +204,11 @@ fn a_reactor_answers_in_the_place_of_the_client() {
     let (client, apps) = client();
     let ghost = app("ghost").created(1).build().to_json().unwrap();
     let answer = ghost.clone();
-    client.react(Reactor::answer(Verb::Get, move |call| {
+    client.react(&Reactor::answer(Verb::Get, move |call| {
         (call.object.key().name() == "ghost").then(|| Ok(answer.clone()))
     }));
-    client.react(Reactor::answer(Verb::List, move |_| Some(Ok(json!([ghost])))));
-    client.react(Reactor::answer(Verb::Create, |call| {
+    client.react(&Reactor::answer(Verb::List, move |_| Some(Ok(json!([ghost])))));
+    client.react(&Reactor::answer(Verb::Create, |call| {
         let sent = call.sent.unwrap();
         (sent["spec"]["size"] == 13).then(|| Err(ClientError::AlreadyExists { object: call.object.clone() }))
     }));
@@ -223,8 +223,8 @@ fn a_reactor_answers_in_the_place_of_the_client() {
 #[test]
 fn a_reactor_changes_what_is_sent() {
     let (client, apps) = client();
-    client.react(Reactor::change(Verb::Create, |app| app["spec"]["size"] = 1.into()));
-    client.react(Reactor::change(Verb::Patch, |patch| patch["spec"]["size"] = 2.into()));
+    client.react(&Reactor::change(Verb::Create, |app| app["spec"]["size"] = 1.into()));
+    client.react(&Reactor::change(Verb::Patch, |patch| patch["spec"]["size"] = 2.into()));
     assert_eq!(apps.create(&app("shop").build()).unwrap().pointer("/spec/size"), Some(&json!(1)));
     // What was sent is remembered.
     assert!(matches!(&client.writes()[..], [Write::Create(_, sent)] if sent["spec"].is_null()));
@@ -241,7 +241,7 @@ fn clients_beside_each_other_share_what_they_know() {
     assert!(beside.get(&APP, &key("shop")).unwrap_err().is_not_found());
     beside.create(&APP, app("bank").build().to_json().unwrap()).unwrap();
     assert_eq!(client.writes().len(), 1);
-    client.react(Reactor::fail(Verb::Get));
+    client.react(&Reactor::fail(Verb::Get));
     assert!(beside.get(&APP, &key("bank")).unwrap_err().is_transport());
     assert!(apps.get(&key("shop")).unwrap_err().is_transport());
 }

@@ -136,9 +136,9 @@ fn tracks() {
         select,
         "
   config \"test\": unexpected track
-      App.example.com default/ with app=web by default/resource-1
+      App.example.com default/* with app=web by default/resource-1
   config \"test\": unexpected track
-      App.example.com with app=web by default/resource-1
+      App.example.com * with app=web by default/resource-1
 ",
     );
 }
@@ -154,8 +154,8 @@ fn events() {
         record,
         "
   config \"test\": event differs (-expected +actual)
-      -App default/resource-2: Normal TheReason: the note
-      +App default/resource-1: Normal TheReason: the note
+      -App.example.com default/resource-2: Normal TheReason: the note
+      +App.example.com default/resource-1: Normal TheReason: the note
 ",
     );
     fails(
@@ -163,7 +163,7 @@ fn events() {
         record,
         "
   config \"test\": unexpected event
-      App default/resource-1: Normal TheReason: the note
+      App.example.com default/resource-1: Normal TheReason: the note
 ",
     );
     fails(
@@ -171,7 +171,7 @@ fn events() {
         nothing,
         "
   config \"test\": missing event
-      App default/resource-1: Normal TheReason: the note
+      App.example.com default/resource-1: Normal TheReason: the note
 ",
     );
     let other = |event, reason, note| ConfigCase::new().expect_event(&r1(), event, reason, note);
@@ -192,7 +192,7 @@ fn events() {
         },
         "
   config \"test\": unexpected event
-      App default/resource-1: Normal TheReason: the note
+      App.example.com default/resource-1: Normal TheReason: the note
 ",
     );
 }
@@ -205,9 +205,9 @@ fn creates() {
         ConfigCase::new().expect_create(&r2()),
         create,
         r#"
-  config "test": create App default/resource-2 differs (-expected +actual)
-      -create App default/resource-2
-      +create App default/resource-1
+  config "test": create App.example.com default/resource-2 differs (-expected +actual)
+      -create App.example.com/v1 default/resource-2
+      +create App.example.com/v1 default/resource-1
        {
          "apiVersion": "example.com/v1",
          "kind": "App",
@@ -223,7 +223,7 @@ fn creates() {
         ConfigCase::new(),
         create,
         r#"
-  config "test": unexpected create App default/resource-1
+  config "test": unexpected create App.example.com default/resource-1
       {
         "apiVersion": "example.com/v1",
         "kind": "App",
@@ -238,7 +238,7 @@ fn creates() {
         ConfigCase::new().expect_create(&r1()),
         nothing,
         r#"
-  config "test": missing create App default/resource-1
+  config "test": missing create App.example.com default/resource-1
       {
         "apiVersion": "example.com/v1",
         "kind": "App",
@@ -297,7 +297,7 @@ fn updates() {
         given().expect_update(&r1().field("/spec/replicas", 3)),
         update,
         r#"
-  config "test": update App default/resource-1 differs (-expected +actual)
+  config "test": update App.example.com default/resource-1 differs (-expected +actual)
            "namespace": "default"
          },
          "spec": {
@@ -311,9 +311,10 @@ fn updates() {
     assert!(
         of(given().expect_update(&r1().created(5).field("/spec/replicas", 2)), update).contains("creationTimestamp")
     );
-    assert!(of(given(), update).contains("config \"test\": unexpected update App default/resource-1\n"));
+    assert!(of(given(), update).contains("config \"test\": unexpected update App.example.com default/resource-1\n"));
     assert!(
-        of(given().expect_update(&r1()), nothing).contains("config \"test\": missing update App default/resource-1\n")
+        of(given().expect_update(&r1()), nothing)
+            .contains("config \"test\": missing update App.example.com default/resource-1\n")
     );
 }
 
@@ -332,7 +333,7 @@ fn patches() {
         merge(json!({"metadata": {}, "spec": {}})),
         patch,
         r#"
-  config "test": patch App default/resource-1 differs (-expected +actual)
+  config "test": patch App.example.com default/resource-1 differs (-expected +actual)
        {
          "merge": {
            "metadata": {},
@@ -348,7 +349,7 @@ fn patches() {
         given(),
         patch,
         r#"
-  config "test": unexpected patch App default/resource-1
+  config "test": unexpected patch App.example.com default/resource-1
       {
         "merge": {
           "metadata": {
@@ -361,7 +362,9 @@ fn patches() {
       }
 "#,
     );
-    assert!(of(merge(json!({})), nothing).contains("config \"test\": missing patch App default/resource-1\n"));
+    assert!(
+        of(merge(json!({})), nothing).contains("config \"test\": missing patch App.example.com default/resource-1\n")
+    );
     let steps = || Patch::Json(json!([{"op": "add", "path": "/spec", "value": {}}]));
     let step = |config: &Config| {
         let steps = Patch::Json(json!([{"op": "add", "path": "/spec", "value": {}}]));
@@ -384,7 +387,7 @@ fn applies() {
         expected(2, FieldOwner::new("me").force()),
         apply,
         r#"
-  config "test": apply App default/resource-1 differs (-expected +actual)
+  config "test": apply App.example.com default/resource-1 differs (-expected +actual)
              "namespace": "default"
            },
            "spec": {
@@ -399,9 +402,11 @@ fn applies() {
 "#,
     );
     assert!(of(expected(1, FieldOwner::new("you")), apply).contains("-  \"owner\": \"you\""));
-    assert!(of(ConfigCase::new(), apply).contains("config \"test\": unexpected apply App default/resource-1\n"));
+    assert!(
+        of(ConfigCase::new(), apply).contains("config \"test\": unexpected apply App.example.com default/resource-1\n")
+    );
     let missing = of(expected(1, FieldOwner::new("me")), nothing);
-    assert!(missing.contains("config \"test\": missing apply App default/resource-1\n"));
+    assert!(missing.contains("config \"test\": missing apply App.example.com default/resource-1\n"));
 }
 
 #[test]
@@ -422,7 +427,7 @@ fn deletes() {
         given().expect_delete_with(&r1(), options("1", true)),
         delete,
         r#"
-  config "test": delete App default/resource-1 differs (-expected +actual)
+  config "test": delete App.example.com default/resource-1 differs (-expected +actual)
        {
          "propagation": "Background",
       -  "purge": true,
@@ -437,17 +442,18 @@ fn deletes() {
         given().expect_delete(&r2()),
         delete,
         r#"
-  config "test": delete App default/resource-2 differs (-expected +actual)
-      -delete App default/resource-2
-      +delete App default/resource-1
+  config "test": delete App.example.com default/resource-2 differs (-expected +actual)
+      -delete App.example.com/v1 default/resource-2
+      +delete App.example.com/v1 default/resource-1
        {
          "propagation": "Background",
          "purge": false
 "#,
     );
-    assert!(of(given(), delete).contains("config \"test\": unexpected delete App default/resource-1\n"));
+    assert!(of(given(), delete).contains("config \"test\": unexpected delete App.example.com default/resource-1\n"));
     assert!(
-        of(given().expect_delete(&r1()), nothing).contains("config \"test\": missing delete App default/resource-1\n")
+        of(given().expect_delete(&r1()), nothing)
+            .contains("config \"test\": missing delete App.example.com default/resource-1\n")
     );
     let purge = of(given().expect_delete(&r1()), |config| drop(apps(config).purge(&key("resource-1"))));
     assert!(purge.contains("-  \"purge\": false"), "{purge}");
@@ -467,7 +473,7 @@ fn status_updates() {
         given().expect_status_update(&r1().field("/status/ready", false)),
         update,
         r#"
-  config "test": status update App default/resource-1 differs (-expected +actual)
+  config "test": status update App.example.com default/resource-1 differs (-expected +actual)
        {
          "status": {
       -    "ready": false
@@ -480,7 +486,7 @@ fn status_updates() {
         given(),
         update,
         r#"
-  config "test": unexpected status update App default/resource-1
+  config "test": unexpected status update App.example.com default/resource-1
       {
         "status": {
           "ready": true
@@ -489,7 +495,7 @@ fn status_updates() {
 "#,
     );
     let missing = of(given().expect_status_update(&r1().field("/status/ready", true)), nothing);
-    assert!(missing.contains("config \"test\": missing status update App default/resource-1\n"));
+    assert!(missing.contains("config \"test\": missing status update App.example.com default/resource-1\n"));
     // One is not the other.
     let update = of(given().expect_update(&r1().field("/status/ready", true)), update);
     assert!(update.contains("-update App") && update.contains("+status update App"), "{update}");
@@ -505,10 +511,14 @@ fn status_patches() {
     let ready = |ready: bool| given().expect_status_patch(&r1(), Patch::Merge(json!({"status": {"ready": ready}})));
     passes(ready(true), patch);
     assert!(of(ready(false), patch).contains("-      \"ready\": false"));
-    assert!(of(given(), patch).contains("config \"test\": unexpected status patch App default/resource-1\n"));
-    assert!(of(ready(true), nothing).contains("config \"test\": missing status patch App default/resource-1\n"));
+    assert!(
+        of(given(), patch).contains("config \"test\": unexpected status patch App.example.com default/resource-1\n")
+    );
+    assert!(
+        of(ready(true), nothing).contains("config \"test\": missing status patch App.example.com default/resource-1\n")
+    );
     let whole = given().expect_patch(&r1(), Patch::Merge(json!({"status": {"ready": true}})));
-    assert!(of(whole, patch).contains("+status patch App default/resource-1"));
+    assert!(of(whole, patch).contains("+status patch App.example.com/v1 default/resource-1"));
 }
 
 /// Writes of all sorts stand in one order.

@@ -175,7 +175,7 @@ fn other_configs_are_told_apart_by_their_names() {
         "1 of 1 cases failed
         case \"x\":
           config \"remote\": unexpected event
-              App default/shop: Normal A: b",
+              App.example.com default/shop: Normal A: b",
     );
     let swapped = run(event(ConfigCase::new().expect_create(&map("here"))), case("x").expect_create(&map("there")));
     assert!(swapped.contains("  create ConfigMap default/there differs"), "{swapped}");
@@ -298,7 +298,7 @@ fn a_whole_reconciler_goes_on_in_what_it_has_written() {
     let make = |given: &homeostat::testing::Given<'_>| ResourceReconciler::of_kind("app", APP, given.config(), grow);
     table(grows("two", 2)).run(make);
     let report = table(grows("two", 1)).check(make).unwrap_err();
-    assert!(report.contains("then \"two\": status update App default/shop differs"), "{report}");
+    assert!(report.contains("then \"two\": status update App.example.com default/shop differs"), "{report}");
     // What is given for it is put over what is there.
     table(grows("two", 8).given(&sized(7))).run(make);
 }
