@@ -127,19 +127,19 @@ fn what_a_finalizer_changes_is_seen() {
         cx.add_finalizer(app, "example.com/x")?;
         Ok(Flow::proceed())
     };
-    let held = app("shop").finalizer("example.com/x");
+    let with_it = app("shop").finalizer("example.com/x");
     let patch = || Patch::Merge(json!({"metadata": {"finalizers": ["example.com/x"]}}));
     let message = "Patched finalizer \"example.com/x\"";
     let expected = || {
-        case("x").expect_resource(&held).expect_patch(&held, patch()).expect_event(
-            &held,
+        case("x").expect_resource(&with_it).expect_patch(&with_it, patch()).expect_event(
+            &with_it,
             EventType::Normal,
             "FinalizerPatched",
             message,
         )
     };
     passes(expected(), hold);
-    passes(expected().expect_resource(&held.created(0)), hold);
+    passes(expected().expect_resource(&with_it.created(0)), hold);
     assert!(report(expected(), idle).contains("missing patch App.example.com default/shop"));
 }
 

@@ -25,8 +25,8 @@ const METHODS: [(Extend, &str, &str); 29] = [
     (|f| f.generation(7), "/metadata/generation", "7"),
     (|f| f.uid("u"), "/metadata/uid", "\"u\""),
     (|f| f.resource_version("12"), "/metadata/resourceVersion", "\"12\""),
-    (|f| f.change(|object| object.api_version = "v2".to_owned()), "/apiVersion", "\"v2\""),
-    (|f| f.meta(|meta| meta.name = "z".to_owned()), "/metadata/name", "\"z\""),
+    (|f| f.change(|object| object.api_version = "v2".into()), "/apiVersion", "\"v2\""),
+    (|f| f.meta(|meta| meta.name = "z".into()), "/metadata/name", "\"z\""),
     (|f| f.field("/a/b", 1).field("/a/l/-", 2).field("/a/l/0", 3), "/a", r#"{"b": 1, "l": [3]}"#),
     (|f| f.field("/a~1b/~0c", 1), "/a~1b/~0c", "1"),
     (|f| f.field("/x", 1).field("/l", json!([1, 2])).without("/x").without("/l/0"), "/l", "[2]"),
@@ -132,8 +132,9 @@ fn what_is_created_is_whole_and_always_the_same() {
 fn an_owner_is_named_as_it_will_be_given() {
     let owned = |owner: Factory| Factory::pod("default", "p").controlled_by(&owner).build().metadata.owner_references;
     let expected = app("shop").created(9).build().controller_reference();
-    assert_eq!(owned(app("shop")), [expected.clone()]);
-    assert_eq!(owned(app("shop").created(3)), [expected]);
+    for owner in [app("shop"), app("shop").created(3)] {
+        assert_eq!(owned(owner), std::slice::from_ref(&expected));
+    }
     let twice = Factory::pod("default", "p").controlled_by(&app("a")).owned_by(&app("a")).owned_by(&app("b")).build();
     assert_eq!(twice.metadata.owner_references.len(), 2);
     assert_eq!(twice.metadata.controller(), None);

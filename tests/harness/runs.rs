@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, UNIX_EPOCH};
 
-use homeostat::objects::{Api, Client, DeleteOptions, DynamicObject, EventType, Object, ObjectKey, TrackRef};
+use homeostat::objects::{Api, Client, DeleteOptions, DynamicObject, EventType, Object, ObjectKey, Query, TrackRef};
 use homeostat::sub::{Config, Flow, ResourceReconciler, SubContext, SubResult};
 use homeostat::testing::{ConfigCase, Factory, Reactor, ReconcilerTable, ReconcilerTestCase, SubReconcilerTable, Verb};
 use homeostat::{Action, BoxError, Context};
@@ -67,7 +67,7 @@ fn preparation_comes_first() {
         create(&given.config(), "c").unwrap();
         |cx: &SubContext<'_>, _: &mut DynamicObject| -> SubResult {
             let maps = Api::<DynamicObject>::of_kind(cx.config().client().clone(), map("a").build().kind());
-            assert_eq!(maps.list(&Default::default())?.items.len(), 3);
+            assert_eq!(maps.list(&Query::all())?.items.len(), 3);
             Ok(Flow::proceed())
         }
     });
