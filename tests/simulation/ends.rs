@@ -43,7 +43,8 @@ fn a_run_that_waits_for_ever_ends_the_simulation() {
     };
     let vms = Controller::builder("vm", forever).clock(sim.clock()).build().unwrap().start(&pool).unwrap();
     vms.enqueue("vm-1");
-    let text = panic_of(|| sim.run_for(HOUR));
+    // Also if what the test waits for is there by then.
+    let text = panic_of(|| sim.run_until(HOUR, || vms.metrics().runs.panics > 0));
     assert!(text.contains("nothing is due, now or later"), "{text}");
     assert!(text.contains("in the midst of a turn: pool-"), "{text}");
     // Each of these would wait for the others in vain.
@@ -235,6 +236,24 @@ fn a_test_that_panics_amid_running_controllers_unwinds() {
         drop(running);
     });
     assert!(text.contains("found out"), "{text}");
+}
+
+/// What is dropped as a test unwinds is stopped and joined, but what else there is does not run on meanwhile.
+#[test]
+fn nothing_runs_while_a_test_unwinds() {
+    let notes = Mutex::new(None);
+    panic_of(|| {
+        let sim = Simulation::new(1);
+        let (own, pool) = (Notes::new(&sim), pool(&sim, 2));
+        *notes.lock() = Some(own.clone());
+        let vms = controller(&sim, &pool, &own);
+        let queue = WorkQueue::<Key>::builder().clock(sim.clock()).build();
+        let poller = Poller::new(MINUTE, |_cx: &Context| Ok::<_, BoxError>([""; 0])).start(&queue).unwrap();
+        sim.run_for(SECOND);
+        vms.enqueue("vm-1");
+        assert!(poller.polls() > 1, "found out");
+    });
+    assert!(notes.lock().as_ref().unwrap().all().is_empty());
 }
 
 #[test]
