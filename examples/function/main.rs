@@ -117,7 +117,7 @@ impl Tour {
 
         println!("There is new code.");
         square = self.functions.get(&key)?;
-        square.spec.commit = "decade".to_owned();
+        "decade".clone_into(&mut square.spec.commit);
         self.functions.update(&square)?;
         self.until(&key, |status| status.observed_generation == 2 && status.latest_image.contains("@decade"))?;
 

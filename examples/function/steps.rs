@@ -62,6 +62,7 @@ fn desired(cx: &SubContext<'_>, function: &mut Function) -> Result<Desired<Image
     Ok(Desired::This(Image { metadata, spec, status: <_>::default() }))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "what a step returns")]
 fn reflect(cx: &SubContext<'_>, function: &mut Function, image: Result<Option<&Image>, &ClientError>) -> SubResult {
     let (status, reason, message) = match image {
         Ok(Some(image)) if !image.status.latest_image.is_empty() => {

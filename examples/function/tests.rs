@@ -62,7 +62,7 @@ impl Marked for Factory<Function> {
     }
 
     fn resolved(&self) -> Self {
-        self.status(|status| status.target_image = TAG.to_owned()).marked(
+        self.status(|status| TAG.clone_into(&mut status.target_image)).marked(
             "ImageResolved",
             ConditionStatus::True,
             "Resolved",
@@ -87,7 +87,7 @@ fn the_target_image() {
             .given(&images())
             .expect_track(&images(), &own)
             .expect_stashed(BUILDER, "bob-1".to_owned())
-            .expect_resource(&own.resolved().status(|status| status.target_image = "example.org/mine".to_owned())),
+            .expect_resource(&own.resolved().status(|status| "example.org/mine".clone_into(&mut status.target_image))),
         case("waits for the config map").expect_flow(Flow::halt()).expect_resource(&unresolved),
         case("waits for the builder in it")
             .given(&images().without("/data/builder"))
@@ -112,7 +112,7 @@ fn the_child_image() {
         "",
     );
     let case = |name: &str| SubReconcilerTestCase::new(name, &resolved).given_stashed(BUILDER, "bob-1".to_owned());
-    let old = built(&image()).change(|image| image.spec.builder = "bob-0".to_owned());
+    let old = built(&image()).change(|image| "bob-0".clone_into(&mut image.spec.builder));
     let foreign = image().meta(|meta| meta.owner_references.clear()).created(2);
     SubReconcilerTable::new([
         case("is created")
@@ -216,7 +216,7 @@ fn every_order_ends_with_the_same_image() {
         config_maps.create(&images().build()).unwrap();
         sim.run_for(Duration::ZERO);
         wanted = functions.get(&wanted.key()).unwrap();
-        wanted.spec.commit = "decade".to_owned();
+        "decade".clone_into(&mut wanted.spec.commit);
         functions.update(&wanted).unwrap();
         let latest = || functions.get(&wanted.key()).unwrap().status.latest_image;
         sim.run_until(Duration::from_secs(60), || latest() == format!("{TAG}@decade-by-bob-1"));

@@ -1,9 +1,11 @@
 //! For tests of reconcilers, of back ends, and of what is built on them. Feature `testing`.
 //!
-//! - [`SubReconcilerTestCase`] and [`ReconcilerTestCase`], in tables: what is given, and all that is expected.
-//! - [`TestClient`], [`Reactor`] and [`Factory`]: objects as they are given, and calls that fail.
+//! - [`SubReconcilerTable`] and [`ReconcilerTable`]: cases of what is given, and of all that is expected.
 //! - [`Simulation`]: whole controllers on one thread and simulated time, in an order that a seed decides.
 //! - [`conformance`]: one suite for all clients of objects.
+//!
+//! # Tables
+//!
 //! A [`SubReconcilerTable`] runs one step of a reconciler in many cases, a [`ReconcilerTable`] a whole one. Each case is by itself: it has
 //! a [client](TestClient), a tracker, a recorder of events, a stash and a held clock of its own. It says what is there, and what comes of
 //! it: exactly and in order, so that a case that expects nothing is one in which nothing may happen. Objects are made with a

@@ -239,7 +239,7 @@ fn neither_status_nor_event_shows_what_is_not_shown_and_it_is_retried() {
     }
     let shown = "false [\"update_status Thing default/web\"]\n";
     assert_eq!(seen, format!("true []\ntrue []\n{shown}{shown}"));
-    assert_eq!(things(&spy).get(Thing::reference().key()).unwrap().status.fields["tries"], "4");
+    assert_eq!(things(&spy).get(Thing::reference().key()).unwrap().status.fields["heard"], "4");
     assert_eq!(crate::support::events(&events), ["Normal StatusUpdated Updated status"]);
 }
 
@@ -247,7 +247,7 @@ fn neither_status_nor_event_shows_what_is_not_shown_and_it_is_retried() {
 fn the_controllers_policy_decides_when_it_is_tried_again() {
     let clock = ManualClock::new();
     let spy = Spy::new();
-    let (tried, tries) = crossbeam_channel::unbounded();
+    let (tried, heard) = crossbeam_channel::unbounded();
     let step = move |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
         tried.send((cx.clock().now(), cx.attempt()))?;
         Err("an error".into())
@@ -266,7 +266,7 @@ fn the_controllers_policy_decides_when_it_is_tried_again() {
     things(&spy).create(&Thing::new("web")).unwrap();
     let mut seen = Vec::new();
     for delay in [1, 2, 4] {
-        let (at, attempt) = tries.recv_timeout(seconds(60)).unwrap();
+        let (at, attempt) = heard.recv_timeout(seconds(60)).unwrap();
         seen.push(((at - start).as_secs(), attempt));
         // Until the run has ended, and its next try has a time.
         while handle.queue().delayed_count() == 0 || handle.failing().is_empty() {
@@ -275,7 +275,7 @@ fn the_controllers_policy_decides_when_it_is_tried_again() {
         clock.advance(seconds(delay));
     }
     assert_eq!(seen, [(0, 1), (1, 2), (3, 3)]);
-    assert_eq!(tries.recv_timeout(seconds(60)).unwrap().1, 4);
+    assert_eq!(heard.recv_timeout(seconds(60)).unwrap().1, 4);
     manager.stop();
     running.wait().unwrap();
 }
