@@ -85,7 +85,79 @@ fn entries(before: &[Value], after: &[Value], whole: &[Value]) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
+
+    /// Small, so that two of them have much in common; without `null`, which is as good as absent.
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![any::<bool>().prop_map(Value::from), (0..3).prop_map(Value::from)];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[ab/]", inner, 0..3)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// The same with a field more in each of its objects.
+    fn with_more(json: &Value, more: &mut u64) -> Value {
+        match json {
+            Value::Object(fields) => {
+                *more += 1;
+                let number = ("more".to_owned(), json!(*more));
+                let fields = fields.iter().map(|(name, value)| (name.clone(), with_more(value, more)));
+                Value::Object(fields.chain([number]).collect())
+            }
+            Value::Array(entries) => entries.iter().map(|entry| with_more(entry, more)).collect(),
+            other => other.clone(),
+        }
+    }
+
+    fn without_more(json: &Value) -> Value {
+        match json {
+            Value::Object(fields) => {
+                let fields = fields.iter().filter(|(name, _)| *name != "more");
+                Value::Object(fields.map(|(name, value)| (name.clone(), without_more(value))).collect())
+            }
+            Value::Array(entries) => entries.iter().map(without_more).collect(),
+            other => other.clone(),
+        }
+    }
+
+    fn all_more(json: &Value, found: &mut Vec<u64>) {
+        match json {
+            Value::Object(fields) => {
+                found.extend(fields.get("more").and_then(Value::as_u64));
+                fields.values().for_each(|value| all_more(value, found));
+            }
+            Value::Array(entries) => entries.iter().for_each(|entry| all_more(entry, found)),
+            _ => {}
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_sees_less_sees_what_was_made_of_it(before in any_json(), after in any_json()) {
+            let mut whole = with_more(&before, &mut 0);
+            carry(&before, &after, &mut whole);
+            prop_assert_eq!(without_more(&whole), after);
+            let mut found = Vec::new();
+            all_more(&whole, &mut found);
+            let count = found.len();
+            found.sort_unstable();
+            found.dedup();
+            prop_assert_eq!(found.len(), count, "what is not seen stays with one entry");
+        }
+
+        #[test]
+        fn the_first_change_is_where_both_differ(before in any_json(), after in any_json()) {
+            match first(&before, &after) {
+                Some(field) => prop_assert_ne!(before.pointer(&field), after.pointer(&field)),
+                None => prop_assert_eq!(before, after),
+            }
+        }
+    }
 
     #[test]
     fn the_first_change_is_found() {
