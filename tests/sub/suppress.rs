@@ -3,16 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io;
 use std::sync::Arc;
 
+use crossbeam_channel::{Sender, unbounded};
 use homeostat::objects::{ClientError, Object, ObjectMeta};
 use homeostat::sub::{
     Always, Config, Failures, Flow, Request, ResourceReconciler, Sequence, SubContext, SubReconciler, SubResult,
     SuppressTransientErrors, quiet,
 };
 use homeostat::{
-    Action, BoxError, Cancelled, Context, Controller, Exponential, Manager, ManualClock, Muted, Reconciler,
-    RequeueAfter, Terminal, terminal,
+    Action, BoxError, Cancelled, Context, Controller, Exponential, Failure, Manager, ManualClock, Muted, Reconciler,
+    RequeueAfter, RetryPolicy, Terminal, Verdict, terminal,
 };
 use parking_lot::Mutex;
 
@@ -239,24 +241,35 @@ fn neither_status_nor_event_shows_what_is_not_shown_and_it_is_retried() {
     }
     let shown = "false [\"update_status Thing default/web\"]\n";
     assert_eq!(seen, format!("true []\ntrue []\n{shown}{shown}"));
-    assert_eq!(things(&spy).get(Thing::reference().key()).unwrap().status.fields["heard"], "4");
+    assert_eq!(things(&spy).get(Thing::reference().key()).unwrap().status.fields["tries"], "4");
     assert_eq!(crate::support::events(&events), ["Normal StatusUpdated Updated status"]);
+}
+
+/// Backs off, and notes whether it is asked about the error that the step has returned.
+struct Noting(Exponential, Sender<bool>);
+
+impl<K> RetryPolicy<K> for Noting {
+    fn decide(&self, failure: &Failure<'_, K>) -> Verdict {
+        let _ = self.1.send(failure.error.is::<io::Error>());
+        self.0.decide(failure)
+    }
 }
 
 #[test]
 fn the_controllers_policy_decides_when_it_is_tried_again() {
     let clock = ManualClock::new();
     let spy = Spy::new();
-    let (tried, heard) = crossbeam_channel::unbounded();
+    let (tried, heard) = unbounded();
     let step = move |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
         tried.send((cx.clock().now(), cx.attempt()))?;
-        Err("an error".into())
+        Err(io::Error::from(io::ErrorKind::TimedOut).into())
     };
     let steps = SuppressTransientErrors::new(step);
     let reconciler = ResourceReconciler::<Thing>::new("thing", config(&spy).0, steps);
     let manager = Manager::builder().clock(clock.clock()).build().unwrap();
     let sources = reconciler.setup(&manager).unwrap();
-    let retry = Exponential::new(seconds(1), seconds(60)).jitter(0.0);
+    let (noting, asked) = unbounded();
+    let retry = Noting(Exponential::new(seconds(1), seconds(60)).jitter(0.0), noting);
     let controller = Controller::builder("thing", reconciler).sources(sources).retry(retry).clock(clock.clock());
     let controller = controller.build().unwrap();
     let handle = controller.handle();
@@ -278,6 +291,7 @@ fn the_controllers_policy_decides_when_it_is_tried_again() {
     assert_eq!(heard.recv_timeout(seconds(60)).unwrap().1, 4);
     manager.stop();
     running.wait().unwrap();
+    assert_eq!(asked.iter().collect::<Vec<_>>(), [true; 4]);
 }
 
 /// What a run of these steps ends with, one of which fails for the first time.
