@@ -152,9 +152,10 @@ mod tests {
 
         #[test]
         fn the_first_change_is_where_both_differ(before in any_json(), after in any_json()) {
-            match first(&before, &after) {
-                Some(field) => prop_assert_ne!(before.pointer(&field), after.pointer(&field)),
-                None => prop_assert_eq!(before, after),
+            let field = first(&before, &after);
+            prop_assert_eq!(field.is_none(), before == after);
+            if let Some(field) = field {
+                prop_assert_ne!(before.pointer(&field), after.pointer(&field));
             }
         }
     }
@@ -192,6 +193,13 @@ mod tests {
             (json!({"a": 1}), json!({"a": null}), json!({"a": 1, "c": 3}), json!({"c": 3})),
             // What had stood there by default is made with all that is known of it.
             (json!({"a": {"b": 0, "c": 0}}), json!({"a": {"b": 1, "c": 0}}), json!({}), json!({"a": {"b": 1, "c": 0}})),
+            // What has not changed is not made, nor emptied.
+            (
+                json!({"a": 1, "b": 0, "c": null}),
+                json!({"a": 2, "b": 0, "c": null}),
+                json!({"a": 1, "c": null}),
+                json!({"a": 2, "c": null}),
+            ),
             // Entries: changed, moved, taken away, put in between, another kind of value.
             (
                 json!([x, y]),
@@ -209,6 +217,7 @@ mod tests {
                 json!([full("x"), full("y"), full("z")]),
                 json!([full("y"), full("z"), {"name": "w"}]),
             ),
+            (json!([x, y]), json!([z]), json!([full("x"), full("y")]), json!([z])),
             (json!([x]), json!("x"), json!([full("x")]), json!("x")),
             // Lists that are not of one length have nothing to do with each other.
             (json!([x]), json!([y]), json!([]), json!([y])),
