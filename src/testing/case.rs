@@ -1,7 +1,7 @@
 //! One case of a table: what there is, what is run, and what is to come of it.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
@@ -37,6 +37,31 @@ pub(super) mod sealed {
 ///
 /// What is expected is exact and in order: of all that a case says nothing of it says that it does not happen. What the
 /// closures of a case and of its table do before the run is not looked at.
+///
+/// # Examples
+///
+/// One that fails at first, and is run again:
+///
+/// ```
+/// use homeostat::objects::{DynamicObject, Kind};
+/// use homeostat::sub::{Flow, SubContext, SubResult};
+/// use homeostat::testing::{Factory, Reactor, SubReconcilerTable, SubReconcilerTestCase, Verb};
+///
+/// const NODE: Kind = Kind::cluster("", "v1", "Node");
+///
+/// fn look(cx: &SubContext<'_>, _: &mut DynamicObject) -> SubResult {
+///     cx.config().client().list(&NODE, &Default::default())?;
+///     Ok(Flow::proceed())
+/// }
+///
+/// let app = Factory::config_map("default", "app");
+/// let again = SubReconcilerTestCase::new("once more", &app);
+/// let case = SubReconcilerTestCase::new("the nodes cannot be listed", &app)
+///     .reactor(Reactor::fail(Verb::List).kind(&NODE).once())
+///     .expect_error("a reactor fails this call")
+///     .then(again);
+/// SubReconcilerTable::new([case]).run(|_given| look);
+/// ```
 #[must_use]
 pub struct TestCase<S: Subject> {
     pub(super) name: String,
@@ -66,6 +91,29 @@ pub(super) enum Ends<O> {
 }
 
 /// What the closures of a case and of its table are given: what there is in this case.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::DynamicObject;
+/// use homeostat::sub::{Flow, SubContext, SubResult};
+/// use homeostat::testing::{ConfigCase, Factory, SubReconcilerTable, SubReconcilerTestCase};
+/// use std::time::Duration;
+///
+/// let app = Factory::config_map("default", "app");
+/// let later = Duration::from_secs(60);
+/// let case = SubReconcilerTestCase::new("asks for another run", &app)
+///     .metadata("interval", later)
+///     .config("remote", ConfigCase::new())
+///     .expect_flow(Flow::requeue_after(later));
+/// SubReconcilerTable::new([case]).run(|given| {
+///     let (interval, remote) = (*given.metadata::<Duration>("interval").unwrap(), given.config_named("remote"));
+///     move |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult {
+///         let _ = remote.client(); // where the step would look
+///         Ok(Flow::requeue_after(interval))
+///     }
+/// });
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Given<'a> {
     pub(super) name: &'a str,
@@ -292,8 +340,9 @@ type Stages = BTreeMap<Option<String>, Stage>;
 impl World {
     fn new<S: Subject>(runs: &[&TestCase<S>]) -> Self {
         let clock = runs[0].now.map_or_else(ManualClock::new, ManualClock::at);
-        let names = runs.iter().flat_map(|run| run.configs.keys()).map(|name| Some(name.clone()));
-        let stages = names.chain([None]).map(|name| (name, Stage::new(&clock))).collect();
+        let named = runs.iter().flat_map(|run| run.configs.keys()).map(|name| Some(name.clone()));
+        let names: BTreeSet<_> = named.chain([None]).collect();
+        let stages = (0..).zip(names).map(|(number, name)| (name, Stage::new(&clock, number))).collect();
         Self { clock, stages }
     }
 

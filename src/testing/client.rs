@@ -62,6 +62,7 @@ pub enum Write {
 #[derive(Clone)]
 pub struct TestClient {
     objects: MemoryClient,
+    seed: u64,
     /// How many names have been made that begin so.
     names: Arc<Mutex<BTreeMap<String, u32>>>,
     known: Arc<Known>,
@@ -80,15 +81,20 @@ impl TestClient {
     /// Without an object, at the time of this clock.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        let objects = MemoryClient::builder().clock(clock).seed(1).build();
-        Self { objects, names: Arc::default(), known: Arc::default() }
+        Self::with_seed(clock, 0)
+    }
+
+    /// One whose uids are not those of clients with another seed.
+    pub(super) fn with_seed(clock: Clock, seed: u64) -> Self {
+        let objects = MemoryClient::builder().clock(clock).seed(seed).build();
+        Self { objects, seed, names: Arc::default(), known: Arc::default() }
     }
 
     /// With other objects, at the time of this clock; what is written to both is remembered by both, and what reacts to one reacts to
     /// the other.
     #[must_use]
     pub fn beside(&self, clock: Clock) -> Self {
-        Self { known: Arc::clone(&self.known), ..Self::new(clock) }
+        Self { known: Arc::clone(&self.known), ..Self::with_seed(clock, !self.seed) }
     }
 
     /// Puts an object there as it is, in the place of the one of its key: no rule is asked. What a client gives to all objects it is

@@ -239,7 +239,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) fn new(clock: &ManualClock) -> Self {
+    /// The number is that of no other stage of the case.
+    pub(super) fn new(clock: &ManualClock, number: u64) -> Self {
         let events = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&events);
         let recorder = EventRecorder::builder("test").log(false).clock(clock.clock()).observer(
@@ -247,7 +248,7 @@ impl Stage {
         );
         Self {
             clock: clock.clone(),
-            client: TestClient::new(clock.clock()),
+            client: TestClient::with_seed(clock.clock(), number),
             uncached: None,
             tracker: Tracker::with_clock(Duration::MAX, clock.clock()),
             seen: 0,

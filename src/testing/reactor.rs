@@ -25,6 +25,19 @@ pub enum Verb {
 }
 
 /// What a client is asked for.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::testing::{Call, Reactor};
+/// use serde_json::json;
+///
+/// fn ghosts(call: &Call<'_>) -> bool {
+///     call.sent.is_none() && call.object.key().name() == "ghost"
+/// }
+/// let reactor = Reactor::answer(None, |call| ghosts(call).then(|| Ok(json!({"metadata": {"name": "ghost"}}))));
+/// # let _ = reactor;
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Call<'a> {

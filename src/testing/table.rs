@@ -10,6 +10,25 @@ use super::difference::Fault;
 ///
 /// All of them are run, whatever comes of those before, and all that is not as they say is told at the end. If some are in
 /// [focus](TestCase::focus), only they are run, and the table fails in any case.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{DynamicObject, Kind};
+/// use homeostat::sub::{Flow, SubContext, SubResult};
+/// use homeostat::testing::{Factory, SubReconcilerTable, SubReconcilerTestCase};
+///
+/// fn idle(_: &SubContext<'_>, _: &mut DynamicObject) -> SubResult {
+///     Ok(Flow::proceed())
+/// }
+///
+/// let app = Factory::config_map("default", "app");
+/// let table = SubReconcilerTable::new([
+///     SubReconcilerTestCase::new("one", &app),
+///     SubReconcilerTestCase::new("two", &app).focus(),
+/// ]);
+/// assert_eq!(table.check(|_given| idle).unwrap_err(), "1 of 2 cases are in focus, 1 have been left out");
+/// ```
 #[must_use = "a table does nothing until it is run"]
 pub struct Table<S: Subject>(Vec<TestCase<S>>);
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::objects::{
-    Api, Client, ClientError, DeleteOptions, DynamicObject, FieldOwner, Object, ObjectKey, Patch, Query, WatchEvent,
+    Api, Client, ClientError, DeleteOptions, DynamicObject, FieldOwner, Object, ObjectKey, Patch, Propagation, Query,
+    WatchEvent,
 };
 use homeostat::testing::{Factory, Reactor, Sample, TestClient, Verb, Write};
 use homeostat::{CancellationToken, ManualClock};
@@ -54,31 +55,47 @@ fn what_is_given_goes_on_by_the_rules() {
     assert!(apps.get(&key("part")).unwrap_err().is_not_found());
 }
 
-/// What is put over another forgets to whom that one belonged.
+/// What is put over another forgets to whom that one belonged: it is not even looked at.
 #[test]
 fn an_object_that_is_given_again_is_another() {
     let (client, apps) = client();
     client.give(&app("shop"));
     client.give(&app("part").controlled_by(&app("shop")));
     client.give(&app("part"));
-    apps.delete(&key("shop"), &DeleteOptions::default()).unwrap();
-    assert!(apps.get(&key("part")).is_ok());
+    let orphans = DeleteOptions { propagation: Propagation::Orphan, ..DeleteOptions::default() };
+    apps.delete(&key("shop"), &orphans).unwrap();
+    assert_eq!(apps.get(&key("part")).unwrap().metadata.resource_version, "999");
 }
 
-/// A watch is told no half of what has happened: it has to list anew.
+/// A watch is not told half of what has happened: it has to list anew.
 #[test]
 fn no_change_before_an_object_was_given_is_known() {
     let (client, apps) = client();
-    let created = apps.create(&app("shop").build()).unwrap();
-    client.give(&app("bank").resource_version("50"));
+    let versions = ["shop", "mill"].map(|name| apps.create(&app(name).build()).unwrap().metadata.resource_version);
+    client.give(&app("bank").resource_version("3"));
     let stop = CancellationToken::new();
-    assert!(client.watch(&APP, &Query::all(), Some("0"), &stop).is_err_and(|error| error.is_gone()));
-    assert!(client.watch(&APP, &Query::all(), Some(&created.metadata.resource_version), &stop).is_err());
+    for version in ["0", &versions[0], &versions[1]] {
+        let watch = client.watch(&APP, &Query::all(), Some(version), &stop);
+        assert!(watch.is_err_and(|error| error.is_gone()), "from {version}");
+    }
     let list = apps.list(&Query::all()).unwrap();
-    assert_eq!((list.items.len(), &*list.version), (2, "50"));
+    assert_eq!((list.items.len(), &*list.version), (3, "3"));
     apps.delete(&key("shop"), &DeleteOptions::default()).unwrap();
     let next = apps.watch(&Query::all(), Some(&list.version), &stop).unwrap().next().unwrap().unwrap();
     assert!(matches!(next, WatchEvent::Deleted(object) if object.key() == key("shop")));
+}
+
+/// No two objects of a set of clients have one uid.
+#[test]
+fn uids_are_the_same_each_time_and_of_one_client_alone() {
+    let uids = || {
+        let (client, apps) = client();
+        let beside = Api::of_kind(Arc::new(client.beside(ManualClock::new().clock())), APP);
+        [apps, beside].map(|apps| apps.create(&app("shop").build()).unwrap().metadata.uid)
+    };
+    let [one, other] = uids();
+    assert_ne!(one, other);
+    assert_eq!(uids(), [one, other]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unnecessary_wraps, reason = "a step returns a result")]
 
 mod cases;
+mod child;
 mod client;
 mod configs;
 mod factories;

@@ -180,6 +180,16 @@ fn other_configs_are_told_apart_by_their_names() {
     let swapped = run(event(ConfigCase::new().expect_create(&map("here"))), case("x").expect_create(&map("there")));
     assert!(swapped.contains("  create ConfigMap default/there differs"), "{swapped}");
     assert!(swapped.contains("  config \"remote\": create ConfigMap default/here differs"), "{swapped}");
+    // An owner here is none there.
+    SubReconcilerTable::new([case("x").config("a", ConfigCase::new()).config("b", ConfigCase::new())]).run(|given| {
+        let uids = [given.config(), given.config_named("a"), given.config_named("b")].map(|config| {
+            let map = map("m").build();
+            let made = config.client().create(&map.kind(), map.to_json().unwrap()).unwrap();
+            made["metadata"]["uid"].as_str().unwrap().to_owned()
+        });
+        assert_eq!(std::collections::BTreeSet::from(uids).len(), 3);
+        idle
+    });
     let unknown = SubReconcilerTable::new([case("x")]).check(|given| {
         let _ = given.config_named("remote");
         idle

@@ -32,6 +32,16 @@ const VERSION: &str = "999";
 pub struct Factory<T = DynamicObject>(T);
 
 /// What stands for an object in a test: the object itself, or a [`Factory`] of it.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::Object;
+/// use homeostat::testing::{Factory, Sample};
+///
+/// let colours = Factory::config_map("default", "colours");
+/// assert_eq!(colours.sample().key(), colours.build().sample().key());
+/// ```
 pub trait Sample {
     /// The type of the object.
     type Object: Object;
