@@ -340,8 +340,8 @@ type Stages = BTreeMap<Option<String>, Stage>;
 impl World {
     fn new<S: Subject>(runs: &[&TestCase<S>]) -> Self {
         let clock = runs[0].now.map_or_else(ManualClock::new, ManualClock::at);
-        let named = runs.iter().flat_map(|run| run.configs.keys()).map(|name| Some(name.clone()));
-        let names: BTreeSet<_> = named.chain([None]).collect();
+        let others = runs.iter().flat_map(|run| run.configs.keys()).map(|name| Some(name.clone()));
+        let names: BTreeSet<_> = others.chain([None]).collect();
         let stages = (0..).zip(names).map(|(number, name)| (name, Stage::new(&clock, number))).collect();
         Self { clock, stages }
     }
