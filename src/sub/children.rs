@@ -4,10 +4,13 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::context::SubContext;
 use super::flow::{Failures, SubResult};
 use super::manager::ObjectManager;
 use super::setup::Setup;
+use crate::objects::json::{owners_of, uid_of};
 use crate::objects::{Api, Client, ClientError, Ignore, Kind, Object, ObjectKey, Query, TrackRef, set_controller};
 use crate::reconcile::error::BoxError;
 use crate::store::Index;
@@ -130,9 +133,12 @@ impl<T: Object, C: Object> Children<T, C> {
             None if namespace.is_empty() => Query::all(),
             None => Query::all().namespace(namespace),
         };
-        let mut found = Api::of_kind(Arc::clone(client), self.kind.clone()).list(&query)?.items;
-        found.retain(|child| self.is_ours(cx, resource, child));
-        Ok(found)
+        let uid = &*cx.subject().metadata.uid;
+        // What is another's need not even be of the type.
+        let may_be = |json: &&Arc<Value>| self.tracked || owners_of(json).any(|owner| uid_of(owner) == uid);
+        let listed = client.list(&self.kind, &query)?.items;
+        let found: Result<Vec<_>, _> = listed.iter().filter(may_be).map(|json| C::from_json(json)).collect();
+        Ok(found?.into_iter().filter(|child| self.is_ours(cx, resource, child)).collect())
     }
 
     /// Whether what [`find`](Self::find) says may be old.
@@ -339,24 +345,25 @@ impl<'a, T: Object, C: Object> Making<'a, T, C> {
     ) -> Result<Option<C>, ClientError> {
         let Self { children, cx, .. } = self;
         let (key, again) = (desired.key(), desired.clone());
-        match self.write(resource, kept, desired) {
-            Err(error) if error.is_already_exists() && kept.is_none() && !key.name().is_empty() => {
-                match self.read(&key)? {
-                    Some(child) if children.is_ours(cx, resource, &child) && is_it(&child) => {
-                        self.write(resource, Some(&child), again)
-                    }
-                    Some(_) => {
-                        // Its end is told, whoever's it is.
-                        cx.track(&children.kind, TrackRef::name(key));
-                        Err(error)
-                    }
-                    None => {
-                        let reason = "it was there as it was to be created, and is gone".to_owned();
-                        Err(ClientError::Conflict { object: again.object_ref(), reason })
-                    }
-                }
+        let result = self.write(resource, kept, desired);
+        if kept.is_some() || !result.as_ref().is_err_and(ClientError::is_already_exists) {
+            return result;
+        }
+        let conflict =
+            |reason: &str| Err(ClientError::Conflict { object: again.object_ref(), reason: reason.to_owned() });
+        if key.name().is_empty() {
+            return conflict("the name that was made for it is another's");
+        }
+        match self.read(&key)? {
+            Some(child) if children.is_ours(cx, resource, &child) && is_it(&child) => {
+                self.write(resource, Some(&child), again)
             }
-            other => other,
+            Some(_) => {
+                // Its end is told, whoever's it is.
+                cx.track(&children.kind, TrackRef::name(key));
+                result
+            }
+            None => conflict("it was there as it was to be created, and is gone"),
         }
     }
 

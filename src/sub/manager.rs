@@ -211,12 +211,7 @@ impl<C: Object> UpdatingObjectManager<C> {
         let name = &current.meta().name;
         let became = match cx.config().client().update(&self.kind, wanted) {
             Ok(became) => became,
-            Err(error) => {
-                if error.is_not_found() {
-                    self.mutations.forget(&current.meta().uid);
-                }
-                return Err(self.fail(cx, reasons::UPDATE_FAILED, "update", name, error));
-            }
+            Err(error) => return Err(self.fail(cx, reasons::UPDATE_FAILED, "update", name, error)),
         };
         let updated = C::from_json(&became)?;
         let became = updated.to_json()?;

@@ -4,10 +4,13 @@
 
 use std::sync::Arc;
 
-use homeostat::objects::{ClientError, Object, ObjectMeta, OwnerReference, Query};
-use homeostat::sub::{ChildReconciler, Desired, ErrorClass, Failures, Flow, SubContext, SubResult};
-use homeostat::{BoxError, Terminal};
+use homeostat::objects::{Api, Client, ClientError, DynamicObject, Kind, Object, OwnerReference, Query};
+use homeostat::sub::{
+    ChildReconciler, Desired, ErrorClass, Failures, Flow, Request, SubContext, SubReconciler, SubResult,
+};
+use homeostat::{BoxError, Context, Terminal};
 use parking_lot::Mutex;
+use serde_json::json;
 
 use crate::pages::{Page, Site, manager, out_of_luck};
 use crate::support::{Spy, Thing, step};
@@ -234,10 +237,7 @@ fn of_several_one_stays_and_each_other_is_an_error() {
 fn of_several_the_oldest_stays() {
     let clock = homeostat::ManualClock::new();
     let client = homeostat::objects::MemoryClient::builder().clock(clock.clock()).build();
-    let (things, pages) = (
-        homeostat::objects::Api::<Thing>::new(Arc::new(client.clone())),
-        homeostat::objects::Api::<Page>::new(Arc::new(client.clone())),
-    );
+    let (things, pages) = (Api::<Thing>::new(Arc::new(client.clone())), Api::<Page>::new(Arc::new(client.clone())));
     let mut web = things.create(&Thing::new("web")).unwrap();
     web.spec.insert("foo".to_owned(), "bar".to_owned());
     for name in ["z", "a", "b"] {
@@ -343,6 +343,48 @@ fn what_had_the_name_and_is_gone_is_tried_again() {
     site.client.fail(|verb, object| (verb == "create").then(|| ClientError::AlreadyExists { object: object.clone() }));
     let error = site.step(&Child::new(desired, never, manager())).unwrap_err();
     assert!(error.downcast_ref::<ClientError>().unwrap().is_conflict());
+}
+
+#[test]
+fn a_generated_name_that_is_taken_is_made_anew() {
+    let mut site = Site::wanting("foo", "bar");
+    site.client.fail(|verb, object| (verb == "create").then(|| ClientError::AlreadyExists { object: object.clone() }));
+    let error = site.step(&Child::new(generated, never, manager())).unwrap_err();
+    assert!(error.downcast_ref::<ClientError>().unwrap().is_conflict());
+}
+
+#[test]
+fn what_is_anothers_need_not_be_of_the_type() {
+    let mut site = Site::wanting("foo", "bar");
+    let odd = |name: &str, owners: &[OwnerReference]| {
+        let metadata = json!({"namespace": "default", "name": name, "ownerReferences": owners});
+        json!({"apiVersion": "example.com/v1", "kind": "Page", "metadata": metadata, "data": [5]})
+    };
+    site.client.create(&Page::KIND, odd("others", &[])).unwrap();
+    site.go(&child());
+    assert_eq!(site.reflected("foo"), Some("bar"));
+    site.client.create(&Page::KIND, odd("ours", &[site.web.controller_reference()])).unwrap();
+    assert!(error(site.step(&Child::new(desired, never, manager()))).contains("Page default/ours is invalid"));
+}
+
+#[test]
+fn the_children_of_an_owner_in_no_namespace_are_anywhere() {
+    const ROOM: Kind = Kind::cluster("example.com", "v1", "Room");
+    let site = Site::new();
+    let api = Api::<DynamicObject>::of_kind(site.client.clone(), ROOM);
+    let mut room = api.create(&DynamicObject::new(&ROOM, "", "hall")).unwrap();
+    let child = ChildReconciler::new(
+        |_cx, _room: &mut DynamicObject| Ok(Desired::This(Page::new("door").with("a", "b"))),
+        |_cx, _room, _page: Result<Option<&Page>, &ClientError>| Ok(Flow::proceed()),
+        manager(),
+    );
+    for _ in 0..2 {
+        let request = Request::new(&room, site.config.clone());
+        let cx = Context::detached();
+        let flow = child.reconcile(&SubContext::new("test", &cx, &request), &mut room).unwrap();
+        assert_eq!((flow, site.names()), (Flow::proceed(), vec!["door".to_owned()]));
+    }
+    assert_eq!(site.client.writes(), ["create Room hall", "create Page default/door"]);
 }
 
 #[test]
@@ -602,5 +644,4 @@ fn children_are_listed_in_the_namespace_of_their_owner_or_as_one_likes() {
     site.given_child("other");
     site.go(&child);
     assert_eq!((*queries.lock(), site.names()), (1, vec!["other".to_owned(), "web".to_owned()]));
-    assert_eq!(ObjectMeta::new("default", "web").key(), site.web.key());
 }

@@ -232,6 +232,12 @@ fn status_and_names_are_not_merged() {
     let updated = site.manage(&whole, Some(&given), Some(Page::new("other").with("a", "b"))).unwrap().unwrap();
     assert_eq!((&*updated.metadata.name, &updated.metadata.uid), ("index", &given.metadata.uid));
     assert_eq!(updated.status, given.status);
+    site.client.writes();
+    site.told();
+    let status =
+        UpdatingObjectManager::new(|current: &mut Page, desired: &Page| current.status = desired.status.clone());
+    assert_eq!(site.manage(&status, Some(&updated), Some(wanted())).unwrap(), Some(updated));
+    site.did(&[], &[]);
 }
 
 /// The client makes of every `hello` a `hi`, and adds a word.

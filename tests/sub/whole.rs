@@ -1,17 +1,20 @@
 //! Steps with children in a controller of a manager: watches, indexes and tracks are what they say that they need.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use homeostat::objects::{Api, ClientError, Object, ObjectKey, Query};
+use homeostat::objects::{Api, ClientError, Object, ObjectKey, ObjectMeta, Query};
 use homeostat::sub::{
-    ChildReconciler, ChildResult, ChildSetReconciler, Config, Desired, Flow, ResourceReconciler, Sequence, SubContext,
+    ChildReconciler, ChildResult, ChildSetReconciler, Config, Desired, Flow, ObjectManager, ResourceReconciler,
+    Sequence, Setup, SubContext,
 };
-use homeostat::{Controller, Exponential, Manager, RunningManager};
+use homeostat::{BoxError, Controller, Exponential, Manager, RunningManager};
 
-use crate::pages::{Page, manager};
-use crate::support::{Spy, Thing, config, things};
+use crate::pages::{Page, manager, out_of_luck};
+use crate::support::{Spy, Thing, config};
 
 const THINGS: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -81,12 +84,13 @@ impl World {
         Self { client, config, manager, running }
     }
 
+    /// Past the spy.
     fn things(&self) -> Api<Thing> {
-        things(&self.client)
+        Api::new(Arc::new(self.client.inner.clone()))
     }
 
     fn pages(&self) -> Api<Page> {
-        Api::new(self.client.clone())
+        Api::new(Arc::new(self.client.inner.clone()))
     }
 
     /// Waits until all things have what they are to have, and nothing else is there but these pages.
@@ -177,6 +181,62 @@ fn no_child_is_made_twice_however_far_behind_an_index_is() {
         assert_eq!(creates, THINGS.len() * 4, "indexed: {indexed}");
         world.stop();
     }
+}
+
+#[test]
+fn what_an_index_finds_is_not_listed() {
+    let world = World::new(true);
+    let created = world.things().create(&thing("a", &[("x", "0")])).unwrap();
+    until(|| match world.things().get(&created.key()).unwrap().status.fields.len() {
+        2 => Ok(()),
+        _ => Err("no status".to_owned()),
+    });
+    world.settled(&[]);
+    world.client.fail(|verb, object| (verb == "list" && *object.kind() == Page::KIND).then(|| out_of_luck(object)));
+    until(|| {
+        let metadata = world.things().get(&created.key()).unwrap().metadata;
+        let changed = Thing { metadata, ..thing("a", &[("x", "1")]) };
+        world.things().update(&changed).map(drop).map_err(|error| error.to_string())
+    });
+    world.settled(&[]);
+    world.stop();
+}
+
+/// Notes that it has been set up.
+struct Noting(Arc<AtomicBool>);
+
+impl ObjectManager<Page> for Noting {
+    fn setup(&self, _: &mut Setup<'_>) -> Result<(), BoxError> {
+        self.0.store(true, Relaxed);
+        Ok(())
+    }
+
+    fn manage(
+        &self,
+        _: &SubContext<'_>,
+        _: &mut ObjectMeta,
+        _: Option<&Page>,
+        _: Option<Page>,
+    ) -> Result<Option<Page>, ClientError> {
+        unreachable!()
+    }
+}
+
+#[test]
+fn managers_of_children_are_set_up() {
+    let (one, set) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let manager = Arc::new(Noting(one.clone()));
+    let child = ChildReconciler::new(|_, _: &mut Thing| Ok(Desired::Nothing), |_, _, _| Ok(Flow::proceed()), manager);
+    let children = ChildSetReconciler::new(
+        |_, _: &mut Thing, _| Ok(Desired::Nothing),
+        |_| String::new(),
+        |_, _, _| Ok(Flow::proceed()),
+        Noting(set.clone()),
+    );
+    let (config, _events) = config(&Spy::new());
+    let steps = Sequence::new().then(child).then(children);
+    let sources = ResourceReconciler::new("thing", config, steps).setup(&Manager::builder().build().unwrap());
+    assert!(sources.is_ok() && one.load(Relaxed) && set.load(Relaxed));
 }
 
 #[test]
