@@ -148,7 +148,7 @@ impl<T: Object, C: Object> ChildReconciler<T, C> {
     fn remove(&self, cx: &SubContext<'_>, resource: &mut T, found: Vec<C>) -> Result<(), ClientError> {
         let found = self.children.to_remove(cx, resource, found)?;
         found.iter().try_for_each(|child| self.children.remove(cx, resource, child))?;
-        self.children.removed(cx, resource, found.is_empty())
+        self.children.removed(cx, resource)
     }
 
     fn reflect(&self, cx: &SubContext<'_>, resource: &mut T, child: Result<Option<C>, ClientError>) -> SubResult {

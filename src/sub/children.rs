@@ -157,7 +157,7 @@ impl<T: Object, C: Object> Children<T, C> {
                     failures.add(Err(error.into()));
                 }
             }
-            if let Err(error) = self.removed(cx, resource, found.is_empty()) {
+            if let Err(error) = self.removed(cx, resource) {
                 failures.add(Err(error.into()));
             }
         }
@@ -170,8 +170,8 @@ impl<T: Object, C: Object> Children<T, C> {
     }
 
     /// Once all have been removed there is nothing to hold the owner for.
-    pub(super) fn removed(&self, cx: &SubContext<'_>, resource: &mut T, were_none: bool) -> Result<(), ClientError> {
-        if were_none || self.holds(resource) && self.list(cx, resource, cx.config().uncached())?.is_empty() {
+    pub(super) fn removed(&self, cx: &SubContext<'_>, resource: &mut T) -> Result<(), ClientError> {
+        if self.holds(resource) && self.list(cx, resource, cx.config().uncached())?.is_empty() {
             self.manager.manage(cx, resource.meta_mut(), None, None)?;
         }
         Ok(())

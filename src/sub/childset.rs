@@ -192,7 +192,6 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
     ) -> Result<Vec<ChildResult<C>>, BoxError> {
         let none = desired.is_empty();
         let found = if none { self.children.to_remove(cx, resource, found)? } else { found };
-        let were_none = found.is_empty();
         let slots = self.slots(found, desired).map_err(terminal)?;
         let making = Making::new(&self.children, cx);
         let see_to = |(id, slot): (String, _)| {
@@ -200,7 +199,7 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
             ChildResult { id, child }
         };
         let results = slots.into_iter().map(see_to).collect();
-        if none && let Err(error) = self.children.removed(cx, resource, were_none) {
+        if none && let Err(error) = self.children.removed(cx, resource) {
             failures.add(Err(error.into()));
         }
         Ok(results)

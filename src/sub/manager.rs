@@ -24,7 +24,8 @@ pub trait ObjectManager<C>: Send + Sync {
         Ok(())
     }
 
-    /// The finalizer by which it holds the object that the run is about, for as long as there is something to manage.
+    /// The finalizer by which it holds the object that the run is about, for as long as there is something to manage. Without one it is
+    /// not told that there is nothing any more.
     fn held_by(&self) -> Option<&str> {
         None
     }

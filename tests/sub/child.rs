@@ -350,7 +350,7 @@ fn a_generated_name_that_is_taken_is_made_anew() {
     let mut site = Site::wanting("foo", "bar");
     site.client.fail(|verb, object| (verb == "create").then(|| ClientError::AlreadyExists { object: object.clone() }));
     let error = site.step(&Child::new(generated, never, manager())).unwrap_err();
-    assert!(error.downcast_ref::<ClientError>().unwrap().is_conflict());
+    assert_eq!(error.to_string(), "Page default/: conflict: the name that was made for it is another's");
 }
 
 #[test]
@@ -413,7 +413,7 @@ fn a_stale_cache_does_not_give_a_child_to_another() {
         site.given(&Page::new("web").with("step", "other").of(&site.web));
         let ours = child.ours(|_thing, page| !page.data.contains_key("step"));
         site.go_with(&stale, &ours);
-        assert_eq!(site.page("web").data.len(), 1);
+        assert_eq!(site.page("web").data, Page::new("").with("step", "other").data);
     }
 }
 
@@ -564,6 +564,21 @@ fn a_tracked_child_has_no_owner_reference_and_may_be_anywhere() {
     site.delete_web(FINALIZER);
     site.go(&child);
     assert_eq!(site.names(), ["foreign"]);
+}
+
+#[test]
+fn the_end_of_a_tracked_child_is_told() {
+    let mut site = Site::new();
+    let child = tracked(Child::new(desired, reflect, manager()));
+    let mut held = away("p");
+    held.metadata.finalizers.push("example.com/slow".to_owned());
+    let page = site.given(&held);
+    for _ in 0..2 {
+        assert!(!site.tracks(&page));
+        site.go(&child);
+        assert!(site.tracks(&page));
+        site.clock.advance(std::time::Duration::from_secs(60));
+    }
 }
 
 #[test]

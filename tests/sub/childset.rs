@@ -333,6 +333,16 @@ fn a_stale_cache_makes_no_second_children() {
 }
 
 #[test]
+fn what_has_the_name_of_one_and_is_another_of_them_is_not_written_over() {
+    let mut site = Site::wanting_set(&[("blue", "x")]);
+    let stale = site.with_stale_cache();
+    let green = site.given_page("web-blue", "green");
+    site.go_with(&stale, &set());
+    assert_eq!(site.pages_reflected(), "blue: Page default/web-blue already exists");
+    assert_eq!(site.all(), [green]);
+}
+
+#[test]
 fn tracked_children_have_no_owner_reference_and_may_be_anywhere() {
     let mut site = Site::wanting_set(&[("blue", "x"), ("green", "y")]);
     let away = |cx: &SubContext<'_>, thing: &mut Thing, known: &[Page]| {

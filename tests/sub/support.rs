@@ -9,7 +9,7 @@ use homeostat::objects::{
 };
 use homeostat::sub::{Config, Request, SubContext, SubReconciler, SubResult};
 use homeostat::{CancellationToken, Context};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -58,6 +58,7 @@ pub(crate) struct Spy {
     calls: Mutex<Vec<String>>,
     fails: Mutex<Option<Fails>>,
     mutates: Mutex<Option<Mutates>>,
+    holds: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Spy {
@@ -67,6 +68,7 @@ impl Spy {
             calls: Mutex::default(),
             fails: Mutex::default(),
             mutates: Mutex::default(),
+            holds: Arc::default(),
         })
     }
 
@@ -81,6 +83,12 @@ impl Spy {
     /// What is created or updated is changed so first, as an admission controller does.
     pub(crate) fn mutate(&self, mutates: impl Fn(&str, &mut Value) + Send + Sync + 'static) {
         *self.mutates.lock() = Some(Box::new(mutates));
+    }
+
+    /// Whether watches tell nothing for now.
+    pub(crate) fn hold(&self, holds: bool) {
+        *self.holds.0.lock() = holds;
+        self.holds.1.notify_all();
     }
 
     fn mutated(&self, verb: &str, mut object: Value) -> Value {
@@ -171,7 +179,8 @@ impl Client for Spy {
         from: Option<&str>,
         stop: &CancellationToken,
     ) -> Result<ObjectStream, ClientError> {
-        self.inner.watch(kind, query, from, stop)
+        let (events, holds) = (self.inner.watch(kind, query, from, stop)?, Arc::clone(&self.holds));
+        Ok(ObjectStream::new(events.inspect(move |_| holds.1.wait_while(&mut holds.0.lock(), |holds| *holds))))
     }
 }
 

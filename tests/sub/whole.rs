@@ -11,7 +11,7 @@ use homeostat::sub::{
     ChildReconciler, ChildResult, ChildSetReconciler, Config, Desired, Flow, ObjectManager, ResourceReconciler,
     Sequence, Setup, SubContext,
 };
-use homeostat::{BoxError, Controller, Exponential, Manager, RunningManager};
+use homeostat::{BoxError, Controller, ControllerHandle, Exponential, Manager, RunOutcome, RunningManager};
 
 use crate::pages::{Page, manager, out_of_luck};
 use crate::support::{Spy, Thing, config};
@@ -59,6 +59,7 @@ struct World {
     config: Config,
     manager: Manager,
     running: RunningManager,
+    handle: ControllerHandle<ObjectKey>,
 }
 
 impl World {
@@ -79,9 +80,10 @@ impl World {
             .resync(Duration::from_secs(3600))
             .build()
             .unwrap();
+        let handle = controller.handle();
         manager.add(controller).unwrap();
         let running = manager.start().unwrap();
-        Self { client, config, manager, running }
+        Self { client, config, manager, running, handle }
     }
 
     /// Past the spy.
@@ -91,6 +93,10 @@ impl World {
 
     fn pages(&self) -> Api<Page> {
         Api::new(Arc::new(self.client.inner.clone()))
+    }
+
+    fn metadata(&self, name: &str) -> ObjectMeta {
+        self.things().get(&ObjectKey::new("default", name)).unwrap().metadata
     }
 
     /// Waits until all things have what they are to have, and nothing else is there but these pages.
@@ -184,6 +190,27 @@ fn no_child_is_made_twice_however_far_behind_an_index_is() {
 }
 
 #[test]
+fn no_child_is_made_twice_while_an_index_hears_of_nothing() {
+    let world = World::new(true);
+    until(|| if world.handle.has_synced() { Ok(()) } else { Err("not synced".to_owned()) });
+    world.client.hold(true);
+    let mut known = world.things().create(&thing("a", &[("x", "0"), ("y", "0")])).unwrap();
+    for text in ["0", "1", "2"] {
+        known.spec.insert("x".to_owned(), text.to_owned());
+        known = world.things().update(&Thing { metadata: world.metadata("a"), ..known }).unwrap();
+        world.handle.enqueue(known.key());
+        let outcome = world.handle.wait(&known.key(), Duration::from_secs(60)).unwrap();
+        assert_eq!(outcome, Some(RunOutcome::Succeeded));
+        assert_eq!(world.check(&[]), Ok(()));
+    }
+    let creates = world.client.writes().into_iter().filter(|write| write.starts_with("create Page")).count();
+    assert_eq!(creates, 3);
+    world.client.hold(false);
+    world.settled(&[]);
+    world.stop();
+}
+
+#[test]
 fn what_an_index_finds_is_not_listed() {
     let world = World::new(true);
     let created = world.things().create(&thing("a", &[("x", "0")])).unwrap();
@@ -194,8 +221,7 @@ fn what_an_index_finds_is_not_listed() {
     world.settled(&[]);
     world.client.fail(|verb, object| (verb == "list" && *object.kind() == Page::KIND).then(|| out_of_luck(object)));
     until(|| {
-        let metadata = world.things().get(&created.key()).unwrap().metadata;
-        let changed = Thing { metadata, ..thing("a", &[("x", "1")]) };
+        let changed = Thing { metadata: world.metadata("a"), ..thing("a", &[("x", "1")]) };
         world.things().update(&changed).map(drop).map_err(|error| error.to_string())
     });
     world.settled(&[]);
@@ -281,9 +307,8 @@ fn children_are_as_they_should_be_whoever_meddles() {
     world.settled(&["foreign"]);
 
     for name in &THINGS[..3] {
-        let key = ObjectKey::new("default", name);
         until(|| {
-            let changed = Thing { metadata: api.get(&key).unwrap().metadata, ..thing(name, &[("y", "1"), ("z", "1")]) };
+            let changed = Thing { metadata: world.metadata(name), ..thing(name, &[("y", "1"), ("z", "1")]) };
             api.update(&changed).map(drop).map_err(|error| error.to_string())
         });
     }
