@@ -303,11 +303,9 @@ impl ManualClock {
         }))
     }
 
-    /// A clock on which the bodies of threads are played.
-    pub(crate) fn with_scheduler(scheduler: Arc<dyn Scheduler>) -> Self {
-        let clock = Self::new();
-        let _ = clock.0.scheduler.set(scheduler);
-        clock
+    /// From now on bodies are played on this clock; nothing goes by it yet.
+    pub(crate) fn set_scheduler(&self, scheduler: Arc<dyn Scheduler>) {
+        let _ = self.0.scheduler.set(scheduler);
     }
 
     pub(crate) fn nanos(&self) -> Nanos {

@@ -133,9 +133,10 @@ impl Stage {
         Arc::new(Self { seed, home: thread::current().id(), state: Mutex::new(state) })
     }
 
-    /// A clock on which bodies are played here.
-    pub(crate) fn clock(self: &Arc<Self>) -> ManualClock {
-        ManualClock::with_scheduler(Arc::clone(self) as Arc<dyn Scheduler>)
+    /// Has what goes by this clock played here.
+    pub(crate) fn set_up(self: &Arc<Self>, clock: ManualClock) -> ManualClock {
+        clock.set_scheduler(Arc::clone(self) as Arc<dyn Scheduler>);
+        clock
     }
 
     /// How many turns a wait may last.

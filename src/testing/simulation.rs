@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::clock::{Clock, ManualClock};
 use crate::stage::{self, Stage};
@@ -88,11 +88,21 @@ impl fmt::Display for Turn {
 }
 
 impl Simulation {
-    /// One in which nothing runs yet.
+    /// One in which nothing runs yet. It begins with the first second of 1970.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        Self::on(seed, ManualClock::new())
+    }
+
+    /// The same, beginning at this time of day: what timestamps are made of.
+    #[must_use]
+    pub fn at(seed: u64, time_of_day: SystemTime) -> Self {
+        Self::on(seed, ManualClock::at(time_of_day))
+    }
+
+    fn on(seed: u64, clock: ManualClock) -> Self {
         let stage = Stage::new(seed);
-        Self { clock: stage.clock(), stage, _here: PhantomData }
+        Self { clock: stage.set_up(clock), stage, _here: PhantomData }
     }
 
     /// The most turns that may be played at one time of the clock before it is held to be one that never comes to rest. Waits may
@@ -103,7 +113,7 @@ impl Simulation {
         self
     }
 
-    /// The clock for all that is to run in it. It begins with the first second of 1970.
+    /// The clock for all that is to run in it.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock.clock()

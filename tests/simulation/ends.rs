@@ -9,9 +9,8 @@ use crossbeam_channel::unbounded;
 use homeostat::objects::{Api, Kind, ObjectStream, ObjectWatch};
 use homeostat::testing::Simulation;
 use homeostat::{
-    Action, BoxError, CancellationToken, Context, Controller, ControllerHandle, Enqueue, Manager, NoRetry, Poller,
-    PushMessage, RunOutcome, RunningController, StartError, ThreadOptions, Unit, WaitError, Watch, WorkQueue,
-    WorkerPool, Workers,
+    Action, BoxError, Context, Controller, ControllerHandle, Enqueue, Manager, NoRetry, Poller, PushMessage,
+    RunOutcome, RunningController, StartError, ThreadOptions, Unit, WaitError, Watch, WorkQueue, WorkerPool, Workers,
 };
 use parking_lot::Mutex;
 

@@ -92,7 +92,9 @@ fn order_of_a_status(seed: u64) -> (Vec<String>, Vec<Turn>) {
     }
     sim.run_until_idle();
     let failing: Vec<_> = vms.failing().iter().map(|trouble| trouble.key.to_owned()).collect();
-    KEYS.map(|key| vms.suspend(key));
+    for key in KEYS {
+        vms.suspend(key);
+    }
     assert_eq!(vms.status().suspended, failing);
     drop(vms);
     (failing, sim.trace())
