@@ -1,6 +1,7 @@
 //! Whole managers: objects in a client, watches of them, controllers, owners and what they own, leadership.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
@@ -17,7 +18,7 @@ use homeostat::{
 };
 
 use crate::client::Around;
-use crate::{MINUTE, Notes, Outcome, SECOND};
+use crate::{CHILD, MINUTE, Notes, Outcome, SECOND};
 
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Team {
@@ -367,4 +368,21 @@ fn primaries(sim: &Simulation) -> Vec<Turn> {
 #[test]
 fn primaries_converge_in_any_order() {
     Simulation::seeds(0..30, |sim| assert_eq!(primaries(sim), primaries(&Simulation::new(sim.seed()))));
+}
+
+/// Whatever tables and addresses are there.
+#[test]
+fn a_trace_is_the_same_in_another_process() {
+    let own = primaries(&Simulation::new(3)).into_iter().chain(an_hour(3).1);
+    let own: Vec<_> = own.map(|turn| format!("turn {turn}")).collect();
+    if std::env::var_os(CHILD).is_some() {
+        // Whatever stands before it in the line.
+        println!();
+        return own.iter().for_each(|turn| println!("{turn}"));
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "manager::a_trace_is_the_same_in_another_process", "--nocapture"]).env(CHILD, "1");
+    let said = String::from_utf8(child.output().unwrap().stdout).unwrap();
+    let other: Vec<_> = said.lines().filter(|line| line.starts_with("turn ")).collect();
+    assert_eq!(other, own);
 }
