@@ -25,7 +25,7 @@ pub trait Subject: sealed::Sealed {
 }
 
 pub(super) mod sealed {
-    use super::super::config::Give;
+    use crate::testing::config::Give;
 
     pub trait Sealed {
         /// What is there before anything else: the resource.
