@@ -535,6 +535,44 @@ fn the_order_of_writes() {
     assert_eq!(report.matches("unexpected ").count(), 1, "{report}");
 }
 
+/// So do events, and tracks.
+#[test]
+fn the_order_of_events_and_of_tracks() {
+    let two = |config: &Config| {
+        for name in ["a", "b"] {
+            config.recorder().event(&r1().build(), EventType::Normal, name, "note");
+            config.tracker().track(&APP, TrackRef::name(key(name)), key("resource-1"));
+        }
+    };
+    let expected = |names: [&str; 2]| {
+        names.iter().fold(ConfigCase::new(), |config, name| {
+            config.expect_event(&r1(), EventType::Normal, name, "note").expect_track(&app(name), &r1())
+        })
+    };
+    passes(expected(["a", "b"]), two);
+    fails(
+        expected(["b", "a"]),
+        two,
+        "
+  config \"test\": unexpected event
+      App.example.com default/resource-1: Normal a: note
+  config \"test\": missing event
+      App.example.com default/resource-1: Normal a: note
+  config \"test\": unexpected track
+      App.example.com default/a by default/resource-1
+  config \"test\": missing track
+      App.example.com default/a by default/resource-1
+",
+    );
+    // One that is renewed counts anew.
+    let again = |config: &Config| {
+        for name in ["a", "b", "a"] {
+            config.tracker().track(&APP, TrackRef::name(key(name)), key("resource-1"));
+        }
+    };
+    passes(ConfigCase::new().expect_track(&app("b"), &r1()).expect_track(&app("a"), &r1()), again);
+}
+
 /// A write that fails has been tried: it is expected as well.
 #[test]
 fn a_failed_write_is_one() {
