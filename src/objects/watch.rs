@@ -303,7 +303,7 @@ impl<T: Object> Player for Following<T> {
     }
 }
 
-/// An [`ObjectWatch`] that runs. Dropping it stops it and joins its thread. A [`Manager`](crate::Manager) takes it, and shares it by
+/// An [`ObjectWatch`] that runs. Dropping it stops it and joins its thread. A [`Manager`] takes it, and shares it by
 /// name among those who ask for it ([`Manager::watch`](crate::Manager::watch)).
 #[must_use = "dropping the handle stops the watch"]
 pub struct ObjectWatchHandle<T: Object>(Fed<ObjectKey, T>);
