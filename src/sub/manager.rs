@@ -78,9 +78,9 @@ impl<C, M: ObjectManager<C> + ?Sized> ObjectManager<C> for Arc<M> {
 /// An update and a deletion are of the object as it was read: if it has changed since, they are a
 /// [conflict](ClientError::Conflict), and the next run reads again. A deletion of what is gone already is none.
 ///
-/// A client may make of an update something else than it was told: it fills in a field, say. What it made is remembered, for the same
+/// A client may make of what it is told something else: it fills in a field, say. What it made is remembered, for the same
 /// desired state and until the object has another generation, and not taken for a difference. That is of the 4,096 objects that were
-/// so updated last, for an hour each.
+/// so written last, for an hour each.
 ///
 /// What is done is recorded as an [event](SubContext::event) (`Created`, `Updated`, `Deleted`, with a message like `Created Image "shop"`),
 /// and what fails (`CreationFailed`, `UpdateFailed`, `DeleteFailed`), but for a conflict.
@@ -186,6 +186,8 @@ impl<C: Object> UpdatingObjectManager<C> {
             Ok(created) => {
                 self.track(cx, &created);
                 self.tell(cx, reasons::CREATED, &created.meta().name);
+                self.harmonized(&created, &mut desired);
+                self.learn(cx, &created, &desired)?;
                 Ok(created)
             }
             Err(error) => Err(self.fail(cx, reasons::CREATION_FAILED, "create", &name, error)),
@@ -193,9 +195,7 @@ impl<C: Object> UpdatingObjectManager<C> {
     }
 
     fn update(&self, cx: &SubContext<'_>, current: &C, mut desired: C) -> Result<C, ClientError> {
-        if let Some(harmonize) = &self.harmonize {
-            harmonize(current, &mut desired);
-        }
+        self.harmonized(current, &mut desired);
         self.track(cx, current);
         let (clock, before, wished) = (cx.config().clock(), current.to_json()?, desired.to_json()?);
         let mut wanted = self.merged(current, &before, &desired)?;
@@ -215,14 +215,26 @@ impl<C: Object> UpdatingObjectManager<C> {
             Err(error) => return Err(self.fail(cx, reasons::UPDATE_FAILED, "update", name, error)),
         };
         let updated = C::from_json(&became)?;
-        let became = updated.to_json()?;
-        let wanted = self.merged(&updated, &became, &desired)?;
-        self.mutations.learn(clock, updated.meta(), wished, &wanted, &became);
+        self.learn(cx, &updated, &desired)?;
         // The client may know better: what it fills in by itself is no difference.
         if updated.meta().resource_version != current.meta().resource_version {
             self.tell(cx, reasons::UPDATED, name);
         }
         Ok(updated)
+    }
+
+    fn harmonized(&self, current: &C, desired: &mut C) {
+        if let Some(harmonize) = &self.harmonize {
+            harmonize(current, desired);
+        }
+    }
+
+    /// Remembers what the client has made of what was desired.
+    fn learn(&self, cx: &SubContext<'_>, made: &C, desired: &C) -> Result<(), ClientError> {
+        let became = made.to_json()?;
+        let wanted = self.merged(made, &became, desired)?;
+        self.mutations.learn(cx.config().clock(), made.meta(), desired.to_json()?, &wanted, &became);
+        Ok(())
     }
 
     /// The JSON of an object with what is desired of it. Its status and what names it are its own.

@@ -1,4 +1,4 @@
-//! What a client makes of updates, other than it was told.
+//! What a client makes of writes, other than it was told.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const MOST: usize = 4096;
 /// How long one is remembered that is not updated again.
 const LIFETIME: Duration = Duration::from_secs(60 * 60);
 
-/// What a client makes of updates, other than it was told: an object is not updated again and again to what the client will not have.
+/// What a client makes of writes, other than it was told: an object is not updated again and again to what the client will not have.
 #[derive(Debug, Default)]
 pub(super) struct Mutations(Mutex<Known>);
 
@@ -55,7 +55,7 @@ impl Mutations {
         }
     }
 
-    /// Remembers that an update to `desired` that was to write `wanted` has made this object.
+    /// Remembers that a write of `desired` that was to make `wanted` has made this object.
     pub(super) fn learn(&self, clock: &Clock, made: &ObjectMeta, desired: Value, wanted: &Value, became: &Value) {
         let mut known = self.0.lock();
         known.forget(&made.uid);
