@@ -126,9 +126,9 @@ impl Error for Quiet {
 /// | | example | log | retried | generation observed |
 /// |---|---|---|---|---|
 /// | [`Quiet`](Self::Quiet) | [`quiet`] | no | no | no |
-/// | [`Durable`](Self::Durable) | [`terminal`](crate::terminal) | yes | no | yes |
+/// | [`Durable`](Self::Durable) | [`terminal`] | yes | no | yes |
 /// | [`Later`](Self::Later) | [`RequeueAfter`] | at *info* | then | no |
-/// | [`Transient`](Self::Transient) | all others | yes; at *debug* if [muted](crate::muted) | by the controller's policy | no |
+/// | [`Transient`](Self::Transient) | all others | yes; at *debug* if [muted] | by the controller's policy | no |
 ///
 /// Of several errors together the loudest counts: one that is transient makes them so, then `Later`, then `Durable`. They are muted if
 /// all of them are that are not quiet.

@@ -15,7 +15,7 @@ mod counters;
 use self::counters::{Counters, Stale};
 
 /// A step whose transient errors are shown only if they last: as long as an object has had fewer of them in a row than the
-/// [threshold](Self::threshold), they are [muted](crate::muted), so they are retried as they are without this, and only the log at level
+/// [threshold](Self::threshold), they are [muted], so they are retried as they are without this, and only the log at level
 /// debug has them; and the status of the object is left as it is, whatever the run makes of it.
 ///
 /// | the step | the count of the object | its error |

@@ -365,21 +365,33 @@ fn broken_rules_are_found() {
     );
 }
 
-/// The two commands of the README: the second is CI's own step, the first is what `tests/supervisor` drives (CI runs it to
-/// its end as well).
+/// The commands of the README, and what of `.ci/run` runs them. The supervisor and the mirror are driven by tests of their own too.
 #[test]
 fn the_readmes_commands_are_those_that_are_run() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
-    let (_, commands) = readme.split_once("```sh\n").unwrap();
-    let (commands, rest) = commands.split_once("```").unwrap();
-    let supervisor = "cargo run --example supervisor -- examples/services.toml\n";
-    let mirror = "cargo run --example mirror -- examples /tmp/examples-mirrored\n";
-    assert_eq!(commands, format!("{supervisor}{mirror}cargo test\n"));
-    assert!(!rest.contains("```sh"), "the README has commands that nothing runs");
     let ci = fs::read_to_string(root.join(".ci/run")).unwrap();
-    assert!(ci.contains("cargo test\n"), "CI does not run the README's test command");
-    assert!(ci.contains("cargo run --locked --example supervisor -- --for 2s examples/services.toml"));
-    assert!(ci.contains("cargo run --locked --example mirror -- --once examples target/mirrored\n"));
+    let run = [
+        (
+            "cargo run --example supervisor -- examples/services.toml",
+            "cargo run --locked --example supervisor -- --for 2s examples/services.toml",
+        ),
+        (
+            "cargo run --example mirror -- examples /tmp/examples-mirrored",
+            "cargo run --locked --example mirror -- --once examples target/mirrored",
+        ),
+        ("cargo test", "cargo test"),
+        ("cargo run --features objects --example function", "cargo run --locked --features objects --example function"),
+        // Tests of examples are among those of all features.
+        ("cargo test --features testing --example function", "cargo nextest run --locked --all-features"),
+    ];
+    let blocks = readme.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
+    let commands: Vec<_> = blocks.flat_map(str::lines).collect();
+    assert_eq!(commands, run.map(|(command, _)| command), "the README has commands that nothing runs");
+    for (command, step) in run {
+        let is_run =
+            |line: &str| line.split_once(step).is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with(' '));
+        assert!(ci.lines().any(is_run), "CI does not run {command}");
+    }
     assert!(root.join("examples/services.toml").exists() && root.join("tests/supervisor/main.rs").exists());
 }
