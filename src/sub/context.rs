@@ -208,42 +208,24 @@ impl<'a> SubContext<'a> {
         self.request.skips_status.store(true, Relaxed);
     }
 
-    /// Writes that `finalizer` holds the object, if it does not yet, and puts what that changes into `resource`.
+    /// Writes that `finalizer` holds the object, if it does not yet, and puts what that changes into `meta`: its metadata.
     ///
     /// # Errors
     ///
     /// As [`add_finalizer`]; an event tells of them.
-    pub fn add_finalizer(&self, resource: &mut impl Object, finalizer: &str) -> Result<(), ClientError> {
-        self.hold(resource.meta_mut(), finalizer)
-    }
-
-    /// As [`add_finalizer`](Self::add_finalizer), where only the metadata of the object is at hand.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn hold(&self, meta: &mut ObjectMeta, finalizer: &str) -> Result<(), ClientError> {
+    pub fn add_finalizer(&self, meta: &mut ObjectMeta, finalizer: &str) -> Result<(), ClientError> {
         if meta.has_finalizer(finalizer) {
             return Ok(());
         }
         self.write_finalizer(meta, finalizer, add_finalizer)
     }
 
-    /// Writes that `finalizer` no longer holds the object, if it does, and puts what that changes into `resource`.
+    /// Writes that `finalizer` no longer holds the object, if it does, and puts what that changes into `meta`: its metadata.
     ///
     /// # Errors
     ///
     /// As [`remove_finalizer`], but for an object that is gone; an event tells of them.
-    pub fn remove_finalizer(&self, resource: &mut impl Object, finalizer: &str) -> Result<(), ClientError> {
-        self.release(resource.meta_mut(), finalizer)
-    }
-
-    /// As [`remove_finalizer`](Self::remove_finalizer), where only the metadata of the object is at hand.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn release(&self, meta: &mut ObjectMeta, finalizer: &str) -> Result<(), ClientError> {
+    pub fn remove_finalizer(&self, meta: &mut ObjectMeta, finalizer: &str) -> Result<(), ClientError> {
         if !meta.has_finalizer(finalizer) {
             return Ok(());
         }

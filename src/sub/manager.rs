@@ -32,7 +32,7 @@ pub trait ObjectManager<C>: Send + Sync {
 
     /// Makes `current` as `desired`: creates, updates, deletes or does nothing, and returns it as it is then. With neither there is
     /// nothing to manage (any more). `resource` is the metadata of the object that the run is about, for
-    /// [finalizers](SubContext::hold).
+    /// [finalizers](SubContext::add_finalizer).
     ///
     /// # Errors
     ///
@@ -336,13 +336,13 @@ impl<C: Object> ObjectManager<C> for UpdatingObjectManager<C> {
     ) -> Result<Option<C>, ClientError> {
         match (current, desired) {
             (None, None) => {
-                let released = self.finalizer.as_ref().map(|finalizer| cx.release(resource, finalizer));
+                let released = self.finalizer.as_ref().map(|finalizer| cx.remove_finalizer(resource, finalizer));
                 released.transpose().map(|_| None)
             }
             (Some(current), None) => self.delete(cx, current).map(|()| None),
             (current, Some(desired)) => {
                 if let Some(finalizer) = &self.finalizer {
-                    cx.hold(resource, finalizer)?;
+                    cx.add_finalizer(resource, finalizer)?;
                 }
                 match current {
                     None => self.create(cx, desired),

@@ -124,7 +124,7 @@ fn a_change_of_metadata_is_one() {
 #[test]
 fn what_a_finalizer_changes_is_seen() {
     let hold: Step = |cx, app| {
-        cx.add_finalizer(app, "example.com/x")?;
+        cx.add_finalizer(&mut app.metadata, "example.com/x")?;
         Ok(Flow::proceed())
     };
     let with_it = app("shop").finalizer("example.com/x");

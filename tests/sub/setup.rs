@@ -123,7 +123,7 @@ fn a_config_is_that_of_the_steps_within_and_the_object_stays_where_it_is() {
     let [middle, inner] = trackers;
     let writes = |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
         cx.config().api::<Thing>().create(&Thing::new("remote"))?;
-        cx.add_finalizer(thing, "example.com/f")?;
+        cx.add_finalizer(&mut thing.metadata, "example.com/f")?;
         on()
     };
     let client = Arc::clone(&remote);
