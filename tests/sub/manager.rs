@@ -298,6 +298,19 @@ fn what_the_client_makes_of_a_write_is_not_fought() {
 }
 
 #[test]
+fn what_cannot_be_changed_and_what_is_not_fought_are_known_from_the_creation_on() {
+    let mut site = Site::new();
+    let manager = manager().harmonize(|current: &Page, desired: &mut Page| {
+        desired.data.extend(current.data.get("words").map(|words| ("words".to_owned(), words.clone())));
+    });
+    mutating(&site);
+    site.manage(&manager, None, Some(wanted())).unwrap();
+    site.client.writes();
+    assert_eq!(run(&mut site, &manager, &wanted()), 0);
+    assert_eq!(site.page("index").data["hello"], "hi");
+}
+
+#[test]
 fn a_change_that_is_no_new_generation_is_corrected_beside_what_is_not_fought() {
     let mut site = Site::new();
     let manager = manager();
