@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 #![allow(clippy::unnecessary_wraps, reason = "a step returns a result")]
 
+mod bad_input;
 mod cases;
 mod child;
 mod client;
