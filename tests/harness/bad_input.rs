@@ -27,7 +27,7 @@ fn child(namespace: &'static str) -> ChildReconciler<DynamicObject, DynamicObjec
         },
         |_, _, _: Result<Option<&DynamicObject>, &ClientError>| Ok(Flow::proceed()),
         UpdatingObjectManager::of_kind(CONFIG_MAP, |current: &mut DynamicObject, desired: &DynamicObject| {
-            current.fields = desired.fields.clone();
+            current.fields.clone_from(&desired.fields);
         }),
     )
 }
