@@ -312,3 +312,45 @@ fn a_whole_reconciler_goes_on_in_what_it_has_written() {
     // What is given for it is put over what is there.
     table(grows("two", 8).given(&sized(7))).run(make);
 }
+
+/// Behind a panic that is expected the runs go on: what is expected of them is not passed over.
+#[test]
+fn further_runs_follow_a_panic_that_is_expected() {
+    let panics_once = |case: Case| {
+        let made = SubReconcilerTable::new([case]).check(|_| {
+            let runs = AtomicUsize::new(0);
+            move |cx: &SubContext<'_>, app: &mut DynamicObject| {
+                assert!(runs.load(Relaxed) > 0 || runs.fetch_add(1, Relaxed) > 0, "out of plans");
+                counting(&runs, cx, app)
+            }
+        });
+        made.err().unwrap_or_default()
+    };
+    let first = || case("x").expect_panic("out of plans");
+    let second = || case("again").expect_create(&map("run-2"));
+    let seen = app("shop").field("/now", "1970-01-01T00:00:00Z");
+    assert_report(&panics_once(first().then(second().expect_resource(&seen))), "");
+    let wrong = panics_once(first().then(second()));
+    assert!(wrong.contains("  then \"again\": resource differs"), "{wrong}");
+    // Another one than was expected ends them.
+    assert!(!panics_once(case("x").expect_panic("out of luck").then(second())).contains("again"));
+}
+
+/// What looks at an error is a closure of the case as well.
+#[test]
+fn a_panic_of_an_expectation_is_one_of_its_case() {
+    let fails: Step = |_, _| Err("out of luck".into());
+    let cleaned = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&cleaned);
+    let picky = case("x").expect_error_that("a fault of the disk", |_| panic!("what disk?")).clean_up(move |_| {
+        counted.fetch_add(1, Relaxed);
+    });
+    assert_report(
+        &report(picky, fails),
+        "1 of 1 cases failed
+        case \"x\":
+          the check of its end panicked
+              what disk?",
+    );
+    assert_eq!(cleaned.load(Relaxed), 1);
+}
