@@ -147,6 +147,9 @@ fn bodies(expected: &Expected, actual: &Write) -> (Value, Value) {
                 && let Some(Value::Object(meta)) = other.pointer_mut("/merge/metadata")
             {
                 meta.remove("resourceVersion");
+                if meta.is_empty() && own.pointer("/merge/metadata").is_none() {
+                    other["merge"].as_object_mut().map(|fields| fields.remove("metadata"));
+                }
             }
             let merge = |patch: &Value| json!({"status": patch.pointer("/merge/status")});
             let mut timeless = merge(&other);

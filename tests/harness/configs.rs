@@ -327,6 +327,7 @@ fn patches() {
     let given = || ConfigCase::new().given(&r1());
     let merge = |json| given().expect_patch(&r1(), Patch::Merge(json));
     passes(merge(json!({"metadata": {}, "spec": {"foo": "bar"}})), patch);
+    passes(merge(json!({"spec": {"foo": "bar"}})), patch);
     passes(merge(json!({"metadata": {"resourceVersion": "999"}, "spec": {"foo": "bar"}})), patch);
     assert!(of(merge(json!({"metadata": {"resourceVersion": "1"}, "spec": {"foo": "bar"}})), patch).contains("\"1\""));
     fails(
