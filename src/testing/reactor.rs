@@ -139,7 +139,7 @@ impl Reactor {
         self.times(1)
     }
 
-    /// For so many such calls, the first ones.
+    /// For so many such calls, the first ones. Those that it neither answers nor changes are not counted.
     pub fn times(self, times: u32) -> Self {
         Self { times: Some(times), ..self }
     }
@@ -153,19 +153,32 @@ impl Reactor {
     pub(super) fn react(&self, verb: Verb, object: &ObjectRef, sent: Option<&mut Value>) -> Answer {
         let fits = self.verb.is_none_or(|own| own == verb)
             && self.kind.as_ref().is_none_or(|kind| kind == object.kind())
-            && self.name.as_ref().is_none_or(|name| name == object.key().name());
+            && self.name.as_ref().is_none_or(|name| name == object.key().name())
+            && (sent.is_some() || !matches!(self.reaction, Reaction::Change(_)));
         if !fits || !self.take() {
             return None;
         }
         match &self.reaction {
             Reaction::Fail(error) => Some(Err(error(object))),
-            Reaction::Answer(answer) => answer(&Call { verb, object, sent: sent.as_deref() }),
+            Reaction::Answer(answer) => {
+                let answer = answer(&Call { verb, object, sent: sent.as_deref() });
+                if answer.is_none() {
+                    self.put_back();
+                }
+                answer
+            }
             Reaction::Change(change) => {
                 if let Some(sent) = sent {
                     change(sent);
                 }
                 None
             }
+        }
+    }
+
+    fn put_back(&self) {
+        if let Some(left) = &mut *self.left.lock() {
+            *left += 1;
         }
     }
 

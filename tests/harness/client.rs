@@ -7,7 +7,7 @@ use homeostat::objects::{
     Api, Client, ClientError, DeleteOptions, DynamicObject, FieldOwner, Object, ObjectKey, Patch, Propagation, Query,
     WatchEvent,
 };
-use homeostat::testing::{Factory, Reactor, Sample, TestClient, Verb, Write};
+use homeostat::testing::{Call, Factory, Reactor, Sample, TestClient, Verb, Write};
 use homeostat::{CancellationToken, ManualClock};
 use serde_json::json;
 
@@ -261,4 +261,18 @@ fn clients_beside_each_other_share_what_they_know() {
     client.react(&Reactor::fail(Verb::Get));
     assert!(beside.get(&APP, &key("bank")).unwrap_err().is_transport());
     assert!(apps.get(&key("shop")).unwrap_err().is_transport());
+}
+
+/// A call that it leaves alone is none of those.
+#[test]
+fn a_reactor_counts_the_calls_that_it_does_something_to() {
+    let (client, apps) = client();
+    let create = |name: &str| apps.create(&app(name).build());
+    let taken = |call: &Call<'_>| Err(ClientError::AlreadyExists { object: call.object.clone() });
+    client.react(&Reactor::answer(None, move |call| (call.object.key().name() == "bank").then(|| taken(call))).once());
+    assert_eq!(["shop", "bank", "bank"].map(|name| create(name).is_ok()), [true, false, true]);
+    client.react(&Reactor::change(None, |app| app["spec"]["size"] = 1.into()).once());
+    apps.get(&key("shop")).unwrap();
+    let [one, other] = ["mill", "port"].map(|name| create(name).unwrap());
+    assert_eq!([one.pointer("/spec/size"), other.pointer("/spec/size")], [Some(&json!(1)), None]);
 }
