@@ -105,8 +105,8 @@ impl Simulation {
         Self { clock: stage.set_up(clock), stage, _here: PhantomData }
     }
 
-    /// The most turns that may be played at one time of the clock before it is held to be one that never comes to rest. Waits may
-    /// last for ten times as many. Default: 100 000.
+    /// The most turns that may be played at one time of the clock before it is held to be one that never comes to rest. The waits of
+    /// one turn, and those of the test itself between two runs, may together last for ten times as many. Default: 100 000.
     #[must_use]
     pub fn most_turns(self, turns: u64) -> Self {
         self.stage.set_most(turns);
