@@ -207,13 +207,16 @@ impl Stage {
 
     /// Nothing goes on after this, and whoever waits is told why.
     pub(crate) fn give_up(&self, clock: &ManualClock, why: &str) -> ! {
-        let why = {
-            let mut state = self.state.lock();
-            let why = format!("{why}{}", state.show(clock.nanos()));
-            state.given_up.get_or_insert(why);
-            state.given_up().unwrap_or_default()
-        };
+        let why = self.fail(clock, why);
         panic!("{why}");
+    }
+
+    /// Nothing goes on after this. Returns why.
+    fn fail(&self, clock: &ManualClock, why: &str) -> String {
+        let mut state = self.state.lock();
+        let why = format!("{why}{}", state.show(clock.nanos(), self.seed));
+        state.given_up.get_or_insert(why);
+        state.given_up().unwrap_or_default()
     }
 
     fn next(&self, clock: &ManualClock) -> Move {
@@ -367,7 +370,7 @@ impl State {
     }
 
     /// How things stand, for a failure.
-    fn show(&mut self, now: Nanos) -> String {
+    fn show(&mut self, now: Nanos, seed: u64) -> String {
         let mut text = format!(" (after {:?}", now.since(Nanos::ZERO));
         let mut often = BTreeMap::<&str, usize>::new();
         for step in self.trace.iter().rev().take(LAST) {
@@ -379,7 +382,7 @@ impl State {
         let last = named(often.into_iter().map(|(name, count)| format!("{name} ({count})")).collect());
         let waiting = self.playing.iter().filter_map(|(number, _)| self.slots.get(number));
         let waiting = named(waiting.map(|slot| slot.name.to_string()).collect());
-        let _ = write!(text, "; in the midst of a turn: {waiting}; of the last turns: {last})");
+        let _ = write!(text, "; in the midst of a turn: {waiting}; of the last turns: {last}; seed {seed})");
         text
     }
 }
@@ -407,10 +410,13 @@ impl Played for Ticket {
                 return;
             }
             if beneath {
-                self.stage.give_up(
-                    &self.clock,
-                    "a wait in a simulation does not end: it is for a turn that waits for this one",
-                );
+                let why = "a wait in a simulation does not end: it is for a turn that waits for this one";
+                if panicking() {
+                    // A second panic would end the process. The next turn says it.
+                    self.stage.fail(&self.clock, why);
+                    return;
+                }
+                self.stage.give_up(&self.clock, why);
             }
             self.stage.pass(&self.clock);
         }

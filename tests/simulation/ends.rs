@@ -332,3 +332,33 @@ fn no_thread_is_started() {
         assert_eq!((started.load(SeqCst), most.load(SeqCst)), (0, before));
     });
 }
+
+#[test]
+fn what_goes_wrong_names_the_seed() {
+    let sim = Simulation::new(17);
+    assert!(panic_of(|| sim.run_until(MINUTE, || false)).contains("seed 17"));
+}
+
+/// A run that panics, and drops what waits for it: the simulation fails, the process goes on.
+#[test]
+fn a_join_in_vain_while_a_run_unwinds() {
+    crate::in_a_process_of_its_own("ends::a_join_in_vain_while_a_run_unwinds", || {
+        let sim = Simulation::new(6);
+        let (one, other) = ["one", "other"].map(|_| WorkQueue::builder().clock(sim.clock()).build()).into();
+        let sleep = |cx: &Context, _key: &Key| -> Outcome {
+            let _ = cx.sleep(DAY);
+            Ok(Action::await_change())
+        };
+        let beneath = Mutex::new(Some(Workers::new(sleep).name("beneath").start(&one).unwrap()));
+        let panics = move |_cx: &Context, _key: &Key| -> Outcome {
+            let _beneath = beneath.lock().take();
+            panic!("out of luck");
+        };
+        let on_top = Workers::new(panics).start(&other).unwrap();
+        one.enqueue("vm-1");
+        other.enqueue_after("vm-2", MINUTE);
+        let text = panic_of(|| sim.run_for(HOUR));
+        assert!(text.contains("it is for a turn that waits for this one"), "{text}");
+        drop(on_top);
+    });
+}
