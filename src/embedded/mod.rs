@@ -65,7 +65,7 @@ struct Server {
 impl Server {
     fn new(settings: EmbeddedBuilder, journal: Box<dyn Journal>, state: State) -> Arc<Self> {
         let EmbeddedBuilder { clock, cascades, seed, .. } = settings;
-        let names = Names { seed: seed.or_else(|| clock.seed()) };
+        let names = Names { seed: seed.or_else(|| clock.seed().map(|_| clock.draws().next())) };
         let (writer, watchers) = (Mutex::new(()), Mutex::new(Vec::new()));
         Arc::new(Self { clock, journal, cascades, names, writer, state: RwLock::new(state), watchers })
     }

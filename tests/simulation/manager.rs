@@ -386,3 +386,11 @@ fn a_trace_is_the_same_in_another_process() {
     let other: Vec<_> = said.lines().filter(|line| line.starts_with("turn ")).collect();
     assert_eq!(other, own);
 }
+
+/// An object of one client is none of another's, with the same seed too.
+#[test]
+fn clients_of_one_simulation_make_other_uids() {
+    let sim = Simulation::new(1);
+    let made = [(); 2].map(|()| World::new(&sim).teams.create(&team("red", 0)).unwrap().metadata.uid);
+    assert_ne!(made[0], made[1]);
+}
