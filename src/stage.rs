@@ -4,7 +4,8 @@
 //! ([`Player`]), and whoever would sleep has a turn of another one played meanwhile, or the clock moved on to when the next is
 //! due: the one that is played is out of the list, so turns nest. That is all: what is played is the shipped code.
 //!
-//! Lock order: the stage's, then any other: under it players are asked when they are due, and nothing else is done.
+//! The stage's lock is not held while players are asked when they are due, nor while they play: no other one is taken under it but
+//! the clock's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -219,12 +220,11 @@ impl Stage {
         state.given_up().unwrap_or_default()
     }
 
-    fn next(&self, clock: &ManualClock) -> Move {
-        let mut state = self.state.lock();
-        let now = clock.nanos();
-        let mut due = Vec::new();
-        let mut next = clock.alarm();
-        for (number, slot) in &mut state.slots {
+    /// Who is due, and when the next one is. Not under the lock: a stream that is looked at may be a client's own.
+    fn ask(&self, clock: &ManualClock) -> (Vec<u64>, Nanos) {
+        let mut slots = std::mem::take(&mut self.state.lock().slots);
+        let (now, mut due, mut next) = (clock.nanos(), Vec::new(), Nanos::NEVER);
+        for (number, slot) in &mut slots {
             if let Some(player) = &mut slot.player {
                 match player.due() {
                     time if time <= now => due.push(*number),
@@ -232,6 +232,17 @@ impl Stage {
                 }
             }
         }
+        let mut state = self.state.lock();
+        // Those that have come meanwhile.
+        slots.append(&mut state.slots);
+        state.slots = slots;
+        (due, next.min(clock.alarm()))
+    }
+
+    fn next(&self, clock: &ManualClock) -> Move {
+        let (due, next) = self.ask(clock);
+        let mut state = self.state.lock();
+        let now = clock.nanos();
         let Some(number) = state.choose(&due) else { return Move::Wait(next) };
         if state.instant != now {
             (state.instant, state.turns) = (now, 0);

@@ -2,7 +2,7 @@
 
 use std::any::type_name;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::crew::{Crew, Handle, StillRunning};
 use crate::error::StartError;
 use crate::manager::{Manager, Unit};
 use crate::reconcile::context::Context;
-use crate::thread::{Body, Cue, Player, ThreadOptions, panic_message, shielded};
+use crate::thread::{Body, Cue, Panic, Player, ThreadOptions, panic_message, shielded};
 use crate::time::Nanos;
 use crate::watch::fed::Fed;
 use crate::watch::{Push, Watch, WatchBuilder, WatchProducer};
@@ -273,8 +273,8 @@ impl<T: Object> Body for Follower<T> {
 /// The same in turns: a turn is one event.
 struct Following<T: Object> {
     follower: Follower<T>,
-    /// What the stream has told, and nobody has taken.
-    told: Option<Told>,
+    /// What the stream has told, or panicked with, and nobody has taken.
+    told: Option<Result<Told, Panic>>,
     again_at: Nanos,
 }
 
@@ -284,21 +284,25 @@ impl<T: Object> Player for Following<T> {
         let Some(stream) = stream.as_mut().filter(|_| !stop.is_cancelled()) else {
             return if stop.is_cancelled() { Nanos::ZERO } else { *again_at };
         };
-        if told.is_none()
-            && let Poll::Ready(next) = stream.poll()
-        {
-            *told = Some(next);
+        if told.is_none() {
+            *told = match catch_unwind(AssertUnwindSafe(|| stream.poll())) {
+                Ok(Poll::Ready(next)) => Some(Ok(next)),
+                Ok(Poll::Pending) => None,
+                Err(panic) => Some(Err(panic)),
+            };
         }
         if told.is_some() { Nanos::ZERO } else { Nanos::NEVER }
     }
 
-    fn play(&mut self, cue: &Cue<'_>) -> bool {
+    fn play(&mut self, _cue: &Cue<'_>) -> bool {
         if self.follower.stop.is_cancelled() {
             self.follower.push.stop();
             return false;
         }
-        let told = self.told.take().flatten();
-        self.again_at = cue.now.after(self.follower.step(|_| told));
+        let told = self.told.take();
+        let pause = self.follower.step(|_| told.and_then(|told| told.unwrap_or_else(|panic| resume_unwind(panic))));
+        // The client may have waited.
+        self.again_at = self.follower.push.watch().clock().nanos().after(pause);
         true
     }
 }

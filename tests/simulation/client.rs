@@ -12,15 +12,15 @@ use serde_json::Value;
 pub(crate) struct Around {
     pub(crate) inner: MemoryClient,
     list: Box<dyn Fn() -> Result<(), &'static str> + Send + Sync>,
-    stream: fn(ObjectStream) -> ObjectStream,
+    stream: Box<dyn Fn(ObjectStream) -> ObjectStream + Send + Sync>,
 }
 
 impl Around {
     pub(crate) fn new(
         list: impl Fn() -> Result<(), &'static str> + Send + Sync + 'static,
-        stream: fn(ObjectStream) -> ObjectStream,
+        stream: impl Fn(ObjectStream) -> ObjectStream + Send + Sync + 'static,
     ) -> Self {
-        Self { inner: MemoryClient::new(), list: Box::new(list), stream }
+        Self { inner: MemoryClient::new(), list: Box::new(list), stream: Box::new(stream) }
     }
 }
 

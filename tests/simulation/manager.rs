@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use homeostat::objects::{
 };
 use homeostat::testing::{Simulation, Turn};
 use homeostat::{
-    Action, AlwaysLeader, BoxError, Context, Controller, Elector, ElectorError, Exponential, Health, Manager,
+    Action, AlwaysLeader, BoxError, Clock, Context, Controller, Elector, ElectorError, Exponential, Health, Manager,
     RunningManager, Subscriber, Tenure, Term, WorkQueue,
 };
 
@@ -387,10 +387,97 @@ fn a_trace_is_the_same_in_another_process() {
     assert_eq!(other, own);
 }
 
+/// A stream that does something else before it looks.
+struct Before(ObjectStream, Box<dyn Fn() + Send>);
+
+impl Iterator for Before {
+    type Item = <ObjectStream as Iterator>::Item;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        unreachable!("nobody waits in a simulation")
+    }
+}
+
+impl PollEvents for Before {
+    fn poll(&mut self) -> Poll<Option<Self::Item>> {
+        (self.1)();
+        self.0.poll()
+    }
+}
+
+/// When the client is listed, if its streams do this once there is an object.
+fn lists_with_streams_that(sim: &Simulation, act: impl Fn(&Clock) + Clone + Send + Sync + 'static) -> Vec<Duration> {
+    let (notes, clock) = (Notes::new(sim), sim.clock());
+    let (listed, armed) = (notes.clone(), Arc::new(AtomicBool::new(false)));
+    let list = move || {
+        listed.add("list");
+        Ok(())
+    };
+    let acts = Arc::clone(&armed);
+    let client = Around::new(list, move |stream| {
+        let (act, clock, acts) = (act.clone(), clock.clone(), Arc::clone(&acts));
+        let before = move || {
+            if acts.swap(false, SeqCst) {
+                act(&clock)
+            }
+        };
+        ObjectStream::polled(Before(stream, Box::new(before)))
+    });
+    let (within, client) = (client.inner.clone(), Arc::new(client));
+    let backoff = Exponential::new(SECOND, MINUTE).jitter(0.0);
+    let watch = ObjectWatch::new(Api::<Team>::new(client)).backoff(backoff).clock(sim.clock()).start().unwrap();
+    sim.run_for(SECOND);
+    armed.store(true, SeqCst);
+    Api::<Team>::new(Arc::new(within)).create(&team("red", 1)).unwrap();
+    sim.run_for(MINUTE);
+    assert!(watch.watch().store().get(&key("red")).is_some());
+    watch.shutdown();
+    notes.times()
+}
+
+/// As with threads: the objects are listed again, and nobody else hears of it.
+#[test]
+fn a_stream_that_panics_is_begun_again() {
+    assert_eq!(
+        lists_with_streams_that(&Simulation::new(1), |_| panic!("out of line")),
+        [0, 2].map(Duration::from_secs)
+    );
+}
+
+/// It is asked under no lock.
+#[test]
+fn a_stream_may_use_the_clock() {
+    let uses = |clock: &Clock| {
+        let queue = WorkQueue::<ObjectKey>::builder().clock(clock.clone()).build();
+        assert!(queue.dequeue_timeout(SECOND).is_err());
+    };
+    let sim = Simulation::new(1);
+    assert_eq!(lists_with_streams_that(&sim, uses), [Duration::ZERO]);
+}
+
 /// An object of one client is none of another's, with the same seed too.
 #[test]
 fn clients_of_one_simulation_make_other_uids() {
     let sim = Simulation::new(1);
     let made = [(); 2].map(|()| World::new(&sim).teams.create(&team("red", 0)).unwrap().metadata.uid);
     assert_ne!(made[0], made[1]);
+}
+
+/// It is left alone for as long as it is to be, from the end of its answer on.
+#[test]
+fn a_client_that_takes_its_time_is_left_alone_afterwards() {
+    let sim = Simulation::new(1);
+    let notes = Notes::new(&sim);
+    let (listed, never) = (notes.clone(), WorkQueue::<ObjectKey>::builder().clock(sim.clock()).build());
+    let list = move || {
+        listed.add("list");
+        let _ = never.dequeue_timeout(10 * SECOND);
+        Err("the line is cut")
+    };
+    let client = Arc::new(Around::new(list, |stream| stream));
+    let backoff = Exponential::new(SECOND, MINUTE).jitter(0.0);
+    let watch = ObjectWatch::new(Api::<Team>::new(client)).backoff(backoff).clock(sim.clock()).start().unwrap();
+    sim.run_for(30 * SECOND);
+    assert_eq!(notes.times(), [0, 11, 23].map(Duration::from_secs));
+    watch.shutdown();
 }
