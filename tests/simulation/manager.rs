@@ -418,7 +418,7 @@ fn lists_with_streams_that(sim: &Simulation, act: impl Fn(&Clock) + Clone + Send
         let (act, clock, acts) = (act.clone(), clock.clone(), Arc::clone(&acts));
         let before = move || {
             if acts.swap(false, SeqCst) {
-                act(&clock)
+                act(&clock);
             }
         };
         ObjectStream::polled(Before(stream, Box::new(before)))
