@@ -6,6 +6,7 @@ mod ends;
 mod manager;
 mod order;
 mod races;
+mod steps;
 mod times;
 
 use std::process::Command;
