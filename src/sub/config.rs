@@ -69,7 +69,7 @@ impl Config {
         Self { recorder, ..self }
     }
 
-    /// With this clock: what conditions have their times from.
+    /// With this clock: what conditions have their times from. The tracker and the recorder have clocks of their own.
     #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }

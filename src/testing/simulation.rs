@@ -40,7 +40,9 @@ const SEED: &str = "HOMEOSTAT_SEED";
 /// # What is not the same each time
 ///
 /// What does not come from here: the order of a table of the standard library in a reconciler, the uids of a client that has another
-/// clock and no [seed](crate::objects::EmbeddedBuilder::seed), files, the time of day.
+/// clock and no [seed](crate::objects::EmbeddedBuilder::seed), the order in which a [`Tracker`](crate::objects::Tracker) that has another
+/// clock finds who tracks (that of a [`Config`](crate::sub::Config) has, until it is [given one](crate::sub::Config::with_tracker)),
+/// files, the time of day.
 ///
 /// # Examples
 ///
