@@ -25,11 +25,11 @@ fn apps(seed: u64) -> (Vec<String>, Vec<Turn>) {
     let (notes, client) = (Notes::new(&sim), Arc::new(MemoryClient::builder().clock(sim.clock()).build()));
     let [apps, maps] = [APP, CONFIG_MAP].map(|kind| Api::<DynamicObject>::of_kind(client.clone(), kind));
     let config = Config::new(client).with_clock(sim.clock()).with_tracker(Tracker::with_clock(DAY, sim.clock()));
-    let (own, noted) = (maps.clone(), notes.clone());
+    let (own, told) = (maps.clone(), notes.clone());
     let look = move |cx: &SubContext<'_>, app: &mut DynamicObject| -> SubResult {
         let colours = cx.track_and_get(&own, &ObjectKey::new("default", "colours")).ignore_not_found()?;
         let sky = colours.and_then(|map| map.pointer("/data/sky").cloned());
-        noted.add(format!("{} {sky:?}", app.metadata.name));
+        told.add(format!("{} {sky:?}", app.metadata.name));
         app.fields.insert("status".to_owned(), json!({"sky": sky}));
         Ok(Flow::proceed())
     };
