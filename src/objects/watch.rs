@@ -262,6 +262,7 @@ impl<T: Object> Body for Follower<T> {
                 break;
             }
         }
+        shielded("the end of a stream", || drop(self.stream.take()));
         self.push.stop();
     }
 

@@ -207,8 +207,10 @@ impl Client for TestClient {
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
         let answer = self.ask(Verb::List, &all_of(kind, query), None).transpose()?;
         let mut list = self.objects.list(kind, query)?;
-        if let Some(Value::Array(items)) = answer {
-            list.items = items.into_iter().map(Arc::new).collect();
+        match answer {
+            Some(Value::Array(items)) => list.items = items.into_iter().map(Arc::new).collect(),
+            Some(other) => panic!("a reactor answers a list with {other}, which is no array"),
+            None => {}
         }
         Ok(list)
     }
@@ -259,7 +261,8 @@ impl Client for TestClient {
         from: Option<&str>,
         stop: &CancellationToken,
     ) -> Result<ObjectStream, ClientError> {
-        self.ask(Verb::Watch, &all_of(kind, query), None).transpose()?;
+        let answer = self.ask(Verb::Watch, &all_of(kind, query), None).transpose()?;
+        assert!(answer.is_none(), "a reactor answers a watch, which can only be failed");
         self.objects.watch(kind, query, from, stop)
     }
 }

@@ -238,6 +238,19 @@ fn a_reactor_answers_in_the_place_of_the_client() {
 }
 
 #[test]
+fn an_answer_that_is_none_is_no_answer() {
+    for verb in [Verb::List, Verb::Watch] {
+        let client = TestClient::new(ManualClock::new().clock());
+        client.react(&Reactor::answer(verb, |_| Some(Ok(json!({})))));
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match verb {
+            Verb::List => client.list(&APP, &Query::all()).map(drop),
+            _ => client.watch(&APP, &Query::all(), None, &CancellationToken::new()).map(drop),
+        }));
+        assert!(panic.is_err(), "{verb:?}");
+    }
+}
+
+#[test]
 fn a_reactor_changes_what_is_sent() {
     let (client, apps) = client();
     client.react(&Reactor::change(Verb::Create, |app| app["spec"]["size"] = 1.into()));

@@ -202,5 +202,6 @@ fn what_does_not_fit_panics() {
     };
     typed(|| vm().field("/spec/cores", "two"), "Vm default/vm-1, as /spec/cores is set");
     typed(|| vm().without("/spec/cores"), "missing field `cores`");
+    typed(|| vm().field("/spec/coers", 2), "Vm default/vm-1, as /spec/coers is set: its type has no such field");
     typed(|| vm().status(|()| {}), "a Vm.example.com/v1 has no status");
 }

@@ -170,7 +170,13 @@ impl<T: Object> Factory<T> {
     ///
     /// If there is no such place in the object, or the value does not fit there.
     pub fn field(&self, pointer: &str, value: impl Into<Value>) -> Self {
-        self.edit(&format!("{pointer} is set"), |json| set(json, pointer, value.into()))
+        let (what, value) = (format!("{pointer} is set"), value.into());
+        let made = self.edit(&what, |json| set(json, pointer, value.clone()));
+        // A type leaves out what it does not know, and may leave out what says nothing.
+        let is_there = made.0.to_json().is_ok_and(|json| json.pointer(pointer).is_some());
+        let is_known = is_there || pointer.ends_with("/-") || is_nothing(&value);
+        assert!(is_known, "{}, as {what}: its type has no such field", self.0.object_ref());
+        made
     }
 
     /// Without what is at a JSON pointer.
@@ -250,6 +256,17 @@ impl Factory {
     /// An object of this kind and name, and nothing else.
     pub fn dynamic(kind: &Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self(DynamicObject::new(kind, namespace, name))
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(entries) => entries.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
     }
 }
 
