@@ -215,10 +215,8 @@ impl<T: Object> ResourceReconciler<T> {
     }
 
     fn fetch(&self, cx: &Context, key: &ObjectKey) -> SubResult {
-        let Some(original) = self.api.get(key).ignore_not_found()? else {
-            self.config.tracker().untrack(key);
-            return Ok(Flow::proceed());
-        };
+        // What it has tracked ends with its lease: what has its name in another controller may track by the same tracker.
+        let Some(original) = self.api.get(key).ignore_not_found()? else { return Ok(Flow::proceed()) };
         let mut resource = original.clone();
         if let Some(defaults) = &self.defaults {
             defaults(&mut resource);
