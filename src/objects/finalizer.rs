@@ -66,11 +66,20 @@ pub fn add_finalizer<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Re
 /// - [`ClientError::Conflict`] if it changes all the time, or if another object has taken its name;
 /// - those of [`Client::patch`](super::Client::patch): [`ClientError::NotFound`] if it is gone.
 pub fn remove_finalizer<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Result<T, ClientError> {
+    remove_finalizer_of_any(api, object, finalizer).map(|(written, _)| written)
+}
+
+/// As [`remove_finalizer`]. Tells besides whether the object was still as it had been read.
+pub(crate) fn remove_finalizer_of_any<T: Object>(
+    api: &Api<T>,
+    object: &T,
+    finalizer: &str,
+) -> Result<(T, bool), ClientError> {
     if !object.meta().has_finalizer(finalizer) {
         let rule = "must be among the finalizers of the object, to be removed";
         return Err(ClientError::invalid(object.object_ref(), "metadata.finalizers", finalizer, rule));
     }
-    let mut result = write_without(api, object, finalizer);
+    let mut result = write_without(api, object, finalizer).map(|written| (written, true));
     for _ in 0..MOST_RETRIES {
         if !result.as_ref().is_err_and(ClientError::is_conflict) {
             break;
@@ -80,9 +89,9 @@ pub fn remove_finalizer<T: Object>(api: &Api<T>, object: &T, finalizer: &str) ->
             break;
         }
         if !current.meta().has_finalizer(finalizer) {
-            return Ok(current);
+            return Ok((current, false));
         }
-        result = write_without(api, &current, finalizer);
+        result = write_without(api, &current, finalizer).map(|written| (written, false));
     }
     result
 }

@@ -93,6 +93,7 @@ pub use self::condition_set::ConditionSet;
 pub use self::dynamic::DynamicObject;
 pub use self::error::{ClientError, Ignore, ObjectRef};
 pub use self::events::{EventRecorder, EventRecorderBuilder, EventType};
+pub(crate) use self::finalizer::remove_finalizer_of_any;
 pub use self::finalizer::{add_finalizer, remove_finalizer, with_finalizer};
 pub use self::garbage::{Collected, OwnedBy, Owner, garbage_collect, owner_exists};
 pub use self::key::{ObjectKey, ParseKeyError};

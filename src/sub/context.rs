@@ -10,7 +10,7 @@ use super::config::Config;
 use super::stash::{Stash, StashError, StashKey, Stashed};
 use crate::objects::{
     Api, ClientError, DynamicObject, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef,
-    add_finalizer, remove_finalizer,
+    add_finalizer, remove_finalizer_of_any,
 };
 use crate::reconcile::context::Context;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -220,16 +220,25 @@ impl<'a> SubContext<'a> {
         self.write_finalizer(meta, finalizer, add_finalizer)
     }
 
-    /// Writes that `finalizer` no longer holds the object, if it does, and puts what that changes into `meta`: its metadata.
+    /// Writes that `finalizer` no longer holds the object, if it does, and puts what that changes into `meta`: its metadata. If the
+    /// object has changed since it was read, `meta` keeps its version: what else is written of it is a conflict.
     ///
     /// # Errors
     ///
-    /// As [`remove_finalizer`], but for an object that is gone; an event tells of them.
+    /// As [`remove_finalizer`](crate::objects::remove_finalizer), but for an object that is gone; an event tells of them.
     pub fn remove_finalizer(&self, meta: &mut ObjectMeta, finalizer: &str) -> Result<(), ClientError> {
         if !meta.has_finalizer(finalizer) {
             return Ok(());
         }
-        match self.write_finalizer(meta, finalizer, remove_finalizer) {
+        match self.write_finalizer(meta, finalizer, |api, held, finalizer| {
+            let (mut written, as_read) = remove_finalizer_of_any(api, held, finalizer)?;
+            if !as_read {
+                // What the run makes of the object that it has read is not of this one: let it be a conflict.
+                written.metadata.resource_version.clone_from(&held.metadata.resource_version);
+                written.metadata.generation = held.metadata.generation;
+            }
+            Ok(written)
+        }) {
             Err(ClientError::NotFound { .. }) => {
                 meta.finalizers.retain(|other| other != finalizer);
                 Ok(())

@@ -416,3 +416,33 @@ fn steps_find_what_they_work_with() {
     };
     let _ = world.step(looks).unwrap();
 }
+
+/// It is removed from what the object is now, whatever this run has seen of it: the status that it makes is not of that.
+#[test]
+fn a_finalizer_that_is_removed_late_does_not_pass_off_an_old_status_as_new() {
+    let changes_meanwhile: [fn(&mut Thing); 2] = [
+        |thing| drop(thing.spec.insert("a".to_owned(), "b".to_owned())),
+        |thing| drop(thing.status.fields.insert("theirs".to_owned(), "yes".to_owned())),
+    ];
+    for change in changes_meanwhile {
+        let world = World::with(held());
+        let spy = Arc::clone(&world.spy);
+        let interferes = move |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+            let mut other = thing.clone();
+            change(&mut other);
+            let other = things(&spy)
+                .update(&Thing { status: thing.status.clone(), ..other.clone() })
+                .map(|known| Thing { metadata: known.metadata, ..other })?;
+            things(&spy).update_status(&other)?;
+            cx.remove_finalizer(thing, "example.com/f")?;
+            thing.status.fields.insert("seen".to_owned(), "yes".to_owned());
+            Ok(Flow::proceed())
+        };
+        let error = world.step(interferes).unwrap_err();
+        assert!(error.downcast_ref::<ClientError>().is_some_and(ClientError::is_conflict), "{error}");
+        let thing = world.thing();
+        assert!(thing.metadata.finalizers.is_empty());
+        assert_eq!(thing.status.observed_generation, 0, "this one has not been seen yet");
+        assert!(!thing.status.fields.contains_key("seen"));
+    }
+}
