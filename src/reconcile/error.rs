@@ -79,7 +79,7 @@ impl Error for RequeueAfter {}
 /// Made by [`terminal`]; found anywhere in the chain of sources, and whatever it marks. As for `anyhow`, see
 /// [`RequeueAfter`].
 #[derive(Debug)]
-pub struct Terminal(BoxError);
+pub struct Terminal(pub(crate) BoxError);
 
 /// Marks an error as one that no further try will mend.
 ///

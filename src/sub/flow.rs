@@ -232,7 +232,7 @@ pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxE
         Ok(flow) => return Ok(flow.into()),
         Err(error) => error,
     };
-    let requeue = find::<Failures>(&*error).and_then(Failures::requeue);
+    let requeue = asked(&*error);
     let is_muted = is_muted(&*error);
     let error = error.downcast::<Muted>().map_or_else(|error| error, |muted| muted.0);
     match ErrorClass::of(&*error) {
@@ -251,6 +251,16 @@ pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxE
         ErrorClass::Transient if is_muted => Err(muted(transient(error)).into()),
         ErrorClass::Transient => Err(transient(error)),
     }
+}
+
+/// The delay that steps have asked for beside this error, whatever marks it.
+pub(super) fn asked(error: &(dyn Error + 'static)) -> Option<Duration> {
+    let quiet = find::<Quiet>(error).map(|quiet| &quiet.0);
+    if let Some(marked) = quiet.or_else(|| Terminal::find(error).map(|terminal| &terminal.0)) {
+        return asked(&**marked);
+    }
+    let failures = find::<Failures>(error)?;
+    failures.errors.iter().map(|error| asked(&**error)).fold(failures.requeue, shorter)
 }
 
 fn is_muted(error: &(dyn Error + 'static)) -> bool {

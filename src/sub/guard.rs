@@ -4,9 +4,9 @@ use std::fmt;
 
 use super::SubReconciler;
 use super::context::SubContext;
-use super::flow::{Failures, Flow, SubResult, both};
+use super::flow::{Flow, SubResult, asked, both};
 use super::setup::Setup;
-use crate::reconcile::error::{BoxError, find};
+use crate::reconcile::error::BoxError;
 
 /// A step whose errors are [caught](Self::catch), and one that follows it [in any case](Self::finally).
 ///
@@ -81,7 +81,7 @@ impl<T> SubReconciler<T> for TryCatch<T> {
     fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
         let result = match (self.body.reconcile(cx, resource), &self.catch) {
             (Err(error), Some(catch)) => {
-                let asked = find::<Failures>(&*error).and_then(Failures::requeue);
+                let asked = asked(&*error);
                 let caught = catch(cx, resource, error);
                 both(Ok(asked.map_or_else(Flow::proceed, Flow::requeue_after)), caught)
             }

@@ -1,7 +1,7 @@
 //! `TryCatch`: the cases of reconciler.io's `reconcilers/flow_test.go`, `TestTryCatch`. What that one gets wrong: what fails at the end
 //! hides what had failed before.
 
-use homeostat::sub::{Failures, Flow, Sequence, SubContext, SubReconciler, SubResult, TryCatch};
+use homeostat::sub::{Failures, Flow, Sequence, SubContext, SubReconciler, SubResult, TryCatch, quiet};
 use homeostat::{BoxError, Cancelled, terminal};
 
 use crate::support::{Spy, Thing, config, step};
@@ -54,6 +54,8 @@ fn delays_of_steps_that_did_not_fail_stand_whatever_becomes_of_the_error() {
     assert_eq!(caught(|_| Ok(Flow::requeue_after(seconds(9)))), "on, again in 3s");
     assert_eq!(caught(|_| Ok(Flow::halt_and_requeue_after(seconds(1)))), "halted, again in 1s");
     assert_eq!(caught(|_| Err("catch".into())), "failed: catch, again in 3s");
+    assert_eq!(caught(|error| Err(quiet(error).into())), "failed: try, again in 3s");
+    assert_eq!(caught(|error| Err(terminal(error).into())), "failed: try, again in 3s");
 }
 
 #[test]

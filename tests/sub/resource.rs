@@ -10,7 +10,7 @@ use homeostat::objects::{
     Client, ClientError, Condition, ConditionStatus, DeleteOptions, Kind, MemoryClient, Object, ObjectRef, Query,
     TrackRef, set_condition,
 };
-use homeostat::sub::{Config, Flow, ResourceReconciler, SubContext, SubReconciler, SubResult, quiet};
+use homeostat::sub::{Config, Failures, Flow, ResourceReconciler, SubContext, SubReconciler, SubResult, quiet};
 use homeostat::{Action, BoxError, Cancelled, Context, Reconciler, RequeueAfter, Terminal, terminal};
 use parking_lot::Mutex;
 
@@ -445,4 +445,24 @@ fn a_finalizer_that_is_removed_late_does_not_pass_off_an_old_status_as_new() {
         assert_eq!(thing.status.observed_generation, 0, "this one has not been seen yet");
         assert!(!thing.status.fields.contains_key("seen"));
     }
+}
+
+#[test]
+fn a_delay_that_was_asked_for_outlives_what_marks_the_error_beside_it() {
+    use homeostat::muted;
+    use homeostat::sub::{Advice, Sequence};
+    let marked = |mark: fn(BoxError) -> BoxError| {
+        let asks = |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Ok(Flow::requeue_after(MINUTE)) };
+        let steps = Sequence::new().then(asks).then(returning(|| Err("out of luck".into())));
+        World::new().step(Advice::new(steps).after(move |_, _, result| result.map_err(mark)))
+    };
+    assert_eq!(marked(|error| quiet(error).into()).unwrap(), Action::requeue_after(MINUTE));
+    assert_eq!(marked(|error| terminal(error).into()).unwrap(), Action::requeue_after(MINUTE));
+    assert_eq!(marked(|error| quiet(muted(error)).into()).unwrap(), Action::requeue_after(MINUTE));
+    let beside_another = marked(|error| {
+        let others = Failures::find::<Failures>(&*error).is_some();
+        assert!(others);
+        terminal(quiet(error)).into()
+    });
+    assert_eq!(beside_another.unwrap(), Action::requeue_after(MINUTE));
 }
