@@ -354,26 +354,26 @@ impl<'a, T: Object, C: Object> Making<'a, T, C> {
         if key.name().is_empty() {
             return conflict("the name that was made for it is another's");
         }
+        // Its end is told, whoever's it is.
+        cx.track(&children.kind, TrackRef::name(key.clone()));
         match self.read(&key)? {
             Some(child) if children.is_ours(cx, resource, &child) && is_it(&child) => {
                 self.write(resource, Some(&child), again)
             }
-            Some(_) => {
-                // Its end is told, whoever's it is.
-                cx.track(&children.kind, TrackRef::name(key));
-                result
-            }
+            Some(_) => result,
             None => conflict("it was there as it was to be created, and is gone"),
         }
     }
 
     fn write(&self, resource: &mut T, current: Option<&C>, desired: C) -> Result<Option<C>, ClientError> {
         let Self { children, cx, .. } = self;
-        if let Some(current) = current {
-            children.track(cx, current);
+        let known = current.unwrap_or(&desired);
+        let is_named = !known.meta().name.is_empty();
+        if is_named {
+            children.track(cx, known);
         }
         let child = children.manager.manage(cx, resource.meta_mut(), current, Some(desired))?;
-        if let (None, Some(created)) = (current, &child) {
+        if let (false, Some(created)) = (is_named, &child) {
             children.track(cx, created);
         }
         Ok(child)

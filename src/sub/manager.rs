@@ -164,8 +164,8 @@ impl<C: Object> UpdatingObjectManager<C> {
         Self { sanitize: Some(Box::new(sanitize)), ..self }
     }
 
-    /// [Tracks](SubContext::track) what is managed: after it has been created, before it is updated, and as long as a deletion has not
-    /// removed it. For what an owner reference cannot reach, in another namespace or client, say.
+    /// [Tracks](SubContext::track) what is managed: before it is created, or once that has made its name, before it is updated, and as
+    /// long as a deletion has not removed it. For what an owner reference cannot reach, in another namespace or client, say.
     pub fn tracked(self) -> Self {
         Self { tracked: true, ..self }
     }
@@ -180,11 +180,17 @@ impl<C: Object> UpdatingObjectManager<C> {
         let meta = desired.meta_mut();
         meta.uid.clear();
         meta.resource_version.clear();
-        let name = if meta.name.is_empty() { meta.generate_name.clone() } else { meta.name.clone() };
+        let is_named = !meta.name.is_empty();
+        let name = if is_named { meta.name.clone() } else { meta.generate_name.clone() };
+        if is_named {
+            self.track(cx, &desired);
+        }
         log::debug!(reconciler = cx.name(), object:% = cx.object(), child:% = desired.object_ref(), to:% = self.shown(&desired); "creating");
         match self.api(cx).create(&desired) {
             Ok(created) => {
-                self.track(cx, &created);
+                if !is_named {
+                    self.track(cx, &created);
+                }
                 self.tell(cx, reasons::CREATED, &created.meta().name);
                 self.harmonized(&created, &mut desired);
                 self.learn(cx, &created, &desired)?;

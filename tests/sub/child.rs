@@ -660,3 +660,46 @@ fn children_are_listed_in_the_namespace_of_their_owner_or_as_one_likes() {
     site.go(&child);
     assert_eq!((*queries.lock(), site.names()), (1, vec!["other".to_owned(), "web".to_owned()]));
 }
+
+/// Else its end might come in between, and nobody would be told.
+#[test]
+fn what_is_in_the_way_of_a_child_is_tracked_before_it_is_looked_at() {
+    let mut site = Site::wanting("foo", "bar");
+    let foreign = site.given(&Page::new("web"));
+    let (tracker, meta) = (site.config.tracker().clone(), foreign.metadata.clone());
+    let looked_at = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&looked_at);
+    site.client.fail(move |verb, object| {
+        if (verb, object.kind()) == ("get", &Page::KIND) {
+            seen.lock().push(tracker.trackers_of(&Page::KIND, &meta).len());
+        }
+        None
+    });
+    site.go(&child());
+    assert_eq!(*looked_at.lock(), [1]);
+}
+
+/// Else a change of it might come in between, and nobody would be told.
+#[test]
+fn a_child_that_no_owner_reference_tells_of_is_tracked_before_it_is_made() {
+    let made_by_manager = Child::new(desired, reflect, manager().tracked());
+    let made_away = tracked(Child::new(
+        |cx: &SubContext<'_>, thing: &mut Thing| {
+            Ok(match desired(cx, thing)? {
+                Desired::This(page) => Desired::This(Page { data: page.data, ..away("web") }),
+                other => other,
+            })
+        },
+        reflect,
+        manager(),
+    ));
+    for (child, page) in [(made_by_manager, Page::new("web")), (made_away, away("web"))] {
+        let mut site = Site::wanting("foo", "bar");
+        let (tracker, tracked) = (site.config.tracker().clone(), Arc::new(Mutex::new(Vec::new())));
+        let seen = Arc::clone(&tracked);
+        site.client
+            .mutate(move |_verb, _page| seen.lock().push(tracker.trackers_of(&Page::KIND, &page.metadata).len()));
+        site.go(&child);
+        assert_eq!(*tracked.lock(), [1]);
+    }
+}
