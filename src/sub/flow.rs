@@ -247,7 +247,14 @@ pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxE
                 Ok(Action::requeue_after(delay))
             }
         },
-        ErrorClass::Later => Err(sooner(error, requeue)),
+        ErrorClass::Later => {
+            if let Some(failures) = find::<Failures>(&*error) {
+                let durable = failures.errors.iter().filter(|error| ErrorClass::of(&***error) == ErrorClass::Durable);
+                durable
+                    .for_each(|error| log::warn!(reconciler = log_name, error:% = Chain(&**error); "failed for good"));
+            }
+            Err(sooner(error, requeue))
+        }
         ErrorClass::Transient if is_muted => Err(muted(transient(error)).into()),
         ErrorClass::Transient => Err(transient(error)),
     }

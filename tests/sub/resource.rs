@@ -466,3 +466,40 @@ fn a_delay_that_was_asked_for_outlives_what_marks_the_error_beside_it() {
     });
     assert_eq!(beside_another.unwrap(), Action::requeue_after(MINUTE));
 }
+
+/// The log of this binary: all that is logged at level warn, with the error.
+fn warnings() -> &'static Mutex<Vec<String>> {
+    static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
+    struct Warnings(Mutex<Vec<String>>);
+    impl log::Log for Warnings {
+        fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+            metadata.level() <= log::Level::Warn
+        }
+
+        fn log(&self, record: &log::Record<'_>) {
+            if self.enabled(record.metadata()) {
+                let error = record.key_values().get("error".into());
+                self.0.lock().push(format!("{}: {}", record.args(), error.map_or_else(String::new, |e| e.to_string())));
+            }
+        }
+
+        fn flush(&self) {}
+    }
+    if log::set_logger(&WARNINGS).is_ok() {
+        log::set_max_level(log::LevelFilter::Warn);
+    }
+    &WARNINGS.0
+}
+
+#[test]
+fn what_has_failed_for_good_is_told_beside_what_is_tried_again_later() {
+    use homeostat::sub::Always;
+    let warnings = warnings();
+    let later = |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Err(RequeueAfter::new(MINUTE, "boots").into()) };
+    let nested = || Always::new().then(returning(|| Err(terminal("no such colour").into()))).then(later);
+    let error = World::new().step(Always::new().then(returning(|| Err(quiet("hush").into()))).then(nested()));
+    assert_eq!(RequeueAfter::find(&*error.unwrap_err()).unwrap().after(), MINUTE);
+    let told = warnings.lock().iter().filter(|warning| warning.contains("no such colour")).count();
+    assert_eq!(told, 1);
+    assert!(!warnings.lock().iter().any(|warning| warning.contains("hush")));
+}
