@@ -163,7 +163,11 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
     ) -> Result<Option<C>, ClientError> {
         let cx = making.cx();
         let child = match slot.desired {
-            None => slot.found.iter().try_for_each(|child| self.children.remove(cx, resource, child)).map(|()| None),
+            None => {
+                let removed = slot.found.iter().map(|child| self.children.remove(cx, resource, child));
+                // Whatever comes of one, the others follow.
+                removed.fold(Ok(()), Result::and).map(|()| None)
+            }
             Some(desired) => {
                 let desired = self.children.claim(cx, resource, desired).inspect_err(|error| {
                     failures.add(Err(terminal(error.clone()).into()));

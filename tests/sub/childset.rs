@@ -357,3 +357,14 @@ fn tracked_children_have_no_owner_reference_and_may_be_anywhere() {
     site.go(&set);
     assert_eq!(site.all(), []);
 }
+
+#[test]
+fn of_several_that_are_not_desired_one_that_stays_keeps_no_other() {
+    let mut site = Site::new();
+    for name in ["a", "b", "c"] {
+        site.given_page(name, "");
+    }
+    site.client.fail(|verb, object| (verb == "delete" && object.key().name() == "a").then(|| out_of_luck(object)));
+    assert_eq!(site.step(&set()).unwrap_err().to_string(), "Page default/a: out of luck");
+    assert_eq!((site.names(), site.pages_reflected()), (vec!["a".to_owned()], ": Page default/a: out of luck"));
+}
