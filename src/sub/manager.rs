@@ -203,7 +203,7 @@ impl<C: Object> UpdatingObjectManager<C> {
     fn update(&self, cx: &SubContext<'_>, current: &C, mut desired: C) -> Result<C, ClientError> {
         self.harmonized(current, &mut desired);
         self.track(cx, current);
-        let (clock, before, wished) = (cx.config().clock(), current.to_json()?, desired.to_json()?);
+        let (clock, before, wished) = (cx.config().clock(), current.to_json()?, wished(&desired)?);
         let mut wanted = self.merged(current, &before, &desired)?;
         self.mutations.foresee(clock, current.meta(), &wished, &mut wanted);
         let child = current.object_ref();
@@ -239,7 +239,7 @@ impl<C: Object> UpdatingObjectManager<C> {
     fn learn(&self, cx: &SubContext<'_>, made: &C, desired: &C) -> Result<(), ClientError> {
         let became = made.to_json()?;
         let wanted = self.merged(made, &became, desired)?;
-        self.mutations.learn(cx.config().clock(), made.meta(), desired.to_json()?, &wanted, &became);
+        self.mutations.learn(cx.config().clock(), made.meta(), wished(desired)?, &wanted, &became);
         Ok(())
     }
 
@@ -318,6 +318,20 @@ impl<C: Object> UpdatingObjectManager<C> {
         }
         error
     }
+}
+
+/// What is desired of an object, without what the client alone says of it.
+fn wished(desired: &impl Object) -> Result<Value, ClientError> {
+    let mut wished = desired.to_json()?;
+    if let Some(meta) = wished.get_mut("metadata").and_then(Value::as_object_mut) {
+        for of_the_client in ["uid", "resourceVersion", "generation", "creationTimestamp"] {
+            meta.remove(of_the_client);
+        }
+    }
+    if let Some(fields) = wished.as_object_mut() {
+        fields.remove("status");
+    }
+    Ok(wished)
 }
 
 impl<C: Object> ObjectManager<C> for UpdatingObjectManager<C> {

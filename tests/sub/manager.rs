@@ -10,7 +10,7 @@ use homeostat::objects::{ClientError, Object};
 use homeostat::sub::{ObjectManager, Request, SubContext, UpdatingObjectManager};
 use serde_json::json;
 
-use crate::pages::{Page, Site, manager};
+use crate::pages::{Page, PageStatus, Site, manager};
 
 const FINALIZER: &str = "example.com/pages";
 
@@ -351,4 +351,22 @@ fn many_threads_manage_at_once() {
     });
     // Each was created, and updated once.
     assert_eq!(site.client.writes().len(), 2 * 4 * 50);
+}
+
+/// What is desired is often made of what is there, with all that the client has said of it.
+#[test]
+fn what_the_client_says_of_an_object_is_no_other_desired_state() {
+    let mut site = Site::new();
+    let manager = manager();
+    mutating(&site);
+    let made = site.manage(&manager, None, Some(wanted())).unwrap().unwrap();
+    site.client.writes();
+    let like = |known: &Page| Page { data: wanted().data, ..known.clone() };
+    assert_eq!(run(&mut site, &manager, &like(&made)), 0);
+    for visits in 0..3 {
+        let seen = site.page("index");
+        site.pages().update_status(&Page { status: Some(PageStatus { visits }), ..seen }).unwrap();
+        let seen = site.page("index");
+        assert_eq!(run(&mut site, &manager, &like(&seen)), 0);
+    }
 }
