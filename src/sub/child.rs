@@ -27,7 +27,7 @@ use crate::reconcile::error::{BoxError, terminal};
 /// # What is there already
 ///
 /// - Where [`uncached`](super::Config::uncached) is another client, or children are [indexed](Self::indexed), it is asked before a child
-///   is created: one that a cache has not heard of yet is not made a second time.
+///   is created, or deleted because there are several: one that a cache has not heard of yet is not made a second time.
 /// - An object that has the name of the child and is not one of the owner's is not touched: that is
 ///   [`AlreadyExists`](ClientError::AlreadyExists), and the owner is reconciled when that object changes.
 /// - Of several children, where one is desired, the one that is kept has the desired name, or was created first. The others

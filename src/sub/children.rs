@@ -296,7 +296,8 @@ impl<'a, T: Object, C: Object> Making<'a, T, C> {
         Made { child, surplus }
     }
 
-    /// Before a child is created: a cache that has not heard of it yet must not make for a second one.
+    /// Before a child is created, or one that is too many deleted: a cache that has not heard of it yet must not make for a second one,
+    /// nor one that has not heard of its end for none.
     fn look_again(
         &self,
         resource: &T,
@@ -304,10 +305,10 @@ impl<'a, T: Object, C: Object> Making<'a, T, C> {
         desired: &C,
         is_it: &dyn Fn(&C) -> bool,
     ) -> Result<Vec<C>, ClientError> {
-        if !found.is_empty() || !self.children.is_cached(self.cx) {
+        if found.len() == 1 || !self.children.is_cached(self.cx) {
             return Ok(found);
         }
-        if desired.meta().name.is_empty() {
+        if found.len() > 1 || desired.meta().name.is_empty() {
             return Ok(self.fresh(resource)?.iter().filter(|child| is_it(child)).cloned().collect());
         }
         let there = self.read(&desired.key())?;

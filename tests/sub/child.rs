@@ -703,3 +703,15 @@ fn a_child_that_no_owner_reference_tells_of_is_tracked_before_it_is_made() {
         assert_eq!(*tracked.lock(), [1]);
     }
 }
+
+/// The oldest is gone, and only a cache still has it: the other one is the child.
+#[test]
+fn a_stale_cache_does_not_make_a_child_one_too_many() {
+    let mut site = Site::wanting("foo", "bar");
+    site.given_children(&["a", "b"]);
+    let stale = site.with_stale_cache();
+    site.pages().purge(&Page::new("a").key()).unwrap();
+    site.go_with(&stale, &Child::new(generated, reflect, manager()));
+    assert_eq!(site.names(), ["b"]);
+    site.did(&[], &[]);
+}
