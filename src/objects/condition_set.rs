@@ -13,7 +13,7 @@ use super::condition::{Condition, ConditionStatus, find_condition, set_condition
 /// |---|---|
 /// | false | one of them is: with the reason and message of the first such |
 /// | unknown | else, if one of them is unknown, or not there: with those of the first such |
-/// | true | all of them are: with its own name as the reason |
+/// | true | all of them are: with its own name as the reason, and the lowest observed generation, if each has one |
 ///
 /// # Examples
 ///
@@ -91,7 +91,12 @@ impl ConditionSet {
                 ..found.map_or_else(missing, Clone::clone)
             })
         };
-        let happy = || Condition::new(self.happy, ConditionStatus::True, self.happy);
+        let observed =
+            || self.parts.iter().map(|kind| find_condition(conditions, kind)?.observed_generation).min().flatten();
+        let happy = || Condition {
+            observed_generation: observed(),
+            ..Condition::new(self.happy, ConditionStatus::True, self.happy)
+        };
         (!self.parts.is_empty())
             .then(|| first(ConditionStatus::False).or_else(|| first(ConditionStatus::Unknown)).unwrap_or_else(happy))
     }
@@ -175,5 +180,19 @@ mod tests {
         assert!(LIVING.set(&mut conditions, Condition::new("B", False, "b"), at(5)));
         assert_eq!(find_condition(&conditions, "Ready").unwrap().last_transition_time, Some(at(2)));
         assert!(!LIVING.set(&mut conditions, Condition::new("B", False, "b"), at(6)), "nothing has changed");
+    }
+
+    #[test]
+    fn the_sum_is_of_the_oldest_generation_that_its_parts_are_of() {
+        let mut conditions = Vec::new();
+        let sum_of = |conditions: &mut Vec<Condition>, kind: &str, generation| {
+            let part = Condition { observed_generation: generation, ..Condition::new(kind, True, kind) };
+            LIVING.set(conditions, part, at(1));
+            find_condition(conditions, "Ready").unwrap().observed_generation
+        };
+        sum_of(&mut conditions, "A", Some(2));
+        assert_eq!(sum_of(&mut conditions, "B", Some(1)), Some(1));
+        assert_eq!(sum_of(&mut conditions, "B", Some(2)), Some(2));
+        assert_eq!(sum_of(&mut conditions, "B", None), None);
     }
 }
