@@ -151,7 +151,12 @@ impl<T: Object> AggregateReconciler<T> {
     }
 
     fn run(&self, cx: &Context, key: &ObjectKey) -> SubResult {
-        let current = self.api.get(key).ignore_not_found()?;
+        let mut current = self.api.get(key).ignore_not_found()?;
+        if current.is_none() && self.config.is_cached() {
+            // A cache that has not heard of it yet must not have it created again.
+            let uncached = Api::of_kind(self.config.uncached().clone(), self.api.kind().clone());
+            current = uncached.get(key).ignore_not_found()?;
+        }
         let mut resource = current.clone().unwrap_or_else(|| self.empty.clone());
         if resource.meta().is_deleting() {
             return Ok(Flow::proceed());

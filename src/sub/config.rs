@@ -87,6 +87,11 @@ impl Config {
         &self.uncached
     }
 
+    /// Whether what the client says may be old.
+    pub(super) fn is_cached(&self) -> bool {
+        !std::ptr::addr_eq(Arc::as_ptr(&self.client), Arc::as_ptr(&self.uncached))
+    }
+
     /// The objects of a type in [`client`](Self::client).
     #[must_use]
     pub fn api<T: Object>(&self) -> Api<T> {

@@ -11,7 +11,7 @@ use homeostat::sub::{
 };
 use homeostat::{Action, BoxError, Context, Controller, Manager, Reconciler, Subscriber};
 
-use crate::pages::Page;
+use crate::pages::{Page, Site};
 use crate::support::{Spy, Thing, config, events, things};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -196,4 +196,20 @@ fn a_controller_keeps_it() {
     until("a");
     manager.stop();
     running.wait().unwrap();
+}
+
+#[test]
+fn a_stale_cache_makes_it_no_second_time() {
+    let site = Site::new();
+    let stale = site.with_stale_cache();
+    let reconciler = |value: &'static str| {
+        let manager =
+            UpdatingObjectManager::new(|current: &mut Page, desired: &Page| current.data = desired.data.clone());
+        AggregateReconciler::new("index", stale.clone(), Page::new("index"), manager).then(writes(value))
+    };
+    for (value, write) in [("one", "create"), ("other", "update")] {
+        assert_eq!(run(&reconciler(value)).unwrap(), Action::await_change());
+        assert_eq!(site.client.writes(), [format!("{write} Page default/index")]);
+    }
+    assert_eq!(site.page("index").data["text"], "other");
 }
