@@ -133,18 +133,22 @@ impl<T: Object, C: Object> Children<T, C> {
             None if namespace.is_empty() => Query::all(),
             None => Query::all().namespace(namespace),
         };
-        let uid = &*cx.subject().metadata.uid;
-        // What is another's need not even be of the type.
-        let may_be = |json: &&Arc<Value>| self.tracked || owners_of(json).any(|owner| uid_of(owner) == uid);
         let listed = client.list(&self.kind, &query)?.items;
-        let found: Result<Vec<_>, _> = listed.iter().filter(may_be).map(|json| C::from_json(json)).collect();
-        Ok(found?.into_iter().filter(|child| self.is_ours(cx, resource, child)).collect())
+        listed.iter().filter_map(|json| self.if_ours(cx, resource, json).transpose()).collect()
+    }
+
+    /// What is another's need not even be of the type.
+    fn if_ours(&self, cx: &SubContext<'_>, resource: &T, json: &Value) -> Result<Option<C>, ClientError> {
+        let uid = &*cx.subject().metadata.uid;
+        if !self.tracked && owners_of(json).all(|owner| uid_of(owner) != uid) {
+            return Ok(None);
+        }
+        Ok(Some(C::from_json(json)?).filter(|child| self.is_ours(cx, resource, child)))
     }
 
     /// Whether what [`find`](Self::find) says may be old.
     fn is_cached(&self, cx: &SubContext<'_>) -> bool {
-        let (client, uncached) = (Arc::as_ptr(cx.config().client()), Arc::as_ptr(cx.config().uncached()));
-        !std::ptr::addr_eq(client, uncached) || self.indexed && !self.tracked && self.index.lock().is_some()
+        cx.config().is_cached() || self.indexed && !self.tracked && self.index.lock().is_some()
     }
 
     /// Deletes the children of an owner that is being deleted, if no garbage collection does.
@@ -311,8 +315,8 @@ impl<'a, T: Object, C: Object> Making<'a, T, C> {
         if found.len() > 1 || desired.meta().name.is_empty() {
             return Ok(self.fresh(resource)?.iter().filter(|child| is_it(child)).cloned().collect());
         }
-        let there = self.read(&desired.key())?;
-        Ok(there.into_iter().filter(|child| self.children.is_ours(self.cx, resource, child) && is_it(child)).collect())
+        let there = self.read(&desired.key())?.map(|json| self.children.if_ours(self.cx, resource, &json));
+        Ok(there.transpose()?.flatten().into_iter().filter(|child| is_it(child)).collect())
     }
 
     fn fresh(&self, resource: &T) -> Result<&[C], ClientError> {
@@ -323,9 +327,8 @@ impl<'a, T: Object, C: Object> Making<'a, T, C> {
         Ok(self.fresh.get_or_init(|| listed))
     }
 
-    fn read(&self, key: &ObjectKey) -> Result<Option<C>, ClientError> {
-        let client = Arc::clone(self.cx.config().uncached());
-        Api::of_kind(client, self.children.kind.clone()).get(key).ignore_not_found()
+    fn read(&self, key: &ObjectKey) -> Result<Option<Arc<Value>>, ClientError> {
+        self.cx.config().uncached().get(&self.children.kind, key).ignore_not_found()
     }
 
     fn surplus(&self, extra: &C, kept: &C) -> ClientError {
@@ -357,12 +360,12 @@ impl<'a, T: Object, C: Object> Making<'a, T, C> {
         }
         // Its end is told, whoever's it is.
         cx.track(&children.kind, TrackRef::name(key.clone()));
-        match self.read(&key)? {
-            Some(child) if children.is_ours(cx, resource, &child) && is_it(&child) => {
-                self.write(resource, Some(&child), again)
-            }
-            Some(_) => result,
-            None => conflict("it was there as it was to be created, and is gone"),
+        let Some(there) = self.read(&key)? else {
+            return conflict("it was there as it was to be created, and is gone");
+        };
+        match children.if_ours(cx, resource, &there)?.filter(is_it) {
+            Some(child) => self.write(resource, Some(&child), again),
+            None => result,
         }
     }
 

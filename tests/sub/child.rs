@@ -715,3 +715,16 @@ fn a_stale_cache_does_not_make_a_child_one_too_many() {
     assert_eq!(site.names(), ["b"]);
     site.did(&[], &[]);
 }
+
+#[test]
+fn what_is_in_the_way_of_a_child_need_not_be_of_the_type() {
+    let mut site = Site::wanting("foo", "bar");
+    let stale = site.with_stale_cache();
+    let odd = json!({"apiVersion": "example.com/v1", "kind": "Page", "metadata": {"namespace": "default", "name": "web"}, "data": [5]});
+    site.client.create(&Page::KIND, odd).unwrap();
+    for config in [site.config.clone(), stale] {
+        site.go_with(&config, &child());
+        assert_eq!(site.reflected("error"), Some("Page default/web already exists"));
+        assert!(site.tracks(&Page::new("web")));
+    }
+}
