@@ -293,8 +293,8 @@ impl<S> Conditions<S> {
         let before = (self.of)(before);
         for condition in (self.of)(now) {
             let known = before.iter().find(|known| known.kind == condition.kind && known.status == condition.status);
-            if let Some(known) = known {
-                condition.last_transition_time = known.last_transition_time;
+            if let Some(since) = known.and_then(|known| known.last_transition_time) {
+                condition.last_transition_time = Some(since);
             }
         }
     }

@@ -503,3 +503,17 @@ fn what_has_failed_for_good_is_told_beside_what_is_tried_again_later() {
     assert_eq!(told, 1);
     assert!(!warnings.lock().iter().any(|warning| warning.contains("hush")));
 }
+
+#[test]
+fn a_condition_that_has_had_no_time_gets_one() {
+    let mut thing = Thing::new("web");
+    let now = "2026-05-01T08:00:00Z".parse().unwrap();
+    thing.status.conditions = vec![Condition::new("Ready", ConditionStatus::True, "")];
+    let world = World::with(thing);
+    let sets = move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        set_condition(&mut thing.status.conditions, Condition::new("Ready", ConditionStatus::True, ""), now);
+        Ok(Flow::proceed())
+    };
+    let _ = run(&world.reconciler(sets).conditions(["Ready"], |status| &mut status.conditions)).unwrap();
+    assert_eq!(world.thing().status.conditions[0].last_transition_time, Some(now));
+}
