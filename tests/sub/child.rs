@@ -695,12 +695,12 @@ fn a_child_that_no_owner_reference_tells_of_is_tracked_before_it_is_made() {
     ));
     for (child, page) in [(made_by_manager, Page::new("web")), (made_away, away("web"))] {
         let mut site = Site::wanting("foo", "bar");
-        let (tracker, tracked) = (site.config.tracker().clone(), Arc::new(Mutex::new(Vec::new())));
-        let seen = Arc::clone(&tracked);
+        let (tracker, counts) = (site.config.tracker().clone(), Arc::new(Mutex::new(Vec::new())));
+        let seen = Arc::clone(&counts);
         site.client
             .mutate(move |_verb, _page| seen.lock().push(tracker.trackers_of(&Page::KIND, &page.metadata).len()));
         site.go(&child);
-        assert_eq!(*tracked.lock(), [1]);
+        assert_eq!(*counts.lock(), [1]);
     }
 }
 
