@@ -32,8 +32,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// With this client, also to read from what no cache stands before; a tracker with a lease of a day; a recorder that only logs; the
-    /// system's clock.
+    /// With this client, also to read from what no cache stands before; a tracker with a lease of a day, which is of use for that long
+    /// only to a controller without a [resync](crate::ControllerBuilder::resync); a recorder that only logs; the system's clock.
     #[must_use]
     pub fn new(client: Arc<dyn Client>) -> Self {
         Self {
@@ -57,7 +57,8 @@ impl Config {
         Self { uncached, ..self }
     }
 
-    /// With this tracker. Its lease should be twice the resync interval of the controller.
+    /// With this tracker. Its lease should be twice the resync interval of the controller. It knows keys, not kinds: of several controllers
+    /// with one tracker each is called for what any of them tracks, and finds no object of that key, or does too much.
     #[must_use]
     pub fn with_tracker(self, tracker: Tracker) -> Self {
         Self { tracker, ..self }

@@ -24,6 +24,9 @@ use self::counters::{Counters, Stale};
 /// | was told to stop | stays | is returned as it is |
 /// | fails in another way, or not at all | is forgotten | is returned as it is |
 ///
+/// It counts by object: it belongs around a [`ForEach`](super::ForEach) or [`While`](super::While), not into one, where a pass that does
+/// not fail would end what another one has counted.
+///
 /// The counts are kept in this step, for as long as the program runs. Those of objects that are gone are forgotten with later failures:
 /// what has not failed for a day is looked up in the client then, two at a time. Beyond some 65 000 objects that fail at once, the errors
 /// of others are returned as they are.

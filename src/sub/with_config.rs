@@ -35,7 +35,9 @@ pub struct WithConfig<T> {
 type Configure = Box<dyn Fn(&Config) -> Result<Config, BoxError> + Send + Sync>;
 
 impl<T> WithConfig<T> {
-    /// Calls `step` with what `config` makes of the config so far. It is asked once in the set-up phase, and then in each run.
+    /// Calls `step` with what `config` makes of the config so far. It is asked once in the set-up phase, and then in each run: what has
+    /// a tracker of its own must have the same one each time, or nobody hears of what is tracked; and the same client, or it is watched
+    /// in vain.
     pub fn new(
         config: impl Fn(&Config) -> Result<Config, BoxError> + Send + Sync + 'static,
         step: impl SubReconciler<T> + 'static,
