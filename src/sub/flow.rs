@@ -182,10 +182,12 @@ impl Failures {
         self.requeue
     }
 
-    /// The first error of this type: `error` itself, one of its sources, or one of several.
+    /// The first error of this type: `error` itself, one of its sources, what one of them [marks](quiet), or one of several.
     #[must_use]
     pub fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
-        find(error).or_else(|| find::<Self>(error)?.errors.iter().find_map(|error| Self::find(&**error)))
+        find(error)
+            .or_else(|| Self::find(marked(error)?))
+            .or_else(|| find::<Self>(error)?.errors.iter().find_map(|error| Self::find(&**error)))
     }
 
     /// Takes in what another step has returned. Returns whether it halts those behind it.
@@ -260,11 +262,17 @@ pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxE
     }
 }
 
+/// What is marked as quiet or terminal, if something is.
+fn marked<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    let quiet = find::<Quiet>(error).map(|quiet| &quiet.0);
+    let marked = quiet.or_else(|| Terminal::find(error).map(|terminal| &terminal.0))?;
+    Some(&**marked)
+}
+
 /// The delay that steps have asked for beside this error, whatever marks it.
 pub(super) fn asked(error: &(dyn Error + 'static)) -> Option<Duration> {
-    let quiet = find::<Quiet>(error).map(|quiet| &quiet.0);
-    if let Some(marked) = quiet.or_else(|| Terminal::find(error).map(|terminal| &terminal.0)) {
-        return asked(&**marked);
+    if let Some(marked) = marked(error) {
+        return asked(marked);
     }
     let failures = find::<Failures>(error)?;
     failures.errors.iter().map(|error| asked(&**error)).fold(failures.requeue, shorter)

@@ -1,6 +1,7 @@
 //! `TryCatch`: the cases of reconciler.io's `reconcilers/flow_test.go`, `TestTryCatch`. What that one gets wrong: what fails at the end
 //! hides what had failed before.
 
+use homeostat::objects::ClientError;
 use homeostat::sub::{Failures, Flow, Sequence, SubContext, SubReconciler, SubResult, TryCatch, quiet};
 use homeostat::{BoxError, Cancelled, terminal};
 
@@ -94,6 +95,19 @@ fn what_kind_of_error_it_was_is_still_known() {
     let error = returned(&|| TryCatch::new(aborted).finally(leaves("finally", for_good)));
     let errors = Failures::find::<Failures>(&*error).unwrap().errors();
     assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), ["the run was aborted", "for good"]);
+}
+
+#[test]
+fn what_marks_an_error_does_not_hide_what_it_is() {
+    let missing = || ClientError::NotFound { object: Thing::reference() };
+    let is_found = |error: BoxError| Failures::find::<ClientError>(&*error).is_some_and(ClientError::is_not_found);
+    assert!(is_found(terminal(missing()).into()) && is_found(quiet(missing()).into()));
+    let nested: SubResult = Err(quiet(terminal(missing())).into());
+    let (config, _) = config(&Spy::new());
+    let last = move |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Err(terminal(missing()).into()) };
+    let several = tries(fails).finally(last);
+    assert!(is_found(nested.unwrap_err()) && is_found(step(&several, &config, &mut Thing::new("web")).unwrap_err()));
+    assert!(!is_found(quiet("hush").into()));
 }
 
 #[test]
