@@ -272,6 +272,9 @@ impl<C: Object> UpdatingObjectManager<C> {
             resource_version: Some(meta.resource_version.clone()),
             ..DeleteOptions::default()
         };
+        if !meta.finalizers.is_empty() {
+            self.track(cx, current);
+        }
         match self.api(cx).delete(&current.key(), &options) {
             Ok(last) => {
                 self.mutations.forget(&meta.uid);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use homeostat::Context;
 use homeostat::objects::{ClientError, Object};
 use homeostat::sub::{ObjectManager, Request, SubContext, UpdatingObjectManager};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::pages::{Page, PageStatus, Site, manager};
@@ -368,5 +369,24 @@ fn what_the_client_says_of_an_object_is_no_other_desired_state() {
         site.pages().update_status(&Page { status: Some(PageStatus { visits }), ..seen }).unwrap();
         let seen = site.page("index");
         assert_eq!(run(&mut site, &manager, &like(&seen)), 0);
+    }
+}
+
+/// Else its end might come in between, and nobody would be told.
+#[test]
+fn what_does_not_go_at_once_is_tracked_before_it_is_deleted() {
+    for finalizers in [vec![], vec!["example.com/slow".to_owned()]] {
+        let mut site = Site::new();
+        let (tracker, counts) = (site.config.tracker().clone(), Arc::new(Mutex::new(Vec::new())));
+        let mut held = wanted();
+        held.metadata.finalizers = finalizers;
+        let given = site.given(&held);
+        let (seen, meta) = (Arc::clone(&counts), given.metadata.clone());
+        site.client.fail(move |_, _| {
+            seen.lock().push(tracker.trackers_of(&Page::KIND, &meta).len());
+            None
+        });
+        site.manage(&manager().tracked(), Some(&given), None).unwrap();
+        assert_eq!((*counts.lock()).as_slice(), [given.metadata.finalizers.len()]);
     }
 }
