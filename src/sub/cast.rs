@@ -75,7 +75,7 @@ impl<T, D> CastResource<T, D> {
         Self { step: Box::new(step), read_only: false, of: PhantomData }
     }
 
-    /// It is an error if the step changes something.
+    /// It is an error if the step changes something, but for the finalizers that it [writes](SubContext::hold).
     pub fn read_only(self) -> Self {
         Self { read_only: true, ..self }
     }
@@ -96,13 +96,16 @@ where
         cast: &D,
     ) -> Result<(), ClientError> {
         let after = json_of(cx, cast)?;
-        let Some(field) = changes::first(before, &after) else { return Ok(()) };
-        if self.read_only {
+        if self.read_only
+            && let Some(field) = changes::first(&written(before, &after), &after)
+        {
             let rule = "must not be changed by a cast that is read only";
             return Err(ClientError::invalid(cx.object().clone(), &field, value_at(&after, &field), rule));
         }
-        changes::carry(before, &after, &mut whole);
-        *resource = fit(cx, &whole)?;
+        if *before != after {
+            changes::carry(before, &after, &mut whole);
+            *resource = fit(cx, &whole)?;
+        }
         Ok(())
     }
 }
@@ -131,6 +134,22 @@ where
             Err(error) => both(result, Err(error.into())),
         }
     }
+}
+
+/// What it was before, with what the client changes of it as a [finalizer](SubContext::hold) is written.
+fn written(before: &Value, after: &Value) -> Value {
+    let mut written = before.clone();
+    if let (Some(before), Some(after)) = (written.get_mut("metadata"), after.get("metadata"))
+        && let Some(fields) = before.as_object_mut()
+    {
+        for field in ["finalizers", "resourceVersion", "generation"] {
+            match after.get(field) {
+                Some(value) => fields.insert(field.to_owned(), value.clone()),
+                None => fields.remove(field),
+            };
+        }
+    }
+    written
 }
 
 fn json_of<V: Serialize>(cx: &SubContext<'_>, value: &V) -> Result<Value, ClientError> {

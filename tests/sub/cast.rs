@@ -290,3 +290,13 @@ fn a_finalizer_that_is_written_by_a_cast_is_the_objects() {
     assert_eq!(thing.metadata.finalizers, ["example.com/f"]);
     assert_eq!(thing, things(&spy).get(Thing::reference().key()).unwrap());
 }
+
+#[test]
+fn a_finalizer_that_the_client_has_written_is_no_change_of_what_is_read_only() {
+    let spy = Spy::new();
+    let (config, _) = config(&spy);
+    let mut thing = things(&spy).create(&Thing::new("web")).unwrap();
+    let holds = WithFinalizer::new("example.com/f", |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult { on() });
+    assert_eq!(told(&step(&CastResource::<Thing, DynamicObject>::new(holds).read_only(), &config, &mut thing)), "on");
+    assert_eq!(thing, things(&spy).get(Thing::reference().key()).unwrap());
+}
