@@ -27,9 +27,14 @@ pub struct Config {
     client: Arc<dyn Client>,
     uncached: Arc<dyn Client>,
     tracker: Tracker,
+    /// Whether the tracker is another than the one that each config begins with.
+    has_own_tracker: bool,
     recorder: EventRecorder,
     clock: Clock,
 }
+
+/// How long what the tracker is told holds that a config begins with.
+const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Config {
     /// With this client, also to read from what no cache stands before; a tracker with a lease of a day, which is of use for that long
@@ -39,7 +44,8 @@ impl Config {
         Self {
             uncached: Arc::clone(&client),
             client,
-            tracker: Tracker::new(Duration::from_secs(24 * 60 * 60)),
+            tracker: Tracker::new(LEASE),
+            has_own_tracker: false,
             recorder: EventRecorder::builder("homeostat").build(),
             clock: Clock::system(),
         }
@@ -61,7 +67,7 @@ impl Config {
     /// with one tracker each is called for what any of them tracks, and finds no object of that key, or does too much.
     #[must_use]
     pub fn with_tracker(self, tracker: Tracker) -> Self {
-        Self { tracker, ..self }
+        Self { tracker, has_own_tracker: true, ..self }
     }
 
     /// With this recorder.
@@ -70,10 +76,12 @@ impl Config {
         Self { recorder, ..self }
     }
 
-    /// With this clock: what conditions have their times from. The tracker and the recorder have clocks of their own.
+    /// With this clock: what conditions have their times from, and by which the leases of the tracker end, unless it was
+    /// [given](Self::with_tracker). The recorder has a clock of its own.
     #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
-        Self { clock, ..self }
+        let tracker = if self.has_own_tracker { self.tracker } else { Tracker::with_clock(LEASE, clock.clone()) };
+        Self { tracker, clock, ..self }
     }
 
     /// Where objects are read and written. What it reads may come from a cache, if it has one.

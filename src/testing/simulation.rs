@@ -41,8 +41,7 @@ const SEED: &str = "HOMEOSTAT_SEED";
 ///
 /// What does not come from here: the order of a table of the standard library in a reconciler, the uids of a client that has another
 /// clock and no [seed](crate::objects::EmbeddedBuilder::seed), the order in which a [`Tracker`](crate::objects::Tracker) that has another
-/// clock finds who tracks (that of a [`Config`](crate::sub::Config) has, until it is [given one](crate::sub::Config::with_tracker)),
-/// files, the time of day.
+/// clock finds who tracks, files, the time of day.
 ///
 /// # Examples
 ///

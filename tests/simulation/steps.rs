@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use homeostat::objects::{
-    Api, DynamicObject, Ignore, Kind, MemoryClient, Object, ObjectKey, Query, Tracker, set_controller,
-};
+use homeostat::objects::{Api, DynamicObject, Ignore, Kind, MemoryClient, Object, ObjectKey, Query, set_controller};
 use homeostat::sub::{
     ChildReconciler, Config, Desired, Flow, ResourceReconciler, Sequence, Setup, SubContext, SubResult, SyncReconciler,
     UpdatingObjectManager,
@@ -14,7 +12,7 @@ use homeostat::testing::{Factory, Simulation, Turn};
 use homeostat::{Controller, Manager};
 use serde_json::json;
 
-use crate::{DAY, MINUTE, Notes};
+use crate::{MINUTE, Notes};
 
 const APP: Kind = Kind::namespaced("example.com", "v1", "App");
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
@@ -24,7 +22,7 @@ fn apps(seed: u64) -> (Vec<String>, Vec<Turn>) {
     let sim = Simulation::new(seed);
     let (notes, client) = (Notes::new(&sim), Arc::new(MemoryClient::builder().clock(sim.clock()).build()));
     let [apps, maps] = [APP, CONFIG_MAP].map(|kind| Api::<DynamicObject>::of_kind(client.clone(), kind));
-    let config = Config::new(client).with_clock(sim.clock()).with_tracker(Tracker::with_clock(DAY, sim.clock()));
+    let config = Config::new(client).with_clock(sim.clock());
     let (own, told) = (maps.clone(), notes.clone());
     let look = move |cx: &SubContext<'_>, app: &mut DynamicObject| -> SubResult {
         let colours = cx.track_and_get(&own, &ObjectKey::new("default", "colours")).ignore_not_found()?;

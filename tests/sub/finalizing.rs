@@ -174,7 +174,8 @@ fn what_is_gone_or_written_meanwhile_is_no_failure() {
         spy.inner.delete(Thing::reference().kind(), Thing::reference().key(), &purge)?;
         on()
     });
-    assert_eq!(world.run(&vanishes).0, "on");
+    let (told, _, _, thing) = world.run(&vanishes);
+    assert_eq!((told.as_str(), thing.metadata.finalizers), ("on", vec![]));
 
     let world = World::deleting(&[FINALIZER, OTHER]);
     let spy = Arc::clone(&world.spy);

@@ -434,7 +434,7 @@ fn a_finalizer_that_is_removed_late_does_not_pass_off_an_old_status_as_new() {
                 .update(&Thing { status: thing.status.clone(), ..other.clone() })
                 .map(|known| Thing { metadata: known.metadata, ..other })?;
             things(&spy).update_status(&other)?;
-            cx.remove_finalizer(thing, "example.com/f")?;
+            cx.remove_finalizer(&mut thing.metadata, "example.com/f")?;
             thing.status.fields.insert("seen".to_owned(), "yes".to_owned());
             Ok(Flow::proceed())
         };

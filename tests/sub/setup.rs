@@ -203,3 +203,22 @@ fn what_is_tracked_by_the_tracker_of_any_config_calls_again() {
     running.wait().unwrap();
     assert!(seen.is_empty(), "each of them once");
 }
+
+#[test]
+fn what_several_steps_hear_of_is_heard_of_once() {
+    let (config, _) = config(&Spy::new());
+    let hears = || {
+        SyncReconciler::<Thing>::new(|_, _| on()).setup(|setup| {
+            let things = setup.config().api::<Thing>();
+            setup.owned(&things)?;
+            Ok(setup.tracked(&things)?)
+        })
+    };
+    let reconciler = ResourceReconciler::new("thing", config, Sequence::new().then(hears()).then(hears()));
+    let sources = reconciler.setup(&Manager::builder().build().unwrap()).unwrap();
+    let shown = format!("{sources:?}");
+    assert!(
+        shown.contains("len: 3"),
+        "of the things themselves, of those that they own, and of those that they track: {shown}"
+    );
+}
