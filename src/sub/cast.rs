@@ -75,7 +75,7 @@ impl<T, D> CastResource<T, D> {
         Self { step: Box::new(step), read_only: false, of: PhantomData }
     }
 
-    /// It is an error if the step changes something, but for the finalizers that it [writes](SubContext::hold).
+    /// It is an error if the step changes something, but for the finalizers that it [writes](SubContext::add_finalizer).
     pub fn read_only(self) -> Self {
         Self { read_only: true, ..self }
     }
@@ -136,7 +136,7 @@ where
     }
 }
 
-/// What it was before, with what the client changes of it as a [finalizer](SubContext::hold) is written.
+/// What it was before, with what the client changes of it as a [finalizer](SubContext::add_finalizer) is written.
 fn written(before: &Value, after: &Value) -> Value {
     let mut written = before.clone();
     if let (Some(before), Some(after)) = (written.get_mut("metadata"), after.get("metadata"))
