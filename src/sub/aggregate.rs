@@ -84,7 +84,8 @@ pub struct AggregateReconciler<T: Object> {
 type Desired<T> = Box<dyn Fn(&SubContext<'_>, &T) -> Result<Option<T>, BoxError> + Send + Sync>;
 
 impl<T: Object> AggregateReconciler<T> {
-    /// For the object with the key of `empty`, in the client of `config`; where it is not there, it begins as `empty`. `manager` writes it.
+    /// For the object with the key of `empty`, in the client of `config`; where it is not there, it begins as `empty`. `manager` writes it;
+    /// it must have no finalizer, for there is nothing to be held before it is made.
     /// The name is for log lines.
     pub fn new(name: impl Into<String>, config: Config, empty: T, manager: impl ObjectManager<T> + 'static) -> Self {
         Self {

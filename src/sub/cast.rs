@@ -14,7 +14,7 @@ use super::context::SubContext;
 use super::flow::{SubResult, both};
 use super::setup::Setup;
 use crate::objects::ClientError;
-use crate::reconcile::error::BoxError;
+use crate::reconcile::error::{BoxError, terminal};
 
 mod changes;
 
@@ -28,7 +28,7 @@ mod changes;
 /// # Errors
 ///
 /// [`ClientError::Invalid`], which names the object and the field, by a JSON pointer: if the object does not fit `D`: the step is not
-/// called then; if what the step has made of it does not fit `T`, or if something has been changed that is to be
+/// called then, and no further try would mend that; if what the step has made of it does not fit `T`, or if something has been changed that is to be
 /// [read only](Self::read_only): then the object stays as it was, and an error of the step stands beside this one.
 ///
 /// # Examples
@@ -126,7 +126,7 @@ where
             fields.entry("apiVersion").or_insert_with(|| cx.kind().api_version().into());
             fields.entry("kind").or_insert_with(|| cx.kind().name().into());
         }
-        let mut cast: D = fit(cx, &shown)?;
+        let mut cast: D = fit(cx, &shown).map_err(terminal)?;
         let before = json_of(cx, &cast)?;
         let result = self.step.reconcile(cx, &mut cast);
         match self.write_back(cx, resource, whole, &before, &cast) {

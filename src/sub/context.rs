@@ -265,7 +265,8 @@ impl<'a> SubContext<'a> {
                 Ok(())
             }
             Err(error) => {
-                if !error.is_not_found() {
+                // Somebody else has written, or the object is gone: the next run will see it.
+                if !error.is_not_found() && !error.is_conflict() {
                     let message = format!("Failed to patch finalizer {finalizer:?}: {error}");
                     self.event(EventType::Warning, "FinalizerPatchFailed", &message);
                 }

@@ -257,8 +257,8 @@ pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxE
             }
             Err(sooner(error, requeue))
         }
-        ErrorClass::Transient if is_muted => Err(muted(transient(error)).into()),
-        ErrorClass::Transient => Err(transient(error)),
+        ErrorClass::Transient if is_muted => Err(muted(transient(error, log_name)).into()),
+        ErrorClass::Transient => Err(transient(error, log_name)),
     }
 }
 
@@ -311,11 +311,18 @@ fn collect(error: &(dyn Error + 'static), wishes: &mut Vec<RequeueAfter>) {
     }
 }
 
-/// Of several errors that of a run that was told to stop, which the controller knows; or all of them.
-fn transient(error: BoxError) -> BoxError {
+/// Of several errors that of a run that was told to stop, which the controller knows, and the others are logged here; or all of
+/// them.
+fn transient(error: BoxError, log_name: &str) -> BoxError {
     match error.downcast::<Failures>() {
         Ok(mut failures) => match failures.errors.iter().position(|error| find::<Cancelled>(&**error).is_some()) {
-            Some(cancelled) => failures.errors.swap_remove(cancelled),
+            Some(cancelled) => {
+                let cancelled = failures.errors.remove(cancelled);
+                if !failures.errors.is_empty() {
+                    log::warn!(reconciler = log_name, error:% = failures; "failed before it was told to stop");
+                }
+                cancelled
+            }
             None => failures,
         },
         Err(error) => error,

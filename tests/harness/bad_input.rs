@@ -71,7 +71,7 @@ fn a_cast_that_does_not_fit() {
     let case = Case::new("many", &app("shop").field("/spec/replicas", "many"));
     let never = |_: &SubContext<'_>, _: &mut Replicated| -> SubResult { unreachable!() };
     let text = "App default/shop is invalid: /spec/replicas is \"many\"";
-    fails(case, ErrorClass::Transient, text, || CastResource::<DynamicObject, Replicated>::new(never));
+    fails(case, ErrorClass::Durable, text, || CastResource::<DynamicObject, Replicated>::new(never));
 }
 
 #[test]

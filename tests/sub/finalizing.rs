@@ -100,6 +100,18 @@ fn no_step_is_taken_that_would_not_be_cleaned_up_after() {
 }
 
 #[test]
+fn a_conflict_is_tried_again_and_no_event_tells_of_it() {
+    let world = World::with(&[]);
+    world.spy.fail(|verb, object| {
+        let conflict = || ClientError::Conflict { object: object.clone(), reason: "it has changed".to_owned() };
+        (verb == "patch").then(conflict)
+    });
+    let (told, trail, _, _) = world.run(&finalizing(on, on));
+    assert_eq!((told.as_str(), trail.as_str()), ("failed: Thing default/web: conflict: it has changed", ""));
+    assert!(events(&world.events).is_empty());
+}
+
+#[test]
 fn what_has_been_cleaned_up_after_may_vanish() {
     let world = World::deleting(&[FINALIZER]);
     let (told, trail, writes, thing) = world.run(&finalizing(on, on));

@@ -517,3 +517,13 @@ fn a_condition_that_has_had_no_time_gets_one() {
     let _ = run(&world.reconciler(sets).conditions(["Ready"], |status| &mut status.conditions)).unwrap();
     assert_eq!(world.thing().status.conditions[0].last_transition_time, Some(now));
 }
+
+#[test]
+fn what_has_failed_before_a_run_was_told_to_stop_is_told() {
+    use homeostat::sub::Always;
+    let warnings = warnings();
+    let aborted = |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Err(Cancelled::Aborted.into()) };
+    let steps = Always::new().then(returning(|| Err("no such shape".into()))).then(aborted);
+    assert!(World::new().step(steps).unwrap_err().downcast_ref::<Cancelled>().is_some());
+    assert_eq!(warnings.lock().iter().filter(|warning| warning.contains("no such shape")).count(), 1);
+}
