@@ -352,8 +352,7 @@ impl ManualClock {
     /// one. Nothing need happen then: a key may have been cancelled since.
     #[must_use]
     pub fn next_alarm(&self) -> Option<Instant> {
-        let (at, _) = *self.0.state.lock().alarms.first_key_value()?.0;
-        self.clock().instant(at)
+        self.clock().instant(self.alarm())
     }
 
     /// How many threads wait for something on this clock and have not been told to wake: consumers of a queue, a

@@ -299,7 +299,7 @@ impl<T> WatchEvent<T> {
 }
 
 /// What a stream tells next.
-type Told = Result<WatchEvent<Arc<Value>>, ClientError>;
+pub(super) type Told = Result<WatchEvent<Arc<Value>>, ClientError>;
 
 /// What a [watch](Client::watch) tells, one after the other: a blocking iterator.
 pub struct ObjectStream(Events);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::api::Api;
-use super::client::{ObjectStream, Query, WatchEvent};
+use super::client::{ObjectStream, Query, Told, WatchEvent};
 use super::digest::digest;
 use super::error::ClientError;
 use super::json::{key_of, text_of};
@@ -164,13 +164,10 @@ struct Follower<T: Object> {
     failures: u32,
 }
 
-/// What a stream tells.
-type Told = Option<Result<WatchEvent<Arc<Value>>, ClientError>>;
-
 impl<T: Object> Follower<T> {
     /// Begins to follow the objects, or does so by one event, which is what `read` makes of the stream. Returns how long to leave
     /// the client alone.
-    fn step(&mut self, read: impl FnOnce(&mut ObjectStream) -> Told) -> Duration {
+    fn step(&mut self, read: impl FnOnce(&mut ObjectStream) -> Option<Told>) -> Duration {
         let ended = match catch_unwind(AssertUnwindSafe(|| self.follow(read))) {
             Ok(Ok(true)) => return Duration::ZERO,
             ended => ended,
@@ -194,7 +191,7 @@ impl<T: Object> Follower<T> {
     }
 
     /// Returns whether there is more to come.
-    fn follow(&mut self, read: impl FnOnce(&mut ObjectStream) -> Told) -> Result<bool, ClientError> {
+    fn follow(&mut self, read: impl FnOnce(&mut ObjectStream) -> Option<Told>) -> Result<bool, ClientError> {
         let Some(stream) = &mut self.stream else {
             self.failures = self.failures.saturating_add(1);
             self.begin()?;
@@ -275,7 +272,7 @@ impl<T: Object> Body for Follower<T> {
 struct Following<T: Object> {
     follower: Follower<T>,
     /// What the stream has told, or panicked with, and nobody has taken.
-    told: Option<Result<Told, Panic>>,
+    told: Option<Result<Option<Told>, Panic>>,
     again_at: Nanos,
 }
 
