@@ -40,6 +40,18 @@ pub const DELETED: &str = "Deleted";
 /// It could not be deleted.
 pub const DELETE_FAILED: &str = "DeleteFailed";
 
+/// The status of an object has been changed.
+pub const STATUS_UPDATED: &str = "StatusUpdated";
+
+/// It could not be changed.
+pub const STATUS_UPDATE_FAILED: &str = "StatusUpdateFailed";
+
+/// The finalizers of an object have been changed.
+pub const FINALIZER_PATCHED: &str = "FinalizerPatched";
+
+/// They could not be changed.
+pub const FINALIZER_PATCH_FAILED: &str = "FinalizerPatchFailed";
+
 /// For [`SYNCED`]: the object was not there.
 #[must_use]
 pub fn created(object: &ObjectRef) -> String {

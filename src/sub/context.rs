@@ -10,7 +10,7 @@ use super::config::Config;
 use super::stash::{Stash, StashError, StashKey, Stashed};
 use crate::objects::{
     Api, ClientError, DynamicObject, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef,
-    add_finalizer, remove_finalizer_of_any,
+    add_finalizer, reasons, remove_finalizer_of_any,
 };
 use crate::reconcile::context::Context;
 use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -33,8 +33,7 @@ impl Request {
     #[must_use]
     pub fn new(object: &impl Object, config: Config) -> Self {
         let (kind, meta) = (object.kind(), object.meta());
-        let mut subject = DynamicObject::new(&kind, "", "");
-        subject.metadata = meta.clone();
+        let subject = bare(&kind, meta);
         let reference = ObjectRef::new(&kind, &meta.key());
         let stash = Stash::new(reference.clone());
         Self { subject, reference, config, stash, skips_status: AtomicBool::new(false) }
@@ -254,26 +253,29 @@ impl<'a> SubContext<'a> {
         write: fn(&Api<DynamicObject>, &DynamicObject, &str) -> Result<DynamicObject, ClientError>,
     ) -> Result<(), ClientError> {
         let api = Api::of_kind(self.original_config().client().clone(), self.kind().clone());
-        let mut held = DynamicObject::new(self.kind(), "", "");
-        held.metadata = meta.clone();
-        match write(&api, &held, finalizer) {
+        match write(&api, &bare(self.kind(), meta), finalizer) {
             Ok(written) => {
                 meta.finalizers = written.metadata.finalizers;
                 meta.resource_version = written.metadata.resource_version;
                 meta.generation = written.metadata.generation;
-                self.event(EventType::Normal, "FinalizerPatched", &format!("Patched finalizer {finalizer:?}"));
+                self.event(EventType::Normal, reasons::FINALIZER_PATCHED, &format!("Patched finalizer {finalizer:?}"));
                 Ok(())
             }
             Err(error) => {
                 // Somebody else has written, or the object is gone: the next run will see it.
                 if !error.is_not_found() && !error.is_conflict() {
                     let message = format!("Failed to patch finalizer {finalizer:?}: {error}");
-                    self.event(EventType::Warning, "FinalizerPatchFailed", &message);
+                    self.event(EventType::Warning, reasons::FINALIZER_PATCH_FAILED, &message);
                 }
                 Err(error)
             }
         }
     }
+}
+
+/// An object of this kind that says nothing but its metadata.
+fn bare(kind: &Kind, meta: &ObjectMeta) -> DynamicObject {
+    DynamicObject { metadata: meta.clone(), ..DynamicObject::new(kind, "", "") }
 }
 
 impl Deref for SubContext<'_> {

@@ -11,7 +11,9 @@ use super::flow::{ErrorClass, Flow, SubResult, both, conclude};
 use super::setup::{Added, Setup};
 use crate::controller::Sources;
 use crate::manager::Manager;
-use crate::objects::{Api, Condition, ConditionStatus, EventType, Ignore, Kind, Object, ObjectKey, set_condition};
+use crate::objects::{
+    Api, Condition, ConditionStatus, EventType, Ignore, Kind, Object, ObjectKey, reasons, set_condition,
+};
 use crate::reconcile::context::Context;
 use crate::reconcile::error::BoxError;
 use crate::reconcile::{Action, Reconciler};
@@ -260,7 +262,7 @@ impl<T: Object> ResourceReconciler<T> {
         }
         match self.api.update_status(&resource).ignore_not_found() {
             Ok(Some(_)) => {
-                cx.event(EventType::Normal, "StatusUpdated", "Updated status");
+                cx.event(EventType::Normal, reasons::STATUS_UPDATED, "Updated status");
                 result
             }
             // It has gone meanwhile.
@@ -269,7 +271,7 @@ impl<T: Object> ResourceReconciler<T> {
                 // Somebody else has written: the next run will see what.
                 if !error.is_conflict() {
                     let message = format!("Failed to update status: {error}");
-                    cx.event(EventType::Warning, "StatusUpdateFailed", &message);
+                    cx.event(EventType::Warning, reasons::STATUS_UPDATE_FAILED, &message);
                 }
                 both(result, Err(error.into()))
             }
