@@ -12,8 +12,10 @@ use homeostat::objects::{
 };
 use homeostat::sub::{Config, Failures, Flow, ResourceReconciler, SubContext, SubReconciler, SubResult, quiet};
 use homeostat::{Action, BoxError, Cancelled, Context, Reconciler, RequeueAfter, Terminal, terminal};
+use log::Level;
 use parking_lot::Mutex;
 
+use crate::logs::Logs;
 use crate::support::{Spy, Thing, config, events, things};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -467,41 +469,23 @@ fn a_delay_that_was_asked_for_outlives_what_marks_the_error_beside_it() {
     assert_eq!(beside_another.unwrap(), Action::requeue_after(MINUTE));
 }
 
-/// The log of this binary: all that is logged at level warn, with the error.
-fn warnings() -> &'static Mutex<Vec<String>> {
-    static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
-    struct Warnings(Mutex<Vec<String>>);
-    impl log::Log for Warnings {
-        fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-            metadata.level() <= log::Level::Warn
-        }
-
-        fn log(&self, record: &log::Record<'_>) {
-            if self.enabled(record.metadata()) {
-                let error = record.key_values().get("error".into());
-                self.0.lock().push(format!("{}: {}", record.args(), error.map_or_else(String::new, |e| e.to_string())));
-            }
-        }
-
-        fn flush(&self) {}
-    }
-    if log::set_logger(&WARNINGS).is_ok() {
-        log::set_max_level(log::LevelFilter::Warn);
-    }
-    &WARNINGS.0
+/// The errors in the lines at level warn.
+fn warnings(logs: &Logs) -> Vec<String> {
+    logs.at(Level::Warn).iter().map(|line| line.field("error").to_owned()).collect()
 }
 
 #[test]
 fn what_has_failed_for_good_is_told_beside_what_is_tried_again_later() {
     use homeostat::sub::Always;
-    let warnings = warnings();
+    let (logs, world) = (Logs::of("failed-for-good"), World::new());
     let later = |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Err(RequeueAfter::new(MINUTE, "boots").into()) };
     let nested = || Always::new().then(returning(|| Err(terminal("no such colour").into()))).then(later);
-    let error = World::new().step(Always::new().then(returning(|| Err(quiet("hush").into()))).then(nested()));
+    let steps = Always::new().then(returning(|| Err(quiet("hush").into()))).then(nested());
+    let error = run(&ResourceReconciler::new("failed-for-good", world.config.clone(), steps));
     assert_eq!(RequeueAfter::find(&*error.unwrap_err()).unwrap().after(), MINUTE);
-    let told = warnings.lock().iter().filter(|warning| warning.contains("no such colour")).count();
+    let told = warnings(&logs).iter().filter(|warning| warning.contains("no such colour")).count();
     assert_eq!(told, 1);
-    assert!(!warnings.lock().iter().any(|warning| warning.contains("hush")));
+    assert!(!warnings(&logs).iter().any(|warning| warning.contains("hush")));
 }
 
 #[test]
@@ -521,9 +505,10 @@ fn a_condition_that_has_had_no_time_gets_one() {
 #[test]
 fn what_has_failed_before_a_run_was_told_to_stop_is_told() {
     use homeostat::sub::Always;
-    let warnings = warnings();
+    let (logs, world) = (Logs::of("failed-before"), World::new());
     let aborted = |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Err(Cancelled::Aborted.into()) };
     let steps = Always::new().then(returning(|| Err("no such shape".into()))).then(aborted);
-    assert!(World::new().step(steps).unwrap_err().downcast_ref::<Cancelled>().is_some());
-    assert_eq!(warnings.lock().iter().filter(|warning| warning.contains("no such shape")).count(), 1);
+    let error = run(&ResourceReconciler::new("failed-before", world.config.clone(), steps)).unwrap_err();
+    assert!(error.downcast_ref::<Cancelled>().is_some());
+    assert_eq!(warnings(&logs).iter().filter(|warning| warning.contains("no such shape")).count(), 1);
 }

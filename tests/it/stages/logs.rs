@@ -28,8 +28,8 @@ impl Line {
 }
 
 /// What names a line's source.
-const NAMES: [&str; 9] =
-    ["workers", "poller", "watch", "subscription", "crew", "elector", "pool", "controller", "component"];
+const NAMES: [&str; 10] =
+    ["workers", "poller", "watch", "subscription", "crew", "elector", "pool", "controller", "component", "reconciler"];
 
 #[derive(Default)]
 struct Collector {
