@@ -1,6 +1,9 @@
 //! The objects of a client as a watch: followed through failures, relists and stops.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+#[path = "clients/mod.rs"]
+mod clients;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use homeostat::objects::{
-    Api, Client, ClientError, DeleteOptions, FieldOwner, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectMeta,
-    ObjectRef, ObjectStream, ObjectWatch, ObjectWatchHandle, Part, Patch, Query,
+    Api, Client, ClientError, DeleteOptions, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectMeta, ObjectRef,
+    ObjectStream, ObjectWatch, ObjectWatchHandle, Part, Patch, Query,
 };
 use homeostat::{
     Action, BoxError, CancellationToken, Context, Controller, Event, EventKind, Exponential, Manager, ManualClock,
@@ -17,6 +20,8 @@ use homeostat::{
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+
+use self::clients::hand_on;
 
 const LONG: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
@@ -83,9 +88,8 @@ fn error(kind: &Kind) -> ClientError {
 }
 
 impl Client for Flaky {
-    fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
-        self.inner.get(kind, key)
-    }
+    hand_on!(self.inner: get, create, update, update_status, patch, apply, delete);
+
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
         self.lists.fetch_add(1, Ordering::SeqCst);
         if self.fault(|fault| matches!(fault, Fault::List)).is_some() {
@@ -93,24 +97,6 @@ impl Client for Flaky {
         } else {
             self.inner.list(kind, query)
         }
-    }
-    fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
-        self.inner.create(kind, object)
-    }
-    fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
-        self.inner.update(kind, object)
-    }
-    fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
-        self.inner.update_status(kind, object)
-    }
-    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Result<Arc<Value>, ClientError> {
-        self.inner.patch(kind, key, patch, part)
-    }
-    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {
-        self.inner.apply(kind, object, owner)
-    }
-    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError> {
-        self.inner.delete(kind, key, options)
     }
     fn watch(
         &self,

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use homeostat::CancellationToken;
 use homeostat::objects::{
-    Client, ClientError, DeleteOptions, FieldOwner, Kind, MemoryClient, ObjectKey, ObjectList, ObjectStream, Part,
-    Patch, Query, WatchEvent,
+    Client, ClientError, Kind, MemoryClient, ObjectKey, ObjectList, ObjectStream, Query, WatchEvent,
 };
 use homeostat::testing::conformance::{self, Backend};
 use serde_json::Value;
+
+use crate::clients::{Answer, hand_on};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
@@ -31,9 +32,9 @@ impl Backend for Rule {
     }
 }
 
-type Answer = Result<Arc<Value>, ClientError>;
-
 impl Client for Broken {
+    hand_on!(self.0: create, update_status, patch, apply, delete);
+
     fn get(&self, kind: &Kind, key: &ObjectKey) -> Answer {
         let found = self.0.get(kind, key);
         assert!(self.1 != Rule::NotFound || found.is_ok(), "there is no {key}");
@@ -48,10 +49,6 @@ impl Client for Broken {
         Ok(list)
     }
 
-    fn create(&self, kind: &Kind, object: Value) -> Answer {
-        self.0.create(kind, object)
-    }
-
     fn update(&self, kind: &Kind, mut object: Value) -> Answer {
         if self.1 == Rule::Conflicts && object["metadata"]["resourceVersion"].is_string() {
             let key =
@@ -60,22 +57,6 @@ impl Client for Broken {
             object["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
         }
         self.0.update(kind, object)
-    }
-
-    fn update_status(&self, kind: &Kind, object: Value) -> Answer {
-        self.0.update_status(kind, object)
-    }
-
-    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Answer {
-        self.0.patch(kind, key, patch, part)
-    }
-
-    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Answer {
-        self.0.apply(kind, object, owner)
-    }
-
-    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Answer {
-        self.0.delete(kind, key, options)
     }
 
     fn watch(

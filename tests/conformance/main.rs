@@ -6,6 +6,8 @@ use homeostat::objects::{Client, MemoryClient};
 use homeostat::testing::conformance::Backend;
 
 mod broken;
+#[path = "../clients/mod.rs"]
+mod clients;
 mod suite;
 
 /// In memory, with as long a history as the cases need.

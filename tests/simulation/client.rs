@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use homeostat::CancellationToken;
 use homeostat::objects::{
-    Client, ClientError, DeleteOptions, FieldOwner, Kind, MemoryClient, ObjectKey, ObjectList, ObjectRef, ObjectStream,
-    Part, Patch, Query,
+    Client, ClientError, Kind, MemoryClient, ObjectKey, ObjectList, ObjectRef, ObjectStream, Query,
 };
 use serde_json::Value;
+
+use crate::clients::hand_on;
 
 pub(crate) struct Around {
     pub(crate) inner: MemoryClient,
@@ -25,31 +26,12 @@ impl Around {
 }
 
 impl Client for Around {
-    fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
-        self.inner.get(kind, key)
-    }
+    hand_on!(self.inner: get, create, update, update_status, patch, apply, delete);
+
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
         let error = |error| ClientError::transport(ObjectRef::new(kind, &ObjectKey::cluster("")), error);
         (self.list)().map_err(error)?;
         self.inner.list(kind, query)
-    }
-    fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
-        self.inner.create(kind, object)
-    }
-    fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
-        self.inner.update(kind, object)
-    }
-    fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
-        self.inner.update_status(kind, object)
-    }
-    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Result<Arc<Value>, ClientError> {
-        self.inner.patch(kind, key, patch, part)
-    }
-    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {
-        self.inner.apply(kind, object, owner)
-    }
-    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError> {
-        self.inner.delete(kind, key, options)
     }
     fn watch(
         &self,

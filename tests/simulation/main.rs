@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod client;
+#[path = "../clients/mod.rs"]
+mod clients;
 mod ends;
 mod manager;
 mod order;

@@ -8,8 +8,13 @@ mod branch;
 mod cast;
 mod child;
 mod childset;
+#[path = "../clients/mod.rs"]
+mod clients;
 mod finalizing;
 mod guard;
+#[path = "../it/stages/logs.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod logs;
 mod manager;
 mod pages;
 mod repeat;

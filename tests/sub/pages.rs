@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use homeostat::ManualClock;
 use homeostat::objects::{
-    Api, Client, ClientError, DeleteOptions, EventRecorder, FieldOwner, Kind, MemoryClient, Object, ObjectKey,
-    ObjectList, ObjectMeta, ObjectRef, ObjectStream, Part, Patch, Query, Tracker,
+    Api, Client, ClientError, DeleteOptions, EventRecorder, Kind, MemoryClient, Object, ObjectKey, ObjectList,
+    ObjectMeta, ObjectRef, Query, Tracker,
 };
 use homeostat::sub::{Config, Flow, SubReconciler, SubResult, UpdatingObjectManager};
-use homeostat::{CancellationToken, ManualClock};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::clients::hand_on;
 use crate::support::{self, Spy, Thing, things};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -192,6 +193,8 @@ struct Cached {
 }
 
 impl Client for Cached {
+    hand_on!(self.client: create, update, update_status, patch, apply, delete, watch);
+
     fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
         let is_it = |seen: &&Arc<Value>| Page::from_json(seen).unwrap().key() == *key;
         let seen = self.seen.iter().find(is_it).filter(|_| *kind == Page::KIND);
@@ -202,40 +205,6 @@ impl Client for Cached {
         assert_eq!(*kind, Page::KIND);
         let items = self.seen.iter().filter(|seen| query.selects(seen)).cloned().collect();
         Ok(ObjectList { version: "1".to_owned(), items })
-    }
-
-    fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
-        self.client.create(kind, object)
-    }
-
-    fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
-        self.client.update(kind, object)
-    }
-
-    fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
-        self.client.update_status(kind, object)
-    }
-
-    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Result<Arc<Value>, ClientError> {
-        self.client.patch(kind, key, patch, part)
-    }
-
-    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {
-        self.client.apply(kind, object, owner)
-    }
-
-    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError> {
-        self.client.delete(kind, key, options)
-    }
-
-    fn watch(
-        &self,
-        kind: &Kind,
-        query: &Query,
-        from: Option<&str>,
-        stop: &CancellationToken,
-    ) -> Result<ObjectStream, ClientError> {
-        self.client.watch(kind, query, from, stop)
     }
 }
 
