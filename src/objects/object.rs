@@ -194,40 +194,42 @@ macro_rules! object {
             }
 
             fn status(&self) -> Option<&$status> {
-                $crate::objects::StatusField::get(&self.status)
+                $crate::objects::StatusField::status_field(&self.status)
             }
 
             fn status_mut(&mut self) -> Option<&mut $status> {
-                Some($crate::objects::StatusField::get_mut(&mut self.status))
+                Some($crate::objects::StatusField::status_field_mut(&mut self.status))
             }
         }
     };
 }
 
-/// What the field `status` of an [`object!`](crate::object) may be: the status, or an `Option` of it.
+/// A field `status` of an [`object!`](crate::object): the status, or an `Option` of it.
+///
+/// The trait holds for every type, so its methods have names that no other type uses: a glob import shadows nothing.
 pub trait StatusField<S> {
     /// The status, if there is one.
-    fn get(&self) -> Option<&S>;
+    fn status_field(&self) -> Option<&S>;
     /// The status, made if there is none.
-    fn get_mut(&mut self) -> &mut S;
+    fn status_field_mut(&mut self) -> &mut S;
 }
 
 impl<S> StatusField<S> for S {
-    fn get(&self) -> Option<&S> {
+    fn status_field(&self) -> Option<&S> {
         Some(self)
     }
 
-    fn get_mut(&mut self) -> &mut S {
+    fn status_field_mut(&mut self) -> &mut S {
         self
     }
 }
 
 impl<S: Default> StatusField<S> for Option<S> {
-    fn get(&self) -> Option<&S> {
+    fn status_field(&self) -> Option<&S> {
         self.as_ref()
     }
 
-    fn get_mut(&mut self) -> &mut S {
+    fn status_field_mut(&mut self) -> &mut S {
         self.get_or_insert_default()
     }
 }

@@ -52,27 +52,29 @@ impl<V> fmt::Debug for StashKey<V> {
 }
 
 /// What can be stashed: anything that can be copied, compared and shown, so that a test can say what it expects.
+///
+/// The trait holds for nearly every type, so its methods have names that no other type uses: a glob import shadows nothing.
 pub trait Stashed: Any + fmt::Debug + Send + Sync {
     /// Whether the other one is of the same type and equal.
-    fn is_equal(&self, other: &dyn Stashed) -> bool;
+    fn stashed_eq(&self, other: &dyn Stashed) -> bool;
 
     /// The same value once more.
-    fn boxed(&self) -> Box<dyn Stashed>;
+    fn stashed_clone(&self) -> Box<dyn Stashed>;
 
     /// The name of its type.
-    fn type_name(&self) -> &'static str;
+    fn stashed_type_name(&self) -> &'static str;
 }
 
 impl<V: Any + Clone + PartialEq + fmt::Debug + Send + Sync> Stashed for V {
-    fn is_equal(&self, other: &dyn Stashed) -> bool {
+    fn stashed_eq(&self, other: &dyn Stashed) -> bool {
         (other as &dyn Any).downcast_ref::<V>().is_some_and(|other| self == other)
     }
 
-    fn boxed(&self) -> Box<dyn Stashed> {
+    fn stashed_clone(&self) -> Box<dyn Stashed> {
         Box::new(self.clone())
     }
 
-    fn type_name(&self) -> &'static str {
+    fn stashed_type_name(&self) -> &'static str {
         type_name::<V>()
     }
 }
@@ -177,7 +179,7 @@ impl Stash {
             None => Err(StashError::OtherType {
                 object: self.object.clone(),
                 key: key.name,
-                found: (**value).type_name(),
+                found: (**value).stashed_type_name(),
                 wanted: type_name::<V>(),
             }),
         }
@@ -200,6 +202,6 @@ impl Stash {
     /// The names and values of all that is there, in the order of the names.
     #[must_use]
     pub fn snapshot(&self) -> Vec<(&'static str, Box<dyn Stashed>)> {
-        self.values.lock().iter().map(|(name, value)| (*name, (**value).boxed())).collect()
+        self.values.lock().iter().map(|(name, value)| (*name, (**value).stashed_clone())).collect()
     }
 }

@@ -212,7 +212,7 @@ fn step<T: Object, R: SubReconciler<T>>(
     let mut resource = subject.resource.clone();
     let request = Request::new(&resource, given.config());
     for (name, value) in &subject.given {
-        request.stash().put_boxed(name, Some((**value).boxed()));
+        request.stash().put_boxed(name, Some((**value).stashed_clone()));
     }
     let result = reconciler.reconcile(&SubContext::new("test", &context(given), &request), &mut resource);
     let expected = subject.expected.as_ref().unwrap_or(&subject.resource);
@@ -229,9 +229,9 @@ impl<T> OfStep<T> {
         let actual: BTreeMap<_, _> = stash.snapshot().into_iter().collect();
         for (name, expected) in &expected {
             match (expected, actual.get(name)) {
-                (Some(expected), Some(actual)) if expected.is_equal(&**actual) => {}
+                (Some(expected), Some(actual)) if expected.stashed_eq(&**actual) => {}
                 (Some(expected), Some(actual)) => {
-                    let text = |value: &dyn Stashed| format!("{value:#?} ({})", value.type_name());
+                    let text = |value: &dyn Stashed| format!("{value:#?} ({})", value.stashed_type_name());
                     let (one, other) = (text(*expected), text(&**actual));
                     let fault = Fault::differs(&format!("stashed {name:?}"), &one, &other);
                     // They may look the same.

@@ -64,10 +64,10 @@ fn stashed_values_are_equal_if_their_types_and_values_are() {
     let values: [Box<dyn Stashed>; 4] = [Box::new(1_i32), Box::new(2_i32), Box::new(1_i64), Box::new("1".to_owned())];
     for (one_number, one) in values.iter().enumerate() {
         for (other_number, other) in values.iter().enumerate() {
-            assert_eq!((**one).is_equal(&**other), one_number == other_number);
+            assert_eq!((**one).stashed_eq(&**other), one_number == other_number);
         }
     }
-    assert!((*(*values[0]).boxed()).is_equal(&*values[0]));
+    assert!((*(*values[0]).stashed_clone()).stashed_eq(&*values[0]));
 }
 
 #[test]
