@@ -211,3 +211,39 @@ fn what_is_refused_is_not_stored() {
     }
     assert_eq!(api(&path).list(&Query::all()).unwrap().version, "1");
 }
+
+/// The numbers of a seed (`SplitMix64`).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+#[test]
+fn numbers_are_the_same_after_reopening() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects.redb");
+    let mut numbers = Numbers(27);
+    let mut floats: Vec<f64> = std::iter::repeat_with(|| f64::from_bits(numbers.next()))
+        .filter(|float| float.is_finite())
+        .take(5_000)
+        .collect();
+    floats.extend([0.1, -0.0, 1e20, 1e300 / 3.0, f64::MIN_POSITIVE / 4.0, f64::MAX, f64::from_bits(1), 0.1 + 0.2]);
+    let integers = json!([i64::MIN, i64::MAX, u64::MAX, 0, -1, 9_007_199_254_740_993_u64]);
+    let beyond: serde_json::Value = serde_json::from_str("[123456789012345678901234567890, -1e25]").unwrap();
+    let spec = json!({"floats": floats, "integers": integers, "beyond": beyond});
+    let created = api(&path).create(&thing("numbers").with("spec", spec.clone())).unwrap();
+    let reopened = api(&path).get(&key("numbers")).unwrap();
+    assert_eq!(reopened.pointer("/spec").unwrap(), &spec);
+    assert_eq!(reopened, created);
+    let bits = |object: &DynamicObject| {
+        let floats = object.pointer("/spec/floats").unwrap().as_array().unwrap().iter();
+        floats.map(|float| float.as_f64().unwrap().to_bits()).collect::<Vec<_>>()
+    };
+    assert_eq!(bits(&reopened), bits(&created), "zeros keep their sign");
+}

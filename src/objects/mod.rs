@@ -68,6 +68,7 @@ mod events;
 mod finalizer;
 mod garbage;
 pub(crate) mod json;
+pub(crate) mod json_text;
 mod key;
 mod kind;
 pub(crate) mod meta;

@@ -8,6 +8,7 @@ use serde_path_to_error::{Path, Segment};
 
 use super::error::{ClientError, ObjectRef};
 use super::json::{key_of, kind_of};
+use super::json_text::altered_integer;
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::meta::{Misfit, ObjectMeta};
@@ -147,15 +148,19 @@ impl Scheme {
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] for what is no JSON, and as [`objects`](Self::objects).
+    /// [`ClientError::Invalid`] for what is no JSON, for an integer that needs more than 64 bits (it would be altered), and as
+    /// [`objects`](Self::objects).
     pub fn read(&self, documents: &str) -> Result<Vec<(Kind, Value)>, ClientError> {
+        let nothing = ObjectRef::new(&Kind::of("", "a document"), &ObjectKey::cluster(""));
         let mut objects = Vec::new();
         for document in serde_json::Deserializer::from_str(documents).into_iter::<Value>() {
-            let document = document.map_err(|error| {
-                let nothing = ObjectRef::new(&Kind::of("", "a document"), &ObjectKey::cluster(""));
-                ClientError::invalid(nothing, "", "", error.to_string())
-            })?;
+            let document =
+                document.map_err(|error| ClientError::invalid(nothing.clone(), "", "", error.to_string()))?;
             self.collect(&document, &mut objects)?;
+        }
+        if let Some(integer) = altered_integer(documents.as_bytes()) {
+            let rule = format!("the integer {integer} does not fit into 64 bits");
+            return Err(ClientError::invalid(nothing, "", integer, rule));
         }
         Ok(objects)
     }

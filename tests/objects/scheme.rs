@@ -159,3 +159,21 @@ fn several_documents_are_read() {
         assert!(text.contains(said), "{text}");
     }
 }
+
+#[test]
+fn an_integer_beyond_64_bits_is_refused_and_not_altered() {
+    let document = |size: &str| {
+        let mut json = file("custom-resource");
+        json["spec"]["text"] = "99999999999999999999".into();
+        json.to_string().replace("\"spec\":{", &format!("\"spec\":{{\"bytes\":{size},"))
+    };
+    for kept in ["18446744073709551615", "-9223372036854775808", "1e30", "123456789012345678901.5"] {
+        let objects = scheme().register::<VirtualMachine>().read(&document(kept)).unwrap();
+        assert_eq!(objects[0].1["spec"]["bytes"], serde_json::from_str::<Value>(kept).unwrap(), "{kept}");
+    }
+    for altered in ["18446744073709551616", "-9223372036854775809", "123456789012345678901234567890"] {
+        let (_, value, text) = invalid(scheme().register::<VirtualMachine>().read(&document(altered)));
+        assert_eq!(value, altered);
+        assert_eq!(text, format!("a document is invalid: the integer {altered} does not fit into 64 bits"));
+    }
+}
