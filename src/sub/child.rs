@@ -164,7 +164,7 @@ settings!(ChildReconciler);
 
 impl<T: Object, C: Object> SubReconciler<T> for ChildReconciler<T, C> {
     fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
-        self.children.setup(setup)
+        self.children.setup(&self.name, setup)
     }
 
     fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {

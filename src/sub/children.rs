@@ -80,9 +80,11 @@ impl<T: Object, C: Object> Children<T, C> {
         }
     }
 
-    pub(super) fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
+    /// Adds the watches that the step of this name needs. Fails if another step would take the same children.
+    pub(super) fn setup(&self, step: &str, setup: &mut Setup<'_>) -> Result<(), BoxError> {
         let api = Api::<C>::of_kind(Arc::clone(setup.config().client()), self.kind.clone());
         if !self.tracked {
+            setup.children(&self.kind, step, self.ours.is_some())?;
             setup.owned(&api)?;
             if self.indexed {
                 let by_owner = |child: &C| child.meta().controller().map(|owner| owner.uid.clone());
@@ -225,8 +227,9 @@ macro_rules! settings {
                 Self { name: name.into(), ..self }
             }
 
-            /// Only these are taken for its children: where another step has children of the same kind, say. It must say yes of what is
-            /// desired. Default: all.
+            /// Takes only those children for its own for which `ours` returns true; `ours` must return true for each desired child.
+            /// Two steps that have children of one kind both need it: without it the set-up fails, since each step would overwrite
+            /// the other's children. Default: all children of the kind.
             pub fn ours(mut self, ours: impl Fn(&T, &C) -> bool + Send + Sync + 'static) -> Self {
                 self.children.ours = Some(Box::new(ours));
                 self

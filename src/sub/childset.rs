@@ -214,7 +214,7 @@ settings!(ChildSetReconciler);
 
 impl<T: Object, C: Object> SubReconciler<T> for ChildSetReconciler<T, C> {
     fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
-        self.children.setup(setup)
+        self.children.setup(&self.name, setup)
     }
 
     fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {

@@ -1,8 +1,9 @@
 //! What sub-reconcilers add to the controller that they are to run in.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::Arc;
 
 use super::config::Config;
 use crate::controller::Sources;
@@ -10,6 +11,7 @@ use crate::error::StartError;
 use crate::manager::Manager;
 use crate::objects::{Api, Kind, Object, ObjectKey, controller_key, shared_watch, watch_name};
 use crate::queue::{Key, WorkQueue};
+use crate::reconcile::error::BoxError;
 use crate::store::Index;
 use crate::watch::{Subscriber, Watch};
 
@@ -30,6 +32,16 @@ pub(super) struct Added {
     pub(super) sources: Sources<ObjectKey>,
     /// Which watches feed it, and how.
     known: HashSet<(String, How)>,
+    /// The steps that have children, by the address of the client, the group and the name of the kind.
+    parents: HashMap<(usize, String, String), Parent>,
+}
+
+/// A step that has children.
+#[derive(Debug)]
+struct Parent {
+    step: String,
+    /// Whether it says which children of the kind are its own.
+    tells_apart: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -136,6 +148,25 @@ impl<'a> Setup<'a> {
         let watch = self.watch(api)?;
         self.added.sources.subscribe(&watch, subscriber);
         Ok(())
+    }
+
+    /// Registers a step that takes objects of this kind which the reconciled object controls for its children: all of them, unless
+    /// it tells them apart. The client stays alive until the set-up ends, since a watch holds it.
+    pub(super) fn children(&mut self, kind: &Kind, step: &str, tells_apart: bool) -> Result<(), BoxError> {
+        let client = Arc::as_ptr(self.config.client()).addr();
+        let place = (client, kind.group().to_owned(), kind.name().to_owned());
+        let now = Parent { step: step.to_owned(), tells_apart };
+        match self.added.parents.insert(place, now) {
+            Some(before) if !(before.tells_apart && tells_apart) => {
+                let before = before.step;
+                Err(format!(
+                    "the steps {before:?} and {step:?} both have children of the kind {kind} and would overwrite each other's: \
+                     tell them apart by `ours` of each step"
+                )
+                .into())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn once<U: Object>(

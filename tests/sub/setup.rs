@@ -7,13 +7,14 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, unbounded};
 use homeostat::objects::{Api, DynamicObject, Ignore, Kind, MemoryClient, Object, ObjectKey, TrackRef, Tracker};
 use homeostat::sub::{
-    Advice, Always, CastResource, Config, Cursor, Flow, ForEach, IfThen, OverrideSetup, ResourceReconciler, Sequence,
-    Setup, StashKey, SubContext, SubReconciler, SubResult, SuppressTransientErrors, SyncReconciler, TryCatch, While,
-    WithConfig, WithFinalizer,
+    Advice, Always, CastResource, ChildReconciler, ChildSetReconciler, Config, Cursor, Desired, Flow, ForEach, IfThen,
+    OverrideSetup, ResourceReconciler, Sequence, Setup, StashKey, SubContext, SubReconciler, SubResult,
+    SuppressTransientErrors, SyncReconciler, TryCatch, While, WithConfig, WithFinalizer,
 };
 use homeostat::{BoxError, Controller, Manager};
 use parking_lot::Mutex;
 
+use crate::pages::{self, Page};
 use crate::support::{Spy, Thing, config, events, step, things};
 use crate::trail::{Returns, both, leaves, on, run, seconds, told};
 
@@ -221,4 +222,50 @@ fn what_several_steps_hear_of_is_heard_of_once() {
         shown.contains("len: 3"),
         "of the things themselves, of those that they own, and of those that they track: {shown}"
     );
+}
+
+fn no_page(_: &SubContext<'_>, _: &mut Thing) -> Result<Desired<Page>, BoxError> {
+    Ok(Desired::AsItIs)
+}
+
+fn child() -> ChildReconciler<Thing, Page> {
+    ChildReconciler::new(no_page, |_, _, _| on(), pages::manager())
+}
+
+fn children() -> ChildSetReconciler<Thing, Page> {
+    let name = |page: &Page| page.metadata.name.clone();
+    ChildSetReconciler::new(|_, _, _| Ok(Desired::AsItIs), name, |_, _, _| on(), pages::manager())
+}
+
+/// What the set-up of a reconciler of these steps says.
+fn sets_up(steps: Sequence<Thing>) -> Result<(), String> {
+    let (config, _) = config(&Spy::new());
+    let reconciler = ResourceReconciler::new("thing", config, steps);
+    let sources = reconciler.setup(&Manager::builder().build().unwrap());
+    sources.map(drop).map_err(|error| error.to_string())
+}
+
+#[test]
+fn two_steps_that_would_take_each_others_children_are_refused() {
+    let refused = "the steps \"header\" and \"footer\" both have children of the kind Page.example.com/v1 and would overwrite \
+                   each other's: tell them apart by `ours` of each step";
+    let (header, footer) = (|| child().named("header"), || children().named("footer"));
+    assert_eq!(sets_up(Sequence::new().then(header()).then(footer())), Err(refused.to_owned()));
+    let apart = |name: &str| child().named(name).ours(|_, _| true);
+    assert_eq!(sets_up(Sequence::new().then(apart("header")).then(footer())), Err(refused.to_owned()));
+    assert_eq!(sets_up(Sequence::new().then(header()).then(apart("footer"))), Err(refused.to_owned()));
+    let branches = IfThen::new(|_, _| true, header()).or_else(footer());
+    assert_eq!(sets_up(Sequence::new().then(branches)), Err(refused.to_owned()));
+}
+
+#[test]
+fn steps_that_tell_their_children_apart_may_have_the_same_kind() {
+    assert_eq!(sets_up(Sequence::new().then(child())), Ok(()));
+    let apart = || child().ours(|_, page| page.metadata.name == "header");
+    assert_eq!(sets_up(Sequence::new().then(apart()).then(children().ours(|_, _| true))), Ok(()));
+    let tracked = child().tracked(|_| homeostat::objects::Query::all(), |_, _| true);
+    assert_eq!(sets_up(Sequence::new().then(child()).then(tracked)), Ok(()), "it has no owner reference");
+    let elsewhere: Arc<dyn homeostat::objects::Client> = Arc::new(MemoryClient::new());
+    let remote = WithConfig::new(move |config: &Config| Ok(config.clone().with_client(elsewhere.clone())), child());
+    assert_eq!(sets_up(Sequence::new().then(child()).then(remote)), Ok(()), "they are in another client");
 }

@@ -257,6 +257,7 @@ fn managers_of_children_are_set_up() {
         |_, _, _| Ok(Flow::proceed()),
         Noting(set.clone()),
     );
+    let (child, children) = (child.ours(|_, _| true), children.ours(|_, _| false));
     let (config, _events) = config(&Spy::new());
     let steps = Sequence::new().then(child).then(children);
     let sources = ResourceReconciler::new("thing", config, steps).setup(&Manager::builder().build().unwrap());
