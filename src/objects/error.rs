@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::key::ObjectKey;
 use super::kind::Kind;
+use crate::reconcile::error::{Echo, find};
 
 /// The kind and the key of an object, for people to read: `Deployment default/web`. Without a name, if all objects of a kind (in a
 /// namespace) are meant. Cloning it copies no text.
@@ -187,9 +188,29 @@ impl Error for ClientError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Transport { source, .. } => source.source(),
+            Self::Conflict { .. } => Some(&CONFLICT),
             _ => None,
         }
     }
+}
+
+/// Marks a [conflict](ClientError::Conflict) in the sources of an error, also where a wrapper hides the [`ClientError`] itself.
+#[derive(Debug)]
+struct Conflicting;
+
+impl fmt::Display for Conflicting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the object has changed since it was read")
+    }
+}
+
+impl Error for Conflicting {}
+
+static CONFLICT: Echo = Echo::fixed(&Conflicting, "read the object again and retry");
+
+/// Whether the error or one of its sources is a [conflict](ClientError::Conflict).
+pub(crate) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
+    find::<Conflicting>(error).is_some()
 }
 
 /// What was there already, or is not there any more, is no error to who wanted just that.

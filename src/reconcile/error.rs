@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Any error that can cross threads.
@@ -13,11 +14,13 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// It is found anywhere in the chain of sources of the error that a reconciler returns, unless that chain has a [`Terminal`].
 ///
 /// - `Box<dyn Error + Send + Sync>`: found, boxed by `?` or as a source.
-/// - An error type of one's own: return it from `source()`, or mark the field `#[source]` or `#[from]`.
-/// - `anyhow::Error`: found under `context(…)`, at any depth. **Not found where it is the error itself** (`ready(vm)?` and
-///   nothing more): boxing an `anyhow::Error` hides the type of the outermost error. Give it a context, or pass it through
-///   `map_err(anyhow::Error::reallocate_into_boxed_dyn_error_without_backtrace)`. What is attached *as* context
-///   (`error.context(RequeueAfter …)`) is not a source and is not found.
+/// - An error type of one's own: return it from `source()`, or mark the field `#[source]`, `#[from]` or `#[error(transparent)]`.
+/// - `anyhow::Error`: found as the error itself (`ready(vm)?`) and under `context(…)`, at any depth. Not found where it is
+///   attached *as* context (`error.context(RequeueAfter …)`), since a context is not a source.
+///
+/// Its `source()` repeats the request, as "requeue requested". That is how it is found where a wrapper hides its type: boxing
+/// an `anyhow::Error` hides the type of the outermost error and shows its sources. [`Terminal`], [`Muted`] and [`Cancelled`] do
+/// the same.
 ///
 /// # Examples
 ///
@@ -36,16 +39,18 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// # let error = reconcile(&Context::detached(), &"vm-1".to_owned()).unwrap_err();
 /// # assert_eq!(RequeueAfter::find(&*error).unwrap().after(), Duration::from_secs(5));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequeueAfter {
     after: Duration,
     reason: String,
+    echo: Option<Box<Echo>>,
 }
 
 impl RequeueAfter {
     /// Another run `after` from now, because of `reason`.
     pub fn new(after: Duration, reason: impl Into<String>) -> Self {
-        Self { after, reason: reason.into() }
+        let reason = reason.into();
+        let again = Self { after, reason: reason.clone(), echo: None };
+        Self { after, reason, echo: Some(Box::new(Echo::of(again, "requeue requested"))) }
     }
 
     /// How long from now.
@@ -67,19 +72,43 @@ impl RequeueAfter {
     }
 }
 
+impl Clone for RequeueAfter {
+    fn clone(&self) -> Self {
+        Self::new(self.after, &*self.reason)
+    }
+}
+
+impl PartialEq for RequeueAfter {
+    fn eq(&self, other: &Self) -> bool {
+        (self.after, &self.reason) == (other.after, &other.reason)
+    }
+}
+
+impl Eq for RequeueAfter {}
+
+impl fmt::Debug for RequeueAfter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequeueAfter").field("after", &self.after).field("reason", &self.reason).finish()
+    }
+}
+
 impl fmt::Display for RequeueAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "requeue after {:?}: {}", self.after, self.reason)
     }
 }
 
-impl Error for RequeueAfter {}
+impl Error for RequeueAfter {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.echo.as_deref().map(|echo| echo as _)
+    }
+}
 
 /// An error that no further try will mend: the key is not retried, whatever the policy, until a feeder names it again.
 /// Made by [`terminal`]; found anywhere in the chain of sources, and whatever it marks. As for `anyhow`, see
 /// [`RequeueAfter`].
 #[derive(Debug)]
-pub struct Terminal(pub(crate) BoxError);
+pub struct Terminal(Mark);
 
 /// Marks an error as one that no further try will mend.
 ///
@@ -97,7 +126,7 @@ pub struct Terminal(pub(crate) BoxError);
 /// # assert_eq!(error.to_string(), "invalid digit found in string");
 /// ```
 pub fn terminal(error: impl Into<BoxError>) -> Terminal {
-    Terminal(error.into())
+    Mark::set(error.into(), "terminal error", Terminal)
 }
 
 impl Terminal {
@@ -105,6 +134,11 @@ impl Terminal {
     #[must_use]
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         find(error)
+    }
+
+    /// The error that it marks.
+    pub(crate) fn marked(&self) -> &(dyn Error + 'static) {
+        self.0.error()
     }
 }
 
@@ -124,7 +158,7 @@ impl Error for Terminal {
 /// [`RetryPolicy`](crate::RetryPolicy)'s decision, as if it were not marked. Made by [`muted`]; found anywhere in the chain of
 /// sources. One that is not retried after all is logged as any other; so is a [`Terminal`] that is marked.
 #[derive(Debug)]
-pub struct Muted(pub(crate) BoxError);
+pub struct Muted(Mark);
 
 /// Marks an error as one that is retried without noise.
 ///
@@ -144,7 +178,7 @@ pub struct Muted(pub(crate) BoxError);
 /// # assert_eq!(reconcile(&Context::detached(), &"vm-1".to_owned()).unwrap_err().to_string(), "timed out");
 /// ```
 pub fn muted(error: impl Into<BoxError>) -> Muted {
-    Muted(error.into())
+    Mark::set(error.into(), "muted error", Muted)
 }
 
 impl Muted {
@@ -154,9 +188,16 @@ impl Muted {
         find(error)
     }
 
-    /// What `error` marks, if it is one.
+    /// The error that `error` marks; `error` itself if it marks none. A wrapper that hides its type is seen through.
     pub(crate) fn unwrap<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
-        error.downcast_ref::<Self>().map_or(error, |Self(error)| &**error)
+        let hidden = || error.source().filter(|source| source.is::<Echo>());
+        let muted = as_a::<Self>(error).or_else(|| as_a::<Self>(hidden()?));
+        muted.map_or(error, |muted| muted.0.error())
+    }
+
+    /// The error that it marks.
+    pub(crate) fn into_marked(self) -> BoxError {
+        self.0.into_error().unwrap_or_else(|mark| Self(mark).into())
     }
 }
 
@@ -205,7 +246,17 @@ impl fmt::Display for Cancelled {
     }
 }
 
-impl Error for Cancelled {}
+static ABORTED: Echo = Echo::fixed(&Cancelled::Aborted, "the run was cancelled");
+static DEADLINE_EXCEEDED: Echo = Echo::fixed(&Cancelled::DeadlineExceeded, "the run was cancelled");
+
+impl Error for Cancelled {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(match self {
+            Self::Aborted => &ABORTED,
+            Self::DeadlineExceeded => &DEADLINE_EXCEEDED,
+        })
+    }
+}
 
 /// The reconciler panicked: how a [`RetryPolicy`](crate::RetryPolicy) sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -233,13 +284,114 @@ impl fmt::Display for Panicked {
 
 impl Error for Panicked {}
 
+/// An error with a meaning, once more: its own first source.
+///
+/// A wrapper may hide the type of the error that it wraps and show only the sources: `anyhow::Error` does so once it is boxed. The
+/// meaning is found in the sources then.
+#[derive(Debug)]
+pub(crate) struct Echo {
+    error: Echoed,
+    /// What it says in a chain of sources that is not shown by [`Chain`], which leaves it out.
+    text: &'static str,
+}
+
+#[derive(Debug)]
+enum Echoed {
+    Own(BoxError),
+    Fixed(&'static (dyn Error + Send + Sync)),
+}
+
+impl Echo {
+    /// `again` is the error once more, without an echo.
+    pub(crate) fn of(again: impl Into<BoxError>, text: &'static str) -> Self {
+        Self { error: Echoed::Own(again.into()), text }
+    }
+
+    pub(crate) const fn fixed(error: &'static (dyn Error + Send + Sync), text: &'static str) -> Self {
+        Self { error: Echoed::Fixed(error), text }
+    }
+
+    fn error(&self) -> &(dyn Error + 'static) {
+        match &self.error {
+            Echoed::Own(error) => &**error,
+            Echoed::Fixed(error) => *error,
+        }
+    }
+}
+
+impl fmt::Display for Echo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text)
+    }
+}
+
+impl Error for Echo {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.error {
+            Echoed::Own(error) => error.source(),
+            // It has this echo as its source.
+            Echoed::Fixed(_) => None,
+        }
+    }
+}
+
+/// The error that a [`Terminal`], a [`Muted`] or the like marks.
+pub(crate) struct Mark {
+    error: Arc<BoxError>,
+    echo: Option<Echo>,
+}
+
+impl Mark {
+    /// Marks `error` by what `mark` makes of this. `text` is what the [`Echo`] says.
+    pub(crate) fn set<T: Error + Send + Sync + 'static>(error: BoxError, text: &'static str, mark: fn(Self) -> T) -> T {
+        let error = Arc::new(error);
+        let again = mark(Self { error: Arc::clone(&error), echo: None });
+        mark(Self { error, echo: Some(Echo::of(again, text)) })
+    }
+
+    pub(crate) fn error(&self) -> &(dyn Error + 'static) {
+        &**self.error
+    }
+
+    /// Only its echo shares the error, so there is always an error to return.
+    fn into_error(self) -> Result<BoxError, Self> {
+        let Self { error, echo } = self;
+        drop(echo);
+        Arc::try_unwrap(error).map_err(|error| Self { error, echo: None })
+    }
+
+    pub(crate) fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.echo {
+            Some(echo) => Some(echo),
+            None => self.error.source(),
+        }
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl fmt::Debug for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
 /// The first error of type `T` in the chain. What a [`Muted`] marks is part of it.
 pub(crate) fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
-    std::iter::successors(Some(error), |&error| match error.downcast_ref() {
-        Some(Muted(marked)) => Some(&**marked),
+    std::iter::successors(Some(error), |&error| match as_a(error) {
+        Some(Muted(mark)) => Some(mark.error()),
         None => error.source(),
     })
-    .find_map(|error| error.downcast_ref())
+    .find_map(as_a)
+}
+
+/// The error itself or the one that it echoes, if it is of type `T`.
+fn as_a<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
+    error.downcast_ref().or_else(|| error.downcast_ref::<Echo>()?.error().downcast_ref())
 }
 
 /// An error with all its sources, in one line. That line is for the log, so an error whose own code panics is not shown, and
@@ -251,7 +403,9 @@ impl Chain<'_> {
         write!(text, "{}", self.0)?;
         let mut source = self.0.source();
         while let Some(error) = source {
-            write!(text, ": {error}")?;
+            if !error.is::<Echo>() {
+                write!(text, ": {error}")?;
+            }
             source = error.source();
         }
         Ok(())

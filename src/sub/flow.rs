@@ -4,8 +4,9 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use crate::objects::is_conflict;
 use crate::reconcile::Action;
-use crate::reconcile::error::{BoxError, Cancelled, Chain, Muted, RequeueAfter, Terminal, find, muted, terminal};
+use crate::reconcile::error::{BoxError, Cancelled, Chain, Mark, Muted, RequeueAfter, Terminal, find, muted, terminal};
 
 /// What a [`SubReconciler`](super::SubReconciler) returns.
 pub type SubResult = Result<Flow, BoxError>;
@@ -88,7 +89,7 @@ fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 /// An error that nobody need hear of: it stops the steps behind it, and neither the log nor a retry follows. What it is about is seen
 /// in the status, or a change will come that mends it. Made by [`quiet`].
 #[derive(Debug)]
-pub struct Quiet(BoxError);
+pub struct Quiet(Mark);
 
 /// Marks an error as one that nobody need hear of.
 ///
@@ -106,7 +107,7 @@ pub struct Quiet(BoxError);
 /// # let _ = resolve;
 /// ```
 pub fn quiet(error: impl Into<BoxError>) -> Quiet {
-    Quiet(error.into())
+    Mark::set(error.into(), "quiet error", Quiet)
 }
 
 impl fmt::Display for Quiet {
@@ -127,8 +128,11 @@ impl Error for Quiet {
 /// |---|---|---|---|---|
 /// | [`Quiet`](Self::Quiet) | [`quiet`] | no | no | no |
 /// | [`Durable`](Self::Durable) | [`terminal`] | yes | no | yes |
-/// | [`Later`](Self::Later) | [`RequeueAfter`] | at *info* | then | no |
+/// | [`Later`](Self::Later) | [`RequeueAfter`]; a [conflict](crate::objects::ClientError::Conflict) | at *info*; a conflict at *debug* | then; after 100 ms | no |
 /// | [`Transient`](Self::Transient) | all others | yes; at *debug* if [muted] | by the controller's policy | no |
+///
+/// A conflict says that somebody else has written the object meanwhile. That is ordinary, so it is no failure: the key runs again
+/// after 100 ms, or as soon as the watch shows the change.
 ///
 /// Of several errors together the loudest counts: one that is transient makes them so, then `Later`, then `Durable`. They are muted if
 /// all of them are that are not quiet.
@@ -138,7 +142,7 @@ pub enum ErrorClass {
     Quiet,
     /// No further try will mend it.
     Durable,
-    /// It says itself when to try again.
+    /// It says itself when to try again, or it is a conflict.
     Later,
     /// Another try may mend it.
     Transient,
@@ -154,7 +158,7 @@ impl ErrorClass {
             failures.errors.iter().map(|error| Self::of(&**error)).max().unwrap_or(Self::Transient)
         } else if Terminal::find(error).is_some() {
             Self::Durable
-        } else if RequeueAfter::find(error).is_some() {
+        } else if RequeueAfter::find(error).is_some() || is_conflict(error) {
             Self::Later
         } else {
             Self::Transient
@@ -236,7 +240,7 @@ pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxE
     };
     let requeue = asked(&*error);
     let is_muted = is_muted(&*error);
-    let error = error.downcast::<Muted>().map_or_else(|error| error, |muted| muted.0);
+    let error = error.downcast::<Muted>().map_or_else(|error| error, |muted| muted.into_marked());
     match ErrorClass::of(&*error) {
         ErrorClass::Quiet => {
             log::debug!(reconciler = log_name, error:%; "ended quietly");
@@ -255,7 +259,7 @@ pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxE
                 durable
                     .for_each(|error| log::warn!(reconciler = log_name, error:% = Chain(&**error); "failed for good"));
             }
-            Err(sooner(error, requeue))
+            later(&*error, requeue, log_name)
         }
         ErrorClass::Transient if is_muted => Err(muted(transient(error, log_name)).into()),
         ErrorClass::Transient => Err(transient(error, log_name)),
@@ -264,9 +268,8 @@ pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxE
 
 /// What is marked as quiet or terminal, if something is.
 fn marked<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
-    let quiet = find::<Quiet>(error).map(|quiet| &quiet.0);
-    let marked = quiet.or_else(|| Terminal::find(error).map(|terminal| &terminal.0))?;
-    Some(&**marked)
+    let quiet = find::<Quiet>(error).map(|quiet| quiet.0.error());
+    quiet.or_else(|| Terminal::find(error).map(Terminal::marked))
 }
 
 /// The delay that steps have asked for beside this error, whatever marks it.
@@ -290,25 +293,34 @@ fn durable(error: BoxError) -> BoxError {
     if Terminal::find(&*error).is_some() { error } else { terminal(error).into() }
 }
 
-/// The request that is the soonest of those in the error, and of `requeue`.
-fn sooner(error: BoxError, requeue: Option<Duration>) -> BoxError {
+/// How long a key waits that has met a conflict, unless a change calls it sooner.
+const CONFLICT_DELAY: Duration = Duration::from_millis(100);
+
+/// The soonest of the requests in the error, of the delay after a conflict, and of `requeue`. Conflicts alone are no error.
+fn later(error: &(dyn Error + 'static), requeue: Option<Duration>, log_name: &str) -> Result<Action, BoxError> {
     let mut wishes = Vec::new();
-    collect(&*error, &mut wishes);
+    let conflicts = collect(error, &mut wishes);
+    let after = shorter(requeue, conflicts.then_some(CONFLICT_DELAY));
     match wishes.into_iter().min_by_key(RequeueAfter::after) {
         Some(first) => {
-            let after = requeue.map_or(first.after(), |requeue| requeue.min(first.after()));
-            RequeueAfter::new(after, first.reason()).into()
+            let after = after.map_or(first.after(), |after| after.min(first.after()));
+            Err(RequeueAfter::new(after, first.reason()).into())
         }
-        None => error,
+        None => {
+            log::debug!(reconciler = log_name, error:% = Chain(error); "conflict, to run again");
+            Ok(Action::requeue_after(after.unwrap_or(CONFLICT_DELAY)))
+        }
     }
 }
 
-fn collect(error: &(dyn Error + 'static), wishes: &mut Vec<RequeueAfter>) {
+/// Adds the requests in the error to `wishes`. Returns whether there is a conflict in it.
+fn collect(error: &(dyn Error + 'static), wishes: &mut Vec<RequeueAfter>) -> bool {
     if let Some(failures) = find::<Failures>(error) {
-        failures.errors.iter().for_each(|error| collect(&**error, wishes));
-    } else {
-        wishes.extend(RequeueAfter::find(error).cloned());
+        return failures.errors.iter().fold(false, |conflicts, error| collect(&**error, wishes) | conflicts);
     }
+    let wish = RequeueAfter::find(error);
+    wishes.extend(wish.cloned());
+    wish.is_none() && is_conflict(error)
 }
 
 /// Of several errors that of a run that was told to stop, which the controller knows, and the others are logged here; or all of

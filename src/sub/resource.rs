@@ -239,13 +239,19 @@ impl<T: Object> ResourceReconciler<T> {
         if cx.is_deleting() && resource.meta().finalizers.is_empty() {
             return Ok(Flow::proceed());
         }
-        if let (Some(conditions), Some(status)) = (&self.conditions, resource.status_mut()) {
+        // `status_mut` creates a missing status, so it is called only where something is set.
+        if let Some(conditions) = self.conditions.as_ref().filter(|conditions| !conditions.initial.is_empty())
+            && let Some(status) = resource.status_mut()
+        {
             conditions.initialize(status, cx);
         }
         let result = self.reconciler.reconcile(cx, resource);
         let observed = result.as_ref().map_or_else(|error| ErrorClass::of(&**error) == ErrorClass::Durable, |_| true);
         let generation = resource.meta().generation;
-        if observed && let (Some(set), Some(status)) = (&self.observed_generation, resource.status_mut()) {
+        if observed
+            && let Some(set) = &self.observed_generation
+            && let Some(status) = resource.status_mut()
+        {
             set(status, generation);
         }
         result
@@ -253,6 +259,8 @@ impl<T: Object> ResourceReconciler<T> {
 
     fn write_status(&self, cx: &SubContext<'_>, mut original: T, mut resource: T, result: SubResult) -> SubResult {
         if let Some(conditions) = &self.conditions
+            && original.status().is_some()
+            && resource.status().is_some()
             && let (Some(before), Some(now)) = (original.status_mut(), resource.status_mut())
         {
             conditions.keep_times(before, now);

@@ -142,14 +142,119 @@ fn a_requeue_is_found_in_an_anyhow_error_that_was_moved_out_of_its_box() {
 }
 
 #[test]
-fn a_requeue_is_not_found_in_a_bare_anyhow_error_nor_attached_as_context() {
-    assert_fails("requeue-anyhow", || -> anyhow::Result<Action> {
+fn a_requeue_is_found_at_the_root_of_an_anyhow_error() {
+    assert_requeues("requeue-anyhow", || -> anyhow::Result<Action> {
         not_yet()?;
         Ok(Action::await_change())
     });
+}
+
+/// An error that shows itself as its cause, as `#[error(transparent)]` does, is not in the chain of sources itself.
+#[test]
+fn a_requeue_is_found_under_an_error_that_shows_its_cause_as_itself() {
+    #[derive(Debug)]
+    struct Transparent(RequeueAfter);
+
+    impl fmt::Display for Transparent {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.fmt(f)
+        }
+    }
+
+    impl Error for Transparent {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.0.source()
+        }
+    }
+
+    assert_requeues("requeue-transparent", || -> Result<Action, Transparent> {
+        not_yet().map_err(Transparent)?;
+        Ok(Action::await_change())
+    });
+}
+
+#[test]
+fn a_requeue_is_not_found_attached_as_context() {
     assert_fails("requeue-attached", || -> anyhow::Result<Action> {
         Err(anyhow::anyhow!("no answer").context(RequeueAfter::new(LATER, "it still boots")))
     });
+}
+
+/// Each at the root, and under a context.
+#[test]
+fn every_error_with_a_meaning_is_found_at_the_root_of_an_anyhow_error() {
+    fn both<E: Error + Send + Sync + 'static>(error: fn() -> E) -> [BoxError; 2] {
+        [anyhow::Error::new(error()).into(), anyhow::Error::new(error()).context("looking at the vm").into()]
+    }
+    for error in both(|| terminal("no such port")) {
+        assert!(Terminal::find(&*error).is_some(), "{error:?}");
+    }
+    for error in both(|| muted(terminal("no such port"))) {
+        assert!(Terminal::find(&*error).is_some() && Muted::find(&*error).is_some(), "{error:?}");
+    }
+    for error in both(|| terminal(anyhow::Error::new(RequeueAfter::new(LATER, "why")))) {
+        assert!(Terminal::find(&*error).is_some(), "{error:?}");
+    }
+    for error in both(|| muted(anyhow::Error::new(RequeueAfter::new(LATER, "why")))) {
+        assert_eq!(RequeueAfter::find(&*error), Some(&RequeueAfter::new(LATER, "why")), "{error:?}");
+    }
+}
+
+#[test]
+fn a_terminal_error_at_the_root_of_an_anyhow_error_is_not_retried_and_shown_as_it_is() {
+    let logs = Logs::of("terminal-anyhow");
+    let (clock, queue) = held();
+    let reconcile = |_cx: &Context, _key: &&str| -> anyhow::Result<Action> {
+        Err(terminal(StoreError::Other("no such port".into())).into())
+    };
+    let retry = Exponential::new(SECOND, SECOND).jitter(0.0);
+    let workers = Workers::new(reconcile).name("terminal-anyhow").retry(retry).start(&queue).unwrap();
+    queue.enqueue("vm");
+    clock.wait_for_sleepers(1);
+    assert_eq!(queue.state("vm"), KeyState::Idle);
+    assert_eq!((workers.metrics().retries, workers.metrics().terminal_errors), (0, 1));
+    assert_eq!(logs.wait_for(Level::Warn, "for good").field("error"), "the store says no: no such port");
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_muted_error_at_the_root_of_an_anyhow_error_is_retried_without_noise() {
+    let logs = Logs::of("muted-anyhow");
+    let (clock, queue) = held();
+    let reconcile = |_cx: &Context, _key: &&str| -> anyhow::Result<Action> {
+        Err(muted(StoreError::Other("no answer".into())).into())
+    };
+    let workers = Workers::new(reconcile).name("muted-anyhow").retry(OnceIfOwn).start(&queue).unwrap();
+    queue.enqueue("vm");
+    clock.wait_for_sleepers(1);
+    assert_eq!(
+        queue.state("vm"),
+        KeyState::Delayed(Some(clock.now() + SECOND)),
+        "the policy sees the error that is marked"
+    );
+    assert_eq!(logs.wait_for(Level::Debug, "to be retried").field("error"), "the store says no: no answer");
+    assert_eq!(logs.at(Level::Warn), []);
+    workers.shutdown(Duration::ZERO);
+}
+
+/// `cx.check()?` in a reconciler that returns `anyhow::Result` is the common way to end a run that is aborted.
+#[test]
+fn an_aborted_run_that_ends_with_an_anyhow_error_has_not_failed() {
+    let (_clock, queue) = held();
+    let (begun, begins) = unbounded();
+    let reconcile = move |cx: &Context, _key: &&str| -> anyhow::Result<Action> {
+        begun.send(())?;
+        cx.token().wait();
+        cx.check()?;
+        Ok(Action::await_change())
+    };
+    let mut workers = Workers::new(reconcile).start(&queue).unwrap();
+    queue.enqueue("vm");
+    begins.recv().unwrap();
+    workers.stop();
+    workers.abort();
+    workers.join_timeout(Duration::MAX).unwrap();
+    assert_eq!((workers.metrics().aborted, workers.metrics().errors()), (1, 0));
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use homeostat::objects::{
-    Api, DeleteOptions, Object, Operation, Ownership, PrimaryContext, PrimaryController, PrimaryReconciler,
-    remove_finalizer,
+    Api, ClientError, DeleteOptions, Object, Operation, Ownership, PrimaryContext, PrimaryController,
+    PrimaryReconciler, remove_finalizer,
 };
 use homeostat::{Action, Admission, BoxError, Context, Manager, NoRetry};
 use parking_lot::Mutex;
@@ -432,4 +432,35 @@ fn a_reconciler_can_be_called_by_hand() {
             .starts_with("PrimaryController { name: \"sites\"")
     );
     assert!(world.pages().api().client().get(&Site::KIND, &site("a", &[]).key()).is_err());
+}
+
+/// Somebody else writes between the read of a page and the write of it, twice.
+#[test]
+fn a_conflict_of_a_primary_is_no_failure_and_tried_again_promptly() {
+    for world in World::both() {
+        let started = world.start(|settings| settings);
+        let mut a = world.sites().create(&site("a", &[("x", "one")])).unwrap();
+        world.until_pages(&[("a-x", "one")]);
+        world.until_echoed(&started, &["a"]);
+        let mut left = 2;
+        world.of_pages.before(move |verb, object| {
+            let conflicts = verb == "update" && *object.key() == page_key("a-x") && left > 0;
+            left -= i32::from(conflicts);
+            let reason = "it has changed".to_owned();
+            conflicts.then(|| ClientError::Conflict { object: object.clone(), reason })
+        });
+        a.pages = site("", &[("x", "two")]).pages;
+        world.sites().update(&a).unwrap();
+        for conflicts in 1..=2 {
+            until(
+                || if started.handle.metrics().runs.requeues == conflicts { Ok(()) } else { Err("no requeue".into()) },
+            );
+            until(|| if started.handle.queue().delayed_count() == 1 { Ok(()) } else { Err("it does not wait".into()) });
+            world.until_pages(&[("a-x", "one")]);
+            world.clock.advance(SECOND);
+        }
+        world.until_pages(&[("a-x", "two")]);
+        assert_eq!((started.handle.metrics().runs.errors(), started.handle.failing()), (0, vec![]));
+        started.stop();
+    }
 }

@@ -7,18 +7,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::objects::{
-    Client, ClientError, Condition, ConditionStatus, DeleteOptions, Kind, MemoryClient, Object, ObjectRef, Query,
-    TrackRef, set_condition,
+    Api, Client, ClientError, Condition, ConditionStatus, DeleteOptions, DynamicObject, Kind, MemoryClient, Object,
+    ObjectMeta, ObjectRef, Query, TrackRef, set_condition,
 };
 use homeostat::sub::{Config, Failures, Flow, ResourceReconciler, SubContext, SubReconciler, SubResult, quiet};
-use homeostat::{Action, BoxError, Cancelled, Context, Reconciler, RequeueAfter, Terminal, terminal};
+use homeostat::{
+    Action, BoxError, Cancelled, Context, Enqueue, KeyState, ManualClock, Reconciler, RequeueAfter, Terminal,
+    WorkQueue, Workers, terminal,
+};
 use log::Level;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::logs::Logs;
-use crate::support::{Spy, Thing, config, events, things};
+use crate::support::{Spy, Thing, ThingStatus, config, events, things};
 
 const MINUTE: Duration = Duration::from_secs(60);
+/// After how long a run that met a conflict is tried again.
+const PROMPT: Duration = Duration::from_millis(100);
 
 /// A client that has the thing `default/web`, and all around it.
 struct World {
@@ -136,19 +143,72 @@ fn an_error_of_the_write_does_not_hide_what_the_run_returned() {
     assert_eq!(events(&world.events), [message]);
 }
 
-#[test]
-fn a_conflict_is_tried_again_and_no_event_tells_of_it() {
-    let world = World::new();
-    let spy = Arc::clone(&world.spy);
-    let interferes = move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
-        things(&spy).update(&Thing { spec: [("a".to_owned(), "b".to_owned())].into(), ..thing.clone() }).unwrap();
+/// Makes the status a conflict: somebody else writes between the read and the write.
+fn interfering(spy: &Arc<Spy>) -> impl SubReconciler<Thing> + 'static {
+    let spy = Arc::clone(spy);
+    move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        let later = thing.spec.len().to_string();
+        let spec = thing.spec.clone().into_iter().chain([(later, "b".to_owned())]).collect();
+        things(&spy).update(&Thing { spec, ..thing.clone() }).unwrap();
         thing.status.fields.insert("seen".to_owned(), "yes".to_owned());
         Ok(Flow::proceed())
-    };
-    let error = world.step(interferes).unwrap_err();
-    assert!(error.downcast_ref::<ClientError>().is_some_and(ClientError::is_conflict), "{error}");
+    }
+}
+
+#[test]
+fn a_status_conflict_asks_for_a_prompt_rerun_and_no_event_tells_of_it() {
+    let world = World::new();
+    assert_eq!(world.step(interfering(&world.spy)).unwrap(), Action::requeue_after(PROMPT));
     assert!(events(&world.events).is_empty());
     assert_eq!(world.thing().status, <_>::default());
+}
+
+#[test]
+fn a_conflict_beside_another_error_does_not_hide_it() {
+    use homeostat::sub::Always;
+    let world = World::new();
+    let conflict = |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
+        Err(ClientError::Conflict { object: cx.object().clone(), reason: "it has changed".to_owned() }.into())
+    };
+    let with = |result: fn() -> SubResult| world.step(Always::new().then(conflict).then(returning(result)));
+    assert_eq!(with(on).unwrap(), Action::requeue_after(PROMPT));
+    assert_eq!(with(|| Err(terminal("never").into())).unwrap(), Action::requeue_after(PROMPT));
+    assert_eq!(with(|| Ok(Flow::requeue_after(PROMPT / 2))).unwrap(), Action::requeue_after(PROMPT / 2));
+    let later = with(|| Err(RequeueAfter::new(MINUTE, "boots").into())).unwrap_err();
+    assert_eq!(RequeueAfter::find(&*later).unwrap(), &RequeueAfter::new(PROMPT, "boots"));
+    let error = with(|| Err("out of luck".into())).unwrap_err();
+    assert!(error.to_string().contains("out of luck"), "it is retried by policy");
+    let context: fn(BoxError) -> BoxError = |error| anyhow::Error::from_boxed(error).context("the page").into();
+    let marked = homeostat::sub::Advice::new(conflict).after(move |_, _, result| result.map_err(context));
+    assert_eq!(world.step(marked).unwrap(), Action::requeue_after(PROMPT));
+    let root = |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
+        let conflict = ClientError::Conflict { object: cx.object().clone(), reason: "it has changed".to_owned() };
+        Err(anyhow::Error::new(conflict).into())
+    };
+    assert_eq!(world.step(root).unwrap(), Action::requeue_after(PROMPT));
+    let for_good = |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
+        let conflict = ClientError::Conflict { object: cx.object().clone(), reason: "it has changed".to_owned() };
+        Err(terminal(conflict).into())
+    };
+    assert!(Terminal::find(&*world.step(for_good).unwrap_err()).is_some());
+}
+
+/// In a controller: nothing is counted as failed, nothing is logged at *warn*, and the key waits before it runs again.
+#[test]
+fn a_status_conflict_is_no_failure_of_the_controller() {
+    let (logs, world, clock) = (Logs::of("conflicting"), World::new(), ManualClock::new());
+    let reconciler = ResourceReconciler::new("conflicting", world.config.clone(), interfering(&world.spy));
+    let queue = WorkQueue::builder().clock(clock.clock()).build();
+    let workers = Workers::new(reconciler).name("conflicting").start(&queue).unwrap();
+    queue.enqueue(Thing::reference().key().clone());
+    for run in 1..=3 {
+        clock.wait_for_sleepers(1);
+        assert_eq!((workers.metrics().requeues, workers.metrics().errors()), (run, 0));
+        assert_eq!(queue.state(Thing::reference().key()), KeyState::Delayed(Some(clock.now() + PROMPT)));
+        clock.advance(PROMPT);
+    }
+    drop(workers);
+    assert_eq!(warnings(&logs), [""; 0]);
 }
 
 #[test]
@@ -296,6 +356,8 @@ fn what_follows_an_error_is_said_by_its_class() {
     };
     let (result, observed) = class(|| Err(quiet("hush").into()));
     assert_eq!((result.unwrap(), observed), (Action::await_change(), 0), "no endless requeue");
+    let (result, _) = class(|| Err(anyhow::Error::new(quiet("hush")).into()));
+    assert_eq!(result.unwrap(), Action::await_change(), "also where anyhow hides it");
 
     let (result, observed) = class(|| Err(terminal("never").into()));
     let error = result.unwrap_err();
@@ -440,8 +502,7 @@ fn a_finalizer_that_is_removed_late_does_not_pass_off_an_old_status_as_new() {
             thing.status.fields.insert("seen".to_owned(), "yes".to_owned());
             Ok(Flow::proceed())
         };
-        let error = world.step(interferes).unwrap_err();
-        assert!(error.downcast_ref::<ClientError>().is_some_and(ClientError::is_conflict), "{error}");
+        assert_eq!(world.step(interferes).unwrap(), Action::requeue_after(PROMPT));
         let thing = world.thing();
         assert!(thing.metadata.finalizers.is_empty());
         assert_eq!(thing.status.observed_generation, 0, "this one has not been seen yet");
@@ -486,6 +547,53 @@ fn what_has_failed_for_good_is_told_beside_what_is_tried_again_later() {
     let told = warnings(&logs).iter().filter(|warning| warning.contains("no such colour")).count();
     assert_eq!(told, 1);
     assert!(!warnings(&logs).iter().any(|warning| warning.contains("hush")));
+}
+
+/// A thing whose status may be missing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Bare {
+    metadata: ObjectMeta,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    status: Option<ThingStatus>,
+}
+
+homeostat::object!(Bare, namespaced, "example.com", "v1", status: ThingStatus);
+
+#[test]
+fn a_status_that_nobody_has_touched_is_not_written() {
+    let (spy, config_map) = (Spy::new(), Kind::namespaced("", "v1", "ConfigMap"));
+    let (config, told) = config(&spy);
+    let map = DynamicObject::new(&config_map, "default", "web").with("data", json!({"a": "b"}));
+    Api::of_kind(spy.clone(), config_map.clone()).create(&map).unwrap();
+    Api::new(spy.clone()).create(&Bare { metadata: ObjectMeta::new("default", "web"), status: None }).unwrap();
+    spy.writes();
+
+    let (cx, key) = (Context::detached(), Thing::reference().key().clone());
+    let looks = |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult { on() };
+    let maps = ResourceReconciler::of_kind("maps", config_map, config.clone(), looks);
+    assert_eq!(maps.reconcile(&cx, &key).unwrap(), Action::await_change());
+    // No condition is there from the beginning, so there is none to be added.
+    let looks = |_: &SubContext<'_>, _: &mut Bare| -> SubResult { on() };
+    let none: [&str; 0] = [];
+    let bare = ResourceReconciler::new("bare", config, looks).conditions(none, |status| &mut status.conditions);
+    assert_eq!(bare.reconcile(&cx, &key).unwrap(), Action::await_change());
+    assert_eq!((spy.writes(), events(&told)), (vec![], vec![]));
+}
+
+/// The default is a status, too, where there was none.
+#[test]
+fn a_status_that_a_step_makes_is_written_whatever_it_is() {
+    let spy = Spy::new();
+    let (config, _) = config(&spy);
+    Api::new(spy.clone()).create(&Bare { metadata: ObjectMeta::new("default", "web"), status: None }).unwrap();
+    let makes = |_: &SubContext<'_>, bare: &mut Bare| -> SubResult {
+        bare.status = Some(ThingStatus::default());
+        on()
+    };
+    let none: [&str; 0] = [];
+    let bare = ResourceReconciler::new("bare", config, makes).conditions(none, |status| &mut status.conditions);
+    let _ = bare.reconcile(&Context::detached(), Thing::reference().key()).unwrap();
+    assert_eq!(spy.writes().last().unwrap(), "update_status Bare default/web");
 }
 
 #[test]

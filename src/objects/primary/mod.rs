@@ -226,6 +226,7 @@ impl<T: Object> PrimaryController<T> {
         let (subscribe, collectors): (Vec<_>, Vec<_>) = around.into_iter().unzip();
         let externals: Arc<[_]> = self.externals.into();
         let run = Run {
+            name: self.name.clone(),
             api: self.api,
             reconciler: self.reconciler,
             collectors: collectors.into_iter().flatten().collect(),

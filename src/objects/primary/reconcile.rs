@@ -1,12 +1,14 @@
 //! One run for the key of a primary.
 
+use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::api::Api;
 use super::super::dynamic::DynamicObject;
-use super::super::error::{ClientError, Ignore};
+use super::super::error::{ClientError, Ignore, is_conflict};
 use super::super::events::{EventRecorder, EventType};
 use super::super::key::ObjectKey;
 use super::super::object::Object;
@@ -14,7 +16,7 @@ use super::super::reasons;
 use super::external::Named;
 use crate::queue::Reasons;
 use crate::reconcile::context::Context;
-use crate::reconcile::error::{BoxError, Chain};
+use crate::reconcile::error::{BoxError, Chain, RequeueAfter, Terminal};
 use crate::reconcile::{Action, Reconciler};
 
 /// What a run of a primary is about: the most telling of its reasons.
@@ -132,7 +134,8 @@ pub trait PrimaryReconciler<T: Object>: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As [`Reconciler::reconcile`].
+    /// As [`Reconciler::reconcile`]. A [conflict](ClientError::Conflict) is no failure: the key runs again after a second, or as soon
+    /// as a watch shows the change.
     fn sync(&self, cx: &PrimaryContext<'_>, primary: &T) -> Result<Action, BoxError>;
 
     /// The primary is gone, and what belonged to it has been deleted, or will be when nothing holds it any more. Called at least
@@ -164,6 +167,8 @@ pub(super) type Collect = Box<dyn Fn(&DynamicObject) -> Result<bool, ClientError
 
 /// What the controller runs.
 pub(super) struct Run<T> {
+    /// Of the controller, in log lines.
+    pub(super) name: String,
     pub(super) api: Api<T>,
     pub(super) reconciler: Box<dyn PrimaryReconciler<T>>,
     pub(super) collectors: Vec<Collect>,
@@ -219,11 +224,27 @@ impl<T: Object> Reconciler<ObjectKey> for Run<T> {
     type Error = BoxError;
 
     fn reconcile(&self, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {
-        match self.api.get(key).ignore_not_found()? {
+        let result = match self.api.get(key).ignore_not_found()? {
             Some(primary) => self.sync(cx, &primary),
             None => self.gone(cx, key),
+        };
+        match result {
+            Err(error) if is_mere_conflict(&*error) => {
+                log::debug!(controller = self.name.as_str(), key:%, error:% = Chain(&*error); "conflict, to run again");
+                Ok(Action::requeue_after(CONFLICT_DELAY))
+            }
+            other => other,
         }
     }
+}
+
+/// How long a key waits that has met a conflict: mostly its watch calls it sooner. It may be that a secondary is being deleted, which
+/// takes as long as something holds it.
+const CONFLICT_DELAY: Duration = Duration::from_secs(1);
+
+/// Whether somebody else was faster to write, which is ordinary, and the error does not say itself what follows.
+fn is_mere_conflict(error: &(dyn Error + 'static)) -> bool {
+    is_conflict(error) && Terminal::find(error).is_none() && RequeueAfter::find(error).is_none()
 }
 
 /// Takes all of the steps, whatever one of them says. Returns whether one has done something, or the first error; the others are
