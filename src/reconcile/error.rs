@@ -86,6 +86,7 @@ impl PartialEq for RequeueAfter {
 
 impl Eq for RequeueAfter {}
 
+#[expect(clippy::missing_fields_in_debug, reason = "the echo repeats the others")]
 impl fmt::Debug for RequeueAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequeueAfter").field("after", &self.after).field("reason", &self.reason).finish()
@@ -108,7 +109,7 @@ impl Error for RequeueAfter {
 /// Made by [`terminal`]; found anywhere in the chain of sources, and whatever it marks. As for `anyhow`, see
 /// [`RequeueAfter`].
 #[derive(Debug)]
-pub struct Terminal(Mark);
+pub struct Terminal(pub(crate) Mark);
 
 /// Marks an error as one that no further try will mend.
 ///
@@ -134,11 +135,6 @@ impl Terminal {
     #[must_use]
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         find(error)
-    }
-
-    /// The error that it marks.
-    pub(crate) fn marked(&self) -> &(dyn Error + 'static) {
-        self.0.error()
     }
 }
 
@@ -196,8 +192,12 @@ impl Muted {
     }
 
     /// The error that it marks.
+    #[cfg(feature = "objects")]
     pub(crate) fn into_marked(self) -> BoxError {
-        self.0.into_error().unwrap_or_else(|mark| Self(mark).into())
+        let Mark { error, echo } = self.0;
+        // Only the echo shares the error, so there is always one to return.
+        drop(echo);
+        Arc::try_unwrap(error).unwrap_or_else(|error| Self(Mark { error, echo: None }).into())
     }
 }
 
@@ -351,13 +351,6 @@ impl Mark {
 
     pub(crate) fn error(&self) -> &(dyn Error + 'static) {
         &**self.error
-    }
-
-    /// Only its echo shares the error, so there is always an error to return.
-    fn into_error(self) -> Result<BoxError, Self> {
-        let Self { error, echo } = self;
-        drop(echo);
-        Arc::try_unwrap(error).map_err(|error| Self { error, echo: None })
     }
 
     pub(crate) fn source(&self) -> Option<&(dyn Error + 'static)> {

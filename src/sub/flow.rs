@@ -269,7 +269,7 @@ pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxE
 /// What is marked as quiet or terminal, if something is.
 fn marked<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     let quiet = find::<Quiet>(error).map(|quiet| quiet.0.error());
-    quiet.or_else(|| Terminal::find(error).map(Terminal::marked))
+    quiet.or_else(|| Terminal::find(error).map(|terminal| terminal.0.error()))
 }
 
 /// The delay that steps have asked for beside this error, whatever marks it.
@@ -301,16 +301,12 @@ fn later(error: &(dyn Error + 'static), requeue: Option<Duration>, log_name: &st
     let mut wishes = Vec::new();
     let conflicts = collect(error, &mut wishes);
     let after = shorter(requeue, conflicts.then_some(CONFLICT_DELAY));
-    match wishes.into_iter().min_by_key(RequeueAfter::after) {
-        Some(first) => {
-            let after = after.map_or(first.after(), |after| after.min(first.after()));
-            Err(RequeueAfter::new(after, first.reason()).into())
-        }
-        None => {
-            log::debug!(reconciler = log_name, error:% = Chain(error); "conflict, to run again");
-            Ok(Action::requeue_after(after.unwrap_or(CONFLICT_DELAY)))
-        }
-    }
+    let Some(first) = wishes.into_iter().min_by_key(RequeueAfter::after) else {
+        log::debug!(reconciler = log_name, error:% = Chain(error); "conflict, to run again");
+        return Ok(Action::requeue_after(after.unwrap_or(CONFLICT_DELAY)));
+    };
+    let after = after.map_or(first.after(), |after| after.min(first.after()));
+    Err(RequeueAfter::new(after, first.reason()).into())
 }
 
 /// Adds the requests in the error to `wishes`. Returns whether there is a conflict in it.
