@@ -16,7 +16,7 @@ use homeostat::objects::{
 };
 use homeostat::{
     Action, BoxError, CancellationToken, Context, Controller, Event, EventKind, Exponential, Manager, ManualClock,
-    Subscriber, Watch, WorkQueue,
+    Predicate, Subscriber, Watch, WorkQueue,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -202,6 +202,24 @@ fn the_last_state_of_a_deleted_object_is_told_and_a_purged_one_has_no_time_of_de
     api.delete(&key("other"), &DeleteOptions::default()).unwrap();
     until(|| ends.lock().len() == 2);
     assert_eq!(*ends.lock(), [("held".to_owned(), false, 1), ("other".to_owned(), true, 0)]);
+}
+
+#[test]
+fn a_generation_predicate_passes_the_request_to_delete() {
+    let client = Flaky::new([]);
+    let api = client.api();
+    let mut held = thing("held", 1);
+    held.metadata.finalizers.push("example.com/x".into());
+    let held = api.create(&held).unwrap();
+    let things = watch(&client).start().unwrap();
+    let queue = WorkQueue::<ObjectKey>::new();
+    let wanted = Predicate::generation(|thing: &Thing| Some(thing.metadata.generation));
+    let _subscription = things.watch().subscribe(Subscriber::to_itself(&queue).when(wanted)).unwrap();
+    assert!(things.watch().store().wait_synced(LONG));
+    queue.dequeue_timeout(LONG).unwrap().done();
+    api.delete(&held.key(), &DeleteOptions::default()).unwrap();
+    until(|| things.watch().store().get(&held.key()).is_some_and(|held| held.metadata.is_deleting()));
+    assert_eq!(*queue.dequeue_timeout(LONG).unwrap(), held.key());
 }
 
 #[test]

@@ -79,6 +79,18 @@ fn those_who_belong_to_each_other_can_be_deleted_in_the_foreground() {
 }
 
 #[test]
+fn an_owner_named_in_another_version_takes_its_child_along() {
+    let api = api(&MemoryClient::new());
+    let a = api.create(&thing("a")).unwrap();
+    let mut b = owned("b", &[&a], true);
+    b.metadata.owner_references[0].api_version = "example.com/v1beta1".into();
+    api.create(&b).unwrap();
+    assert_eq!(names(&api), ["a", "b"]);
+    api.delete(&a.key(), &DeleteOptions::default()).unwrap();
+    assert_eq!(names(&api), Vec::<String>::new());
+}
+
+#[test]
 fn without_a_cascade_nothing_goes_along() {
     let api = api(&MemoryClient::builder().cascade(false).build());
     let a = api.create(&thing("a")).unwrap();

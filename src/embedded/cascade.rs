@@ -1,7 +1,7 @@
 //! What follows from a change for the objects that belong to others: in the same transaction, by the rules of Kubernetes' garbage
 //! collector ("Garbage Collection", "Use Cascading Deletion"; `attemptToDeleteItem` in its source).
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::state::Place;
 use super::txn::Txn;
@@ -18,14 +18,14 @@ fn is_waiting(object: &Value) -> bool {
 impl Txn<'_> {
     /// Looks after all whose owners or dependents have changed, until nothing follows.
     pub(super) fn settle(&mut self) {
-        while let Some(place) = self.unsettled.pop_front() {
+        while let Some(place) = self.unsettled.take() {
             let Some(object) = self.find(&place) else { continue };
-            if is_waiting(&object) && !self.is_blocked(&object) {
+            if !is_deleting(&object) {
+                self.settle_owners(&place, &object);
+            } else if is_waiting(&object) && !self.is_blocked(uid_of(&object["metadata"])) {
                 let mut next = (*object).clone();
                 retain(&mut next, "finalizers", |name| name != FOREGROUND);
                 self.put_or_remove(&place, next);
-            } else {
-                self.settle_owners(&place, &object);
             }
         }
     }
@@ -52,29 +52,27 @@ impl Txn<'_> {
             self.put(place, next);
         } else {
             // Of two that belong to each other one must not wait.
-            let dependents = self.dependents(uid_of(&object["metadata"]));
-            let circle = dependents.iter().filter_map(|place| self.find(place)).any(|object| is_waiting(&object));
-            self.begin_deletion(place, waiting && !circle);
+            let waits = |place: &Place| self.find(place).is_some_and(|object| is_waiting(&object));
+            let foreground = waiting && !self.dependents(uid_of(&object["metadata"])).iter().any(waits);
+            self.begin_deletion(place, foreground);
         }
-    }
-
-    /// Whether a dependent is there that the owner's foreground deletion waits for.
-    fn is_blocked(&self, owner: &Value) -> bool {
-        let uid = uid_of(&owner["metadata"]);
-        self.dependents(uid).iter().filter_map(|place| self.find(place)).any(|dependent| {
-            owners_of(&dependent).any(|owner| uid_of(owner) == uid && owner["blockOwnerDeletion"] == json!(true))
-        })
     }
 
     /// Removes an object, or has its finalizers see that it is to go; in the foreground once nothing is left that belongs to it.
     pub(super) fn begin_deletion(&mut self, place: &Place, foreground: bool) {
         let Some(object) = self.find(place) else { return };
-        let dependents = self.dependents(uid_of(&object["metadata"]));
         let mut next = (*object).clone();
         let meta = meta_mut(&mut next);
-        meta.entry("deletionTimestamp").or_insert_with(|| self.now.to_string().into());
-        if foreground && !dependents.is_empty() && !is_waiting(&object) {
-            if let Value::Array(finalizers) = meta.entry("finalizers").or_insert_with(|| json!([])) {
+        if !is_deleting(&object) {
+            meta.insert("deletionTimestamp".to_owned(), self.now.to_string().into());
+            meta.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+            raise_generation(meta);
+        }
+        if foreground && !is_waiting(&object) {
+            let dependents = self.dependents(uid_of(&object["metadata"]));
+            if !dependents.is_empty()
+                && let Value::Array(finalizers) = meta.entry("finalizers").or_insert_with(|| json!([]))
+            {
                 finalizers.push(FOREGROUND.into());
             }
             self.unsettled.extend(dependents);
@@ -100,6 +98,11 @@ impl Txn<'_> {
         let removed = is_deleting(&object) && finalizers_of(&object).next().is_none();
         self.change(place, object, removed);
     }
+}
+
+pub(super) fn raise_generation(meta: &mut Map<String, Value>) {
+    let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or_default();
+    meta.insert("generation".to_owned(), (generation + 1).into());
 }
 
 /// Keeps some entries of a list of the metadata, and the list only if any are left.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::state::Place;
 use super::txn::Txn;
-use crate::objects::json::{finalizers_of, key_of, kind_of, owners_of, uid_of};
+use crate::objects::json::{finalizers_of, key_of, owners_of};
 use crate::objects::meta::Misfit;
 use crate::objects::validate::{
     DNS_LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN, is_dns_label, is_label_value, is_qualified, is_subdomain,
@@ -122,17 +122,16 @@ fn check_meta(check: &Check, kind: &Kind, meta: &ObjectMeta) -> Result<(), Clien
     Ok(())
 }
 
-/// Checks that no owner lives in another namespace.
+/// Checks that no owner lives in another namespace, or under another name.
 pub(super) fn check_owners(txn: &Txn<'_>, place: &Place, object: &Value) -> Result<(), ClientError> {
     for (at, owner) in owners_of(object).enumerate() {
-        if txn.owner(place, owner).is_some() {
-            continue;
-        }
-        let mut all = txn.all(&kind_of(owner));
-        if let Some(elsewhere) = all.find(|other| uid_of(&other["metadata"]) == uid_of(owner)) {
+        if txn.owner(place, owner).is_none()
+            && let Some(elsewhere) = txn.namesake(owner)
+        {
             let field = format!("metadata.ownerReferences[{at}]");
-            let rule = "must be in the namespace of what it owns, or in none";
-            return Check(place.object_ref()).fail(field, key_of(elsewhere).to_string(), rule);
+            let rule =
+                "must have the name of the object with this uid, and be in the namespace of what it owns or in none";
+            return Check(place.object_ref()).fail(field, elsewhere.key.to_string(), rule);
         }
     }
     Ok(())

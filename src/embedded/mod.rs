@@ -1,7 +1,8 @@
 //! Clients that keep their objects in this process: in memory, or also in a file.
 //!
 //! A write has three steps. It is made up as a transaction, against a state that cannot change meanwhile because one writer at a
-//! time has the turn; it is stored; it is applied to the state, and the watches are woken. Readers wait for the last step alone.
+//! time has the turn; it is stored; it is applied to the state, and the watches that it concerns are woken. Readers wait for the last
+//! step alone.
 //!
 //! Lock order: the writer's turn, then the state, then the list of watches. Nothing else is called under the last two.
 
@@ -9,17 +10,20 @@ mod apply;
 mod builder;
 mod cascade;
 mod check;
+mod cost;
 #[cfg(feature = "file-client")]
 mod file;
+mod index;
 mod memory;
 mod names;
 mod state;
 mod stream;
 mod txn;
+mod watchers;
 mod write;
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -34,6 +38,7 @@ use self::names::Names;
 use self::state::{Change, Place, State};
 use self::stream::Stream;
 use self::txn::Txn;
+use self::watchers::Watchers;
 use crate::cancel::CancellationToken;
 use crate::clock::Clock;
 use crate::objects::{
@@ -42,7 +47,6 @@ use crate::objects::{
 };
 use crate::reconcile::error::BoxError;
 use crate::sync::{Mutex, RwLock};
-use crate::wait::Signal;
 
 /// Where changes are stored before they are made.
 trait Journal: Send + Sync {
@@ -59,14 +63,14 @@ struct Server {
     /// The turn of the one who writes.
     writer: Mutex<()>,
     state: RwLock<State>,
-    watchers: Mutex<Vec<Weak<Signal>>>,
+    watchers: Mutex<Watchers>,
 }
 
 impl Server {
     fn new(settings: EmbeddedBuilder, journal: Box<dyn Journal>, state: State) -> Arc<Self> {
         let EmbeddedBuilder { clock, cascades, seed, .. } = settings;
         let names = Names { seed: seed.or_else(|| clock.seed().map(|_| clock.draws().next())) };
-        let (writer, watchers) = (Mutex::new(()), Mutex::new(Vec::new()));
+        let (writer, watchers) = (Mutex::new(()), Mutex::new(Watchers::default()));
         Arc::new(Self { clock, journal, cascades, names, writer, state: RwLock::new(state), watchers })
     }
 
@@ -87,19 +91,20 @@ impl Server {
             return Ok(result);
         }
         self.journal.store(&changes).map_err(|error| ClientError::transport(place.object_ref(), error))?;
-        let forgotten = self.state.write().apply(changes);
+        // A stream registers before it reads the state: one that is not among these will read these changes.
+        let (forgotten, concerned) = {
+            let mut state = self.state.write();
+            let pace = state.most_history() as u64 / 4;
+            let concerned = self.watchers.lock().concerned(&changes, pace);
+            (state.apply(changes), concerned)
+        };
         drop(turn);
         drop(forgotten);
-        self.wake();
-        Ok(result)
-    }
-
-    fn wake(&self) {
-        let mut signals = Vec::new();
-        self.watchers.lock().retain(|watcher| watcher.upgrade().map(|signal| signals.push(signal)).is_some());
-        for signal in signals {
+        for signal in concerned {
+            cost::wakeup();
             signal.set();
         }
+        Ok(result)
     }
 }
 

@@ -1,13 +1,13 @@
-//! What an embedded client knows: the objects, who belongs to whom, and the last changes. A plain value.
+//! The state of an embedded client: the objects, their indexes, and the last changes. A plain value.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::index::Index;
 #[cfg(any(feature = "file-client", feature = "testing"))]
 use crate::objects::json::key_of;
-use crate::objects::json::{owners_of, uid_of};
 use crate::objects::{Kind, ObjectKey, Query};
 
 /// Where an object is.
@@ -36,8 +36,7 @@ pub(super) struct State {
     /// The version of the last change.
     pub(super) head: u64,
     kinds: HashMap<Arc<Kind>, Table>,
-    /// By the uid of an owner: what belongs to it.
-    dependents: HashMap<String, BTreeSet<Place>>,
+    pub(super) index: Index,
     /// The last changes, up to that of version `head`, each one version after the other.
     history: VecDeque<Change>,
     most_history: usize,
@@ -57,7 +56,7 @@ impl State {
         self.most_history
     }
 
-    pub(super) fn table(&self, kind: &Kind) -> Option<&Table> {
+    fn table(&self, kind: &Kind) -> Option<&Table> {
         self.kinds.get(kind)
     }
 
@@ -74,10 +73,6 @@ impl State {
         inside.map(|(_, object)| object).filter(|object| query.selects(object))
     }
 
-    pub(super) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Place> {
-        self.dependents.get(uid).into_iter().flatten()
-    }
-
     /// The changes after this version, the oldest first; `None` if they are not all known.
     pub(super) fn since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
         let missed = usize::try_from(self.head.checked_sub(version)?).ok()?;
@@ -91,14 +86,14 @@ impl State {
             let Place { kind, key } = &change.place;
             self.head = change.version;
             if let Some(old) = &change.old {
-                self.unlink(old, &change.place);
+                self.index.remove(old, &change.place);
             }
             let table = self.kinds.entry(Arc::clone(kind)).or_default();
             if change.removed {
                 table.remove(key);
             } else {
                 table.insert(key.clone(), Arc::clone(&change.object));
-                self.link(&change.object, &change.place);
+                self.index.insert(&change.object, &change.place);
             }
             self.history.push_back(change);
         }
@@ -113,27 +108,10 @@ impl State {
         let object = Arc::new(object);
         self.history.clear();
         if let Some(before) = self.get(&place.kind, &place.key).cloned() {
-            self.unlink(&before, &place);
+            self.index.remove(&before, &place);
         }
-        self.link(&object, &place);
+        self.index.insert(&object, &place);
         self.kinds.entry(place.kind).or_default().insert(place.key, object);
-    }
-
-    fn link(&mut self, object: &Value, place: &Place) {
-        for owner in owners_of(object) {
-            self.dependents.entry(uid_of(owner).to_owned()).or_default().insert(place.clone());
-        }
-    }
-
-    fn unlink(&mut self, object: &Value, place: &Place) {
-        for owner in owners_of(object) {
-            if let Some(places) = self.dependents.get_mut(uid_of(owner)) {
-                places.remove(place);
-                if places.is_empty() {
-                    self.dependents.remove(uid_of(owner));
-                }
-            }
-        }
     }
 }
 
@@ -143,7 +121,8 @@ mod tests {
     use serde_json::json;
 
     fn change(version: u64, name: &str, old: bool, removed: bool) -> Change {
-        let object = Arc::new(json!({"metadata": {"name": name, "ownerReferences": [{"uid": "u"}]}}));
+        let object = Arc::new(json!({"metadata": {"name": name, "uid": name,
+            "ownerReferences": [{"uid": "u", "blockOwnerDeletion": true}]}}));
         let place = Place { kind: Arc::new(Kind::of("v1", "X")), key: ObjectKey::cluster(name) };
         Change { version, place, old: old.then(|| Arc::clone(&object)), object, removed }
     }
@@ -168,9 +147,11 @@ mod tests {
     fn dependents_are_known_for_as_long_as_they_are_there() {
         let mut state = State::new(0);
         state.apply(vec![change(1, "a", false, false), change(2, "b", false, false)]);
-        assert_eq!(state.dependents("u").map(|place| place.key.name()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(state.index.dependents("u").map(|place| place.key.name()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(state.index.blocking("u"), 2);
+        assert_eq!(state.index.place("a").map(|place| place.key.name()), Some("a"));
         state.apply(vec![change(3, "a", true, true), change(4, "b", true, true)]);
-        assert!(state.dependents.is_empty());
+        assert!(state.index.is_empty());
         assert!(state.get(&Kind::of("v1", "X"), &ObjectKey::cluster("a")).is_none());
     }
 }

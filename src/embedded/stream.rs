@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::Server;
 use super::state::{Change, State};
+use super::watchers::Registration;
 use crate::cancel::{CancellationToken, OnCancel};
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query, WatchEvent};
 use crate::time::Nanos;
@@ -29,7 +30,8 @@ pub(super) struct Stream {
     stop: CancellationToken,
     /// Wakes it.
     _on_stop: OnCancel,
-    over: bool,
+    /// Taken when it is over.
+    registration: Option<Registration>,
 }
 
 impl Stream {
@@ -43,7 +45,8 @@ impl Stream {
         let signal = Signal::new(server.clock.clone());
         let wake = Arc::clone(&signal);
         // Before the state is read: what comes then sets the signal.
-        server.watchers.lock().push(Arc::downgrade(&signal));
+        let namespace = query.namespace.as_deref().unwrap_or_default();
+        let registration = Some(Registration::new(server, kind, namespace, &signal));
         let state = server.state.read();
         let mut ready = VecDeque::new();
         let read = if let Some(from) = from {
@@ -65,7 +68,7 @@ impl Stream {
             signal,
             stop: stop.clone(),
             _on_stop: stop.on_cancel(move || wake.set()),
-            over: false,
+            registration,
         })
     }
 
@@ -116,13 +119,14 @@ impl Iterator for Stream {
 
 impl PollEvents for Stream {
     fn poll(&mut self) -> Poll<Option<Self::Item>> {
-        if self.over || self.stop.is_cancelled() {
+        if self.registration.is_none() || self.stop.is_cancelled() {
+            self.registration = None;
             return Poll::Ready(None);
         }
         if self.ready.is_empty()
             && let Err(error) = self.read()
         {
-            self.over = true;
+            self.registration = None;
             return Poll::Ready(Some(Err(error)));
         }
         self.ready.pop_front().map_or(Poll::Pending, |event| Poll::Ready(Some(Ok(event))))

@@ -1,13 +1,14 @@
 //! A transaction: what one call changes, seen by itself at once and by nobody else before it is stored.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::index::Index;
 use super::state::{Change, Place, State};
-use crate::objects::json::{kind_of, meta_mut, owners_of, uid_of};
+use crate::objects::json::{meta_mut, owners_of, uid_of};
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef};
 
 pub(super) struct Txn<'a> {
@@ -17,13 +18,38 @@ pub(super) struct Txn<'a> {
     changes: Vec<Change>,
     /// What has been written here.
     written: HashMap<Place, Option<Arc<Value>>>,
-    /// Whose owners or dependents have changed.
-    pub(super) unsettled: VecDeque<Place>,
+    /// What has been written here, beside the index of the state.
+    index: Index,
+    pub(super) unsettled: Unsettled,
+}
+
+/// The places whose owners or dependents have changed, each in line once.
+#[derive(Default)]
+pub(super) struct Unsettled {
+    line: VecDeque<Place>,
+    known: HashSet<Place>,
+}
+
+impl Unsettled {
+    pub(super) fn extend(&mut self, places: impl IntoIterator<Item = Place>) {
+        for place in places {
+            if self.known.insert(place.clone()) {
+                self.line.push_back(place);
+            }
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Option<Place> {
+        let place = self.line.pop_front()?;
+        self.known.remove(&place);
+        Some(place)
+    }
 }
 
 impl<'a> Txn<'a> {
     pub(super) fn new(state: &'a State, now: Timestamp) -> Self {
-        Self { state, now, changes: Vec::new(), written: HashMap::new(), unsettled: VecDeque::new() }
+        let (written, index, unsettled) = (HashMap::new(), Index::default(), Unsettled::default());
+        Self { state, now, changes: Vec::new(), written, index, unsettled }
     }
 
     pub(super) fn into_changes(self) -> Vec<Change> {
@@ -35,6 +61,7 @@ impl<'a> Txn<'a> {
     }
 
     pub(super) fn find(&self, place: &Place) -> Option<Arc<Value>> {
+        super::cost::visit();
         match self.written.get(place) {
             Some(written) => written.clone(),
             None => self.state.get(&place.kind, &place.key).cloned(),
@@ -45,17 +72,15 @@ impl<'a> Txn<'a> {
         self.find(place).ok_or_else(|| ClientError::NotFound { object: place.object_ref() })
     }
 
-    /// All objects of a kind, also those that are not in the namespace where they were looked for.
-    pub(super) fn all(&self, kind: &Kind) -> impl Iterator<Item = &'a Arc<Value>> + use<'a> {
-        self.state.table(kind).into_iter().flat_map(|table| table.values())
+    /// The objects that refer to the owner of this uid.
+    pub(super) fn dependents(&self, uid: &str) -> BTreeSet<Place> {
+        let before = self.state.index.dependents(uid).filter(|place| !self.written.contains_key(place));
+        before.chain(self.index.dependents(uid)).cloned().collect()
     }
 
-    /// What belongs to the object of this uid.
-    pub(super) fn dependents(&self, uid: &str) -> BTreeSet<Place> {
-        let belongs = |object: &Value| owners_of(object).any(|owner| uid_of(owner) == uid);
-        let before = self.state.dependents(uid).filter(|place| !self.written.contains_key(place)).cloned();
-        let written = self.written.iter().filter_map(|(place, object)| object.as_ref().map(|object| (place, object)));
-        before.chain(written.filter(|(_, object)| belongs(object)).map(|(place, _)| place.clone())).collect()
+    /// Whether a dependent blocks the foreground deletion of the owner of this uid.
+    pub(super) fn is_blocked(&self, uid: &str) -> bool {
+        self.state.index.blocking(uid) + self.index.blocking(uid) > 0
     }
 
     /// The version that the next change gets.
@@ -71,11 +96,17 @@ impl<'a> Txn<'a> {
         let object = Arc::new(object);
         let owners = old.iter().flat_map(|old| self.owners(place, old)).collect::<Vec<_>>();
         self.unsettled.extend(owners);
+        if let Some(old) = &old {
+            self.index.remove(old, place);
+        }
+        if !removed {
+            self.index.insert(&object, place);
+        }
         self.written.insert(place.clone(), (!removed).then(|| Arc::clone(&object)));
         if removed {
             self.unsettled.extend(self.dependents(uid_of(&object["metadata"])));
         } else {
-            self.unsettled.push_back(place.clone());
+            self.unsettled.extend([place.clone()]);
         }
         self.changes.push(Change { version, place: place.clone(), old, object, removed });
     }
@@ -97,12 +128,21 @@ impl<'a> Txn<'a> {
         owners_of(object).filter_map(|owner| self.owner(place, owner)).collect()
     }
 
-    /// Where the owner is that an entry of an object's `ownerReferences` names, if it is there.
+    /// Where the owner is that an entry of an object's `ownerReferences` names, if it is there: an object of this uid and name, of
+    /// this kind in any version, in the object's namespace or in none.
     pub(super) fn owner(&self, place: &Place, owner: &Value) -> Option<Place> {
-        let (kind, name) = (kind_of(owner), owner["name"].as_str().unwrap_or_default());
-        let keys = [ObjectKey::new(place.key.namespace(), name), ObjectKey::cluster(name)];
-        let mut places = keys.iter().map(|key| self.place(&kind, key));
-        places.find(|place| self.find(place).is_some_and(|found| uid_of(&found["metadata"]) == uid_of(owner)))
+        let is_near = |found: &Place| ["", place.key.namespace()].contains(&found.key.namespace());
+        let found = self.namesake(owner)?;
+        (owner["name"] == *found.key.name() && is_near(&found)).then_some(found)
+    }
+
+    /// Where the object is that has the uid and kind of an entry of `ownerReferences`, wherever that is.
+    pub(super) fn namesake(&self, owner: &Value) -> Option<Place> {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        let uid = uid_of(owner);
+        let place = self.index.place(uid).or_else(|| self.state.index.place(uid))?;
+        let is_there = || self.find(place).is_some_and(|found| uid_of(&found["metadata"]) == uid);
+        (place.kind.is_version_of(text("apiVersion"), text("kind")) && is_there()).then(|| place.clone())
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::apply::{Clash, apply};
+use super::cascade::raise_generation;
 use super::check::{check, check_as, check_finalizers, check_identity, check_owners};
 use super::names::{Names, SUFFIX, suffix};
 use super::state::Place;
@@ -203,8 +204,7 @@ impl Txn<'_> {
             check_owners(self, place, &next)?;
         }
         if !same_content(current, &next) {
-            let generation = current["metadata"]["generation"].as_i64().unwrap_or_default() + 1;
-            meta_mut(&mut next).insert("generation".to_owned(), generation.into());
+            raise_generation(meta_mut(&mut next));
         }
         self.put_or_remove(place, next);
         Ok(())

@@ -22,14 +22,16 @@ use crate::cancel::CancellationToken;
 ///   nothing, and the version stays.
 /// - The client sets `uid`, `resourceVersion`, `generation`, `creationTimestamp` and `deletionTimestamp`; what a writer says there is
 ///   ignored, but for a version or uid that is not the object's: a conflict.
-/// - `generation` is 1 at first, and rises with each change outside `metadata` and `status`.
+/// - `generation` is 1 at first. It rises with each change outside `metadata` and `status`, and when a deletion begins.
 /// - `status` is written by [`update_status`](Self::update_status) alone (or a patch of [`Part::Status`]), which changes nothing
 ///   else; a new object has none.
-/// - An object with finalizers is not removed by a deletion but gets a `deletionTimestamp`; it takes no further finalizers, and is
+/// - An object with finalizers is not removed by a deletion but gets a `deletionTimestamp` and
+///   `deletionGracePeriodSeconds: 0`; it takes no further finalizers, and is
 ///   removed by the update that takes the last one away. The last state of a deleted object, in an event too, has a
 ///   `deletionTimestamp`; that of a [purged](DeleteOptions::purge) one has none, unless its deletion had begun.
 /// - An object whose owners are all gone is deleted, in the background, where the client
-///   [cascades](Propagation). Owners are objects of the same client, in the same namespace or in none.
+///   [cascades](Propagation). Owners are objects of the same client, in the same namespace or in none, whatever version of their
+///   kind the reference names.
 /// - A watch tells each change once, in the order of the versions.
 ///
 /// The suite in [`testing`](crate::testing) shows whether a client keeps them.

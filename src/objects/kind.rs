@@ -127,6 +127,13 @@ impl Kind {
         self.group == group && self.version == version && self.name == name
     }
 
+    /// Whether an `apiVersion` and `kind` name this kind in any version of its group. A version is a way to write an object: the
+    /// object is the same in all.
+    pub(crate) fn is_version_of(&self, api_version: &str, name: &str) -> bool {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        self.group == group && self.name == name
+    }
+
     /// The plural in lower case, as it stands in URLs: the one that was given, or the regular one of English.
     #[must_use]
     pub fn plural(&self) -> Cow<'_, str> {

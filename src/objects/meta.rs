@@ -38,7 +38,8 @@ pub struct ObjectMeta {
     pub uid: String,
     /// Different after each change; stands for no number. Set by the client.
     pub resource_version: String,
-    /// How many times what is wanted (all but `metadata` and `status`) has been set; from 1. Set by the client.
+    /// Counts the changes of what is wanted: 1 at first, one more with each change outside `metadata` and `status`, and one more when
+    /// a deletion begins. Set by the client.
     pub generation: i64,
     /// When it was created, in whole seconds. Set by the client.
     pub creation_timestamp: Option<Timestamp>,

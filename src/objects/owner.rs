@@ -44,11 +44,10 @@ pub fn controller_key(meta: &ObjectMeta, kind: &Kind) -> Option<ObjectKey> {
     key_of(meta, meta.controller()?, kind)
 }
 
-/// The key of an owner, if it is of this kind. A version is how an object is written, not what it is.
+/// The key of an owner, if it is of this kind in any version.
 pub(crate) fn key_of(meta: &ObjectMeta, owner: &OwnerReference, kind: &Kind) -> Option<ObjectKey> {
-    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
     let namespace = if kind.is_namespaced() { &*meta.namespace } else { "" };
-    (group == kind.group() && owner.kind == kind.name()).then(|| ObjectKey::new(namespace, &owner.name))
+    kind.is_version_of(&owner.api_version, &owner.kind).then(|| ObjectKey::new(namespace, &owner.name))
 }
 
 /// Makes `owner` the one that manages `child`: its [controller reference](Object::controller_reference) is put among the child's

@@ -107,11 +107,23 @@ pub(super) fn delete_takes_no_new_finalizers(subject: &Subject) -> Outcome {
     Ok(())
 }
 
+/// As for any change of what is wanted, so that a controller that looks at generations alone sees it.
+pub(super) fn generation_rises_when_a_deletion_begins(subject: &Subject) -> Outcome {
+    let created = subject.create(held(&["example.com/a"]))?;
+    let told = subject.watch(&Query::all(), Some(version(&created)))?;
+    let deleting = subject.delete("a")?;
+    same("generation", &deleting["metadata"]["generation"], &json!(2))?;
+    same("deletionGracePeriodSeconds", &deleting["metadata"]["deletionGracePeriodSeconds"], &json!(0))?;
+    let changes = told.tells(&["Modified default/a"])?;
+    same("what the event has", changes[0].object().map(|object| &**object), Some(&deleting))?;
+    same("generation after a second deletion", &subject.delete("a")?["metadata"]["generation"], &json!(2))
+}
+
 pub(super) fn deleting_objects_are_written_as_others(subject: &Subject) -> Outcome {
     subject.create(held(&["example.com/a"]))?;
     let deleting = subject.delete("a")?;
     let updated = subject.update(with(with(deleting, "/spec/size", json!(2)), "/metadata/labels/app", json!("web")))?;
-    same("generation", &updated["metadata"]["generation"], &json!(2))?;
+    same("generation", &updated["metadata"]["generation"], &json!(3))?;
     let written = subject.update_status(with(updated, "/status/gone", json!(false)))?;
     same("status", &written["status"], &json!({"gone": false}))?;
     let refused = subject.refused(Refusal::AlreadyExists, A, || subject.create(widget("a")));

@@ -58,6 +58,20 @@ pub(super) fn owners_are_named_in_full(subject: &Subject) -> Outcome {
     Ok(())
 }
 
+/// A version is a way to write an object. Whoever names an owner in another version means the same owner.
+pub(super) fn owners_are_found_in_any_version(subject: &Subject) -> Outcome {
+    subject.needs_cascading()?;
+    let a = subject.create(widget("a"))?;
+    let version = format!("{}/v0alpha1", super::WIDGET.group());
+    let owner = with(owner(&a), "/apiVersion", json!(version));
+    let b = subject.create(with(widget("b"), "/metadata/ownerReferences", json!([owner])))?;
+    // What surely goes shows that owners have been looked for.
+    let never = with(a, "/metadata/uid", json!("6ee5b3a0-8f1f-4f3a-9c5e-2f6c1f3c9d10"));
+    subject.create(of("z", &[&with(never, "/metadata/name", json!("never"))]))?;
+    subject.vanishes("z")?;
+    same("what belongs to it", subject.get("b")?, b)
+}
+
 pub(super) fn what_belongs_to_a_deleted_object_is_deleted(subject: &Subject) -> Outcome {
     subject.needs_cascading()?;
     let a = subject.create(widget("a"))?;

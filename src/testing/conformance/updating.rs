@@ -195,7 +195,7 @@ pub(super) fn generation_rises_with_what_is_wanted(subject: &Subject) -> Outcome
     }
     let patched = subject.merge_status("a", json!({"status": {"ready": false}}))?;
     same("generation after a patch of the status", generation(&patched), Some(6))?;
-    same("generation after a deletion", generation(&subject.delete("a")?), Some(6))
+    same("generation after a deletion", generation(&subject.delete("a")?), Some(7))
 }
 
 pub(super) fn what_the_client_sets_stays_as_it_is(subject: &Subject) -> Outcome {

@@ -1,0 +1,78 @@
+//! Indexes over objects: by their own uid, and by the uids of their owners. Plain values.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::{Value, json};
+
+use super::state::Place;
+use crate::objects::json::{owners_of, uid_of};
+
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// Where the object of a uid is.
+    places: HashMap<String, Place>,
+    /// The objects that refer to an owner, by its uid.
+    dependents: HashMap<String, BTreeSet<Place>>,
+    /// How many references to an owner block its deletion, by its uid.
+    blocking: HashMap<String, isize>,
+}
+
+impl Index {
+    /// Where the object of this uid is.
+    pub(super) fn place(&self, uid: &str) -> Option<&Place> {
+        super::cost::visit();
+        self.places.get(uid)
+    }
+
+    /// The objects that refer to the owner of this uid.
+    pub(super) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Place> {
+        self.dependents.get(uid).into_iter().flatten().inspect(|_| super::cost::visit())
+    }
+
+    /// How many references block the deletion of the owner of this uid: of a transaction's index, how many more.
+    pub(super) fn blocking(&self, uid: &str) -> isize {
+        super::cost::visit();
+        self.blocking.get(uid).copied().unwrap_or_default()
+    }
+
+    pub(super) fn insert(&mut self, object: &Value, place: &Place) {
+        self.places.insert(uid_of(&object["metadata"]).to_owned(), place.clone());
+        for owner in owners_of(object) {
+            self.dependents.entry(uid_of(owner).to_owned()).or_default().insert(place.clone());
+            self.count(owner, 1);
+        }
+    }
+
+    /// Forgets an object. In a transaction's index it need not have been inserted.
+    pub(super) fn remove(&mut self, object: &Value, place: &Place) {
+        let uid = uid_of(&object["metadata"]);
+        if self.places.get(uid) == Some(place) {
+            self.places.remove(uid);
+        }
+        for owner in owners_of(object) {
+            if let Some(places) = self.dependents.get_mut(uid_of(owner)) {
+                places.remove(place);
+                if places.is_empty() {
+                    self.dependents.remove(uid_of(owner));
+                }
+            }
+            self.count(owner, -1);
+        }
+    }
+
+    fn count(&mut self, owner: &Value, more: isize) {
+        if owner["blockOwnerDeletion"] != json!(true) {
+            return;
+        }
+        let count = self.blocking.entry(uid_of(owner).to_owned()).or_default();
+        *count += more;
+        if *count == 0 {
+            self.blocking.remove(uid_of(owner));
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty() && self.dependents.is_empty() && self.blocking.is_empty()
+    }
+}
