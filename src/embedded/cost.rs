@@ -160,7 +160,7 @@ mod tests {
         for told in &mut told {
             assert!(matches!(told.next(), Some(Ok(WatchEvent::Added(_)))));
         }
-        // What goes along with an object is told to the watches of its own kind.
+        // A child that is deleted with its owner wakes the watches of its own kind.
         let parent = client.create(&OTHER, object(&OTHER, "default", "parent", &[])).unwrap();
         create(&client, "child", &[owner(&parent, true)]);
         let gone = || client.delete(&OTHER, &key("parent"), &DeleteOptions::default()).unwrap();

@@ -94,8 +94,8 @@ impl Server {
         // A stream registers before it reads the state: one that is not among these will read these changes.
         let (forgotten, concerned) = {
             let mut state = self.state.write();
-            let pace = state.most_history() as u64 / 4;
-            let concerned = self.watchers.lock().concerned(&changes, pace);
+            let quarter = state.most_history() as u64 / 4;
+            let concerned = self.watchers.lock().concerned(&changes, quarter);
             (state.apply(changes), concerned)
         };
         drop(turn);

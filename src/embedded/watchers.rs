@@ -22,8 +22,8 @@ pub(super) struct Watchers {
 }
 
 impl Watchers {
-    /// The signals of the streams that these changes concern. Once in a while, before the history forgets what the other streams
-    /// have not read, it is the signals of all: every `pace` versions.
+    /// Returns the signals of the streams that these changes concern. Every `pace` versions it returns the signals of all streams, so
+    /// that they read on before the history forgets where they are.
     pub(super) fn concerned(&mut self, changes: &[Change], pace: u64) -> Vec<Arc<Signal>> {
         let head = changes.last().map_or(self.told, |change| change.version);
         if head.saturating_sub(self.told) > pace {
