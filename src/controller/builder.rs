@@ -127,14 +127,16 @@ where
     }
 
     /// A change that a watch tells is acted upon once its key has been `quiet` for so long, but no later than `max_wait` after the
-    /// first one. Default: at once.
+    /// first one, also while the key waits for a requeue or backs off (then not before the [floor](RetryPolicy::floor)).
+    /// Default: at once.
     pub fn debounce(mut self, quiet: Duration, max_wait: Duration) -> Self {
         self.debounce = Some((quiet, max_wait));
         self
     }
 
-    /// Every `interval` all keys that its watches know come in line, at low priority, unless they are wanted anyway. The first
-    /// time one interval after the start. Default: never.
+    /// Every `interval` all keys that its watches know run again, at low priority, also those that wait for a requeue. Keys that
+    /// are in line or in process already, that back off, or whose change is debounced stay as they are. The first time one
+    /// interval after the start. Default: never.
     pub fn resync(mut self, interval: Duration) -> Self {
         self.resync = Some(interval);
         self

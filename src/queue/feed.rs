@@ -1,14 +1,13 @@
-//! How keys get into a queue: the verbs, the trait that every feeder takes, and what can be put around a queue.
+//! How keys get into a queue: the verbs, the trait that every feeder takes, and the wrappers around a queue.
 
-use std::borrow::Borrow;
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::records::Wanted;
 use super::report::Tally;
-use super::request::{Admission, Priority, Reasons, Request, Verb};
+use super::request::{Admission, Request, Verb};
 use super::shared::BATCH;
 use super::{Key, WorkQueue};
 use crate::clock::Clock;
@@ -84,6 +83,46 @@ pub trait Enqueue<K> {
     /// own delay out, and no other.
     fn enqueue_debounced(&self, key: K, quiet: Duration, max_wait: Duration) -> Admission {
         self.request(key, Verb::EnqueueDebounced { quiet, max_wait }.into())
+    }
+
+    /// Runs the key once `quiet` has passed without another such request, and at the latest `max_wait` after this one. Ends
+    /// any other delay that is longer, as [`enqueue_now`](Self::enqueue_now) does: only the floor of a backoff and a cool-down
+    /// still hold. A delay that ends sooner stands, and its run serves this request too.
+    ///
+    /// ```
+    /// use homeostat::{Enqueue, ManualClock, WorkQueue};
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let queue = WorkQueue::builder().clock(clock.clock()).build();
+    /// queue.enqueue_after("vm-1", Duration::from_secs(3600));
+    /// queue.enqueue_now_debounced("vm-1", Duration::from_secs(2), Duration::from_secs(10));
+    /// clock.advance(Duration::from_secs(2));
+    /// assert_eq!(*queue.try_dequeue()?, "vm-1");
+    /// # Ok::<_, homeostat::TryDequeueError>(())
+    /// ```
+    fn enqueue_now_debounced(&self, key: K, quiet: Duration, max_wait: Duration) -> Admission {
+        self.request(key, Verb::EnqueueNowDebounced { quiet, max_wait }.into())
+    }
+
+    /// Runs the key again although nothing has changed, as a resync does. Ends a delay that waits for a requeue. Adds nothing
+    /// ([`Admission::Ignored`]) while the key is in line, is being processed, backs off after a failure, or waits for the end
+    /// of a debounce.
+    ///
+    /// ```
+    /// use homeostat::{Admission, Enqueue, WorkQueue};
+    /// use std::time::Duration;
+    ///
+    /// let queue = WorkQueue::new();
+    /// queue.enqueue("vm-1");
+    /// queue.dequeue()?.requeue_after(Duration::from_secs(3600));
+    /// assert_eq!(queue.enqueue_resync("vm-1"), Admission::Queued);
+    /// queue.dequeue()?.retry_after(Duration::from_secs(3600));
+    /// assert_eq!(queue.enqueue_resync("vm-1"), Admission::Ignored);
+    /// # Ok::<_, homeostat::DequeueError>(())
+    /// ```
+    fn enqueue_resync(&self, key: K) -> Admission {
+        self.request(key, Verb::EnqueueResync.into())
     }
 
     /// This, for the keys that `keep` accepts; the others are [`Admission::Ignored`].
@@ -310,128 +349,5 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
                 tally.count(records.request(wanted, |known, key| known == key, |key| key, &now, effects));
             }
         });
-    }
-}
-
-/// A queue seen from one lane, or for one reason; the verbs are those of [`Enqueue`].
-///
-/// Made by [`WorkQueue::at`] and [`WorkQueue::because`].
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{Enqueue, Priority, Reasons, WorkQueue};
-///
-/// let queue = WorkQueue::new();
-/// let resync = queue.at(Priority::Low).because(Reasons::RESYNC);
-/// resync.enqueue_if_absent("vm-1");
-/// resync.enqueue_if_absent("vm-2");
-/// assert_eq!(queue.try_dequeue()?.priority(), Priority::Low);
-/// # Ok::<_, homeostat::TryDequeueError>(())
-/// ```
-#[derive(Debug)]
-pub struct View<'a, K: Key, S> {
-    queue: &'a WorkQueue<K, S>,
-    priority: Priority,
-    reasons: Reasons,
-}
-
-impl<'a, K: Key, S> View<'a, K, S> {
-    pub(super) fn new(queue: &'a WorkQueue<K, S>) -> Self {
-        Self { queue, priority: Priority::Normal, reasons: Reasons::NONE }
-    }
-
-    /// The same from the lane `priority`.
-    #[must_use]
-    pub fn at(mut self, priority: Priority) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// The same with `reasons` added.
-    #[must_use]
-    pub fn because(mut self, reasons: Reasons) -> Self {
-        self.reasons |= reasons;
-        self
-    }
-
-    /// The same, taking borrowed keys.
-    #[must_use]
-    pub fn by_ref(self) -> ByRef<'a, K, S> {
-        ByRef(self)
-    }
-
-    fn dress(&self, request: Request) -> Request {
-        request.at(self.priority).because(self.reasons)
-    }
-}
-
-impl<K: Key, S> Clone for View<'_, K, S> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K: Key, S> Copy for View<'_, K, S> {}
-
-impl<K: Key, S: BuildHasher> Enqueue<K> for View<'_, K, S> {
-    fn request(&self, key: K, request: Request) -> Admission {
-        self.queue.request(key, self.dress(request))
-    }
-
-    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
-        self.queue.request_all(keys, self.dress(request))
-    }
-
-    fn clock(&self) -> Clock {
-        Enqueue::clock(self.queue)
-    }
-}
-
-/// A queue that takes borrowed keys: only a key that it does not know yet is made into an owned one, so that a duplicate
-/// allocates nothing. Made by [`WorkQueue::by_ref`].
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{Admission, Enqueue, WorkQueue};
-///
-/// let queue = WorkQueue::<String>::new();
-/// assert_eq!(queue.by_ref().enqueue("vm-1"), Admission::Queued);
-/// assert_eq!(queue.by_ref().enqueue("vm-1"), Admission::Merged);
-/// ```
-#[derive(Debug)]
-pub struct ByRef<'a, K: Key, S>(View<'a, K, S>);
-
-impl<K: Key, S> Clone for ByRef<'_, K, S> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K: Key, S> Copy for ByRef<'_, K, S> {}
-
-impl<'q, K, Q, S> Enqueue<&'q Q> for ByRef<'_, K, S>
-where
-    K: Key + Borrow<Q> + From<&'q Q>,
-    Q: Hash + Eq + ?Sized,
-    S: BuildHasher,
-{
-    /// # Panics
-    ///
-    /// If the key's `Hash`, `Eq` or `From` does; the queue is then as it was.
-    fn request(&self, key: &'q Q, request: Request) -> Admission {
-        let View { queue, .. } = self.0;
-        let request = self.0.dress(request);
-        let hash = queue.hash(key);
-        queue.shared.hold(|hold| {
-            let (records, effects, now) = hold.parts();
-            let wanted = Wanted { key: &mut Some(key), hash, request: &request };
-            records.request(wanted, |known, key| known.borrow() == *key, K::from, &now, effects)
-        })
-    }
-
-    fn clock(&self) -> Clock {
-        Enqueue::clock(self.0.queue)
     }
 }

@@ -15,6 +15,7 @@ mod shared;
 mod slab;
 mod state;
 mod timer;
+mod view;
 mod wheel;
 
 use std::borrow::Borrow;
@@ -25,12 +26,13 @@ use std::time::{Duration, Instant};
 
 pub use self::builder::{FastHasher, FastState, QueueBuilder};
 pub use self::claim::Claim;
-pub use self::feed::{ByRef, Enqueue, Filter, Map, Tee, View};
+pub use self::feed::{Enqueue, Filter, Map, Tee};
 pub use self::lanes::STARVATION_BOUND;
 pub use self::report::{DrainReport, KeyState, QueueMetrics, Tally, Wish};
 pub use self::request::{Admission, DroppedWake, Priority, Reasons, Request, Shutdown, Verb};
 pub(crate) use self::shared::{NoClaim, Shared};
 pub(crate) use self::state::Ending;
+pub use self::view::{ByRef, View};
 
 use self::state::{Phase, Wished};
 use crate::clock::Clock;
@@ -370,7 +372,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
             Phase::Processing(wish) => KeyState::Processing(match wish {
                 Wished::None => Wish::None,
                 Wished::Soft => Wish::Soft,
-                Wished::At => Wish::At(instant()),
+                Wished::At | Wished::Debounced => Wish::At(instant()),
                 Wished::Now => Wish::Now,
             }),
         }

@@ -188,6 +188,15 @@ pub enum Verb {
         /// How long the first request can be put off in all.
         max_wait: Duration,
     },
+    /// "Changed": as [`EnqueueDebounced`](Self::EnqueueDebounced), and no other delay holds the run back longer.
+    EnqueueNowDebounced {
+        /// How long nothing must be heard of the key.
+        quiet: Duration,
+        /// How long after any of these requests the run starts, at the latest.
+        max_wait: Duration,
+    },
+    /// "Unchanged": a run, unless the key is in line, is being processed, backs off, or is debounced.
+    EnqueueResync,
 }
 
 /// One request for one key: the verb, the lane, and why.

@@ -3,6 +3,7 @@
 //! A record is a plain value. It knows no lock, no clock and no thread; where a decision needs the time it asks the
 //! closure `now`, and only then, so that a queue without delays never reads a clock.
 
+mod debounce;
 mod ending;
 
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub(crate) enum Wished {
     Soft,
     /// A run at `due`.
     At,
+    /// A run at `due` for a debounced change: no requeue and no backoff puts it off, but for the floor.
+    Debounced,
     /// A run right after this one.
     Now,
 }
@@ -50,7 +53,8 @@ pub(crate) struct Bounds {
 /// All that the rules know of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Delayed: when it becomes ready. Cooling: when it is forgotten. Processing with a wish `At`: the time of that.
+    /// Delayed: when it becomes ready. Cooling: when it is forgotten. Processing with a wish `At` or `Debounced`: the time of
+    /// that.
     pub(crate) due: Nanos,
     /// Failed runs in a row, early ones not counted.
     pub(crate) failures: u32,
@@ -126,7 +130,7 @@ impl From<Admission> for Answer {
 impl Brief {
     #[inline]
     pub(crate) fn has_wish(self) -> bool {
-        matches!(self.phase, Phase::Processing(Wished::Soft | Wished::At | Wished::Now))
+        matches!(self.phase, Phase::Processing(wish) if wish != Wished::None)
     }
 
     /// A request that joins what stands, or adds nothing to it: the record stays where it is. `None`: it may move.
@@ -136,6 +140,7 @@ impl Brief {
             (Phase::Ready | Phase::Delayed | Phase::Processing(_), Verb::EnqueueIfAbsent) => {
                 return Some(Admission::Ignored);
             }
+            (Phase::Ready | Phase::Processing(_), Verb::EnqueueResync) => return Some(Admission::Ignored),
             (Phase::Ready, Verb::Reschedule(_)) => return None,
             (Phase::Ready, _) if request.priority <= self.priority => Admission::Merged,
             (Phase::Delayed, Verb::Enqueue | Verb::EnqueueAfter(_)) => Admission::Held,
@@ -156,7 +161,8 @@ impl Brief {
     /// The record of a key that had none: in line, if the request for it puts it there at once, or else idle still.
     #[inline]
     pub(crate) fn new(request: &Request) -> Self {
-        let at_once = matches!(request.verb, Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow);
+        let at_once =
+            matches!(request.verb, Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow | Verb::EnqueueResync);
         let phase = if at_once { Phase::Ready } else { Phase::Idle };
         Self { phase, priority: request.priority, reasons: request.reasons }
     }
@@ -211,6 +217,9 @@ impl State {
         if self.phase == Phase::Cooling {
             self.priority = request.priority;
         }
+        if verb == Verb::EnqueueResync && self.phase == Phase::Delayed && !self.is_idle_delay(bounds) {
+            return Admission::Ignored.into();
+        }
         let answer = match self.phase {
             Phase::Idle => self.request_idle(bounds, verb, now),
             Phase::Cooling => self.request_cooling(bounds, verb, now()),
@@ -226,7 +235,7 @@ impl State {
     #[inline]
     fn request_idle(&mut self, bounds: &mut Bounds, verb: Verb, now: impl Fn() -> Nanos) -> Answer {
         match verb {
-            Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow => {
+            Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow | Verb::EnqueueResync => {
                 self.phase = Phase::Ready;
                 Admission::Queued.into()
             }
@@ -234,7 +243,7 @@ impl State {
                 let now = now();
                 self.schedule(now.after(delay), now)
             }
-            Verb::EnqueueDebounced { quiet, max_wait } => {
+            Verb::EnqueueDebounced { quiet, max_wait } | Verb::EnqueueNowDebounced { quiet, max_wait } => {
                 let now = now();
                 self.debounce(bounds, now.after(max_wait), quiet, now)
             }
@@ -244,9 +253,9 @@ impl State {
     /// No wake is pending, but none may come before the cool-down ends.
     fn request_cooling(&mut self, bounds: &mut Bounds, verb: Verb, now: Nanos) -> Answer {
         let wanted = match verb {
-            Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow => now,
+            Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow | Verb::EnqueueResync => now,
             Verb::EnqueueAfter(delay) | Verb::Reschedule(delay) => now.after(delay),
-            Verb::EnqueueDebounced { quiet, max_wait } => {
+            Verb::EnqueueDebounced { quiet, max_wait } | Verb::EnqueueNowDebounced { quiet, max_wait } => {
                 bounds.cap = Some(now.after(max_wait));
                 now.after(quiet.min(max_wait))
             }
@@ -268,15 +277,17 @@ impl State {
 
     fn request_delayed(&mut self, bounds: &mut Bounds, verb: Verb, floor: Duration, now: impl Fn() -> Nanos) -> Answer {
         match (verb, bounds.cap) {
-            (Verb::EnqueueNow, _) => {
+            (Verb::EnqueueNow | Verb::EnqueueResync, _) => {
                 let now = now();
-                let floor = if self.failures > 0 { floor } else { Duration::ZERO };
-                let wanted = now.after(floor).max(bounds.not_before).min(self.due);
+                let wanted = self.earliest(bounds, floor, now);
                 if wanted == self.due && wanted > now {
                     bounds.cap = None;
                     return Admission::Held.into();
                 }
                 self.move_delay(bounds, wanted, now)
+            }
+            (Verb::EnqueueNowDebounced { quiet, max_wait }, _) => {
+                self.request_change(bounds, quiet, max_wait, floor, now())
             }
             (Verb::Reschedule(delay), _) => {
                 let now = now();
@@ -318,14 +329,18 @@ impl State {
                 self.due = now.after(quiet.min(max_wait));
                 Wished::At
             }
-            (Verb::EnqueueDebounced { quiet, .. }, Wished::At) => {
+            (Verb::EnqueueDebounced { quiet, .. }, Wished::At | Wished::Debounced) => {
                 if let Some(cap) = bounds.cap {
                     self.due = now().after(quiet).min(cap).max(self.due);
                 }
-                Wished::At
+                wish
+            }
+            (Verb::EnqueueNowDebounced { quiet, max_wait }, _) => {
+                self.wish_change(bounds, wish, quiet, max_wait, now());
+                Wished::Debounced
             }
             (_, Wished::None) => Wished::Soft,
-            (_, wish @ (Wished::Soft | Wished::At)) => wish,
+            (_, wish @ (Wished::Soft | Wished::At | Wished::Debounced)) => wish,
         };
         self.phase = Phase::Processing(wish);
         Admission::Rerun.into()
@@ -344,9 +359,16 @@ impl State {
         Answer { admission, to_tail: true }
     }
 
-    fn debounce(&mut self, bounds: &mut Bounds, cap: Nanos, quiet: Duration, now: Nanos) -> Answer {
-        bounds.cap = Some(cap);
-        self.schedule(now.after(quiet).min(cap), now)
+    /// The earliest time to which a request can bring a delay forward.
+    fn earliest(&self, bounds: &Bounds, floor: Duration, now: Nanos) -> Nanos {
+        let floor = if self.failures > 0 { floor } else { Duration::ZERO };
+        now.after(floor).max(bounds.not_before).min(self.due)
+    }
+
+    /// Delayed: whether nothing waits for the end of the delay but a run that was asked for a later time. A backoff and a
+    /// debounced change wait, and so does a key that has been put aside.
+    pub(crate) fn is_idle_delay(&self, bounds: &Bounds) -> bool {
+        self.failures == 0 && !self.aside && bounds.cap.is_none()
     }
 
     /// Moves a delay that stands. The delay of a key whose last run failed is a backoff, also where a request has moved

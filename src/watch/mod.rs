@@ -119,9 +119,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         self.hub.store.clone()
     }
 
-    /// Tells every subscriber of every key that is known, as [`Event::Unchanged`] unless it has yet to be told more: puts keys
-    /// in line that nothing is known of ([`enqueue_if_absent`](crate::Enqueue::enqueue_if_absent), at low priority). Returns at
-    /// once; does nothing once the watch has stopped.
+    /// Tells every subscriber of every key that is known, as [`Event::Unchanged`] unless it has yet to be told more: runs the
+    /// keys again, also those that wait for a requeue ([`enqueue_resync`](crate::Enqueue::enqueue_resync), at low priority).
+    /// Returns at once; does nothing once the watch has stopped.
     ///
     /// ```
     /// use homeostat::{Reasons, Subscriber, Watch, WorkQueue};

@@ -14,9 +14,9 @@ use crate::thread::ThreadOptions;
 ///
 /// | of what | asked of the queue | reason |
 /// |---|---|---|
-/// | a change | [`enqueue_now`](Enqueue::enqueue_now): it is worth a run at once, and ends a backoff; with [`soft`](Self::soft) [`enqueue`](Enqueue::enqueue), and standing delays hold; with [`debounced`](Self::debounced) [`enqueue_debounced`](Enqueue::enqueue_debounced), once the key is quiet | created, updated or deleted |
+/// | a change | [`enqueue_now`](Enqueue::enqueue_now): it is worth a run at once, and ends a backoff; with [`soft`](Self::soft) [`enqueue`](Enqueue::enqueue), and standing delays hold; with [`debounced`](Self::debounced) [`enqueue_now_debounced`](Enqueue::enqueue_now_debounced), once the key is quiet | created, updated or deleted |
 /// | the initial list | [`enqueue`](Enqueue::enqueue), at low priority | created |
-/// | a resync | [`enqueue_if_absent`](Enqueue::enqueue_if_absent), at low priority | resync |
+/// | a resync | [`enqueue_resync`](Enqueue::enqueue_resync), at low priority: also a key that waits for a requeue runs, but none that backs off | resync |
 ///
 /// The store holds a change before any key of it is put in line.
 ///
@@ -171,8 +171,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    /// Uses [`enqueue_debounced`](Enqueue::enqueue_debounced) for changes: a key runs once it has not been heard of for `quiet`,
-    /// at the latest `max_wait` after the first change. Of this and [`soft`](Self::soft) the last counts.
+    /// Uses [`enqueue_now_debounced`](Enqueue::enqueue_now_debounced) for changes: a key runs once it has not been heard of for
+    /// `quiet`, at the latest `max_wait` after the first change, also while it waits for a requeue or backs off (then not before
+    /// the floor of the backoff). Of this and [`soft`](Self::soft) the last counts.
     ///
     /// ```
     /// use homeostat::{ManualClock, Subscriber, Watch, WorkQueue};
@@ -195,7 +196,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn debounced(mut self, quiet: Duration, max_wait: Duration) -> Self {
-        self.wishes.verb = Verb::EnqueueDebounced { quiet, max_wait };
+        self.wishes.verb = Verb::EnqueueNowDebounced { quiet, max_wait };
         self
     }
 
@@ -279,7 +280,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
 impl Wishes {
     fn request(&self, kind: EventKind, initial: bool) -> Request {
         let (verb, priority, reasons) = match kind {
-            EventKind::Unchanged => (Verb::EnqueueIfAbsent, Priority::Low, Reasons::RESYNC),
+            EventKind::Unchanged => (Verb::EnqueueResync, Priority::Low, Reasons::RESYNC),
             EventKind::Synced => (Verb::Enqueue, self.initial_priority, Reasons::NONE),
             EventKind::Created if initial => (Verb::Enqueue, self.initial_priority, Reasons::CREATED),
             EventKind::Created => (self.verb, self.priority, Reasons::CREATED),

@@ -6,6 +6,7 @@
 mod ancestors;
 mod api;
 mod controller;
+mod controller_delays;
 mod controller_peers;
 mod controller_stress;
 mod durations;

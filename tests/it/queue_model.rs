@@ -39,6 +39,8 @@ fn verb() -> impl Strategy<Value = Verb> {
         2 => duration().prop_map(Verb::EnqueueAfter),
         2 => duration().prop_map(Verb::Reschedule),
         3 => (duration(), duration()).prop_map(|(quiet, max_wait)| Verb::EnqueueDebounced { quiet, max_wait }),
+        3 => (duration(), duration()).prop_map(|(quiet, max_wait)| Verb::EnqueueNowDebounced { quiet, max_wait }),
+        1 => Just(Verb::EnqueueResync),
     ]
 }
 
@@ -248,7 +250,7 @@ fn seen(state: Option<State>, clock: &ManualClock, now: u64) -> KeyState {
         Some(State::Claimed(wanted)) => KeyState::Processing(match wanted {
             Wanted::Nothing => Wish::None,
             Wanted::Soft => Wish::Soft,
-            Wanted::At(at) => Wish::At(instant(at, clock, now)),
+            Wanted::At(at) | Wanted::Debounced(at) => Wish::At(instant(at, clock, now)),
             Wanted::Now => Wish::Now,
         }),
     }

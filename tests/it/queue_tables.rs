@@ -19,7 +19,7 @@ type Cell = (Is, Admission, &'static str);
 
 /// Request × state.
 #[rustfmt::skip]
-const REQUESTS: [(Verb, [Cell; 7]); 12] = [
+const REQUESTS: [(Verb, [Cell; 7]); 14] = [
     (Verb::EnqueueIfAbsent, [
         (Is::Ready, Queued, "abk"), (Is::Ready, Ignored, "akb"), (Is::Delayed(T), Ignored, "ab"),
         (Is::No, Ignored, "ab"), (Is::Soft, Ignored, "ab"), (Is::At(T), Ignored, "ab"), (Is::Now, Ignored, "ab"),
@@ -68,6 +68,14 @@ const REQUESTS: [(Verb, [Cell; 7]); 12] = [
     (Verb::EnqueueDebounced { quiet: SOON, max_wait: LATE }, [
         (Is::Delayed(1_050), Scheduled, "ab"), (Is::Ready, Merged, "akb"), (Is::Delayed(T), Held, "ab"),
         (Is::At(1_050), Rerun, "ab"), (Is::Soft, Rerun, "ab"), (Is::At(T), Rerun, "ab"), (Is::Now, Rerun, "ab"),
+    ]),
+    (Verb::EnqueueNowDebounced { quiet: SOON, max_wait: LATE }, [
+        (Is::Delayed(1_050), Scheduled, "ab"), (Is::Ready, Merged, "akb"), (Is::Delayed(1_050), Scheduled, "ab"),
+        (Is::At(1_050), Rerun, "ab"), (Is::At(1_050), Rerun, "ab"), (Is::At(1_050), Rerun, "ab"), (Is::Now, Rerun, "ab"),
+    ]),
+    (Verb::EnqueueResync, [
+        (Is::Ready, Queued, "abk"), (Is::Ready, Ignored, "akb"), (Is::Ready, Queued, "abk"),
+        (Is::No, Ignored, "ab"), (Is::Soft, Ignored, "ab"), (Is::At(T), Ignored, "ab"), (Is::Now, Ignored, "ab"),
     ]),
 ];
 

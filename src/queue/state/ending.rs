@@ -6,6 +6,21 @@ use super::super::request::{DroppedWake, Reasons, Shutdown};
 use super::{Bounds, Ending, Phase, State, Wished};
 use crate::time::Nanos;
 
+impl Wished {
+    /// Whether it is a run at a time of its own.
+    fn has_time(self) -> bool {
+        matches!(self, Self::At | Self::Debounced)
+    }
+}
+
+impl Bounds {
+    /// A claim ends with a delay until `latest`, or until the time of the wish if that comes sooner: a debounced change may be
+    /// put off further, but not beyond either.
+    fn keep_cap(&mut self, wish: Wished, latest: Nanos) {
+        self.cap = self.cap.filter(|_| wish == Wished::Debounced).map(|cap| cap.min(latest));
+    }
+}
+
 impl State {
     /// The claim ends. Once the queue is shut down (`mode`), no delay begins any more: a wish that stands runs at once,
     /// and a wake that only this ending would set is dropped and returned.
@@ -39,7 +54,7 @@ impl State {
             Ending::Done | Ending::CoolDown(Duration::ZERO) => match wish {
                 Wished::None => self.phase = Phase::Idle,
                 Wished::Soft | Wished::Now => self.phase = Phase::Ready,
-                Wished::At => {
+                Wished::At | Wished::Debounced => {
                     self.schedule(self.due, now());
                 }
             },
@@ -47,29 +62,31 @@ impl State {
                 let end = now().after(delay);
                 bounds.not_before = end;
                 self.phase = if wish == Wished::None { Phase::Cooling } else { Phase::Delayed };
-                self.due = if wish == Wished::At { end.max(self.due) } else { end };
+                self.due = if wish.has_time() { end.max(self.due) } else { end };
             }
             Ending::RequeueAfter(delay) => {
                 if wish == Wished::Now {
                     self.phase = Phase::Ready;
                 } else {
                     let now = now();
-                    let mut at = now.after(delay);
-                    if wish == Wished::At {
-                        at = at.min(self.due);
-                    }
-                    bounds.cap = None;
+                    let requeued = now.after(delay);
+                    let at = if wish.has_time() { requeued.min(self.due) } else { requeued };
+                    bounds.keep_cap(wish, requeued);
                     self.schedule(at, now);
                 }
             }
-            Ending::Retry(mut delay) => {
-                if wish == Wished::Now && floor < delay {
-                    delay = floor;
-                    self.early = true;
-                }
-                bounds.cap = None;
+            Ending::Retry(delay) => {
                 let now = now();
-                self.schedule(now.after(delay), now);
+                let backoff = now.after(delay);
+                let wanted = match wish {
+                    Wished::Now => now.after(floor),
+                    Wished::Debounced => now.after(floor).max(self.due),
+                    Wished::None | Wished::Soft | Wished::At => backoff,
+                };
+                let at = wanted.min(backoff);
+                self.early = at < backoff;
+                bounds.keep_cap(wish, backoff);
+                self.schedule(at, now);
             }
             Ending::PutBack(_) => {
                 bounds.cap = None;
@@ -77,7 +94,7 @@ impl State {
             }
             Ending::PutAside(_) => match wish {
                 Wished::Now => self.phase = Phase::Ready,
-                Wished::At => {
+                Wished::At | Wished::Debounced => {
                     self.schedule(self.due, now());
                 }
                 Wished::None | Wished::Soft => {
@@ -122,8 +139,8 @@ impl State {
             (Phase::Ready, Shutdown::Discard) => (Phase::Idle, Some(DroppedWake::Ready)),
             (Phase::Delayed, Shutdown::RunDelayedNow) => (Phase::Ready, None),
             (Phase::Delayed, Shutdown::ServeReady | Shutdown::Discard) => (Phase::Idle, Some(DroppedWake::Delayed)),
-            (Phase::Processing(Wished::At), Shutdown::ServeReady)
-            | (Phase::Processing(Wished::Soft | Wished::At | Wished::Now), Shutdown::Discard) => {
+            (Phase::Processing(Wished::At | Wished::Debounced), Shutdown::ServeReady)
+            | (Phase::Processing(Wished::Soft | Wished::At | Wished::Debounced | Wished::Now), Shutdown::Discard) => {
                 (Phase::Processing(Wished::None), Some(DroppedWake::Wish))
             }
             (Phase::Cooling, _) => (Phase::Idle, None),

@@ -28,6 +28,7 @@ enum Is {
     No,
     Soft,
     At(u64),
+    Debounced(u64),
     Now,
 }
 
@@ -43,6 +44,7 @@ fn state(is: Is) -> State {
         Is::No => (Phase::Processing(Wished::None), 0),
         Is::Soft => (Phase::Processing(Wished::Soft), 0),
         Is::At(due) => (Phase::Processing(Wished::At), due),
+        Is::Debounced(due) => (Phase::Processing(Wished::Debounced), due),
         Is::Now => (Phase::Processing(Wished::Now), 0),
     };
     State { phase, due: Nanos(due), ..State::default() }
@@ -58,6 +60,7 @@ fn is(state: &State) -> Is {
         Phase::Processing(Wished::None) => Is::No,
         Phase::Processing(Wished::Soft) => Is::Soft,
         Phase::Processing(Wished::At) => Is::At(due),
+        Phase::Processing(Wished::Debounced) => Is::Debounced(due),
         Phase::Processing(Wished::Now) => Is::Now,
     }
 }
@@ -82,7 +85,7 @@ type Row = (Verb, [(Is, Admission); 7]);
 
 /// Request × state. `cancel` answers nothing and has its own test.
 #[rustfmt::skip]
-const REQUESTS: [Row; 13] = [
+const REQUESTS: [Row; 17] = [
     //                            idle                        ready                       delayed                     none                    soft                  at(t)                   now
     (Verb::EnqueueIfAbsent,     [(Is::Ready, Queued),          (Is::Ready, Ignored),        (Is::Delayed(T), Ignored),   (Is::No, Ignored),       (Is::Soft, Ignored),   (Is::At(T), Ignored),    (Is::Now, Ignored)]),
     (Verb::Enqueue,             [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Delayed(T), Held),      (Is::Soft, Rerun),       (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
@@ -103,6 +106,14 @@ const REQUESTS: [Row; 13] = [
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
     (Verb::EnqueueDebounced { quiet: LATE, max_wait: SOON },
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    // A delay that ends later is brought forward, one that ends sooner stands.
+    (Verb::EnqueueNowDebounced { quiet: SOON, max_wait: LATE },
+                                [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(1_050), Scheduled), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Now, Rerun)]),
+    (Verb::EnqueueNowDebounced { quiet: LATE, max_wait: LATE },
+                                [(Is::Delayed(1_500), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::Debounced(1_500), Rerun), (Is::Debounced(1_500), Rerun), (Is::Debounced(T), Rerun), (Is::Now, Rerun)]),
+    (Verb::EnqueueNowDebounced { quiet: LATE, max_wait: SOON },
+                                [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(1_050), Scheduled), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Now, Rerun)]),
+    (Verb::EnqueueResync,       [(Is::Ready, Queued),          (Is::Ready, Ignored),        (Is::Ready, Queued),         (Is::No, Ignored),       (Is::Soft, Ignored),   (Is::At(T), Ignored),    (Is::Now, Ignored)]),
 ];
 
 #[test]
@@ -124,9 +135,12 @@ fn what_sets_a_time_moves_to_the_tail_and_what_joins_does_not() {
             let mut record = state(before);
             let to_tail = ask(&mut record, verb).to_tail;
             match (verb, before) {
-                (Verb::Reschedule(_), Is::Ready | Is::Delayed(_)) | (Verb::EnqueueNow, Is::Delayed(_)) => {
+                (Verb::Reschedule(_), Is::Ready | Is::Delayed(_))
+                | (Verb::EnqueueNow | Verb::EnqueueResync, Is::Delayed(_)) => {
                     assert!(to_tail, "{verb:?} of {before:?}");
                 }
+                // It moves where its time does.
+                (Verb::EnqueueNowDebounced { .. }, Is::Delayed(_)) => assert_eq!(to_tail, after != before),
                 (_, Is::Ready | Is::Delayed(_)) => assert!(!to_tail, "{verb:?} of {before:?}"),
                 _ => {}
             }
@@ -205,26 +219,27 @@ fn every_failed_ending_with_every_wish_under_a_floor() {
     }
 }
 
-const SHUTDOWN_COLUMNS: [Is; 8] =
-    [Is::Idle, Is::Cooling(T), Is::Ready, Is::Delayed(T), Is::No, Is::Soft, Is::At(T), Is::Now];
+const SHUTDOWN_COLUMNS: [Is; 9] =
+    [Is::Idle, Is::Cooling(T), Is::Ready, Is::Delayed(T), Is::No, Is::Soft, Is::At(T), Is::Debounced(T), Is::Now];
 
 /// What becomes of the record, and what is reported.
 type ShutdownCell = (Is, Option<DroppedWake>);
 
 /// Mode × state.
 #[rustfmt::skip]
-const SHUTDOWNS: [(Shutdown, [ShutdownCell; 8]); 3] = [
+const SHUTDOWNS: [(Shutdown, [ShutdownCell; 9]); 3] = [
     (Shutdown::RunDelayedNow, [
         (Is::Idle, None), (Is::Idle, None), (Is::Ready, None), (Is::Ready, None),
-        (Is::No, None), (Is::Soft, None), (Is::At(T), None), (Is::Now, None),
+        (Is::No, None), (Is::Soft, None), (Is::At(T), None), (Is::Debounced(T), None), (Is::Now, None),
     ]),
     (Shutdown::ServeReady, [
         (Is::Idle, None), (Is::Idle, None), (Is::Ready, None), (Is::Idle, Some(DroppedWake::Delayed)),
-        (Is::No, None), (Is::Soft, None), (Is::No, Some(DroppedWake::Wish)), (Is::Now, None),
+        (Is::No, None), (Is::Soft, None), (Is::No, Some(DroppedWake::Wish)), (Is::No, Some(DroppedWake::Wish)), (Is::Now, None),
     ]),
     (Shutdown::Discard, [
         (Is::Idle, None), (Is::Idle, None), (Is::Idle, Some(DroppedWake::Ready)), (Is::Idle, Some(DroppedWake::Delayed)),
         (Is::No, None), (Is::No, Some(DroppedWake::Wish)), (Is::No, Some(DroppedWake::Wish)), (Is::No, Some(DroppedWake::Wish)),
+        (Is::No, Some(DroppedWake::Wish)),
     ]),
 ];
 
@@ -262,7 +277,7 @@ fn every_ending_after_every_shutdown() {
     for mode in [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard] {
         for (ending, dropped) in CELLS {
             assert_eq!(after(Is::No, ending, mode), (Is::Idle, dropped), "{ending:?} after {mode:?}");
-            for wish in [Is::Soft, Is::At(T), Is::Now] {
+            for wish in [Is::Soft, Is::At(T), Is::Debounced(T), Is::Now] {
                 assert_eq!(after(wish, ending, mode), (Is::Ready, None), "{ending:?} with {wish:?} after {mode:?}");
             }
         }
@@ -280,7 +295,7 @@ fn a_wish_counts_as_one() {
 #[test]
 fn no_clock_is_read_where_no_time_matters() {
     let no_clock = || -> Nanos { panic!("the clock was read") };
-    for verb in [Verb::EnqueueIfAbsent, Verb::Enqueue, Verb::EnqueueNow] {
+    for verb in [Verb::EnqueueIfAbsent, Verb::EnqueueResync, Verb::Enqueue, Verb::EnqueueNow] {
         for before in [Is::Idle, Is::Ready, Is::No, Is::Soft, Is::At(T), Is::Now] {
             state(before).request(&mut Bounds::default(), &verb.into(), ZERO, no_clock);
         }

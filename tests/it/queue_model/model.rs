@@ -27,6 +27,8 @@ pub(super) enum Wanted {
     Nothing,
     Soft,
     At(u64),
+    /// For a debounced change that nothing holds but the floor.
+    Debounced(u64),
     Now,
 }
 
@@ -199,9 +201,9 @@ impl Model {
 
     fn request_idle(&mut self, key: u8, verb: Verb, lane: Priority) -> Admission {
         let (due, cap) = match verb {
-            Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow => (self.now, None),
+            Verb::EnqueueIfAbsent | Verb::EnqueueResync | Verb::Enqueue | Verb::EnqueueNow => (self.now, None),
             Verb::EnqueueAfter(delay) | Verb::Reschedule(delay) => (after(self.now, delay), None),
-            Verb::EnqueueDebounced { quiet, max_wait } => {
+            Verb::EnqueueDebounced { quiet, max_wait } | Verb::EnqueueNowDebounced { quiet, max_wait } => {
                 (after(self.now, quiet.min(max_wait)), Some(after(self.now, max_wait)))
             }
         };
@@ -212,7 +214,7 @@ impl Model {
 
     fn request_in_line(&mut self, key: u8, verb: Verb) -> Admission {
         match verb {
-            Verb::EnqueueIfAbsent => Admission::Ignored,
+            Verb::EnqueueIfAbsent | Verb::EnqueueResync => Admission::Ignored,
             Verb::Reschedule(delay) => {
                 self.records.get_mut(&key).unwrap().cap = None;
                 self.wake_at(key, self.cooled(key, after(self.now, delay)))
@@ -224,25 +226,37 @@ impl Model {
     fn request_delayed(&mut self, key: u8, due: u64, verb: Verb) -> Admission {
         let now = self.now;
         let record = &self.records[&key];
+        let floor = if record.failures > 0 { FLOOR } else { 0 };
+        let mut cap_after = None;
         let wanted = match verb {
             Verb::EnqueueIfAbsent => return Admission::Ignored,
+            Verb::EnqueueResync if record.failures > 0 || record.cap.is_some() => return Admission::Ignored,
+            Verb::EnqueueNowDebounced { quiet, max_wait } => {
+                // The latest that the change may wait, and the run that stands.
+                let latest = after(now, max_wait).min(record.cap.unwrap_or(due));
+                let quiet = if record.cap.is_some() { after(now, quiet).max(due) } else { after(now, quiet) };
+                let mut wanted = quiet.min(latest);
+                if wanted < due {
+                    wanted = wanted.max(self.cooled(key, now + floor)).min(due);
+                }
+                cap_after = Some(latest.max(wanted));
+                wanted
+            }
             Verb::EnqueueDebounced { quiet, .. } => {
                 return match record.cap.map(|cap| after(now, quiet).min(cap)) {
                     Some(pushed) if pushed > due => self.wake_at(key, pushed),
                     _ => Admission::Held,
                 };
             }
-            Verb::EnqueueNow => {
-                let floor = if record.failures > 0 { FLOOR } else { 0 };
-                self.cooled(key, now + floor).min(due)
-            }
+            Verb::EnqueueNow | Verb::EnqueueResync => self.cooled(key, now + floor).min(due),
             Verb::Reschedule(delay) => self.cooled(key, after(now, delay)),
             Verb::Enqueue | Verb::EnqueueAfter(_) => return Admission::Held,
         };
         let record = self.records.get_mut(&key).unwrap();
-        record.cap = None;
+        record.cap = cap_after;
         record.early |= record.failures > 0 && wanted < due;
-        if verb == Verb::EnqueueNow && wanted == due {
+        let may_stand = matches!(verb, Verb::EnqueueNow | Verb::EnqueueResync | Verb::EnqueueNowDebounced { .. });
+        if may_stand && wanted == due {
             return Admission::Held;
         }
         self.wake_at(key, wanted)
@@ -252,7 +266,7 @@ impl Model {
         let now = self.now;
         let record = self.records.get_mut(&key).unwrap();
         let (wanted, cap) = match (verb, wanted) {
-            (Verb::EnqueueIfAbsent, _) => return Admission::Ignored,
+            (Verb::EnqueueIfAbsent | Verb::EnqueueResync, _) => return Admission::Ignored,
             (Verb::Reschedule(delay), _) | (Verb::EnqueueAfter(delay), Wanted::Nothing) => {
                 (Wanted::At(after(now, delay)), None)
             }
@@ -260,6 +274,18 @@ impl Model {
             (Verb::Enqueue, Wanted::Nothing) => (Wanted::Soft, None),
             (Verb::EnqueueDebounced { quiet, max_wait }, Wanted::Nothing) => {
                 (Wanted::At(after(now, quiet.min(max_wait))), Some(after(now, max_wait)))
+            }
+            (Verb::EnqueueDebounced { quiet, .. }, Wanted::Debounced(due)) => {
+                let cap = record.cap.unwrap();
+                (Wanted::Debounced(after(now, quiet).min(cap).max(due)), Some(cap))
+            }
+            (Verb::EnqueueNowDebounced { quiet, max_wait }, Wanted::Nothing | Wanted::Soft) => {
+                (Wanted::Debounced(after(now, quiet.min(max_wait))), Some(after(now, max_wait)))
+            }
+            (Verb::EnqueueNowDebounced { quiet, max_wait }, Wanted::At(due) | Wanted::Debounced(due)) => {
+                let cap = after(now, max_wait).min(record.cap.unwrap_or(due));
+                let quiet = if record.cap.is_some() { after(now, quiet).max(due) } else { after(now, quiet) };
+                (Wanted::Debounced(quiet.min(cap)), Some(cap))
             }
             (Verb::EnqueueDebounced { quiet, .. }, Wanted::At(due)) => match record.cap {
                 Some(cap) => (Wanted::At(after(now, quiet).min(cap).max(due)), Some(cap)),
@@ -332,15 +358,21 @@ impl Model {
             return;
         }
         if let Some(backoff) = failed {
-            record.cap = None;
-            record.early = wanted == Wanted::Now && after(now, backoff) > now + FLOOR;
-            let due = if record.early { now + FLOOR } else { after(now, backoff) };
+            let backoff = after(now, backoff);
+            let due = match wanted {
+                Wanted::Now => backoff.min(now + FLOOR),
+                Wanted::Debounced(due) => backoff.min(due.max(now + FLOOR)),
+                Wanted::Nothing | Wanted::Soft | Wanted::At(_) => backoff,
+            };
+            record.cap = record.cap.filter(|_| matches!(wanted, Wanted::Debounced(_))).map(|cap| cap.min(backoff));
+            record.early = due < backoff;
             self.wake_at(key, due);
         } else if let Some(delay) = requeued {
-            record.cap = None;
+            let asked = after(now, delay);
+            record.cap = record.cap.filter(|_| matches!(wanted, Wanted::Debounced(_))).map(|cap| cap.min(asked));
             let due = match wanted {
                 Wanted::Now => now,
-                Wanted::At(due) => due.min(after(now, delay)),
+                Wanted::At(due) | Wanted::Debounced(due) => due.min(after(now, delay)),
                 Wanted::Nothing | Wanted::Soft => after(now, delay),
             };
             self.wake_at(key, due);
@@ -352,7 +384,7 @@ impl Model {
                 Wanted::Nothing => {
                     self.records.remove(&key);
                 }
-                Wanted::At(due) => {
+                Wanted::At(due) | Wanted::Debounced(due) => {
                     self.wake_at(key, self.cooled(key, due));
                 }
                 Wanted::Soft | Wanted::Now => {
@@ -380,7 +412,7 @@ impl Model {
             let at = &mut self.records.get_mut(&key).unwrap().at;
             let survives = match at {
                 At::Claim(Wanted::Nothing) => continue,
-                At::Claim(Wanted::At(_)) => mode == Shutdown::RunDelayedNow,
+                At::Claim(Wanted::At(_) | Wanted::Debounced(_)) => mode == Shutdown::RunDelayedNow,
                 _ => mode != Shutdown::Discard,
             };
             if !survives {

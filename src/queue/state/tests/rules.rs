@@ -122,7 +122,7 @@ fn the_floor_holds_enqueue_now_while_a_key_backs_off_and_nothing_else() {
 #[test]
 fn a_cool_down_holds_every_verb() {
     #[rustfmt::skip]
-    const CELLS: [(Verb, [(Is, Admission); 3]); 11] = [
+    const CELLS: [(Verb, [(Is, Admission); 3]); 13] = [
         //                             cooling until T                     delayed until T, cooling until 1 200       ready, cooling until T
         (Verb::EnqueueIfAbsent,      [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Ignored),                 (Is::Ready, Ignored)]),
         (Verb::Enqueue,              [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
@@ -137,6 +137,9 @@ fn a_cool_down_holds_every_verb() {
                                      [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
         (Verb::EnqueueDebounced { quiet: LATE, max_wait: LATE },
                                      [(Is::Delayed(1_500), Scheduled),     (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
+        (Verb::EnqueueNowDebounced { quiet: SOON, max_wait: LATE },
+                                     [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Ready, Merged)]),
+        (Verb::EnqueueResync,        [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Ready, Ignored)]),
     ];
     let starts = [(Is::Cooling(T), T), (Is::Delayed(T), 1_200), (Is::Ready, T)];
     for (verb, cells) in CELLS {
@@ -210,6 +213,87 @@ fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
     }
 }
 
+/// The wish of a debounced change at the end of the run during which it came: as the wish for a time, but no backoff holds it
+/// beyond the floor, and later changes put it off up to the run that it is merged with.
+#[test]
+fn a_debounced_change_during_a_run_is_held_by_no_requeue_and_by_a_backoff_up_to_its_floor() {
+    type Row = (Ending, Is, Is, Option<u64>, bool);
+    #[rustfmt::skip]
+    const CELLS: [Row; 9] = [
+        //                                       wish               after              cap           early
+        (Ending::Done,                          Is::Debounced(T),      Is::Delayed(T),     Some(2_000), false),
+        (Ending::CoolDown(LATE),                Is::Debounced(T),      Is::Delayed(1_500), Some(2_000), false),
+        (Ending::RequeueAfter(LATE),            Is::Debounced(T),      Is::Delayed(T),     Some(1_500), false),
+        (Ending::RequeueAfter(SOON),            Is::Debounced(T),      Is::Delayed(1_050), Some(1_050), false),
+        (Ending::RequeueAfter(Duration::MAX),   Is::Debounced(T),      Is::Delayed(T),     Some(2_000), false),
+        (Ending::Retry(LATE),                   Is::Debounced(T),      Is::Delayed(T),     Some(1_500), true),
+        (Ending::Retry(LATE),                   Is::Debounced(1_050),  Is::Delayed(1_200), Some(1_500), true),
+        (Ending::Retry(SOON),                   Is::Debounced(T),      Is::Delayed(1_050), Some(1_050), false),
+        (Ending::Retry(Duration::MAX),          Is::Debounced(T),      Is::Delayed(T),     Some(2_000), true),
+    ];
+    for (ending, wish, after, cap, early) in CELLS {
+        let mut record = state(wish);
+        let mut bounds = Bounds { cap: Some(Nanos(2_000)), ..Bounds::default() };
+        record.end(&mut bounds, ending, FLOOR, None, || NOW);
+        assert_eq!((is(&record), bounds.cap, record.early), (after, cap.map(Nanos), early), "{ending:?} with {wish:?}");
+    }
+}
+
+/// A delay that is its own is pushed out up to its cap, one that another verb has set is brought forward, and the floor of a
+/// backoff holds. What stands within the latest wait is not put off by anything.
+#[test]
+fn a_debounced_change_brings_other_delays_forward() {
+    type Row = (Is, u32, Option<u64>, u64, u64, Is, Option<u64>);
+    #[rustfmt::skip]
+    const CELLS: [Row; 12] = [
+        // before          failures  cap         quiet  wait   after               cap
+        (Is::Delayed(T),     0, None,        100,   5_000, Is::Delayed(1_100), Some(T)),
+        (Is::Delayed(T),     0, None,        400,   5_000, Is::Delayed(T),     Some(T)),
+        (Is::Delayed(9_000), 0, None,        100,   5_000, Is::Delayed(1_100), Some(6_000)),
+        (Is::Delayed(9_000), 0, None,        0,     5_000, Is::Ready,          Some(6_000)),
+        (Is::Delayed(NEVER), 0, None,        5_000, 5_000, Is::Delayed(6_000), Some(6_000)),
+        (Is::Delayed(T),     0, Some(2_000), 400,   5_000, Is::Delayed(1_400), Some(2_000)),
+        (Is::Delayed(T),     0, Some(2_000), 5_000, 5_000, Is::Delayed(2_000), Some(2_000)),
+        (Is::Delayed(T),     0, Some(2_000), 100,   5_000, Is::Delayed(T),     Some(2_000)),
+        // Another debounce, which would wait longer.
+        (Is::Delayed(9_000), 0, Some(9_000), 100,   500,   Is::Delayed(1_500), Some(1_500)),
+        (Is::Delayed(9_000), 2, None,        100,   5_000, Is::Delayed(1_200), Some(6_000)),
+        (Is::Delayed(9_000), 2, None,        100,   150,   Is::Delayed(1_200), Some(1_200)),
+        (Is::Delayed(1_150), 2, None,        100,   5_000, Is::Delayed(1_150), Some(1_150)),
+    ];
+    for (before, failures, cap, quiet, wait, after, cap_after) in CELLS {
+        let mut record = State { failures, ..state(before) };
+        let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
+        let (quiet, max_wait) = (Duration::from_nanos(quiet), Duration::from_nanos(wait));
+        let verb = Verb::EnqueueNowDebounced { quiet, max_wait };
+        record.request(&mut bounds, &verb.into(), FLOOR, || NOW);
+        let found = (is(&record), bounds.cap);
+        assert_eq!(found, (after, cap_after.map(Nanos)), "{before:?} up to {cap:?}: {quiet:?}, {max_wait:?}");
+        assert_eq!(record.early, failures > 0 && after != before);
+    }
+}
+
+#[test]
+fn a_resync_ends_a_delay_unless_it_is_a_backoff_a_debounce_or_that_of_a_key_put_aside() {
+    let idle = state(Is::Delayed(T));
+    let cells = [
+        (idle, None, Is::Ready, Queued),
+        (State { failures: 1, ..idle }, None, Is::Delayed(T), Ignored),
+        (State { aside: true, ..idle }, None, Is::Delayed(T), Ignored),
+        (idle, Some(2_000), Is::Delayed(T), Ignored),
+    ];
+    for (mut record, cap, after, admission) in cells {
+        let before = record;
+        let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
+        let request = Request::new(Verb::EnqueueResync).at(Priority::High).because(Reasons::RESYNC);
+        let answer = record.request(&mut bounds, &request, FLOOR, || NOW);
+        assert_eq!((is(&record), answer.admission), (after, admission), "{before:?}");
+        if admission == Ignored {
+            assert_eq!(record, before, "what is ignored leaves no trace");
+        }
+    }
+}
+
 /// A wake that another verb has set is no debounced one, so nothing pushes it out.
 #[test]
 fn other_wakes_are_not_debounced() {
@@ -258,7 +342,12 @@ fn a_request_raises_the_lane_and_never_lowers_it() {
             for (from, by, raised) in CELLS {
                 let mut record = State { priority: from, ..state(before) };
                 record.request(&mut Bounds::default(), &Request::new(verb).at(by), ZERO, || NOW);
-                let expected = if verb == Verb::EnqueueIfAbsent { from } else { raised };
+                let ignored = match verb {
+                    Verb::EnqueueIfAbsent => true,
+                    Verb::EnqueueResync => before != Is::Delayed(T),
+                    _ => false,
+                };
+                let expected = if ignored { from } else { raised };
                 assert_eq!(record.priority, expected, "{verb:?} of {before:?} at {by:?}");
             }
         }

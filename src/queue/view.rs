@@ -1,0 +1,134 @@
+//! A queue seen from one lane, for some reasons, or with borrowed keys.
+
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash};
+
+use super::feed::Enqueue;
+use super::records::Wanted;
+use super::report::Tally;
+use super::request::{Admission, Priority, Reasons, Request};
+use super::{Key, WorkQueue};
+use crate::clock::Clock;
+
+/// A queue seen from one lane, or for one reason; the verbs are those of [`Enqueue`].
+///
+/// Made by [`WorkQueue::at`] and [`WorkQueue::because`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Enqueue, Priority, Reasons, WorkQueue};
+///
+/// let queue = WorkQueue::new();
+/// let resync = queue.at(Priority::Low).because(Reasons::RESYNC);
+/// resync.enqueue_if_absent("vm-1");
+/// resync.enqueue_if_absent("vm-2");
+/// assert_eq!(queue.try_dequeue()?.priority(), Priority::Low);
+/// # Ok::<_, homeostat::TryDequeueError>(())
+/// ```
+#[derive(Debug)]
+pub struct View<'a, K: Key, S> {
+    queue: &'a WorkQueue<K, S>,
+    priority: Priority,
+    reasons: Reasons,
+}
+
+impl<'a, K: Key, S> View<'a, K, S> {
+    pub(super) fn new(queue: &'a WorkQueue<K, S>) -> Self {
+        Self { queue, priority: Priority::Normal, reasons: Reasons::NONE }
+    }
+
+    /// The same from the lane `priority`.
+    #[must_use]
+    pub fn at(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// The same with `reasons` added.
+    #[must_use]
+    pub fn because(mut self, reasons: Reasons) -> Self {
+        self.reasons |= reasons;
+        self
+    }
+
+    /// The same, taking borrowed keys.
+    #[must_use]
+    pub fn by_ref(self) -> ByRef<'a, K, S> {
+        ByRef(self)
+    }
+
+    fn dress(&self, request: Request) -> Request {
+        request.at(self.priority).because(self.reasons)
+    }
+}
+
+impl<K: Key, S> Clone for View<'_, K, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: Key, S> Copy for View<'_, K, S> {}
+
+impl<K: Key, S: BuildHasher> Enqueue<K> for View<'_, K, S> {
+    fn request(&self, key: K, request: Request) -> Admission {
+        self.queue.request(key, self.dress(request))
+    }
+
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+        self.queue.request_all(keys, self.dress(request))
+    }
+
+    fn clock(&self) -> Clock {
+        Enqueue::clock(self.queue)
+    }
+}
+
+/// A queue that takes borrowed keys: only a key that it does not know yet is made into an owned one, so that a duplicate
+/// allocates nothing. Made by [`WorkQueue::by_ref`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Admission, Enqueue, WorkQueue};
+///
+/// let queue = WorkQueue::<String>::new();
+/// assert_eq!(queue.by_ref().enqueue("vm-1"), Admission::Queued);
+/// assert_eq!(queue.by_ref().enqueue("vm-1"), Admission::Merged);
+/// ```
+#[derive(Debug)]
+pub struct ByRef<'a, K: Key, S>(View<'a, K, S>);
+
+impl<K: Key, S> Clone for ByRef<'_, K, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: Key, S> Copy for ByRef<'_, K, S> {}
+
+impl<'q, K, Q, S> Enqueue<&'q Q> for ByRef<'_, K, S>
+where
+    K: Key + Borrow<Q> + From<&'q Q>,
+    Q: Hash + Eq + ?Sized,
+    S: BuildHasher,
+{
+    /// # Panics
+    ///
+    /// If the key's `Hash`, `Eq` or `From` does; the queue is then as it was.
+    fn request(&self, key: &'q Q, request: Request) -> Admission {
+        let View { queue, .. } = self.0;
+        let request = self.0.dress(request);
+        let hash = queue.hash(key);
+        queue.shared.hold(|hold| {
+            let (records, effects, now) = hold.parts();
+            let wanted = Wanted { key: &mut Some(key), hash, request: &request };
+            records.request(wanted, |known, key| known.borrow() == *key, K::from, &now, effects)
+        })
+    }
+
+    fn clock(&self) -> Clock {
+        Enqueue::clock(self.0.queue)
+    }
+}
