@@ -66,8 +66,20 @@
 //!
 //! # Logs
 //!
-//! Through the `log` crate, with fixed messages and data as key-values: *error* for lost work and panics, *warn* for failed
-//! runs and overruns, *info* for start, stop and a requeue asked by an error, *debug* for outcomes, *trace* for each key.
+//! Through the `log` crate: *error* for lost work and panics, *warn* for failed runs and overruns, *info* for start, stop and a
+//! requeue asked by an error, *debug* for outcomes, *trace* for each key. The text of a line carries its data, so it reads well
+//! with any logger. The same data are key-values, for loggers that keep them:
+//!
+//! | fields | value |
+//! |---|---|
+//! | `controller`, `manager`, `unit`, `pool`, `poller`, `watch`, `subscription`, `queue`, `elector`, `external`, `reconciler` | the name of a part of the program; of [`Workers`], too, the name is `controller` |
+//! | `key`, `object`, `child`, `path` | the subject of the line |
+//! | `error`, `panic`, `reason`, `message` | an error with its sources, the text of a panic, the reason and the message of an event |
+//! | `event` | the kind of a watch's event |
+//! | `failures`, `count`, `keys`, `sources`, `spares`, `threads`, `units`, `version` | a number |
+//! | `after`, `backoff`, `grace`, `period`, `timeout` | a duration, rounded to three digits |
+//! | `thread`, `still_running` | the name of a thread, the names of the threads that have not ended |
+//! | `from`, `to` | an object as it was, and as it is to be; the text leaves these out |
 
 mod backoff;
 mod cancel;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::polling::{Polling, Shared};
-use crate::crew::{Crew, Handle, Overrun, StillRunning};
+use crate::crew::{Crew, CrewKind, Handle, Overrun, StillRunning};
 use crate::error::StartError;
 use crate::queue::{Enqueue, Priority, Reasons, Request, Verb};
 use crate::reconcile::context::Context;
@@ -17,7 +17,7 @@ use crate::reconcile::error::BoxError;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::thread::ThreadOptions;
-use crate::time::Nanos;
+use crate::time::{Nanos, Rounded};
 use crate::wait::{Gate, Signal, Stepping};
 
 /// Calls a listing function at a fixed rate, and offers each key it returns with
@@ -141,8 +141,7 @@ impl<F> Poller<F> {
         K: 'static,
     {
         self.check()?;
-        let say_ended = |poller: &str| log::info!(poller; "the poller has ended");
-        let crew = Crew::new(self.name, to.clock(), 1, say_ended);
+        let crew = Crew::new(CrewKind::Poller, self.name, to.clock(), 1);
         let signal = Signal::new(crew.clock.clone());
         let shared = Arc::new(Shared {
             triggered: AtomicBool::new(false),
@@ -168,15 +167,15 @@ impl<F> Poller<F> {
             seat: Arc::clone(&crew.seats[0]),
         };
         polling.plan(now);
-        log::info!(poller = crew.name.as_str(), period:? = self.period; "the poller starts");
+        let (poller, period) = (crew.name.clone(), Rounded(self.period));
+        log::info!(poller:%, period:%; "{poller}: the poller starts, with a period of {period}");
         let watched = Arc::clone(&shared);
-        let poller = crew.name.clone();
         let started = crew.start_one(
             &self.threads,
             Stepping::new(polling, &signal),
             Some(Box::new(move |_: Overrun| {
                 watched.overruns.fetch_add(1, SeqCst);
-                log::warn!(poller = poller.as_str(); "a poll has passed its deadline and still runs");
+                log::warn!(poller:%; "{poller}: a poll has passed its deadline and still runs");
             })),
         );
         // Wakes a poller that has started without its watchdog: the crew is stopping then.

@@ -187,7 +187,8 @@ impl fmt::Debug for Joiner {
 
 /// Says in the log what has ended a thread.
 pub(crate) fn log_panic(thread: &str, panic: &(dyn Any + Send)) {
-    log::error!(thread, panic = panic_message(panic); "a thread panicked");
+    let message = panic_message(panic);
+    log::error!(thread, panic = message; "{thread}: the thread panicked: {message}");
 }
 
 /// What a panic carries.
@@ -211,7 +212,8 @@ pub(crate) fn shielded(what: &str, code: impl FnOnce()) {
     };
     // The logger and the drop of what the panic carries are user code too. What they throw in turn is let go unseen.
     let report = AssertUnwindSafe(|| {
-        log::error!(panic = panic_message(&*panic); "{what} panicked");
+        let message = panic_message(&*panic);
+        log::error!(panic = message; "{what} panicked: {message}");
         drop(panic);
     });
     if let Err(again) = catch_unwind(report) {

@@ -1,5 +1,6 @@
 //! Points in time as the pure parts see them.
 
+use std::fmt;
 use std::time::Duration;
 
 /// Nanoseconds since the origin of a clock. Arithmetic saturates, so a sum can be [`Nanos::NEVER`] but never wraps.
@@ -45,9 +46,41 @@ impl Nanos {
     }
 }
 
+/// A duration for people: three digits, such as 92.6ms.
+#[derive(Clone, Copy)]
+pub(crate) struct Rounded(pub(crate) Duration);
+
+impl fmt::Display for Rounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ok(nanos) = u64::try_from(self.0.as_nanos()) else { return f.write_str("forever") };
+        let digits = nanos.checked_ilog10().unwrap_or(0);
+        // No digit of a whole second is rounded away.
+        let step = 10_u64.pow(digits.saturating_sub(2).min(9));
+        let nanos = nanos.saturating_add(step / 2) / step * step;
+        if nanos == 0 { f.write_str("0s") } else { write!(f, "{:?}", Duration::from_nanos(nanos)) }
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_for_people_have_three_digits() {
+        let shown = [
+            (Duration::ZERO, "0s"),
+            (Duration::from_nanos(7), "7ns"),
+            (Duration::from_nanos(92_592_544), "92.6ms"),
+            (Duration::from_millis(1_500), "1.5s"),
+            (Duration::from_nanos(999_999_999), "1s"),
+            (Duration::from_millis(3_600_400), "3600s"),
+            (Duration::from_secs(86_401), "86401s"),
+            (Duration::MAX, "forever"),
+        ];
+        for (duration, text) in shown {
+            assert_eq!(Rounded(duration).to_string(), text);
+        }
+    }
 
     #[test]
     fn sums_saturate_at_never() {

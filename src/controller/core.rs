@@ -14,7 +14,7 @@ use crate::crew::{Ended, Overrun};
 use crate::pool::{Job, Membership, Turn};
 use crate::queue::{Claim, Ending, Key, Shutdown, WorkQueue};
 use crate::reconcile::context::Context;
-use crate::reconcile::error::{BoxError, terminal};
+use crate::reconcile::error::{BoxError, Chain, terminal};
 use crate::reconcile::policy::RetryPolicy;
 use crate::reconcile::{Action, Reconciler};
 use crate::run::metrics::{Counter, Counters};
@@ -23,7 +23,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::AtomicBool;
 use crate::sync::atomic::Ordering::SeqCst;
 use crate::thread::shielded;
-use crate::time::Nanos;
+use crate::time::{Nanos, Rounded};
 
 /// What does not depend on the reconciler's type.
 pub(super) struct Common<K: Key> {
@@ -184,7 +184,8 @@ impl<K: Key> Common<K> {
         }
         // The logger is user code, and may be why it fails.
         shielded("the report of a failure", || {
-            log::error!(controller = self.name.as_str(), error:%; "the controller has failed");
+            let (controller, shown) = (self.name.as_str(), Chain(&**error));
+            log::error!(controller, error:% = shown; "{controller}: the controller has failed: {shown}");
         });
     }
 
@@ -410,11 +411,18 @@ where
     fn overrun(&self, overrun: &Overrun<'_>) {
         let common = &*self.common;
         common.overruns.count();
-        let (controller, thread, timeout) = (common.name.as_str(), overrun.thread, common.timeout);
+        let (controller, thread, timeout) =
+            (common.name.as_str(), overrun.thread, Rounded(common.timeout.unwrap_or_default()));
         if let Some(key) = common.queue.shared.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
-            log::warn!(controller, thread, key:?, timeout:?; "a run has passed its deadline and still runs");
+            log::warn!(
+                controller, thread, key:?, timeout:%;
+                "{controller}: the run of {key:?} has passed its deadline and still runs, after {timeout}, on {thread}"
+            );
         } else {
-            log::warn!(controller, thread, timeout:?; "a run has passed its deadline and has ended since");
+            log::warn!(
+                controller, thread, timeout:%;
+                "{controller}: a run has passed its deadline of {timeout} and has ended since, on {thread}"
+            );
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::pool::{Membership, WorkerPool};
 use crate::queue::{Admission, Enqueue, Key, KeyState, Reasons, Verb, WorkQueue};
 use crate::reconcile::error::BoxError;
 use crate::thread::Joiner;
+use crate::time::Rounded;
 
 /// What the rest of the program has of a controller. Cheap to clone; it neither keeps the controller running nor stops it.
 ///
@@ -359,7 +360,12 @@ impl<K: Key> RunningController<K> {
     fn end(&mut self, grace: Duration) {
         self.stop();
         if let Err(still) = self.join_timeout(grace) {
-            log::warn!(controller = self.handle.common.name.as_str(), grace:?, threads:? = still.threads(); "aborting after the grace period");
+            let (controller, grace) = (self.handle.common.name.as_str(), Rounded(grace));
+            let still_running = still.threads().join(", ");
+            log::warn!(
+                controller, grace:%, still_running:%;
+                "{controller}: aborting after the grace period of {grace}; still running: {still_running}"
+            );
             self.abort();
             // Threads that do not end hold it up: that is said above.
             let _ = self.join_timeout(Duration::MAX);

@@ -85,7 +85,7 @@ impl<K: Key> Keeper<K> {
         self.missing.retain(|(_, gate)| !gate.is_open());
         if self.missing.is_empty() {
             self.synced = true;
-            log::info!(controller; "the initial listings are in");
+            log::info!(controller; "{controller}: all sources are synced");
             self.common.set_doors(|doors| doors.synced = true);
         } else if now >= self.sync_until {
             let sources = self.missing.iter().map(|(name, _)| name.clone()).collect();
@@ -114,7 +114,8 @@ impl<K: Key> Keeper<K> {
         };
         if now >= self.resynced.after(interval) {
             self.resynced = now;
-            log::debug!(controller = self.common.name.as_str(); "resync");
+            let controller = self.common.name.as_str();
+            log::debug!(controller; "{controller}: resync");
             for source in &*self.common.sources.lock() {
                 source.resync();
             }

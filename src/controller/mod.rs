@@ -25,7 +25,7 @@ pub use self::status::{ControllerMetrics, ControllerStatus, Phase, Running};
 use self::core::Common;
 use self::keeper::Keeper;
 use self::source::{Start, Target};
-use crate::crew::{Crew, Handle};
+use crate::crew::{Crew, CrewKind, Handle};
 use crate::error::StartError;
 use crate::pool::{Job, WorkerPool};
 use crate::queue::Key;
@@ -129,13 +129,14 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         let _ = common.exporter.set(export::Exporter::new(name));
         let max_concurrent = *common.max_concurrent.lock();
         let membership = Arc::new(pool.pool.join(job, max_concurrent));
-        let crew = Crew::new(format!("{name}-keeper"), common.clock.clone(), 1, |_| {});
+        let crew = Crew::new(CrewKind::Controller, format!("{name}-keeper"), common.clock.clone(), 1);
         let signal = Signal::new(common.clock.clone());
         let _ = common.membership.set(Arc::clone(&membership));
         let changed = Arc::clone(&signal);
         let _ = common.changed.set(Box::new(move || changed.set()));
         common.set_doors(|doors| doors.leading = leading);
-        log::info!(controller = name, sources = sources.len(); "the controller starts");
+        let count = sources.len();
+        log::info!(controller = name, sources = count; "{name}: the controller starts, sources: {count}");
         let nudged = Arc::clone(&signal);
         let mut running = RunningController::new(
             ControllerHandle::new(Arc::clone(&common)),

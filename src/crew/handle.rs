@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{Crew, Seat};
 use crate::thread::Joiner;
+use crate::time::Rounded;
 
 /// What the handle of a poller and that of workers have in common.
 pub(crate) struct Handle {
@@ -116,9 +117,14 @@ impl Handle {
     pub(crate) fn shutdown(&mut self, grace: Duration) {
         self.stop();
         if self.join_timeout(grace).is_err() {
-            let threads = self.crew.names(Seat::is_busy);
-            if !threads.is_empty() {
-                log::warn!(crew = self.crew.name.as_str(), grace:?, threads:?; "aborting after the grace period");
+            let still_running = self.crew.names(Seat::is_busy);
+            if !still_running.is_empty() {
+                let (field, name) = (self.crew.kind.field(), self.crew.name.as_str());
+                let (grace, still_running) = (Rounded(grace), still_running.join(", "));
+                log::warn!(
+                    (field) = name, grace:%, still_running:%;
+                    "{name}: aborting after the grace period of {grace}; still running: {still_running}"
+                );
             }
             self.abort();
             self.join();

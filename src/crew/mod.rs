@@ -44,8 +44,8 @@ pub(crate) struct Crew {
     /// Up to when the watchdog sleeps; never if it has nothing to watch.
     watching_until: AtomicU64,
     watchdog: Arc<Signal>,
-    /// Says in the log that the last thread has ended; given the name.
-    say_ended: fn(&str),
+    /// What the threads are, for the log.
+    kind: CrewKind,
     /// Called once the last thread has ended.
     on_end: OnceLock<Ended>,
 }
@@ -79,6 +79,44 @@ impl Overrun<'_> {
     }
 }
 
+/// What the threads of a crew are, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CrewKind {
+    Controller,
+    Elector,
+    Pool,
+    Poller,
+    Subscription,
+    Unit,
+    Watch,
+    Workers,
+}
+
+impl CrewKind {
+    /// The field of a log line that has the name of the crew.
+    pub(crate) fn field(self) -> &'static str {
+        match self {
+            Self::Controller | Self::Workers => "controller",
+            Self::Elector => "elector",
+            Self::Pool => "pool",
+            Self::Poller => "poller",
+            Self::Subscription => "subscription",
+            Self::Unit => "unit",
+            Self::Watch => "watch",
+        }
+    }
+
+    /// Logs that the last thread has ended, except of threads that nobody has asked for by name.
+    fn log_end(self, name: &str) {
+        let field = self.field();
+        match self {
+            Self::Controller | Self::Elector => {}
+            Self::Workers => log::info!((field) = name; "{name}: the workers have ended"),
+            _ => log::info!((field) = name; "{name}: the {field} has ended"),
+        }
+    }
+}
+
 /// Called when something has ended.
 pub(crate) type Ended = Arc<dyn Fn() + Send + Sync>;
 
@@ -107,18 +145,12 @@ impl Drop for Run<'_> {
 
 impl Crew {
     /// A crew of `size` seats, named `<name>-0` and so on.
-    pub(crate) fn new(name: String, clock: Clock, size: usize, say_ended: fn(&str)) -> Arc<Self> {
-        Self::with_spares(name, clock, size, 0, say_ended)
+    pub(crate) fn new(kind: CrewKind, name: String, clock: Clock, size: usize) -> Arc<Self> {
+        Self::with_spares(kind, name, clock, size, 0)
     }
 
     /// The same with seats for threads that may be [started later](Self::start_on).
-    pub(crate) fn with_spares(
-        name: String,
-        clock: Clock,
-        size: usize,
-        spares: usize,
-        say_ended: fn(&str),
-    ) -> Arc<Self> {
+    pub(crate) fn with_spares(kind: CrewKind, name: String, clock: Clock, size: usize, spares: usize) -> Arc<Self> {
         let seats = (0..size + spares).map(|number| Seat::new(format!("{name}-{number}"))).collect();
         Arc::new(Self {
             name,
@@ -132,7 +164,7 @@ impl Crew {
             watching_until: AtomicU64::new(Nanos::NEVER.0),
             watchdog: Signal::new(clock.clone()),
             clock,
-            say_ended,
+            kind,
             on_end: OnceLock::new(),
         })
     }
@@ -335,7 +367,7 @@ impl Drop for Attendance {
         if last {
             crew.rouse_waiting();
             crew.watchdog.set();
-            (crew.say_ended)(&crew.name);
+            crew.kind.log_end(&crew.name);
             if let Some(hook) = crew.on_end.get() {
                 hook();
             }

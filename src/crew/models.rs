@@ -7,7 +7,7 @@ use std::time::Duration;
 use loom::thread;
 
 use super::watchdog::Watchdog;
-use super::{Attendance, Crew, Seat};
+use super::{Attendance, Crew, CrewKind, Seat};
 use crate::cancel::CancellationToken;
 use crate::clock::ManualClock;
 use crate::reconcile::context::{Call, Context};
@@ -22,7 +22,7 @@ const LATER: Nanos = Nanos(1000);
 type Reports = Arc<Mutex<Vec<(u64, u32)>>>;
 
 fn crew(clock: &ManualClock, seats: usize) -> Arc<Crew> {
-    Crew::new("crew".to_owned(), clock.clock(), seats, |_| {})
+    Crew::new(CrewKind::Workers, "crew".to_owned(), clock.clock(), seats)
 }
 
 fn watchdog(crew: &Arc<Crew>) -> (Watchdog, Reports) {

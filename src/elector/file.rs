@@ -144,13 +144,13 @@ impl FileElector {
 impl Elector for FileElector {
     fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
         let (elector, path) = (self.name.as_str(), self.path.display());
-        log::info!(elector, path:%; "campaigning");
+        log::info!(elector, path:%; "{elector}: campaigning for {path}");
         loop {
             cx.check()?;
             if let Some(lock) = self.lock(|| {}).map_err(|error| ElectorError::lock(&self.path, error))? {
                 let text = text(elector, std::process::id(), cx.clock().time_of_day());
                 if let Err(error) = write_to(&lock.file, &text) {
-                    log::warn!(elector, path:%, error:%; "the lock file does not say who leads");
+                    log::warn!(elector, path:%, error:%; "{elector}: cannot write to {path} who leads: {error}");
                 }
                 return Ok(Term::new(elector, lock));
             }

@@ -162,7 +162,7 @@ impl Term {
     /// [`lost`](Self::lost).
     pub fn new(elector: impl Into<String>, tenure: impl Tenure + 'static) -> Self {
         let elector = elector.into();
-        log::info!(elector = elector.as_str(); "elected");
+        log::info!(elector:%; "{elector}: elected");
         Self { elector, lost: CancellationToken::new(), tenure: Box::new(tenure) }
     }
 
@@ -193,7 +193,8 @@ impl Term {
         self.tenure.check().map_err(|cause| {
             // Before anything else: work goes on without leadership.
             self.lost.cancel();
-            log::error!(elector = self.elector.as_str(), error:% = Chain(&*cause); "the leadership is lost");
+            let (elector, shown) = (self.elector.as_str(), Chain(&*cause));
+            log::error!(elector, error:% = shown; "{elector}: the leadership is lost: {shown}");
             LeadershipLost::new(&self.elector, cause)
         })
     }
@@ -202,7 +203,8 @@ impl Term {
 impl Drop for Term {
     fn drop(&mut self) {
         if !self.lost.is_cancelled() {
-            log::info!(elector = self.elector.as_str(); "resigning");
+            let elector = self.elector.as_str();
+            log::info!(elector; "{elector}: resigning");
             self.lost.cancel();
         }
     }

@@ -78,7 +78,8 @@ impl FileClient {
         let database = Database::create(path).map_err(|error| failed(error.into()))?;
         let mut state = State::new(settings.history);
         load(&database, &mut state).map_err(failed)?;
-        log::debug!(path:? = path, version = state.head; "a file of objects has been opened");
+        let (shown, version) = (path.display(), state.head);
+        log::debug!(path:% = shown, version; "{shown}: the file of objects is open, at version {version}");
         Ok(Self { server: Server::new(settings, Box::new(File { database }), state) })
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::unit::Part;
 use super::{Failure, Inner, Phase};
-use crate::reconcile::error::BoxError;
+use crate::reconcile::error::{BoxError, Chain};
 use crate::thread::shielded;
-use crate::time::Nanos;
+use crate::time::{Nanos, Rounded};
 use crate::wait::{Next, Task};
 
 /// A part, with its name.
@@ -135,7 +135,8 @@ impl Driver {
             // Nothing of it goes on that must not overlap with the work of another leader.
             inner.resign.cancel();
         }
-        log::info!(manager = inner.name.as_str(), grace:? = inner.grace; "stopping");
+        let (manager, grace) = (inner.name.as_str(), Rounded(inner.grace));
+        log::info!(manager, grace:%; "{manager}: stopping, within a grace period of {grace}");
         self.course = Course::Stopping(now.after(inner.grace));
         // What was added before this moment.
         self.take_over();
@@ -145,7 +146,8 @@ impl Driver {
     fn stop_in_reverse(&mut self) {
         while let Some(member) = self.members.last_mut() {
             if !member.stopped {
-                log::debug!(manager = self.inner.name.as_str(), unit = member.name.as_str(); "stopping a unit");
+                let (manager, unit) = (self.inner.name.as_str(), member.name.as_str());
+                log::debug!(manager, unit; "{manager}: stopping unit {unit}");
                 member.stop();
             }
             if !member.has_ended() {
@@ -158,8 +160,9 @@ impl Driver {
     }
 
     fn begin_to_abort(&mut self, now: Nanos) {
-        let threads = self.still_running();
-        log::warn!(manager = self.inner.name.as_str(), threads:?; "aborting");
+        let still_running = self.still_running().join(", ");
+        let manager = self.inner.name.as_str();
+        log::warn!(manager, still_running:%; "{manager}: aborting; still running: {still_running}");
         for member in self.members.iter().rev() {
             shielded("a unit that is aborted", || member.part.abort());
         }
@@ -210,10 +213,11 @@ impl Inner {
         };
         // The log shows the error, which may panic.
         self.signal.set();
+        let (manager, shown) = (self.name.as_str(), Chain(&***error));
         if first {
-            log::error!(manager = self.name.as_str(), unit, error:% = error; "a unit has failed; all are stopped");
+            log::error!(manager, unit, error:% = shown; "{manager}: unit {unit} has failed, all units are stopped: {shown}");
         } else {
-            log::warn!(manager = self.name.as_str(), unit, error:% = error; "a further unit has failed");
+            log::warn!(manager, unit, error:% = shown; "{manager}: unit {unit} has failed as well: {shown}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Inner, Phase};
 use crate::cancel::OnCancel;
-use crate::crew::{Crew, Handle};
+use crate::crew::{Crew, CrewKind, Handle};
 use crate::elector::{Elector, Term};
 use crate::error::StartError;
 use crate::reconcile::context::Context;
@@ -22,7 +22,7 @@ impl Inner {
     /// Campaigns on a thread of its own, and looks after the term, until it is to resign.
     pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Handle>, StartError> {
         let Some(elector) = self.elector.clone() else { return Ok(None) };
-        let crew = Crew::new(format!("{}-elector", self.name), self.clock.clone(), 1, |_| {});
+        let crew = Crew::new(CrewKind::Elector, format!("{}-elector", self.name), self.clock.clone(), 1);
         let (signal, inner) = (Signal::new(self.clock.clone()), Arc::clone(self));
         let woken = Arc::clone(&signal);
         let leading = Leading {

@@ -10,6 +10,7 @@ use crate::cancel::OnCancel;
 use crate::crew::Handle;
 use crate::error::StartError;
 use crate::pool::WorkerPool;
+use crate::reconcile::error::Chain;
 use crate::stage;
 use crate::sync::Mutex;
 use crate::thread::{Joiner, shielded};
@@ -90,7 +91,8 @@ impl Drop for RunningManager {
             self.inner.stop.cancel();
         }
         if let Err(error) = self.join() {
-            log::error!(manager = self.inner.name.as_str(), error:%; "a manager that was dropped did not end well");
+            let (manager, shown) = (self.inner.name.as_str(), Chain(&error));
+            log::error!(manager, error:% = shown; "{manager}: the manager was dropped and did not end well: {shown}");
         }
     }
 }
@@ -120,7 +122,8 @@ impl Course {
             state.leading = inner.elector.is_none();
             state.pending.len()
         };
-        log::info!(manager = inner.name.as_str(), units; "the manager starts");
+        let manager = inner.name.as_str();
+        log::info!(manager, units; "{manager}: the manager starts, units: {units}");
         Ok(Self { inner: Arc::clone(inner), pool: None, elector: None })
     }
 
@@ -175,7 +178,12 @@ impl Course {
         for hook in hooks.into_iter().rev() {
             shielded(HOOK, hook);
         }
-        log::info!(manager = inner.name.as_str(), still_running:?; "the manager has ended");
+        let (manager, names) = (inner.name.as_str(), still_running.join(", "));
+        if still_running.is_empty() {
+            log::info!(manager; "{manager}: the manager has ended");
+        } else {
+            log::warn!(manager, still_running:% = names; "{manager}: the manager gives up; still running: {names}");
+        }
         let failure = failure.map(|Failure { unit, error }| (unit, error));
         if failure.is_none() && still_running.is_empty() {
             return Ok(());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::cancel::CancellationToken;
 use crate::clock::Clock;
 use crate::controller::{Controller, ControllerStatus, RunningController};
-use crate::crew::{Crew, Ended, Handle, StillRunning};
+use crate::crew::{Crew, CrewKind, Ended, Handle, StillRunning};
 use crate::error::StartError;
 use crate::poller::{Poller, PollerHandle};
 use crate::pool::WorkerPool;
@@ -132,7 +132,7 @@ impl Unit {
     fn function_of(name: String, leading: bool, body: Body) -> Self {
         Self::new(name.clone(), move |env| {
             let mut function = Function {
-                crew: Crew::new(name, env.clock.clone(), 1, |function| log::info!(function; "the function has ended")),
+                crew: Crew::new(CrewKind::Unit, name, env.clock.clone(), 1),
                 stop: CancellationToken::new(),
                 body: Some(body),
                 handle: None,
@@ -351,7 +351,8 @@ impl Function {
             };
             report(&name, Arc::new(error));
         };
-        log::info!(function = self.crew.name.as_str(); "the function starts");
+        let unit = self.crew.name.as_str();
+        log::info!(unit; "{unit}: the unit starts");
         let joiners = self.crew.start_one(&self.options, thread, None)?;
         let stop = self.stop.clone();
         self.handle =

@@ -19,10 +19,11 @@ use super::object::Object;
 use crate::backoff::Exponential;
 use crate::cancel::CancellationToken;
 use crate::clock::Clock;
-use crate::crew::{Crew, Handle, StillRunning};
+use crate::crew::{Crew, CrewKind, Handle, StillRunning};
 use crate::error::StartError;
 use crate::manager::{Manager, Unit};
 use crate::reconcile::context::Context;
+use crate::reconcile::error::Chain;
 use crate::thread::{Body, Cue, Panic, Player, ThreadOptions, panic_message, shielded};
 use crate::time::Nanos;
 use crate::watch::fed::Fed;
@@ -125,7 +126,7 @@ impl<T: Object> ObjectWatch<T> {
         let push = WatchBuilder::with(Box::new(same)).name(name.clone()).clock(clock.clone()).push();
         let watch = push.watch().clone();
         let stop = CancellationToken::new();
-        let crew = Crew::new(name, clock, 1, |watch| log::info!(watch; "the watch has ended"));
+        let crew = Crew::new(CrewKind::Watch, name, clock, 1);
         if crew.clock.scheduler().is_some()
             && let Ok(stream) = api.client().watch(api.kind(), &query, None, &stop)
             && !stream.is_polled()
@@ -142,7 +143,8 @@ impl<T: Object> ObjectWatch<T> {
             stream: None,
             failures: 0,
         };
-        log::info!(watch = watch.name(); "the watch starts");
+        let name = watch.name();
+        log::info!(watch = name; "{name}: the watch starts");
         let joiners = crew.start_one(&threads, follower, None)?;
         let handle = Handle::new(crew, joiners, Box::new(move || stop.cancel()), Duration::MAX);
         Ok(ObjectWatchHandle(Fed::new(handle, push, false)))
@@ -177,12 +179,23 @@ impl<T: Object> Follower<T> {
         match ended {
             Ok(Ok(_)) => {}
             Ok(Err(error)) if error.is_gone() => {
-                log::info!(watch, error:%; "the objects are listed again");
+                let shown = Chain(&error);
+                log::info!(watch, error:% = shown; "{watch}: the objects are listed again: {shown}");
                 self.from = None;
             }
-            Ok(Err(error)) => log::warn!(watch, error:%, failures = self.failures; "the objects cannot be watched"),
+            Ok(Err(error)) => {
+                let (shown, failures) = (Chain(&error), self.failures);
+                log::warn!(
+                    watch, error:% = shown, failures;
+                    "{watch}: the objects cannot be watched (failure {failures}): {shown}"
+                );
+            }
             Err(panic) => {
-                log::error!(watch, panic = panic_message(&*panic); "a watch of objects panicked; they are listed again");
+                let message = panic_message(&*panic);
+                log::error!(
+                    watch, panic = message;
+                    "{watch}: the watch of objects panicked; they are listed again: {message}"
+                );
                 shielded("the drop of a panic", || drop(panic));
                 self.from = None;
             }
@@ -245,8 +258,11 @@ impl<T: Object> Follower<T> {
 
     fn read(&self, json: &Value) -> Option<T> {
         let read = T::from_json(json);
-        read.inspect_err(|error| log::warn!(watch = self.push.watch().name(), error:%; "an object is not of its type"))
-            .ok()
+        read.inspect_err(|error| {
+            let (watch, object, shown) = (self.push.watch().name(), key_of(json), Chain(error));
+            log::warn!(watch, object:%, error:% = shown; "{watch}: {object} is not of its type: {shown}");
+        })
+        .ok()
     }
 }
 

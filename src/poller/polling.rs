@@ -126,18 +126,21 @@ where
         };
         match outcome {
             Ok(Ok(tally)) => {
-                log::debug!(poller, keys = tally.total(); "polled");
+                let keys = tally.total();
+                log::debug!(poller, keys; "{poller}: polled, keys: {keys}");
                 self.shared.listed.settle(true);
             }
             Ok(Err(error)) => {
                 self.shared.failures.fetch_add(1, SeqCst);
-                log::warn!(poller, error:% = Chain(&*error); "the poll failed");
+                let shown = Chain(&*error);
+                log::warn!(poller, error:% = shown; "{poller}: the poll failed: {shown}");
                 // An error is the user's code, down to its drop.
                 shielded("the drop of an error", || drop(error));
             }
             Err(panic) => {
                 self.shared.failures.fetch_add(1, SeqCst);
-                log::error!(poller, panic = panic_message(&*panic); "the poll panicked");
+                let message = panic_message(&*panic);
+                log::error!(poller, panic = message; "{poller}: the poll panicked: {message}");
                 shielded("the drop of a panic", || drop(panic));
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Pool;
 use super::working::Working;
 use crate::clock::Clock;
-use crate::crew::{Crew, Handle, Overrun, StillRunning};
+use crate::crew::{Crew, CrewKind, Handle, Overrun, StillRunning};
 use crate::error::StartError;
 use crate::thread::ThreadOptions;
 
@@ -115,10 +115,10 @@ impl PoolBuilder {
     /// If the number of threads is zero, or the system gives no thread.
     pub fn start(self) -> Result<WorkerPool, StartError> {
         self.check()?;
-        let say_ended = |pool: &str| log::info!(pool; "the pool has ended");
-        let crew = Crew::with_spares(self.name, self.clock, self.threads, self.spares, say_ended);
+        let crew = Crew::with_spares(CrewKind::Pool, self.name, self.clock, self.threads, self.spares);
         let pool = Pool::new(Arc::clone(&crew), self.threads, self.options.clone());
-        log::info!(pool = crew.name.as_str(), threads = self.threads, spares = self.spares; "the pool starts");
+        let (pool_name, threads, spares) = (crew.name.as_str(), self.threads, self.spares);
+        log::info!(pool = pool_name, threads, spares; "{pool_name}: the pool starts, threads: {threads}, spares: {spares}");
         let mut number = 0..;
         let body = |_seat| Working { pool: Arc::clone(&pool), number: number.next().unwrap_or_default() };
         let watched = Arc::downgrade(&pool);

@@ -129,7 +129,8 @@ impl Pool {
     fn serve(self: &Arc<Self>, number: usize, stuck: &AtomicBool, (place, hint, job): Found) {
         let turn = Turn { pool: self, place, hint: &hint, seat: &self.crew.seats[number], stuck };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.serve(&turn))) {
-            log::error!(pool = self.crew.name.as_str(), panic = panic_message(&*panic); "a key's own code or a policy panicked");
+            let (pool, message) = (self.crew.name.as_str(), panic_message(&*panic));
+            log::error!(pool, panic = message; "{pool}: a key's own code or a policy panicked: {message}");
             shielded("the drop of a panic", || drop(panic));
         }
         self.finish(number, place, &job);
@@ -250,13 +251,13 @@ impl Pool {
 
     fn start_spare(self: &Arc<Self>, number: usize) {
         let body = Working { pool: Arc::clone(self), number };
-        let name = self.crew.name.as_str();
+        let (pool, thread) = (self.crew.name.as_str(), self.crew.seats[number].name.as_str());
         match self.crew.adopt(|| self.crew.start_on(number, &self.options, body)) {
             Ok(()) => {
-                log::warn!(pool = name, thread = self.crew.seats[number].name.as_str(); "a thread is started in place of a stuck one");
+                log::warn!(pool, thread; "{pool}: thread {thread} is started in place of a stuck one");
             }
             Err(error) => {
-                log::error!(pool = name, error:%; "no thread in place of a stuck one");
+                log::error!(pool, thread, error:%; "{pool}: cannot start thread {thread} in place of a stuck one: {error}");
                 // The next overrun tries again: no other thread is started meanwhile, for this is the watchdog's.
                 self.state.lock().started -= 1;
             }

@@ -6,7 +6,7 @@ use loom::thread;
 
 use super::{Job, Pool, Turn};
 use crate::clock::ManualClock;
-use crate::crew::{Crew, Overrun};
+use crate::crew::{Crew, CrewKind, Overrun};
 use crate::sync::{Condvar, Mutex};
 use crate::thread::ThreadOptions;
 use crate::time::Nanos;
@@ -106,7 +106,7 @@ impl Job for Counted {
 }
 
 fn pool(threads: usize, spares: usize) -> Arc<Pool> {
-    let crew = Crew::with_spares("pool".to_owned(), ManualClock::new().clock(), threads, spares, |_| {});
+    let crew = Crew::with_spares(CrewKind::Pool, "pool".to_owned(), ManualClock::new().clock(), threads, spares);
     Pool::new(crew, threads, ThreadOptions::new())
 }
 

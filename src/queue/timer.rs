@@ -80,7 +80,8 @@ impl<K: Key> Shared<K> {
         let timer = match self.config.threads.spawn(name, move || run(task, &signal)) {
             Ok(timer) => timer,
             Err(error) => {
-                log::error!(queue = self.config.name.as_str(), error:%; "no thread for the timer; the next delay tries again");
+                let queue = self.config.name.as_str();
+                log::error!(queue, error:%; "{queue}: cannot start the timer's thread, the next delay tries again: {error}");
                 let mut locked = self.locked.lock();
                 locked.timer = TimerThread::None;
                 locked.turn_at = Nanos::NEVER;

@@ -20,7 +20,7 @@ use crate::reconcile::error::{BoxError, Cancelled, Chain, Muted, Panicked, Reque
 use crate::reconcile::policy::{Failure, RetryPolicy, Verdict};
 use crate::reconcile::{Action, Reconciler};
 use crate::thread::{Panic, panic_message, shielded};
-use crate::time::Nanos;
+use crate::time::{Nanos, Rounded};
 
 /// What all runs of one reconciler have in common.
 pub(crate) struct Runs<R, P, L = ()> {
@@ -111,7 +111,8 @@ impl<R, P, L> Runner<R, P, L> {
     /// A panic that comes as far as the loop around the runs is one of the key's own code (`Clone`, `Drop`, `Debug`) or of a
     /// policy. The claim it passed by, if any, has ended as failed.
     pub(crate) fn survive(&self, panic: Panic) {
-        log::error!(workers = self.name(), panic = panic_message(&*panic); "a key's own code or a policy panicked");
+        let (controller, message) = (self.name(), panic_message(&*panic));
+        log::error!(controller, panic = message; "{controller}: a key's own code or a policy panicked: {message}");
         shielded("the drop of a panic", || drop(panic));
     }
 
@@ -134,7 +135,8 @@ impl<R, P, L> Runner<R, P, L> {
         L: Ledger<K>,
     {
         let Self { runs, cx, counters, .. } = self;
-        log::trace!(workers = runs.name.as_str(), thread = seat.name.as_str(), key:? = claim.key(); "reconciling");
+        let (controller, thread, key) = (runs.name.as_str(), seat.name.as_str(), claim.key());
+        log::trace!(controller, thread, key:?; "{controller}: reconciling {key:?} on {thread}");
         runs.ledger.begin(claim.key());
         let call = Call {
             reasons: claim.reasons(),
@@ -169,17 +171,22 @@ impl<R, P, L> Runner<R, P, L> {
         L: Ledger<K>,
     {
         let Self { counters, runs, .. } = self;
+        let (controller, key) = (self.name(), claim.key());
         match action {
             Action(None) => {
                 counters.successes.count();
-                log::debug!(workers = self.name(), key:? = claim.key(); "reconciled");
-                runs.ledger.note(claim.key(), Outcome::Succeeded);
+                log::debug!(controller, key:?; "{controller}: reconciled {key:?}");
+                runs.ledger.note(key, Outcome::Succeeded);
                 Ending::Done
             }
             Action(Some(after)) => {
                 counters.requeues.count();
-                log::debug!(workers = self.name(), key:? = claim.key(), after:?; "reconciled, to run again");
-                runs.ledger.note(claim.key(), Outcome::Requeued(after));
+                let shown = Rounded(after);
+                log::debug!(
+                    controller, key:?, after:% = shown;
+                    "{controller}: reconciled {key:?}, to run again in {shown}"
+                );
+                runs.ledger.note(key, Outcome::Requeued(after));
                 Ending::RequeueAfter(after)
             }
         }
@@ -204,11 +211,12 @@ impl<R, P, L> Runner<R, P, L> {
         L: Ledger<K>,
     {
         let Self { counters, runs, .. } = &*self;
-        let (workers, key) = (self.name(), claim.key());
+        let (controller, key) = (self.name(), claim.key());
         // Terminal comes first: what it marks may have any of the others as its source.
         if Terminal::find(error).is_some() {
             counters.terminal_errors.count();
-            log::warn!(workers, key:?, error:% = Chain(error); "reconcile failed for good");
+            let shown = Chain(error);
+            log::warn!(controller, key:?, error:% = shown; "{controller}: reconcile of {key:?} failed for good: {shown}");
             let failures = claim.failures_if_retried();
             runs.ledger.note(key, Outcome::Failed(Failed { error, failures, next: Next::Terminal }));
             return Ending::Done;
@@ -216,14 +224,18 @@ impl<R, P, L> Runner<R, P, L> {
         if let Some(requeue) = RequeueAfter::find(error) {
             counters.requeues.count();
             let after = requeue.after();
-            log::info!(workers, key:?, after:?, reason = requeue.reason(); "requeue asked");
+            let (shown, error_shown) = (Rounded(after), Chain(error));
+            log::info!(
+                controller, key:?, after:% = shown, error:% = error_shown;
+                "{controller}: requeue asked by {key:?}, after {shown}: {error_shown}"
+            );
             runs.ledger.note(key, Outcome::Requeued(after));
             return Ending::RequeueAfter(after);
         }
         // Only if it is true: a key put back without end by a run that nobody has aborted would spin.
         if find(error) == Some(&Cancelled::Aborted) && runs.abort.is_closed() {
             counters.aborted.count();
-            log::debug!(workers, key:?; "aborted; the key goes back to the queue");
+            log::debug!(controller, key:?; "{controller}: aborted; {key:?} goes back to the queue");
             runs.ledger.note(key, Outcome::Aborted);
             return Ending::PutBack(claim.reasons());
         }
@@ -238,7 +250,8 @@ impl<R, P, L> Runner<R, P, L> {
     {
         self.counters.panics.count();
         let error = Panicked::new(panic_message(&*panic));
-        log::error!(workers = self.name(), key:? = claim.key(), panic = error.message(); "the reconciler panicked");
+        let (controller, key, message) = (self.name(), claim.key(), error.message());
+        log::error!(controller, key:?, panic = message; "{controller}: the reconciler panicked at {key:?}: {message}");
         shielded("the drop of a panic", || drop(panic));
         self.decide(claim, &error)
     }
@@ -253,18 +266,26 @@ impl<R, P, L> Runner<R, P, L> {
         let failures = claim.failures_if_retried();
         let random = self.draws.next();
         let Self { counters, runs, .. } = &*self;
-        let (workers, key) = (self.name(), claim.key());
+        let (controller, key) = (self.name(), claim.key());
         let level = Muted::find(error).map_or(log::Level::Warn, |_| log::Level::Debug);
         let error = Muted::unwrap(error);
+        let chain = Chain(error);
         let (next, ending) = match runs.policy.decide(&Failure { key, failures, error, random }) {
             Verdict::Retry(backoff) => {
                 counters.retries.count();
-                log::log!(level, workers, key:?, error:% = Chain(error), failures, backoff:?; "reconcile failed, to be retried");
+                let shown = Rounded(backoff);
+                log::log!(
+                    level, controller, key:?, error:% = chain, failures, backoff:% = shown;
+                    "{controller}: reconcile of {key:?} failed, to be retried in {shown} (failure {failures}): {chain}"
+                );
                 (Next::Retry(backoff), Ending::Retry(backoff))
             }
             Verdict::Drop => {
                 counters.drops.count();
-                log::warn!(workers, key:?, error:% = Chain(error), failures; "reconcile failed, not retried");
+                log::warn!(
+                    controller, key:?, error:% = chain, failures;
+                    "{controller}: reconcile of {key:?} failed, not retried (failure {failures}): {chain}"
+                );
                 (Next::Drop, Ending::Done)
             }
         };

@@ -185,7 +185,7 @@ impl<T: Object> Reconciler<ObjectKey> for AggregateReconciler<T> {
         if *key != self.empty.key() {
             return Ok(Action::await_change());
         }
-        conclude(self.around.run(cx, key, || self.run(cx, key)), &self.name)
+        conclude(self.around.run(cx, key, || self.run(cx, key)), &self.name, key)
     }
 }
 

@@ -12,7 +12,7 @@ use super::manager::ObjectManager;
 use super::setup::Setup;
 use crate::objects::json::{owners_of, uid_of};
 use crate::objects::{Api, Client, ClientError, Ignore, Kind, Object, ObjectKey, Query, TrackRef, set_controller};
-use crate::reconcile::error::BoxError;
+use crate::reconcile::error::{BoxError, Chain};
 use crate::store::Index;
 use crate::sync::Mutex;
 
@@ -191,7 +191,11 @@ impl<T: Object, C: Object> Children<T, C> {
     pub(super) fn is_reflected(&self, cx: &SubContext<'_>, error: &ClientError) -> bool {
         let reflected = (self.reflects)(error);
         if reflected {
-            log::info!(reconciler = cx.name(), object:% = cx.object(), error:%; "reflected, and not tried again");
+            let (reconciler, object, shown) = (cx.name(), cx.object(), Chain(error));
+            log::info!(
+                reconciler, object:%, error:% = shown;
+                "{reconciler}: {object}: shown in the status, and not tried again: {shown}"
+            );
         }
         reflected
     }

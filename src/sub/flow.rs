@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::objects::is_conflict;
+use crate::objects::{ObjectKey, is_conflict};
 use crate::reconcile::Action;
 use crate::reconcile::error::{BoxError, Cancelled, Chain, Mark, Muted, RequeueAfter, Terminal, find, muted, terminal};
 
@@ -233,7 +233,7 @@ pub(super) fn both(one: SubResult, other: SubResult) -> SubResult {
 
 /// How a run ends whose steps have returned this: what the controller is told. What is quiet is left out; what is not to be retried
 /// and stands beside a delay that was asked for is logged here, and the delay kept.
-pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxError> {
+pub(super) fn conclude(result: SubResult, reconciler: &str, key: &ObjectKey) -> Result<Action, BoxError> {
     let error = match result {
         Ok(flow) => return Ok(flow.into()),
         Err(error) => error,
@@ -243,27 +243,33 @@ pub(super) fn conclude(result: SubResult, log_name: &str) -> Result<Action, BoxE
     let error = error.downcast::<Muted>().map_or_else(|error| error, |muted| muted.into_marked());
     match ErrorClass::of(&*error) {
         ErrorClass::Quiet => {
-            log::debug!(reconciler = log_name, error:%; "ended quietly");
+            let shown = Chain(&*error);
+            log::debug!(reconciler, key:?, error:% = shown; "{reconciler}: {key:?} ended quietly: {shown}");
             Ok(requeue.map_or_else(Action::await_change, Action::requeue_after))
         }
         ErrorClass::Durable => match requeue {
             None => Err(durable(error)),
             Some(delay) => {
-                log::warn!(reconciler = log_name, error:%; "failed for good");
+                log_durable(reconciler, key, &*error);
                 Ok(Action::requeue_after(delay))
             }
         },
         ErrorClass::Later => {
             if let Some(failures) = find::<Failures>(&*error) {
                 let durable = failures.errors.iter().filter(|error| ErrorClass::of(&***error) == ErrorClass::Durable);
-                durable
-                    .for_each(|error| log::warn!(reconciler = log_name, error:% = Chain(&**error); "failed for good"));
+                durable.for_each(|error| log_durable(reconciler, key, &**error));
             }
-            later(&*error, requeue, log_name)
+            later(&*error, requeue, reconciler, key)
         }
-        ErrorClass::Transient if is_muted => Err(muted(transient(error, log_name)).into()),
-        ErrorClass::Transient => Err(transient(error, log_name)),
+        ErrorClass::Transient if is_muted => Err(muted(transient(error, reconciler, key)).into()),
+        ErrorClass::Transient => Err(transient(error, reconciler, key)),
     }
+}
+
+/// Logs an error that is not retried.
+fn log_durable(reconciler: &str, key: &ObjectKey, error: &(dyn Error + 'static)) {
+    let shown = Chain(error);
+    log::warn!(reconciler, key:?, error:% = shown; "{reconciler}: {key:?} failed for good: {shown}");
 }
 
 /// What is marked as quiet or terminal, if something is.
@@ -297,12 +303,18 @@ fn durable(error: BoxError) -> BoxError {
 const CONFLICT_DELAY: Duration = Duration::from_millis(100);
 
 /// The soonest of the requests in the error, of the delay after a conflict, and of `requeue`. Conflicts alone are no error.
-fn later(error: &(dyn Error + 'static), requeue: Option<Duration>, log_name: &str) -> Result<Action, BoxError> {
+fn later(
+    error: &(dyn Error + 'static),
+    requeue: Option<Duration>,
+    reconciler: &str,
+    key: &ObjectKey,
+) -> Result<Action, BoxError> {
     let mut wishes = Vec::new();
     let conflicts = collect(error, &mut wishes);
     let after = shorter(requeue, conflicts.then_some(CONFLICT_DELAY));
     let Some(first) = wishes.into_iter().min_by_key(RequeueAfter::after) else {
-        log::debug!(reconciler = log_name, error:% = Chain(error); "conflict, to run again");
+        let shown = Chain(error);
+        log::debug!(reconciler, key:?, error:% = shown; "{reconciler}: {key:?} met a conflict, to run again: {shown}");
         return Ok(Action::requeue_after(after.unwrap_or(CONFLICT_DELAY)));
     };
     let after = after.map_or(first.after(), |after| after.min(first.after()));
@@ -321,13 +333,17 @@ fn collect(error: &(dyn Error + 'static), wishes: &mut Vec<RequeueAfter>) -> boo
 
 /// Of several errors that of a run that was told to stop, which the controller knows, and the others are logged here; or all of
 /// them.
-fn transient(error: BoxError, log_name: &str) -> BoxError {
+fn transient(error: BoxError, reconciler: &str, key: &ObjectKey) -> BoxError {
     match error.downcast::<Failures>() {
         Ok(mut failures) => match failures.errors.iter().position(|error| find::<Cancelled>(&**error).is_some()) {
             Some(cancelled) => {
                 let cancelled = failures.errors.remove(cancelled);
                 if !failures.errors.is_empty() {
-                    log::warn!(reconciler = log_name, error:% = failures; "failed before it was told to stop");
+                    let shown = Chain(&*failures);
+                    log::warn!(
+                        reconciler, key:?, error:% = shown;
+                        "{reconciler}: {key:?} failed before it was told to stop: {shown}"
+                    );
                 }
                 cancelled
             }

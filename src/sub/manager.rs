@@ -185,7 +185,11 @@ impl<C: Object> UpdatingObjectManager<C> {
         if is_named {
             self.track(cx, &desired);
         }
-        log::debug!(reconciler = cx.name(), object:% = cx.object(), child:% = desired.object_ref(), to:% = self.shown(&desired); "creating");
+        let (reconciler, object, child) = (cx.name(), cx.object(), desired.object_ref());
+        log::debug!(
+            reconciler, object:%, child:%, to:% = self.shown(&desired);
+            "{reconciler}: {object}: creating {child}"
+        );
         match self.api(cx).create(&desired) {
             Ok(created) => {
                 if !is_named {
@@ -206,14 +210,14 @@ impl<C: Object> UpdatingObjectManager<C> {
         let (clock, before, wished) = (cx.config().clock(), current.to_json()?, wished(&desired)?);
         let mut wanted = self.merged(current, &before, &desired)?;
         self.mutations.foresee(clock, current.meta(), &wished, &mut wanted);
-        let child = current.object_ref();
+        let (reconciler, object, child) = (cx.name(), cx.object(), current.object_ref());
         if wanted == before {
-            log::debug!(reconciler = cx.name(), object:% = cx.object(), child:%; "in step");
+            log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: {child} is as desired");
             return Ok(current.clone());
         }
         log::debug!(
-            reconciler = cx.name(), object:% = cx.object(), child:%, from:% = self.shown(current), to:% = self.shown(&desired);
-            "updating"
+            reconciler, object:%, child:%, from:% = self.shown(current), to:% = self.shown(&desired);
+            "{reconciler}: {object}: updating {child}"
         );
         let name = &current.meta().name;
         let became = match cx.config().client().update(&self.kind, wanted) {
@@ -266,7 +270,8 @@ impl<C: Object> UpdatingObjectManager<C> {
             self.track(cx, current);
             return Ok(());
         }
-        log::debug!(reconciler = cx.name(), object:% = cx.object(), child:% = current.object_ref(); "deleting");
+        let (reconciler, object, child) = (cx.name(), cx.object(), current.object_ref());
+        log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: deleting {child}");
         let options = DeleteOptions {
             uid: Some(meta.uid.clone()),
             resource_version: Some(meta.resource_version.clone()),

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, bounded};
 
 use super::fed::Fed;
 use super::{Push, PushMessage, Watch, WatchBuilder};
-use crate::crew::{Crew, Handle, StillRunning};
+use crate::crew::{Crew, CrewKind, Handle, StillRunning};
 use crate::error::StartError;
 use crate::queue::Key;
 use crate::thread::{panic_message, shielded};
@@ -47,10 +47,10 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         let threads = std::mem::take(&mut self.threads);
         let push = self.push();
         let watch = push.watch().clone();
-        let say_ended = |watch: &str| log::info!(watch; "the watch has ended");
-        let crew = Crew::new(watch.name().to_owned(), watch.clock(), 1, say_ended);
+        let name = watch.name();
+        let crew = Crew::new(CrewKind::Watch, name.to_owned(), watch.clock(), 1);
         let (stop, stopped) = bounded(1);
-        log::info!(watch = watch.name(); "the watch starts");
+        log::info!(watch = name; "{name}: the watch starts");
         let task = Receiving { crew: Arc::clone(&crew), push: push.clone(), receiver, stopped };
         let joiners = crew.start_one(&threads, move || task.run(), None)?;
         let handle = Handle::new(crew, joiners, Box::new(move || wake(&stop)), Duration::MAX);
@@ -110,7 +110,8 @@ where
             Ok(false) => Step::Finished,
             Err(panic) => {
                 let watch = self.crew.name.as_str();
-                log::error!(watch, panic = panic_message(&*panic); "a message of a watch panicked");
+                let message = panic_message(&*panic);
+                log::error!(watch, panic = message; "{watch}: a message of the watch panicked: {message}");
                 shielded("the drop of a panic", || drop(panic));
                 Step::Again
             }

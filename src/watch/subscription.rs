@@ -10,7 +10,7 @@ use super::event::EventKind;
 use super::hub::Hub;
 use super::line::{Line, Take, discard};
 use super::subscriber::Subscriber;
-use crate::crew::{Crew, Handle, StillRunning};
+use crate::crew::{Crew, CrewKind, Handle, StillRunning};
 use crate::error::StartError;
 use crate::queue::Key;
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -117,9 +117,9 @@ pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
 ) -> Result<Subscription, StartError> {
     let (line, number) = hub.attach(subscriber.with_unchanged)?;
     let name = subscriber.name.take().unwrap_or_else(|| format!("{}-subscription-{number}", hub.name));
-    let say_ended = |subscription: &str| log::info!(subscription; "the subscription has ended");
-    let crew = Crew::new(name, hub.clock.clone(), 1, say_ended);
-    log::info!(subscription = crew.name.as_str(); "the subscription starts");
+    let subscription = name.as_str();
+    log::info!(subscription; "{subscription}: the subscription starts");
+    let crew = Crew::new(CrewKind::Subscription, name, hub.clock.clone(), 1);
     let threads = std::mem::take(&mut subscriber.threads);
     let counters = Arc::<Counters>::default();
     let task = Delivering {
@@ -144,12 +144,17 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Delivering<K, T> {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.subscriber.tell(&told.event, told.initial)));
         let counter = match outcome {
             Ok(Some(tally)) => {
-                log::trace!(subscription = name, event:% = kind, keys = tally.total(); "told");
+                let keys = tally.total();
+                log::trace!(subscription = name, event:% = kind, keys; "{name}: an event ({kind}) was delivered, keys: {keys}");
                 &self.counters.delivered
             }
             Ok(None) => &self.counters.refused,
             Err(panic) => {
-                log::error!(subscription = name, event:% = kind, panic = panic_message(&*panic); "a subscriber panicked");
+                let message = panic_message(&*panic);
+                log::error!(
+                    subscription = name, event:% = kind, panic = message;
+                    "{name}: the subscriber panicked at an event ({kind}): {message}"
+                );
                 shielded("the drop of a panic", || drop(panic));
                 &self.counters.panics
             }
@@ -173,7 +178,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Task for Delivering<K, T> {
                 Ok(Take::Finish) => return Next::Finished,
                 Err(panic) => {
                     let subscription = self.crew.name.as_str();
-                    log::error!(subscription, panic = panic_message(&*panic); "the code of a key panicked");
+                    let message = panic_message(&*panic);
+                    log::error!(subscription, panic = message; "{subscription}: the code of a key panicked: {message}");
                     shielded("the drop of a panic", || drop(panic));
                     self.counters.panics.fetch_add(1, SeqCst);
                     self.line.skip();

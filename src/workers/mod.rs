@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::worker::Worker;
-use crate::crew::{Crew, Handle, StillRunning, Watch};
+use crate::crew::{Crew, CrewKind, Handle, StillRunning, Watch};
 use crate::error::StartError;
 use crate::queue::{Key, Shared, WorkQueue};
 use crate::reconcile::Reconciler;
@@ -15,6 +15,7 @@ use crate::reconcile::policy::{NoRetry, RetryPolicy};
 use crate::run::metrics::{self, Counter, Counters, WorkersMetrics};
 use crate::run::{Runner, Runs};
 use crate::thread::ThreadOptions;
+use crate::time::Rounded;
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
 ///
@@ -127,8 +128,7 @@ impl<R, P> Workers<R, P> {
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(StartError::setting("reconcile_timeout", &Duration::ZERO, "longer than zero"));
         }
-        let say_ended = |workers: &str| log::info!(workers; "workers have ended");
-        let crew = Crew::new(self.name, queue.clock(), self.threads, say_ended);
+        let crew = Crew::new(CrewKind::Workers, self.name, queue.clock(), self.threads);
         let queue = Arc::clone(&queue.shared);
         queue.measure();
         let runs = Arc::new(Runs {
@@ -140,7 +140,11 @@ impl<R, P> Workers<R, P> {
             timeout: self.timeout,
             ledger: (),
         });
-        log::info!(workers = crew.name.as_str(), threads = self.threads, queue = queue.config.name.as_str(); "workers start");
+        let (controller, threads, from) = (crew.name.as_str(), self.threads, queue.config.name.as_str());
+        log::info!(
+            controller, threads, queue = from;
+            "{controller}: the workers start, threads: {threads}, queue: {from}"
+        );
         let overruns = Arc::new(Counter::default());
         let watch = self.timeout.map(|timeout| report_overruns(&queue, &crew, &overruns, timeout));
         let mut counters = Vec::with_capacity(self.threads);
@@ -169,12 +173,18 @@ fn report_overruns<K: Key + fmt::Debug>(
     let (queue, overruns, name) = (Arc::clone(queue), Arc::clone(overruns), crew.name.clone());
     Box::new(move |overrun| {
         overruns.count();
-        let (workers, thread) = (name.as_str(), overrun.thread);
+        let (controller, thread, timeout) = (name.as_str(), overrun.thread, Rounded(timeout));
         // A run that ends just now takes its key with it.
         if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
-            log::warn!(workers, thread, key:?, timeout:?; "a run has passed its deadline and still runs");
+            log::warn!(
+                controller, thread, key:?, timeout:%;
+                "{controller}: the run of {key:?} has passed its deadline and still runs, after {timeout}, on {thread}"
+            );
         } else {
-            log::warn!(workers, thread, timeout:?; "a run has passed its deadline and has ended since");
+            log::warn!(
+                controller, thread, timeout:%;
+                "{controller}: a run has passed its deadline of {timeout} and has ended since, on {thread}"
+            );
         }
     })
 }

@@ -64,7 +64,10 @@ fn a_term_is_lost_at_the_first_check_that_fails_and_is_not_checked_again() {
     drop(term);
     assert!(seen.try_recv().is_ok());
     // Whoever has lost it does not resign.
-    assert_eq!(messages(&logs), [line(Level::Info, "elected"), line(Level::Error, "the leadership is lost")]);
+    assert_eq!(
+        messages(&logs),
+        [line(Level::Info, "fails: elected"), line(Level::Error, "fails: the leadership is lost: the lease is gone")]
+    );
     assert_eq!(logs.at(Level::Error)[0].field("error"), "the lease is gone");
 }
 
@@ -79,7 +82,7 @@ fn a_term_whose_token_is_cancelled_is_lost_and_not_checked() {
     assert!(term.check().is_err());
     drop(term);
     assert_eq!((checks.load(SeqCst), seen.len()), (0, 1));
-    assert_eq!(messages(&logs), [line(Level::Info, "elected")]);
+    assert_eq!(messages(&logs), [line(Level::Info, "cancelled: elected")]);
 }
 
 /// Nobody else leads before those who go by the token have been told to stop.
@@ -94,7 +97,7 @@ fn a_term_that_is_dropped_cancels_its_token_and_then_gives_the_leadership_back()
     drop(term);
     assert_eq!(called.try_recv(), Ok(true));
     assert!(seen.try_recv().is_ok());
-    assert_eq!(messages(&logs), [line(Level::Info, "elected"), line(Level::Info, "resigning")]);
+    assert_eq!(messages(&logs), [line(Level::Info, "resigns: elected"), line(Level::Info, "resigns: resigning")]);
 }
 
 #[test]

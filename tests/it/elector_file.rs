@@ -83,8 +83,12 @@ fn a_second_candidate_waits_and_leads_when_the_first_one_resigns() {
     assert!(term.check().is_ok());
     drop(term);
     let lines: Vec<_> = logs.all().into_iter().map(|line| (line.level, line.message)).collect();
-    assert_eq!(lines, ["campaigning", "elected", "resigning"].map(|message| (Level::Info, message.to_owned())));
-    assert_eq!(logs.all()[0].field("path"), path.display().to_string());
+    let path = path.display().to_string();
+    let campaigning = format!("campaigning for {path}");
+    let name = logs.all()[0].field("elector").to_owned();
+    let said = [campaigning.as_str(), "elected", "resigning"];
+    assert_eq!(lines, said.map(|message| (Level::Info, format!("{name}: {message}"))));
+    assert_eq!(logs.all()[0].field("path"), path);
 }
 
 #[test]
@@ -280,5 +284,8 @@ fn a_file_that_cannot_be_written_keeps_nobody_from_leading() {
     assert!(term.check().is_ok());
     let said = logs.at(Level::Warn);
     assert_eq!(said.len(), 1);
-    assert_eq!(said[0].message, "the lock file does not say who leads");
+    assert!(
+        said[0].message.starts_with(&format!("unwritten: cannot write to {} who leads: ", path.display())),
+        "{said:?}"
+    );
 }

@@ -18,6 +18,7 @@ mod hostile_keys;
 #[cfg(unix)]
 mod house;
 mod letters;
+mod log_fields;
 mod manager;
 mod manager_faults;
 mod manager_leaders;

@@ -222,7 +222,11 @@ fn start_and_end_are_said_at_info_and_each_poll_at_debug() {
     let said: Vec<_> = said.iter().map(|(level, message)| (*level, message.as_str())).collect();
     assert_eq!(
         said,
-        [(Level::Info, "the poller starts"), (Level::Debug, "polled"), (Level::Info, "the poller has ended"),]
+        [
+            (Level::Info, "talking-poller: the poller starts, with a period of 60s"),
+            (Level::Debug, "talking-poller: polled, keys: 2"),
+            (Level::Info, "talking-poller: the poller has ended"),
+        ]
     );
     assert_eq!(logs.at(Level::Debug)[0].field("keys"), "2");
 }

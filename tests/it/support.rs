@@ -75,7 +75,7 @@ pub(crate) fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
     assert!(output.status.success() && out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
 }
 
-/// What is logged from now on, a line each, with the text of the panic that a line is about. Once a process.
+/// What is logged from now on, a line each. Once a process.
 pub(crate) fn record_log() -> &'static Mutex<Vec<String>> {
     static RECORD: Record = Record(Mutex::new(Vec::new()));
     struct Record(Mutex<Vec<String>>);
@@ -85,9 +85,7 @@ pub(crate) fn record_log() -> &'static Mutex<Vec<String>> {
         }
 
         fn log(&self, record: &log::Record<'_>) {
-            let panic = record.key_values().get("panic".into());
-            let panic = panic.map_or_else(String::new, |panic| format!(": {panic}"));
-            self.0.lock().push(format!("{} {}{panic}", record.level(), record.args()));
+            self.0.lock().push(format!("{} {}", record.level(), record.args()));
         }
 
         fn flush(&self) {}

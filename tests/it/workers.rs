@@ -215,14 +215,18 @@ fn what_workers_do_is_said_at_the_level_it_deserves() {
     assert_eq!(
         said,
         [
-            (Level::Info, "workers start", ""),
-            (Level::Trace, "reconciling", "\"calm\""),
-            (Level::Debug, "reconciled", "\"calm\""),
-            (Level::Trace, "reconciling", "\"again\""),
-            (Level::Debug, "reconciled, to run again", "\"again\""),
-            (Level::Trace, "reconciling", "\"broken\""),
-            (Level::Warn, "reconcile failed, not retried", "\"broken\""),
-            (Level::Info, "workers have ended", ""),
+            (Level::Info, "talking-workers: the workers start, threads: 1, queue: queue", ""),
+            (Level::Trace, "talking-workers: reconciling \"calm\" on talking-workers-0", "\"calm\""),
+            (Level::Debug, "talking-workers: reconciled \"calm\"", "\"calm\""),
+            (Level::Trace, "talking-workers: reconciling \"again\" on talking-workers-0", "\"again\""),
+            (Level::Debug, "talking-workers: reconciled \"again\", to run again in 1s", "\"again\""),
+            (Level::Trace, "talking-workers: reconciling \"broken\" on talking-workers-0", "\"broken\""),
+            (
+                Level::Warn,
+                "talking-workers: reconcile of \"broken\" failed, not retried (failure 1): it is broken",
+                "\"broken\""
+            ),
+            (Level::Info, "talking-workers: the workers have ended", ""),
         ]
     );
     assert_eq!(logs.at(Level::Warn)[0].field("error"), "it is broken");

@@ -132,7 +132,7 @@ fn a_shutdown_aborts_when_its_grace_is_over_and_not_before() {
     assert_eq!(seen.try_iter().collect::<Vec<_>>(), [Err(Cancelled::Aborted)]);
     assert_eq!(queue.state("vm"), KeyState::Ready(Priority::Normal));
     let line = logs.wait_for(Level::Warn, "after the grace period");
-    assert_eq!((line.field("grace"), line.field("threads")), ("5s", "[\"graceful-0\"]"));
+    assert_eq!((line.field("grace"), line.field("still_running")), ("5s", "graceful-0"));
 }
 
 #[test]

@@ -326,16 +326,17 @@ fn what_happens_is_logged() {
     event("c", EventType::Normal);
 
     let lines: Vec<_> = logs.all().iter().map(|line| format!("{} {}", line.level, line.message)).collect();
+    let errors = [1, 3].map(|warning| logs.at(Level::Warn)[warning].field("error").to_owned());
     assert_eq!(
         lines,
         [
-            "INFO event",
-            "INFO event",
-            "WARN event",
-            "WARN an event is not stored",
-            "INFO event",
-            "WARN an event that could not be stored is forgotten",
-            "WARN an event is not stored",
+            "INFO logged: Vm a/vm-1: Synced: a (count 1)".to_owned(),
+            "INFO logged: Vm a/vm-1: Synced: a (count 2)".to_owned(),
+            "WARN logged: Vm a/vm-1: Synced: b (count 1)".to_owned(),
+            format!("WARN logged: an event about Vm a/vm-1 is not stored: {}", errors[0]),
+            "INFO logged: Vm a/vm-1: Synced: c (count 1)".to_owned(),
+            "WARN logged: the event Synced about Vm a/vm-1 could not be stored and is forgotten".to_owned(),
+            format!("WARN logged: an event about Vm a/vm-1 is not stored: {}", errors[1]),
         ]
     );
     let second = &logs.at(Level::Info)[1];

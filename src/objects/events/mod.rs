@@ -11,6 +11,7 @@ use super::error::{ClientError, ObjectRef};
 use super::kind::Kind;
 use super::object::Object;
 use crate::clock::Clock;
+use crate::reconcile::error::Chain;
 use crate::sync::Mutex;
 
 /// How an event is meant.
@@ -141,6 +142,7 @@ impl EventRecorder {
     /// people, and should say the same in the same words, so that it counts as the same. It is cut after 1,024 bytes.
     pub fn event(&self, object: &impl Object, event: EventType, reason: &str, message: &str) {
         let Inner { component, log, clock, client, observer, records } = &*self.0;
+        let component = component.as_str();
         if let Some(observer) = observer {
             observer(&object.object_ref(), event, reason, message);
         }
@@ -149,11 +151,17 @@ impl EventRecorder {
         if *log {
             let level = if event == EventType::Warning { log::Level::Warn } else { log::Level::Info };
             let object = object.object_ref();
-            log::log!(level, component = component.as_str(), object:%, reason, message, count; "event");
+            log::log!(
+                level, controller = component, object:%, reason, message, count;
+                "{component}: {object}: {reason}: {message} (count {count})"
+            );
         }
         if let Some(lost) = forgotten {
-            let (component, reason) = (component.as_str(), lost.reason.as_str());
-            log::warn!(component, object:% = lost.object, reason; "an event that could not be stored is forgotten");
+            let (object, reason) = (&lost.object, lost.reason.as_str());
+            log::warn!(
+                controller = component, object:%, reason;
+                "{component}: the event {reason} about {object} could not be stored and is forgotten"
+            );
         }
         self.flush();
     }
@@ -164,7 +172,11 @@ impl EventRecorder {
         let Inner { component, client: Some(client), records, .. } = &*self.0 else { return };
         while let Some(mut next) = Writing::next(records) {
             if let Err(error) = store(&**client, component, &next.recorded) {
-                log::warn!(component = component.as_str(), event:% = error.object(), error:%; "an event is not stored");
+                let (component, object, shown) = (component.as_str(), next.recorded.object(), Chain(&error));
+                log::warn!(
+                    controller = component, object:%, error:% = shown;
+                    "{component}: an event about {object} is not stored: {shown}"
+                );
                 if error.is_transport() {
                     next.written = Written::Unreachable;
                     return;

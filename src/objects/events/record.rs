@@ -71,6 +71,13 @@ pub(super) struct Recorded {
     place: u64,
 }
 
+impl Recorded {
+    /// The object that the event is about.
+    pub(super) fn object(&self) -> &ObjectRef {
+        &self.happening.object
+    }
+}
+
 /// How the writing of an event has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {

@@ -293,10 +293,12 @@ where
 fn left_behind<T: Object>(cx: &Context, externals: &[Named<T>], primaries: &Store<ObjectKey, T>) -> Vec<ObjectKey> {
     let mut owners = Vec::new();
     for Named { name, external } in externals {
+        let name = name.as_str();
         match external.list(cx) {
             Ok(listed) => owners.extend(listed.into_iter().filter(|owner| !primaries.contains(owner))),
             Err(error) => {
-                log::warn!(external = name.as_str(), error:% = Chain(&*error); "what belongs to whom is not known");
+                let shown = Chain(&*error);
+                log::warn!(external = name, error:% = shown; "{name}: external resources cannot be listed: {shown}");
             }
         }
     }

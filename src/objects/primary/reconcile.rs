@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::super::api::Api;
 use super::super::dynamic::DynamicObject;
-use super::super::error::{ClientError, Ignore, is_conflict};
+use super::super::error::{ClientError, Ignore, ObjectRef, is_conflict};
 use super::super::events::{EventRecorder, EventType};
 use super::super::key::ObjectKey;
 use super::super::object::Object;
@@ -183,13 +183,16 @@ impl<T: Object> Run<T> {
         let action = self.reconciler.sync(&PrimaryContext::new(cx, operation), primary)?;
         // What is going needs nothing more; what it has outside is removed once it is gone.
         if !is_deleting {
-            all(self.externals.iter().map(|external| {
-                let converged = external.sync(cx, primary)?;
-                if converged {
-                    self.synced(primary, &reasons::converged(&external.name));
-                }
-                Ok(converged)
-            }))?;
+            all(
+                &primary.object_ref(),
+                self.externals.iter().map(|external| {
+                    let converged = external.sync(cx, primary)?;
+                    if converged {
+                        self.synced(primary, &reasons::converged(&external.name));
+                    }
+                    Ok(converged)
+                }),
+            )?;
         }
         Ok(action)
     }
@@ -204,7 +207,7 @@ impl<T: Object> Run<T> {
             }
             Ok(removed)
         });
-        let found = all(collected.chain(removed))?;
+        let found = all(&gone.object_ref(), collected.chain(removed))?;
         // Nothing but an echo of what has been deleted, or a sweep: it was said before that the primary is gone.
         let around = Reasons::SECONDARY | Reasons::RESYNC | Reasons::POLL;
         if found || !around.contains(cx.reasons()) {
@@ -230,7 +233,11 @@ impl<T: Object> Reconciler<ObjectKey> for Run<T> {
         };
         match result {
             Err(error) if is_mere_conflict(&*error) => {
-                log::debug!(controller = self.name.as_str(), key:%, error:% = Chain(&*error); "conflict, to run again");
+                let (controller, shown) = (self.name.as_str(), Chain(&*error));
+                log::debug!(
+                    controller, key:?, error:% = shown;
+                    "{controller}: {key:?} met a conflict, to run again: {shown}"
+                );
                 Ok(Action::requeue_after(CONFLICT_DELAY))
             }
             other => other,
@@ -249,13 +256,14 @@ fn is_mere_conflict(error: &(dyn Error + 'static)) -> bool {
 
 /// Takes all of the steps, whatever one of them says. Returns whether one has done something, or the first error; the others are
 /// logged.
-fn all(steps: impl Iterator<Item = Result<bool, BoxError>>) -> Result<bool, BoxError> {
+fn all(object: &ObjectRef, steps: impl Iterator<Item = Result<bool, BoxError>>) -> Result<bool, BoxError> {
     let mut result = Ok(false);
     for step in steps {
         result = match (result, step) {
             (Ok(before), Ok(now)) => Ok(before | now),
             (Err(first), Err(other)) => {
-                log::warn!(error:% = Chain(&*other); "a run has failed in more than one way");
+                let shown = Chain(&*other);
+                log::warn!(object:%, error:% = shown; "{object}: the run has failed in a further way: {shown}");
                 Err(first)
             }
             (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),

@@ -28,8 +28,7 @@ impl Line {
 }
 
 /// What names a line's source.
-const NAMES: [&str; 10] =
-    ["workers", "poller", "watch", "subscription", "crew", "elector", "pool", "controller", "component", "reconciler"];
+const NAMES: [&str; 8] = ["poller", "watch", "subscription", "elector", "pool", "controller", "unit", "reconciler"];
 
 #[derive(Default)]
 struct Collector {
