@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use homeostat::objects::{
     Api, Client, DeleteOptions, DynamicObject, EventRecorder, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta,
-    ObjectWatch, Query, Tracker,
+    ObjectWatch, Query,
 };
 use homeostat::sub::Config;
 use homeostat::{Action, BoxError, Context, Controller, Manager, Subscriber};
@@ -39,7 +39,7 @@ const RESYNC: Duration = Duration::from_secs(600);
 fn main() -> Result<(), BoxError> {
     let client = Arc::new(MemoryClient::new());
     let recorder = EventRecorder::builder("function").client(client.clone()).build();
-    let config = Config::new(client.clone()).with_recorder(recorder).with_tracker(Tracker::new(2 * RESYNC));
+    let config = Config::new(client.clone()).with_recorder(recorder);
 
     let manager = Manager::builder().build()?;
     add_to(&manager, config)?;

@@ -110,7 +110,8 @@ pub use self::primary::{
 pub use self::reference::{TypedReference, merge_maps};
 pub use self::scheme::Scheme;
 pub use self::selector::{FieldSelector, LabelOperator, LabelRequirement, LabelSelector, ParseSelectorError};
-pub use self::tracker::{TrackRef, Tracker};
+pub(crate) use self::tracker::Scope;
+pub use self::tracker::{TrackRef, TrackedRun, Tracker};
 pub use self::watch::{ObjectWatch, ObjectWatchHandle};
 pub(crate) use self::watch::{shared_watch, watch_name};
 

@@ -1,10 +1,9 @@
 //! Who asked to be called again when another object changes.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -17,17 +16,21 @@ use super::selector::LabelSelector;
 use crate::clock::Clock;
 use crate::queue::{Enqueue, FastState, Key};
 use crate::sync::Mutex;
-use crate::time::Nanos;
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::watch::Subscriber;
 
 /// Remembers which keys asked to be called again when another object changes: one that they refer to and do not own. A cheap
 /// handle, for any number of threads.
 ///
-/// A reconciler tracks what it is about to read, in each run anew: the track that it makes holds for one lease, and is forgotten
-/// then. So a reference that is no longer there needs no word, and a key that is gone leaves nothing behind. The lease should
-/// be longer than the time between two runs of a key: twice the resync interval.
+/// A reconciler tracks each object before it reads it, in each run anew. Track first and read then, so that a change in between calls
+/// the key. A track lives until the next run of its key, however long that takes: it does not expire.
 ///
-/// Track first and read then: of a change in between, the key is told.
+/// Sub-reconcilers need no more than [`SubContext::track`](crate::sub::SubContext::track). Other reconcilers
+/// [begin](Self::begin) each run and [end](TrackedRun::end) it when it has succeeded: that forgets the tracks of the runs before
+/// which this run has not made again.
+///
+/// Where several controllers share a tracker, give each its own [handle](Self::separate): the runs of one do not end the tracks of
+/// another that has the same key.
 ///
 /// Kinds are compared without their versions: what a reference says of the version is how it wants to read an object, not which
 /// one it means. Who tracks an object by its name is found at once, however many names are tracked; each different selector for
@@ -40,27 +43,70 @@ use crate::watch::Subscriber;
 /// ```
 /// use homeostat::objects::{DynamicObject, Kind, Object, ObjectKey, TrackRef, Tracker};
 /// use homeostat::{Watch, WorkQueue};
-/// use std::time::Duration;
 ///
 /// const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
-/// let (queue, tracker) = (WorkQueue::new(), Tracker::new(Duration::from_secs(1200)));
+/// let (queue, tracker) = (WorkQueue::new(), Tracker::new());
 /// let config_maps = Watch::<ObjectKey, DynamicObject>::push();
 /// let subscription = config_maps.watch().subscribe(tracker.subscriber(&CONFIG_MAP, &queue))?;
 ///
 /// let (app, colours) = (ObjectKey::new("default", "shop"), ObjectKey::new("default", "colours"));
-/// tracker.track(&CONFIG_MAP, TrackRef::name(colours.clone()), app.clone());
+/// let run = tracker.begin(app.clone());
+/// run.track(&CONFIG_MAP, TrackRef::name(colours.clone())); // and then read it
+/// run.end();
 ///
 /// config_maps.set(colours, DynamicObject::new(&CONFIG_MAP, "default", "colours"));
 /// assert_eq!(*queue.dequeue()?, app);
 /// # drop(subscription);
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
-pub struct Tracker<K = ObjectKey>(Arc<Inner<K>>);
+pub struct Tracker<K = ObjectKey> {
+    inner: Arc<Inner<K>>,
+    scope: Scope,
+}
 
 struct Inner<K> {
     clock: Clock,
-    lease: Duration,
     tracks: Mutex<Tracks<K>>,
+}
+
+/// Tells the controllers that share a tracker apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Scope(u64);
+
+impl Scope {
+    /// A scope that no other controller of the process has.
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Relaxed))
+    }
+}
+
+/// A run of a key, from [`Tracker::begin`]: what it tracks.
+///
+/// Dropped without [`end`](Self::end), it has failed: all tracks stay, those of the runs before too.
+#[must_use = "a run that is not ended keeps the tracks of the runs before"]
+pub struct TrackedRun<K: Key> {
+    tracker: Tracker<K>,
+    by: K,
+    start: u64,
+}
+
+impl<K: Key> TrackedRun<K> {
+    /// Calls the key again when such an object of this kind changes. Track first, then read.
+    pub fn track(&self, kind: &Kind, what: TrackRef) {
+        self.tracker.track(kind, what, self.by.clone());
+    }
+
+    /// Forgets the tracks of the runs before which this run has not made again.
+    pub fn end(self) {
+        self.tracker.forget_before(&self.by, self.start);
+    }
+}
+
+impl<K: Key + fmt::Debug> fmt::Debug for TrackedRun<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrackedRun").field("by", &self.by).finish_non_exhaustive()
+    }
 }
 
 /// Which objects of a kind are tracked.
@@ -104,28 +150,54 @@ impl TrackRef {
 }
 
 impl<K: Key> Tracker<K> {
-    /// A tracker that forgets what has not been tracked for this long. [`Duration::MAX`]: it forgets nothing by itself.
+    /// A tracker without tracks.
     #[must_use]
-    pub fn new(lease: Duration) -> Self {
-        Self::with_clock(lease, Clock::system())
+    pub fn new() -> Self {
+        Self::with_clock(Clock::system())
     }
 
-    /// The same, by this clock.
+    /// A tracker without tracks, which calls keys in the order that the seed of a simulation with this clock decides.
     #[must_use]
-    pub fn with_clock(lease: Duration, clock: Clock) -> Self {
-        Self(Arc::new(Inner { clock, lease, tracks: Mutex::new(Tracks::default()) }))
+    pub fn with_clock(clock: Clock) -> Self {
+        Self { inner: Arc::new(Inner { clock, tracks: Mutex::new(Tracks::default()) }), scope: Scope::new() }
     }
 
-    /// `by` wants to be called again when such an object of this kind changes: for one lease from now on, also if it has asked
-    /// before.
+    /// A handle of the same tracker for another controller. Changes call the keys of all handles; [`TrackedRun::end`] and
+    /// [`untrack`](Self::untrack) only forget the tracks of their own handle and of its clones.
+    #[must_use]
+    pub fn separate(&self) -> Self {
+        self.in_scope(Scope::new())
+    }
+
+    pub(crate) fn in_scope(&self, scope: Scope) -> Self {
+        Self { inner: Arc::clone(&self.inner), scope }
+    }
+
+    /// Begins a run of this key. Two runs of a key must not overlap.
+    pub fn begin(&self, by: K) -> TrackedRun<K> {
+        TrackedRun { tracker: self.clone(), by, start: self.now() }
+    }
+
+    /// The number of the last track that has been made.
+    pub(crate) fn now(&self) -> u64 {
+        self.inner.tracks.lock().last
+    }
+
+    /// Forgets the tracks of this key that have not been made again since `start`.
+    pub(crate) fn forget_before(&self, by: &K, start: u64) {
+        self.inner.tracks.lock().remove_before(&(by.clone(), self.scope), start);
+    }
+
+    /// Calls `by` again when such an object of this kind changes, until a [run](Self::begin) of that key ends without having tracked
+    /// it again, or until [`untrack`](Self::untrack).
     pub fn track(&self, kind: &Kind, what: TrackRef, by: K) {
         let what = Arc::new(Tracked { kind: Sort(kind.clone()), what });
-        self.with_tracks(|tracks, now| tracks.insert(what, by, now.after(self.0.lease)));
+        self.inner.tracks.lock().insert(what, (by, self.scope));
     }
 
-    /// Forgets all that this one has asked for: it is gone.
+    /// Forgets all that this key has asked for by this handle: it is gone.
     pub fn untrack(&self, by: &K) {
-        self.with_tracks(|tracks, _| tracks.remove_all(by));
+        self.forget_before(by, u64::MAX);
     }
 
     /// Who asked for the object of this kind and with this metadata: by its name or its labels, each once, in no order.
@@ -143,43 +215,34 @@ impl<K: Key> Tracker<K> {
 
     fn find(&self, kind: &Kind, key: ObjectKey, namespace: &str, selects: impl Fn(&LabelSelector) -> bool) -> Vec<K> {
         let named = Tracked { kind: Sort(kind.clone()), what: TrackRef::Name(key) };
-        let mut found = self.with_tracks(|tracks, _| tracks.find(&named, namespace, selects));
-        self.0.clock.arrange(&mut found, |key| key);
+        let mut found = self.inner.tracks.lock().find(&named, namespace, selects);
+        self.inner.clock.arrange(&mut found, |key| key);
         found
     }
 
-    /// All tracks behind the one of this number, in the order in which they were made or renewed last: their numbers, what is tracked,
-    /// and who tracks it.
+    /// All tracks behind the one of this number, in the order in which they were made last: their numbers, what is tracked, and who
+    /// tracks it.
     #[cfg(feature = "testing")]
     pub(crate) fn tracks_after(&self, number: u64) -> Vec<(u64, Kind, TrackRef, K)> {
-        self.with_tracks(|tracks, _| {
-            let behind = tracks.by_end.iter().filter(|((_, own), _)| *own > number);
-            let mut found: Vec<_> = behind
-                .map(|((_, own), (tracked, by))| (*own, tracked.kind.0.clone(), tracked.what.clone(), by.clone()))
-                .collect();
-            found.sort_by_key(|(own, ..)| *own);
-            found
-        })
+        let tracks = self.inner.tracks.lock();
+        let all = tracks.by_what.iter().flat_map(|(what, by)| by.iter().map(move |((by, _), own)| (*own, what, by)));
+        let behind = all.filter(|(own, ..)| *own > number);
+        let mut found: Vec<_> =
+            behind.map(|(own, what, by)| (own, what.kind.0.clone(), what.what.clone(), by.clone())).collect();
+        found.sort_by_key(|(own, ..)| *own);
+        found
     }
 
     /// How many tracks there are: who tracks two selectors has two.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.with_tracks(|tracks, _| tracks.by_end.len())
+        self.inner.tracks.lock().by_whom.values().map(HashSet::len).sum()
     }
 
     /// Whether nobody tracks anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Every call forgets first what has ended: what nobody asks for any more does not stay.
-    fn with_tracks<R>(&self, work: impl FnOnce(&mut Tracks<K>, Nanos) -> R) -> R {
-        let now = self.0.clock.nanos();
-        let mut tracks = self.0.tracks.lock();
-        tracks.forget(now);
-        work(&mut tracks, now)
     }
 
     /// What a watch of objects of this kind tells of each change: it puts into `to` who asked for the object as it is, or as it
@@ -192,10 +255,9 @@ impl<K: Key> Tracker<K> {
     /// use homeostat::objects::{Kind, ObjectKey, TrackRef, Tracker};
     /// use homeostat::{Subscriber, Watch, WorkQueue};
     /// use serde_json::{Value, json};
-    /// use std::time::Duration;
     ///
     /// const NODE: Kind = Kind::cluster("", "v1", "Node");
-    /// let (queue, tracker) = (WorkQueue::new(), Tracker::new(Duration::from_secs(1200)));
+    /// let (queue, tracker) = (WorkQueue::new(), Tracker::new());
     /// tracker.track(&NODE, TrackRef::name(ObjectKey::cluster("node-1")), "vm-1");
     ///
     /// let to = tracker.clone();
@@ -221,20 +283,25 @@ impl<K: Key> Tracker<K> {
 impl<K> Tracker<K> {
     /// The same for all its handles, and for no other tracker as long as there is one.
     pub(crate) fn address(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
+        Arc::as_ptr(&self.inner).addr()
     }
 }
 
 impl<K> Clone for Tracker<K> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self { inner: Arc::clone(&self.inner), scope: self.scope }
     }
 }
 
 impl<K> fmt::Debug for Tracker<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { clock, lease, .. } = &*self.0;
-        f.debug_struct("Tracker").field("lease", lease).field("clock", clock).finish_non_exhaustive()
+        f.debug_struct("Tracker").field("clock", &self.inner.clock).finish_non_exhaustive()
+    }
+}
+
+impl<K: Key> Default for Tracker<K> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -262,86 +329,72 @@ struct Tracked {
     what: TrackRef,
 }
 
-/// When a track ends, and a number that tells tracks of one end apart.
-type End = (Nanos, u64);
+/// A key, and the controller that runs it.
+type By<K> = (K, Scope);
 
-/// Each track stands in three places: where it is found by what is tracked, by who tracks, and by its end.
+/// Each track stands in two places: where it is found by what is tracked, with a number that says when it was made last, and where it
+/// is found by who tracks.
 struct Tracks<K> {
-    by_what: HashMap<Arc<Tracked>, HashMap<K, End, FastState>, FastState>,
-    by_whom: HashMap<K, HashSet<Arc<Tracked>, FastState>, FastState>,
-    by_end: BTreeMap<End, (Arc<Tracked>, K)>,
+    by_what: HashMap<Arc<Tracked>, HashMap<By<K>, u64, FastState>, FastState>,
+    by_whom: HashMap<By<K>, HashSet<Arc<Tracked>, FastState>, FastState>,
     /// Of those in `by_what` the ones that are no names.
     selectors: HashMap<Sort, HashSet<Arc<Tracked>, FastState>, FastState>,
-    next: u64,
+    /// The number of the last track.
+    last: u64,
 }
 
 impl<K> Default for Tracks<K> {
     fn default() -> Self {
-        Self {
-            by_what: HashMap::default(),
-            by_whom: HashMap::default(),
-            by_end: BTreeMap::new(),
-            selectors: HashMap::default(),
-            next: 0,
-        }
+        Self { by_what: HashMap::default(), by_whom: HashMap::default(), selectors: HashMap::default(), last: 0 }
     }
 }
 
 impl<K: Key> Tracks<K> {
-    fn insert(&mut self, what: Arc<Tracked>, by: K, end: Nanos) {
-        self.next += 1;
-        let end = (end, self.next);
-        // The one that is known, so that a track that is renewed holds no second.
+    fn insert(&mut self, what: Arc<Tracked>, by: By<K>) {
+        self.last += 1;
+        // The one that is known, so that a track that is made again holds no second.
         let what = self.by_what.get_key_value(&what).map_or(what, |(known, _)| Arc::clone(known));
         if let TrackRef::Selector { .. } = what.what {
             self.selectors.entry(what.kind.clone()).or_default().insert(Arc::clone(&what));
         }
-        if let Some(before) = self.by_what.entry(Arc::clone(&what)).or_default().insert(by.clone(), end) {
-            self.by_end.remove(&before);
-        } else {
-            self.by_whom.entry(by.clone()).or_default().insert(Arc::clone(&what));
-        }
-        self.by_end.insert(end, (what, by));
+        self.by_what.entry(Arc::clone(&what)).or_default().insert(by.clone(), self.last);
+        self.by_whom.entry(by).or_default().insert(what);
     }
 
     fn find(&self, named: &Tracked, namespace: &str, selects: impl Fn(&LabelSelector) -> bool) -> Vec<K> {
-        let mut found: HashSet<&K, FastState> = self.by_what.get(named).into_iter().flat_map(HashMap::keys).collect();
+        let keys =
+            |tracked: &Tracked| self.by_what.get(tracked).into_iter().flat_map(HashMap::keys).map(|(key, _)| key);
+        let mut found: HashSet<&K, FastState> = keys(named).collect();
         for tracked in self.selectors.get(&named.kind).into_iter().flatten() {
             if let TrackRef::Selector { namespace: within, labels } = &tracked.what
                 && within.as_ref().is_none_or(|within| within == namespace)
                 && selects(labels)
             {
-                found.extend(self.by_what.get(tracked).into_iter().flat_map(HashMap::keys));
+                found.extend(keys(tracked));
             }
         }
         found.into_iter().cloned().collect()
     }
 
-    fn forget(&mut self, now: Nanos) {
-        while let Some(first) = self.by_end.first_entry().filter(|first| first.key().0 <= now) {
-            let (what, by) = first.remove();
-            self.remove(&what, &by);
-            if let Some(of) = self.by_whom.get_mut(&by) {
-                of.remove(&what);
-                if of.is_empty() {
-                    self.by_whom.remove(&by);
-                }
+    /// Removes those that were made last before or at `number`.
+    fn remove_before(&mut self, by: &By<K>, number: u64) {
+        let Some(mut of) = self.by_whom.remove(by) else { return };
+        of.retain(|what| {
+            let keeps = self.by_what.get(what).and_then(|trackers| trackers.get(by)).is_some_and(|made| *made > number);
+            if !keeps {
+                self.remove(what, by);
             }
-        }
-    }
-
-    fn remove_all(&mut self, by: &K) {
-        for what in self.by_whom.remove(by).into_iter().flatten() {
-            if let Some(end) = self.remove(&what, by) {
-                self.by_end.remove(&end);
-            }
+            keeps
+        });
+        if !of.is_empty() {
+            self.by_whom.insert(by.clone(), of);
         }
     }
 
     /// Takes a track from `by_what`, and from `selectors` if it was the last of its kind.
-    fn remove(&mut self, what: &Arc<Tracked>, by: &K) -> Option<End> {
-        let trackers = self.by_what.get_mut(what)?;
-        let end = trackers.remove(by);
+    fn remove(&mut self, what: &Arc<Tracked>, by: &By<K>) {
+        let Some(trackers) = self.by_what.get_mut(what) else { return };
+        trackers.remove(by);
         if trackers.is_empty() {
             self.by_what.remove(what);
             if let Some(of_kind) = self.selectors.get_mut(&what.kind) {
@@ -351,21 +404,18 @@ impl<K: Key> Tracks<K> {
                 }
             }
         }
-        end
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::clock::ManualClock;
 
     #[test]
     fn a_track_that_ends_leaves_nothing_behind() {
-        let clock = ManualClock::new();
-        let tracker = Tracker::with_clock(Duration::from_secs(1), clock.clock());
+        let tracker = Tracker::new();
         let kind = Kind::namespaced("", "v1", "ConfigMap");
-        let ends: [&dyn Fn(); 2] = [&|| clock.advance(Duration::from_secs(1)), &|| tracker.untrack(&"a")];
+        let ends: [&dyn Fn(); 2] = [&|| tracker.begin("a").end(), &|| tracker.untrack(&"a")];
         for end in ends {
             for _ in 0..2 {
                 tracker.track(&kind, TrackRef::name(ObjectKey::cluster("x")), "a");
@@ -373,8 +423,8 @@ mod tests {
             }
             end();
             assert!(tracker.is_empty());
-            let Tracks { by_what, by_whom, by_end, selectors, .. } = &*tracker.0.tracks.lock();
-            assert_eq!((by_what.len(), by_whom.len(), by_end.len(), selectors.len()), (0, 0, 0, 0));
+            let Tracks { by_what, by_whom, selectors, .. } = &*tracker.inner.tracks.lock();
+            assert_eq!((by_what.len(), by_whom.len(), selectors.len()), (0, 0, 0));
         }
     }
 }

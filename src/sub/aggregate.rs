@@ -1,6 +1,7 @@
 //! A reconciler of one object that is made of others.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::SubReconciler;
 use super::around::Around;
@@ -10,6 +11,7 @@ use super::flow::{Flow, SubResult, both, conclude};
 use super::manager::ObjectManager;
 use super::sequence::Sequence;
 use super::setup::{Added, Setup};
+use super::tracking::Tracking;
 use crate::controller::Sources;
 use crate::manager::Manager;
 use crate::objects::{Api, Ignore, Object, ObjectKey};
@@ -79,6 +81,7 @@ pub struct AggregateReconciler<T: Object> {
     desired: Option<Desired<T>>,
     manager: Box<dyn ObjectManager<T>>,
     around: Around,
+    tracking: Arc<Tracking>,
 }
 
 type Desired<T> = Box<dyn Fn(&SubContext<'_>, &T) -> Result<Option<T>, BoxError> + Send + Sync>;
@@ -91,6 +94,7 @@ impl<T: Object> AggregateReconciler<T> {
         Self {
             name: name.into(),
             api: Api::of_kind(config.client().clone(), empty.kind()),
+            tracking: Arc::new(Tracking::new(config.tracker())),
             config,
             empty,
             steps: Sequence::new(),
@@ -151,6 +155,14 @@ impl<T: Object> AggregateReconciler<T> {
         Ok(added.sources)
     }
 
+    /// What a run tracks replaces what the run before has tracked, unless the run fails.
+    fn track(&self, cx: &Context, key: &ObjectKey) -> SubResult {
+        let tracking = self.tracking.begin(key);
+        let flow = self.run(cx, key)?;
+        tracking.end();
+        Ok(flow)
+    }
+
     fn run(&self, cx: &Context, key: &ObjectKey) -> SubResult {
         let mut current = self.api.get(key).ignore_not_found()?;
         if current.is_none() && self.config.is_cached() {
@@ -162,7 +174,7 @@ impl<T: Object> AggregateReconciler<T> {
         if resource.meta().is_deleting() {
             return Ok(Flow::proceed());
         }
-        let request = Request::new(&resource, self.config.clone());
+        let request = Request::new(&resource, self.config.clone()).tracked_by(&self.tracking);
         let cx = &SubContext::new(&self.name, cx, &request);
         let result = Ok(self.steps.reconcile(cx, &mut resource)?);
         both(result, self.write(cx, current.as_ref(), resource))
@@ -185,7 +197,7 @@ impl<T: Object> Reconciler<ObjectKey> for AggregateReconciler<T> {
         if *key != self.empty.key() {
             return Ok(Action::await_change());
         }
-        conclude(self.around.run(cx, key, || self.run(cx, key)), &self.name, key)
+        conclude(self.around.run(cx, key, || self.track(cx, key)), &self.name, key)
     }
 }
 

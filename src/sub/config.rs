@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::objects::{Api, Client, EventRecorder, Object, Tracker};
+use crate::objects::{Api, Client, EventRecorder, Object, Scope, Tracker};
 
 /// What sub-reconcilers work with: a client, a tracker, a recorder of events, a clock. A cheap handle.
 ///
@@ -15,11 +14,10 @@ use crate::objects::{Api, Client, EventRecorder, Object, Tracker};
 /// use homeostat::objects::{EventRecorder, MemoryClient, Tracker};
 /// use homeostat::sub::Config;
 /// use std::sync::Arc;
-/// use std::time::Duration;
 ///
 /// let client = Arc::new(MemoryClient::new());
 /// let recorder = EventRecorder::builder("function").client(client.clone()).build();
-/// let config = Config::new(client).with_recorder(recorder).with_tracker(Tracker::new(Duration::from_secs(1200)));
+/// let config = Config::new(client).with_recorder(recorder).with_tracker(Tracker::new());
 /// # let _ = config;
 /// ```
 #[derive(Clone)]
@@ -33,18 +31,15 @@ pub struct Config {
     clock: Clock,
 }
 
-/// How long what the tracker is told holds that a config begins with.
-const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
-
 impl Config {
-    /// With this client, also to read from what no cache stands before; a tracker with a lease of a day, which is of use for that long
-    /// only to a controller without a [resync](crate::ControllerBuilder::resync); a recorder that only logs; the system's clock.
+    /// With this client, also to read from what no cache stands before; a tracker of its own; a recorder that only logs; the system's
+    /// clock.
     #[must_use]
     pub fn new(client: Arc<dyn Client>) -> Self {
         Self {
             uncached: Arc::clone(&client),
             client,
-            tracker: Tracker::new(LEASE),
+            tracker: Tracker::new(),
             has_own_tracker: false,
             recorder: EventRecorder::builder("homeostat").build(),
             clock: Clock::system(),
@@ -63,11 +58,17 @@ impl Config {
         Self { uncached, ..self }
     }
 
-    /// With this tracker. Its lease should be twice the resync interval of the controller. It knows keys, not kinds: of several controllers
-    /// with one tracker each is called for what any of them tracks, and finds no object of that key, or does too much.
+    /// With this tracker. It knows keys, not kinds: of several controllers with one tracker each is called for what any of them tracks,
+    /// and finds no object of that key, or does too much.
     #[must_use]
     pub fn with_tracker(self, tracker: Tracker) -> Self {
         Self { tracker, has_own_tracker: true, ..self }
+    }
+
+    /// With a handle of the same tracker for a controller with this scope.
+    pub(super) fn in_scope(mut self, scope: Scope) -> Self {
+        self.tracker = self.tracker.in_scope(scope);
+        self
     }
 
     /// With this recorder.
@@ -76,11 +77,11 @@ impl Config {
         Self { recorder, ..self }
     }
 
-    /// With this clock: what conditions have their times from, and by which the leases of the tracker end, unless it was
+    /// With this clock: the times of conditions come from it. The tracker goes by it too, unless it was
     /// [given](Self::with_tracker). The recorder has a clock of its own.
     #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
-        let tracker = if self.has_own_tracker { self.tracker } else { Tracker::with_clock(LEASE, clock.clone()) };
+        let tracker = if self.has_own_tracker { self.tracker } else { Tracker::with_clock(clock.clone()) };
         Self { tracker, clock, ..self }
     }
 

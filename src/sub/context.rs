@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::config::Config;
 use super::stash::{Stash, StashError, StashKey, Stashed};
+use super::tracking::Tracking;
 use crate::objects::{
     Api, ClientError, DynamicObject, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef,
     add_finalizer, reasons, remove_finalizer_of_any,
@@ -26,6 +28,7 @@ pub struct Request {
     config: Config,
     stash: Stash,
     skips_status: AtomicBool,
+    tracking: Option<Arc<Tracking>>,
 }
 
 impl Request {
@@ -36,7 +39,12 @@ impl Request {
         let subject = bare(&kind, meta);
         let reference = ObjectRef::new(&kind, &meta.key());
         let stash = Stash::new(reference.clone());
-        Self { subject, reference, config, stash, skips_status: AtomicBool::new(false) }
+        Self { subject, reference, config, stash, skips_status: AtomicBool::new(false), tracking: None }
+    }
+
+    /// A run of a controller, which remembers the trackers that its runs use.
+    pub(super) fn tracked_by(self, tracking: &Arc<Tracking>) -> Self {
+        Self { config: tracking.config(&self.config), tracking: Some(Arc::clone(tracking)), ..self }
     }
 
     /// What the steps say to each other.
@@ -182,9 +190,14 @@ impl<'a> SubContext<'a> {
         self.config.clock().time_of_day().try_into().unwrap_or_default()
     }
 
-    /// Asks to be called again when such an object of this kind changes: for one lease of the tracker. Track first, then read.
+    /// Calls the object again when such an object of this kind changes. Track first, then read. It holds until the next run of this
+    /// object succeeds that does not track the same again.
     pub fn track(&self, kind: &Kind, what: TrackRef) {
-        self.config.tracker().track(kind, what, self.key().clone());
+        let tracker = self.config.tracker();
+        match &self.request.tracking {
+            Some(tracking) => tracking.track(tracker, kind, what, self.key()),
+            None => tracker.track(kind, what, self.key().clone()),
+        }
     }
 
     /// [Tracks](Self::track) an object by its name, and reads it.

@@ -27,6 +27,7 @@ mod setup;
 mod stash;
 mod suppress;
 mod sync;
+mod tracking;
 mod with_config;
 
 pub use self::advice::Advice;

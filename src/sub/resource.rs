@@ -1,6 +1,7 @@
 //! A reconciler of objects that leaves the work to sub-reconcilers.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::SubReconciler;
 use super::around::Around;
@@ -9,6 +10,7 @@ use super::context::{Request, SubContext};
 use super::finalizing::WithFinalizer;
 use super::flow::{ErrorClass, Flow, SubResult, both, conclude};
 use super::setup::{Added, Setup};
+use super::tracking::Tracking;
 use crate::controller::Sources;
 use crate::manager::Manager;
 use crate::objects::{
@@ -93,6 +95,7 @@ pub struct ResourceReconciler<T: Object> {
     conditions: Option<Conditions<T::Status>>,
     writes_status: bool,
     status_while_deleting: bool,
+    tracking: Arc<Tracking>,
 }
 
 type Skips<T> = Box<dyn Fn(&T) -> bool + Send + Sync>;
@@ -128,6 +131,7 @@ impl<T: Object> ResourceReconciler<T> {
         Self {
             name,
             api,
+            tracking: Arc::new(Tracking::new(config.tracker())),
             config,
             reconciler,
             around: Around::default(),
@@ -216,8 +220,15 @@ impl<T: Object> ResourceReconciler<T> {
         Ok(added.sources)
     }
 
+    /// What a run tracks replaces what the run before has tracked, unless the run fails.
+    fn track(&self, cx: &Context, key: &ObjectKey) -> SubResult {
+        let tracking = self.tracking.begin(key);
+        let flow = self.fetch(cx, key)?;
+        tracking.end();
+        Ok(flow)
+    }
+
     fn fetch(&self, cx: &Context, key: &ObjectKey) -> SubResult {
-        // What it has tracked ends with its lease: what has its name in another controller may track by the same tracker.
         let Some(original) = self.api.get(key).ignore_not_found()? else { return Ok(Flow::proceed()) };
         let mut resource = original.clone();
         if let Some(defaults) = &self.defaults {
@@ -226,7 +237,7 @@ impl<T: Object> ResourceReconciler<T> {
         if self.skip_resource.as_ref().is_some_and(|skips| skips(&resource)) {
             return Ok(Flow::proceed());
         }
-        let request = Request::new(&original, self.config.clone());
+        let request = Request::new(&original, self.config.clone()).tracked_by(&self.tracking);
         let cx = SubContext::new(&self.name, cx, &request);
         let result = self.hand_on(&cx, &mut resource);
         if self.writes_status && !request.skips_status_update() && (!cx.is_deleting() || self.status_while_deleting) {
@@ -317,7 +328,7 @@ impl<T: Object> Reconciler<ObjectKey> for ResourceReconciler<T> {
         if self.skip_request.as_ref().is_some_and(|skips| skips(key)) {
             return Ok(Action::await_change());
         }
-        conclude(self.around.run(cx, key, || self.fetch(cx, key)), &self.name, key)
+        conclude(self.around.run(cx, key, || self.track(cx, key)), &self.name, key)
     }
 }
 

@@ -1,7 +1,6 @@
 //! One config of a case: what its client, tracker and recorder have at first, and what they are to see.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::client::{TestClient, Write};
 use super::difference::{Fault, name_of, of_texts};
@@ -250,7 +249,7 @@ impl Stage {
             clock: clock.clone(),
             client: TestClient::with_seed(clock.clock(), number),
             uncached: None,
-            tracker: Tracker::with_clock(Duration::MAX, clock.clock()),
+            tracker: Tracker::with_clock(clock.clock()),
             seen: 0,
             recorder: recorder.build(),
             events,

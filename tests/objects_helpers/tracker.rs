@@ -1,15 +1,11 @@
 //! Who is told when an object changes that it does not own.
 
-use std::time::Duration;
-
 use homeostat::objects::{DynamicObject, Kind, Object, ObjectKey, ObjectMeta, TrackRef, Tracker};
-use homeostat::{Claim, ManualClock, Reasons, Watch, WorkQueue};
+use homeostat::{Claim, Reasons, Watch, WorkQueue};
 
 static CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 static SECRET: Kind = Kind::namespaced("", "v1", "Secret");
 static NODE: Kind = Kind::cluster("", "v1", "Node");
-const LEASE: Duration = Duration::from_secs(3600);
-const ALMOST: Duration = Duration::from_nanos(3_600_000_000_000 - 1);
 
 fn name(key: &str) -> TrackRef {
     TrackRef::name(key.parse().unwrap())
@@ -21,12 +17,6 @@ fn labels(namespace: Option<&str>, selector: &str) -> TrackRef {
 
 fn config_map() -> ObjectMeta {
     ObjectMeta::new("test-namespace", "test-name").label("app", "test")
-}
-
-fn held() -> (ManualClock, Tracker<&'static str>) {
-    let clock = ManualClock::new();
-    let tracker = Tracker::with_clock(LEASE, clock.clock());
-    (clock, tracker)
 }
 
 /// Who tracks it, in order; asked by metadata and by JSON.
@@ -41,7 +31,7 @@ fn trackers(tracker: &Tracker<&'static str>, kind: &Kind, meta: &ObjectMeta) -> 
     found
 }
 
-/// The cases of reconcilerio/runtime's `tracker/enqueue_test.go` (`TestTracker`), on a held clock.
+/// The cases of reconcilerio/runtime's `tracker/enqueue_test.go` (`TestTracker`), but for its leases.
 #[test]
 fn who_tracks_is_found() {
     static OTHER_GROUP: Kind = Kind::namespaced("fake", "v1", "ConfigMap");
@@ -90,7 +80,7 @@ fn who_tracks_is_found() {
         ),
     ];
     for (case, tracks, expected) in cases {
-        let (clock, tracker) = held();
+        let tracker = Tracker::new();
         let count = tracks.len();
         for (kind, what, by) in tracks {
             tracker.track(kind, what, by);
@@ -100,18 +90,17 @@ fn who_tracks_is_found() {
             (expected.to_vec(), count),
             "{case}"
         );
-        // "no match by name for expired lease", "no match by selector for expired lease"
-        clock.advance(ALMOST);
-        assert_eq!(trackers(&tracker, &CONFIG_MAP, &config_map()), expected, "{case}, just before the end");
-        clock.advance(Duration::from_nanos(1));
-        assert_eq!(trackers(&tracker, &CONFIG_MAP, &config_map()), [""; 0], "{case}, at the end");
+        for by in ["a", "b"] {
+            tracker.begin(by).end();
+        }
+        assert_eq!(trackers(&tracker, &CONFIG_MAP, &config_map()), [""; 0], "{case}, after a run that tracks nothing");
         assert!(tracker.is_empty());
     }
 }
 
 #[test]
 fn another_version_of_a_kind_is_the_same() {
-    let (_, tracker) = held();
+    let tracker = Tracker::new();
     tracker.track(&Kind::namespaced("", "v1beta1", "ConfigMap"), name("test-namespace/test-name"), "a");
     tracker.track(&NODE, name("node-1"), "b");
     assert_eq!(trackers(&tracker, &CONFIG_MAP, &config_map()), ["a"]);
@@ -119,43 +108,52 @@ fn another_version_of_a_kind_is_the_same() {
 }
 
 #[test]
-fn a_track_that_is_made_again_lives_longer() {
-    let (clock, tracker) = held();
+fn a_run_ends_the_tracks_that_it_does_not_make_again_and_only_those_of_its_key() {
+    let tracker = Tracker::new();
     for what in [name("test-namespace/test-name"), labels(None, "app=test")] {
-        tracker.track(&CONFIG_MAP, what.clone(), "renewed");
-        tracker.track(&CONFIG_MAP, what.clone(), "left");
-        clock.advance(LEASE / 2);
-        tracker.track(&CONFIG_MAP, what, "renewed");
-        assert_eq!(tracker.len(), 2);
-        clock.advance(LEASE / 2);
-        assert_eq!(trackers(&tracker, &CONFIG_MAP, &config_map()), ["renewed"]);
-        assert_eq!(tracker.len(), 1);
-        clock.advance(LEASE / 2);
-        assert_eq!(trackers(&tracker, &CONFIG_MAP, &config_map()), [""; 0]);
+        for by in ["renewed", "left", "other"] {
+            tracker.begin(by).track(&CONFIG_MAP, what.clone());
+        }
+        let (renewed, left) = (tracker.begin("renewed"), tracker.begin("left"));
+        renewed.track(&CONFIG_MAP, what);
+        renewed.end();
+        left.end();
+        assert_eq!(trackers(&tracker, &CONFIG_MAP, &config_map()), ["other", "renewed"]);
+        for by in ["renewed", "other"] {
+            tracker.begin(by).end();
+        }
         assert!(tracker.is_empty());
     }
 }
 
-/// reconcilerio/runtime purges a reference only when that one is asked for, so others stay for ever.
 #[test]
-fn what_has_ended_is_forgotten_though_nobody_asks_for_it() {
-    let (clock, tracker) = held();
-    for number in 0..10 {
-        let key = ObjectKey::new("test-namespace", &format!("map-{number}"));
-        tracker.track(&CONFIG_MAP, TrackRef::name(key), "a");
-        tracker.track(&CONFIG_MAP, labels(None, &format!("app=map-{number}")), "b");
+fn a_run_that_fails_ends_no_tracks() {
+    let tracker = Tracker::new();
+    tracker.track(&CONFIG_MAP, name("test-namespace/test-name"), "a");
+    let run = tracker.begin("a");
+    run.track(&SECRET, name("test-namespace/test-name"));
+    drop(run);
+    assert_eq!(trackers(&tracker, &CONFIG_MAP, &config_map()), ["a"]);
+    assert_eq!(trackers(&tracker, &SECRET, &config_map()), ["a"]);
+}
+
+#[test]
+fn a_run_ends_no_tracks_of_another_controller_with_the_same_key() {
+    let one = Tracker::new();
+    let (other, again) = (one.separate(), one.clone());
+    for tracker in [&one, &other] {
+        tracker.track(&CONFIG_MAP, name("test-namespace/test-name"), "a");
     }
-    assert_eq!(tracker.len(), 20);
-    clock.advance(LEASE);
-    tracker.track(&SECRET, name("test-namespace/other"), "c");
-    assert_eq!(tracker.len(), 1);
-    tracker.untrack(&"c");
-    assert!(tracker.is_empty());
+    assert_eq!((trackers(&one, &CONFIG_MAP, &config_map()), other.len()), (vec!["a"], 2), "it is called once");
+    again.begin("a").end();
+    assert_eq!((trackers(&one, &CONFIG_MAP, &config_map()), one.len()), (vec!["a"], 1));
+    other.untrack(&"a");
+    assert!(one.is_empty());
 }
 
 #[test]
 fn who_is_gone_tracks_nothing() {
-    let (clock, tracker) = held();
+    let tracker = Tracker::new();
     for by in ["a", "b"] {
         tracker.track(&CONFIG_MAP, name("test-namespace/test-name"), by);
         tracker.track(&CONFIG_MAP, labels(None, "app=test"), by);
@@ -166,23 +164,16 @@ fn who_is_gone_tracks_nothing() {
     assert_eq!((trackers(&tracker, &CONFIG_MAP, &config_map()), tracker.len()), (vec!["b"], 3));
     tracker.track(&CONFIG_MAP, labels(None, "app=test"), "a");
     assert_eq!(trackers(&tracker, &CONFIG_MAP, &config_map()), ["a", "b"]);
-    clock.advance(LEASE);
+    for by in ["a", "b"] {
+        tracker.untrack(&by);
+    }
     assert!(tracker.is_empty());
-}
-
-#[test]
-fn a_lease_may_never_end() {
-    let clock = ManualClock::new();
-    let tracker = Tracker::with_clock(Duration::MAX, clock.clock());
-    tracker.track(&CONFIG_MAP, name("test-namespace/test-name"), "a");
-    clock.advance(Duration::from_secs(1 << 33));
-    assert_eq!(trackers(&tracker, &CONFIG_MAP, &config_map()), ["a"]);
 }
 
 /// Of an update it matters what was as well as what is: who selected the object before learns that it has gone.
 #[test]
 fn a_change_calls_who_asked_for_what_was_or_is() {
-    let tracker = Tracker::new(LEASE);
+    let tracker = Tracker::new();
     let queue = WorkQueue::new();
     let watch = Watch::<ObjectKey, DynamicObject>::push();
     watch.synced();
@@ -218,8 +209,7 @@ fn a_change_calls_who_asked_for_what_was_or_is() {
 /// What it does is counted, not timed: a hundred thousand names, each looked at once.
 #[test]
 fn a_hundred_thousand_names_are_told_apart() {
-    let clock = ManualClock::new();
-    let tracker = Tracker::with_clock(LEASE, clock.clock());
+    let tracker = Tracker::new();
     let keys: Vec<_> = (0..100_000).map(|number| ObjectKey::new("a", &format!("map-{number}"))).collect();
     for (by, key) in keys.iter().enumerate() {
         tracker.track(&CONFIG_MAP, TrackRef::name(key.clone()), by);
@@ -227,6 +217,6 @@ fn a_hundred_thousand_names_are_told_apart() {
     for (by, key) in keys.iter().enumerate() {
         assert_eq!(tracker.trackers_of(&CONFIG_MAP, &ObjectMeta::new("a", key.name())), [by]);
     }
-    clock.advance(LEASE);
+    (0..keys.len()).for_each(|by| tracker.begin(by).end());
     assert_eq!(tracker.len(), 0);
 }

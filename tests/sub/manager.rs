@@ -154,7 +154,7 @@ fn the_finalizer_stays_until_what_is_deleted_is_gone() {
     let mut held = wanted();
     held.metadata.finalizers.push("example.com/slow".to_owned());
     let current = site.manage(&manager, None, Some(held)).unwrap().unwrap();
-    site.clock.advance(Duration::from_secs(60));
+    site.untrack();
     assert!(!site.tracks(&current));
     site.client.writes();
 
@@ -163,7 +163,7 @@ fn the_finalizer_stays_until_what_is_deleted_is_gone() {
     assert!(site.web.metadata.has_finalizer(FINALIZER) && site.tracks(&current));
 
     let deleting = site.page("index");
-    site.clock.advance(Duration::from_secs(60));
+    site.untrack();
     assert_eq!(site.manage(&manager, Some(&deleting), None).unwrap(), None);
     assert_eq!(site.client.writes(), [""; 0]);
     assert!(site.web.metadata.has_finalizer(FINALIZER) && site.tracks(&current));
@@ -190,7 +190,7 @@ fn what_is_managed_is_tracked() {
     assert!(created.metadata.name.starts_with("p-") && site.tracks(&created));
 
     for desired in [Some(created.clone()), Some(created.clone().with("a", "b")), None] {
-        site.clock.advance(Duration::from_secs(60));
+        site.untrack();
         assert!(!site.tracks(&created));
         // Also if nothing comes of it.
         site.client.fail(|_, object| Some(ClientError::transport(object.clone(), "out of luck")));

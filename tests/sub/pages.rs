@@ -6,7 +6,7 @@ use std::sync::Arc;
 use homeostat::ManualClock;
 use homeostat::objects::{
     Api, Client, ClientError, DeleteOptions, EventRecorder, Kind, MemoryClient, Object, ObjectKey, ObjectList,
-    ObjectMeta, ObjectRef, Query, Tracker,
+    ObjectMeta, ObjectRef, Query,
 };
 use homeostat::sub::{Config, Flow, SubReconciler, SubResult, UpdatingObjectManager};
 use serde::{Deserialize, Serialize};
@@ -87,8 +87,7 @@ impl Site {
         let (client, clock) = (Spy::new(), ManualClock::new());
         let (config, events) = support::config(&client);
         let web = things(&client).create(&Thing::new("web")).unwrap();
-        let lease = std::time::Duration::from_secs(60);
-        let config = config.with_clock(clock.clock()).with_tracker(Tracker::with_clock(lease, clock.clock()));
+        let config = config.with_clock(clock.clock());
         let site = Self { client, clock, config, events, web };
         site.client.writes();
         site
@@ -142,6 +141,11 @@ impl Site {
     /// Whether `web` is told of changes of this page.
     pub(crate) fn tracks(&self, page: &Page) -> bool {
         self.config.tracker().trackers_of(&Page::KIND, page.meta()) == [self.web.key()]
+    }
+
+    /// Forgets what `web` tracks.
+    pub(crate) fn untrack(&self) {
+        self.config.tracker().untrack(&self.web.key());
     }
 
     /// A config whose client has heard of nothing that happens to pages from now on; what it writes is written.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use homeostat::objects::{
     Api, Client, ClientError, Condition, ConditionStatus, DeleteOptions, DynamicObject, Kind, MemoryClient, Object,
-    ObjectMeta, ObjectRef, Query, TrackRef, set_condition,
+    ObjectKey, ObjectMeta, ObjectRef, Query, TrackRef, Tracker, set_condition,
 };
 use homeostat::sub::{Config, Failures, Flow, ResourceReconciler, SubContext, SubReconciler, SubResult, quiet};
 use homeostat::{
@@ -23,6 +23,7 @@ use serde_json::json;
 use crate::logs::Logs;
 use crate::support::{Spy, Thing, ThingStatus, config, events, things};
 
+const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 const MINUTE: Duration = Duration::from_secs(60);
 /// After how long a run that met a conflict is tried again.
 const PROMPT: Duration = Duration::from_millis(100);
@@ -619,4 +620,75 @@ fn what_has_failed_before_a_run_was_told_to_stop_is_told() {
     let error = run(&ResourceReconciler::new("failed-before", world.config.clone(), steps)).unwrap_err();
     assert!(error.downcast_ref::<Cancelled>().is_some());
     assert_eq!(warnings(&logs).iter().filter(|warning| warning.contains("no such shape")).count(), 1);
+}
+
+/// Whether a change of the config map of this name calls the thing.
+fn is_called_by(config: &Config, name: &str) -> bool {
+    let map = DynamicObject::new(&CONFIG_MAP, "default", name);
+    config.tracker().trackers_of(&CONFIG_MAP, &map.metadata) == [Thing::reference().key().clone()]
+}
+
+fn tracks(name: &'static str, result: fn() -> SubResult) -> impl SubReconciler<Thing> + 'static {
+    move |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
+        cx.track(&CONFIG_MAP, TrackRef::name(ObjectKey::new("default", name)));
+        result()
+    }
+}
+
+/// By default nothing runs a key that has nothing to do, so nothing would renew its tracks.
+#[test]
+fn a_track_lives_until_the_next_run_of_its_key_however_long_that_takes() {
+    let (world, clock) = (World::new(), ManualClock::new());
+    let config = world.config.clone().with_clock(clock.clock());
+    let _ = run(&ResourceReconciler::new("thing", config.clone(), tracks("a", on))).unwrap();
+    clock.advance(24 * 60 * MINUTE);
+    assert!(is_called_by(&config, "a"), "after a day");
+    clock.advance(365 * 24 * 60 * MINUTE);
+    assert!(is_called_by(&config, "a"), "after a year");
+}
+
+#[test]
+fn the_tracks_of_a_run_replace_those_of_the_run_before_unless_it_fails() {
+    let world = World::new();
+    let name = Arc::new(Mutex::new(("a", on as fn() -> SubResult)));
+    let (config, now) = (&world.config, Arc::clone(&name));
+    let own = Tracker::new();
+    let within = own.clone();
+    let step = move |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
+        let (name, result) = *now.lock();
+        let elsewhere = cx.with_config(cx.config().clone().with_tracker(within.clone()));
+        let _ = tracks(name, on).reconcile(&elsewhere, thing)?;
+        tracks(name, result).reconcile(cx, thing)
+    };
+    let reconciler = world.reconciler(step);
+    let calls = |expected: &[&str]| {
+        for config in [config, &config.clone().with_tracker(own.clone())] {
+            let found: Vec<_> = ["a", "b", "c"].into_iter().filter(|name| is_called_by(config, name)).collect();
+            assert_eq!(found, expected);
+        }
+    };
+    let _ = run(&reconciler).unwrap();
+    calls(&["a"]);
+    *name.lock() = ("b", || Err("out of luck".into()));
+    run(&reconciler).unwrap_err();
+    calls(&["a", "b"]);
+    *name.lock() = ("c", on);
+    let _ = run(&reconciler).unwrap();
+    calls(&["c"]);
+    world.delete();
+    let _ = run(&reconciler).unwrap();
+    calls(&[]);
+    assert!(config.tracker().is_empty() && own.is_empty());
+}
+
+/// They share the config, as reconcilers of a program do, and their objects have the same key.
+#[test]
+fn a_run_does_not_end_the_tracks_of_another_reconciler() {
+    let world = World::new();
+    Api::new(world.spy.clone()).create(&Bare { metadata: ObjectMeta::new("default", "web"), status: None }).unwrap();
+    let untracked = |_: &SubContext<'_>, _: &mut Bare| -> SubResult { on() };
+    let bare = ResourceReconciler::new("bare", world.config.clone(), untracked);
+    let _ = run(&world.reconciler(tracks("a", on))).unwrap();
+    let _ = bare.reconcile(&Context::detached(), Thing::reference().key()).unwrap();
+    assert!(is_called_by(&world.config, "a"));
 }

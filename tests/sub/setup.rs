@@ -108,7 +108,7 @@ fn a_config_is_that_of_the_steps_within_and_the_object_stays_where_it_is() {
     marked(outer.tracker(), "outer");
     let remote = Arc::new(MemoryClient::new());
     let trackers = ["middle", "inner"].map(|name| {
-        let tracker = Tracker::new(seconds(1000));
+        let tracker = Tracker::new();
         marked(&tracker, name);
         tracker
     });
@@ -184,7 +184,7 @@ fn what_is_tracked_by_the_tracker_of_any_config_calls_again() {
     let spy = Spy::new();
     let (config, _) = config(&spy);
     let (saying, seen) = unbounded();
-    let other = Tracker::new(seconds(1000));
+    let other = Tracker::new();
     let within =
         WithConfig::new(move |config: &Config| Ok(config.clone().with_tracker(other.clone())), reads("b", &saying));
     let steps = Sequence::new().then(reads("a", &saying)).then(within);
