@@ -8,12 +8,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Parser;
 use homeostat::{Action, BoxError, Context, Poller, WorkQueue, Workers};
 use parking_lot::Mutex;
 
 type Table = BTreeMap<&'static str, u32>;
 
+/// Makes a table of what is equal to a table of what should be, and ends.
+#[derive(Parser)]
+#[command(name = "quickstart", version)]
+struct Arguments {}
+
 fn main() -> Result<(), BoxError> {
+    let Arguments {} = Arguments::parse();
     let desired: Arc<Table> = Arc::new([("web", 3), ("api", 2), ("db", 1)].into());
     let current: Arc<Mutex<Table>> = Arc::default();
     let (settled, all_settled) = crossbeam_channel::bounded(desired.len());

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It goes through a few changes, says what becomes of them, and ends. Run it again: the sites are in the file, and it goes on with
-//! them. With `--for 60s` it goes on for a minute, to be meddled with: delete or edit what it has published.
+//! them. With `--for 60s` it goes on for a minute, or until Ctrl-C, to be meddled with: delete or edit what it has published.
 //!
 //! | | |
 //! |---|---|
@@ -16,10 +16,16 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
+#[expect(dead_code, reason = "the other examples need the rest")]
+#[path = "cli/mod.rs"]
+mod cli;
+
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -35,19 +41,14 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Keeps sites in a file, their pages in memory, and publishes them in a folder.
 #[derive(Parser)]
+#[command(name = "sites", version)]
 struct Arguments {
     /// The file with the sites; what is published goes to a folder `public` beside it [default: in the system's folder for
     /// temporary files]
     file: Option<PathBuf>,
     /// Go on for so long behind the last step: `60s`
-    #[arg(long = "for", value_parser = seconds, default_value = "0s", value_name = "TIME")]
+    #[arg(long = "for", value_parser = cli::parse_duration, default_value = "0s", value_name = "DURATION")]
     stay: Duration,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.strip_suffix('s').and_then(|number| number.parse().ok());
-    let duration = number.and_then(|number| Duration::try_from_secs_f64(number).ok());
-    duration.ok_or_else(|| "a time is a number of seconds, as in 60s or 0.5s".to_owned())
 }
 
 /// What is wanted: texts by page.
@@ -122,18 +123,25 @@ impl Folder {
     }
 
     /// The files of a site by name.
-    fn files(&self, site: &ObjectKey) -> io::Result<BTreeMap<String, String>> {
-        let entries = match fs::read_dir(self.of(site)) {
+    fn files(&self, site: &ObjectKey) -> Result<BTreeMap<String, String>, BoxError> {
+        let folder = self.of(site);
+        let entries = match fs::read_dir(&folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
-            entries => entries?,
+            entries => at(&folder, entries)?,
         };
         entries
             .map(|entry| {
-                let entry = entry?;
-                Ok((entry.file_name().to_string_lossy().into_owned(), fs::read_to_string(entry.path())?))
+                let path = at(&folder, entry)?.path();
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                Ok((name, at(&path, fs::read_to_string(&path))?))
             })
             .collect()
     }
+}
+
+/// The result, with the path in its error.
+fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, BoxError> {
+    result.map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 fn wanted_files(site: &Site) -> BTreeMap<String, String> {
@@ -147,26 +155,29 @@ impl External<Site> for Folder {
 
     fn converge(&self, _cx: &Context, site: &Site) -> Result<(), BoxError> {
         let (folder, wanted) = (self.of(&site.key()), wanted_files(site));
-        fs::create_dir_all(&folder)?;
+        at(&folder, fs::create_dir_all(&folder))?;
         for file in self.files(&site.key())?.keys().filter(|file| !wanted.contains_key(*file)) {
-            fs::remove_file(folder.join(file))?;
+            let path = folder.join(file);
+            at(&path, fs::remove_file(&path))?;
         }
         for (file, text) in &wanted {
-            fs::write(folder.join(file), text)?;
+            let path = folder.join(file);
+            at(&path, fs::write(&path, text))?;
         }
         println!("  {}: {} files are published", site.metadata.name, wanted.len());
         Ok(())
     }
 
     fn list(&self, _cx: &Context) -> Result<Vec<ObjectKey>, BoxError> {
-        let folders = fs::read_dir(&self.0)?;
-        Ok(folders.map(|folder| Ok(site_key(&folder?.file_name().to_string_lossy()))).collect::<io::Result<_>>()?)
+        let folders = at(&self.0, fs::read_dir(&self.0))?;
+        folders.map(|folder| Ok(site_key(&at(&self.0, folder)?.file_name().to_string_lossy()))).collect()
     }
 
     fn remove(&self, _cx: &Context, owner: &ObjectKey) -> Result<bool, BoxError> {
-        match fs::remove_dir_all(self.of(owner)) {
+        let folder = self.of(owner);
+        match fs::remove_dir_all(&folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            removed => Ok(removed.map(|()| true)?),
+            removed => at(&folder, removed.map(|()| true)),
         }
     }
 }
@@ -208,9 +219,9 @@ impl Tour<'_> {
 
         println!("What is published of it is spoilt: nothing tells, but it is looked at every second.");
         let file = self.folder.join("garden").join(format!("visit-{visits}.txt"));
-        let text = fs::read_to_string(&file)?;
-        fs::write(&file, "weeds")?;
-        self.until(|| Ok(fs::read_to_string(&file)? == text))?;
+        let text = at(&file, fs::read_to_string(&file))?;
+        at(&file, fs::write(&file, "weeds"))?;
+        self.until(|| Ok(at(&file, fs::read_to_string(&file))? == text))?;
 
         println!("A shed is built, and torn down.");
         let pages = [("tools".to_owned(), "A spade".to_owned())].into();
@@ -243,14 +254,40 @@ impl Tour<'_> {
     }
 }
 
-fn main() -> Result<(), BoxError> {
-    let Arguments { file, stay } = Arguments::parse();
+/// Waits for so long, or until Ctrl-C.
+fn wait_or_interrupt(cx: &Context, stay: Duration) -> Result<(), BoxError> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    #[cfg(unix)]
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupted))?;
+    println!("Going on for {stay:?}; Ctrl-C ends it.");
+    let end = cx.clock().now() + stay;
+    while cx.clock().now() < end && !interrupted.load(Ordering::Relaxed) {
+        cx.sleep(SECOND / 10)?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            cli::say(&mut io::stderr(), &format!("error: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(Arguments { file, stay }: Arguments) -> Result<(), BoxError> {
     let file = file.unwrap_or_else(|| std::env::temp_dir().join("homeostat-sites").join("sites.redb"));
     let folder = file.with_file_name("public");
-    fs::create_dir_all(&folder)?;
+    if let Some(parent) = file.parent() {
+        at(parent, fs::create_dir_all(parent))?;
+    }
+    let client = FileClient::open(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let sites = Api::<Site>::new(Arc::new(client));
+    at(&folder, fs::create_dir_all(&folder))?;
     println!("Sites are in {}, and published in {}.", file.display(), folder.display());
 
-    let sites = Api::<Site>::new(Arc::new(FileClient::open(&file)?));
     let memory = Arc::new(MemoryClient::new());
     let recorder = EventRecorder::builder("sites").client(memory.clone()).build();
     let pages = Secondary::new(Api::<Page>::new(memory.clone())).recorder(recorder.clone());
@@ -268,7 +305,9 @@ fn main() -> Result<(), BoxError> {
     let cx = Context::detached();
     let tour = Tour { sites: &sites, pages: pages.api(), controller: &controller, folder: &folder, cx };
     let done = tour.go();
-    tour.cx.sleep(stay)?;
+    if done.is_ok() && !stay.is_zero() {
+        wait_or_interrupt(&tour.cx, stay)?;
+    }
     manager.stop();
     running.wait()?;
     done?;
@@ -279,7 +318,8 @@ fn main() -> Result<(), BoxError> {
         println!("  {} {}: {} (×{})", text("reason"), event["involvedObject"]["name"], text("message"), event["count"]);
     }
     // Nobody runs that would say whose this is: the next run finds it.
-    fs::create_dir_all(folder.join("attic"))?;
+    let attic = folder.join("attic");
+    at(&attic, fs::create_dir_all(&attic))?;
     println!("A folder is left behind that belongs to no site. Run this again with the same file, and it is gone.");
     Ok(())
 }

@@ -19,6 +19,12 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     length.ok_or_else(|| format!("{text:?} is not a duration (as in \"500ms\", \"10s\", \"2m\" or \"1h\")"))
 }
 
+/// The same, but not zero.
+pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
+    let length = parse_duration(text)?;
+    if length.is_zero() { Err("must be longer than zero".to_owned()) } else { Ok(length) }
+}
+
 /// Writes as much as can be written: a closed pipe or terminal is no reason to leave the work alone.
 pub(crate) fn say(to: &mut impl Write, text: &str) {
     let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());

@@ -23,6 +23,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Parser;
 use homeostat::objects::{
     Api, Client, DeleteOptions, DynamicObject, EventRecorder, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta,
     ObjectWatch, Query,
@@ -36,7 +37,13 @@ use self::objects::{CONDITIONS, CONFIG_MAP, Function, FunctionSpec, FunctionStat
 const SECOND: Duration = Duration::from_secs(1);
 const RESYNC: Duration = Duration::from_secs(600);
 
+/// Turns functions into images, on an embedded client: goes through a few changes, and ends.
+#[derive(Parser)]
+#[command(name = "function", version)]
+struct Arguments {}
+
 fn main() -> Result<(), BoxError> {
+    let Arguments {} = Arguments::parse();
     let client = Arc::new(MemoryClient::new());
     let recorder = EventRecorder::builder("function").client(client.clone()).build();
     let config = Config::new(client.clone()).with_recorder(recorder);

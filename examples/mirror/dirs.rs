@@ -50,13 +50,13 @@ impl Reconciler<PathBuf> for Dirs {
             (true, None) => {
                 // Whatever is above it is wanted as well.
                 fs::create_dir_all(&directory)?;
-                log::debug!("{}: made", path.display());
+                log::info!("{}: made", path.display());
             }
             // `files` deletes it.
             (true, Some(Entry::File { .. })) => return later,
             (true, Some(Entry::Other)) => return Err("in the target is something else that is not touched".into()),
             (false, Some(Entry::Directory)) => match fs::remove_dir(&directory) {
-                Ok(()) => log::debug!("{}: removed", path.display()),
+                Ok(()) => log::info!("{}: removed", path.display()),
                 // What is in it goes by itself, and is told.
                 Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => return later,
                 Err(error) => return Err(error.into()),

@@ -73,7 +73,7 @@ impl Reconciler<PathBuf> for Files {
             }
             (_, Some(Entry::File { .. })) => {
                 remove(&trees.target.join(path))?;
-                log::debug!("{}: deleted", path.display());
+                log::info!("{}: deleted", path.display());
             }
             (Some(Entry::Other), _) => log::warn!("{}: neither file nor directory, left", path.display()),
             (_, Some(Entry::Other)) => {
@@ -93,7 +93,7 @@ impl Files {
             .write(cx, &from, &unfinished)
             .and_then(|()| fs::rename(&unfinished, &to).map_err(|error| format!("cannot be renamed: {error}").into()));
         match copied {
-            Ok(()) => log::debug!("{}: copied", path.display()),
+            Ok(()) => log::info!("{}: copied", path.display()),
             Err(_) => remove(&unfinished)?,
         }
         copied

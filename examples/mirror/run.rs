@@ -1,5 +1,6 @@
 //! From the command line to the exit code.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fs;
 use std::io;
@@ -13,23 +14,23 @@ use anyhow::{Context as _, bail};
 use clap::Parser;
 use homeostat::{CancellationToken, Context, Directory, Exponential, FileState, Manager, Unit};
 
-use crate::cli::{parse_duration, say};
+use crate::cli::{parse_duration, parse_period, say};
 use crate::trees::Trees;
 use crate::{dirs, files};
 
 /// Keeps a directory equal to another.
 #[derive(Debug, Parser)]
-#[command(name = "mirror", args_override_self = true, after_help = SIGNALS)]
+#[command(name = "mirror", version, args_override_self = true, after_help = SIGNALS)]
 struct Args {
     /// The directory that is copied
     source: PathBuf,
     /// The directory that is kept equal to it; what else is in it is deleted
     target: PathBuf,
     /// How often both are looked at
-    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = parse_period)]
     poll: Duration,
     /// How often every entry is looked at, for what has come and gone between two looks at the whole
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_period)]
     resync: Duration,
     /// End when all is equal
     #[arg(long)]
@@ -110,19 +111,25 @@ fn mirror(args: &Args, source: PathBuf, target: PathBuf) -> anyhow::Result<ExitC
     manager.add(files::controller(&wanted, &seen, &trees, args.rate).retry(retry).resync(args.resync).build()?)?;
 
     let equal = Arc::new(AtomicBool::new(false));
-    if args.once {
-        let (trees, equal, stop, poll) = (trees.clone(), Arc::clone(&equal), stop.clone(), args.poll);
-        manager.add(Unit::function("once", move |cx: &Context| {
-            while !trees.are_equal() {
-                if cx.sleep(poll).is_err() {
-                    return Ok(());
+    let (looked_at, now_equal, ended, once, poll) =
+        (trees.clone(), Arc::clone(&equal), stop.clone(), args.once, args.poll);
+    manager.add(Unit::function("sync", move |cx: &Context| {
+        let mut said = None;
+        loop {
+            let entries = looked_at.equal();
+            now_equal.store(entries.is_some(), Ordering::Release);
+            if let Some(count) = entries.as_ref().map(HashMap::len).filter(|_| entries != said) {
+                log::info!("in sync, entries: {count}");
+                said = entries;
+                if once {
+                    ended.cancel();
                 }
             }
-            equal.store(true, Ordering::Release);
-            stop.cancel();
-            Ok::<_, Infallible>(())
-        }))?;
-    }
+            if cx.sleep(poll).is_err() {
+                return Ok::<_, Infallible>(());
+            }
+        }
+    }))?;
     if let Some(length) = args.run_for {
         let stop = stop.clone();
         manager.add(Unit::function("limit", move |cx: &Context| {

@@ -91,15 +91,16 @@ impl Trees {
         Ok(Folder::There)
     }
 
-    /// Whether both trees were equal when they were last seen.
-    pub(crate) fn are_equal(&self) -> bool {
+    /// What is in both trees, if they were equal when they were last seen.
+    pub(crate) fn equal(&self) -> Option<HashMap<PathBuf, Entry>> {
         let entries = |store: &Store<PathBuf, FileState>| -> HashMap<PathBuf, Entry> {
             let all = store.snapshot().into_iter().map(|(path, state)| (path, Entry::from(&*state)));
             all.filter(|(_, entry)| *entry != Entry::Other).collect()
         };
         let mut wanted = entries(&self.wanted);
         wanted.retain(|path, entry| *entry == Entry::Directory || !is_unfinished(path));
-        self.wanted.has_synced() && self.seen.has_synced() && wanted == entries(&self.seen)
+        let is_equal = self.wanted.has_synced() && self.seen.has_synced() && wanted == entries(&self.seen);
+        is_equal.then_some(wanted)
     }
 }
 

@@ -10,7 +10,8 @@
 //!
 //! What dies is restarted as its policy says: at once after a stable run, otherwise after a backoff that doubles. Each
 //! service leads a process group of its own, signals go to the group, and when the leader is gone what remains of its
-//! group is killed. Output goes where the supervisor's goes; standard input is empty.
+//! group is killed. Each line of a service's output goes to the supervisor's standard output, behind the service's name; its
+//! standard input is empty.
 //!
 //! It is no init: as the first process of a container, it needs one above it to reap what services have abandoned.
 //!
@@ -28,11 +29,14 @@
 //! Nothing can be done in a process that is killed with SIGKILL: its services live on, unsupervised, and a new supervisor
 //! does not know them; it would start each a second time. Every service carries the variables `HOMEOSTAT_SUPERVISOR` (the
 //! supervisor's process id) and `HOMEOSTAT_SERVICE` (its name), and hands them down to what it starts. So on Linux, if
-//! the supervisor was 1234, this ends what it left, whatever group it is in:
+//! the supervisor was 1234, this ends every process that it left, in any group:
 //!
 //! ```sh
-//! grep -slzx HOMEOSTAT_SUPERVISOR=1234 /proc/[0-9]*/environ | cut -d/ -f3 | xargs -r kill
+//! while pids=$(grep -slzx HOMEOSTAT_SUPERVISOR=1234 /proc/[0-9]*/environ | cut -d/ -f3 | grep .); do kill $pids; sleep 0.1; done
 //! ```
+//!
+//! It looks until it finds no process: one that is just calling `exec` shows no environment, and one that has ended cannot be
+//! killed. A service that writes without a supervisor gets SIGPIPE.
 //!
 //! (Linux could end a child together with its parent, by `PR_SET_PDEATHSIG`; but that has to be asked for between fork
 //! and exec, which takes `unsafe`.) So do not kill a supervisor with SIGKILL by routine: SIGTERM, and SIGTERM once more
@@ -54,6 +58,8 @@
 //!
 //! [`Action::requeue_after`]: homeostat::Action::requeue_after
 
+#[cfg(unix)]
+mod check;
 #[cfg(unix)]
 #[path = "../cli/mod.rs"]
 mod cli;

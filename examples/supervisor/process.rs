@@ -14,16 +14,20 @@
 //! call gets at it.
 
 use std::fmt;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
+use crossbeam_channel::{Receiver, bounded};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 
+use crate::check;
+use crate::cli::say;
 use crate::config::{Launch, Service};
 use crate::group;
 
@@ -34,6 +38,9 @@ pub(crate) const SERVICE: &str = "HOMEOSTAT_SERVICE";
 
 /// Returns once the leader has ended, and leaves it unreaped.
 const UNREAPED: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOWAIT);
+
+/// How long the output may take to end once the whole group is dead.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// A process and its group. Dropped while it runs, it is killed.
 pub(crate) struct Process {
@@ -54,6 +61,7 @@ impl Process {
     /// Starts the process, and a thread that calls `on_exit` when it and its group are no more.
     pub(crate) fn start(service: &Service, on_exit: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let launch = &service.launch;
+        let (output, writer) = io::pipe()?;
         let mut command = Command::new(&launch.command);
         command
             .args(&launch.args)
@@ -62,25 +70,35 @@ impl Process {
             .env(SERVICE, &*service.name)
             // A group in the background may not read from the terminal: it would be stopped.
             .stdin(Stdio::null())
+            .stdout(writer.try_clone()?)
+            .stderr(writer)
             .process_group(0);
         if let Some(directory) = &launch.directory {
             command.current_dir(directory);
         }
         let child = command.spawn().map_err(|error| explain(&error, launch))?;
+        // Its copies of the pipe would keep the output from ending.
+        drop(command);
 
         let process = Self { leader: Pid::from_child(&child), fate: Arc::default() };
         let (leader, fate) = (process.leader, Arc::clone(&process.fate));
+        let (written, all_written) = bounded::<()>(0);
         let wait = move || {
-            follow(leader, &fate);
+            follow(leader, &fate, &all_written);
             on_exit();
         };
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the library starts its own threads only; this one is the example's"
-        )]
-        let waiter = thread::Builder::new().name(format!("wait-{}", service.name)).spawn(wait);
-        if let Err(error) = waiter {
-            process.fate.lock().exit = Some(sweep_and_reap(process.leader));
+        let name = Arc::clone(&service.name);
+        let copy = move || {
+            copy_lines(output, &name);
+            drop(written);
+        };
+        let threads =
+            spawn(format!("out-{}", service.name), copy).and_then(|()| spawn(format!("wait-{}", service.name), wait));
+        if let Err(error) = threads {
+            let mut fate = process.fate.lock();
+            sweep(leader);
+            fate.exit = Some(reap(leader));
+            drop(fate);
             return Err(error);
         }
         Ok(process)
@@ -132,8 +150,24 @@ impl fmt::Debug for Process {
     }
 }
 
-/// Blocks until the process has come to its end, and settles its fate.
-fn follow(leader: Pid, fate: &Mutex<Fate>) {
+#[expect(clippy::disallowed_methods, reason = "the library starts its own threads only; these are the example's")]
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name).spawn(body).map(drop)
+}
+
+/// Copies each line of a service's output to standard output, behind the service's name.
+fn copy_lines(output: impl io::Read, name: &str) {
+    let mut output = BufReader::new(output);
+    let mut line = Vec::new();
+    while output.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let text = String::from_utf8_lossy(&line);
+        say(&mut io::stdout(), &format!("[{name}] {}\n", text.trim_end_matches('\n')));
+        line.clear();
+    }
+}
+
+/// Blocks until the process has come to its end, and settles its fate. `all_written` is disconnected once its output has ended.
+fn follow(leader: Pid, fate: &Mutex<Fate>, all_written: &Receiver<()>) {
     if let Err(error) = retry_on_intr(|| process::waitid(WaitId::Pid(leader), UNREAPED)) {
         // The number may be anybody's by now: there is nothing left to signal or to reap.
         log::error!("process {} was lost: {error}", leader.as_raw_nonzero());
@@ -144,29 +178,33 @@ fn follow(leader: Pid, fate: &Mutex<Fate>) {
     if fate.told {
         MutexGuard::unlocked(&mut fate, || group::await_empty(leader));
     }
-    fate.exit = Some(sweep_and_reap(leader));
+    sweep(leader);
+    // A process that has left the group may hold the output open for as long as it likes.
+    let _ = MutexGuard::unlocked(&mut fate, || all_written.recv_timeout(LAST_WORDS));
+    fate.exit = Some(reap(leader));
 }
 
 /// The system says of a missing command and of a missing directory the same.
 fn explain(error: &io::Error, launch: &Launch) -> io::Error {
-    let message = match &launch.directory {
-        Some(directory) if !directory.is_dir() => format!("{}: not a directory", directory.display()),
-        _ => format!("{}: {error}", launch.command),
-    };
+    let message = check::directory(launch).unwrap_or_else(|| format!("{}: {error}", launch.command));
     io::Error::new(error.kind(), message)
 }
 
-/// Kills what is left of the group, then lets go of the leader and with it of the group's number.
+/// Kills what is left of the group.
 ///
 /// One `kill` is enough: a process that is being forked meanwhile is either in the group already and gets the signal, or
 /// its parent gets the signal before the fork is done and the fork is undone.
-fn sweep_and_reap(leader: Pid) -> ExitStatus {
+fn sweep(leader: Pid) {
     match process::kill_process_group(leader, Signal::KILL) {
         // Some systems do not count a dead leader as a member of its group, and Apple's forbid a signal to it.
         Ok(()) | Err(Errno::SRCH) => {}
         Err(Errno::PERM) if cfg!(target_vendor = "apple") => {}
         Err(error) => log::error!("cannot kill process group {}: {error}", leader.as_raw_nonzero()),
     }
+}
+
+/// Lets go of the leader, and with it of the group's number.
+fn reap(leader: Pid) -> ExitStatus {
     let reaped = retry_on_intr(|| process::waitpid(Some(leader), WaitOptions::empty()));
     if let Ok(Some((_, status))) = reaped {
         return ExitStatus::from_raw(status.as_raw());

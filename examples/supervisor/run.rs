@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
-use crate::cli::{parse_duration, say};
+use crate::check;
+use crate::cli::{parse_duration, parse_period, say};
 use crate::config::Config;
 use crate::supervisor::{Name, SERVICES, Supervisor};
 use crate::unit::Rules;
@@ -22,15 +23,15 @@ use crate::watch::FileWatch;
 
 /// Runs the services that a TOML file names, and keeps them as the file says.
 #[derive(Debug, Parser)]
-#[command(name = "supervisor", args_override_self = true, after_help = SIGNALS)]
+#[command(name = "supervisor", version, args_override_self = true, after_help = SIGNALS)]
 struct Args {
     /// The file of services
     file: PathBuf,
-    /// Only check the file
+    /// Only check the file, and that its commands and directories are there
     #[arg(long)]
     check: bool,
     /// How often the file is looked at; an edit counts once two looks have found the same
-    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = parse_period)]
     poll: Duration,
     /// The first delay before a restart; it doubles with each run that was not stable
     #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = parse_duration)]
@@ -79,14 +80,25 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     if args.check {
-        let count = config.services.len();
-        say(&mut io::stdout(), &format!("{}: {count} services, no fault found\n", args.file.display()));
-        return ExitCode::SUCCESS;
+        return report(&args.file, &config);
     }
     serve(&args, watch, config).unwrap_or_else(|error| {
         say(&mut io::stderr(), &format!("error: {error:#}\n"));
         ExitCode::FAILURE
     })
+}
+
+/// Says what keeps services of a well-formed file from being started.
+fn report(file: &Path, config: &Config) -> ExitCode {
+    let faults = check::faults(config);
+    for fault in &faults {
+        say(&mut io::stderr(), &format!("error: {}: {fault}\n", file.display()));
+    }
+    if !faults.is_empty() {
+        return ExitCode::from(2);
+    }
+    say(&mut io::stdout(), &format!("{}: {} services, no fault found\n", file.display(), config.services.len()));
+    ExitCode::SUCCESS
 }
 
 /// Supervises until everything has been stopped.

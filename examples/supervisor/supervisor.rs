@@ -7,17 +7,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use homeostat::{Action, Clock, Manager};
+use homeostat::{Action, BoxError, Clock, Manager, muted};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::{Config, Service};
 use crate::process::Process;
 use crate::run::Event;
-use crate::table::render;
+use crate::table::{render, span};
 use crate::unit::{Phase, Rules, Step, Unit};
 
 /// A service's name: the key of the controller.
@@ -58,6 +59,11 @@ enum Stop {
 pub(crate) enum Failure {
     Start(io::Error),
     Signal(io::Error),
+    /// The process has ended by itself, and comes back.
+    Ended {
+        exit: Option<ExitStatus>,
+        back_in: Duration,
+    },
 }
 
 impl fmt::Display for Failure {
@@ -65,6 +71,8 @@ impl fmt::Display for Failure {
         match self {
             Self::Start(error) => write!(f, "cannot start: {error}"),
             Self::Signal(error) => write!(f, "cannot signal the process group: {error}"),
+            Self::Ended { exit: Some(exit), back_in } => write!(f, "ended ({exit}), restart in {}", span(*back_in)),
+            Self::Ended { exit: None, back_in } => write!(f, "ended, restart in {}", span(*back_in)),
         }
     }
 }
@@ -137,7 +145,7 @@ impl Supervisor {
         let now = self.clock.now();
         let known = state.units.iter().filter(|(name, unit)| {
             let wanted = state.wanted(name);
-            !matches!(unit.step(wanted.as_ref(), now), Step::Rest | Step::Wait(_))
+            !matches!(unit.step(wanted.as_ref(), now), Step::Rest | Step::Wait(_) | Step::ComeBack(_))
         });
         let listed = state.config.services.iter().map(|service| &service.name);
         let unknown = listed.filter(|name| !state.units.contains_key(*name));
@@ -158,9 +166,9 @@ impl Supervisor {
         let mut state = self.state.lock();
         state.stop = how;
         if how == Stop::AtOnce {
-            for (name, process) in state.units.iter().filter_map(|(name, unit)| Some((name, unit.process()?))) {
-                log::warn!("{name}: killing pid {} and its group", process.id());
-                if let Err(error) = process.kill() {
+            let now = self.clock.now();
+            for (name, unit) in &mut state.units {
+                if let Err(error) = unit.kill(now) {
                     log::error!("{name}: {}", Failure::Signal(error));
                 }
             }
@@ -197,7 +205,7 @@ impl Supervisor {
     }
 
     /// Brings one service to what is wanted of it, as far as that goes without waiting.
-    pub(crate) fn reconcile(&self, name: &Name) -> Result<Action, Failure> {
+    pub(crate) fn reconcile(&self, name: &Name) -> Result<Action, BoxError> {
         let mut state = self.state.lock();
         loop {
             let now = self.clock.now();
@@ -211,6 +219,11 @@ impl Supervisor {
             match unit.step(wanted.as_ref(), now) {
                 Step::Rest => return Ok(Action::await_change()),
                 Step::Wait(until) => return Ok(Action::requeue_after(until.saturating_duration_since(now))),
+                Step::ComeBack(until) => {
+                    let back_in = until.saturating_duration_since(now);
+                    // So the status table shows it as failing. The log has it already.
+                    return Err(muted(Failure::Ended { exit: unit.last_exit, back_in }).into());
+                }
                 Step::Start(service) => {
                     unit.begin(Arc::clone(&service), now);
                     let started = MutexGuard::unlocked(&mut state, || self.start(&service));
@@ -228,11 +241,7 @@ impl Supervisor {
                         process.ask(signal.signal).map_err(Failure::Signal)?;
                     }
                 }
-                Step::Kill(process) => {
-                    log::warn!("{name}: killing pid {} and its group", process.id());
-                    process.kill().map_err(Failure::Signal)?;
-                    unit.killed();
-                }
+                Step::Kill => unit.kill(now).map_err(Failure::Signal)?,
                 Step::Settle(exit) => {
                     let returns = wanted.is_some() && stop == Stop::No;
                     unit.settle(exit, returns.then_some(&self.rules), now);

@@ -54,11 +54,12 @@ fn state(phase: &Phase, now: Instant) -> String {
     }
 }
 
-/// A length of time in the two units that matter: `0.3s`, `5m 07s`, `2h 05m`, `3d 04h`.
+/// A length of time in the two units that matter: `300ms`, `1.5s`, `5m 07s`, `2h 05m`, `3d 04h`.
 pub(crate) fn span(length: Duration) -> String {
     let seconds = length.as_secs();
     match seconds {
-        0..60 => format!("{:.1}s", length.as_secs_f64()),
+        0 => format!("{}ms", length.as_millis()),
+        1..60 => format!("{:.1}s", length.as_secs_f64()),
         60..3_600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
         3_600..86_400 => format!("{}h {:02}m", seconds / 3_600, seconds / 60 % 60),
         _ => format!("{}d {:02}h", seconds / 86_400, seconds / 3_600 % 24),

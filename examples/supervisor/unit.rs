@@ -9,7 +9,7 @@ use homeostat::{Exponential, Failure, RetryPolicy, Verdict};
 
 use crate::config::Service;
 use crate::process::Process;
-use crate::supervisor::Name;
+use crate::supervisor::{self, Name};
 use crate::table::span;
 
 /// What the supervisor knows about one service.
@@ -56,13 +56,15 @@ pub(crate) enum Step {
     Rest,
     /// Nothing, until then.
     Wait(Instant),
+    /// The same, after a run that has ended by itself.
+    ComeBack(Instant),
     Start(Arc<Service>),
     /// Go on under this definition.
     Adopt(Arc<Service>),
     /// Send the stop signal.
     Stop(Arc<Process>),
     /// The time to stop by itself is over.
-    Kill(Arc<Process>),
+    Kill,
     /// The process is gone: say what follows.
     Settle(ExitStatus),
     /// There is no process, and none is wanted.
@@ -99,7 +101,7 @@ impl Unit {
         match &self.phase {
             Phase::Starting | Phase::Stopping { killed: true, .. } => Step::Rest,
             Phase::Stopping { kill_at, .. } if now < *kill_at => Step::Wait(*kill_at),
-            Phase::Stopping { process, .. } => Step::Kill(Arc::clone(process)),
+            Phase::Stopping { .. } => Step::Kill,
             Phase::Running(process) => match wanted {
                 Some(service) if !changed(service) => self.adopt_or(service, Step::Rest),
                 Some(_) | None => Step::Stop(Arc::clone(process)),
@@ -108,7 +110,7 @@ impl Unit {
                 (None, _) => Step::Forget,
                 (Some(service), Phase::Ended) if !changed(service) => self.adopt_or(service, Step::Rest),
                 (Some(service), Phase::Backoff { until }) if now < *until && !changed(service) => {
-                    self.adopt_or(service, Step::Wait(*until))
+                    self.adopt_or(service, Step::ComeBack(*until))
                 }
                 (Some(service), _) => Step::Start(Arc::clone(service)),
             },
@@ -167,11 +169,16 @@ impl Unit {
         self.enter(Phase::Stopping { process, kill_at, killed: false }, now);
     }
 
-    /// The process has been sent what it cannot ignore.
-    pub(crate) fn killed(&mut self) {
-        if let Phase::Stopping { killed, .. } = &mut self.phase {
-            *killed = true;
-        }
+    /// Kills the process and its group, if that has not been done.
+    pub(crate) fn kill(&mut self, now: Instant) -> io::Result<()> {
+        let (Phase::Running(process) | Phase::Stopping { process, killed: false, .. }) = &self.phase else {
+            return Ok(());
+        };
+        let process = Arc::clone(process);
+        log::warn!("{}: killing pid {} and its group", self.service.name, process.id());
+        process.kill()?;
+        self.enter(Phase::Stopping { process, kill_at: now, killed: true }, now);
+        Ok(())
     }
 
     /// The process is gone. If it was not told to end, and `rules` has it return, its policy decides what follows.
@@ -183,7 +190,8 @@ impl Unit {
             (Phase::Running(_), Some(rules)) if self.comes_back() => {
                 self.short_runs = if ran < rules.stable { self.short_runs.saturating_add(1) } else { 0 };
                 let delay = rules.delay(self.short_runs);
-                log::warn!("{name}: ended after {} ({exit}), restart in {delay:?}", span(ran));
+                let restart = if delay.is_zero() { "at once".to_owned() } else { format!("in {}", span(delay)) };
+                log::warn!("{name}: ended after {} ({exit}), restart {restart}", span(ran));
                 Phase::Backoff { until: now + delay }
             }
             (Phase::Running(_), Some(_)) => {
@@ -231,6 +239,9 @@ impl Rules {
 
 impl RetryPolicy<Name> for Rules {
     fn decide(&self, failure: &Failure<'_, Name>) -> Verdict {
-        self.backoff.decide(failure)
+        match failure.error.downcast_ref() {
+            Some(supervisor::Failure::Ended { back_in, .. }) => Verdict::Retry(*back_in),
+            _ => self.backoff.decide(failure),
+        }
     }
 }

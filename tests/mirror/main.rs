@@ -31,6 +31,23 @@ fn the_first_copy_is_complete_and_ends_by_itself() {
 }
 
 #[test]
+fn it_says_what_it_copies_and_deletes_and_when_it_is_in_sync() {
+    let pair = Pair::new();
+    let mut run = pair.mirror(&[]);
+    run.expect("top.txt: copied");
+    run.expect("hollow/inner: made");
+    run.expect("in sync");
+    pair.remove("source/top.txt");
+    run.expect("top.txt: deleted");
+    run.expect("in sync");
+    pair.remove("source/hollow/inner");
+    run.expect("hollow/inner: removed");
+    run.expect("in sync");
+    run.signal(Signal::TERM);
+    assert_eq!(run.ended().code(), Some(0));
+}
+
+#[test]
 fn what_is_equal_is_not_written_again() {
     let pair = Pair::new();
     pair.mirror(&["--once"]).ended();
@@ -180,7 +197,7 @@ fn a_source_that_goes_away_and_comes_back_is_not_an_empty_one() {
     let before = pair.tree("target");
     pair.rename("source", "away");
     for _ in 0..3 {
-        assert!(run.expect("the poll failed poller=source").text.contains("No such file or directory"));
+        assert!(run.expect("source: the poll failed: ").text.contains("No such file or directory"));
     }
     assert_eq!(pair.tree("target"), before);
     // What is missed meanwhile is tried again until the source is back.

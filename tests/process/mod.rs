@@ -152,13 +152,18 @@ fn pause() {
 
 /// An example, built as this test was: cargo does not build one for a test that was named alone.
 pub(crate) fn example(name: &str) -> PathBuf {
+    example_with(name, "")
+}
+
+/// The same, with features of the library.
+pub(crate) fn example_with(name: &str, features: &str) -> PathBuf {
     // target[/triple]/profile/deps/test, and target/tmp.
     let test = std::env::current_exe().unwrap();
     let profile = test.ancestors().nth(2).unwrap();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let last = |path: &Path| path.file_name().and_then(OsStr::to_str).unwrap().to_owned();
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--example", name, "--target-dir"]).arg(target);
+    cargo.args(["build", "--quiet", "--features", features, "--example", name, "--target-dir"]).arg(target);
     match &*last(profile) {
         "debug" => {}
         other => drop(cargo.args(["--profile", other])),

@@ -75,9 +75,9 @@ fn an_edit_ends_a_backoff_and_a_new_policy_is_heeded_in_it() {
 fn an_edit_mends_what_cannot_be_started() {
     let mut run = Run::start_with(UNSTARTABLE, &["--poll", "20ms", "--backoff", "1h", "--backoff-cap", "1h"]);
     run.expect("cannot start: /no/such/program: No such file or directory");
-    run.expect("cannot start: /no/such/place: not a directory");
+    run.expect("cannot start: /no/such/place: No such file or directory");
     let row = run.row("b");
-    assert_eq!((row.cells()[1], row.cells()[5]), ("failed", "/no/such/place: not a directory"));
+    assert_eq!((row.cells()[1], row.cells()[5]), ("failed", "/no/such/place: No such file or directory (os error 2)"));
     run.edit(&[idler("a"), idler("b")].concat());
     run.started("a");
     run.started("b");
@@ -136,6 +136,39 @@ fn a_file_that_is_broken_at_the_start_is_one_line_and_exit_code_2() {
     let (code, error) = run_to_end(&[file.as_os_str()]);
     assert_eq!(code, Some(2));
     assert!(error.contains("services.toml: No such file or directory") && error.lines().count() == 1, "{error}");
+}
+
+#[test]
+fn a_check_looks_for_commands_and_directories() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("services.toml");
+    std::fs::write(folder.path().join("plain"), "no program").unwrap();
+    let more = format!(
+        "{UNSTARTABLE}[[service]]\nname = \"c\"\ncommand = \"no-such-command\"\n[[service]]\nname = \"d\"\ncommand = \"{}\"\n",
+        folder.path().join("plain").display()
+    );
+    std::fs::write(&file, more).unwrap();
+    let (code, error) = run_to_end(&["--check".as_ref(), file.as_os_str()]);
+    assert_eq!(code, Some(2), "{error}");
+    let faults = [
+        "service \"a\": /no/such/program: No such file or directory (os error 2)".to_owned(),
+        "service \"b\": /no/such/place: No such file or directory (os error 2)".to_owned(),
+        "service \"c\": no-such-command: no such command in PATH".to_owned(),
+        format!("service \"d\": {}: not an executable file", folder.path().join("plain").display()),
+    ];
+    let expected = faults.map(|fault| format!("error: {}: {fault}\n", file.display())).concat();
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn a_directory_that_is_a_file_is_said_to_be_none() {
+    let mut run = Run::start_with(
+        "[[service]]\nname = \"a\"\ncommand = \"true\"\ndirectory = \"services.toml\"\n",
+        &["--poll", "1h", "--backoff", "1h", "--backoff-cap", "1h"],
+    );
+    run.expect("services.toml: not a directory");
+    run.signal(Signal::TERM);
+    assert!(run.ended().success());
 }
 
 #[test]

@@ -64,9 +64,37 @@ fn it_ends_by_itself_when_asked_to() {
 #[test]
 fn a_poll_period_of_zero_is_refused_and_starts_nothing() {
     let mut run = Run::start_with(&idler("a"), &["--poll", "0s"]);
-    assert_eq!(run.ended().code(), Some(1));
-    run.expect("error: ");
+    assert_eq!(run.ended().code(), Some(2));
+    assert!(run.expect("error: ").text.contains("'0s' for '--poll <DURATION>': must be longer than zero"));
     assert!(!run.unasked().iter().any(|line| line.contains("started")));
+    run.no_orphans();
+}
+
+#[test]
+fn a_line_of_a_service_is_behind_its_name() {
+    let talker = service("a", "echo one; echo two >&2; printf three; exit 3", "restart = 'never'");
+    let mut run = Run::start(&talker);
+    for line in ["one", "two", "three"] {
+        let line = format!("[a] {line}");
+        run.find(&line, |found| found.text == line);
+    }
+    run.expect("a: ended");
+    run.signal(Signal::TERM);
+    assert!(run.ended().success());
+    run.no_orphans();
+}
+
+#[test]
+fn what_keeps_ending_by_itself_is_failing_in_the_table() {
+    let options = ["--poll", "20ms", "--backoff", "1h", "--backoff-cap", "1h"];
+    let mut run = Run::start_with(&[idler("a"), service("b", "exit 3", "")].concat(), &options);
+    run.started("a");
+    assert!(run.expect("b: ended").text.contains("restart in 1h 00m"));
+    run.signal(Signal::USR1);
+    let failing = run.expect("services: \"b\" is failing after ").text;
+    assert!(failing.contains("ended (exit status: 3), restart in "), "{failing}");
+    run.signal(Signal::TERM);
+    assert!(run.ended().success());
     run.no_orphans();
 }
 
@@ -80,7 +108,8 @@ fn what_survives_a_kill_of_the_supervisor_can_be_found() {
     until("all run", || run.processes().len() == 3);
     run.signal(Signal::KILL);
     until("the supervisor is gone", || !lives(supervisor));
-    assert_eq!(run.processes().len(), 3);
+    // One that is just calling `exec` shows no environment.
+    until("all live on", || run.processes().len() == 3);
 
     let documentation = include_str!("../../examples/supervisor/main.rs");
     let recipe = documentation.lines().find(|line| line.contains("/proc/")).expect("a line that looks into /proc");

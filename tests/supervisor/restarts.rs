@@ -31,7 +31,7 @@ fn a_run_that_was_stable_is_followed_at_once() {
     let mut run = Run::start_with(&idler("a"), &["--stable", "0s"]);
     for _ in 0..3 {
         kill_process(run.started("a"), Signal::KILL).unwrap();
-        run.expect("restart in 0ns");
+        run.expect("restart at once");
     }
     run.started("a");
     run.signal(Signal::TERM);

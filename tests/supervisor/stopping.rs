@@ -112,6 +112,11 @@ fn a_second_signal_kills_at_once() {
         assert!(run.ended().success());
         run.expect("two: stopped (signal: 9 (SIGKILL))");
         run.expect("one: stopped (signal: 9 (SIGKILL))");
+        for name in ["one", "two"] {
+            run.expect(&format!("{name}: killing pid "));
+            let again = format!("{name}: killing pid ");
+            assert!(!run.unasked().iter().any(|line| line.contains(&again)), "{:?}", run.unasked());
+        }
         run.no_orphans();
     }
 }
