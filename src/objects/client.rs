@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::error::ClientError;
 use super::key::ObjectKey;
 use super::kind::Kind;
+use super::object::Object;
 use super::selector::{FieldSelector, LabelSelector};
 use crate::cancel::CancellationToken;
 
@@ -163,6 +164,21 @@ impl Query {
     pub fn field(mut self, path: impl Into<String>, value: impl Into<String>) -> Self {
         self.fields = self.fields.and(path, value);
         self
+    }
+
+    /// All objects of a kind in this namespace, or all of them if the kind has no namespaces or none is given.
+    pub(crate) fn of_kind_in(kind: &Kind, namespace: Option<&str>) -> Self {
+        Self { namespace: namespace.filter(|_| kind.is_namespaced()).map(str::to_owned), ..Self::default() }
+    }
+
+    /// Whether an object of this key may be selected.
+    pub(crate) fn may_select(&self, key: &ObjectKey) -> bool {
+        self.namespace.as_ref().is_none_or(|namespace| key.namespace() == namespace)
+    }
+
+    /// Whether it selects this object.
+    pub(crate) fn selects_object(&self, object: &impl Object) -> Result<bool, ClientError> {
+        Ok(*self == Self::default() || self.selects(&object.to_json()?))
     }
 
     /// Whether it selects the object of this JSON.

@@ -58,6 +58,7 @@
 //! ```
 
 mod api;
+mod changes;
 mod client;
 mod condition;
 mod condition_set;
@@ -85,6 +86,7 @@ pub(crate) mod validate;
 mod watch;
 
 pub use self::api::Api;
+pub use self::changes::changes_beside_status;
 pub use self::client::{
     Client, DeleteOptions, FieldOwner, ObjectList, ObjectStream, Part, Patch, PollEvents, Propagation, Query,
     WatchEvent,
@@ -105,7 +107,8 @@ pub use self::object::{Object, StatusField};
 pub use self::owner::{controller_key, owner_keys, remove_owner, set_controller};
 pub use self::ownership::{MarkedOwner, Ownership};
 pub use self::primary::{
-    Ensured, External, Operation, PrimaryContext, PrimaryController, PrimaryReconciler, Secondary,
+    Ensured, External, Operation, PrimaryContext, PrimaryController, PrimaryPolicy, PrimaryReconciler, PrimaryRun,
+    PrimarySettings, Secondary,
 };
 pub use self::reference::{TypedReference, merge_maps};
 pub use self::scheme::Scheme;

@@ -29,16 +29,23 @@ use crate::time::Nanos;
 use crate::watch::fed::Fed;
 use crate::watch::{Push, Watch, WatchBuilder, WatchProducer};
 
-/// The watch of these objects that all of a manager share: one for each client and type.
-pub(crate) fn shared_watch<U: Object>(manager: &Manager, api: &Api<U>) -> Result<Watch<ObjectKey, U>, StartError> {
-    manager.watch(&watch_name(api), || ObjectWatch::new(api.clone()).clock(manager.clock().clone()).start())
+/// The watch of these objects that all of a manager share: one for each client, type and query.
+pub(crate) fn shared_watch<U: Object>(
+    manager: &Manager,
+    api: &Api<U>,
+    query: &Query,
+) -> Result<Watch<ObjectKey, U>, StartError> {
+    manager.watch(&watch_name(api, query), || {
+        ObjectWatch::new(api.clone()).query(query.clone()).clock(manager.clock().clone()).start()
+    })
 }
 
 /// The name of that watch.
-pub(crate) fn watch_name<U: Object>(api: &Api<U>) -> String {
+pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
     // The watch holds the client, so no other one can come to its address.
     let client = format!("{:p}", Arc::as_ptr(api.client()));
-    format!("{}-{}", api.kind().plural(), digest(&[&client, &api.kind().to_string(), type_name::<U>()]))
+    let query = if *query == Query::all() { String::new() } else { format!("{query:?}") };
+    format!("{}-{}", api.kind().plural(), digest(&[&client, &api.kind().to_string(), type_name::<U>(), &query]))
 }
 
 /// A [`Watch`] of the objects of a client: it lists them, follows what changes, and goes on from there when it is interrupted. It lists

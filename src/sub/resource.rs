@@ -14,12 +14,13 @@ use super::tracking::Tracking;
 use crate::controller::Sources;
 use crate::manager::Manager;
 use crate::objects::{
-    Api, Condition, ConditionStatus, EventType, Ignore, Kind, Object, ObjectKey, reasons, set_condition,
+    Api, Condition, ConditionStatus, EventType, Ignore, Kind, LabelSelector, Object, ObjectKey, Query,
+    changes_beside_status, reasons, set_condition,
 };
 use crate::reconcile::context::Context;
 use crate::reconcile::error::BoxError;
 use crate::reconcile::{Action, Reconciler};
-use crate::watch::Subscriber;
+use crate::watch::{Predicate, Subscriber};
 
 /// A [`Reconciler`] of objects of one type that leaves the work to a [`SubReconciler`]: it reads the object, hands it on, and writes its
 /// status if that has changed.
@@ -96,6 +97,8 @@ pub struct ResourceReconciler<T: Object> {
     writes_status: bool,
     status_while_deleting: bool,
     tracking: Arc<Tracking>,
+    query: Query,
+    changes: Predicate<ObjectKey, T>,
 }
 
 type Skips<T> = Box<dyn Fn(&T) -> bool + Send + Sync>;
@@ -142,7 +145,28 @@ impl<T: Object> ResourceReconciler<T> {
             conditions: None,
             writes_status: true,
             status_while_deleting: false,
+            query: Query::all(),
+            changes: changes_beside_status(),
         }
+    }
+
+    /// Watches and reconciles the objects in this namespace only, and watches there what its steps need. Without this, the program needs
+    /// the right to list and watch them in all namespaces. A step with [another client](super::WithConfig) is not restricted.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.query = self.query.namespace(namespace);
+        self
+    }
+
+    /// Watches and reconciles only the objects with such labels. An object that loses them is left as it is.
+    pub fn labels(mut self, labels: LabelSelector) -> Self {
+        self.query = self.query.labels(labels);
+        self
+    }
+
+    /// Chooses which events of its own objects call them. Default: [`changes_beside_status`], so that a write of the status alone calls
+    /// nobody.
+    pub fn when(self, changes: Predicate<ObjectKey, T>) -> Self {
+        Self { changes, ..self }
     }
 
     /// Called first in each run. If it fails or halts nothing else is done, but for [after](Self::after).
@@ -214,8 +238,10 @@ impl<T: Object> ResourceReconciler<T> {
     /// As [`Manager::watch`], and those of the sub-reconcilers.
     pub fn setup(&self, manager: &Manager) -> Result<Sources<ObjectKey>, BoxError> {
         let mut added = Added::default();
-        let mut setup = Setup::new(manager, self.api.kind(), &self.config, &mut added);
-        setup.subscribe(&self.api, Subscriber::to_itself)?;
+        let mut setup = Setup::new(manager, self.api.kind(), &self.config, &mut added)
+            .in_namespace(self.query.namespace.as_deref());
+        let changes = self.changes.clone();
+        setup.subscribe_to(&self.api, &self.query, |queue| Subscriber::to_itself(queue).when(changes))?;
         self.reconciler.setup(&mut setup)?;
         Ok(added.sources)
     }
@@ -229,7 +255,13 @@ impl<T: Object> ResourceReconciler<T> {
     }
 
     fn fetch(&self, cx: &Context, key: &ObjectKey) -> SubResult {
+        if !self.query.may_select(key) {
+            return Ok(Flow::proceed());
+        }
         let Some(original) = self.api.get(key).ignore_not_found()? else { return Ok(Flow::proceed()) };
+        if !self.query.selects_object(&original)? {
+            return Ok(Flow::proceed());
+        }
         let mut resource = original.clone();
         if let Some(defaults) = &self.defaults {
             defaults(&mut resource);

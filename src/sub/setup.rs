@@ -9,7 +9,7 @@ use super::config::Config;
 use crate::controller::Sources;
 use crate::error::StartError;
 use crate::manager::Manager;
-use crate::objects::{Api, Kind, Object, ObjectKey, controller_key, shared_watch, watch_name};
+use crate::objects::{Api, Kind, Object, ObjectKey, Query, controller_key, shared_watch, watch_name};
 use crate::queue::{Key, WorkQueue};
 use crate::reconcile::error::BoxError;
 use crate::store::Index;
@@ -23,6 +23,8 @@ pub struct Setup<'a> {
     manager: &'a Manager,
     kind: &'a Kind,
     config: Cow<'a, Config>,
+    /// The namespace of all watches in the client of the config.
+    namespace: Option<&'a str>,
     added: &'a mut Added,
 }
 
@@ -53,12 +55,20 @@ enum How {
 
 impl<'a> Setup<'a> {
     pub(super) fn new(manager: &'a Manager, kind: &'a Kind, config: &'a Config, added: &'a mut Added) -> Self {
-        Self { manager, kind, config: Cow::Borrowed(config), added }
+        Self { manager, kind, config: Cow::Borrowed(config), namespace: None, added }
+    }
+
+    /// The same with watches of one namespace only.
+    pub(super) fn in_namespace(self, namespace: Option<&'a str>) -> Self {
+        Self { namespace, ..self }
     }
 
     /// The same with another config, for the steps within one.
     pub fn with_config(&mut self, config: Config) -> Setup<'_> {
-        Setup { manager: self.manager, kind: self.kind, config: Cow::Owned(config), added: self.added }
+        // Another client may have other namespaces.
+        let is_same = std::ptr::addr_eq(Arc::as_ptr(config.client()), Arc::as_ptr(self.config.client()));
+        let namespace = self.namespace.filter(|_| is_same);
+        Setup { manager: self.manager, kind: self.kind, config: Cow::Owned(config), namespace, added: self.added }
     }
 
     /// What the controller will be added to.
@@ -84,13 +94,18 @@ impl<'a> Setup<'a> {
         &mut self.added.sources
     }
 
-    /// The watch of these objects, which runs from now on. It feeds nothing by itself.
+    /// The watch of these objects, which runs from now on. It feeds nothing by itself. If the reconciler is for
+    /// [one namespace](super::ResourceReconciler::namespace), the watch is too.
     ///
     /// # Errors
     ///
     /// As [`Manager::watch`].
     pub fn watch<U: Object>(&self, api: &Api<U>) -> Result<Watch<ObjectKey, U>, StartError> {
-        shared_watch(self.manager, api)
+        shared_watch(self.manager, api, &self.query(api))
+    }
+
+    fn query<U: Object>(&self, api: &Api<U>) -> Query {
+        Query::of_kind_in(api.kind(), self.namespace)
     }
 
     /// These objects, found by what `of` says of them: an index of their shared watch.
@@ -145,7 +160,17 @@ impl<'a> Setup<'a> {
         api: &Api<U>,
         subscriber: impl FnOnce(&WorkQueue<ObjectKey>) -> Subscriber<ObjectKey, U> + Send + 'static,
     ) -> Result<(), StartError> {
-        let watch = self.watch(api)?;
+        let query = self.query(api);
+        self.subscribe_to(api, &query, subscriber)
+    }
+
+    pub(super) fn subscribe_to<U: Object>(
+        &mut self,
+        api: &Api<U>,
+        query: &Query,
+        subscriber: impl FnOnce(&WorkQueue<ObjectKey>) -> Subscriber<ObjectKey, U> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let watch = shared_watch(self.manager, api, query)?;
         self.added.sources.subscribe(&watch, subscriber);
         Ok(())
     }
@@ -175,7 +200,11 @@ impl<'a> Setup<'a> {
         how: How,
         subscriber: impl FnOnce(&WorkQueue<ObjectKey>) -> Subscriber<ObjectKey, U> + Send + 'static,
     ) -> Result<(), StartError> {
-        if self.added.known.insert((watch_name(api), how)) { self.subscribe(api, subscriber) } else { Ok(()) }
+        if self.added.known.insert((watch_name(api, &self.query(api)), how)) {
+            self.subscribe(api, subscriber)
+        } else {
+            Ok(())
+        }
     }
 }
 

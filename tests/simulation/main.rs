@@ -8,6 +8,7 @@ mod ends;
 mod manager;
 mod order;
 mod races;
+mod selecting;
 mod steps;
 mod times;
 

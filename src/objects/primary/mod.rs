@@ -10,15 +10,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::external::External;
-pub use self::reconcile::{Operation, PrimaryContext, PrimaryReconciler};
+pub use self::reconcile::{Operation, PrimaryContext, PrimaryReconciler, PrimaryRun};
 pub use self::secondary::{Ensured, Secondary};
 
 use self::external::Named;
-use self::reconcile::{Collect, Run};
+use self::reconcile::Collect;
 use super::api::Api;
+use super::changes::changes_beside_status;
+use super::client::Query;
 use super::events::EventRecorder;
 use super::key::ObjectKey;
 use super::object::Object;
+use super::selector::LabelSelector;
 use super::watch::shared_watch;
 use crate::backoff::Exponential;
 use crate::controller::{Controller, ControllerBuilder, ControllerHandle};
@@ -29,7 +32,7 @@ use crate::reconcile::context::Context;
 use crate::reconcile::error::Chain;
 use crate::reconcile::policy::{Failure, RetryPolicy, Verdict};
 use crate::store::Store;
-use crate::watch::{Event, EventKind, Subscriber, Watch};
+use crate::watch::{Event, EventKind, Predicate, Subscriber, Watch};
 
 /// A controller of objects that make others: for each *primary* there are *secondaries*, which are made and marked as the primary's
 /// (see [`Ownership`](super::Ownership)), in the same client or in another; *tertiaries*, which are only read; and
@@ -109,19 +112,31 @@ pub struct PrimaryController<T: Object> {
     resync: Duration,
     max_concurrent: usize,
     timeout: Option<Duration>,
-    policy: Policy,
+    policy: PrimaryPolicy,
     clean_up: Option<Box<dyn FnOnce() + Send>>,
+    query: Query,
+    changes: Predicate<ObjectKey, T>,
+    settings: Vec<Subscribe<T>>,
 }
 
-type Settings<T> = ControllerBuilder<ObjectKey, Run<T>, Policy>;
-type Subscribe<T> = Box<dyn FnOnce(Settings<T>) -> Settings<T>>;
+/// The settings of a controller of primaries: what [`PrimaryController::controller`] is given.
+pub type PrimarySettings<T> = ControllerBuilder<ObjectKey, PrimaryRun<T>, PrimaryPolicy>;
+type Settings<T> = PrimarySettings<T>;
+type Subscribe<T> = Box<dyn FnOnce(Settings<T>) -> Settings<T> + Send>;
 
 /// Watches something around the primary: how that is subscribed to, and how it is collected, if it is.
 type Around<T> = Box<dyn FnOnce(&Manager) -> Result<(Subscribe<T>, Option<Collect>), StartError> + Send>;
 
-struct Policy(Box<dyn RetryPolicy<ObjectKey>>);
+/// The [retry policy](PrimaryController::retry) of a [`PrimaryController`].
+pub struct PrimaryPolicy(Box<dyn RetryPolicy<ObjectKey>>);
 
-impl RetryPolicy<ObjectKey> for Policy {
+impl fmt::Debug for PrimaryPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrimaryPolicy").finish_non_exhaustive()
+    }
+}
+
+impl RetryPolicy<ObjectKey> for PrimaryPolicy {
     fn decide(&self, failure: &Failure<'_, ObjectKey>) -> Verdict {
         self.0.decide(failure)
     }
@@ -144,9 +159,55 @@ impl<T: Object> PrimaryController<T> {
             resync: Duration::from_secs(600),
             max_concurrent: 1,
             timeout: None,
-            policy: Policy(Box::new(Exponential::default())),
+            policy: PrimaryPolicy(Box::new(Exponential::default())),
             clean_up: None,
+            query: Query::all(),
+            changes: changes_beside_status(),
+            settings: Vec::new(),
         }
+    }
+
+    /// Watches and runs the primaries in this namespace only. Without this, the program needs the right to list and watch them in all
+    /// namespaces. See also [`Secondary::namespace`] and [`tertiary_of`](Self::tertiary_of).
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.query = self.query.namespace(namespace);
+        self
+    }
+
+    /// Watches and runs only the primaries with such labels. A primary that loses them is left as it is, and so are its secondaries.
+    pub fn labels(mut self, labels: LabelSelector) -> Self {
+        self.query = self.query.labels(labels);
+        self
+    }
+
+    /// Chooses which events of the primaries call them. Default: [`changes_beside_status`], so that a write of the status alone calls
+    /// nobody.
+    pub fn when(self, changes: Predicate<ObjectKey, T>) -> Self {
+        Self { changes, ..self }
+    }
+
+    /// Changes the settings of the controller that have no method here: `on_error`, `sync_timeout`, `rate_limit`, `debounce` and others.
+    /// Called as the controller is added to its manager, after all settings made here.
+    ///
+    /// ```
+    /// # use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient, PrimaryContext, PrimaryController};
+    /// # use homeostat::{Action, BoxError, Manager};
+    /// # use std::{sync::Arc, time::Duration};
+    /// # const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
+    /// # let sites = Api::<DynamicObject>::of_kind(Arc::new(MemoryClient::new()), SITE);
+    /// # let sync = |_: &PrimaryContext<'_>, _: &DynamicObject| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+    /// # let manager = Manager::builder().build()?;
+    /// PrimaryController::new("sites", sites, sync)
+    ///     .controller(|settings| settings.rate_limit(10.0, 20).sync_timeout(Duration::from_secs(30)))
+    ///     .add_to(&manager)?;
+    /// # Ok::<_, homeostat::StartError>(())
+    /// ```
+    pub fn controller(
+        mut self,
+        settings: impl FnOnce(PrimarySettings<T>) -> PrimarySettings<T> + Send + 'static,
+    ) -> Self {
+        self.settings.push(Box::new(settings));
+        self
     }
 
     /// Its primaries make these. A change of one calls the primary that it belongs to, and the one that it belonged to before;
@@ -155,7 +216,7 @@ impl<T: Object> PrimaryController<T> {
     pub fn secondary<S: Object>(mut self, secondary: &Secondary<S>) -> Self {
         let (secondary, primaries) = (secondary.clone(), self.api.kind().clone());
         self.around.push(Box::new(move |manager| {
-            let watch = shared_watch(manager, secondary.api())?;
+            let watch = shared_watch(manager, secondary.api(), secondary.query())?;
             let marks = secondary.clone();
             let owner = move |_: &ObjectKey, object: &S| marks.owner_key(object, &primaries);
             let by_owner = watch.store().index(owner.clone());
@@ -166,13 +227,22 @@ impl<T: Object> PrimaryController<T> {
     }
 
     /// Its primaries read these. A change of one calls the primaries that `primaries` names, both for what it was and for what it is.
-    pub fn tertiary<U, I>(mut self, api: Api<U>, primaries: impl Fn(&U) -> I + Send + 'static) -> Self
+    pub fn tertiary<U, I>(self, api: Api<U>, primaries: impl Fn(&U) -> I + Send + 'static) -> Self
+    where
+        U: Object,
+        I: IntoIterator<Item = ObjectKey> + 'static,
+    {
+        self.tertiary_of(api, Query::all(), primaries)
+    }
+
+    /// As [`tertiary`](Self::tertiary), of the objects that `query` selects: those of one namespace, say.
+    pub fn tertiary_of<U, I>(mut self, api: Api<U>, query: Query, primaries: impl Fn(&U) -> I + Send + 'static) -> Self
     where
         U: Object,
         I: IntoIterator<Item = ObjectKey> + 'static,
     {
         self.around.push(Box::new(move |manager| {
-            let watch = shared_watch(manager, &api)?;
+            let watch = shared_watch(manager, &api, &query)?;
             Ok((subscribe(watch, move |_: &ObjectKey, object: &U| primaries(object)), None))
         }));
         self
@@ -201,7 +271,7 @@ impl<T: Object> PrimaryController<T> {
 
     /// See [`ControllerBuilder::retry`].
     pub fn retry(self, policy: impl RetryPolicy<ObjectKey> + 'static) -> Self {
-        Self { policy: Policy(Box::new(policy)), ..self }
+        Self { policy: PrimaryPolicy(Box::new(policy)), ..self }
     }
 
     /// Records what is done to external resources, as events of the primary. A [`Secondary`] has a recorder of its own.
@@ -221,11 +291,13 @@ impl<T: Object> PrimaryController<T> {
     ///
     /// As those of [`ControllerBuilder::build`], [`Manager::add`] and [`Manager::watch`].
     pub fn add_to(self, manager: &Manager) -> Result<ControllerHandle<ObjectKey>, StartError> {
-        let primaries = shared_watch(manager, &self.api)?;
+        let primaries = shared_watch(manager, &self.api, &self.query)?;
         let around = self.around.into_iter().map(|around| around(manager)).collect::<Result<Vec<_>, _>>()?;
         let (subscribe, collectors): (Vec<_>, Vec<_>) = around.into_iter().unzip();
         let externals: Arc<[_]> = self.externals.into();
-        let run = Run {
+        let (changes, query) = (self.changes, self.query);
+        let run = PrimaryRun {
+            query,
             name: self.name.clone(),
             api: self.api,
             reconciler: self.reconciler,
@@ -238,7 +310,7 @@ impl<T: Object> PrimaryController<T> {
             .clock(manager.clock().clone())
             .resync(self.resync)
             .max_concurrent_reconciles(self.max_concurrent)
-            .subscribe(&primaries, |queue| Subscriber::to_itself(queue).reasons(reasons_of));
+            .subscribe(&primaries, |queue| Subscriber::to_itself(queue).when(changes).reasons(reasons_of));
         if let Some(timeout) = self.timeout {
             settings = settings.reconcile_timeout(timeout);
         }
@@ -247,7 +319,7 @@ impl<T: Object> PrimaryController<T> {
             let store = primaries.store().clone();
             settings = settings.poll(self.resync, move |cx| Ok::<_, Infallible>(left_behind(cx, &externals, &store)));
         }
-        let controller = settings.build()?;
+        let controller = self.settings.into_iter().fold(settings, |settings, change| change(settings)).build()?;
         let handle = controller.handle();
         manager.add(controller)?;
         if let Some(hook) = self.clean_up {

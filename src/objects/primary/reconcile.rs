@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::api::Api;
+use super::super::client::Query;
 use super::super::dynamic::DynamicObject;
 use super::super::error::{ClientError, Ignore, ObjectRef, is_conflict};
 use super::super::events::{EventRecorder, EventType};
@@ -165,18 +166,21 @@ where
 /// Deletes the secondaries of a type that a primary has left. Returns whether there were any.
 pub(super) type Collect = Box<dyn Fn(&DynamicObject) -> Result<bool, ClientError> + Send + Sync>;
 
-/// What the controller runs.
-pub(super) struct Run<T> {
+/// The reconciler that a [`PrimaryController`](super::PrimaryController) runs, as its
+/// [builder](super::PrimaryController::controller) has it.
+pub struct PrimaryRun<T: Object> {
     /// Of the controller, in log lines.
     pub(super) name: String,
     pub(super) api: Api<T>,
+    /// Which primaries it is about.
+    pub(super) query: Query,
     pub(super) reconciler: Box<dyn PrimaryReconciler<T>>,
     pub(super) collectors: Vec<Collect>,
     pub(super) externals: Arc<[Named<T>]>,
     pub(super) recorder: Option<EventRecorder>,
 }
 
-impl<T: Object> Run<T> {
+impl<T: Object> PrimaryRun<T> {
     fn sync(&self, cx: &Context, primary: &T) -> Result<Action, BoxError> {
         let is_deleting = primary.meta().is_deleting();
         let operation = Operation::sync(cx.reasons(), is_deleting);
@@ -223,11 +227,16 @@ impl<T: Object> Run<T> {
     }
 }
 
-impl<T: Object> Reconciler<ObjectKey> for Run<T> {
+impl<T: Object> Reconciler<ObjectKey> for PrimaryRun<T> {
     type Error = BoxError;
 
     fn reconcile(&self, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {
+        // A primary of somebody else, which is not to be taken for one that is gone.
+        if !self.query.may_select(key) {
+            return Ok(Action::await_change());
+        }
         let result = match self.api.get(key).ignore_not_found()? {
+            Some(primary) if !self.query.selects_object(&primary)? => Ok(Action::await_change()),
             Some(primary) => self.sync(cx, &primary),
             None => self.gone(cx, key),
         };
@@ -242,6 +251,12 @@ impl<T: Object> Reconciler<ObjectKey> for Run<T> {
             }
             other => other,
         }
+    }
+}
+
+impl<T: Object> fmt::Debug for PrimaryRun<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrimaryRun").field("name", &self.name).field("primaries", &self.api).finish_non_exhaustive()
     }
 }
 

@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde_json::Value;
-
 use super::super::api::Api;
-use super::super::client::DeleteOptions;
+use super::super::changes::content;
+use super::super::client::{DeleteOptions, Query};
 use super::super::error::{ClientError, Ignore};
 use super::super::events::{EventRecorder, EventType};
 use super::super::key::ObjectKey;
@@ -51,6 +50,7 @@ pub struct Secondary<S> {
     api: Api<S>,
     ownership: Ownership,
     recorder: Option<EventRecorder>,
+    query: Query,
 }
 
 /// What [`Secondary::ensure`] has found and done, with the object as it is then.
@@ -84,13 +84,26 @@ impl<S: Object> Secondary<S> {
     /// Those of this [`Api`], marked as [`Ownership::new`] does. Nothing is recorded.
     #[must_use]
     pub fn new(api: Api<S>) -> Self {
-        Self { api, ownership: Ownership::new(), recorder: None }
+        Self { api, ownership: Ownership::new(), recorder: None, query: Query::all() }
     }
 
     /// Marks them so. What is marked otherwise is somebody else's.
     #[must_use]
     pub fn ownership(self, ownership: Ownership) -> Self {
         Self { ownership, ..self }
+    }
+
+    /// Lists and watches secondaries in this namespace only: all of them must be there. Without this, the program needs the right to
+    /// list and watch them in all namespaces.
+    #[must_use]
+    pub fn namespace(self, namespace: &str) -> Self {
+        let query = Query::of_kind_in(self.api.kind(), Some(namespace));
+        Self { query, ..self }
+    }
+
+    /// Which objects are watched.
+    pub(super) fn query(&self) -> &Query {
+        &self.query
     }
 
     /// Records what is done, and what is refused, as an event of the primary, in the words of [`reasons`].
@@ -169,7 +182,8 @@ impl<S: Object> Secondary<S> {
     ///
     /// Those of the client.
     pub fn list(&self, primary: &impl Object) -> Result<Vec<S>, ClientError> {
-        let mut objects = self.api.list(&self.ownership.query_of(&primary.object_ref()))?.items;
+        let query = Query { namespace: self.query.namespace.clone(), ..self.ownership.query_of(&primary.object_ref()) };
+        let mut objects = self.api.list(&query)?.items;
         objects.retain(|object| self.owns(primary, object));
         Ok(objects)
     }
@@ -285,16 +299,6 @@ fn merged(current: &ObjectMeta, desired: &ObjectMeta) -> ObjectMeta {
         }
     }
     meta
-}
-
-/// What is wanted of an object: all but its metadata and its status.
-fn content(object: &impl Object) -> Result<Value, ClientError> {
-    let mut json = object.to_json()?;
-    if let Some(fields) = json.as_object_mut() {
-        fields.remove("metadata");
-        fields.remove("status");
-    }
-    Ok(json)
 }
 
 impl<S> fmt::Debug for Secondary<S> {

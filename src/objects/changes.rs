@@ -1,0 +1,63 @@
+//! Which changes of an object its own reconciler has to see.
+
+use serde_json::Value;
+
+use super::error::ClientError;
+use super::key::ObjectKey;
+use super::object::Object;
+use crate::watch::{Event, Predicate};
+
+/// Passes every event but an update that changes nothing beside the status.
+///
+/// Such an update is mostly the write of a reconciler that has just run, which need not run again for it. Updates pass that change the
+/// generation, the labels, annotations, finalizers or owner references, or ask for the deletion; where an object has no generation,
+/// all that change a field other than the status.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::Event;
+/// use homeostat::objects::{DynamicObject, Kind, ObjectKey, changes_beside_status};
+/// use serde_json::json;
+/// use std::sync::Arc;
+///
+/// const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
+/// let (key, vm) = (ObjectKey::new("default", "vm-1"), DynamicObject::new(&VM, "default", "vm-1"));
+/// let becomes = |new| Event::Updated { key: key.clone(), old: Arc::new(vm.clone()), new: Arc::new(new) };
+///
+/// let wanted = changes_beside_status();
+/// assert!(!wanted.accepts(&becomes(vm.clone().with("status", json!({"ready": true})))));
+/// assert!(wanted.accepts(&becomes(vm.clone().with("spec", json!({"cores": 4})))));
+/// ```
+#[must_use]
+pub fn changes_beside_status<T: Object>() -> Predicate<ObjectKey, T> {
+    Predicate::new(|event: &Event<ObjectKey, T>| match event {
+        Event::Updated { old, new, .. } => differ(&**old, &**new),
+        _ => true,
+    })
+}
+
+fn differ<T: Object>(old: &T, new: &T) -> bool {
+    let (was, is) = (old.meta(), new.meta());
+    let metadata_differs = was.uid != is.uid
+        || was.labels != is.labels
+        || was.annotations != is.annotations
+        || was.finalizers != is.finalizers
+        || was.owner_references != is.owner_references
+        || was.deletion_timestamp != is.deletion_timestamp;
+    if metadata_differs || was.generation != is.generation {
+        return true;
+    }
+    // An object that cannot be shown as JSON may have changed.
+    is.generation == 0 && !matches!((content(old), content(new)), (Ok(was), Ok(is)) if was == is)
+}
+
+/// All of an object but its metadata and its status.
+pub(super) fn content(object: &impl Object) -> Result<Value, ClientError> {
+    let mut json = object.to_json()?;
+    if let Some(fields) = json.as_object_mut() {
+        fields.remove("metadata");
+        fields.remove("status");
+    }
+    Ok(json)
+}
