@@ -2,14 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 use std::io::{BufRead, BufReader};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use homeostat::CancellationToken;
 use homeostat::objects::{
-    Api, DeleteOptions, DynamicObject, FileClient, Kind, Object, ObjectKey, Patch, Query, WatchEvent,
+    Api, DeleteOptions, DynamicObject, FileClient, Kind, Object, ObjectKey, ObjectList, Patch, Query, WatchEvent,
 };
+use redb::{MultimapTableHandle, ReadableDatabase, TableHandle};
 use serde_json::json;
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
@@ -222,6 +224,10 @@ impl Numbers {
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ (mixed >> 31)
     }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap()
+    }
 }
 
 #[test]
@@ -246,4 +252,122 @@ fn numbers_are_the_same_after_reopening() {
         floats.map(|float| float.as_f64().unwrap().to_bits()).collect::<Vec<_>>()
     };
     assert_eq!(bits(&reopened), bits(&created), "zeros keep their sign");
+}
+
+/// A file with objects of all sizes, after many writes: its bytes, and what was listed at the end.
+fn used_file(path: &Path) -> (Vec<u8>, ObjectList<DynamicObject>) {
+    for round in 0..3 {
+        let api = api(path);
+        for number in 0..30 {
+            let size = [10, 100, 3_000, 9_000][number % 4];
+            let made = thing(&format!("thing-{round}-{number}")).with("data", json!("x".repeat(size)));
+            api.create(&made).unwrap();
+            if number % 3 == 0 {
+                api.delete(&key(&format!("thing-{round}-{number}")), &DeleteOptions::default()).unwrap();
+            }
+        }
+    }
+    let list = api(path).list(&Query::all()).unwrap();
+    (std::fs::read(path).unwrap(), list)
+}
+
+/// Opens damaged bytes. Either everything is as it was written, and the file can be written to, or an error names the file.
+/// Returns whether it is as written.
+fn is_as_written(path: &Path, bytes: &[u8], written: &ObjectList<DynamicObject>, what: &str) -> bool {
+    std::fs::write(path, bytes).unwrap();
+    let opened = catch_unwind(|| FileClient::open(path)).unwrap_or_else(|_| panic!("{what}: open panicked"));
+    let client = match opened {
+        Ok(client) => client,
+        Err(error) => {
+            assert!(error.to_string().starts_with(&format!("{}: ", path.display())), "{what}: {error}");
+            return false;
+        }
+    };
+    let api: Api<DynamicObject> = Api::of_kind(Arc::new(client), THING);
+    assert!(api.list(&Query::all()).unwrap() == *written, "{what}: it was opened with other contents");
+    let used = catch_unwind(AssertUnwindSafe(|| {
+        if let Err(error) = api.create(&thing("another")) {
+            assert!(error.to_string().contains(&path.display().to_string()), "{what}: {error}");
+        }
+        drop(api);
+    }));
+    assert!(used.is_ok(), "{what}: a write panicked");
+    true
+}
+
+#[test]
+fn a_damaged_file_is_as_written_or_an_error_names_it() {
+    const PAGE: usize = 4_096;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects.redb");
+    let (bytes, written) = used_file(&path);
+    let pages: Vec<usize> = (0..bytes.len() / PAGE).filter(|page| bytes[page * PAGE..][..PAGE] != [0; PAGE]).collect();
+    let mut numbers = Numbers(25);
+    let (mut damaged, mut noticed) = (0, 0);
+    let mut check = |bytes: &[u8], what: &str| {
+        damaged += 1;
+        noticed += usize::from(!is_as_written(&path, bytes, &written, what));
+    };
+    let flip = |bit: usize| {
+        let mut bytes = bytes.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        bytes
+    };
+    // Of the header one bit of eleven: it tells where everything is.
+    for bit in (0..320 * 8).step_by(11) {
+        check(&flip(bit), &format!("bit {bit} of the header"));
+    }
+    for _ in 0..150 {
+        let bit = pages[numbers.below(pages.len())] * PAGE * 8 + numbers.below(PAGE * 8);
+        check(&flip(bit), &format!("bit {bit}"));
+    }
+    for page in &pages {
+        let mut zeroed = bytes.clone();
+        zeroed[page * PAGE..][..PAGE].fill(0);
+        check(&zeroed, &format!("page {page} zeroed"));
+        let mut torn = bytes.clone();
+        let other = pages[numbers.below(pages.len())];
+        torn[page * PAGE..][..PAGE].copy_from_slice(&bytes[other * PAGE..][..PAGE]);
+        check(&torn, &format!("page {page} replaced by page {other}"));
+    }
+    for _ in 0..30 {
+        let len = numbers.below(bytes.len()).max(1);
+        check(&bytes[..len], &format!("cut to {len} bytes"));
+    }
+    assert!(noticed * 3 > damaged, "most damage is in pages that are in use: {noticed} of {damaged}");
+}
+
+#[test]
+fn a_database_of_another_program_is_refused_and_left_as_it_is() {
+    const OTHERS: redb::TableDefinition<u64, &str> = redb::TableDefinition::new("users");
+    const SAME: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("numbers");
+    const MANY: redb::MultimapTableDefinition<u64, u64> = redb::MultimapTableDefinition::new("visits");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users.redb");
+    let tables = |database: &redb::Database| {
+        let reading = database.begin_read().unwrap();
+        let mut names: Vec<_> = reading.list_tables().unwrap().map(|table| table.name().to_owned()).collect();
+        names.extend(reading.list_multimap_tables().unwrap().map(|table| table.name().to_owned()));
+        names.sort();
+        names
+    };
+    {
+        let database = redb::Database::create(&path).unwrap();
+        let writing = database.begin_write().unwrap();
+        writing.open_table(OTHERS).unwrap().insert(1, "ann").unwrap();
+        writing.open_table(SAME).unwrap().insert("one", 1).unwrap();
+        writing.open_multimap_table(MANY).unwrap().insert(1, 2).unwrap();
+        writing.commit().unwrap();
+    }
+    let error = FileClient::open(&path).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{}: it is a redb database of another program", path.display())), "{error}");
+    assert!(error.contains("users") && error.contains("visits"), "{error}");
+    let database = redb::Database::open(&path).unwrap();
+    assert_eq!(tables(&database), ["numbers", "users", "visits"]);
+    drop(database);
+
+    // One without a table is nobody's.
+    let empty = folder.path().join("empty.redb");
+    drop(redb::Database::create(&empty).unwrap());
+    FileClient::open(&empty).unwrap();
 }

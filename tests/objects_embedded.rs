@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::objects::{
-    Api, Client, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, Object, ObjectKey, Propagation, Query,
-    WatchEvent,
+    Api, Client, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, Object, ObjectKey, Part, Patch,
+    Propagation, Query, WatchEvent,
 };
 use homeostat::{CancellationToken, ManualClock};
 use serde_json::{Value, json};
@@ -164,4 +164,49 @@ fn what_comes_out_is_shared() {
     let got: Arc<Value> = client.get(&THING, &key("a")).unwrap();
     assert!(Arc::ptr_eq(&created, &got));
     assert!(Arc::ptr_eq(&got, &client.list(&THING, &Query::all()).unwrap().items[0]));
+}
+
+/// Changes an object so often, to this many bytes each time, and counts the versions that are still in memory.
+fn versions_in_memory(client: &MemoryClient, changes: usize, bytes: usize) -> usize {
+    client.create(&THING, thing("a").to_json().unwrap()).unwrap();
+    let changes = (0..changes).map(|number| {
+        let patch = Patch::Merge(json!({"data": format!("{number}{}", "x".repeat(bytes))}));
+        Arc::downgrade(&client.patch(&THING, &key("a"), &patch, Part::Object).unwrap())
+    });
+    let seen: Vec<_> = changes.collect();
+    seen.iter().filter(|version| version.strong_count() > 0).count()
+}
+
+#[test]
+fn the_history_keeps_no_more_bytes_than_it_may() {
+    let client = MemoryClient::builder().history_bytes(2_000_000).build();
+    let versions = versions_in_memory(&client, 50, 200_000);
+    assert!((5..=10).contains(&versions), "{versions} versions of 200 kB");
+    let stop = CancellationToken::new();
+    let watch = |version: u64| client.watch(&THING, &Query::all(), Some(&version.to_string()), &stop);
+    assert!(watch(40).unwrap_err().is_gone());
+    let mut watch = watch(48).unwrap();
+    let told = (0..3).map(|_| match watch.next().unwrap().unwrap() {
+        WatchEvent::Modified(object) => object["metadata"]["resourceVersion"].as_str().unwrap().to_owned(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(told.collect::<Vec<_>>(), ["49", "50", "51"]);
+
+    let versions = versions_in_memory(&MemoryClient::new(), 52, 1_400_000);
+    assert!((42..=48).contains(&versions), "{versions} versions of 1.4 MB, of 64 MiB by default");
+}
+
+#[test]
+fn a_watch_of_others_is_told_where_to_go_on_while_large_changes_are_forgotten() {
+    let client = MemoryClient::builder().history_bytes(2_000_000).build();
+    let other = Kind::cluster("", "v1", "Other");
+    let stop = CancellationToken::new();
+    let mut watch = client.watch(&THING, &Query::all(), None, &stop).unwrap();
+    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("0".into()));
+    client.create(&other, json!({"apiVersion": "v1", "kind": "Other", "metadata": {"name": "o"}})).unwrap();
+    for number in 0..8 {
+        let patch = Patch::Merge(json!({"data": format!("{number}{}", "x".repeat(200_000))}));
+        client.patch(&other, &ObjectKey::cluster("o"), &patch, Part::Object).unwrap();
+    }
+    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("9".into()));
 }

@@ -5,11 +5,14 @@ use std::path::Path;
 
 #[cfg(feature = "file-client")]
 use super::file::{FileClient, OpenError};
+use super::limits::MOST_SIZE;
 use super::memory::MemoryClient;
 use crate::clock::Clock;
 
 /// How many of the last changes a client remembers unless it is told otherwise.
 const HISTORY: usize = 10_000;
+/// How much memory the changes that a client remembers may take unless it is told otherwise, in bytes.
+const HISTORY_BYTES: usize = 64 * 1_024 * 1_024;
 
 /// Settings for a [`MemoryClient`] or a `FileClient`.
 ///
@@ -26,13 +29,22 @@ const HISTORY: usize = 10_000;
 pub struct EmbeddedBuilder {
     pub(super) clock: Clock,
     pub(super) history: usize,
+    pub(super) history_bytes: usize,
+    pub(super) most_size: usize,
     pub(super) cascades: bool,
     pub(super) seed: Option<u64>,
 }
 
 impl EmbeddedBuilder {
     pub(super) fn new() -> Self {
-        Self { clock: Clock::system(), history: HISTORY, cascades: true, seed: None }
+        Self {
+            clock: Clock::system(),
+            history: HISTORY,
+            history_bytes: HISTORY_BYTES,
+            most_size: MOST_SIZE,
+            cascades: true,
+            seed: None,
+        }
     }
 
     /// The clock of creation and deletion timestamps. Default: the system's.
@@ -44,6 +56,24 @@ impl EmbeddedBuilder {
     /// before it. Default 10,000.
     pub fn history(self, changes: usize) -> Self {
         Self { history: changes, ..self }
+    }
+
+    /// Sets how much memory the remembered changes may take together, in bytes (an estimate). A change keeps the object as it was
+    /// before; beyond the limit the oldest changes are forgotten, however few are left. If a watch has not read them yet, its
+    /// version is [gone](crate::objects::ClientError::Gone), so the limit should be many times the size of an object. Default
+    /// 64 MiB.
+    pub fn history_bytes(self, bytes: usize) -> Self {
+        Self { history_bytes: bytes, ..self }
+    }
+
+    /// Sets the largest size of an object: the length of its JSON in bytes, status and managed fields included. A write of a larger
+    /// object is [invalid](crate::objects::ClientError::Invalid), unless the stored object is larger still. Default 1.5 MiB, as in
+    /// etcd.
+    ///
+    /// The depth of an object is limited too, to 120 arrays and objects in one another. That limit cannot be changed, because
+    /// common JSON parsers could not read a deeper object.
+    pub fn max_object_bytes(self, bytes: usize) -> Self {
+        Self { most_size: bytes, ..self }
     }
 
     /// Whether objects are deleted with their last owner. Default: they are. Without, owners are neither looked for nor waited for:

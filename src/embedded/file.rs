@@ -1,28 +1,23 @@
 //! Objects in memory, and in a file that outlives the process: an embedded database, whose transactions are on the disk when they are
 //! acknowledged.
 
+mod disk;
+mod store;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
-use serde_json::Value;
+use redb::DatabaseError;
 
-use super::state::{Change, State};
-use super::{EmbeddedBuilder, Journal, Server};
-use crate::objects::Kind;
+use self::disk::{Disk, LockedFile};
+use self::store::Store;
+use super::state::State;
+use super::{EmbeddedBuilder, Server};
 use crate::reconcile::error::BoxError;
-
-/// The JSON of an object by `apiVersion`, `kind` and path (namespace and name).
-const OBJECTS: TableDefinition<(&str, &str, &str), &[u8]> = TableDefinition::new("objects");
-/// Numbers by name.
-const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
-/// The version of the last change.
-const HEAD: &str = "head";
-/// How the tables are to be read.
-const FORMAT: &str = "format";
-const THIS_FORMAT: u64 = 1;
 
 /// A [`Client`](crate::objects::Client) that keeps its objects in memory, as a [`MemoryClient`](crate::objects::MemoryClient)
 /// does, and in a file. A cheap handle; clones have the same objects. Feature `file-client`.
@@ -32,6 +27,17 @@ const THIS_FORMAT: u64 = 1;
 /// it. Watches cannot go on from before the file was opened: they are told that the version is [gone](crate::objects::ClientError::Gone).
 ///
 /// One process at a time has the file open, until the last handle and stream are dropped.
+///
+/// # Failures
+///
+/// - **Damage**: opening verifies the checksums of the whole file, which takes as long as reading it. A damaged file is an error.
+///   There is one exception. If the process was killed and the *last* write is damaged too, that write looks unfinished, and the
+///   client opens with the state before it.
+/// - **A full disk**: while nothing can be written, writes fail with [`ClientError::Transport`](crate::objects::ClientError::Transport),
+///   and reads go on. Each write opens the database again, so writing works again once there is room. A write that failed is
+///   removed from the file by the next write, or as the client is dropped.
+/// - **Limits**: an object can be [too large](EmbeddedBuilder::max_object_bytes) or too deep to be written. A file that holds such
+///   objects from an earlier version is opened; they can be read, deleted, and written as long as they do not grow.
 ///
 /// # Examples
 ///
@@ -63,7 +69,8 @@ impl FileClient {
     ///
     /// # Errors
     ///
-    /// If it is open already, holds something else, or cannot be read or made.
+    /// If the file is open already, is damaged, or cannot be read or made; if it is no database, or a database of another program,
+    /// to which nothing is added. The error names the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Self::builder().open(path)
     }
@@ -74,69 +81,17 @@ impl FileClient {
     }
 
     pub(super) fn with(settings: EmbeddedBuilder, path: &Path) -> Result<Self, OpenError> {
-        let failed = |source: BoxError| OpenError { path: path.to_owned(), source };
-        let database = Database::create(path).map_err(|error| failed(error.into()))?;
-        let mut state = State::new(settings.history);
-        load(&database, &mut state).map_err(failed)?;
+        let disk = LockedFile::open(path).map_err(|source| OpenError { path: path.to_owned(), source })?;
+        Self::on(settings, path, Arc::new(disk))
+    }
+
+    fn on(settings: EmbeddedBuilder, path: &Path, disk: Arc<dyn Disk>) -> Result<Self, OpenError> {
+        let mut state = State::new(&settings);
+        let store = Store::open(path.to_owned(), disk, &mut state);
+        let store = store.map_err(|source| OpenError { path: path.to_owned(), source })?;
         let (shown, version) = (path.display(), state.head);
         log::debug!(path:% = shown, version; "{shown}: the file of objects is open, at version {version}");
-        Ok(Self { server: Server::new(settings, Box::new(File { database }), state) })
-    }
-}
-
-/// Reads all that is stored.
-fn load(database: &Database, state: &mut State) -> Result<(), BoxError> {
-    // A new file gets its tables.
-    let writing = database.begin_write()?;
-    {
-        let mut numbers = writing.open_table(NUMBERS)?;
-        let format = numbers.get(FORMAT)?.map(|format| format.value());
-        match format {
-            Some(THIS_FORMAT) => {}
-            Some(other) => return Err(format!("it is of format {other}, and this version reads {THIS_FORMAT}").into()),
-            None => drop(numbers.insert(FORMAT, THIS_FORMAT)?),
-        }
-        writing.open_table(OBJECTS)?;
-    }
-    writing.commit()?;
-
-    let reading = database.begin_read()?;
-    if let Some(head) = reading.open_table(NUMBERS)?.get(HEAD)? {
-        state.head = head.value();
-    }
-    for entry in reading.open_table(OBJECTS)?.iter()? {
-        let (key, json) = entry?;
-        let (api_version, kind, path) = key.value();
-        let object: Value =
-            serde_json::from_slice(json.value()).map_err(|error| format!("{kind} {path} cannot be read: {error}"))?;
-        state.load(&Kind::of(api_version, kind), object);
-    }
-    Ok(())
-}
-
-struct File {
-    database: Database,
-}
-
-impl Journal for File {
-    fn store(&self, changes: &[Change]) -> Result<(), BoxError> {
-        let writing = self.database.begin_write()?;
-        {
-            let mut objects = writing.open_table(OBJECTS)?;
-            let mut numbers = writing.open_table(NUMBERS)?;
-            for change in changes {
-                let (api_version, path) = (change.place.kind.api_version(), change.place.key.to_string());
-                let key = (&*api_version, change.place.kind.name(), path.as_str());
-                if change.removed {
-                    objects.remove(key)?;
-                } else {
-                    objects.insert(key, serde_json::to_vec(&*change.object)?.as_slice())?;
-                }
-                numbers.insert(HEAD, change.version)?;
-            }
-        }
-        writing.commit()?;
-        Ok(())
+        Ok(Self { server: Server::new(settings, Box::new(store), state) })
     }
 }
 

@@ -17,6 +17,9 @@ use crate::reconcile::error::BoxError;
 /// Reads copy no object. Writes take their turn. Belonging is looked after in the very call that changes it: when a deletion returns,
 /// what it takes along has gone too.
 ///
+/// The depth of an object is limited, and its [size](EmbeddedBuilder::max_object_bytes): a write of another is
+/// [invalid](crate::objects::ClientError::Invalid).
+///
 /// # Examples
 ///
 /// ```
@@ -62,7 +65,7 @@ impl MemoryClient {
     }
 
     pub(super) fn with(settings: EmbeddedBuilder) -> Self {
-        let state = State::new(settings.history);
+        let state = State::new(&settings);
         Self { server: Server::new(settings, Box::new(Nowhere), state) }
     }
 }

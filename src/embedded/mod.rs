@@ -14,8 +14,10 @@ mod cost;
 #[cfg(feature = "file-client")]
 mod file;
 mod index;
+mod limits;
 mod memory;
 mod names;
+mod patch;
 mod state;
 mod stream;
 mod txn;
@@ -60,6 +62,7 @@ struct Server {
     journal: Box<dyn Journal>,
     cascades: bool,
     names: Names,
+    most_size: usize,
     /// The turn of the one who writes.
     writer: Mutex<()>,
     state: RwLock<State>,
@@ -68,10 +71,10 @@ struct Server {
 
 impl Server {
     fn new(settings: EmbeddedBuilder, journal: Box<dyn Journal>, state: State) -> Arc<Self> {
-        let EmbeddedBuilder { clock, cascades, seed, .. } = settings;
+        let EmbeddedBuilder { clock, cascades, most_size, seed, .. } = settings;
         let names = Names { seed: seed.or_else(|| clock.seed().map(|_| clock.draws().next())) };
         let (writer, watchers) = (Mutex::new(()), Mutex::new(Watchers::default()));
-        Arc::new(Self { clock, journal, cascades, names, writer, state: RwLock::new(state), watchers })
+        Arc::new(Self { clock, journal, cascades, names, most_size, writer, state: RwLock::new(state), watchers })
     }
 
     fn write(&self, verb: impl FnOnce(&mut Txn<'_>) -> Result<Place, ClientError>) -> Result<Arc<Value>, ClientError> {
@@ -79,7 +82,7 @@ impl Server {
         let now = Timestamp::try_from(self.clock.time_of_day()).unwrap_or_default();
         let (place, result, changes) = {
             let state = self.state.read();
-            let mut txn = Txn::new(&state, crate::objects::json::whole_seconds(now));
+            let mut txn = Txn::new(&state, self.most_size, crate::objects::json::whole_seconds(now));
             let place = verb(&mut txn)?;
             if self.cascades {
                 txn.settle();
@@ -125,14 +128,17 @@ macro_rules! embedded_client {
             }
 
             fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+                let object = self.server.admit(kind, object)?;
                 self.server.write(|txn| txn.create(kind, object, self.server.names))
             }
 
             fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+                let object = self.server.admit(kind, object)?;
                 self.server.write(|txn| txn.update(kind, object, Part::Object))
             }
 
             fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+                let object = self.server.admit(kind, object)?;
                 self.server.write(|txn| txn.update(kind, object, Part::Status))
             }
 
@@ -147,6 +153,7 @@ macro_rules! embedded_client {
             }
 
             fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {
+                let object = self.server.admit(kind, object)?;
                 self.server.write(|txn| txn.apply(kind, object, owner, self.server.names))
             }
 

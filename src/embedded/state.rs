@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::EmbeddedBuilder;
 use super::index::Index;
 #[cfg(any(feature = "file-client", feature = "testing"))]
 use crate::objects::json::key_of;
@@ -27,6 +28,8 @@ pub(super) struct Change {
     /// What it is, or was at the end.
     pub(super) object: Arc<Value>,
     pub(super) removed: bool,
+    /// About how many bytes of memory the history needs for it, once the object has changed again.
+    pub(super) kept: usize,
 }
 
 pub(super) type Table = BTreeMap<ObjectKey, Arc<Value>>;
@@ -40,11 +43,14 @@ pub(super) struct State {
     /// The last changes, up to that of version `head`, each one version after the other.
     history: VecDeque<Change>,
     most_history: usize,
+    /// The sum of [`Change::kept`] over the history.
+    history_bytes: usize,
+    most_history_bytes: usize,
 }
 
 impl State {
-    pub(super) fn new(most_history: usize) -> Self {
-        Self { most_history, ..Self::default() }
+    pub(super) fn new(settings: &EmbeddedBuilder) -> Self {
+        Self { most_history: settings.history, most_history_bytes: settings.history_bytes, ..Self::default() }
     }
 
     /// One for all places of a kind.
@@ -52,8 +58,10 @@ impl State {
         self.kinds.get_key_value(kind).map_or_else(|| Arc::new(kind.clone()), |(kind, _)| Arc::clone(kind))
     }
 
+    /// How many changes the history holds at most. While the limit of its bytes is near, it holds no more than now.
     pub(super) fn most_history(&self) -> usize {
-        self.most_history
+        let is_near = self.history_bytes > self.most_history_bytes / 2;
+        if is_near { self.history.len() } else { self.most_history }
     }
 
     fn table(&self, kind: &Kind) -> Option<&Table> {
@@ -95,10 +103,16 @@ impl State {
                 table.insert(key.clone(), Arc::clone(&change.object));
                 self.index.insert(&change.object, &change.place);
             }
+            self.history_bytes += change.kept;
             self.history.push_back(change);
         }
-        let too_many = self.history.len().saturating_sub(self.most_history);
-        self.history.drain(..too_many).collect()
+        let mut forgotten = Vec::new();
+        while self.history.len() > self.most_history || self.history_bytes > self.most_history_bytes {
+            let Some(change) = self.history.pop_front() else { break };
+            self.history_bytes -= change.kept;
+            forgotten.push(change);
+        }
+        forgotten
     }
 
     /// Takes an object as it is, in the place of the one of its key. No change before it is known any more.
@@ -107,6 +121,7 @@ impl State {
         let place = Place { kind: self.kind(kind), key: key_of(&object) };
         let object = Arc::new(object);
         self.history.clear();
+        self.history_bytes = 0;
         if let Some(before) = self.get(&place.kind, &place.key).cloned() {
             self.index.remove(&before, &place);
         }
@@ -124,12 +139,16 @@ mod tests {
         let object = Arc::new(json!({"metadata": {"name": name, "uid": name,
             "ownerReferences": [{"uid": "u", "blockOwnerDeletion": true}]}}));
         let place = Place { kind: Arc::new(Kind::of("v1", "X")), key: ObjectKey::cluster(name) };
-        Change { version, place, old: old.then(|| Arc::clone(&object)), object, removed }
+        Change { version, place, old: old.then(|| Arc::clone(&object)), object, removed, kept: 10 }
+    }
+
+    fn state(changes: usize, bytes: usize) -> State {
+        State::new(&EmbeddedBuilder::new().history(changes).history_bytes(bytes))
     }
 
     #[test]
     fn the_last_changes_are_known() {
-        let mut state = State::new(3);
+        let mut state = state(3, 1_000);
         assert_eq!(state.since(0).unwrap().count(), 0);
         for version in 1..=5 {
             state.apply(vec![change(version, "a", version > 1, false)]);
@@ -144,8 +163,21 @@ mod tests {
     }
 
     #[test]
+    fn the_history_is_bounded_by_bytes_too() {
+        let mut state = state(1_000, 45);
+        for version in 1..=20 {
+            let forgotten = state.apply(vec![change(version, "a", version > 1, false)]);
+            assert_eq!(forgotten.len(), usize::from(version > 4), "what is forgotten is given back");
+        }
+        assert_eq!(state.history.len(), 4);
+        assert_eq!(state.history_bytes, 40);
+        assert!(state.since(16).is_some() && state.since(15).is_none());
+        assert_eq!(state.most_history(), 4, "readers are told how far it goes back");
+    }
+
+    #[test]
     fn dependents_are_known_for_as_long_as_they_are_there() {
-        let mut state = State::new(0);
+        let mut state = state(0, 0);
         state.apply(vec![change(1, "a", false, false), change(2, "b", false, false)]);
         assert_eq!(state.index.dependents("u").map(|place| place.key.name()).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(state.index.blocking("u"), 2);

@@ -7,12 +7,15 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::index::Index;
+use super::limits::footprint;
 use super::state::{Change, Place, State};
 use crate::objects::json::{meta_mut, owners_of, uid_of};
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef};
 
 pub(super) struct Txn<'a> {
     state: &'a State,
+    /// Of an object's JSON, in bytes.
+    pub(super) most_size: usize,
     /// In whole seconds.
     pub(super) now: Timestamp,
     changes: Vec<Change>,
@@ -47,9 +50,9 @@ impl Unsettled {
 }
 
 impl<'a> Txn<'a> {
-    pub(super) fn new(state: &'a State, now: Timestamp) -> Self {
+    pub(super) fn new(state: &'a State, most_size: usize, now: Timestamp) -> Self {
         let (written, index, unsettled) = (HashMap::new(), Index::default(), Unsettled::default());
-        Self { state, now, changes: Vec::new(), written, index, unsettled }
+        Self { state, most_size, now, changes: Vec::new(), written, index, unsettled }
     }
 
     pub(super) fn into_changes(self) -> Vec<Change> {
@@ -108,7 +111,9 @@ impl<'a> Txn<'a> {
         } else {
             self.unsettled.extend([place.clone()]);
         }
-        self.changes.push(Change { version, place: place.clone(), old, object, removed });
+        // What replaces the object in the state is no burden of the history.
+        let kept = old.as_deref().map_or(0, footprint) + if removed { footprint(&object) } else { 0 };
+        self.changes.push(Change { version, place: place.clone(), old, object, removed, kept });
     }
 
     pub(super) fn put(&mut self, place: &Place, object: Value) {

@@ -9,6 +9,7 @@ use super::apply::{Clash, apply};
 use super::cascade::raise_generation;
 use super::check::{check, check_as, check_finalizers, check_identity, check_owners};
 use super::names::{Names, SUFFIX, suffix};
+use super::patch::patched;
 use super::state::Place;
 use super::txn::Txn;
 use crate::objects::json::{is_deleting, meta_mut, text_of};
@@ -79,6 +80,7 @@ impl Txn<'_> {
         meta.insert("generation".to_owned(), 1.into());
         meta.insert("creationTimestamp".to_owned(), self.now.to_string().into());
         meta.extend(managed.map(|managed| ("managedFields".to_owned(), managed)));
+        self.check_limits(&place, None, &object)?;
         self.put(&place, object);
         Ok(place)
     }
@@ -106,21 +108,7 @@ impl Txn<'_> {
     ) -> Result<Place, ClientError> {
         let place = self.place(kind, key);
         let current = self.get(&place)?;
-        let mut object = (*current).clone();
-        let invalid = |field: String, rule: String| Err(ClientError::invalid(place.object_ref(), field, "", rule));
-        match patch {
-            Patch::Merge(patch) => json_patch::merge(&mut object, patch),
-            Patch::Json(steps) => {
-                let steps: json_patch::Patch = match serde_json::from_value(steps.clone()) {
-                    Ok(steps) => steps,
-                    Err(error) => return invalid("patch".to_owned(), error.to_string()),
-                };
-                if let Err(error) = json_patch::patch(&mut object, &steps) {
-                    let rule = format!("{}: {}", error.path, error.kind);
-                    return invalid(format!("patch[{}]", error.operation), rule);
-                }
-            }
-        }
+        let mut object = patched(&place, &current, patch, self.most_size)?;
         if object.is_object() && object["metadata"].is_object() {
             check_identity(&place, &object)?;
         }
@@ -200,6 +188,7 @@ impl Txn<'_> {
         if next == **current {
             return Ok(());
         }
+        self.check_limits(place, Some(current), &next)?;
         if next["metadata"]["ownerReferences"] != current["metadata"]["ownerReferences"] {
             check_owners(self, place, &next)?;
         }

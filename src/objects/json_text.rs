@@ -1,5 +1,7 @@
-//! JSON as text, for what a parser does not tell: how deep it is, and which of its integers a program cannot hold.
+//! JSON as text: parses texts that are too deep for the usual parser, and finds integers that it would alter.
 
+#[cfg(feature = "file-client")]
+use serde_json::Map;
 use serde_json::Value;
 
 /// A part of a JSON text. Commas, colons and spaces are left out.
@@ -59,6 +61,47 @@ pub(crate) fn altered_integer(text: &[u8]) -> Option<&str> {
     })
 }
 
+/// Parses a JSON text of any depth, without recursion. The text must have been written by `serde_json`: a comma or colon that is
+/// missing is not noticed.
+#[cfg(feature = "file-client")]
+pub(crate) fn parse_deep(text: &[u8]) -> Result<Value, serde_json::Error> {
+    /// An array or object that is not finished, and the name of the field that comes next.
+    struct Open(Value, Option<String>);
+
+    let mut open: Vec<Open> = Vec::new();
+    for token in tokens(text) {
+        let value = match token {
+            Token::Open(b'[') => {
+                open.push(Open(Value::Array(Vec::new()), None));
+                continue;
+            }
+            Token::Open(_) => {
+                open.push(Open(Value::Object(Map::new()), None));
+                continue;
+            }
+            Token::Close(_) => match open.pop() {
+                Some(Open(value, None)) => value,
+                _ => break,
+            },
+            Token::Scalar(scalar) => match open.last_mut() {
+                Some(Open(Value::Object(_), name @ None)) => {
+                    *name = Some(serde_json::from_slice(scalar)?);
+                    continue;
+                }
+                _ => serde_json::from_slice(scalar)?,
+            },
+        };
+        match open.last_mut() {
+            Some(Open(Value::Array(items), _)) => items.push(value),
+            Some(Open(Value::Object(fields), name)) => {
+                fields.insert(name.take().unwrap_or_default(), value);
+            }
+            _ => return Ok(value),
+        }
+    }
+    Err(serde::de::Error::custom("the text ends too early"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +127,25 @@ mod tests {
             assert!(tokens(&text[..cut]).count() <= expected.len());
         }
         assert_eq!(tokens(b" ").count(), 0);
+    }
+
+    #[cfg(feature = "file-client")]
+    #[test]
+    fn a_deep_text_is_parsed_as_any_other() {
+        let values = [
+            serde_json::json!({"a": [1, -2.5, "x\"]}", {}, [], [[]], {"b": null, "": true}], "c": {"d": {"e": 0.1}}}),
+            serde_json::json!([]),
+            serde_json::json!("x"),
+            serde_json::json!(7),
+        ];
+        for value in values {
+            let text = value.to_string();
+            assert_eq!(parse_deep(text.as_bytes()).unwrap(), value);
+            for cut in 0..text.len() {
+                // A number that is cut is a number.
+                assert!(parse_deep(&text.as_bytes()[..cut]).is_err() || value.is_number());
+            }
+        }
     }
 
     #[test]
