@@ -72,7 +72,7 @@
 //!
 //! | fields | value |
 //! |---|---|
-//! | `controller`, `manager`, `unit`, `pool`, `poller`, `watch`, `subscription`, `queue`, `elector`, `external`, `reconciler` | the name of a part of the program; of [`Workers`], too, the name is `controller` |
+//! | `controller`, `manager`, `unit`, `pool`, `source`, `subscription`, `queue`, `elector`, `external`, `reconciler` | the name of a part of the program; of [`Workers`], too, the name is `controller` |
 //! | `key`, `object`, `child`, `path` | the subject of the line |
 //! | `error`, `panic`, `reason`, `message` | an error with its sources, the text of a panic, the reason and the message of an event |
 //! | `event` | the kind of a watch's event |
@@ -98,6 +98,7 @@ mod pool;
 mod queue;
 mod reconcile;
 mod run;
+mod source;
 #[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a simulation makes a stage"))]
 mod stage;
 mod store;
@@ -106,6 +107,7 @@ pub mod sub;
 mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod text;
 mod thread;
 mod time;
 mod wait;
@@ -139,6 +141,7 @@ pub use self::reconcile::policy::{Failure, NoRetry, RetryPolicy, Verdict};
 pub use self::reconcile::{Action, Reconciler};
 pub use self::run::histogram::Histogram;
 pub use self::run::metrics::WorkersMetrics;
+pub use self::source::{SourceHandle, SourceStatus};
 pub use self::store::{Index, Store, WithValue, with_value};
 pub use self::thread::ThreadOptions;
 pub use self::watch::{

@@ -8,12 +8,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::polling::{Polling, Shared};
+use self::polling::{Polling, Shared, SourceOf};
 use crate::crew::{Crew, CrewKind, Handle, Overrun, StillRunning};
 use crate::error::StartError;
 use crate::queue::{Enqueue, Priority, Reasons, Request, Verb};
 use crate::reconcile::context::Context;
 use crate::reconcile::error::BoxError;
+use crate::source::{SourceHandle, SourceState};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::thread::ThreadOptions;
@@ -25,8 +26,9 @@ use crate::wait::{Gate, Signal, Stepping};
 ///
 /// The rate is fixed, not the pause: polls begin at multiples of the period after the start, or after the last
 /// [`set_period`](PollerHandle::set_period). A poll that would begin while another one runs is skipped, never piled up. The
-/// function is given a [`Context`] whose deadline is one period after the poll began. An error or a panic of it is logged, and
-/// the next poll comes as planned.
+/// function is given a [`Context`] whose deadline is one period after the poll began. After an error or a panic the next poll
+/// comes as planned; [`PollerHandle::source`] tells of both. Of failures in a row the first, the second, the fourth and so on are
+/// logged as warnings (panics as errors), and the poll that succeeds again at info.
 ///
 /// # Examples
 ///
@@ -45,12 +47,17 @@ pub struct Poller<F> {
     period: Duration,
     list: F,
     name: String,
+    /// Of its threads, if that is another one.
+    thread_name: Option<String>,
+    controller: Option<String>,
+    /// Where it writes down how it is doing, if somebody has that already.
+    source: Option<SourceOf>,
     jitter: f64,
     first_after: bool,
     verb: Verb,
     priority: Priority,
     grace: Duration,
-    threads: ThreadOptions,
+    threads: Option<ThreadOptions>,
 }
 
 impl<F> Poller<F> {
@@ -65,18 +72,34 @@ impl<F> Poller<F> {
             period,
             list,
             name: "poller".to_owned(),
+            thread_name: None,
+            controller: None,
+            source: None,
             jitter: 0.0,
             first_after: false,
             verb: Verb::EnqueueIfAbsent,
             priority: Priority::Normal,
             grace: Duration::from_secs(30),
-            threads: ThreadOptions::new(),
+            threads: None,
         }
     }
 
-    /// The name in log lines and of the threads (`<name>-0`, `<name>-watchdog`). Default `poller`.
+    /// The name in log lines, status and metrics, and of the threads (`<name>-0`, `<name>-watchdog`). Default `poller`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
+        self
+    }
+
+    /// Makes it a source of this controller, which also names its threads.
+    pub(crate) fn of_controller(mut self, controller: &str, thread_name: String) -> Self {
+        self.controller = Some(controller.to_owned());
+        self.thread_name = Some(thread_name);
+        self
+    }
+
+    /// Has it write down there how it is doing. The second is settled when its first listing is in.
+    pub(crate) fn writing_to(mut self, state: Arc<SourceState>, listed: Arc<Gate>) -> Self {
+        self.source = Some(SourceOf { state, listed });
         self
     }
 
@@ -112,9 +135,15 @@ impl<F> Poller<F> {
         self
     }
 
-    /// How the threads are made.
+    /// How the threads are made. Default: as the platform does; for a source of a controller, as that controller's threads.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
-        self.threads = options;
+        self.threads = Some(options);
+        self
+    }
+
+    /// Makes its threads with `options`, unless it has thread options of its own.
+    pub(crate) fn or_thread_options(mut self, options: &ThreadOptions) -> Self {
+        self.threads.get_or_insert_with(|| options.clone());
         self
     }
 
@@ -141,21 +170,25 @@ impl<F> Poller<F> {
         K: 'static,
     {
         self.check()?;
-        let crew = Crew::new(CrewKind::Poller, self.name, to.clock(), 1);
+        let (name, controller) = (self.name, self.controller);
+        let source = self.source.unwrap_or_else(|| SourceOf::new(&name, controller, to.clock()));
+        let SourceOf { state, listed } = source;
+        let crew = Crew::new(CrewKind::Poller, self.thread_name.unwrap_or(name), to.clock(), 1);
         let signal = Signal::new(crew.clock.clone());
         let shared = Arc::new(Shared {
             triggered: AtomicBool::new(false),
-            polls: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
             overruns: AtomicU64::new(0),
             signal: Arc::clone(&signal),
             new_period: Mutex::new(None),
-            listed: Gate::new(crew.clock.clone()),
         });
+        let pulled = Arc::clone(&shared);
+        state.on_trigger(move || pulled.trigger());
         let now = crew.clock.nanos();
         let mut polling = Polling {
             crew: Arc::clone(&crew),
             shared: Arc::clone(&shared),
+            source: Arc::clone(&state),
+            listed: Arc::clone(&listed),
             to: to.clone(),
             list: self.list,
             period: self.period,
@@ -167,22 +200,23 @@ impl<F> Poller<F> {
             seat: Arc::clone(&crew.seats[0]),
         };
         polling.plan(now);
-        let (poller, period) = (crew.name.clone(), Rounded(self.period));
-        log::info!(poller:%, period:%; "{poller}: the poller starts, with a period of {period}");
-        let watched = Arc::clone(&shared);
+        let (source, period) = (state.name(), Rounded(self.period));
+        log::info!(source, period:%; "{source}: the poller starts, with a period of {period}");
+        let watched = (Arc::clone(&shared), Arc::clone(&state));
         let started = crew.start_one(
-            &self.threads,
+            &self.threads.unwrap_or_default(),
             Stepping::new(polling, &signal),
             Some(Box::new(move |_: Overrun| {
-                watched.overruns.fetch_add(1, SeqCst);
-                log::warn!(poller:%; "{poller}: a poll has passed its deadline and still runs");
+                let (shared, source) = &watched;
+                shared.overruns.fetch_add(1, SeqCst);
+                source.overran();
             })),
         );
         // Wakes a poller that has started without its watchdog: the crew is stopping then.
         let nudge = move || signal.set();
         let joiners = started.inspect_err(|_| nudge())?;
         let handle = Handle::new(crew, joiners, Box::new(nudge), self.grace);
-        Ok(PollerHandle { handle, shared })
+        Ok(PollerHandle { handle, shared, source: SourceHandle::new(&state, &listed), state })
     }
 }
 
@@ -225,6 +259,8 @@ fn check_period(period: Duration) -> Result<(), StartError> {
 pub struct PollerHandle {
     handle: Handle,
     shared: Arc<Shared>,
+    state: Arc<SourceState>,
+    source: SourceHandle,
 }
 
 impl PollerHandle {
@@ -235,13 +271,12 @@ impl PollerHandle {
     /// The name in log lines.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.handle.crew.name
+        self.state.name()
     }
 
     /// Polls right now, apart from the plan. During a poll it causes exactly one more, however often it is called.
     pub fn trigger(&self) {
-        self.shared.triggered.store(true, SeqCst);
-        self.shared.signal.set();
+        self.shared.trigger();
     }
 
     /// Polls every `period`, counted from this call, whether that is sooner or later than planned. A poll that is due already
@@ -275,26 +310,27 @@ impl PollerHandle {
         Ok(())
     }
 
-    /// Settled true when a poll has succeeded for the first time and its keys are in the queue; false if the poller ends before.
-    pub(crate) fn listed(&self) -> &Arc<Gate> {
-        &self.shared.listed
+    /// A handle of it as a source: for its status and for triggering it, also when this handle has been given away.
+    #[must_use]
+    pub fn source(&self) -> SourceHandle {
+        self.source.clone()
     }
 
     /// Whether a poll has succeeded.
     pub(crate) fn has_listed(&self) -> bool {
-        self.listed().is_open()
+        self.source.synced().is_open()
     }
 
     /// How many polls have begun.
     #[must_use]
     pub fn polls(&self) -> u64 {
-        self.shared.polls.load(SeqCst)
+        self.state.listings()
     }
 
     /// How many polls have returned an error or panicked.
     #[must_use]
     pub fn failures(&self) -> u64 {
-        self.shared.failures.load(SeqCst)
+        self.state.failures()
     }
 
     /// How many polls have passed their deadline while they ran.

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use homeostat::{Action, BoxError, Context, Controller, Exponential, Manager, ManualClock, terminal};
+use homeostat::{
+    Action, BoxError, Context, Controller, Exponential, Manager, ManualClock, Poller, SourceHandle, SourceStatus, Unit,
+    WorkQueue, terminal,
+};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -42,6 +45,54 @@ fn reconcile(cx: &Context, key: &&'static str) -> Result<Action, BoxError> {
         _ => {}
     }
     Ok(Action::await_change())
+}
+
+#[test]
+fn metrics_of_sources_tell_of_failures_and_hangs() {
+    let recorder = DebuggingRecorder::new();
+    let snapshots = recorder.snapshotter();
+    let clock = ManualClock::new();
+    let manager = Manager::builder().clock(clock.clock()).threads(1).build().unwrap();
+    let idle = |_: &Context, _: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+    let (answer, answers) = crossbeam_channel::unbounded::<Result<[&str; 1], &str>>();
+    let list = move |_: &Context| answers.recv().unwrap_or(Err("the test is over"));
+    let poller = Poller::new(SECOND, list).name("inventory");
+    manager.add(Controller::builder("vm", idle).clock(clock.clock()).poller(poller).build().unwrap()).unwrap();
+    let queue = WorkQueue::builder().clock(clock.clock()).build();
+    let own = Poller::new(3600 * SECOND, |_: &Context| Ok::<_, BoxError>(["vm-1"]));
+    manager.add(Unit::poller("own", own, &queue)).unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        let running = manager.start().unwrap();
+        let source = manager.controller::<&str>("vm").unwrap().sources().remove(0);
+        let until = |source: &SourceHandle, listings: u64, under_way: bool| {
+            let is_so = |status: SourceStatus| status.listings == listings && status.listing_for.is_some() == under_way;
+            while !is_so(source.status()) {
+                std::thread::yield_now();
+            }
+        };
+        let see = |expected: [&str; 5], labels: &str| {
+            manager.export_metrics();
+            let seen = read(&snapshots);
+            let names = ["listings_total", "failures_total", "synced", "failing_seconds", "overdue"];
+            let values = names.map(|name| seen[&format!("homeostat_source_{name}{{{labels}}}")].clone());
+            assert_eq!(values, expected);
+        };
+        answer.send(Err("no answer")).unwrap();
+        until(&source, 1, false);
+        until(&manager.source("own").unwrap(), 1, false);
+        see(["1", "1", "0", "0", "0"], "controller=vm,source=inventory");
+        see(["1", "0", "1", "0", "0"], "controller=,source=own");
+        clock.advance(SECOND);
+        until(&source, 2, true);
+        clock.advance(2 * SECOND);
+        see(["2", "1", "0", "3", "1"], "controller=vm,source=inventory");
+        answer.send(Ok(["vm-1"])).unwrap();
+        drop(answer);
+        until(&source, 3, false);
+        see(["3", "2", "1", "0", "0"], "controller=vm,source=inventory");
+        manager.stop();
+        running.wait().unwrap();
+    });
 }
 
 #[test]

@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, bounded};
 use homeostat::objects::{
     Api, Client, ClientError, DeleteOptions, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectMeta, ObjectRef,
     ObjectStream, ObjectWatch, ObjectWatchHandle, Part, Patch, Query,
 };
 use homeostat::{
     Action, BoxError, CancellationToken, Context, Controller, Event, EventKind, Exponential, Manager, ManualClock,
-    Predicate, Subscriber, Watch, WorkQueue,
+    Predicate, RunningManager, Subscriber, Watch, WorkQueue,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -46,6 +47,8 @@ fn key(name: &str) -> ObjectKey {
 enum Fault {
     /// The list fails.
     List,
+    /// The list goes on once the other end is dropped.
+    Hang(Receiver<()>),
     /// The watch ends after so many events, with an error.
     Break(usize),
     /// The same, without one.
@@ -92,11 +95,12 @@ impl Client for Flaky {
 
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
         self.lists.fetch_add(1, Ordering::SeqCst);
-        if self.fault(|fault| matches!(fault, Fault::List)).is_some() {
-            Err(error(kind))
-        } else {
-            self.inner.list(kind, query)
+        match self.fault(|fault| matches!(fault, Fault::List | Fault::Hang(_))) {
+            Some(Fault::List) => return Err(error(kind)),
+            Some(Fault::Hang(until)) => drop(until.recv()),
+            _ => {}
         }
+        self.inner.list(kind, query)
     }
     fn watch(
         &self,
@@ -107,8 +111,8 @@ impl Client for Flaky {
     ) -> Result<ObjectStream, ClientError> {
         self.watches.fetch_add(1, Ordering::SeqCst);
         let stream = self.inner.watch(kind, query, from, stop)?;
-        match self.fault(|fault| !matches!(fault, Fault::List)) {
-            None | Some(Fault::List) => Ok(stream),
+        match self.fault(|fault| !matches!(fault, Fault::List | Fault::Hang(_))) {
+            None | Some(Fault::List | Fault::Hang(_)) => Ok(stream),
             Some(Fault::Break(after)) => Ok(ObjectStream::new(stream.take(after).chain([Err(error(kind))]))),
             Some(Fault::End(after)) => Ok(ObjectStream::new(stream.take(after))),
             Some(Fault::Gone) => {
@@ -407,4 +411,84 @@ fn nothing_is_missed_whatever_breaks() {
         there.len() == store.len()
             && there.iter().all(|thing| store.get(&thing.key()).is_some_and(|known| *known == *thing))
     });
+}
+
+/// A manager with this watch, on this clock; it is ready until a source has failed for ten seconds.
+fn managed(clock: &ManualClock, things: ObjectWatchHandle<Thing>) -> (Manager, RunningManager) {
+    let manager = Manager::builder().clock(clock.clock()).threads(1).unready_after(10 * SECOND).build().unwrap();
+    manager.add(things).unwrap();
+    let running = manager.start().unwrap();
+    (manager, running)
+}
+
+#[test]
+fn a_client_that_cannot_list_is_a_source_that_fails() {
+    let clock = ManualClock::new();
+    let client = Flaky::new([Fault::List, Fault::List, Fault::List]);
+    let things = watch(&client).name("things").clock(clock.clock()).start().unwrap();
+    let (manager, running) = managed(&clock, things);
+    let source = manager.source("things").unwrap();
+    for (failures, wait) in [(1, 1), (2, 2), (3, 4)] {
+        until(|| source.status().failures == failures);
+        let said = manager.ready().to_string();
+        assert!(
+            said.starts_with("things: its first listing is not in (failing for ") && said.contains("the line is cut")
+        );
+        // The watch, and the pool with its watchdog and the driver.
+        clock.wait_for_sleepers(4);
+        clock.advance(wait * SECOND);
+    }
+    until(|| source.status().synced && source.status().failing_for.is_none());
+    assert!(manager.ready().is_ok() && source.status().last_error.unwrap().contains("the line is cut"));
+    assert!(!source.trigger(), "it follows a stream");
+    manager.stop();
+    running.wait().unwrap();
+}
+
+#[test]
+fn live_names_a_listing_of_objects_that_hangs() {
+    let clock = ManualClock::new();
+    let (go_on, hang) = bounded(0);
+    let client = Flaky::new([Fault::Hang(hang)]);
+    let things = watch(&client).name("things").list_timeout(20 * SECOND).clock(clock.clock()).start().unwrap();
+    let (manager, running) = managed(&clock, things);
+    until(|| client.counts()[0] == 1);
+    clock.advance(19 * SECOND);
+    assert!(manager.live().is_ok());
+    clock.advance(SECOND);
+    let expected = "things: a listing has been running for 20s, past its deadline";
+    assert_eq!(manager.live().to_string(), expected);
+    drop(go_on);
+    until(|| manager.live().is_ok());
+    until(|| manager.ready().is_ok());
+    manager.stop();
+    running.wait().unwrap();
+}
+
+#[test]
+fn a_stream_that_breaks_at_once_is_a_failure_and_one_that_stays_quiet_is_not() {
+    for (fault, text) in [(Fault::Break as fn(usize) -> Fault, "the line is cut"), (Fault::End, "without an event")] {
+        let clock = ManualClock::new();
+        let client = Flaky::new([fault(0), fault(0), fault(0)]);
+        let things = watch(&client).name("things").clock(clock.clock()).start().unwrap();
+        let (manager, running) = managed(&clock, things);
+        let source = manager.source("things").unwrap();
+        for (failures, wait) in [(1, 1), (2, 2), (3, 4)] {
+            until(|| source.status().failures_in_a_row == failures);
+            assert!(source.status().synced && source.status().last_error.unwrap().contains(text));
+            clock.wait_for_sleepers(4);
+            clock.advance(wait * SECOND);
+        }
+        until(|| client.counts() == [1, 4]);
+        // It has been resumed, but nothing shows yet that it works.
+        until(|| source.status().listing_for.is_none());
+        assert_eq!(source.status().failing_for, Some(7 * SECOND));
+        clock.advance(4 * SECOND);
+        assert!(!manager.ready().is_ok());
+        clock.advance(SECOND);
+        assert!(manager.ready().is_ok());
+        manager.stop();
+        running.wait().unwrap();
+        assert_eq!((source.status().failures, source.status().failures_in_a_row), (3, 0), "a stop is no failure");
+    }
 }

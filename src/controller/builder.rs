@@ -45,12 +45,13 @@ pub struct ControllerBuilder<K: Key, R, P = Exponential> {
     resync: Option<Duration>,
     rate: Option<(f64, u32)>,
     sync_timeout: Duration,
+    unready_after: Option<Duration>,
     sources: Sources<K>,
     valid: Option<Validate<K>>,
     on_error: Option<ErrorHook<K>>,
     own_threads: Option<usize>,
     grace: Duration,
-    options: ThreadOptions,
+    options: Option<ThreadOptions>,
 }
 
 impl<K: Key + Sync + fmt::Debug, R> ControllerBuilder<K, R> {
@@ -67,12 +68,13 @@ impl<K: Key + Sync + fmt::Debug, R> ControllerBuilder<K, R> {
             resync: None,
             rate: None,
             sync_timeout: Duration::from_secs(120),
+            unready_after: None,
             sources: Sources::new(),
             valid: None,
             on_error: None,
             own_threads: None,
             grace: Duration::from_secs(30),
-            options: ThreadOptions::new(),
+            options: None,
         }
     }
 }
@@ -111,6 +113,7 @@ where
             resync: self.resync,
             rate: self.rate,
             sync_timeout: self.sync_timeout,
+            unready_after: self.unready_after,
             sources: self.sources,
             valid: self.valid,
             on_error: self.on_error,
@@ -156,6 +159,13 @@ where
         self
     }
 
+    /// How long a source may fail before [`Manager::ready`](crate::Manager::ready) says that this controller is not ready. Default:
+    /// as [the manager's](crate::ManagerBuilder::unready_after).
+    pub fn unready_after(mut self, bound: Duration) -> Self {
+        self.unready_after = Some(bound);
+        self
+    }
+
     /// Polls: calls `list` every `period`, and puts what it lists in line, if nothing is known of it
     /// ([`enqueue_if_absent`](crate::Enqueue::enqueue_if_absent)).
     pub fn poll<I, E>(mut self, period: Duration, list: impl FnMut(&Context) -> Result<I, E> + Send + 'static) -> Self
@@ -167,7 +177,8 @@ where
         self
     }
 
-    /// The same with a poller that has settings of its own. Its name is given to it here.
+    /// The same with a poller that has settings of its own. Its [name](Poller::name) is that of the source in status, errors, logs
+    /// and metrics. If another source has the name, a number is added (`poller-2`). Its threads are named after the controller.
     pub fn poller<F, I, E>(mut self, poller: Poller<F>) -> Self
     where
         F: FnMut(&Context) -> Result<I, E> + Send + 'static,
@@ -190,7 +201,8 @@ where
     }
 
     /// Watches with a subscriber of one's own: other mappings, predicates, verbs and lanes. `subscriber` is given the queue that it
-    /// is to feed. Its name is given to it here.
+    /// is to feed. Its [name](Subscriber::name) is that of the source in status, errors, logs and metrics, by default that of the
+    /// watch. If another source has the name, a number is added (`watch-2`). Its thread is named after the controller.
     ///
     /// ```
     /// use homeostat::{Action, BoxError, Context, Controller, Predicate, Subscriber, Watch};
@@ -255,9 +267,11 @@ where
         self
     }
 
-    /// How its own threads are made.
+    /// How its threads are made: those of its sources, of its queue's timer and of [`own_threads`](Self::own_threads) among
+    /// them. A [`Poller`] or a [`Subscriber`] with thread options of its own keeps them. Default: as the platform does; in a
+    /// manager, as [the manager's](crate::ManagerBuilder::thread_options).
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
-        self.options = options;
+        self.options = Some(options);
         self
     }
 
@@ -282,7 +296,6 @@ where
             .floor(self.policy.floor())
             .min_interval(self.min_interval)
             .timing(true)
-            .thread_options(self.options.clone())
             .on_ready(move || {
                 if let Some(common) = told.get().and_then(Weak::upgrade)
                     && let Some(membership) = common.membership.get()
@@ -293,6 +306,9 @@ where
             .build();
         let rate = self.rate.map(|(per_second, burst)| Bucket::new(per_second, burst));
         let common = Common::new(self.name, queue, book, self.timeout, self.max_concurrent, self.resync, rate);
+        if let Some(bound) = self.unready_after {
+            let _ = common.unready_after.set(bound);
+        }
         let _ = offer.set(Arc::downgrade(&common));
         let checked = Checked { reconciler: self.reconciler, valid: self.valid };
         let job = Arc::new(Core::new(Arc::clone(&common), checked, self.policy));

@@ -19,6 +19,7 @@ use crate::reconcile::policy::RetryPolicy;
 use crate::reconcile::{Action, Reconciler};
 use crate::run::metrics::{Counter, Counters};
 use crate::run::{Ledger, Outcome, Runner, Runs};
+use crate::source::SourceHandle;
 use crate::sync::Mutex;
 use crate::sync::atomic::AtomicBool;
 use crate::sync::atomic::Ordering::SeqCst;
@@ -43,6 +44,10 @@ pub(super) struct Common<K: Key> {
     pub(super) max_concurrent: Mutex<usize>,
     pub(super) resync: Mutex<Option<Duration>>,
     pub(super) sources: Mutex<Vec<Box<dyn Source>>>,
+    /// Of all sources that have been started, also of those that have ended since.
+    pub(super) source_handles: Mutex<Vec<SourceHandle>>,
+    /// How long a source may fail before the controller is not ready, if that is set for this controller.
+    pub(super) unready_after: OnceLock<Duration>,
     pub(super) membership: OnceLock<Arc<Membership>>,
     /// Those of each runner that there has been.
     pub(super) counters: Mutex<Vec<Arc<Counters>>>,
@@ -103,6 +108,8 @@ impl<K: Key> Common<K> {
             max_concurrent: Mutex::new(max_concurrent),
             resync: Mutex::new(resync),
             sources: Mutex::new(Vec::new()),
+            source_handles: Mutex::new(Vec::new()),
+            unready_after: OnceLock::new(),
             membership: OnceLock::new(),
             counters: Mutex::new(Vec::new()),
             overruns: Counter::default(),

@@ -60,6 +60,9 @@ impl<K: Key> Common<K> {
         let now = |metric: &'static str, value: usize| gauge!(metric, "controller" => name.clone()).set(float(value));
         now("controller_runtime_max_concurrent_reconciles", max_concurrent_reconciles);
         now("controller_runtime_active_workers", runs.active);
+        for source in self.source_statuses() {
+            source.export(name);
+        }
     }
 }
 

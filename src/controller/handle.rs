@@ -9,12 +9,13 @@ use super::book::{RunOutcome, Trouble, WaitError};
 use super::builder::check_rate;
 use super::core::Common;
 use super::rate::Bucket;
-use super::status::{ControllerMetrics, ControllerStatus};
+use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
 use crate::crew::{Ended, Handle, StillRunning};
 use crate::error::StartError;
 use crate::pool::{Membership, WorkerPool};
 use crate::queue::{Admission, Enqueue, Key, KeyState, Reasons, Verb, WorkQueue};
 use crate::reconcile::error::BoxError;
+use crate::source::SourceHandle;
 use crate::thread::Joiner;
 use crate::time::Rounded;
 
@@ -188,6 +189,18 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         check_rate(rate)?;
         self.common.set_rate(rate.map(|(per_second, burst)| Bucket::new(per_second, burst)));
         Ok(())
+    }
+
+    /// Its sources, in the order in which they were given: to ask how one is doing, and to have it list right now. None before the
+    /// controller has been started; all of them also after it has ended.
+    #[must_use]
+    pub fn sources(&self) -> Vec<SourceHandle> {
+        self.common.source_handles.lock().clone()
+    }
+
+    /// What the health of a manager is made of.
+    pub(crate) fn health(&self) -> ControllerHealth<K> {
+        self.common.health()
     }
 
     /// Whether the initial listings of all sources are in, so that keys are run.

@@ -8,9 +8,11 @@ use std::time::Duration;
 use super::core::Common;
 use crate::crew::Crew;
 use crate::queue::Key;
+use crate::source::{SourceHandle, SourceStatus};
+use crate::text::OneLine;
 use crate::thread::{panic_message, shielded};
-use crate::time::Nanos;
-use crate::wait::{Gate, Next, Task};
+use crate::time::{Nanos, Rounded};
+use crate::wait::{Next, Task};
 
 /// Why a controller has stopped by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +22,8 @@ pub enum ControllerError {
     SyncTimeout {
         /// The name of the controller.
         controller: String,
-        /// The names of the sources whose listings were missing.
-        sources: Vec<String>,
+        /// The sources whose listings were missing, and how they were doing then.
+        sources: Vec<SourceStatus>,
         /// The timeout.
         timeout: Duration,
     },
@@ -29,7 +31,7 @@ pub enum ControllerError {
     SourceEnded {
         /// The name of the controller.
         controller: String,
-        /// The name of the source.
+        /// The name of the source, as its user has named it.
         source_name: String,
     },
     /// Its own thread has panicked: in the code of a key that was listed, or in the logger.
@@ -45,16 +47,26 @@ impl fmt::Display for ControllerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SyncTimeout { controller, sources, timeout } => {
-                write!(f, "controller {controller}: no initial listing after {timeout:?} from {}", sources.join(", "))
+                let from: Vec<_> = sources.iter().map(missing).collect();
+                let (controller, from) = (OneLine(controller), from.join(", "));
+                write!(f, "controller {controller}: no initial listing after {} from {from}", Rounded(*timeout))
             }
             Self::SourceEnded { controller, source_name } => {
-                write!(f, "controller {controller}: {source_name} has ended before its initial listing was in")
+                let (controller, source) = (OneLine(controller), OneLine(source_name));
+                write!(f, "controller {controller}: {source} has ended before its initial listing was in")
             }
             Self::Panicked { controller, message } => {
+                let (controller, message) = (OneLine(controller), OneLine(message));
                 write!(f, "controller {controller}: its keeper panicked: {message}")
             }
         }
     }
+}
+
+/// A source whose listing is missing, and why, if that is known.
+fn missing(source: &SourceStatus) -> String {
+    let name = OneLine(&source.name);
+    source.trouble().map_or_else(|| name.to_string(), |trouble| format!("{name} ({trouble})"))
 }
 
 impl std::error::Error for ControllerError {}
@@ -64,7 +76,7 @@ pub(super) struct Keeper<K: Key> {
     pub(super) crew: Arc<Crew>,
     pub(super) common: Arc<Common<K>>,
     /// The sources whose initial listings are not in.
-    pub(super) missing: Vec<(String, Arc<Gate>)>,
+    pub(super) missing: Vec<SourceHandle>,
     pub(super) sync_timeout: Duration,
     /// When it stops waiting for them.
     pub(super) sync_until: Nanos,
@@ -77,18 +89,19 @@ impl<K: Key> Keeper<K> {
     /// Opens the door once all listings are in. Returns whether it goes on.
     fn sync(&mut self, now: Nanos) -> bool {
         let controller = self.common.name.as_str();
-        if let Some((name, _)) = self.missing.iter().find(|(_, gate)| gate.is_given_up()) {
-            let error = ControllerError::SourceEnded { controller: controller.to_owned(), source_name: name.clone() };
+        if let Some(ended) = self.missing.iter().find(|source| source.synced().is_given_up()) {
+            let (controller, source_name) = (controller.to_owned(), ended.name().to_owned());
+            let error = ControllerError::SourceEnded { controller, source_name };
             self.common.fail(error.into());
             return false;
         }
-        self.missing.retain(|(_, gate)| !gate.is_open());
+        self.missing.retain(|source| !source.synced().is_open());
         if self.missing.is_empty() {
             self.synced = true;
             log::info!(controller; "{controller}: all sources are synced");
             self.common.set_doors(|doors| doors.synced = true);
         } else if now >= self.sync_until {
-            let sources = self.missing.iter().map(|(name, _)| name.clone()).collect();
+            let sources = self.missing.iter().map(SourceHandle::status).collect();
             let controller = controller.to_owned();
             let error = ControllerError::SyncTimeout { controller, sources, timeout: self.sync_timeout };
             self.common.fail(error.into());

@@ -20,11 +20,12 @@ pub use self::builder::ControllerBuilder;
 pub use self::handle::{ControllerHandle, RunningController};
 pub use self::keeper::ControllerError;
 pub use self::source::Sources;
+pub(crate) use self::status::ControllerHealth;
 pub use self::status::{ControllerMetrics, ControllerStatus, Phase, Running};
 
 use self::core::Common;
 use self::keeper::Keeper;
-use self::source::{Start, Target};
+use self::source::{Start, Target, with_name_of_its_own};
 use crate::crew::{Crew, CrewKind, Handle};
 use crate::error::StartError;
 use crate::pool::{Job, WorkerPool};
@@ -77,7 +78,7 @@ pub struct Controller<K: Key> {
     sync_timeout: Duration,
     own_threads: Option<usize>,
     grace: Duration,
-    options: ThreadOptions,
+    options: Option<ThreadOptions>,
 }
 
 impl<K: Key + Sync + fmt::Debug> Controller<K> {
@@ -107,12 +108,20 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
     /// If a source cannot be started, or goes by another clock than the pool, or the system gives no thread. What has been
     /// started by then has ended when this returns.
     pub fn start(self, pool: &WorkerPool) -> Result<RunningController<K>, StartError> {
-        self.start_as(pool, true)
+        self.start_as(pool, true, &ThreadOptions::new())
     }
 
-    /// As [`start`](Self::start); no key is run before it is told that this process leads, unless it does already.
-    pub(crate) fn start_as(self, pool: &WorkerPool, leading: bool) -> Result<RunningController<K>, StartError> {
+    /// As [`start`](Self::start); no key is run before it is told that this process leads, unless it does already. A
+    /// controller without thread options of its own uses `inherited`.
+    pub(crate) fn start_as(
+        self,
+        pool: &WorkerPool,
+        leading: bool,
+        inherited: &ThreadOptions,
+    ) -> Result<RunningController<K>, StartError> {
         let Self { common, job, sources, debounce, sync_timeout, own_threads, grace, options } = self;
+        let options = options.unwrap_or_else(|| inherited.clone());
+        common.queue.shared.set_threads(&options);
         let name = common.name.as_str();
         let own_pool = match own_threads {
             None => None,
@@ -147,14 +156,16 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         );
         let mut missing = Vec::with_capacity(sources.len());
         for (number, start) in sources.into_iter().enumerate() {
-            let target = Target { queue: &common.queue, name: format!("{}-source-{number}", common.name), debounce };
+            let thread_name = format!("{name}-source-{number}");
+            let target = Target { queue: &common.queue, controller: name, thread_name, debounce, options: &options };
             // An error drops what runs already, which stops it.
-            let source = start(&target)?;
-            let gate = source.gate();
+            let (source, handle) = start(&target)?;
+            let handle = with_name_of_its_own(handle, &missing);
             let told = Arc::clone(&signal);
-            gate.on_settled(Box::new(move |_| told.set()));
-            missing.push((source.name().to_owned(), gate));
+            handle.synced().on_settled(Box::new(move |_| told.set()));
+            missing.push(handle.clone());
             common.sources.lock().push(source);
+            common.source_handles.lock().push(handle);
         }
         let now = common.clock.nanos();
         let keeper = Keeper {

@@ -10,7 +10,8 @@ use crate::poller::{Poller, PollerHandle};
 use crate::queue::{Key, WorkQueue};
 use crate::reconcile::context::Context;
 use crate::reconcile::error::BoxError;
-use crate::wait::Gate;
+use crate::source::SourceHandle;
+use crate::thread::ThreadOptions;
 use crate::watch::{Event, Subscriber, Subscription, Watch};
 
 /// Where the keys of a controller are to come from. A [`ControllerBuilder`](crate::ControllerBuilder) has the same methods; this is
@@ -64,8 +65,10 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
             self.bad.get_or_insert(error);
         }
         self.starts.push(Box::new(move |target| {
-            let handle = poller.name(target.name.clone()).start(target.queue)?;
-            Ok(Box::new(handle) as Box<dyn Source>)
+            let poller = poller.of_controller(target.controller, target.thread_name.clone());
+            let handle = poller.or_thread_options(target.options).start(target.queue)?;
+            let source = PollerHandle::source(&handle);
+            Ok((Box::new(handle) as Box<dyn Source>, source))
         }));
     }
 
@@ -91,11 +94,15 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
         let watch = watch.clone();
         self.knows_keys = true;
         self.starts.push(Box::new(move |target| {
-            let mut subscriber = subscriber(target.queue).name(target.name.clone());
+            let mut subscriber = subscriber(target.queue).or_thread_options(target.options);
+            let name = subscriber.name.take().unwrap_or_else(|| watch.name().to_owned());
+            subscriber = subscriber.name(target.thread_name.clone());
             if let Some((quiet, max_wait)) = target.debounce {
                 subscriber = subscriber.debounced(quiet, max_wait);
             }
-            Ok(Box::new(watch.subscribe(subscriber)?) as Box<dyn Source>)
+            let subscription = watch.subscribe(subscriber)?;
+            let source = watch.source().named(&name).synced_by(&subscription.synced);
+            Ok((Box::new(subscription) as Box<dyn Source>, source))
         }));
     }
 
@@ -120,11 +127,6 @@ impl<K: Key> fmt::Debug for Sources<K> {
 
 /// A source that runs.
 pub(super) trait Source: Send {
-    fn name(&self) -> &str;
-
-    /// Open once its initial listing is in line.
-    fn gate(&self) -> Arc<Gate>;
-
     /// Its thread.
     fn crew(&self) -> &Arc<Crew>;
 
@@ -143,25 +145,24 @@ pub(super) trait Source: Send {
 }
 
 /// A source that is to be started, with the number it has in its controller.
-pub(super) type Start<K> = Box<dyn FnOnce(&Target<'_, K>) -> Result<Box<dyn Source>, StartError> + Send>;
+pub(super) type Start<K> = Box<dyn FnOnce(&Target<'_, K>) -> Result<Started, StartError> + Send>;
+
+/// A source that has been started, and how it is doing: open once its initial listing is in line.
+type Started = (Box<dyn Source>, SourceHandle);
 
 /// What a source feeds.
 pub(super) struct Target<'a, K: Key> {
     pub(super) queue: &'a WorkQueue<K>,
-    /// The name of the source.
-    pub(super) name: String,
+    /// The name of the controller.
+    pub(super) controller: &'a str,
+    /// What the threads of the source are named after.
+    pub(super) thread_name: String,
     pub(super) debounce: Option<(Duration, Duration)>,
+    /// For a source without thread options of its own.
+    pub(super) options: &'a ThreadOptions,
 }
 
 impl Source for PollerHandle {
-    fn name(&self) -> &str {
-        PollerHandle::name(self)
-    }
-
-    fn gate(&self) -> Arc<Gate> {
-        Arc::clone(self.listed())
-    }
-
     fn crew(&self) -> &Arc<Crew> {
         self.crew()
     }
@@ -188,14 +189,6 @@ impl Source for PollerHandle {
 }
 
 impl Source for Subscription {
-    fn name(&self) -> &str {
-        Subscription::name(self)
-    }
-
-    fn gate(&self) -> Arc<Gate> {
-        Arc::clone(&self.synced)
-    }
-
     fn crew(&self) -> &Arc<Crew> {
         self.crew()
     }
@@ -219,4 +212,15 @@ impl Source for Subscription {
     fn detach(self: Box<Self>) {
         Subscription::detach(*self);
     }
+}
+
+/// Gives a source a name that none of `others` has.
+pub(super) fn with_name_of_its_own(source: SourceHandle, others: &[SourceHandle]) -> SourceHandle {
+    let is_taken = |name: &str| others.iter().any(|other| other.name() == name);
+    let (mut name, mut number) = (source.name().to_owned(), 1);
+    while is_taken(&name) {
+        number += 1;
+        name = format!("{}-{number}", source.name());
+    }
+    source.named(&name)
 }

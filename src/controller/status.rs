@@ -8,6 +8,7 @@ use super::core::{Common, Doors};
 use crate::queue::{Key, QueueMetrics};
 use crate::run::histogram::Histogram;
 use crate::run::metrics::{self, WorkersMetrics};
+use crate::source::{SourceHandle, SourceStatus};
 use crate::time::Nanos;
 
 /// What a controller has counted and measured so far.
@@ -50,6 +51,10 @@ pub struct ControllerMetrics {
     pub failing: usize,
     /// Keys that have been given up.
     pub parked: usize,
+    /// How many of its sources are failing.
+    pub failing_sources: usize,
+    /// How often its sources have failed, all together.
+    pub source_failures: u64,
 }
 
 /// What a controller is doing, and why.
@@ -85,6 +90,8 @@ pub struct ControllerStatus<K> {
     pub parked: Vec<Trouble<K>>,
     /// Keys that are suspended.
     pub suspended: Vec<K>,
+    /// How its sources are doing, in the order in which they were given; none before it has been started.
+    pub sources: Vec<SourceStatus>,
     /// The same in numbers.
     pub metrics: ControllerMetrics,
 }
@@ -143,7 +150,46 @@ pub struct Running<K> {
     pub overdue: bool,
 }
 
+/// What the health of a manager is made of: the same, without looking at keys that are not being run.
+pub(crate) struct ControllerHealth<K> {
+    pub(crate) phase: Phase,
+    /// The runs under way that have passed their deadlines.
+    pub(crate) overdue: Vec<Running<K>>,
+    pub(crate) sources: Vec<SourceStatus>,
+    /// How long a source may fail before it is not ready, if that is set for this controller.
+    pub(crate) unready_after: Option<Duration>,
+}
+
+impl<K: fmt::Debug> ControllerHealth<K> {
+    /// The same with each key as its `Debug` shows it.
+    pub(crate) fn shown(self) -> ControllerHealth<String> {
+        let Self { phase, overdue, sources, unready_after } = self;
+        let overdue = overdue.into_iter().map(Running::shown).collect();
+        ControllerHealth { phase, overdue, sources, unready_after }
+    }
+}
+
+impl<K: fmt::Debug> Running<K> {
+    fn shown(self) -> Running<String> {
+        let Self { key, thread, elapsed, overdue } = self;
+        Running { key: format!("{key:?}"), thread, elapsed, overdue }
+    }
+}
+
 impl<K: Key> Common<K> {
+    pub(super) fn health(&self) -> ControllerHealth<K> {
+        ControllerHealth {
+            phase: self.phase(),
+            overdue: self.running().into_iter().filter(|run| run.overdue).collect(),
+            sources: self.source_statuses(),
+            unready_after: self.unready_after.get().copied(),
+        }
+    }
+
+    pub(super) fn source_statuses(&self) -> Vec<SourceStatus> {
+        self.source_handles.lock().iter().map(SourceHandle::status).collect()
+    }
+
     pub(super) fn phase(&self) -> Phase {
         (*self.doors.lock()).into()
     }
@@ -171,6 +217,7 @@ impl<K: Key> Common<K> {
         let seats = self.membership.get().map(|membership| membership.seats()).unwrap_or_default();
         let running: Vec<_> = seats.iter().filter_map(|seat| seat.look()).map(|run| now.since(run.since)).collect();
         let (parked, failing) = self.book.troubled();
+        let sources = self.source_statuses();
         let mut metrics = ControllerMetrics {
             runs: metrics::sum(&counters, &self.overruns, running.len()),
             queue: self.queue.metrics(),
@@ -181,6 +228,8 @@ impl<K: Key> Common<K> {
             max_concurrent_reconciles: *self.max_concurrent.lock(),
             failing,
             parked,
+            failing_sources: sources.iter().filter(|source| source.failing_for.is_some()).count(),
+            source_failures: sources.iter().map(|source| source.failures).sum(),
         };
         for own in &counters {
             own.queue_time.add_to(&mut metrics.queue_time);
@@ -202,6 +251,7 @@ impl<K: Key> Common<K> {
             failing: self.book.troubles(false),
             parked: self.book.troubles(true),
             suspended: self.book.suspended(),
+            sources: self.source_statuses(),
             metrics: self.metrics(),
         }
     }
@@ -216,21 +266,13 @@ impl<K: fmt::Debug> ControllerStatus<K> {
         ControllerStatus {
             name: self.name,
             phase: self.phase,
-            running: self
-                .running
-                .into_iter()
-                .map(|run| Running {
-                    key: show(&run.key),
-                    thread: run.thread,
-                    elapsed: run.elapsed,
-                    overdue: run.overdue,
-                })
-                .collect(),
+            running: self.running.into_iter().map(Running::shown).collect(),
             oldest_waiting: self.oldest_waiting.map(|(key, age)| (show(&key), age)),
             next_due: self.next_due.map(|(key, due)| (show(&key), due)),
             failing: troubles(self.failing),
             parked: troubles(self.parked),
             suspended: self.suspended.iter().map(show).collect(),
+            sources: self.sources,
             metrics: self.metrics,
         }
     }

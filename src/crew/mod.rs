@@ -99,10 +99,9 @@ impl CrewKind {
             Self::Controller | Self::Workers => "controller",
             Self::Elector => "elector",
             Self::Pool => "pool",
-            Self::Poller => "poller",
+            Self::Poller | Self::Watch => "source",
             Self::Subscription => "subscription",
             Self::Unit => "unit",
-            Self::Watch => "watch",
         }
     }
 
@@ -110,7 +109,9 @@ impl CrewKind {
     fn log_end(self, name: &str) {
         let field = self.field();
         match self {
-            Self::Controller | Self::Elector => {}
+            // A poller says it itself: its threads may be named after a controller.
+            Self::Controller | Self::Elector | Self::Poller => {}
+            Self::Watch => log::info!((field) = name; "{name}: the watch has ended"),
             Self::Workers => log::info!((field) = name; "{name}: the workers have ended"),
             _ => log::info!((field) = name; "{name}: the {field} has ended"),
         }

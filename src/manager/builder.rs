@@ -35,6 +35,7 @@ pub struct ManagerBuilder {
     abort_grace: Duration,
     abort_on: Vec<CancellationToken>,
     options: ThreadOptions,
+    unready_after: Duration,
     elector: Option<Arc<dyn Elector>>,
 }
 
@@ -48,6 +49,7 @@ impl ManagerBuilder {
             abort_grace: Duration::from_secs(1),
             abort_on: Vec::new(),
             options: ThreadOptions::new(),
+            unready_after: Duration::from_secs(120),
             elector: None,
         }
     }
@@ -96,9 +98,18 @@ impl ManagerBuilder {
         self
     }
 
-    /// How its threads are made, those of the shared pool among them.
+    /// How its threads are made: those of the shared pool among them, and those of every component that has no thread options
+    /// of its own. A watch that is added already has its thread.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.options = options;
+        self
+    }
+
+    /// How long a source (a poller or a watch) may fail before [`Manager::ready`] says so, counted from the first failure since it
+    /// last succeeded. A controller can have a [bound of its own](crate::ControllerBuilder::unready_after). Choose it longer than the
+    /// periods of the polls: a poll that fails once counts as failing until the next one. Default: two minutes.
+    pub fn unready_after(mut self, bound: Duration) -> Self {
+        self.unready_after = bound;
         self
     }
 
@@ -135,7 +146,7 @@ impl ManagerBuilder {
             watches: HashMap::new(),
             pool: None,
             at_end: Vec::new(),
-            crews: HashMap::new(),
+            sources: HashMap::new(),
             failure: None,
             leading: false,
             lost: false,
@@ -154,6 +165,7 @@ impl ManagerBuilder {
                 grace: self.grace,
                 abort_grace: self.abort_grace,
                 options: self.options,
+                unready_after: self.unready_after,
                 pool,
                 elector: self.elector,
                 stop: CancellationToken::new(),

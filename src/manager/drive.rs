@@ -119,6 +119,7 @@ impl Driver {
                 let mut state = self.inner.state.lock();
                 state.names.remove(&member.name);
                 state.watches.remove(&member.name);
+                state.sources.remove(&member.name);
             }
             member.end();
         }

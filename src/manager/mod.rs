@@ -27,12 +27,12 @@ use self::watches::Known;
 use crate::cancel::{CancellationToken, OnCancel};
 use crate::clock::Clock;
 use crate::controller::ControllerHandle;
-use crate::crew::Crew;
 use crate::elector::Elector;
 use crate::error::StartError;
 use crate::pool::{PoolBuilder, WorkerPool};
 use crate::queue::{Admission, Key};
 use crate::reconcile::error::BoxError;
+use crate::source::SourceHandle;
 use crate::sync::Mutex;
 use crate::thread::{ThreadOptions, shielded};
 use crate::wait::Signal;
@@ -85,6 +85,8 @@ struct Inner {
     grace: Duration,
     abort_grace: Duration,
     options: ThreadOptions,
+    /// How long a source may fail before it is not ready.
+    unready_after: Duration,
     /// The settings of the shared pool.
     pool: PoolBuilder,
     elector: Option<Arc<dyn Elector>>,
@@ -113,8 +115,8 @@ struct State {
     watches: HashMap<String, Known>,
     pool: Option<Arc<WorkerPool>>,
     at_end: Vec<Box<dyn FnOnce() + Send>>,
-    /// Those whose watchdogs see listings that take too long, by unit.
-    crews: HashMap<String, Arc<Crew>>,
+    /// How units that list are doing: pollers and watches, by unit.
+    sources: HashMap<String, SourceHandle>,
     failure: Option<Failure>,
     leading: bool,
     /// The leadership is lost.
@@ -213,6 +215,17 @@ impl Manager {
         handle.ok_or_else(|| unknown("controller", name, "one with keys of this type"))
     }
 
+    /// A handle of a poller or a watch that has been added: to ask how it is doing, and to have it list right now. A watch that has
+    /// been asked for by name has that name. Those of a controller: [`ControllerHandle::sources`].
+    ///
+    /// # Errors
+    ///
+    /// If there is no poller or watch of this name, or only one that reads a channel, which lists nothing.
+    pub fn source(&self, name: &str) -> Result<SourceHandle, StartError> {
+        let source = self.inner.state.lock().sources.get(name).cloned();
+        source.ok_or_else(|| unknown("source", name, "a poller or a watch that has been added"))
+    }
+
     /// Puts a key of a controller in line; see [`ControllerHandle::enqueue`].
     ///
     /// # Errors
@@ -226,6 +239,12 @@ impl Manager {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.inner.clock
+    }
+
+    /// How its threads are made.
+    #[cfg(feature = "objects")]
+    pub(crate) fn thread_options(&self) -> &ThreadOptions {
+        &self.inner.options
     }
 
     /// Calls `hook` at the end, when everything has ended or been given up; the last one that was added first. Once the manager has

@@ -172,7 +172,6 @@ impl Course {
         let (failure, hooks) = {
             let mut state = inner.state.lock();
             state.phase = Phase::Ended;
-            state.crews.clear();
             (state.failure.clone(), std::mem::take(&mut state.at_end))
         };
         for hook in hooks.into_iter().rev() {

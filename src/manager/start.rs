@@ -64,6 +64,9 @@ impl Inner {
             if !state.names.insert(name.clone()) {
                 return Err(unknown("name", &name, "one that no other unit of the manager has"));
             }
+            if let Some(source) = unit.source.take() {
+                state.sources.insert(name.clone(), source.named(&name));
+            }
             if let Some(entry) = unit.controller.take() {
                 state.controllers.insert(name.clone(), Arc::new(entry));
             }
@@ -91,6 +94,7 @@ impl Inner {
     fn forget(&self, name: &str) {
         let mut state = self.state.lock();
         state.names.remove(name);
+        state.sources.remove(name);
         let entry = state.controllers.remove(name);
         drop(state);
         if let Some(entry) = entry {
@@ -116,9 +120,6 @@ impl Inner {
             let mut state = self.state.lock();
             if state.is_closed() {
                 return Err(part);
-            }
-            if let Some(crew) = part.crew() {
-                state.crews.insert(name.to_owned(), Arc::clone(crew));
             }
             state.started.push(Member::new(name.to_owned(), part));
         }

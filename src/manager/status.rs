@@ -7,6 +7,10 @@ use std::time::Duration;
 use super::unit::Entry;
 use super::{Manager, Phase};
 use crate::controller::{self, ControllerStatus};
+use crate::reconcile::error::Chain;
+use crate::source::{SourceHandle, SourceStatus};
+use crate::text::{OneLine, one_line};
+use crate::time::Rounded;
 
 /// What a manager is doing, and why. Its `Display` is a table for people.
 ///
@@ -32,6 +36,8 @@ pub struct ManagerStatus {
     pub doing: &'static str,
     /// Its controllers, by name.
     pub controllers: Vec<ControllerStatus<String>>,
+    /// Its pollers and watches, by name: those that belong to no controller alone.
+    pub sources: Vec<SourceStatus>,
 }
 
 /// Whether all is well, and if not, why not.
@@ -67,6 +73,13 @@ impl Health {
     }
 }
 
+impl Health {
+    /// One line for each reason: control characters are escaped.
+    fn add(&mut self, name: &str, reason: &dyn fmt::Display) {
+        self.reasons.push(format!("{}: {}", OneLine(name), OneLine(reason)));
+    }
+}
+
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_ok() { f.write_str("ok") } else { f.write_str(&self.reasons.join("; ")) }
@@ -77,73 +90,133 @@ impl Manager {
     /// What it is doing, and why. Looks at every key of every controller.
     #[must_use]
     pub fn status(&self) -> ManagerStatus {
+        let doing = self.doing();
+        let controllers = self.entries().iter().map(|(_, entry)| (entry.status)()).collect();
+        ManagerStatus { name: self.inner.name.clone(), doing, controllers, sources: self.sources() }
+    }
+
+    fn doing(&self) -> &'static str {
         let state = self.inner.state.lock();
-        let doing = match (state.phase, state.leading) {
+        match (state.phase, state.leading) {
             (Phase::Idle, _) => "not started",
             (Phase::Starting, _) => "starting",
             (Phase::Running, true) => "running",
             (Phase::Running, false) => "running, another process leads",
             (Phase::Stopping, _) => "stopping",
             (Phase::Ended, _) => "ended",
-        };
-        drop(state);
-        let mut controllers: Vec<_> = self.entries().iter().map(|entry| (entry.status)()).collect();
-        controllers.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        ManagerStatus { name: self.inner.name.clone(), doing, controllers }
+        }
     }
 
     /// Tells the `metrics` facade what all controllers have counted; see
     /// [`ControllerHandle::export_metrics`](crate::ControllerHandle::export_metrics).
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
-        for entry in self.entries() {
+        for (_, entry) in self.entries() {
             (entry.export)();
+        }
+        for source in self.sources() {
+            source.export("");
         }
     }
 
     /// What is known of the controllers, to be asked without the lock: a key that is shown is user code.
-    fn entries(&self) -> Vec<Arc<Entry>> {
-        self.inner.state.lock().controllers.values().cloned().collect()
+    fn entries(&self) -> Vec<(String, Arc<Entry>)> {
+        let state = self.inner.state.lock();
+        let mut entries: Vec<_> =
+            state.controllers.iter().map(|(name, entry)| (name.clone(), Arc::clone(entry))).collect();
+        drop(state);
+        entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        entries
     }
 
-    /// Whether nothing is stuck: no run and no listing is past its deadline, and nothing has failed.
+    /// How the units that list are doing, by name.
+    fn sources(&self) -> Vec<SourceStatus> {
+        let handles: Vec<_> = self.inner.state.lock().sources.values().cloned().collect();
+        let mut sources: Vec<_> = handles.iter().map(SourceHandle::status).collect();
+        sources.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        sources
+    }
+
+    /// Returns whether nothing is stuck: no run and no listing is past its deadline, and nothing has failed for good. The reasons
+    /// name the controller, and its key or source, or the poller or watch.
+    ///
+    /// Every poll and every listing counts: those of a controller, of the watches that it reads, and of the pollers and watches
+    /// of the manager. A poll is to end within one period, a listing of objects within the list timeout of its watch.
+    ///
+    /// Looks at runs and sources, not at keys that wait, so it may be asked often.
     #[must_use]
     pub fn live(&self) -> Health {
-        let mut reasons = Vec::new();
-        let failure = {
-            let state = self.inner.state.lock();
-            for (unit, crew) in &state.crews {
-                let overdue = crew.overdue().into_iter();
-                reasons.extend(overdue.map(|thread| format!("{unit}: a listing on {thread} is past its deadline")));
-            }
-            state.failure.clone()
-        };
+        let mut health = Health::default();
+        let failure = self.inner.state.lock().failure.clone();
         // Without the lock: an error that is shown is user code.
-        reasons.extend(failure.map(|failure| format!("{}: {}", failure.unit, failure.error)));
-        for controller in self.status().controllers {
-            for run in controller.running.iter().filter(|run| run.overdue) {
-                reasons.push(format!("{}: {} has been running for {:?}", controller.name, run.key, run.elapsed));
+        if let Some(failure) = failure {
+            health.add(&failure.unit, &Chain(&**failure.error));
+        }
+        for source in self.sources().iter().filter(|source| source.overdue) {
+            health.add(&source.name, &source.overdue_text());
+        }
+        for (name, entry) in self.entries() {
+            let controller = (entry.health)();
+            for run in &controller.overdue {
+                health.add(&name, &format!("{} has been running for {}", OneLine(&run.key), Rounded(run.elapsed)));
+            }
+            for source in controller.sources.iter().filter(|source| source.overdue) {
+                health.add(&name, &format!("{}: {}", OneLine(&source.name), source.overdue_text()));
             }
         }
-        Health { reasons }
+        health
     }
 
-    /// Whether it runs, and the initial listings of all its controllers are in. A process that waits to lead is ready.
+    /// Returns whether the manager runs, the first listings of all its sources are in, and no source has been failing for longer
+    /// than a bound: [`ManagerBuilder::unready_after`](crate::ManagerBuilder::unready_after). The reasons name the controller and
+    /// its source, or the poller or watch. A process that waits to lead is ready.
+    ///
+    /// Looks at sources, not at keys, so it may be asked often.
     #[must_use]
     pub fn ready(&self) -> Health {
-        let status = self.status();
-        let mut reasons = Vec::new();
-        if !status.doing.starts_with("running") {
-            reasons.push(format!("{}: {}", status.name, status.doing));
-            return Health { reasons };
+        let mut health = Health::default();
+        let doing = self.doing();
+        if !doing.starts_with("running") {
+            health.add(&self.inner.name, &doing);
+            return health;
         }
-        for controller in status.controllers {
-            if controller.phase == controller::Phase::Syncing {
-                reasons.push(format!("{}: its initial listings are not in", controller.name));
+        let bound = self.inner.unready_after;
+        for source in self.sources() {
+            if !source.synced {
+                health.add(&source.name, &format!("its first listing is not in{}", why(&source)));
+            } else if let Some(trouble) = failing(&source, bound) {
+                health.add(&source.name, &trouble);
             }
         }
-        Health { reasons }
+        for (name, entry) in self.entries() {
+            let controller = (entry.health)();
+            if controller.phase == controller::Phase::Syncing {
+                let missing = controller.sources.iter().filter(|source| !source.synced);
+                let missing: Vec<_> =
+                    missing.map(|source| format!("{}{}", OneLine(&source.name), why(source))).collect();
+                let of = if missing.is_empty() { String::new() } else { format!(": {}", missing.join(", ")) };
+                health.add(&name, &format!("its initial listings are not in{of}"));
+                continue;
+            }
+            let bound = controller.unready_after.unwrap_or(bound);
+            for source in &controller.sources {
+                if let Some(trouble) = failing(source, bound) {
+                    health.add(&name, &format!("{}: {trouble}", OneLine(&source.name)));
+                }
+            }
+        }
+        health
     }
+}
+
+/// Why a listing is not in, if that is known.
+fn why(source: &SourceStatus) -> String {
+    source.trouble().map_or_else(String::new, |trouble| format!(" ({trouble})"))
+}
+
+/// The trouble of a source that has been failing for longer than `bound`.
+fn failing(source: &SourceStatus, bound: Duration) -> Option<String> {
+    source.failing_for.filter(|time| *time > bound).and_then(|_| source.trouble())
 }
 
 /// How many failing and parked keys of a controller the table shows.
@@ -151,8 +224,9 @@ const TROUBLES: usize = 5;
 
 impl fmt::Display for ManagerStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", self.name, self.doing)?;
-        let width = self.controllers.iter().map(|controller| controller.name.len()).max().unwrap_or(0).max(10);
+        writeln!(f, "{}: {}", OneLine(&self.name), self.doing)?;
+        let names = self.controllers.iter().map(|controller| one_line(&controller.name).chars().count());
+        let width = names.max().unwrap_or(0).max(10);
         writeln!(
             f,
             "{:width$}  {:9}  {:>7}  {:>7}  {:>7}  {:>7}  {:>7}  {:>9}  {:>7}",
@@ -163,7 +237,7 @@ impl fmt::Display for ManagerStatus {
             writeln!(
                 f,
                 "{:width$}  {:9}  {:>7}  {:>7}  {:>7}  {:>7}  {:>7}  {:>9}  {:>7}",
-                controller.name,
+                OneLine(&controller.name),
                 controller.phase,
                 format!("{}/{}", metrics.runs.active, metrics.max_concurrent_reconciles),
                 metrics.queue.depth(),
@@ -174,32 +248,33 @@ impl fmt::Display for ManagerStatus {
                 metrics.runs.errors(),
             )?;
         }
-        self.controllers.iter().try_for_each(|controller| details(f, controller))
+        self.controllers.iter().try_for_each(|controller| details(f, controller))?;
+        self.sources.iter().filter(|source| source.trouble().is_some()).try_for_each(|source| writeln!(f, "{source}"))
     }
 }
 
 fn details(f: &mut fmt::Formatter<'_>, controller: &ControllerStatus<String>) -> fmt::Result {
-    let name = &controller.name;
+    let name = OneLine(&controller.name);
+    for source in controller.sources.iter().filter(|source| source.trouble().is_some()) {
+        writeln!(f, "{name}: {source}")?;
+    }
     for run in &controller.running {
         let overdue = if run.overdue { ", past its deadline" } else { "" };
-        writeln!(f, "{name}: {} has been running for {} on {}{overdue}", run.key, short(run.elapsed), run.thread)?;
+        let (key, thread) = (OneLine(&run.key), OneLine(&run.thread));
+        writeln!(f, "{name}: {key} has been running for {} on {thread}{overdue}", Rounded(run.elapsed))?;
     }
     if let Some((key, age)) = &controller.oldest_waiting {
-        writeln!(f, "{name}: {key} has been waiting for {}", short(*age))?;
+        writeln!(f, "{name}: {} has been waiting for {}", OneLine(key), Rounded(*age))?;
     }
     let troubles = controller.failing.iter().chain(&controller.parked);
     for trouble in troubles.clone().take(TROUBLES) {
         let fate = if trouble.parked { "is parked" } else { "is failing" };
-        writeln!(f, "{name}: {} {fate} after {} tries: {}", trouble.key, trouble.failures, trouble.error)?;
+        let (key, error) = (OneLine(&trouble.key), OneLine(&trouble.error));
+        writeln!(f, "{name}: {key} {fate} after {} tries: {error}", trouble.failures)?;
     }
     let more = troubles.count().saturating_sub(TROUBLES);
     if more > 0 {
         writeln!(f, "{name}: {more} more keys are in trouble")?;
     }
     Ok(())
-}
-
-/// A duration with three significant digits or so.
-fn short(duration: Duration) -> String {
-    format!("{duration:.1?}")
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::cancel::CancellationToken;
 use crate::clock::Clock;
-use crate::controller::{Controller, ControllerStatus, RunningController};
+use crate::controller::{Controller, ControllerHealth, ControllerStatus, RunningController};
 use crate::crew::{Crew, CrewKind, Ended, Handle, StillRunning};
 use crate::error::StartError;
 use crate::poller::{Poller, PollerHandle};
@@ -16,8 +16,10 @@ use crate::pool::WorkerPool;
 use crate::queue::{Enqueue, Key};
 use crate::reconcile::context::Context;
 use crate::reconcile::error::{BoxError, Cancelled, find};
+use crate::source::{SourceHandle, SourceState};
 use crate::sync::Mutex;
 use crate::thread::{ThreadOptions, panic_message, shielded};
+use crate::wait::Gate;
 use crate::watch::fed::Fed;
 use crate::watch::{ChannelWatch, PollWatchHandle};
 
@@ -43,6 +45,8 @@ pub struct Unit {
     pub(super) name: String,
     pub(super) start: Start,
     pub(super) controller: Option<Entry>,
+    /// How it is doing, if it lists.
+    pub(super) source: Option<SourceHandle>,
 }
 
 type Start = Box<dyn FnOnce(&Env<'_>) -> Result<Box<dyn Part>, StartError> + Send>;
@@ -52,6 +56,7 @@ pub(super) struct Entry {
     /// A [`ControllerHandle`](crate::ControllerHandle), whatever its keys are.
     pub(super) handle: Box<dyn Any + Send + Sync>,
     pub(super) status: Box<dyn Fn() -> ControllerStatus<String> + Send + Sync>,
+    pub(super) health: Box<dyn Fn() -> ControllerHealth<String> + Send + Sync>,
     /// Stops it, also if it was never started.
     pub(super) stop: Box<dyn Fn() + Send + Sync>,
     #[cfg(feature = "metrics")]
@@ -95,11 +100,6 @@ pub(super) trait Part: Send {
         false
     }
 
-    /// Its threads, if a watchdog looks after them.
-    fn crew(&self) -> Option<&Arc<Crew>> {
-        None
-    }
-
     fn detach(self: Box<Self>);
 }
 
@@ -109,7 +109,11 @@ impl Unit {
         start: impl FnOnce(&Env<'_>) -> Result<P, StartError> + Send + 'static,
     ) -> Self {
         let start: Start = Box::new(move |env| start(env).map(|part| Box::new(part) as Box<dyn Part>));
-        Self { name, start, controller: None }
+        Self { name, start, controller: None, source: None }
+    }
+
+    fn with_source(self, source: SourceHandle) -> Self {
+        Self { source: Some(source), ..self }
     }
 
     /// A function on a thread of its own (`<name>-0`). Its context is cancelled when it is to stop. If it returns an error or panics,
@@ -158,20 +162,25 @@ impl Unit {
     {
         let (name, to) = (name.into(), to.clone());
         let own = name.clone();
-        Self::new(name, move |_| poller.name(own).start(&to))
+        // Made here, so that it can be asked before it is started.
+        let clock = to.clock();
+        let (state, listed) = (SourceState::new(&name, None, clock.clone()), Gate::new(clock));
+        let source = SourceHandle::new(&state, &listed);
+        let poller = poller.writing_to(state, listed);
+        Self::new(name, move |env| poller.name(own).or_thread_options(env.options).start(&to)).with_source(source)
     }
 }
 
 impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Unit {
     fn from(controller: Controller<K>) -> Self {
         let handle = controller.handle();
-        let (asked, stopped) = (handle.clone(), handle.clone());
+        let (asked, checked, stopped) = (handle.clone(), handle.clone(), handle.clone());
         #[cfg(feature = "metrics")]
         let exporter = handle.clone();
         let name = controller.name().to_owned();
         let own = name.clone();
         let unit = Self::new(name, move |env| {
-            let running = controller.start_as(env.pool, env.leading)?;
+            let running = controller.start_as(env.pool, env.leading, env.options)?;
             let report = Arc::clone(&env.report);
             running.on_failure(Box::new(move |error| report(&own, error)));
             Ok(running)
@@ -180,6 +189,7 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Unit {
         let entry = Entry {
             handle: Box::new(handle),
             status,
+            health: Box::new(move || checked.health().shown()),
             stop: Box::new(move || stopped.close()),
             #[cfg(feature = "metrics")]
             export: Box::new(move || exporter.export_metrics()),
@@ -190,7 +200,8 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Unit {
 
 impl<K: Key + Sync, T: Send + Sync + 'static> From<PollWatchHandle<K, T>> for Unit {
     fn from(watch: PollWatchHandle<K, T>) -> Self {
-        Self::new(watch.watch().name().to_owned(), |_| Ok(watch))
+        let source = watch.watch().source();
+        Self::new(source.name().to_owned(), |_| Ok(watch)).with_source(source)
     }
 }
 
@@ -202,7 +213,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> From<ChannelWatch<K, T>> for Unit 
 
 impl<K: Key + Sync, T: Send + Sync + 'static> From<Fed<K, T>> for Unit {
     fn from(watch: Fed<K, T>) -> Self {
-        Self::new(watch.watch().name().to_owned(), |_| Ok(watch))
+        let (source, lists) = (watch.watch().source(), !watch.may_end);
+        let unit = Self::new(source.name().to_owned(), |_| Ok(watch));
+        if lists { unit.with_source(source) } else { unit }
     }
 }
 
@@ -255,10 +268,6 @@ impl Part for PollerHandle {
         self.join_timeout(Duration::ZERO)
     }
 
-    fn crew(&self) -> Option<&Arc<Crew>> {
-        Some(self.crew())
-    }
-
     fn detach(self: Box<Self>) {
         PollerHandle::detach(*self);
     }
@@ -279,10 +288,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Part for PollWatchHandle<K, T> {
 
     fn try_join(&mut self) -> Result<(), StillRunning> {
         self.join_timeout(Duration::ZERO)
-    }
-
-    fn crew(&self) -> Option<&Arc<Crew>> {
-        Some(self.crew())
     }
 
     fn detach(self: Box<Self>) {

@@ -24,6 +24,7 @@ use crate::error::StartError;
 use crate::manager::{Manager, Unit};
 use crate::reconcile::context::Context;
 use crate::reconcile::error::Chain;
+use crate::source::SourceState;
 use crate::thread::{Body, Cue, Panic, Player, ThreadOptions, panic_message, shielded};
 use crate::time::Nanos;
 use crate::watch::fed::Fed;
@@ -36,7 +37,8 @@ pub(crate) fn shared_watch<U: Object>(
     query: &Query,
 ) -> Result<Watch<ObjectKey, U>, StartError> {
     manager.watch(&watch_name(api, query), || {
-        ObjectWatch::new(api.clone()).query(query.clone()).clock(manager.clock().clone()).start()
+        let watch = ObjectWatch::new(api.clone()).query(query.clone()).clock(manager.clock().clone());
+        watch.thread_options(manager.thread_options().clone()).start()
     })
 }
 
@@ -84,6 +86,7 @@ pub struct ObjectWatch<T> {
     name: String,
     clock: Clock,
     backoff: Exponential,
+    list_timeout: Duration,
     threads: ThreadOptions,
 }
 
@@ -94,7 +97,7 @@ impl<T: Object> ObjectWatch<T> {
         // As client-go's reflector does.
         let backoff = Exponential::new(Duration::from_millis(800), Duration::from_secs(30));
         let (query, clock, threads) = (Query::all(), Clock::system(), ThreadOptions::new());
-        Self { api, query, name, clock, backoff, threads }
+        Self { api, query, name, clock, backoff, list_timeout: Duration::from_secs(60), threads }
     }
 
     /// Watches only what this selects.
@@ -117,6 +120,13 @@ impl<T: Object> ObjectWatch<T> {
         Self { backoff, ..self }
     }
 
+    /// How long the client may take to list the objects and to open the stream of changes. After that
+    /// [`Manager::live`](crate::Manager::live) reports the watch; the call goes on, because nothing can interrupt it. Default: one
+    /// minute.
+    pub fn list_timeout(self, timeout: Duration) -> Self {
+        Self { list_timeout: timeout, ..self }
+    }
+
     /// How its thread is made.
     pub fn thread_options(self, threads: ThreadOptions) -> Self {
         Self { threads, ..self }
@@ -128,7 +138,7 @@ impl<T: Object> ObjectWatch<T> {
     ///
     /// If the system gives no thread; in a simulation, if the client's streams are not [polled](super::ObjectStream::polled).
     pub fn start(self) -> Result<ObjectWatchHandle<T>, StartError> {
-        let Self { api, query, name, clock, backoff, threads } = self;
+        let Self { api, query, name, clock, backoff, list_timeout, threads } = self;
         let same = |one: &T, other: &T| one.meta().resource_version == other.meta().resource_version;
         let push = WatchBuilder::with(Box::new(same)).name(name.clone()).clock(clock.clone()).push();
         let watch = push.watch().clone();
@@ -144,14 +154,17 @@ impl<T: Object> ObjectWatch<T> {
             api,
             query,
             backoff,
+            list_timeout,
+            source: Arc::clone(push.watch().source_state()),
             push: push.clone(),
             stop: stop.clone(),
             from: None,
             stream: None,
+            told: false,
             failures: 0,
         };
-        let name = watch.name();
-        log::info!(watch = name; "{name}: the watch starts");
+        let source = watch.name();
+        log::info!(source; "{source}: the watch starts");
         let joiners = crew.start_one(&threads, follower, None)?;
         let handle = Handle::new(crew, joiners, Box::new(move || stop.cancel()), Duration::MAX);
         Ok(ObjectWatchHandle(Fed::new(handle, push, false)))
@@ -163,12 +176,17 @@ struct Follower<T: Object> {
     api: Api<T>,
     query: Query,
     backoff: Exponential,
+    list_timeout: Duration,
+    /// Where it writes down how it is doing.
+    source: Arc<SourceState>,
     push: Push<ObjectKey, T>,
     stop: CancellationToken,
     /// Up to which version the objects are known; `None`: they are to be listed.
     from: Option<String>,
     /// What follows them from there.
     stream: Option<ObjectStream>,
+    /// The stream has told something.
+    told: bool,
     /// How many tries have brought nothing, one after the other.
     failures: u32,
 }
@@ -182,27 +200,22 @@ impl<T: Object> Follower<T> {
             ended => ended,
         };
         shielded("the drop of a stream", || drop(self.stream.take()));
-        let watch = self.push.watch().name();
+        if self.stop.is_cancelled() && ended.is_ok() {
+            // That may be why.
+            return Duration::ZERO;
+        }
         match ended {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) if error.is_gone() => {
-                let shown = Chain(&error);
-                log::info!(watch, error:% = shown; "{watch}: the objects are listed again: {shown}");
+            Ok(Ok(_)) if self.told => {}
+            Ok(Ok(_)) => self.source.ended_untold(),
+            Ok(Err(error)) if error.is_gone() && self.from.is_some() => {
+                let (source, shown) = (self.source.name(), Chain(&error));
+                log::info!(source, error:% = shown; "{source}: the objects are listed again: {shown}");
                 self.from = None;
             }
-            Ok(Err(error)) => {
-                let (shown, failures) = (Chain(&error), self.failures);
-                log::warn!(
-                    watch, error:% = shown, failures;
-                    "{watch}: the objects cannot be watched (failure {failures}): {shown}"
-                );
-            }
+            Ok(Err(error)) => self.source.failed(Chain(&error).to_string()),
             Err(panic) => {
-                let message = panic_message(&*panic);
-                log::error!(
-                    watch, panic = message;
-                    "{watch}: the watch of objects panicked; they are listed again: {message}"
-                );
+                // The objects are listed again.
+                self.source.panicked(panic_message(&*panic));
                 shielded("the drop of a panic", || drop(panic));
                 self.from = None;
             }
@@ -225,6 +238,9 @@ impl<T: Object> Follower<T> {
     /// Lists the objects if need be, and follows them from there.
     fn begin(&mut self) -> Result<(), ClientError> {
         let (client, kind) = (Arc::clone(self.api.client()), self.api.kind().clone());
+        let now = self.push.watch().clock().nanos();
+        let _listing = self.source.begin(now, now.after(self.list_timeout));
+        self.told = false;
         if self.from.is_none() {
             let list = client.list(&kind, &self.query)?;
             let known = self.push.watch().store();
@@ -237,8 +253,10 @@ impl<T: Object> Follower<T> {
             });
             self.push.replace_all_shared(items.collect());
             self.from = Some(list.version);
+            self.source.succeeded();
         }
         self.stream = Some(client.watch(&kind, &self.query, self.from.as_deref(), &self.stop)?);
+        self.source.resumed();
         Ok(())
     }
 
@@ -261,13 +279,16 @@ impl<T: Object> Follower<T> {
         };
         self.from = Some(version);
         self.failures = 0;
+        if !std::mem::replace(&mut self.told, true) {
+            self.source.succeeded();
+        }
     }
 
     fn read(&self, json: &Value) -> Option<T> {
         let read = T::from_json(json);
         read.inspect_err(|error| {
-            let (watch, object, shown) = (self.push.watch().name(), key_of(json), Chain(error));
-            log::warn!(watch, object:%, error:% = shown; "{watch}: {object} is not of its type: {shown}");
+            let (source, object, shown) = (self.source.name(), key_of(json), Chain(error));
+            log::warn!(source, object:%, error:% = shown; "{source}: {object} is not of its type: {shown}");
         })
         .ok()
     }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backoff::Draws;
+use crate::clock::Clock;
 use crate::crew::{Crew, Seat};
 use crate::queue::{Enqueue, Reasons, Request};
 use crate::reconcile::context::{Call, Context};
 use crate::reconcile::error::{BoxError, Chain};
+use crate::source::SourceState;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::thread::{panic_message, shielded};
@@ -18,20 +20,38 @@ use crate::wait::{Gate, Next, Signal, Task};
 /// What the handle and the thread have in common.
 pub(super) struct Shared {
     pub(super) triggered: AtomicBool,
-    pub(super) polls: AtomicU64,
-    pub(super) failures: AtomicU64,
     pub(super) overruns: AtomicU64,
     pub(super) signal: Arc<Signal>,
     /// A period that the thread does not know of yet, and when it was set.
     pub(super) new_period: Mutex<Option<(Duration, Nanos)>>,
+}
+
+impl Shared {
+    pub(super) fn trigger(&self) {
+        self.triggered.store(true, SeqCst);
+        self.signal.set();
+    }
+}
+
+/// Where a poller writes down how it is doing.
+pub(super) struct SourceOf {
+    pub(super) state: Arc<SourceState>,
     /// Open once a poll has succeeded and its keys are in the queue; given up if the poller ends before.
     pub(super) listed: Arc<Gate>,
+}
+
+impl SourceOf {
+    pub(super) fn new(name: &str, controller: Option<String>, clock: Clock) -> Self {
+        Self { state: SourceState::new(name, controller, clock.clone()), listed: Gate::new(clock) }
+    }
 }
 
 /// The thread's body.
 pub(super) struct Polling<F, Q> {
     pub(super) crew: Arc<Crew>,
     pub(super) shared: Arc<Shared>,
+    pub(super) source: Arc<SourceState>,
+    pub(super) listed: Arc<Gate>,
     pub(super) seat: Arc<Seat>,
     pub(super) to: Q,
     pub(super) list: F,
@@ -70,7 +90,9 @@ impl<F, Q> Polling<F, Q> {
 
 impl<F, Q> Drop for Polling<F, Q> {
     fn drop(&mut self) {
-        self.shared.listed.settle(false);
+        self.listed.settle(false);
+        let source = self.source.name();
+        shielded("the log of an end", || log::info!(source; "{source}: the poller has ended"));
     }
 }
 
@@ -111,9 +133,9 @@ where
     Q: Enqueue<I::Item>,
 {
     fn poll(&mut self, now: Nanos) {
-        let poller = self.crew.name.as_str();
         let deadline = now.after(self.period);
-        self.shared.polls.fetch_add(1, SeqCst);
+        // Who sees that it has ended sees also how.
+        let _listing = self.source.begin(now, deadline);
         let outcome = {
             let _run = self.crew.begin_until(&self.seat, deadline, 0);
             let call = Call { reasons: Reasons::POLL, ..Call::default() };
@@ -126,21 +148,18 @@ where
         };
         match outcome {
             Ok(Ok(tally)) => {
-                let keys = tally.total();
-                log::debug!(poller, keys; "{poller}: polled, keys: {keys}");
-                self.shared.listed.settle(true);
+                let (source, keys) = (self.source.name(), tally.total());
+                log::debug!(source, keys; "{source}: polled, keys: {keys}");
+                self.source.succeeded();
+                self.listed.settle(true);
             }
             Ok(Err(error)) => {
-                self.shared.failures.fetch_add(1, SeqCst);
-                let shown = Chain(&*error);
-                log::warn!(poller, error:% = shown; "{poller}: the poll failed: {shown}");
+                self.source.failed(Chain(&*error).to_string());
                 // An error is the user's code, down to its drop.
                 shielded("the drop of an error", || drop(error));
             }
             Err(panic) => {
-                self.shared.failures.fetch_add(1, SeqCst);
-                let message = panic_message(&*panic);
-                log::error!(poller, panic = message; "{poller}: the poll panicked: {message}");
+                self.source.panicked(panic_message(&*panic));
                 shielded("the drop of a panic", || drop(panic));
             }
         }

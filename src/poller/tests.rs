@@ -35,13 +35,13 @@ fn a_poller_has_listed_after_its_first_poll_that_succeeds_once_its_keys_are_in_t
     let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
     let (said, heard) = mpsc::channel();
     let fed = queue.clone();
-    poller.listed().on_settled(Box::new(move |listed| said.send((listed, fed.len())).unwrap()));
+    poller.source().synced().on_settled(Box::new(move |listed| said.send((listed, fed.len())).unwrap()));
     for _ in 0..2 {
         clock.wait_for_sleepers(IDLE);
         assert!(!poller.has_listed());
         clock.advance(PERIOD);
     }
-    assert!(poller.listed().wait_for(Duration::MAX));
+    assert!(poller.source().synced().wait_for(Duration::MAX));
     clock.wait_for_sleepers(IDLE);
     assert_eq!(heard.try_recv(), Ok((true, 1)));
     poller.shutdown(Duration::ZERO);
@@ -56,7 +56,7 @@ fn a_poller_that_ends_before_has_not_listed_and_never_will() {
         Ok(vec!["a"])
     };
     let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
-    let listed = Arc::clone(poller.listed());
+    let listed = Arc::clone(poller.source().synced());
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| listed.wait_for(Duration::MAX));
         // The poll, the watchdog, and who waits.
@@ -79,7 +79,7 @@ fn a_poller_that_fails_after_it_has_listed_has_still_listed() {
     clock.advance(PERIOD);
     clock.wait_for_sleepers(IDLE);
     assert!(poller.failures() == 1 && poller.has_listed());
-    let listed = Arc::clone(poller.listed());
+    let listed = Arc::clone(poller.source().synced());
     poller.shutdown(Duration::ZERO);
     assert!(listed.is_open());
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::shared::{Config, Shared};
@@ -43,7 +44,7 @@ impl<K: Key> QueueBuilder<K> {
                 floor: Duration::ZERO,
                 min_interval: Duration::ZERO,
                 timing: false,
-                threads: ThreadOptions::new(),
+                threads: OnceLock::new(),
                 on_ready: None,
             },
             hasher: FastState::default(),
@@ -94,7 +95,7 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
 
     /// How the timer thread is made.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
-        self.config.threads = options;
+        self.config.threads = OnceLock::from(options);
         self
     }
 

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::Key;
@@ -50,7 +50,8 @@ pub(crate) struct Config {
     pub(crate) floor: Duration,
     pub(crate) min_interval: Duration,
     pub(crate) timing: bool,
-    pub(crate) threads: ThreadOptions,
+    /// How the timer's thread is made; empty until that has been said.
+    pub(crate) threads: OnceLock<ThreadOptions>,
     pub(crate) on_ready: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -106,6 +107,16 @@ impl<K: Key> Shared<K> {
             timer: Signal::new(config.clock.clone()),
             config,
         })
+    }
+
+    /// Makes the timer's thread with `options` from now on, unless that has been said before.
+    pub(crate) fn set_threads(&self, options: &ThreadOptions) {
+        let _ = self.config.threads.set(options.clone());
+    }
+
+    /// How the timer's thread is made.
+    pub(super) fn thread_options(&self) -> ThreadOptions {
+        self.config.threads.get().cloned().unwrap_or_default()
     }
 
     pub(crate) fn now(&self) -> Nanos {

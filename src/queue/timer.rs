@@ -77,7 +77,7 @@ impl<K: Key> Shared<K> {
         let task = TurnWheel(Arc::clone(self));
         let signal = Arc::clone(&self.timer);
         let name = format!("{}-timer", self.config.name);
-        let timer = match self.config.threads.spawn(name, move || run(task, &signal)) {
+        let timer = match self.thread_options().spawn(name, move || run(task, &signal)) {
             Ok(timer) => timer,
             Err(error) => {
                 let queue = self.config.name.as_str();

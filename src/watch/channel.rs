@@ -47,10 +47,10 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         let threads = std::mem::take(&mut self.threads);
         let push = self.push();
         let watch = push.watch().clone();
-        let name = watch.name();
-        let crew = Crew::new(CrewKind::Watch, name.to_owned(), watch.clock(), 1);
+        let source = watch.name();
+        let crew = Crew::new(CrewKind::Watch, source.to_owned(), watch.clock(), 1);
         let (stop, stopped) = bounded(1);
-        log::info!(watch = name; "{name}: the watch starts");
+        log::info!(source; "{source}: the watch starts");
         let task = Receiving { crew: Arc::clone(&crew), push: push.clone(), receiver, stopped };
         let joiners = crew.start_one(&threads, move || task.run(), None)?;
         let handle = Handle::new(crew, joiners, Box::new(move || wake(&stop)), Duration::MAX);
@@ -109,9 +109,9 @@ where
             Ok(true) => Step::Again,
             Ok(false) => Step::Finished,
             Err(panic) => {
-                let watch = self.crew.name.as_str();
+                let source = self.crew.name.as_str();
                 let message = panic_message(&*panic);
-                log::error!(watch, panic = message; "{watch}: a message of the watch panicked: {message}");
+                log::error!(source, panic = message; "{source}: a message of the watch panicked: {message}");
                 shielded("the drop of a panic", || drop(panic));
                 Step::Again
             }

@@ -15,6 +15,7 @@ use super::push::{Changes, Pushed};
 use crate::clock::Clock;
 use crate::error::StartError;
 use crate::queue::{FastState, Key};
+use crate::source::SourceState;
 use crate::store::Store;
 use crate::sync::{Mutex, MutexGuard};
 use crate::thread::shielded;
@@ -26,6 +27,8 @@ pub(super) struct Hub<K, T> {
     pub(super) name: String,
     pub(super) clock: Clock,
     pub(super) store: Store<K, T>,
+    /// Where its producer writes down how it is doing.
+    pub(super) source: Arc<SourceState>,
     same: Same<T>,
     /// Held by whoever changes what is known or who is told of it, one at a time: so a new subscriber gets what is there, and
     /// every change after it.
@@ -63,7 +66,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
     pub(super) fn new(name: String, clock: Clock, same: Same<T>) -> Arc<Self> {
         let store = Store::new(clock.clone());
         let writer = Mutex::new(Writer { lines: Vec::new(), synced: false, stopped: false, subscriptions: 0 });
-        Arc::new(Self { name, clock, store, same, writer })
+        let source = SourceState::new(&name, None, clock.clone());
+        Arc::new(Self { name, clock, store, source, same, writer })
     }
 
     /// The value of `key` is now `value`.

@@ -31,6 +31,9 @@ use self::hub::{Hub, Same};
 use crate::clock::Clock;
 use crate::error::StartError;
 use crate::queue::Key;
+use crate::source::SourceHandle;
+#[cfg(feature = "objects")]
+use crate::source::SourceState;
 use crate::store::Store;
 use crate::thread::ThreadOptions;
 
@@ -139,6 +142,19 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     /// ```
     pub fn resync(&self) {
         self.hub.resync(|_| true);
+    }
+
+    /// A handle of the watch as a source: how its producer is doing, and for listing right now. Also for a watch that has been
+    /// given to a [`Manager`](crate::Manager).
+    #[must_use]
+    pub fn source(&self) -> SourceHandle {
+        SourceHandle::new(&self.hub.source, self.hub.store.synced())
+    }
+
+    /// Where its producer writes down how it is doing.
+    #[cfg(feature = "objects")]
+    pub(crate) fn source_state(&self) -> &Arc<SourceState> {
+        &self.hub.source
     }
 
     /// Whether it has stopped: its producer has.

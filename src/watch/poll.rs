@@ -15,6 +15,7 @@ use crate::queue::{Admission, Enqueue, Key, Request, Tally};
 use crate::reconcile::context::Context;
 use crate::reconcile::error::BoxError;
 use crate::thread::ThreadOptions;
+use crate::wait::Gate;
 
 /// Calls a listing function at a fixed rate, and tells the subscribers of a [`Watch`] what has changed since the last time: also
 /// what is gone, which no list says.
@@ -151,7 +152,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
     pub fn start(self) -> Result<PollWatchHandle<K, T>, StartError> {
         let hub = Hub::new(self.name, self.clock, self.same);
         let relist = Relist(Arc::new(Producer(Arc::clone(&hub))));
-        let poller = self.poller.start(&relist)?;
+        let listed = Gate::new(hub.clock.clone());
+        let poller = self.poller.writing_to(Arc::clone(&hub.source), listed).start(&relist)?;
         Ok(PollWatchHandle { stop: StopOnDrop(Some(relist.0)), poller, watch: Watch { hub } })
     }
 }

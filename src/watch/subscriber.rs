@@ -54,9 +54,9 @@ pub struct Subscriber<K, T> {
     predicate: Option<Predicate<K, T>>,
     wishes: Wishes,
     reasons: Option<ReasonsOf<K, T>>,
-    pub(super) name: Option<String>,
+    pub(crate) name: Option<String>,
     pub(super) with_unchanged: bool,
-    pub(super) threads: ThreadOptions,
+    pub(super) threads: Option<ThreadOptions>,
 }
 
 /// Finds the keys of an event and asks for them.
@@ -152,7 +152,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
             reasons: None,
             name: None,
             with_unchanged: false,
-            threads: ThreadOptions::new(),
+            threads: None,
         }
     }
 
@@ -258,9 +258,15 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    /// How the thread is made.
+    /// How the thread is made. Default: as the platform does; for a source of a controller, as that controller's threads.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
-        self.threads = options;
+        self.threads = Some(options);
+        self
+    }
+
+    /// Makes its thread with `options`, unless it has thread options of its own.
+    pub(crate) fn or_thread_options(mut self, options: &ThreadOptions) -> Self {
+        self.threads.get_or_insert_with(|| options.clone());
         self
     }
 

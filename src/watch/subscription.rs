@@ -120,7 +120,7 @@ pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
     let subscription = name.as_str();
     log::info!(subscription; "{subscription}: the subscription starts");
     let crew = Crew::new(CrewKind::Subscription, name, hub.clock.clone(), 1);
-    let threads = std::mem::take(&mut subscriber.threads);
+    let threads = subscriber.threads.take().unwrap_or_default();
     let counters = Arc::<Counters>::default();
     let task = Delivering {
         line: Arc::clone(&line),

@@ -113,7 +113,7 @@ fn listings_that_do_not_come_are_an_error() {
         std::thread::yield_now();
     }
     let error = running.failure().unwrap();
-    assert_eq!(error.to_string(), "controller vm: no initial listing after 10s from vm-source-0");
+    assert_eq!(error.to_string(), "controller vm: no initial listing after 10s from watch");
     assert!(matches!(error.downcast_ref(), Some(ControllerError::SyncTimeout { .. })));
     assert_eq!(running.enqueue("vm"), Admission::Closed);
 }
@@ -133,7 +133,7 @@ fn a_watch_that_stops_before_its_listing_is_an_error() {
         std::thread::yield_now();
     }
     let said = running.failure().unwrap().to_string();
-    assert_eq!(said, "controller vm: vm-source-0 has ended before its initial listing was in");
+    assert_eq!(said, "controller vm: watch has ended before its initial listing was in");
 }
 
 #[test]

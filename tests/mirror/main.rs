@@ -197,7 +197,7 @@ fn a_source_that_goes_away_and_comes_back_is_not_an_empty_one() {
     let before = pair.tree("target");
     pair.rename("source", "away");
     for _ in 0..3 {
-        assert!(run.expect("source: the poll failed: ").text.contains("No such file or directory"));
+        assert!(run.expect("source: failed").text.contains("No such file or directory"));
     }
     assert_eq!(pair.tree("target"), before);
     // What is missed meanwhile is tried again until the source is back.

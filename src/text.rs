@@ -1,0 +1,81 @@
+//! Text from elsewhere (errors, names, keys) as a part of one line.
+
+use std::fmt;
+
+/// How many bytes of a text are kept and shown.
+pub(crate) const MOST: usize = 1024;
+
+/// Returns `text`, cut to [`MOST`] bytes. What is cut off is counted at the end.
+pub(crate) fn bounded(mut text: String) -> String {
+    if let Some((kept, rest)) = cut(&text) {
+        let (kept, more) = (kept.len(), rest.len());
+        text.truncate(kept);
+        text.push_str(&missing(more));
+        text.shrink_to_fit();
+    }
+    text
+}
+
+/// Splits a text that is too long, between two characters.
+fn cut(text: &str) -> Option<(&str, &str)> {
+    let most = (0..=MOST).rev().find(|&at| text.is_char_boundary(at))?;
+    (text.len() > MOST).then(|| text.split_at(most))
+}
+
+fn missing(bytes: usize) -> String {
+    format!("… ({bytes} more bytes)")
+}
+
+/// Returns `text` as a part of one line: bounded, and with its control characters escaped.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len().min(MOST));
+    let (kept, rest) = cut(text).unwrap_or((text, ""));
+    for character in kept.chars() {
+        if breaks_a_line(character) {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    if !rest.is_empty() {
+        line.push_str(&missing(rest.len()));
+    }
+    line
+}
+
+/// Whether a terminal or a log collector does something else with it than show it: control characters, separators of lines,
+/// and marks that turn the direction of the text.
+fn breaks_a_line(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Shows another value as [`one_line`] does.
+pub(crate) struct OneLine<T>(pub(crate) T);
+
+impl<T: fmt::Display> fmt::Display for OneLine<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&one_line(&self.0.to_string()))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped_and_other_text_is_not() {
+        assert_eq!(one_line("no such file: \"größe\" 空"), "no such file: \"größe\" 空");
+        assert_eq!(one_line("one\ntwo\r\x1b[31m\0\u{2028}\u{202e}"), "one\\ntwo\\r\\u{1b}[31m\\u{0}\\u{2028}\\u{202e}");
+        assert_eq!(format!("{:>6}|", OneLine("a\tb")), "  a\\tb|");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_two_characters_and_what_is_missing_is_counted() {
+        let short = "x".repeat(MOST);
+        assert_eq!((bounded(short.clone()), one_line(&short)), (short.clone(), short));
+        let long = format!("{}äöü", "x".repeat(MOST - 1));
+        let expected = format!("{}… (6 more bytes)", "x".repeat(MOST - 1));
+        assert_eq!((bounded(long.clone()), one_line(&long)), (expected.clone(), expected));
+    }
+}

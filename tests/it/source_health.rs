@@ -1,0 +1,381 @@
+//! Sources that hang or fail: whom a manager and a controller name, when, and what the log says.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use homeostat::{
+    Action, BoxError, Context, Controller, ControllerBuilder, ControllerError, Directory, Manager, ManualClock,
+    PollWatch, Poller, RunningManager, SourceHandle, Subscriber, Unit, WorkQueue, WorkerPool,
+};
+use log::Level;
+
+use crate::stages::logs::Logs;
+use crate::stages::{Director, SECOND, just_before, stage};
+
+type Key = &'static str;
+type Plain = ControllerBuilder<Key, fn(&Context, &Key) -> Result<Action, BoxError>>;
+/// What the next listings return.
+type Answer = Result<Vec<Key>, BoxError>;
+
+const PERIOD: Duration = Duration::from_secs(10);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn plain(name: &str, clock: &ManualClock) -> Plain {
+    let reconcile: fn(&Context, &Key) -> Result<Action, BoxError> = |_, _| Ok(Action::await_change());
+    Controller::builder(name, reconcile).clock(clock.clock())
+}
+
+fn manager(clock: &ManualClock) -> Manager {
+    Manager::builder().clock(clock.clock()).threads(1).build().unwrap()
+}
+
+/// A listing that returns what the test sends, and one that waits for it.
+fn answers() -> (Sender<Answer>, impl FnMut(&Context) -> Answer + Send + 'static) {
+    let (answer, answers) = unbounded::<Answer>();
+    (answer, move |_: &Context| answers.recv().unwrap_or_else(|_| Ok(vec![])))
+}
+
+fn fail(text: &str) -> Answer {
+    Err(text.into())
+}
+
+/// A listing that blocks until the test lets it go on.
+fn hanging() -> (Director<()>, impl FnMut(&Context) -> Result<Vec<Key>, Infallible> + Send + 'static) {
+    let (runs, director) = stage();
+    let list = move |_: &Context| {
+        runs.enter(());
+        Ok(vec!["vm-1"])
+    };
+    (director, list)
+}
+
+/// Blocks until so many listings have ended.
+fn until_listed(source: &SourceHandle, listings: u64) {
+    loop {
+        let status = source.status();
+        if status.listings >= listings && status.listing_for.is_none() {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Blocks until so many listings of each have ended.
+fn all_listed(sources: &[SourceHandle], listings: u64) {
+    for source in sources {
+        until_listed(source, listings);
+    }
+}
+
+/// Ends the manager, whatever its listings are doing.
+fn end(manager: &Manager, running: RunningManager) {
+    manager.stop();
+    running.wait().unwrap();
+}
+
+#[test]
+fn live_names_a_hanging_poll_of_a_controller() {
+    let clock = ManualClock::new();
+    let manager = manager(&clock);
+    let (director, list) = hanging();
+    let vms = plain("vm", &clock).poller(Poller::new(PERIOD, list).name("inventory")).build().unwrap();
+    manager.add(vms).unwrap();
+    let running = manager.start().unwrap();
+    director.next();
+    clock.advance(just_before(PERIOD));
+    assert_eq!(manager.live().to_string(), "ok");
+    clock.advance(Duration::from_nanos(1));
+    let expected = "vm: inventory: a listing has been running for 10s, past its deadline";
+    assert_eq!(manager.live().to_string(), expected);
+    // It still is while the initial listing is missing, and the status says so too.
+    assert!(manager.ready().to_string().contains("its initial listings are not in: inventory (a listing has been"));
+    assert!(manager.status().to_string().contains(expected));
+    drop(director);
+    let vms = manager.controller::<Key>("vm").unwrap();
+    until_listed(&vms.sources()[0], 1);
+    assert_eq!(manager.live().to_string(), "ok");
+    end(&manager, running);
+}
+
+#[test]
+fn live_names_a_hanging_watch_and_the_controllers_that_read_it() {
+    let clock = ManualClock::new();
+    let manager = manager(&clock);
+    let (director, mut list) = hanging();
+    let list = move |cx: &Context| list(cx).map(|keys| keys.into_iter().map(|key| (key, 1)).collect::<Vec<_>>());
+    let disks = manager.watch("disks", || PollWatch::new(PERIOD, list).clock(clock.clock()).start()).unwrap();
+    let vms = plain("vm", &clock).watch(&disks, |event| event.key().copied()).build().unwrap();
+    manager.add(vms).unwrap();
+    let running = manager.start().unwrap();
+    director.next();
+    clock.advance(12 * SECOND);
+    let late = "a listing has been running for 12s, past its deadline";
+    let reasons = manager.live().reasons().to_vec();
+    assert_eq!(reasons, [format!("disks: {late}"), format!("vm: watch: {late}")]);
+    drop(director);
+    until_listed(&disks.source(), 1);
+    assert!(manager.live().is_ok());
+    end(&manager, running);
+}
+
+#[test]
+fn live_names_a_hanging_poller_that_is_a_unit() {
+    let clock = ManualClock::new();
+    let manager = manager(&clock);
+    let queue = WorkQueue::<Key>::builder().clock(clock.clock()).build();
+    let (director, list) = hanging();
+    manager.add(Unit::poller("inventory", Poller::new(PERIOD, list), &queue)).unwrap();
+    let running = manager.start().unwrap();
+    director.next();
+    assert_eq!(manager.ready().to_string(), "inventory: its first listing is not in");
+    clock.advance(PERIOD);
+    assert_eq!(manager.live().to_string(), "inventory: a listing has been running for 10s, past its deadline");
+    drop(director);
+    until_listed(&manager.source("inventory").unwrap(), 1);
+    assert!(manager.live().is_ok() && manager.ready().is_ok());
+    end(&manager, running);
+}
+
+#[test]
+fn ready_names_a_source_that_has_failed_for_longer_than_the_bound() {
+    let clock = ManualClock::new();
+    let bound = 45 * SECOND;
+    let manager = Manager::builder().clock(clock.clock()).threads(1).unready_after(bound).build().unwrap();
+    let (answer, list) = answers();
+    let (own_answer, own_list) = answers();
+    let vms = plain("vm", &clock).poller(Poller::new(PERIOD, list).name("inventory")).build().unwrap();
+    // A bound of its own.
+    let nets = plain("net", &clock).poll(PERIOD, own_list).unready_after(5 * SECOND).build().unwrap();
+    manager.add(vms).unwrap();
+    manager.add(nets).unwrap();
+    let running = manager.start().unwrap();
+    let sources = ["vm", "net"].map(|name| manager.controller::<Key>(name).unwrap().sources().remove(0));
+    let poll = |polls: u64, vm: Answer, net: Answer| {
+        answer.send(vm).unwrap();
+        own_answer.send(net).unwrap();
+        all_listed(&sources, polls);
+    };
+    poll(1, Ok(vec![]), Ok(vec![]));
+    while !manager.ready().is_ok() {
+        std::thread::yield_now();
+    }
+    clock.wait_for_sleepers(1);
+    let mut polls = 1;
+    for _ in 0..5 {
+        clock.advance(PERIOD);
+        polls += 1;
+        poll(polls, fail("no route to host"), fail("refused"));
+    }
+    // 40 s after its first failure.
+    let net = "net: poller: failing for 40s (5 in a row): refused";
+    assert_eq!(manager.ready().to_string(), net);
+    clock.advance(just_before(6 * SECOND));
+    assert_eq!(manager.ready().reasons().len(), 2);
+    assert_eq!(manager.ready().reasons()[1], "vm: inventory: failing for 46s (5 in a row): no route to host");
+    assert!(manager.live().is_ok(), "a source that fails does not hang");
+    clock.advance(PERIOD);
+    poll(polls + 1, Ok(vec![]), Ok(vec![]));
+    assert_eq!(manager.ready().to_string(), "ok");
+    drop((answer, own_answer));
+    end(&manager, running);
+}
+
+#[test]
+fn status_and_metrics_tell_of_a_failing_source() {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().clock(clock.clock()).threads(1).start().unwrap();
+    let (answer, list) = answers();
+    let vms = plain("vm", &clock).poll(PERIOD, list).build().unwrap().start(&pool).unwrap();
+    let source = vms.sources().remove(0);
+    answer.send(Ok(vec![])).unwrap();
+    until_listed(&source, 1);
+    for polls in 2..=4 {
+        clock.advance(PERIOD);
+        answer.send(fail(&format!("no answer {polls}"))).unwrap();
+        until_listed(&source, polls);
+    }
+    let status = vms.status().sources.remove(0);
+    assert_eq!((status.name.as_str(), status.synced, status.listings), ("poller", true, 4));
+    assert_eq!((status.failures, status.failures_in_a_row), (3, 3));
+    assert_eq!((status.failing_for, status.last_error.as_deref()), (Some(2 * PERIOD), Some("no answer 4")));
+    assert_eq!(status.to_string(), "poller: failing for 20s (3 in a row): no answer 4");
+    assert_eq!((vms.metrics().failing_sources, vms.metrics().source_failures), (1, 3));
+    clock.advance(PERIOD);
+    answer.send(Ok(vec![])).unwrap();
+    until_listed(&source, 5);
+    let status = source.status();
+    assert_eq!((status.failures, status.failures_in_a_row, status.failing_for), (3, 0, None));
+    assert_eq!((status.to_string().as_str(), status.last_error.as_deref()), ("poller: ok", Some("no answer 4")));
+    assert_eq!((vms.metrics().failing_sources, vms.metrics().source_failures), (0, 3));
+    drop(answer);
+    vms.shutdown(Duration::ZERO);
+    pool.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn the_log_tells_of_the_first_failure_then_ever_more_seldom_and_of_the_recovery() {
+    let logs = Logs::of("hourly-inventory");
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().clock(clock.clock()).threads(1).start().unwrap();
+    let (answer, list) = answers();
+    let poller = Poller::new(SECOND, list).name("hourly-inventory");
+    let vms = plain("damped", &clock).poller(poller).build().unwrap().start(&pool).unwrap();
+    let source = vms.sources().remove(0);
+    answer.send(Ok(vec![])).unwrap();
+    until_listed(&source, 1);
+    for polls in 2..=3601 {
+        clock.advance(SECOND);
+        answer.send(fail("no route\nto host")).unwrap();
+        until_listed(&source, polls);
+    }
+    clock.advance(SECOND);
+    answer.send(Ok(vec![])).unwrap();
+    until_listed(&source, 3602);
+    let warnings = logs.at(Level::Warn);
+    let counts: Vec<_> = warnings.iter().map(|line| line.field("failures").parse::<u32>().unwrap()).collect();
+    assert_eq!(counts, (0..12).map(|power| 1 << power).collect::<Vec<u32>>());
+    let first = &warnings[0];
+    assert_eq!(first.message, "damped: hourly-inventory: failed: no route\\nto host");
+    assert_eq!((first.field("controller"), first.field("error")), ("damped", "no route\\nto host"));
+    assert_eq!(warnings[2].message, "damped: hourly-inventory: failed 4 times in a row: no route\\nto host");
+    let recovered = logs.wait_for(Level::Info, "works again");
+    assert_eq!(recovered.message, "damped: hourly-inventory: works again after 3600 failures in 3600s");
+    assert_eq!(recovered.field("failures"), "3600");
+    drop(answer);
+    vms.shutdown(Duration::ZERO);
+    pool.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_listing_that_panics_is_seen_like_one_that_fails() {
+    let clock = ManualClock::new();
+    let manager = manager(&clock);
+    let mut polls = 0;
+    let list = move |_: &Context| -> Result<[(Key, u32); 1], Infallible> {
+        polls += 1;
+        assert!(polls == 1, "out of\nluck");
+        Ok([("disk-1", 1)])
+    };
+    let disks = PollWatch::new(PERIOD, list).name("disks").clock(clock.clock()).start().unwrap();
+    let source = disks.watch().source();
+    manager.add(disks).unwrap();
+    let running = manager.start().unwrap();
+    until_listed(&source, 1);
+    clock.wait_for_sleepers(1);
+    clock.advance(PERIOD);
+    until_listed(&source, 2);
+    clock.advance(just_before(PERIOD));
+    let expected = "disks: failing for 10s (1 in a row): panic: out of\\nluck";
+    assert!(manager.status().to_string().ends_with(&format!("\n{expected}\n")));
+    clock.advance(2 * MINUTE);
+    assert!(manager.ready().to_string().contains("panic: out of\\nluck"));
+    end(&manager, running);
+}
+
+#[test]
+fn a_directory_that_is_gone_is_a_source_that_fails() {
+    let clock = ManualClock::new();
+    let manager = Manager::builder().clock(clock.clock()).threads(1).unready_after(MINUTE).build().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let files = Directory::new(&path).poll(PERIOD).name("files").clock(clock.clock()).start().unwrap();
+    let source = files.watch().source();
+    manager.add(files).unwrap();
+    let running = manager.start().unwrap();
+    until_listed(&source, 1);
+    folder.close().unwrap();
+    assert!(source.trigger());
+    until_listed(&source, 2);
+    assert!(manager.ready().is_ok());
+    clock.advance(2 * MINUTE);
+    let said = manager.ready().to_string();
+    assert!(said.starts_with("files: failing for 120s (") && said.contains("No such file or directory"), "{said}");
+    end(&manager, running);
+}
+
+#[test]
+fn a_sync_timeout_names_sources_as_their_user_did_with_their_last_errors() {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().clock(clock.clock()).threads(1).start().unwrap();
+    let (answer, list) = answers();
+    let disks = homeostat::Watch::<Key, u32>::builder().name("disks").clock(clock.clock()).push();
+    let vms = plain("vm", &clock)
+        .poller(Poller::new(PERIOD, list).name("inventory"))
+        .watch(disks.watch(), |event| event.key().copied())
+        .subscribe(disks.watch(), |queue| Subscriber::to_itself(queue).name("owners"))
+        .watch(disks.watch(), |event| event.key().copied())
+        .sync_timeout(15 * SECOND)
+        .build()
+        .unwrap()
+        .start(&pool)
+        .unwrap();
+    let sources = vms.sources();
+    let names: Vec<_> = sources.iter().map(SourceHandle::name).collect();
+    assert_eq!(names, ["inventory", "disks", "owners", "disks-2"]);
+    answer.send(fail("no route to host")).unwrap();
+    until_listed(&sources[0], 1);
+    // The pool and its watchdog, the poller and its watchdog, three subscriptions, and the keeper.
+    clock.wait_for_sleepers(7);
+    clock.advance(15 * SECOND);
+    while vms.failure().is_none() {
+        std::thread::yield_now();
+    }
+    let error = vms.failure().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "controller vm: no initial listing after 15s from \
+         inventory (failing for 15s (1 in a row): no route to host), disks, owners, disks-2"
+    );
+    let Some(ControllerError::SyncTimeout { sources, .. }) = error.downcast_ref() else { panic!("{error}") };
+    assert_eq!(sources[0].last_error.as_deref(), Some("no route to host"));
+    drop(answer);
+    vms.shutdown(Duration::ZERO);
+    pool.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn what_has_been_given_to_a_manager_can_still_be_asked_and_triggered() {
+    let clock = ManualClock::new();
+    let manager = manager(&clock);
+    let queue = WorkQueue::<Key>::builder().clock(clock.clock()).build();
+    let (listed, seen) = unbounded();
+    let lists = |who: Key| {
+        let listed: Sender<Key> = listed.clone();
+        move |_: &Context| {
+            let _ = listed.send(who);
+            Ok::<_, Infallible>([(who, 1)])
+        }
+    };
+    let (unit, own) = (lists("unit"), lists("own"));
+    let poller = Poller::new(PERIOD, move |cx: &Context| unit(cx).map(|items| items.map(|(key, _)| key)));
+    manager.add(Unit::poller("unit", poller, &queue)).unwrap();
+    manager.add(PollWatch::new(PERIOD, lists("watch")).name("watch").clock(clock.clock()).start().unwrap()).unwrap();
+    let shared = || PollWatch::new(PERIOD, lists("shared")).clock(clock.clock()).start();
+    let shared = manager.watch::<Key, i32, _>("shared", shared).unwrap();
+    let own = move |cx: &Context| own(cx).map(|items| items.map(|(key, _)| key));
+    manager.add(plain("vm", &clock).poll(PERIOD, own).build().unwrap()).unwrap();
+    let running = manager.start().unwrap();
+    let mut sources: Vec<_> = ["unit", "watch", "shared"].map(|name| manager.source(name).unwrap()).into();
+    sources.extend(manager.controller::<Key>("vm").unwrap().sources());
+    let sorted = |seen: &Receiver<Key>| {
+        let mut seen: Vec<_> = seen.iter().take(4).collect();
+        seen.sort_unstable();
+        seen
+    };
+    assert_eq!(sorted(&seen), ["own", "shared", "unit", "watch"]);
+    all_listed(&sources, 1);
+    for source in &sources {
+        assert!(source.trigger());
+    }
+    assert_eq!(sorted(&seen), ["own", "shared", "unit", "watch"]);
+    all_listed(&sources, 2);
+    assert!(sources.iter().all(|source| source.status().synced && source.status().failures == 0));
+    assert_eq!(shared.source().status().listings, 2);
+    let status = manager.status();
+    let names: Vec<_> = status.sources.iter().map(|source| source.name.as_str()).collect();
+    assert_eq!(names, ["shared", "unit", "watch"]);
+    let unknown = "source is \"vm\", but must be a poller or a watch that has been added";
+    assert_eq!(manager.source("vm").unwrap_err().to_string(), unknown);
+    end(&manager, running);
+}

@@ -1,0 +1,166 @@
+//! Thread options reach every thread that a component starts: each thread is told, by the start hook, whose options made it.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use homeostat::{
+    Action, BoxError, Context, Controller, ControllerBuilder, Manager, Poller, Subscriber, ThreadOptions, Unit, Watch,
+    WorkQueue, WorkerPool,
+};
+
+use crate::stages::SECOND;
+
+thread_local! {
+    /// Whose options made this thread.
+    static MADE_BY: Cell<&'static str> = const { Cell::new("nobody") };
+}
+
+type Key = &'static str;
+/// Some code that ran, and whose options made its thread.
+type Said = (&'static str, &'static str);
+
+/// Options that mark their threads, and tell the names of these threads.
+fn options(owner: &'static str, names: &Sender<String>) -> ThreadOptions {
+    let names = names.clone();
+    ThreadOptions::new().on_start(move |name| {
+        MADE_BY.set(owner);
+        let _ = names.send(name.to_owned());
+    })
+}
+
+fn say(said: &Sender<Said>, who: &'static str) {
+    let _ = said.send((who, MADE_BY.get()));
+}
+
+fn sorted<T: Ord>(received: &Receiver<T>, count: usize) -> Vec<T> {
+    let mut all: Vec<_> = received.iter().take(count).collect();
+    all.sort_unstable();
+    all
+}
+
+type Reconcile = Box<dyn Fn(&Context, &Key) -> Result<Action, BoxError> + Send + Sync>;
+
+/// A controller with a poll, a poller of its own settings and a watch. Each says once where it runs; so does the reconciler.
+fn controller(said: &Sender<Said>, watch: &Watch<Key, u32>) -> ControllerBuilder<Key, Reconcile> {
+    let lists = |who: &'static str| {
+        let said = said.clone();
+        move |_: &Context| {
+            say(&said, who);
+            Ok::<_, Infallible>([who])
+        }
+    };
+    let (maps, runs) = (said.clone(), said.clone());
+    let reconcile = move |_: &Context, key: &Key| {
+        if *key == "poll" {
+            say(&runs, "run");
+        } else if *key == "delayed" {
+            return Ok(Action::requeue_after(SECOND));
+        }
+        Ok(Action::await_change())
+    };
+    Controller::builder("vm", Box::new(reconcile) as Reconcile)
+        .poll(3600 * SECOND, lists("poll"))
+        .poller(Poller::new(3600 * SECOND, lists("poller")))
+        .subscribe(watch, move |queue| {
+            Subscriber::to(queue, move |event| {
+                if event.key().is_some() {
+                    say(&maps, "mapping");
+                }
+                event.key().copied()
+            })
+        })
+}
+
+/// Two pollers with their watchdogs, a subscription, the keeper, one worker and its watchdog.
+const THREADS: usize = 2 * 2 + 1 + 1 + 2;
+
+#[test]
+fn thread_options_of_a_controller_reach_its_sources() {
+    let pool = WorkerPool::builder().threads(1).start().unwrap();
+    let disks = Watch::push();
+    disks.replace_all([("disk-1", 1)]);
+    let ((said, heard), (named, heard_names)) = (unbounded(), unbounded());
+    let vms = controller(&said, disks.watch()).own_threads(1).thread_options(options("vm", &named));
+    let running = vms.build().unwrap().start(&pool).unwrap();
+    assert_eq!(sorted(&heard, 4), [("mapping", "vm"), ("poll", "vm"), ("poller", "vm"), ("run", "vm")]);
+    assert_eq!(sorted(&heard_names, THREADS).len(), THREADS);
+    running.shutdown(Duration::ZERO);
+    pool.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_source_with_thread_options_of_its_own_keeps_them() {
+    let pool = WorkerPool::builder().threads(1).start().unwrap();
+    let disks = Watch::<Key, u32>::push();
+    disks.replace_all([("disk-1", 1)]);
+    let ((said, heard), (named, _names)) = (unbounded(), unbounded());
+    let (lists, maps) = (said.clone(), said);
+    let list = move |_: &Context| {
+        say(&lists, "poller");
+        Ok::<_, Infallible>(["vm-1"])
+    };
+    let subscriber = options("subscriber", &named);
+    let running = Controller::builder("vm", |_: &Context, _: &Key| Ok::<_, BoxError>(Action::await_change()))
+        .thread_options(options("vm", &named))
+        .poller(Poller::new(3600 * SECOND, list).thread_options(options("poller", &named)))
+        .subscribe(disks.watch(), move |queue| {
+            let mapping = Subscriber::to(queue, move |event| {
+                if event.key().is_some() {
+                    say(&maps, "mapping");
+                }
+                event.key().copied()
+            });
+            mapping.thread_options(subscriber)
+        })
+        .build()
+        .unwrap()
+        .start(&pool)
+        .unwrap();
+    assert_eq!(sorted(&heard, 2), [("mapping", "subscriber"), ("poller", "poller")]);
+    running.shutdown(Duration::ZERO);
+    pool.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn thread_options_of_a_manager_reach_components_without_their_own() {
+    let ((said, heard), (named, heard_names)) = (unbounded(), unbounded());
+    let manager = Manager::builder().threads(1).thread_options(options("manager", &named)).build().unwrap();
+    let disks = Watch::push();
+    disks.replace_all([("disk-1", 1)]);
+    let vms = controller(&said, disks.watch()).own_threads(1).build().unwrap();
+    let handle = vms.handle();
+    manager.add(vms).unwrap();
+    let lists = said;
+    let list = move |_: &Context| {
+        say(&lists, "unit");
+        Ok::<_, Infallible>(["vm-1"])
+    };
+    manager.add(Unit::poller("unit", Poller::new(3600 * SECOND, list), &WorkQueue::new())).unwrap();
+    let running = manager.start().unwrap();
+    let everybody = ["mapping", "poll", "poller", "run", "unit"].map(|who| (who, "manager"));
+    assert_eq!(sorted(&heard, 5), everybody);
+    // The shared pool and its watchdog, the driver, the unit and its watchdog, and the controller's.
+    assert_eq!(sorted(&heard_names, 5 + THREADS).len(), 5 + THREADS);
+    // The timer of the controller's queue starts with the first delay.
+    handle.enqueue("delayed");
+    assert!(heard_names.recv().unwrap().contains("timer"));
+    manager.stop();
+    running.wait().unwrap();
+}
+
+#[test]
+fn a_controller_with_thread_options_of_its_own_keeps_them_in_a_manager() {
+    let ((said, heard), (named, _names)) = (unbounded(), unbounded());
+    let manager = Manager::builder().threads(1).thread_options(options("manager", &named)).build().unwrap();
+    let disks = Watch::push();
+    disks.replace_all([("disk-1", 1)]);
+    let vms = controller(&said, disks.watch()).thread_options(options("vm", &named)).build().unwrap();
+    manager.add(vms).unwrap();
+    let running = manager.start().unwrap();
+    let expected = [("mapping", "vm"), ("poll", "vm"), ("poller", "vm"), ("run", "manager")];
+    assert_eq!(sorted(&heard, 4), expected);
+    manager.stop();
+    running.wait().unwrap();
+}
