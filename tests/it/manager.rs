@@ -284,8 +284,8 @@ fn the_table_says_what_it_is_doing() {
 appliance: running
 controller  phase       active    ready  delayed  failing   parked       runs   errors
 vm          running        1/1        2        0        1        0          1        1
-vm: \"slow\" has been running for 3.0s on appliance-pool-0
-vm: \"next\" has been waiting for 3.0s
+vm: \"slow\" has been running for 3s on appliance-pool-0
+vm: \"next\" has been waiting for 3s
 vm: \"bad\" is failing after 1 tries: no answer
 ";
         assert_eq!(table, expected);

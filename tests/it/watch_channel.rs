@@ -137,7 +137,7 @@ fn a_message_that_panics_is_skipped() {
     assert_eq!(watch.watch().store().get("a").as_deref(), Some(&3));
     assert_eq!(logs.at(Level::Error).len(), 2);
     let said: Vec<_> = logs.at(Level::Info).into_iter().map(|line| line.message).collect();
-    let name = logs.at(Level::Info)[0].field("watch").to_owned();
+    let name = logs.at(Level::Info)[0].field("source").to_owned();
     assert_eq!(said, ["the watch starts", "the watch has ended"].map(|said| format!("{name}: {said}")));
 }
 
