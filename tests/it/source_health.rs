@@ -290,7 +290,12 @@ fn a_directory_that_is_gone_is_a_source_that_fails() {
     assert!(manager.ready().is_ok());
     clock.advance(2 * MINUTE);
     let said = manager.ready().to_string();
-    assert!(said.starts_with("files: ") && said.contains("failing for 120s (") && said.contains("No such file or directory"), "{said}");
+    assert!(
+        said.starts_with("files: ")
+            && said.contains("failing for 120s (")
+            && said.contains("No such file or directory"),
+        "{said}"
+    );
     end(&manager, running);
 }
 
