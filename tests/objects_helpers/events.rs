@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::bounded;
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::ManualClock;
 use homeostat::objects::{
     ClientError, DynamicObject, EventRecorder, EventRecorderBuilder, EventType, Kind, MemoryClient, Object, Query,
@@ -42,10 +42,12 @@ fn vm(name: &str) -> DynamicObject {
 impl World {
     fn event(&self, name: &str, message: &str) {
         self.recorder.event(&vm(name), EventType::Normal, "Started", message);
+        self.recorder.flush();
     }
 
     /// All that is stored, in the order of the names.
     fn stored(&self) -> Vec<Arc<Value>> {
+        self.recorder.flush();
         self.client.inner(&EventRecorder::KIND).client().list(&EventRecorder::KIND, &Query::all()).unwrap().items
     }
 
@@ -129,6 +131,7 @@ fn two_recorders_do_not_count_each_others_events() {
     let other = other.log(false).build();
     world.event("vm-1", "x");
     other.event(&vm("vm-1"), EventType::Normal, "Started", "x");
+    other.flush();
     let stored = world.stored();
     let mut components: Vec<_> = stored.iter().map(|event| event["source"]["component"].as_str().unwrap()).collect();
     components.sort_unstable();
@@ -175,8 +178,9 @@ fn what_could_not_be_stored_is_stored_later_in_order() {
     world.event("vm-1", "a");
     world.event("vm-3", "c");
     world.event("vm-2", "b");
-    assert_eq!(world.counts(), ["a 1"]);
     assert_eq!(world.client.writes().len(), 4, "one call for each, however many wait");
+    assert_eq!(world.counts(), ["a 1"]);
+    world.client.writes();
 
     world.client.cut_off(false);
     world.event("vm-4", "d");
@@ -231,6 +235,7 @@ fn what_is_there_already_is_raised() {
     for _ in 0..2 {
         again.event(&vm("vm-1"), EventType::Normal, "Started", "a");
     }
+    again.flush();
     assert_eq!(world.counts(), ["a 2"]);
 }
 
@@ -252,6 +257,7 @@ fn what_waits_for_a_client_is_bounded_too() {
     for message in ["a", "b", "c", "d"] {
         world.event("vm-1", message);
     }
+    assert_eq!(world.recorder.dropped(), 2);
     world.client.cut_off(false);
     world.recorder.flush();
     assert_eq!(world.counts(), ["c 1", "d 1"]);
@@ -261,36 +267,70 @@ fn what_waits_for_a_client_is_bounded_too() {
 fn a_client_that_panics_takes_only_its_event_along() {
     let world = world(|builder| builder);
     world.client.before(|_, _| panic!("out of luck"));
-    let panicked = thread::scope(|scope| scope.spawn(|| world.event("vm-1", "a")).join());
-    assert!(panicked.is_err());
+    world.event("vm-1", "a");
     world.event("vm-2", "b");
     assert_eq!(world.counts(), ["b 1"]);
 }
 
-/// One thread hangs in the client; another records the same and something else, goes on, and the first stores it.
-#[test]
-fn nobody_waits_for_who_writes() {
-    let world = world(|builder| builder);
-    let ((at_it, is_at_it), (go, on)) = (bounded(0), bounded::<()>(0));
-    world.client.before(move |_, _| {
-        at_it.send(()).unwrap();
+/// A recorder on the system's clock, whose client says on which thread it is called, and waits for the word to go on.
+fn slow() -> (Hooked, EventRecorder, Receiver<thread::ThreadId>, Sender<()>) {
+    let client = Hooked::new(MemoryClient::new());
+    let ((at_it, is_at_it), (go, on)) = (unbounded(), unbounded::<()>());
+    client.before(move |_, _| {
+        at_it.send(thread::current().id()).unwrap();
         on.recv().unwrap();
         None
     });
-    thread::scope(|scope| {
-        let writer = scope.spawn(|| world.event("vm-1", "a"));
-        is_at_it.recv().unwrap();
-        world.event("vm-1", "a");
-        world.event("vm-2", "b");
-        assert_eq!(world.counts(), [""; 0]);
-        for _ in 0..2 {
-            go.send(()).unwrap();
-            is_at_it.recv().unwrap();
-        }
-        go.send(()).unwrap();
-        writer.join().unwrap();
-    });
-    assert_eq!(world.counts(), ["a 2", "b 1"]);
+    let recorder = EventRecorder::builder("slow").client(Arc::new(client.clone())).log(false).build();
+    (client, recorder, is_at_it, go)
+}
+
+fn counts_of(client: &Hooked) -> Vec<Value> {
+    let stored = client.inner(&EventRecorder::KIND).list(&Query::all()).unwrap().items;
+    stored.iter().map(|event| event.fields["count"].clone()).collect()
+}
+
+#[test]
+fn an_event_is_stored_by_a_thread_of_the_recorder_and_never_by_who_records_it() {
+    let (client, recorder, is_at_it, go) = slow();
+    go.send(()).unwrap();
+    recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
+    assert_ne!(is_at_it.recv().unwrap(), thread::current().id());
+    recorder.flush();
+    assert_eq!(counts_of(&client), [1]);
+}
+
+#[test]
+fn nobody_who_records_waits_for_a_client_that_hangs_and_a_flush_does() {
+    let (client, recorder, is_at_it, go) = slow();
+    recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
+    is_at_it.recv().unwrap();
+    recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
+    recorder.event(&vm("vm-2"), EventType::Normal, "Started", "b");
+    assert_eq!(counts_of(&client), [0; 0], "the client has stored nothing, and all have gone on");
+    (0..3).for_each(|_| go.send(()).unwrap());
+    recorder.flush();
+    assert_eq!(counts_of(&client), [2, 1]);
+}
+
+#[test]
+fn the_last_handle_stores_what_is_left() {
+    let (client, recorder, is_at_it, go) = slow();
+    let other = recorder.clone();
+    recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
+    is_at_it.recv().unwrap();
+    drop(recorder);
+    other.event(&vm("vm-2"), EventType::Normal, "Started", "b");
+    (0..2).for_each(|_| go.send(()).unwrap());
+    drop(other);
+    assert_eq!(counts_of(&client), [1, 1]);
+
+    let world = world(|builder| builder);
+    world.recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
+    assert!(counts_of(&world.client).is_empty(), "on a held clock nothing is stored behind the back of a test");
+    let client = world.client.clone();
+    drop(world);
+    assert_eq!(counts_of(&client), [1]);
 }
 
 #[test]
@@ -318,7 +358,10 @@ fn what_happens_is_logged() {
     let client = Hooked::new(MemoryClient::new());
     let builder = EventRecorder::builder("logged").client(Arc::new(client.clone())).clock(clock.clock());
     let recorder = builder.remember(1).build();
-    let event = |message: &str, event: EventType| recorder.event(&vm("vm-1"), event, reasons::SYNCED, message);
+    let event = |message: &str, event: EventType| {
+        recorder.event(&vm("vm-1"), event, reasons::SYNCED, message);
+        recorder.flush();
+    };
     event("a", EventType::Normal);
     event("a", EventType::Normal);
     client.before(|_, object| Some(unreachable(object)));

@@ -78,6 +78,7 @@ pub(crate) struct World {
     pub(crate) of_sites: Hooked,
     pub(crate) of_pages: Hooked,
     pub(crate) events: MemoryClient,
+    recorder: EventRecorder,
     /// What has been called: `put a`, `gone delete a`.
     pub(crate) calls: Arc<Mutex<Vec<String>>>,
 }
@@ -88,7 +89,9 @@ impl World {
         let client = || Hooked::new(MemoryClient::builder().clock(clock.clock()).build());
         let of_sites = client();
         let of_pages = if clients == 1 { of_sites.clone() } else { client() };
-        Self { of_sites, of_pages, events: MemoryClient::new(), calls: Arc::default(), clock: clock.clone() }
+        let events = MemoryClient::new();
+        let recorder = EventRecorder::builder("sites").client(Arc::new(events.clone())).clock(clock.clock()).build();
+        Self { of_sites, of_pages, events, recorder, calls: Arc::default(), clock: clock.clone() }
     }
 
     /// With one client, and with two.
@@ -115,12 +118,13 @@ impl World {
     }
 
     pub(crate) fn recorder(&self) -> EventRecorder {
-        EventRecorder::builder("sites").client(Arc::new(self.events.clone())).clock(self.clock.clock()).build()
+        self.recorder.clone()
     }
 
     /// What has been recorded of a site: `Normal Synced … x3`, sorted.
     pub(crate) fn recorded(&self, name: &str) -> Vec<String> {
         use homeostat::objects::Client;
+        self.recorder.flush();
         let events = self.events.list(&EventRecorder::KIND, &Query::all()).unwrap().items;
         let of_site = events.iter().filter(|event| event["involvedObject"]["name"] == name);
         let text = |event: &serde_json::Value, field: &str| event[field].as_str().unwrap().to_owned();

@@ -5,6 +5,7 @@ mod client;
 #[path = "../clients/mod.rs"]
 mod clients;
 mod ends;
+mod events;
 mod manager;
 mod order;
 mod races;

@@ -1,5 +1,6 @@
 //! An object to reconcile, and a client that tells what it was asked for.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use homeostat::objects::{
     ObjectKey, ObjectList, ObjectMeta, ObjectRef, ObjectStream, Part, Patch, Query,
 };
 use homeostat::sub::{Config, Request, SubContext, SubReconciler, SubResult};
-use homeostat::{CancellationToken, Context};
+use homeostat::{CancellationToken, Context, ManualClock};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -187,12 +188,21 @@ impl Client for Spy {
 /// A config of this client whose events are objects in a client of their own, which is returned.
 pub(crate) fn config(client: &Arc<Spy>) -> (Config, Arc<MemoryClient>) {
     let events = Arc::new(MemoryClient::new());
-    let recorder = EventRecorder::builder("test").client(events.clone()).log(false).build();
+    // On a held clock events are stored as they are read.
+    let recorder = EventRecorder::builder("test").client(events.clone()).log(false).clock(ManualClock::new().clock());
+    let recorder = recorder.build();
+    RECORDERS.with_borrow_mut(|recorders| recorders.push(recorder.clone()));
     (Config::new(client.clone()).with_recorder(recorder), events)
+}
+
+thread_local! {
+    /// Those of this test.
+    static RECORDERS: RefCell<Vec<EventRecorder>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The events as `Normal Created Created Page "x"`, in the order of their keys.
 pub(crate) fn events(client: &MemoryClient) -> Vec<String> {
+    RECORDERS.with_borrow(|recorders| recorders.iter().for_each(EventRecorder::flush));
     let listed = client.list(&EventRecorder::KIND, &Query::all()).unwrap();
     let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
     listed

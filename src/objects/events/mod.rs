@@ -1,18 +1,24 @@
 //! What happens to an object, told to people: events, as Kubernetes has them.
 
 mod record;
+mod writer;
 
 use std::fmt;
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, OnceLock};
 
 use self::record::{Happening, Recorded, Records, Written};
+use self::writer::Writer;
 use super::client::{Client, Part};
 use super::error::{ClientError, ObjectRef};
 use super::kind::Kind;
 use super::object::Object;
-use crate::clock::Clock;
+use crate::clock::{Clock, Wake};
 use crate::reconcile::error::Chain;
 use crate::sync::Mutex;
+use crate::thread::shielded;
+use crate::time::Nanos;
+use crate::wait::Bell;
 
 /// How an event is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,11 +46,15 @@ impl fmt::Display for EventType {
 /// recorder remembers so many different ones as [`remember`](EventRecorderBuilder::remember) says. The one that has not happened
 /// for longest is forgotten first; if it happens once more, it is a new one.
 ///
-/// Recording never fails. If the client cannot be reached, that is logged at *warn*, and the event is kept and stored with the
-/// next one, or by [`flush`](Self::flush). What the client refuses is logged and dropped.
+/// Recording never fails and never waits for the client: a thread of the recorder's own (`events-<component>`) stores the events. If the
+/// client cannot be reached, that is logged at *warn*, and the event is kept and stored with the next one, or by
+/// [`flush`](Self::flush). What the client refuses is logged and dropped. If more different events wait for the client than the
+/// recorder remembers, the oldest is [dropped](Self::dropped), and the log says so.
 ///
-/// One thread at a time writes to the client: the one that finds no other writing, and what others record meanwhile too. The others
-/// do not wait for it.
+/// Dropping the last handle stores what is left, and ends the thread. It blocks for as long as the client does.
+///
+/// In a simulation the thread is played in turns. On any other held clock there is no thread, so that a test sees the same each time:
+/// events are stored by `flush` and by the drop of the last handle.
 ///
 /// # Examples
 ///
@@ -59,13 +69,20 @@ impl fmt::Display for EventType {
 /// for _ in 0..3 {
 ///     recorder.event(&vm, EventType::Warning, "NoDisk", "disk-1 is not there");
 /// }
+/// recorder.flush();
 /// let events = client.list(&EventRecorder::KIND, &Query::all().namespace("default"))?.items;
 /// assert_eq!((events.len(), &events[0]["count"]), (1, &3.into()));
 /// assert_eq!(events[0]["involvedObject"]["name"], "vm-1");
 /// # Ok::<_, homeostat::objects::ClientError>(())
 /// ```
 #[derive(Clone)]
-pub struct EventRecorder(Arc<Inner>);
+pub struct EventRecorder(Arc<Handle>);
+
+/// The thread holds what is within, and the handles of the user hold this.
+struct Handle {
+    inner: Arc<Inner>,
+    writer: OnceLock<Option<Writer>>,
+}
 
 struct Inner {
     component: String,
@@ -75,6 +92,8 @@ struct Inner {
     observer: Option<Observer>,
     /// Not held while a client is called.
     records: Mutex<Records>,
+    /// For those who wait until another thread has stored its event.
+    stored: Bell,
 }
 
 /// Is told of each event: what it is about, its type, reason and message.
@@ -124,7 +143,8 @@ impl EventRecorderBuilder {
     pub fn build(self) -> EventRecorder {
         let Self { component, client, log, clock, observer, most } = self;
         let records = Mutex::new(Records::new(most));
-        EventRecorder(Arc::new(Inner { component, client, log, clock, observer, records }))
+        let inner = Arc::new(Inner { component, client, log, clock, observer, records, stored: Bell::new() });
+        EventRecorder(Arc::new(Handle { inner, writer: OnceLock::new() }))
     }
 }
 
@@ -141,7 +161,7 @@ impl EventRecorder {
     /// Records that something happens to `object`. The reason is one word for programs, written `LikeThis`; the message is for
     /// people, and should say the same in the same words, so that it counts as the same. It is cut after 1,024 bytes.
     pub fn event(&self, object: &impl Object, event: EventType, reason: &str, message: &str) {
-        let Inner { component, log, clock, client, observer, records } = &*self.0;
+        let Inner { component, log, clock, client, observer, records, .. } = &*self.0.inner;
         let component = component.as_str();
         if let Some(observer) = observer {
             observer(&object.object_ref(), event, reason, message);
@@ -163,40 +183,85 @@ impl EventRecorder {
                 "{component}: the event {reason} about {object} could not be stored and is forgotten"
             );
         }
-        self.flush();
+        if client.is_some() {
+            self.0.store_later();
+        }
     }
 
-    /// Tries to store what is not stored yet, until nothing is left or the client cannot be reached. Returns at once if another
-    /// thread is at it. [`event`](Self::event) does this by itself; it is of use at the end of a program.
+    /// Blocks until all events that were recorded before are stored, refused, or the client cannot be reached. For the end of a program,
+    /// and for tests. Must not be called by the client.
     pub fn flush(&self) {
-        let Inner { component, client: Some(client), records, .. } = &*self.0 else { return };
-        while let Some(mut next) = Writing::next(records) {
-            if let Err(error) = store(&**client, component, &next.recorded) {
-                let (component, object, shown) = (component.as_str(), next.recorded.object(), Chain(&error));
-                log::warn!(
-                    controller = component, object:%, error:% = shown;
-                    "{component}: an event about {object} is not stored: {shown}"
-                );
-                if error.is_transport() {
-                    next.written = Written::Unreachable;
-                    return;
-                }
-            } else {
-                next.written = Written::Stored;
-            }
-        }
+        self.0.inner.store_all();
+    }
+
+    /// How many events were dropped because too many waited for the client.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.0.inner.records.lock().dropped()
     }
 
     /// How many different events are remembered.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.records.lock().len()
+        self.0.inner.records.lock().len()
     }
 
     /// Whether none is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl Handle {
+    fn store_later(&self) {
+        let Self { inner, writer } = self;
+        if inner.clock.is_held() && inner.clock.scheduler().is_none() {
+            return;
+        }
+        let writer = writer.get_or_init(|| {
+            let component = inner.component.as_str();
+            let failed = |error: &io::Error| {
+                log::warn!(
+                    controller = component, error:%;
+                    "{component}: there is no thread to store events, so each is stored as it is recorded: {error}"
+                );
+            };
+            Writer::start(inner).inspect_err(failed).ok()
+        });
+        match writer {
+            Some(writer) => writer.wake(),
+            None => inner.store_all(),
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        match self.writer.get() {
+            Some(Some(writer)) => writer.stop(),
+            _ => self.inner.store_all(),
+        }
+    }
+}
+
+impl Inner {
+    /// Stores what is not stored yet, until nothing is left or the client cannot be reached.
+    fn store_all(self: &Arc<Self>) {
+        let Some(client) = &self.client else { return };
+        while let Some(mut next) = Writing::next(self) {
+            shielded("the storing of an event", || next.store(&**client));
+            if next.written == Written::Unreachable {
+                return;
+            }
+        }
+    }
+}
+
+impl Wake for Inner {
+    fn wake(&self) {
+        let count = self.records.lock().waiting.rouse(usize::MAX, &self.clock);
+        self.stored.ring(count);
     }
 }
 
@@ -222,27 +287,55 @@ fn store(client: &dyn Client, component: &str, recorded: &Recorded) -> Result<()
 
 /// One event in the hands of the thread that writes. Whatever ends it, a panic of the client too, the next one can be taken.
 struct Writing<'a> {
-    records: &'a Mutex<Records>,
+    inner: &'a Arc<Inner>,
     recorded: Recorded,
     written: Written,
 }
 
 impl<'a> Writing<'a> {
-    fn next(records: &'a Mutex<Records>) -> Option<Self> {
-        let recorded = records.lock().take()?;
-        Some(Self { records, recorded, written: Written::Refused })
+    /// The next event to be written; `None` if there is nothing. Waits while another thread writes.
+    fn next(inner: &'a Arc<Inner>) -> Option<Self> {
+        let mut records = inner.records.lock();
+        while records.is_writing() {
+            let wake = || Arc::clone(inner) as Arc<dyn Wake>;
+            inner.stored.wait(&mut records, |records| &mut records.waiting, &inner.clock, Nanos::NEVER, wake);
+        }
+        let recorded = records.take()?;
+        drop(records);
+        Some(Self { inner, recorded, written: Written::Refused })
+    }
+
+    fn store(&mut self, client: &dyn Client) {
+        let component = self.inner.component.as_str();
+        let Err(error) = store(client, component, &self.recorded) else {
+            self.written = Written::Stored;
+            return;
+        };
+        if error.is_transport() {
+            self.written = Written::Unreachable;
+        }
+        let (object, shown) = (self.recorded.object(), Chain(&error));
+        log::warn!(
+            controller = component, object:%, error:% = shown;
+            "{component}: an event about {object} is not stored: {shown}"
+        );
     }
 }
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        self.records.lock().put_back(&self.recorded, self.written);
+        let count = {
+            let mut records = self.inner.records.lock();
+            records.put_back(&self.recorded, self.written);
+            records.waiting.rouse(usize::MAX, &self.inner.clock)
+        };
+        self.inner.stored.ring(count);
     }
 }
 
 impl fmt::Debug for EventRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventRecorder").field("component", &self.0.component).finish_non_exhaustive()
+        f.debug_struct("EventRecorder").field("component", &self.0.inner.component).finish_non_exhaustive()
     }
 }
 

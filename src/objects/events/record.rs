@@ -15,6 +15,7 @@ use super::super::key::ObjectKey;
 use super::super::object::Object;
 use super::super::validate::is_subdomain;
 use super::{EventRecorder, EventType};
+use crate::wait::Sleepers;
 
 /// As much as Kubernetes takes for its note.
 const MOST_MESSAGE: usize = 1024;
@@ -96,6 +97,9 @@ pub(super) struct Records {
     /// What is to be written and is in nobody's hands.
     pending: BTreeMap<u64, Arc<Happening>>,
     writing: bool,
+    /// Those who wait until nobody writes.
+    pub(super) waiting: Sleepers,
+    dropped: u64,
     next: u64,
 }
 
@@ -107,6 +111,8 @@ impl Records {
             order: BTreeMap::new(),
             pending: BTreeMap::new(),
             writing: false,
+            waiting: Sleepers::default(),
+            dropped: 0,
             next: 0,
         }
     }
@@ -144,7 +150,17 @@ impl Records {
         }
         let (_, oldest) = self.order.pop_first()?;
         let place = self.known.remove(&oldest)?.pending?;
+        self.dropped += 1;
         self.pending.remove(&place)
+    }
+
+    /// How many have been forgotten that no client had been told.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    pub(super) fn is_writing(&self) -> bool {
+        self.writing
     }
 
     /// What is to be written next; `None`, if there is nothing or somebody writes.
