@@ -296,7 +296,7 @@ fn run(Arguments { file, stay }: Arguments) -> Result<(), BoxError> {
     let controller = PrimaryController::new("sites", sites.clone(), publish)
         .secondary(&pages)
         .external("the folder", Folder(folder.clone()))
-        .recorder(recorder)
+        .recorder(recorder.clone())
         .resync(SECOND)
         .clean_up(|| println!("All has ended."))
         .add_to(&manager)?;
@@ -312,6 +312,7 @@ fn run(Arguments { file, stay }: Arguments) -> Result<(), BoxError> {
     running.wait()?;
     done?;
 
+    recorder.flush();
     println!("What has been recorded:");
     for event in memory.list(&EventRecorder::KIND, &Query::all())?.items {
         let text = |field: &str| event[field].as_str().unwrap_or_default();

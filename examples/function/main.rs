@@ -46,7 +46,7 @@ fn main() -> Result<(), BoxError> {
     let Arguments {} = Arguments::parse();
     let client = Arc::new(MemoryClient::new());
     let recorder = EventRecorder::builder("function").client(client.clone()).build();
-    let config = Config::new(client.clone()).with_recorder(recorder);
+    let config = Config::new(client.clone()).with_recorder(recorder.clone());
 
     let manager = Manager::builder().build()?;
     add_to(&manager, config)?;
@@ -58,6 +58,7 @@ fn main() -> Result<(), BoxError> {
     running.wait()?;
     done?;
 
+    recorder.flush();
     println!("What has been recorded:");
     for event in client.list(&EventRecorder::KIND, &Query::all())?.items {
         let text = |field: &str| event[field].as_str().unwrap_or_default();
