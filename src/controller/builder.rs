@@ -146,7 +146,9 @@ where
     }
 
     /// Takes at most `burst` keys at once, and `per_second` in the long run, over all keys. It is applied as keys are taken, so
-    /// keys in line have no time of their own that a thousand others could push away. Default: no limit.
+    /// keys in line have no time of their own that a thousand others could push away. A key that is taken later than its rate allows,
+    /// because all threads were at work, does not put off the keys after it; so one more than `burst` may be taken at once then.
+    /// Default: no limit.
     pub fn rate_limit(mut self, per_second: f64, burst: u32) -> Self {
         self.rate = Some((per_second, burst));
         self

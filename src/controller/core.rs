@@ -230,14 +230,17 @@ impl<K: Key> Common<K> {
         self.rate.lock().as_mut().is_none_or(|bucket| bucket.take(self.clock.nanos()).is_ok())
     }
 
-    /// When there will be a token; zero if there is one.
+    /// When there will be a token; zero if there is one. A key that is in line waits for it from now on.
     fn next_token(&self) -> Nanos {
         if !self.limited.load(SeqCst) {
             return Nanos::ZERO;
         }
-        // Of a copy.
-        let next = self.rate.lock().and_then(|mut bucket| bucket.take(self.clock.nanos()).err());
-        next.unwrap_or(Nanos::ZERO)
+        let (wanted, now) = (self.queue.shared.has_ready(), self.clock.nanos());
+        match &mut *self.rate.lock() {
+            Some(bucket) if wanted => bucket.wait(now),
+            Some(bucket) => bucket.next(now),
+            None => Nanos::ZERO,
+        }
     }
 
     fn put_token_back(&self) {

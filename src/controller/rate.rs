@@ -14,23 +14,39 @@ pub(super) struct Bucket {
     /// How far ahead of the present `full_at` may be for a token to be there.
     tolerance: Duration,
     full_at: Nanos,
+    /// A key waits for the next token. If all threads are at work when the token is there, the key takes it late, and the tokens
+    /// after it still come in time.
+    awaited: bool,
 }
 
 impl Bucket {
     /// Full. `per_second` is positive and finite, `burst` is at least 1.
     pub(super) fn new(per_second: f64, burst: u32) -> Self {
         let interval = Duration::try_from_secs_f64(1.0 / per_second).unwrap_or(Duration::MAX);
-        Self { interval, tolerance: interval.saturating_mul(burst - 1), full_at: Nanos::ZERO }
+        Self { interval, tolerance: interval.saturating_mul(burst - 1), full_at: Nanos::ZERO, awaited: false }
     }
 
     /// Takes a token, or says when there will be one.
     pub(super) fn take(&mut self, now: Nanos) -> Result<(), Nanos> {
-        let full_at = self.full_at.max(now);
+        let full_at = if self.awaited { self.full_at } else { self.full_at.max(now) };
         if full_at.since(now) > self.tolerance {
             return Err(Nanos(full_at.0 - u64::try_from(self.tolerance.as_nanos()).unwrap_or(u64::MAX)));
         }
         self.full_at = full_at.after(self.interval);
+        self.awaited = false;
         Ok(())
+    }
+
+    /// When there will be a token; zero if there is one.
+    pub(super) fn next(mut self, now: Nanos) -> Nanos {
+        self.take(now).err().unwrap_or(Nanos::ZERO)
+    }
+
+    /// The same for a key that waits for it.
+    pub(super) fn wait(&mut self, now: Nanos) -> Nanos {
+        let next = self.next(now);
+        self.awaited |= next > Nanos::ZERO;
+        next
     }
 
     /// The token just taken was not needed.
@@ -64,6 +80,18 @@ mod tests {
         let late = Nanos(1_000 * SECOND);
         assert_eq!([bucket.take(late), bucket.take(late)], [Ok(()); 2]);
         assert!(bucket.take(late).is_err());
+    }
+
+    #[test]
+    fn a_token_that_was_waited_for_and_is_taken_late_does_not_put_off_the_next() {
+        let mut bucket = Bucket::new(1.0, 1);
+        assert_eq!(bucket.take(Nanos(0)), Ok(()));
+        assert_eq!(bucket.wait(Nanos(1)), Nanos(SECOND));
+        assert_eq!(bucket.take(Nanos(SECOND + 7)), Ok(()));
+        assert_eq!(bucket.wait(Nanos(SECOND + 7)), Nanos(2 * SECOND));
+        // Much too late: one more comes at once, and no other.
+        assert_eq!([bucket.take(Nanos(10 * SECOND)), bucket.take(Nanos(10 * SECOND))], [Ok(()); 2]);
+        assert_eq!(bucket.take(Nanos(10 * SECOND)), Err(Nanos(11 * SECOND)));
     }
 
     #[test]

@@ -9,35 +9,48 @@
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::atomic::{AtomicBool, AtomicUsize};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::time::Nanos;
 
 /// The place of a member. Used again after [`Line::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(pub(super) usize);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Line {
     members: Vec<Option<Member>>,
     /// Those that are served next, in this order.
     ready: VecDeque<Place>,
-    /// Those that wait for their time.
-    held: Vec<Place>,
-    /// How many are ready.
-    waiting: Arc<AtomicUsize>,
+    /// Those that wait for their time, in the order of their times; of one time, in the order in which they came.
+    held: BTreeMap<HeldAt, Place>,
+    /// How many members have been held so far.
+    held_so_far: u64,
+    waiting: Arc<Waiting>,
     /// A turn is over after one key, whether or not another member waits.
     one_a_turn: bool,
+}
+
+/// The time that a member waits for, and a number that tells members of one time apart.
+type HeldAt = (Nanos, u64);
+
+/// The members that wait, as they are seen without the lock.
+#[derive(Debug)]
+struct Waiting {
+    /// How many are ready.
+    ready: AtomicUsize,
+    /// When the first of those that are held is ready, in nanoseconds.
+    next_time: AtomicU64,
 }
 
 /// What can be seen of a member without the lock.
 #[derive(Debug)]
 pub(super) struct Hint {
-    /// How many members are ready, this one perhaps among them.
-    waiting: Arc<AtomicUsize>,
+    /// All members that wait, this one perhaps among them.
+    waiting: Arc<Waiting>,
     ready: AtomicBool,
     /// It is closed, or more threads serve it than may, or a turn is one key.
     enough: AtomicBool,
@@ -49,10 +62,16 @@ impl Hint {
         self.ready.load(Relaxed)
     }
 
-    /// Whether a thread that has served one key for this member leaves it: it has to, or another waits.
+    /// Whether a thread that has served one key for this member leaves it: it has to, or another is ready, or the time of one that
+    /// is held has come. The clock is read only if one is held.
     #[inline]
-    pub(super) fn turn_is_over(&self) -> bool {
-        self.enough.load(Relaxed) || self.waiting.load(Relaxed) > usize::from(self.ready.load(Relaxed))
+    pub(super) fn turn_is_over(&self, now: impl FnOnce() -> Nanos) -> bool {
+        let Waiting { ready, next_time } = &*self.waiting;
+        if self.enough.load(Relaxed) || ready.load(Relaxed) > usize::from(self.ready.load(Relaxed)) {
+            return true;
+        }
+        let next_time = Nanos(next_time.load(Relaxed));
+        next_time != Nanos::NEVER && next_time <= now()
     }
 }
 
@@ -72,7 +91,7 @@ struct Member {
 enum Lined {
     No,
     Ready,
-    Held,
+    Held(HeldAt),
 }
 
 impl Member {
@@ -89,7 +108,15 @@ impl Member {
 impl Line {
     /// With nobody in it.
     pub(super) fn new(one_a_turn: bool) -> Self {
-        Self { one_a_turn, ..Self::default() }
+        let waiting = Waiting { ready: AtomicUsize::new(0), next_time: AtomicU64::new(Nanos::NEVER.0) };
+        Self {
+            members: Vec::new(),
+            ready: VecDeque::new(),
+            held: BTreeMap::new(),
+            held_so_far: 0,
+            waiting: Arc::new(waiting),
+            one_a_turn,
+        }
     }
 
     /// A new member, which `limit` threads may serve at once. It is closed.
@@ -120,20 +147,28 @@ impl Line {
         self.members[place.0] = None;
     }
 
-    /// It has work, as far as anybody knows. Returns whether it joins the line by that.
+    /// It has work, as far as anybody knows. Returns whether it joins the line by that, behind those whose time has come.
     pub(super) fn offer(&mut self, place: Place, now: impl FnOnce() -> Nanos) -> bool {
         let Some(member) = self.members[place.0].as_mut() else { return false };
         if !member.open || member.lined != Lined::No || member.active >= member.limit {
             return false;
         }
-        if member.not_before > Nanos::ZERO && member.not_before > now() {
-            member.set_lined(Lined::Held);
-            self.held.push(place);
+        let not_before = member.not_before;
+        let now = if not_before > Nanos::ZERO || !self.held.is_empty() { now() } else { Nanos::ZERO };
+        self.let_in(now);
+        let lined = if not_before > now {
+            let at = (not_before, self.held_so_far);
+            self.held_so_far += 1;
+            self.held.insert(at, place);
+            Lined::Held(at)
         } else {
-            member.set_lined(Lined::Ready);
             self.ready.push_back(place);
-            self.count();
+            Lined::Ready
+        };
+        if let Some(member) = self.members[place.0].as_mut() {
+            member.set_lined(lined);
         }
+        self.publish();
         true
     }
 
@@ -142,31 +177,30 @@ impl Line {
         if !self.held.is_empty() {
             self.let_in(now());
         }
-        let place = self.ready.pop_front()?;
-        self.count();
+        let place = self.ready.pop_front();
+        self.publish();
+        let place = place?;
         let member = self.members[place.0].as_mut()?;
         member.set_lined(Lined::No);
         member.active += 1;
         Some((place, Arc::clone(&member.hint)))
     }
 
-    fn count(&self) {
-        self.waiting.store(self.ready.len(), Relaxed);
+    /// Lets threads see who waits.
+    fn publish(&self) {
+        self.waiting.ready.store(self.ready.len(), Relaxed);
+        self.waiting.next_time.store(self.next_time().0, Relaxed);
     }
 
     /// Those whose time has come join the line, in the order of their times.
     fn let_in(&mut self, now: Nanos) {
-        let members = &mut self.members;
-        let mut time = |place: &Place| members[place.0].as_ref().map_or(Nanos::ZERO, |member| member.not_before);
-        self.held.sort_by_key(&mut time);
-        let due = self.held.partition_point(|place| time(place) <= now);
-        for place in self.held.drain(..due) {
-            if let Some(member) = &mut members[place.0] {
+        while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
+            let place = first.remove();
+            if let Some(member) = &mut self.members[place.0] {
                 member.set_lined(Lined::Ready);
                 self.ready.push_back(place);
             }
         }
-        self.count();
     }
 
     /// A thread serves it no longer. Returns how many still do.
@@ -211,12 +245,12 @@ impl Line {
         let Some(member) = self.members[place.0].as_mut() else { return };
         match member.set_lined(Lined::No) {
             Lined::No => {}
-            Lined::Ready => {
-                self.ready.retain(|other| *other != place);
-                self.count();
+            Lined::Ready => self.ready.retain(|other| *other != place),
+            Lined::Held(at) => {
+                self.held.remove(&at);
             }
-            Lined::Held => self.held.retain(|other| *other != place),
         }
+        self.publish();
     }
 
     pub(super) fn active(&self, place: Place) -> usize {
@@ -229,7 +263,6 @@ impl Line {
 
     /// When one of those that wait for their time is to be served.
     pub(super) fn next_time(&self) -> Nanos {
-        let members = self.held.iter().filter_map(|place| self.members[place.0].as_ref());
-        members.map(|member| member.not_before).min().unwrap_or(Nanos::NEVER)
+        self.held.first_key_value().map_or(Nanos::NEVER, |((time, _), _)| *time)
     }
 }

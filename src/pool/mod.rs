@@ -2,7 +2,8 @@
 //!
 //! A member is whatever has keys to run: to the pool a [`Job`]. A thread takes the member whose turn it is (`line`), lets it run
 //! keys, and leaves it for the next one: after each key if another member waits, else once nothing is left to do. So a member
-//! that gets work is served after at most one key of each of the others, however many they have.
+//! that gets work is served after at most one key of each of the others, however many they have. A member that is held by its rate
+//! waits from the moment its time has come.
 //!
 //! A run that has passed its deadline is *stuck* until it returns. It keeps its thread, but another one may work in its place:
 //! a spare one, which sleeps again once there are enough.
@@ -313,7 +314,7 @@ impl Turn<'_> {
         self.pool.crew.begin_until(self.seat, deadline, record)
     }
 
-    /// Whether no further key is to be run: another member waits, or this one is not to be served any more, or another thread has
+    /// Whether no further key is to be run: another member is ready or its time has come, or this one is not to be served any more, or another thread has
     /// taken the place of this one. Called after each run.
     ///
     /// **No run begins on a thread that is marked as stuck**, because either of the two sees what the other did. The thread ends its
@@ -321,7 +322,9 @@ impl Turn<'_> {
     /// not. Both change the mark to look at it, so one of them comes after the other and sees what that one did before.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
-        self.hint.turn_is_over() || self.stuck.fetch_or(false, AcqRel) || self.pool.crew.is_stopping()
+        self.hint.turn_is_over(|| self.pool.crew.clock.nanos())
+            || self.stuck.fetch_or(false, AcqRel)
+            || self.pool.crew.is_stopping()
     }
 
     /// More keys are left beside the one just taken: another thread may take one.

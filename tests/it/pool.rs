@@ -15,7 +15,8 @@ use homeostat::{
 };
 use parking_lot::Mutex;
 
-use crate::stages::SECOND;
+use crate::stages::{SECOND, just_before};
+use crate::support::MS;
 
 type Outcome = Result<Action, BoxError>;
 
@@ -101,6 +102,77 @@ fn ten_keys_are_served_beside_a_hundred_thousand() {
     // The one that was under way as the ten came, and the one that was in line before them.
     assert_eq!(*seen.lock(), (2..=11).collect::<Vec<u64>>());
     many.shutdown(Duration::ZERO);
+}
+
+/// On one thread. The runs of the busy controller move the clock on, by `step` each; nothing else does.
+#[test]
+fn controllers_keep_their_rates_beside_one_with_work_for_all_threads() {
+    for (burst, step) in [(1, 1), (1, 3), (5, 7)] {
+        let clock = ManualClock::new();
+        let start = clock.now();
+        let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
+        let limited: Vec<_> = (0..3)
+            .map(|number| {
+                let reconcile = |_: &Context, _: &u32| Ok::<_, BoxError>(Action::await_change());
+                let limited = Controller::builder(format!("limited-{number}"), reconcile).rate_limit(100.0, burst);
+                let limited = limited.clock(clock.clock()).build().unwrap().start(&pool).unwrap();
+                feed(&limited, 2000);
+                limited
+            })
+            .collect();
+        // Each has run its burst, and waits for its time: the keepers, the watchdog and the pool sleep.
+        clock.wait_for_sleepers(5);
+        let moved = clock.clone();
+        let busy = Controller::builder("busy", move |_: &Context, key: &u32| -> Outcome {
+            if *key < 2000 {
+                moved.advance(step * MS);
+            }
+            Ok(Action::await_change())
+        });
+        let busy = busy.clock(clock.clock()).build().unwrap().start(&pool).unwrap();
+        feed(&busy, 2001);
+        busy.wait(&2000, Duration::MAX).unwrap();
+        clock.wait_for_sleepers(6);
+        let due = u64::try_from((clock.now() - start).as_millis() / 10).unwrap() + u64::from(burst);
+        for limited in &limited {
+            let runs = limited.metrics().runs.runs();
+            assert!(runs.abs_diff(due) <= 1, "burst {burst}, step {step}: {runs} runs of {due}");
+        }
+    }
+}
+
+/// On several threads, all of which are in a run of the busy controller as the time comes.
+#[test]
+fn the_first_run_to_end_makes_way_for_a_controller_whose_time_has_come() {
+    for threads in [1, 3] {
+        let clock = ManualClock::new();
+        let runs = Runs::new();
+        let pool = WorkerPool::builder().threads(threads).clock(clock.clock()).start().unwrap();
+        let limited = runs.of("limited", &clock.clock()).rate_limit(1.0, 1).build().unwrap().start(&pool).unwrap();
+        feed(&limited, 50);
+        drop(runs.next());
+        clock.wait_for_sleepers(2 + threads);
+        let busy = runs.of("busy", &clock.clock()).max_concurrent_reconciles(threads);
+        let busy = busy.build().unwrap().start(&pool).unwrap();
+        feed(&busy, 1000);
+        let mut under_way: Vec<_> = (0..threads).map(|_| runs.next()).collect();
+        for _ in 0..10 {
+            clock.advance(just_before(SECOND));
+            under_way.remove(0);
+            under_way.push(runs.next());
+            assert_eq!(under_way[threads - 1].controller, "busy");
+            clock.advance(Duration::from_nanos(1));
+            under_way.remove(0);
+            let entry = runs.next();
+            assert_eq!(entry.controller, "limited");
+            drop(entry);
+            under_way.push(runs.next());
+            assert_eq!(under_way[threads - 1].controller, "busy");
+        }
+        busy.stop();
+        limited.stop();
+        drop((under_way, runs));
+    }
 }
 
 /// On several threads: from when a controller is in line to its run, at most one run of each of the others begins.

@@ -11,7 +11,7 @@ fn at(time: u64) -> impl Fn() -> Nanos {
 
 /// A line of so many open members, each with this limit.
 fn open(members: usize, limit: usize) -> (Line, Vec<Place>) {
-    let mut line = Line::default();
+    let mut line = Line::new(false);
     let places: Vec<_> = (0..members).map(|_| line.add(limit).0).collect();
     for place in &places {
         line.set_open(*place, true);
@@ -65,7 +65,7 @@ fn a_member_that_is_served_as_often_as_it_may_be_is_not_in_line() {
 
 #[test]
 fn a_closed_member_is_not_in_line() {
-    let mut line = Line::default();
+    let mut line = Line::new(false);
     let (place, hint) = line.add(1);
     assert!(!offer(&mut line, place), "it is closed at first");
     line.set_open(place, true);
@@ -101,7 +101,7 @@ fn whose_time_comes_joins_behind_those_in_line() {
 
 #[test]
 fn a_limit_that_falls_takes_it_out_of_line_and_ends_turns() {
-    let mut line = Line::default();
+    let mut line = Line::new(false);
     let (place, hint) = line.add(3);
     line.set_open(place, true);
     for _ in 0..2 {
@@ -110,32 +110,65 @@ fn a_limit_that_falls_takes_it_out_of_line_and_ends_turns() {
     }
     offer(&mut line, place);
     line.set_limit(place, 2);
-    assert!(line.is_empty() && !hint.turn_is_over(), "two may serve it, and do");
+    assert!(line.is_empty() && !hint.turn_is_over(at(0)), "two may serve it, and do");
     line.set_limit(place, 1);
-    assert!(hint.turn_is_over());
+    assert!(hint.turn_is_over(at(0)));
     assert_eq!(line.done(place), 1);
-    assert!(!hint.turn_is_over() && !offer(&mut line, place));
+    assert!(!hint.turn_is_over(at(0)) && !offer(&mut line, place));
     line.set_limit(place, 2);
     assert!(offer(&mut line, place));
 }
 
 #[test]
 fn a_turn_is_over_once_another_waits_or_the_member_is_closed() {
-    let mut line = Line::default();
+    let mut line = Line::new(false);
     let ((a, own), (b, _)) = (line.add(2), line.add(1));
     line.set_open(a, true);
     line.set_open(b, true);
     offer(&mut line, a);
     next(&mut line, 0);
-    assert!(!own.turn_is_over());
+    assert!(!own.turn_is_over(at(0)));
     offer(&mut line, a);
-    assert!(!own.turn_is_over(), "it is itself that waits");
+    assert!(!own.turn_is_over(at(0)), "it is itself that waits");
     offer(&mut line, b);
-    assert!(own.turn_is_over());
+    assert!(own.turn_is_over(at(0)));
     line.set_open(b, false);
-    assert!(!own.turn_is_over());
+    assert!(!own.turn_is_over(at(0)));
     line.set_open(a, false);
-    assert!(own.turn_is_over());
+    assert!(own.turn_is_over(at(0)));
+}
+
+#[test]
+fn a_turn_is_over_once_the_time_of_a_held_member_has_come() {
+    let (mut line, members) = open(2, 1);
+    offer(&mut line, members[0]);
+    let (busy, own) = line.next(at(0)).unwrap();
+    line.hold_until(members[1], Nanos(10));
+    offer(&mut line, members[1]);
+    assert!(!own.turn_is_over(at(9)) && own.turn_is_over(at(10)));
+    line.done(busy);
+    assert!(line.offer(busy, at(10)));
+    assert_eq!((next(&mut line, 10), next(&mut line, 10)), (Some(members[1]), Some(busy)), "it was there first");
+    assert!(!own.turn_is_over(at(11)));
+}
+
+#[test]
+fn a_turn_does_not_end_for_a_held_member_that_is_closed_or_gone() {
+    let mut line = Line::new(false);
+    let ((busy, own), (closed, _), (gone, _)) = (line.add(1), line.add(1), line.add(1));
+    for place in [busy, closed, gone] {
+        line.set_open(place, true);
+    }
+    for place in [closed, gone] {
+        line.hold_until(place, Nanos(10));
+        offer(&mut line, place);
+    }
+    offer(&mut line, busy);
+    assert_eq!(next(&mut line, 0), Some(busy));
+    line.set_open(closed, false);
+    assert!(own.turn_is_over(at(10)));
+    line.remove(gone);
+    assert!(!own.turn_is_over(at(10)));
 }
 
 #[test]
@@ -151,7 +184,7 @@ fn a_place_is_used_again_and_nothing_is_left_in_it() {
     assert_eq!(line.next_time(), Nanos::NEVER);
     let (again, hint) = line.add(1);
     assert_eq!(again, members[1]);
-    assert!(!hint.is_ready() && hint.turn_is_over() && !offer(&mut line, again), "it is closed");
+    assert!(!hint.is_ready() && hint.turn_is_over(at(0)) && !offer(&mut line, again), "it is closed");
     line.set_open(again, true);
     assert!(offer(&mut line, again));
     assert_eq!((next(&mut line, 0), next(&mut line, 0)), (Some(members[0]), Some(again)));
