@@ -57,7 +57,7 @@ pub(super) struct Common<K: Key> {
     pub(super) changed: OnceLock<Box<dyn Fn() + Send + Sync>>,
     #[cfg(feature = "metrics")]
     pub(super) exporter: OnceLock<super::export::Exporter>,
-    /// Called when something of it has ended.
+    /// Called when something of it has ended: a source, its keeper, or, once it has been stopped, the last run.
     pub(super) on_end: OnceLock<Ended>,
     /// Why it has stopped by itself.
     failure: Mutex<Option<Arc<BoxError>>>,
@@ -412,8 +412,12 @@ where
         Some(format!("{} {key:?}", common.name))
     }
 
+    /// A controller that goes on has not ended, however often its threads leave it. If it is stopped after this look, whoever stops it
+    /// looks afterwards whether it is still served.
     fn left(&self) {
-        if let Some(hook) = self.common.on_end.get() {
+        if self.common.is_stopped()
+            && let Some(hook) = self.common.on_end.get()
+        {
             hook();
         }
     }

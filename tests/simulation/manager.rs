@@ -481,3 +481,29 @@ fn a_client_that_takes_its_time_is_left_alone_afterwards() {
     assert_eq!(notes.times(), [0, 11, 23].map(Duration::from_secs));
     watch.shutdown();
 }
+
+#[test]
+fn a_run_gives_the_driver_of_a_manager_nothing_to_do() {
+    let sim = Simulation::new(3);
+    let manager = Manager::builder().clock(sim.clock()).build().unwrap();
+    let names: Vec<_> = (0..100).map(|number| format!("controller-{number}")).collect();
+    for name in &names {
+        let reconcile = |_: &Context, _: &u32| Ok::<_, BoxError>(Action::await_change());
+        manager.add(Controller::builder(name, reconcile).clock(sim.clock()).build().unwrap()).unwrap();
+    }
+    let running = manager.start().unwrap();
+    sim.run_until_idle();
+    let before = sim.turns();
+    for key in 0..10_u32 {
+        for name in &names {
+            manager.enqueue(name, key).unwrap();
+        }
+        sim.run_until_idle();
+    }
+    let turns = sim.trace().split_off(usize::try_from(before).unwrap());
+    let runs = turns.iter().filter(|turn| turn.what.is_some()).count();
+    let of_driver = turns.iter().filter(|turn| turn.task == "manager-driver").count();
+    assert_eq!((runs, of_driver), (1000, 0));
+    manager.stop();
+    running.wait().unwrap();
+}
