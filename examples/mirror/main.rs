@@ -28,7 +28,7 @@
 //! | watches | the source and the target, each listed once for both controllers ([`Manager::watch`](homeostat::Manager::watch)) |
 //! | controller [`files`] | key: a path. Copies a regular file, or deletes it |
 //! | controller [`dirs`] | key: a path. Makes a directory, or removes it once it is empty; told of it by each file in it |
-//! | functions | signals; a look at whether both are equal, and the end of `--once`; the end of `--for` |
+//! | functions | a look at whether both are equal, and the end of `--once`; the end of `--for` |
 //!
 //! What is wanted is what the [store](homeostat::Store) of the source says, and what there is is looked up in the target at
 //! each run: whatever was missed, or happened out of order, the next run finds, and a resync brings one now and then for every

@@ -96,9 +96,6 @@ fn mirror(args: &Args, source: PathBuf, target: PathBuf) -> anyhow::Result<ExitC
     let abort = CancellationToken::new();
     let stop = abort.child();
     let manager = Manager::builder().name("mirror").shutdown_grace(args.grace).abort_on(&abort).build()?;
-    #[cfg(unix)]
-    manager.add(crate::signals::unit(&manager, &stop, &abort)?)?;
-
     let listed = |name: &str, root: &Path| {
         manager.watch(name, || Directory::new(root).recursive().poll(args.poll).name(name).start())
     };
@@ -141,6 +138,9 @@ fn mirror(args: &Args, source: PathBuf, target: PathBuf) -> anyhow::Result<ExitC
     }
 
     log::info!("{} is kept equal to {}", trees.target.display(), trees.source.display());
+    #[cfg(unix)]
+    let ended = crate::signals::handled_during(&manager, &stop, &abort, || manager.run(&stop))?;
+    #[cfg(not(unix))]
     let ended = manager.run(&stop);
     say(&mut io::stdout(), &manager.status().to_string());
     ended?;

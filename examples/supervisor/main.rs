@@ -51,7 +51,7 @@
 //! | controller | polls: reads the file, and names the services that are out of step with it |
 //! | reconciler | [`Supervisor::reconcile`](supervisor::Supervisor::reconcile): starts, signals, waits for nothing |
 //! | events | a thread per process waits for its death and enqueues the service's name |
-//! | functions | the first one listens to signals; the last one, which is stopped first, stops the services |
+//! | functions | one that stops the services; once none is left, it stops the manager |
 //!
 //! Waiting is the queue's: a reconciler that has asked a service to stop returns [`Action::requeue_after`] the time it
 //! has, and is called earlier if the process dies earlier.

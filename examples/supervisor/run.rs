@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
@@ -105,7 +106,8 @@ fn report(file: &Path, config: &Config) -> ExitCode {
 fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCode> {
     // Whoever started this program may have had SIGCHLD ignored, and then nobody could wait for a child.
     signal_hook::flag::register(SIGCHLD, Arc::default())?;
-    let stop = CancellationToken::new();
+    // Asks for the services to be stopped. Once none is left, the manager stops.
+    let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
     // Longer than the services may take.
     let manager = Manager::builder().name("supervisor").shutdown_grace(args.grace + 2 * DEATH).build()?;
     let (events, received) = unbounded();
@@ -113,28 +115,32 @@ fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCo
     let supervisor = Arc::new(Supervisor::new(manager.clone(), events.clone(), rules.clone()));
     let file = Arc::new(Mutex::new(watch));
 
-    manager.add(signals(Arc::clone(&supervisor), Arc::clone(&file), events, stop.clone())?)?;
+    let polled = Arc::clone(&file);
     let (reconciler, listed) = (Arc::clone(&supervisor), Arc::clone(&supervisor));
     let services = Controller::builder(SERVICES, move |_cx: &Context, name: &Name| reconciler.reconcile(name))
         .max_concurrent_reconciles(4)
         .retry(rules)
         .poll(args.poll, move |_cx| {
-            read(&file, &listed, false);
+            read(&polled, &listed, false);
             Ok::<_, Infallible>(listed.out_of_step())
         });
     manager.add(services.build()?)?;
     // Before anything runs: a service that a poll has found by itself, and that has failed, would be called once more.
     supervisor.apply(config);
-    let (ending, stopping) = (Arc::clone(&supervisor), stop.clone());
+    let (ending, stopping, ended) = (Arc::clone(&supervisor), stop.clone(), stopped.clone());
     let (run_for, grace) = (args.run_for.unwrap_or(Duration::MAX), args.grace);
-    // Added last it is stopped first: whatever ends the manager, the controller is there until all services are stopped.
     manager.add(Unit::function("end", move |cx: &Context| {
-        let _ = cx.sleep(run_for);
+        // The manager stops by itself only if something has failed.
+        let failed = stopping.clone();
+        let _woken = cx.on_cancel(move || failed.cancel());
+        let _ = Context::detached_with(Clock::system(), stopping.clone()).sleep(run_for);
         stopping.cancel();
-        end(&ending, &received, grace)
+        end(cx, &ending, &received, grace)?;
+        ended.cancel();
+        Ok::<_, String>(())
     }))?;
 
-    let ended = manager.run(&stop);
+    let ended = with_signals(&supervisor, &file, &events, &stop, || manager.run(&stopped))?;
     say(&mut io::stdout(), &supervisor.table());
     ended?;
     Ok(ExitCode::SUCCESS)
@@ -152,7 +158,13 @@ fn read(file: &Mutex<FileWatch>, supervisor: &Supervisor, whole: bool) {
 }
 
 /// Stops everything, and returns when no process is left. An error: some could not be ended.
-fn end(supervisor: &Supervisor, events: &Receiver<Event>, grace: Duration) -> Result<(), String> {
+fn end(cx: &Context, supervisor: &Supervisor, events: &Receiver<Event>, grace: Duration) -> Result<(), String> {
+    if cx.is_cancelled() {
+        // The controller has stopped, and no service can be stopped in order.
+        log::warn!("killing everything");
+        supervisor.stop_at_once();
+        return Ok(());
+    }
     log::info!("stopping everything");
     supervisor.stop_in_order();
     if events.recv_timeout(grace) == Ok(Event::Quiet) {
@@ -169,26 +181,30 @@ fn end(supervisor: &Supervisor, events: &Receiver<Event>, grace: Duration) -> Re
     Err(format!("still alive: {}", supervisor.alive().join(", ")))
 }
 
-/// A function that waits for signals. Added first it is stopped last.
-fn signals(
-    supervisor: Arc<Supervisor>,
-    file: Arc<Mutex<FileWatch>>,
-    events: Sender<Event>,
-    stop: CancellationToken,
-) -> io::Result<Unit> {
+/// Calls `run` while another thread handles signals. That thread is no unit of the manager, which would stop it with the others.
+fn with_signals<T>(
+    supervisor: &Supervisor,
+    file: &Mutex<FileWatch>,
+    events: &Sender<Event>,
+    stop: &CancellationToken,
+    run: impl FnOnce() -> T,
+) -> io::Result<T> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1])?;
-    Ok(Unit::function("signals", move |cx: &Context| {
-        let handle = signals.handle();
-        let _closed = cx.on_cancel(move || handle.close());
-        for signal in signals.forever() {
-            match signal {
-                SIGUSR1 => say(&mut io::stdout(), &supervisor.table()),
-                SIGHUP => read(&file, &supervisor, true),
-                // Nobody listens any more only if no process is left.
-                _ if stop.is_cancelled() => drop(events.send(Event::Hurry)),
-                _ => stop.cancel(),
+    let handle = signals.handle();
+    Ok(thread::scope(|scope| {
+        scope.spawn(move || {
+            for signal in signals.forever() {
+                match signal {
+                    SIGUSR1 => say(&mut io::stdout(), &supervisor.table()),
+                    SIGHUP => read(file, supervisor, true),
+                    // Nobody listens any more only if no process is left.
+                    _ if stop.is_cancelled() => drop(events.send(Event::Hurry)),
+                    _ => stop.cancel(),
+                }
             }
-        }
-        Ok::<_, Infallible>(())
+        });
+        let ended = run();
+        handle.close();
+        ended
     }))
 }

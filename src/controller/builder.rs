@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use super::Controller;
 use super::book::{Book, ErrorHook, RunFailure};
 use super::core::{Checked, Common, Core, Validate};
 use super::rate::Bucket;
 use super::source::Sources;
+use super::{Controller, Unstarted};
 use crate::backoff::Exponential;
 use crate::clock::Clock;
 use crate::error::StartError;
@@ -91,8 +91,9 @@ where
         self
     }
 
-    /// How long a run may take. Its context is cancelled then; a run that goes on all the same is reported while it does, keeps
-    /// its key, and has its thread replaced (see [`WorkerPool`](crate::WorkerPool)). Default: as long as it likes.
+    /// How long a run may take. Its context is cancelled then. A run that ends promptly has [timed
+    /// out](crate::WorkersMetrics::timeouts). One that is still under way 100 ms after its deadline is an overrun: it is reported while
+    /// it runs, keeps its key, and has its thread replaced (see [`WorkerPool`](crate::WorkerPool)). Default: as long as it likes.
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -315,7 +316,7 @@ where
         let checked = Checked { reconciler: self.reconciler, valid: self.valid };
         let job = Arc::new(Core::new(Arc::clone(&common), checked, self.policy));
         Ok(Controller {
-            common,
+            common: Unstarted::new(common),
             job,
             sources: self.sources.starts,
             debounce: self.debounce,

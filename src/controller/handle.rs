@@ -65,7 +65,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     }
 
     /// Puts a key in line, for the reason [`MANUAL`](Reasons::MANUAL); a backoff is cut short to its
-    /// [floor](crate::RetryPolicy::floor). [`Admission::Closed`] once the controller has been stopped.
+    /// [floor](crate::RetryPolicy::floor). [`Admission::Closed`] once the controller has been stopped, or dropped before it
+    /// was started.
     pub fn enqueue(&self, key: K) -> Admission {
         self.common.queue.because(Reasons::MANUAL).enqueue_now(key)
     }
@@ -228,7 +229,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Tells the `metrics` facade what has been counted: to be called before the facade's recorder is read. Durations are told as runs
     /// end, to the recorder that was installed when the controller was started. The names are those of client-go's work queue
-    /// (`workqueue_…`, label `name`) and of controller-runtime (`controller_runtime_…`, label `controller`).
+    /// (`workqueue_…`, label `name`) and of controller-runtime (`controller_runtime_…`, label `controller`); what those do not count
+    /// is `homeostat_…`, label `controller`.
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
         self.common.export();

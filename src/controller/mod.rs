@@ -12,6 +12,7 @@ mod source;
 mod status;
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,9 +70,13 @@ use crate::wait::{Signal, Stepping};
 /// running.shutdown(Duration::from_secs(30));
 /// # Ok::<_, BoxError>(())
 /// ```
+///
+/// Dropping a controller that has not been started closes its queue, because nothing would run its keys: requests by its
+/// [handle](Self::handle) answer [`Closed`](crate::Admission::Closed). The same holds if it cannot be started, or if a
+/// [`Manager`](crate::Manager) refuses it.
 #[must_use = "a controller does nothing until it is started"]
 pub struct Controller<K: Key> {
-    common: Arc<Common<K>>,
+    common: Unstarted<K>,
     job: Arc<dyn Job>,
     sources: Vec<Start<K>>,
     debounce: Option<(Duration, Duration)>,
@@ -79,6 +84,39 @@ pub struct Controller<K: Key> {
     own_threads: Option<usize>,
     grace: Duration,
     options: Option<ThreadOptions>,
+}
+
+/// The common part of a controller that nothing runs yet. Dropped before [`started`](Self::started), it stops the controller.
+struct Unstarted<K: Key> {
+    common: Arc<Common<K>>,
+    started: bool,
+}
+
+impl<K: Key> Unstarted<K> {
+    fn new(common: Arc<Common<K>>) -> Self {
+        Self { common, started: false }
+    }
+
+    /// A [`RunningController`] stops it from now on.
+    fn started(mut self) {
+        self.started = true;
+    }
+}
+
+impl<K: Key> Deref for Unstarted<K> {
+    type Target = Arc<Common<K>>;
+
+    fn deref(&self) -> &Arc<Common<K>> {
+        &self.common
+    }
+}
+
+impl<K: Key> Drop for Unstarted<K> {
+    fn drop(&mut self) {
+        if !self.started {
+            self.common.stop();
+        }
+    }
 }
 
 impl<K: Key + Sync + fmt::Debug> Controller<K> {
@@ -119,7 +157,8 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         leading: bool,
         inherited: &ThreadOptions,
     ) -> Result<RunningController<K>, StartError> {
-        let Self { common, job, sources, debounce, sync_timeout, own_threads, grace, options } = self;
+        let Self { common: unstarted, job, sources, debounce, sync_timeout, own_threads, grace, options } = self;
+        let common = Arc::clone(&unstarted);
         let options = options.unwrap_or_else(|| inherited.clone());
         common.queue.shared.set_threads(&options);
         let name = common.name.as_str();
@@ -154,6 +193,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             own_pool,
             grace,
         );
+        unstarted.started();
         let mut missing = Vec::with_capacity(sources.len());
         for (number, start) in sources.into_iter().enumerate() {
             let thread_name = format!("{name}-source-{number}");

@@ -65,8 +65,8 @@ pub struct ControllerMetrics {
 /// use homeostat::{Action, BoxError, Context, Controller, Phase};
 ///
 /// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
-/// let vms = Controller::builder("vm", reconcile).build()?.handle();
-/// let status = vms.status();
+/// let controller = Controller::builder("vm", reconcile).build()?;
+/// let status = controller.handle().status();
 /// assert_eq!((status.name.as_str(), status.phase), ("vm", Phase::Syncing));
 /// assert!(status.running.is_empty());
 /// # Ok::<_, homeostat::StartError>(())
@@ -146,7 +146,7 @@ pub struct Running<K> {
     pub thread: String,
     /// For how long it has been running.
     pub elapsed: Duration,
-    /// Whether it has passed its deadline.
+    /// Whether it is an overrun: still under way 100 ms after its deadline.
     pub overdue: bool,
 }
 

@@ -78,7 +78,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// How long units may take to end once they are to stop, all together. Default: 30 s.
+    /// How long units may take to finish what they have begun once they are to stop. It is one period for all, and begins for all at
+    /// the same time. Default: 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self

@@ -1,4 +1,4 @@
-//! The course of a manager: running, stopping in reverse, aborting, and what is left.
+//! The course of a manager: running, stopping, aborting, and what is left.
 
 use std::sync::Arc;
 
@@ -13,16 +13,14 @@ use crate::wait::{Next, Task};
 pub(super) struct Member {
     pub(super) name: String,
     pub(super) part: Box<dyn Part>,
-    stopped: bool,
 }
 
 impl Member {
     pub(super) fn new(name: String, part: Box<dyn Part>) -> Self {
-        Self { name, part, stopped: false }
+        Self { name, part }
     }
 
-    fn stop(&mut self) {
-        self.stopped = true;
+    fn stop(&self) {
         shielded("a unit that stops", || self.part.stop());
     }
 
@@ -56,9 +54,9 @@ pub(super) struct Driver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Course {
     Running,
-    /// One after the other is stopped; all are aborted then.
+    /// All have been stopped. What has not ended at this time is aborted.
     Stopping(Nanos),
-    /// What has not ended then is given up.
+    /// What has not ended at this time is given up.
     Aborting(Nanos),
 }
 
@@ -141,22 +139,18 @@ impl Driver {
         self.course = Course::Stopping(now.after(inner.grace));
         // What was added before this moment.
         self.take_over();
+        // None waits for the end of another: each has the whole grace period for what it has begun.
+        for member in self.members.iter().rev() {
+            let (manager, unit) = (self.inner.name.as_str(), member.name.as_str());
+            log::debug!(manager, unit; "{manager}: stopping unit {unit}");
+            member.stop();
+        }
     }
 
-    /// Stops the last, then the one before it, and so on, as far as they have ended.
-    fn stop_in_reverse(&mut self) {
-        while let Some(member) = self.members.last_mut() {
-            if !member.stopped {
-                let (manager, unit) = (self.inner.name.as_str(), member.name.as_str());
-                log::debug!(manager, unit; "{manager}: stopping unit {unit}");
-                member.stop();
-            }
-            if !member.has_ended() {
-                return;
-            }
-            if let Some(member) = self.members.pop() {
-                member.end();
-            }
+    /// Lets go of the units that have ended.
+    fn let_go(&mut self) {
+        for member in self.members.extract_if(.., Member::has_ended).collect::<Vec<_>>() {
+            member.end();
         }
     }
 
@@ -181,8 +175,10 @@ impl Task for Driver {
                 self.begin_to_stop(now);
             }
         }
+        if self.course != Course::Running {
+            self.let_go();
+        }
         if let Course::Stopping(until) = self.course {
-            self.stop_in_reverse();
             if !self.is_empty() && (now >= until || inner.is_to_abort()) {
                 self.begin_to_abort(now);
             }
@@ -190,13 +186,8 @@ impl Task for Driver {
         match self.course {
             Course::Running => Next::At(Nanos::NEVER),
             _ if self.is_empty() => Next::Finished,
-            Course::Stopping(until) => Next::At(until),
-            Course::Aborting(until) => {
-                for member in self.members.extract_if(.., Member::has_ended).collect::<Vec<_>>() {
-                    member.end();
-                }
-                if self.is_empty() || now >= until { Next::Finished } else { Next::At(until) }
-            }
+            Course::Aborting(until) if now >= until => Next::Finished,
+            Course::Stopping(until) | Course::Aborting(until) => Next::At(until),
         }
     }
 }

@@ -37,12 +37,16 @@ use crate::sync::Mutex;
 use crate::thread::{ThreadOptions, shielded};
 use crate::wait::Signal;
 
-/// Everything that a program runs: controllers on one shared pool, pollers, watches, functions. Started in order, stopped in
-/// reverse. A cheap handle; clones are the same manager.
+/// Everything that a program runs: controllers on one shared pool, pollers, watches, functions. Started in order. A cheap handle;
+/// clones are the same manager.
 ///
-/// The first failure of anything stops the rest, and is what [`run`](Self::run) returns. Stopping has two phases: each unit, the
-/// last first, takes no further work and may finish what it has, all within one grace period; then what is left is aborted.
-/// What does not end even so is named.
+/// The first failure of anything stops the rest, and is what [`run`](Self::run) returns. Stopping has two phases:
+///
+/// 1. All units stop taking work at once. The last that was added is told first, and no unit waits for the end of another: a
+///    controller may finish its runs while its watches have stopped already, and the context of a function is cancelled. All units have
+///    the same [grace period](ManagerBuilder::shutdown_grace) to finish what they have begun.
+/// 2. Units that have not ended are aborted. After the [abort grace](ManagerBuilder::abort_grace) the manager names the threads that
+///    still run, and returns without them.
 ///
 /// With an [`Elector`] controllers and [leading functions](Unit::leading_function) do nothing until this process leads; watches and
 /// pollers run from the start. Loss of leadership is a failure, and aborts at once.
@@ -198,7 +202,7 @@ impl Manager {
     /// # Errors
     ///
     /// If it has no name, there is a unit of that name, the manager is stopping or has ended, or it cannot be started. What has been
-    /// started of it by then has ended when this returns.
+    /// started of it by then has ended when this returns: watches have stopped, and the queue of a controller is closed.
     pub fn add(&self, unit: impl Into<Unit>) -> Result<(), StartError> {
         self.inner.add(unit.into())
     }

@@ -97,9 +97,7 @@ impl Inner {
         state.sources.remove(name);
         let entry = state.controllers.remove(name);
         drop(state);
-        if let Some(entry) = entry {
-            (entry.stop)();
-        }
+        drop(entry);
     }
 
     fn start_unit(self: &Arc<Self>, unit: Unit, pool: &WorkerPool) -> Result<Box<dyn Part>, StartError> {

@@ -6,10 +6,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::unbounded;
+use crossbeam_channel::{bounded, unbounded};
 use homeostat::{
-    Action, Admission, BoxError, CancellationToken, Context, Controller, Elector, ElectorError, Manager, ManualClock,
-    PollWatch, Tenure, Term, Unit, Watch,
+    Action, Admission, BoxError, CancellationToken, Context, Controller, ControllerHandle, Elector, ElectorError,
+    Manager, ManualClock, PollWatch, PushMessage, Tenure, Term, Unit, Watch, WorkerPool,
 };
 use parking_lot::Mutex;
 
@@ -34,26 +34,138 @@ fn noting(name: &'static str, notes: &Arc<Mutex<Vec<String>>>) -> Unit {
 }
 
 #[test]
-fn units_are_stopped_in_reverse_each_when_those_after_it_have_ended() {
-    let notes = Arc::default();
-    let manager = Manager::builder().build().unwrap();
+fn units_are_told_to_stop_in_reverse_without_waiting_for_each_other() {
+    let notes = Arc::<Mutex<Vec<&str>>>::default();
+    // The grace period does not end.
+    let manager = Manager::builder().clock(ManualClock::new().clock()).build().unwrap();
+    let (begun, seen) = unbounded();
+    let (go, gone) = bounded::<()>(0);
     for name in ["first", "second", "third"] {
-        manager.add(noting(name, &notes)).unwrap();
+        let (notes, begun, gone) = (Arc::clone(&notes), begun.clone(), gone.clone());
+        let function = move |cx: &Context| {
+            let told = Arc::clone(&notes);
+            let _noted = cx.on_cancel(move || told.lock().push(name));
+            begun.send(())?;
+            let _ = gone.recv();
+            notes.lock().push("one ends");
+            Ok::<_, BoxError>(())
+        };
+        manager.add(Unit::function(name, function)).unwrap();
     }
     let ended = Arc::clone(&notes);
-    manager.at_end(move || ended.lock().push("the end".to_owned()));
-    let stop = CancellationToken::new();
-    std::thread::scope(|scope| {
-        let run = scope.spawn(|| manager.run(&stop));
-        while notes.lock().len() < 3 {
-            std::thread::yield_now();
-        }
-        stop.cancel();
-        run.join().unwrap().unwrap();
-    });
-    let notes = notes.lock();
-    assert_eq!(notes[3..], ["third ends", "second ends", "first ends", "the end"]);
+    manager.at_end(move || ended.lock().push("the end"));
+    let running = manager.start().unwrap();
+    for _ in 0..3 {
+        seen.recv().unwrap();
+    }
+    manager.stop();
+    while notes.lock().len() < 3 {
+        std::thread::yield_now();
+    }
+    drop(go);
+    running.wait().unwrap();
+    assert_eq!(*notes.lock(), ["third", "second", "first", "one ends", "one ends", "one ends", "the end"]);
     assert_eq!(manager.status().doing, "ended");
+}
+
+#[test]
+fn all_units_stop_taking_work_at_once_and_one_that_hangs_takes_no_grace_from_the_others() {
+    let clock = ManualClock::new();
+    let manager = Manager::builder().clock(clock.clock()).threads(2).shutdown_grace(10 * SECOND).abort_grace(SECOND);
+    let manager = manager.build().unwrap();
+    let (entered, runs) = unbounded();
+    let (go, gone) = bounded::<()>(0);
+    let reconcile = move |cx: &Context, key: &Key| -> Result<Action, BoxError> {
+        entered.send((*key, "begins"))?;
+        let _ = gone.recv();
+        entered.send((*key, if cx.is_cancelled() { "is aborted" } else { "ends" }))?;
+        Ok(Action::await_change())
+    };
+    manager.add(Controller::builder("vm", reconcile).clock(clock.clock()).build().unwrap()).unwrap();
+    let (free, caught) = bounded::<()>(0);
+    let hang = move |_: &Context| {
+        let _ = caught.recv();
+        Ok::<_, Infallible>(())
+    };
+    manager.add(Unit::function("hang", hang)).unwrap();
+    let vms = manager.controller::<Key>("vm").unwrap();
+    let running = manager.start().unwrap();
+    for key in ["vm-1", "vm-2"] {
+        vms.enqueue(key);
+    }
+    assert_eq!(runs.recv().unwrap(), ("vm-1", "begins"));
+    manager.stop();
+    // The second key waits for the first: only the stop ends this wait.
+    assert!(vms.wait(&"vm-2", Duration::MAX).is_err());
+    assert_eq!(vms.enqueue("vm-3"), Admission::Closed);
+    drop(go);
+    // Up to the end of the controller, which drops its reconciler.
+    assert_eq!(runs.iter().collect::<Vec<_>>(), [("vm-1", "ends")]);
+    // The driver, the pool and its watchdog.
+    clock.wait_for_sleepers(4);
+    clock.advance(10 * SECOND);
+    clock.wait_for_sleepers(4);
+    clock.advance(SECOND);
+    let error = running.wait().unwrap_err();
+    assert_eq!((error.unit(), error.still_running()), (None, &["hang-0".to_owned()][..]));
+    drop(free);
+}
+
+/// Nobody would run its keys.
+#[test]
+fn a_controller_that_is_refused_or_never_started_takes_no_keys() {
+    let is_closed = |vms: &ControllerHandle<Key>| {
+        assert_eq!(vms.enqueue("vm-1"), Admission::Closed);
+        assert!(vms.wait(&"vm-1", Duration::MAX).is_err());
+    };
+    let manager = Manager::builder().build().unwrap();
+    manager.add(controller("vm")).unwrap();
+    let first = manager.controller::<Key>("vm").unwrap();
+    let (second, third) = (controller("vm"), controller("late"));
+    let handles = [second.handle(), third.handle()];
+    manager.add(second).unwrap_err();
+    is_closed(&handles[0]);
+    assert_eq!(first.enqueue("vm-1"), Admission::Queued);
+    let running = manager.start().unwrap();
+    first.wait(&"vm-1", Duration::MAX).unwrap();
+    manager.stop();
+    running.wait().unwrap();
+    manager.add(third).unwrap_err();
+    is_closed(&handles[1]);
+
+    let dropped = controller("vm").handle();
+    is_closed(&dropped);
+    let idle = Manager::builder().build().unwrap();
+    idle.add(controller("vm")).unwrap();
+    let vms = idle.controller::<Key>("vm").unwrap();
+    assert_eq!(vms.enqueue("vm-1"), Admission::Queued);
+    drop(idle);
+    is_closed(&vms);
+
+    let pool = WorkerPool::builder().clock(ManualClock::new().clock()).start().unwrap();
+    let failed = controller("vm");
+    let vms = failed.handle();
+    failed.start(&pool).unwrap_err();
+    is_closed(&vms);
+}
+
+#[test]
+fn a_watch_or_a_function_that_is_refused_has_ended() {
+    let manager = Manager::builder().build().unwrap();
+    manager.add(controller("vm")).unwrap();
+    let list = |_: &Context| Ok::<_, Infallible>([("disk-1", 1_u32)]);
+    let polled = PollWatch::new(3600 * SECOND, list).name("vm").start().unwrap();
+    let watch = polled.watch().clone();
+    manager.add(polled).unwrap_err();
+    assert!(watch.is_stopped());
+    let (_sender, receiver) = unbounded::<PushMessage<Key, u32>>();
+    let watched = Watch::builder().name("vm").from_receiver(receiver).unwrap();
+    let watch = watched.watch().clone();
+    manager.add(watched).unwrap_err();
+    assert!(watch.is_stopped());
+    let (sender, receiver) = bounded::<()>(0);
+    manager.add(Unit::function("vm", move |_: &Context| Ok::<_, BoxError>(sender.send(())?))).unwrap_err();
+    assert!(receiver.recv().is_err(), "it is dropped uncalled");
 }
 
 #[test]

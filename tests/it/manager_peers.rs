@@ -126,29 +126,27 @@ fn a_unit_that_fails_is_returned_when_the_others_have_ended() {
 fn a_stop_waits_for_units_that_take_their_time() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(1).shutdown_grace(Duration::MAX).build().unwrap();
-    let ended = Arc::new(AtomicUsize::new(0));
-    let held = clock.clock();
+    let (said, ended) = unbounded();
     for number in 1..=4_u32 {
-        let (ended, clock) = (Arc::clone(&ended), held.clone());
+        let (said, clock) = (said.clone(), clock.clock());
         manager
             .add(Unit::function(format!("unit-{number}"), move |cx: &Context| {
                 cx.token().wait();
                 Context::detached_with(clock, CancellationToken::new()).sleep(number * HOUR)?;
-                ended.fetch_add(1, SeqCst);
-                Ok::<_, BoxError>(())
+                Ok::<_, BoxError>(said.send(number)?)
             }))
             .unwrap();
     }
     let running = manager.start().unwrap();
     manager.stop();
-    // The driver, the pool's thread, its watchdog, and the last unit; then the one before it.
-    for number in (1..=4_u32).rev() {
-        clock.wait_for_sleepers(4);
-        assert_eq!((ended.load(SeqCst), manager.status().doing), (4 - number as usize, "stopping"));
-        clock.advance(number * HOUR);
+    // The driver, the pool's thread, its watchdog, and all units.
+    clock.wait_for_sleepers(7);
+    for number in 1..=4 {
+        assert_eq!((ended.len(), manager.status().doing), (0, "stopping"));
+        clock.advance(HOUR);
+        assert_eq!(ended.recv().unwrap(), number);
     }
     running.wait().unwrap();
-    assert_eq!(ended.load(SeqCst), 4);
 }
 
 /// "should refuse to add runnable if stop procedure is already engaged".
