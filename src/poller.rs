@@ -333,13 +333,13 @@ impl PollerHandle {
         self.state.failures()
     }
 
-    /// How many polls have passed their deadline while they ran.
+    /// How many polls were still under way 100 ms after their deadline.
     #[must_use]
     pub fn overruns(&self) -> u64 {
         self.shared.overruns.load(SeqCst)
     }
 
-    /// Whether the poll under way has passed its deadline.
+    /// Whether the poll under way goes on 100 ms after its deadline or later.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.handle.crew.seats[0].is_overdue()

@@ -28,7 +28,7 @@ fn read(recorder: &metrics_util::debugging::Snapshotter) -> BTreeMap<String, Str
         .collect()
 }
 
-/// Whether the slow run has its token: one that is asked for when the time is up is cancelled already, and nothing overruns.
+/// Whether the slow run has begun.
 static WAITS: AtomicBool = AtomicBool::new(false);
 
 fn reconcile(cx: &Context, key: &&'static str) -> Result<Action, BoxError> {
@@ -148,6 +148,7 @@ fn every_metric_moves() {
             ("controller_runtime_terminal_reconcile_errors_total{controller=vm}", "1"),
             ("controller_runtime_reconcile_panics_total{controller=vm}", "1"),
             ("controller_runtime_reconcile_timeouts_total{controller=vm}", "0"),
+            ("homeostat_reconcile_overruns_total{controller=vm}", "0"),
             ("controller_runtime_max_concurrent_reconciles{controller=vm}", "1"),
             ("controller_runtime_active_workers{controller=vm}", "1"),
         ];
@@ -162,6 +163,7 @@ fn every_metric_moves() {
         let seen = read(&snapshots);
         let value = |name: &str| seen[name].as_str();
         assert_eq!(value("controller_runtime_reconcile_timeouts_total{controller=vm}"), "1");
+        assert_eq!(value("homeostat_reconcile_overruns_total{controller=vm}"), "0");
         assert_eq!(value("controller_runtime_reconcile_total{controller=vm,result=success}"), "3");
         assert_eq!(value("controller_runtime_max_concurrent_reconciles{controller=vm}"), "3");
         assert_eq!(value("controller_runtime_active_workers{controller=vm}"), "0");

@@ -34,6 +34,9 @@ const THREADS: usize = 4;
 const SPARES: usize = 4;
 /// A run may take so long.
 const TIMEOUT: Duration = Duration::from_millis(20);
+
+/// How long after its deadline a run that becomes an overrun goes on.
+const OVERRUN: Duration = Duration::from_millis(120);
 /// What may be left of the memory that a round has used: names of threads, what the standard library keeps of them.
 const MARGIN: usize = 16 * 1024;
 /// Who changes the world waits while so many keys of a controller are in line.
@@ -161,8 +164,8 @@ impl World {
                 slept?;
             }
             164..166 => {
-                // Past the deadline: a spare thread works meanwhile.
-                Context::detached_with(cx.clock().clone(), CancellationToken::new()).sleep(TIMEOUT * 2)?;
+                // An overrun: a spare thread works meanwhile.
+                Context::detached_with(cx.clock().clone(), CancellationToken::new()).sleep(TIMEOUT + OVERRUN)?;
             }
             _ => {}
         }

@@ -56,7 +56,8 @@ impl<K: Key> Common<K> {
         total("controller_runtime_reconcile_errors_total", runs.errors());
         total("controller_runtime_terminal_reconcile_errors_total", runs.terminal_errors);
         total("controller_runtime_reconcile_panics_total", runs.panics);
-        total("controller_runtime_reconcile_timeouts_total", runs.overruns);
+        total("controller_runtime_reconcile_timeouts_total", runs.timeouts);
+        total("homeostat_reconcile_overruns_total", runs.overruns);
         let now = |metric: &'static str, value: usize| gauge!(metric, "controller" => name.clone()).set(float(value));
         now("controller_runtime_max_concurrent_reconciles", max_concurrent_reconciles);
         now("controller_runtime_active_workers", runs.active);
@@ -101,7 +102,12 @@ fn describe() {
     describe_counter!(
         "controller_runtime_reconcile_timeouts_total",
         Unit::Count,
-        "Runs that have passed their deadline"
+        "Runs that have ended after their deadline"
+    );
+    describe_counter!(
+        "homeostat_reconcile_overruns_total",
+        Unit::Count,
+        "Runs that were still under way 100 ms after their deadline"
     );
     describe_histogram!("controller_runtime_reconcile_time_seconds", Unit::Seconds, "How long runs took");
     describe_gauge!("controller_runtime_max_concurrent_reconciles", Unit::Count, "How many runs there may be at once");

@@ -10,6 +10,7 @@ mod seat;
 mod watchdog;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 pub(crate) use self::handle::Handle;
 pub use self::handle::StillRunning;
@@ -56,7 +57,10 @@ struct Present {
     waiting: Sleepers,
 }
 
-/// A run that has passed its deadline and still runs.
+/// How long after its deadline a run that goes on becomes an overrun. A run that ends because it is cancelled needs a moment for it.
+pub(crate) const ALLOWANCE: Duration = Duration::from_millis(100);
+
+/// A run that goes on although its deadline and the [`ALLOWANCE`] have passed.
 pub(crate) struct Overrun<'a> {
     pub(crate) thread: &'a str,
     pub(crate) seat: &'a Seat,
@@ -121,7 +125,7 @@ impl CrewKind {
 /// Called when something has ended.
 pub(crate) type Ended = Arc<dyn Fn() + Send + Sync>;
 
-/// What is done about a run that passes its deadline.
+/// What is done about an overrun.
 pub(crate) type Watch = Box<dyn Fn(Overrun) + Send>;
 
 /// A run, from begin to end.
@@ -170,8 +174,8 @@ impl Crew {
         })
     }
 
-    /// Starts a thread for each seat, running what `body` makes for it, and a watchdog if runs have deadlines: it is given
-    /// each run that passes its own.
+    /// Starts a thread for each seat, running what `body` makes for it, and a watchdog if runs have deadlines: it cancels each run
+    /// at its deadline, and gives overruns to `watch`.
     pub(crate) fn start<B: Body>(
         self: &Arc<Self>,
         options: &ThreadOptions,
@@ -242,7 +246,7 @@ impl Crew {
         Ok(())
     }
 
-    /// The names of the threads whose run has passed its deadline and still runs.
+    /// The names of the threads whose run is an overrun.
     pub(crate) fn overdue(&self) -> Vec<String> {
         self.names(Seat::is_overdue)
     }

@@ -7,7 +7,7 @@
 //! | written by | in this order |
 //! |---|---|
 //! | the seat's thread | deadline, record, `begun`; then, when the run is over, `ended` |
-//! | the watchdog | `overdue` |
+//! | the watchdog | `expired`, when the deadline has passed; then `overdue`, after the [allowance](super::ALLOWANCE) |
 //! | the run, if it asks for its token | the token and its number, under the lock |
 //!
 //! **What a reader may conclude.** All these are stored with `Release` and read with `Acquire`. Who has read a run's number
@@ -20,7 +20,9 @@
 //! and as it ends.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::ALLOWANCE;
 use crate::cancel::CancellationToken;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -38,13 +40,15 @@ pub(crate) struct Seat {
     begun: AtomicU64,
     /// The number of the last run that is over.
     ended: AtomicU64,
-    /// When the last run that has begun, or the one about to begin, is overdue.
+    /// The deadline of the last run that has begun, or of the one about to begin.
     deadline: AtomicU64,
     /// The queue's record of its key.
     record: AtomicU32,
     /// When it began, where that is kept.
     since: AtomicU64,
-    /// The number of the last run that was found overdue.
+    /// The number of the last run whose deadline the watchdog has seen pass. Only the watchdog looks at this.
+    expired: AtomicU64,
+    /// The number of the last run that was found overdue: that went on after the allowance.
     overdue: AtomicU64,
     /// Whether the run under way has put its token into `token`. Only the run itself and its thread look at this.
     exposed: AtomicBool,
@@ -73,6 +77,7 @@ impl Seat {
             deadline: AtomicU64::new(Nanos::NEVER.0),
             record: AtomicU32::new(0),
             since: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
             overdue: AtomicU64::new(0),
             exposed: AtomicBool::new(false),
             token: Mutex::new(None),
@@ -136,13 +141,20 @@ impl Seat {
         self.left.load(Acquire)
     }
 
-    /// When the run under way is overdue; never while there is none, or once that has been reported. Only the watchdog calls
-    /// this: it is its half of what [`begin_until`](Self::begin_until) promises.
+    /// When the watchdog has to look at the run under way: at its deadline, and again after the allowance. Never while there is no
+    /// run, or once it has been reported as overdue. Only the watchdog calls this: it is its half of what
+    /// [`begin_until`](Self::begin_until) promises.
     pub(super) fn deadline(&self) -> Nanos {
         // Adding nothing, but in line with the additions of runs that begin: each of the two sides sees the other's last one.
         let run = self.begun.fetch_add(0, AcqRel);
         let deadline = Nanos(self.deadline.load(Acquire));
-        if self.is_over(run) || self.overdue.load(Relaxed) == run { Nanos::NEVER } else { deadline }
+        if self.is_over(run) || self.overdue.load(Relaxed) == run {
+            Nanos::NEVER
+        } else if self.expired.load(Relaxed) == run {
+            deadline.after(ALLOWANCE)
+        } else {
+            deadline
+        }
     }
 
     /// The run under way, if there is one.
@@ -176,16 +188,28 @@ impl Seat {
         self.exposed.store(true, Relaxed);
     }
 
-    /// Marks the run under way as overdue if it is. Returns its number and record, once for each run. Only the watchdog calls
+    /// Marks the run under way as expired if its deadline has passed. Returns its number, once for each run. Only the watchdog calls
     /// this.
+    pub(super) fn expire(&self, now: Nanos) -> Option<u64> {
+        self.passes(Duration::ZERO, now, &self.expired).map(|(run, _)| run)
+    }
+
+    /// Marks the run under way as overdue if its deadline and the allowance have passed. Returns its number and record, once for each
+    /// run. Only the watchdog calls this.
     pub(super) fn overrun(&self, now: Nanos) -> Option<(u64, u32)> {
+        self.passes(ALLOWANCE, now, &self.overdue)
+    }
+
+    /// Writes the number of the run under way to `mark` if it still runs so long after its deadline.
+    fn passes(&self, allowance: Duration, now: Nanos, mark: &AtomicU64) -> Option<(u64, u32)> {
         let run = self.begun.load(Acquire);
         let deadline = Nanos(self.deadline.load(Acquire));
         let record = self.record.load(Acquire);
-        if deadline > now || deadline == Nanos::NEVER || self.is_over(run) || self.overdue.load(Relaxed) == run {
+        let time = deadline.after(allowance);
+        if time > now || time == Nanos::NEVER || self.is_over(run) || mark.load(Relaxed) == run {
             return None;
         }
-        self.overdue.store(run, Release);
+        mark.store(run, Release);
         Some((run, record))
     }
 

@@ -1,4 +1,4 @@
-//! The watchdog: sees a run that has passed its deadline while it still runs.
+//! The watchdog: cancels a run at its deadline, and reports it if it goes on after the [allowance](super::ALLOWANCE).
 //!
 //! Deadlines sit in the seats; a run costs no timer. The watchdog sleeps until the earliest deadline it has seen. A run that
 //! begins wakes it only if its own deadline is earlier than that: as all runs of a crew may take equally long, that is when
@@ -29,7 +29,7 @@ impl Watchdog {
         Self { crew, report }
     }
 
-    /// The earliest deadline of all seats, which is then waited for.
+    /// The earliest time at which a seat has to be looked at, which is then waited for.
     fn earliest(&self) -> Nanos {
         // From here on each run that begins with a deadline sets the signal; those that began before are seen below.
         self.crew.watching_until.store(Nanos::NEVER.0, Relaxed);
@@ -42,13 +42,13 @@ impl Watchdog {
 impl Task for Watchdog {
     fn step(&mut self, now: Nanos) -> Next {
         for seat in &self.crew.seats {
+            if let Some(token) = seat.expire(now).and_then(|run| seat.token(run)) {
+                token.cancel();
+            }
             if let Some((run, record)) = seat.overrun(now) {
                 // It clones, shows and drops a key, which is the user's code.
                 let overrun = Overrun { thread: &seat.name, seat, run, record };
                 shielded("the report of an overrun", || (self.report)(overrun));
-                if let Some(token) = seat.token(run) {
-                    token.cancel();
-                }
             }
         }
         if self.crew.is_empty() { Next::Finished } else { Next::At(self.earliest()) }

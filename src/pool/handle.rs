@@ -19,9 +19,9 @@ use crate::thread::ThreadOptions;
 ///
 /// # Runs that are stuck
 ///
-/// A run that goes on past its deadline keeps its key and its thread: threads cannot be killed. It is reported while it does, and
-/// a spare thread works in its place, as long as there are [spares](PoolBuilder::spares). Once the run returns the pool has
-/// its size again.
+/// A run that is still under way 100 ms after its deadline keeps its key and its thread: threads cannot be killed. It is reported
+/// while it runs, and a spare thread works in its place, as long as there are [spares](PoolBuilder::spares). Once the run returns the
+/// pool has its size again.
 ///
 /// # Examples
 ///
@@ -163,7 +163,7 @@ impl WorkerPool {
         self.pool.crew.clock.clone()
     }
 
-    /// The names of the threads whose run has passed its deadline and still runs: none, while all is well.
+    /// The names of the threads whose run is still under way 100 ms after its deadline: none, while all is well.
     #[must_use]
     pub fn overdue(&self) -> Vec<String> {
         self.pool.crew.overdue()

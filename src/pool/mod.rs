@@ -5,7 +5,7 @@
 //! that gets work is served after at most one key of each of the others, however many they have. A member that is held by its rate
 //! waits from the moment its time has come.
 //!
-//! A run that has passed its deadline is *stuck* until it returns. It keeps its thread, but another one may work in its place:
+//! A run that goes on after its deadline and the allowance is *stuck* until it returns. It keeps its thread, but another one may work in its place:
 //! a spare one, which sleeps again once there are enough.
 //!
 //! Lock order: the pool's, then that of a member's queue (to ask it whether it has work).
@@ -47,7 +47,7 @@ pub(crate) trait Job: Send + Sync {
     /// Called when the last thread that served it has left.
     fn left(&self);
 
-    /// Called while a run that `serve` has begun goes on past its deadline, on the watchdog's thread.
+    /// Called while a run that `serve` has begun is an overrun, on the watchdog's thread.
     fn overrun(&self, overrun: &Overrun<'_>);
 
     /// Brings one of the keys that may be next to the front, by a random number. Returns how it is shown. Only where turns are
@@ -89,7 +89,7 @@ struct State {
 #[derive(Debug, Default)]
 struct At {
     serving: Option<Place>,
-    /// Its run has passed its deadline. Changed under the lock, read without it after each run.
+    /// Its run is an overrun. Changed under the lock, read without it after each run.
     stuck: Arc<AtomicBool>,
 }
 
@@ -218,7 +218,7 @@ impl Pool {
         self.idle.ring(count);
     }
 
-    /// A run has passed its deadline: says so, and sees to it that a thread works in its place. Called by the watchdog.
+    /// A run is an overrun: says so, and sees to it that a thread works in its place. Called by the watchdog.
     pub(crate) fn overrun(self: &Arc<Self>, overrun: &Overrun<'_>) {
         let Some(number) = self.crew.seats.iter().position(|seat| std::ptr::eq(Arc::as_ptr(seat), overrun.seat)) else {
             return;

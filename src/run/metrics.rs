@@ -16,6 +16,7 @@ pub(crate) struct Counters {
     pub(crate) terminal_errors: Counter,
     pub(crate) aborted: Counter,
     pub(crate) panics: Counter,
+    pub(crate) timeouts: Counter,
     /// How long keys were in line, and in work, where runs are timed.
     pub(crate) queue_time: Tallies,
     pub(crate) work_time: Tallies,
@@ -80,7 +81,9 @@ pub struct WorkersMetrics {
     pub aborted: u64,
     /// Of the runs retried or dropped: how many had panicked.
     pub panics: u64,
-    /// Runs that passed their deadline while they ran.
+    /// Of all runs that have ended: how many had passed their deadline by then, whatever they returned.
+    pub timeouts: u64,
+    /// Runs that were still under way 100 ms after their deadline. Counted while they run.
     pub overruns: u64,
     /// Workers that are in a run now.
     pub active: usize,
@@ -111,6 +114,7 @@ pub(crate) fn sum(counters: &[Arc<Counters>], overruns: &Counter, active: usize)
         sum.terminal_errors += worker.terminal_errors.read();
         sum.aborted += worker.aborted.read();
         sum.panics += worker.panics.read();
+        sum.timeouts += worker.timeouts.read();
     }
     sum
 }

@@ -152,8 +152,12 @@ impl<R, P, L> Runner<R, P, L> {
             catch_unwind(AssertUnwindSafe(|| runs.reconciler.reconcile(cx, claim.key()).map_err(Into::into)))
         };
         cx.end();
+        let end = if start == Nanos::NEVER { Nanos::ZERO } else { runs.clock.nanos() };
+        if end >= deadline {
+            counters.timeouts.count();
+        }
         if L::TIMED {
-            let (queued, worked) = (call.queued_for.unwrap_or_default(), runs.clock.nanos().since(start));
+            let (queued, worked) = (call.queued_for.unwrap_or_default(), end.since(start));
             counters.queue_time.add(queued);
             counters.work_time.add(worked);
             runs.ledger.timed(queued, worked);

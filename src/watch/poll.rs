@@ -265,13 +265,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatchHandle<K, T> {
         self.poller.failures()
     }
 
-    /// How many listings have passed their deadline while they ran.
+    /// How many listings were still under way 100 ms after their deadline.
     #[must_use]
     pub fn overruns(&self) -> u64 {
         self.poller.overruns()
     }
 
-    /// Whether the listing under way has passed its deadline.
+    /// Whether the listing under way goes on 100 ms after its deadline or later.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.poller.is_overdue()

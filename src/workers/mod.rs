@@ -84,8 +84,9 @@ impl<R, P> Workers<R, P> {
         self
     }
 
-    /// How long a run may take. Its context is cancelled then; a run that goes on all the same is reported (log, metric,
-    /// [`WorkersHandle::overdue`]) while it does. Default: as long as it likes.
+    /// How long a run may take. Its context is cancelled then. A run that ends promptly has [timed out](WorkersMetrics::timeouts).
+    /// One that is still under way 100 ms after its deadline is an overrun, and is reported (log, metric,
+    /// [`WorkersHandle::overdue`]) while it runs. Default: as long as it likes.
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -163,7 +164,7 @@ impl<R, P> Workers<R, P> {
     }
 }
 
-/// What the watchdog does about a run that has passed its deadline.
+/// What the watchdog does about an overrun.
 fn report_overruns<K: Key + fmt::Debug>(
     queue: &Arc<Shared<K>>,
     crew: &Crew,
@@ -269,7 +270,7 @@ impl WorkersHandle {
         self.handle.detach();
     }
 
-    /// The names of the threads whose run has passed its deadline and still runs: none, while all is well.
+    /// The names of the threads whose run is still under way 100 ms after its deadline: none, while all is well.
     #[must_use]
     pub fn overdue(&self) -> Vec<String> {
         self.handle.crew.overdue()

@@ -18,7 +18,7 @@ use homeostat::{
 };
 use parking_lot::Mutex;
 
-use crate::stages::{SECOND, just_before, stage};
+use crate::stages::{ALLOWANCE, SECOND, just_before, stage};
 
 type Outcome = Result<Action, BoxError>;
 type Key = &'static str;
@@ -261,7 +261,7 @@ fn each_run_past_its_deadline_is_told_and_counted() {
     }
     // The keeper and the watchdog.
     rig.clock.wait_for_sleepers(2);
-    rig.clock.advance(just_before(10 * SECOND));
+    rig.clock.advance(just_before(10 * SECOND + ALLOWANCE));
     rig.clock.wait_for_sleepers(2);
     assert_eq!((vms.metrics().runs.overruns, vms.metrics().runs.active), (0, 2));
     rig.clock.advance(Duration::from_nanos(1));
@@ -272,7 +272,8 @@ fn each_run_past_its_deadline_is_told_and_counted() {
     director.cue();
     rig.clock.wait_for_sleepers(6);
     assert!(vms.failing().iter().all(|trouble| trouble.error.contains("deadline")), "{:?}", vms.failing());
-    assert_eq!((vms.failing().len(), vms.metrics().runs.retries, vms.metrics().runs.overruns), (2, 2, 2));
+    let runs = vms.metrics().runs;
+    assert_eq!((vms.failing().len(), runs.retries, runs.overruns, runs.timeouts), (2, 2, 2, 2));
 }
 
 /// "should not increment when user code cancels context earlier than the `ReconciliationTimeout`", "… when reconciliation completes
@@ -320,7 +321,7 @@ fn what_ends_for_another_cause_is_no_overrun() {
         vms.shutdown(Duration::ZERO);
         rig.clock.advance(10 * SECOND);
         let runs = handle.metrics().runs;
-        assert_eq!((runs.overruns, runs.runs(), runs.active), (0, 1, 0), "{key}");
+        assert_eq!((runs.overruns, runs.timeouts, runs.runs(), runs.active), (0, 0, 1, 0), "{key}");
         assert_eq!((runs.aborted, runs.successes), if key == "aborted" { (1, 0) } else { (0, 1) }, "{key}");
     }
 }

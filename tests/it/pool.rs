@@ -15,7 +15,7 @@ use homeostat::{
 };
 use parking_lot::Mutex;
 
-use crate::stages::{SECOND, just_before};
+use crate::stages::{ALLOWANCE, SECOND, just_before};
 use crate::support::MS;
 
 type Outcome = Result<Action, BoxError>;
@@ -252,7 +252,7 @@ fn a_controller_with_threads_of_its_own_does_not_touch_the_pool() {
     clock.wait_for_sleepers(4);
     assert!(runs.is_quiet());
     // What is stuck there has its own spare threads.
-    clock.advance(SECOND);
+    clock.advance(SECOND + ALLOWANCE);
     let third = runs.next();
     assert!(third.key == 2 && ["own-2", "own-3"].contains(&third.thread.as_str()), "{}", third.thread);
     // The other of the two sleeps.

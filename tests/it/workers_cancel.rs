@@ -9,7 +9,7 @@ use homeostat::{
 use log::Level;
 
 use crate::stages::logs::Logs;
-use crate::stages::{SECOND, held, just_before, stage};
+use crate::stages::{ALLOWANCE, SECOND, held, just_before, stage};
 
 type Outcome = Result<Action, BoxError>;
 
@@ -34,7 +34,7 @@ fn an_overrun_is_reported_while_the_run_still_blocks() {
     queue.enqueue("vm");
     assert_eq!(director.next(), "vm");
     clock.wait_for_sleepers(2);
-    clock.advance(just_before(TIMEOUT));
+    clock.advance(just_before(TIMEOUT + ALLOWANCE));
     clock.wait_for_sleepers(2);
     assert_eq!((workers.overdue(), workers.metrics().overruns), (vec![], 0));
     clock.advance(Duration::from_nanos(1));
@@ -51,6 +51,32 @@ fn an_overrun_is_reported_while_the_run_still_blocks() {
     clock.wait_for_sleepers(3);
     assert_eq!((workers.overdue(), workers.metrics().overruns, workers.metrics().successes), (vec![], 1, 1));
     workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn a_run_that_ends_once_it_is_cancelled_has_timed_out_and_is_no_overrun() {
+    let logs = Logs::of("prompt-workers");
+    let (clock, queue) = held();
+    let (begun, entered) = crossbeam_channel::bounded(0);
+    let reconcile = move |cx: &Context, _: &&'static str| -> Outcome {
+        let token = cx.token();
+        begun.send(())?;
+        token.wait();
+        Ok(Action::await_change())
+    };
+    let workers = Workers::new(reconcile).name("prompt-workers").reconcile_timeout(TIMEOUT).start(&queue).unwrap();
+    for _ in 0..20 {
+        queue.enqueue("vm");
+        entered.recv().unwrap();
+        clock.wait_for_sleepers(1);
+        clock.advance(TIMEOUT);
+        clock.wait_for_sleepers(IDLE);
+        // Nor is it one later.
+        clock.advance(TIMEOUT);
+    }
+    let metrics = workers.metrics();
+    assert_eq!((metrics.overruns, metrics.timeouts, metrics.successes), (0, 20, 20));
+    assert_eq!(logs.at(Level::Warn), []);
 }
 
 #[test]
@@ -71,7 +97,7 @@ fn every_thread_that_overruns_is_named() {
         clock.advance(SECOND);
     }
     // The runs began a second apart and overrun a second apart, though the watchdog was asleep for the first.
-    clock.advance(7 * SECOND);
+    clock.advance(7 * SECOND + ALLOWANCE);
     for overdue in 1..=3 {
         clock.wait_for_sleepers(1);
         assert_eq!((workers.overdue().len(), workers.metrics().overruns), (overdue, overdue as u64));

@@ -7,10 +7,13 @@ use log::Level;
 use parking_lot::Condvar;
 
 use super::*;
-use crate::stages::just_before;
 use crate::stages::logs::Logs;
+use crate::stages::{ALLOWANCE, just_before};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// When a run that goes on is stuck.
+const OVERRUN: Duration = TIMEOUT.saturating_add(ALLOWANCE);
 
 /// A pool of one thread and a controller that may run more keys than there are threads.
 fn start(runs: &Runs, spares: usize, name: &str) -> (ManualClock, WorkerPool, RunningController<u32>) {
@@ -43,7 +46,7 @@ fn a_stuck_run_is_reported_keeps_its_key_and_has_its_thread_replaced() {
     let stuck = runs.next();
     vms.enqueue(2);
     clock.wait_for_sleepers(2);
-    clock.advance(just_before(TIMEOUT));
+    clock.advance(just_before(OVERRUN));
     assert_quiet(&clock, &runs, 0);
     assert_eq!((pool.overdue(), vms.metrics().runs.overruns), (vec![], 0));
     clock.advance(Duration::from_nanos(1));
@@ -56,7 +59,7 @@ fn a_stuck_run_is_reported_keeps_its_key_and_has_its_thread_replaced() {
     let mut running = vms.status().running;
     running.sort_unstable_by_key(|run| run.key);
     let seen: Vec<_> = running.iter().map(|run| (run.key, run.thread.as_str(), run.elapsed, run.overdue)).collect();
-    assert_eq!(seen, [(1, "stuck-0", TIMEOUT, true), (2, "stuck-1", Duration::ZERO, false)]);
+    assert_eq!(seen, [(1, "stuck-0", OVERRUN, true), (2, "stuck-1", Duration::ZERO, false)]);
     // Its key stays claimed: it is wanted, and not run.
     assert_eq!(vms.enqueue(1), Admission::Rerun);
     drop(second);
@@ -71,6 +74,33 @@ fn a_stuck_run_is_reported_keeps_its_key_and_has_its_thread_replaced() {
 }
 
 #[test]
+fn a_run_that_ends_once_it_is_cancelled_has_timed_out_and_is_not_stuck() {
+    let logs = Logs::of("prompt");
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().name("prompt").threads(1).clock(clock.clock()).start().unwrap();
+    let (begun, entered) = bounded(0);
+    let vms = Controller::builder("prompt", move |cx: &Context, _: &u32| -> Outcome {
+        let token = cx.token();
+        begun.send(())?;
+        token.wait();
+        Ok(Action::await_change())
+    });
+    let vms = vms.clock(clock.clock()).reconcile_timeout(TIMEOUT).build().unwrap().start(&pool).unwrap();
+    for key in 0..20 {
+        vms.enqueue(key);
+        entered.recv().unwrap();
+        clock.wait_for_sleepers(2);
+        clock.advance(TIMEOUT);
+        clock.wait_for_sleepers(3);
+        // Nor is it stuck later.
+        clock.advance(TIMEOUT);
+    }
+    let runs = vms.metrics().runs;
+    assert_eq!((runs.overruns, runs.timeouts, runs.successes), (0, 20, 20));
+    assert_eq!(logs.at(Level::Warn), []);
+}
+
+#[test]
 fn the_pool_has_its_size_again_once_the_run_returns() {
     let runs = Runs::new();
     let started = Arc::new(Mutex::new(Vec::new()));
@@ -80,7 +110,7 @@ fn the_pool_has_its_size_again_once_the_run_returns() {
     feed(&vms, 4);
     let stuck = runs.next();
     clock.wait_for_sleepers(2);
-    clock.advance(TIMEOUT);
+    clock.advance(OVERRUN);
     let second = runs.next();
     drop(stuck);
     // There are two threads for one place.
@@ -89,7 +119,7 @@ fn the_pool_has_its_size_again_once_the_run_returns() {
     let third = runs.next();
     assert_quiet(&clock, &runs, 1);
     // The next time no thread is started, for one is there.
-    clock.advance(TIMEOUT);
+    clock.advance(OVERRUN);
     let fourth = runs.next();
     assert!(["pool-0", "pool-1"].contains(&fourth.thread.as_str()), "{}", fourth.thread);
     assert_eq!(pool.overdue(), std::slice::from_ref(&third.thread));
@@ -113,7 +143,7 @@ fn there_are_no_more_spare_threads_than_it_says() {
         for _ in 0..=spares {
             stuck.push(runs.next());
             assert_quiet(&clock, &runs, 0);
-            clock.advance(TIMEOUT);
+            clock.advance(OVERRUN);
         }
         assert_quiet(&clock, &runs, 0);
         assert_eq!((pool.overdue().len(), vms.metrics().runs.overruns), (spares + 1, spares as u64 + 1));
@@ -138,7 +168,7 @@ fn a_stuck_run_counts_in_its_controllers_limit() {
     feed(&vms, 2);
     let stuck = runs.next();
     clock.wait_for_sleepers(3);
-    clock.advance(TIMEOUT);
+    clock.advance(OVERRUN);
     // The spare thread finds nothing that it may run, and then another controller's key.
     assert_quiet(&clock, &runs, 2);
     disks.enqueue(7);
@@ -161,7 +191,7 @@ fn a_thread_without_a_place_sleeps_though_a_time_has_come() {
     feed(&vms, 2);
     let stuck = runs.next();
     clock.wait_for_sleepers(3);
-    clock.advance(TIMEOUT);
+    clock.advance(OVERRUN);
     let second = runs.next();
     drop(stuck);
     clock.wait_for_sleepers(4);
@@ -230,11 +260,10 @@ fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
     let pool = WorkerPool::builder().name("late").threads(1).spares(1).clock(clock.clock()).thread_options(options);
     let pool = pool.start().unwrap();
     let (begun, entered) = bounded(1);
-    let vms = Controller::builder("vm", move |cx: &Context, _: &Shown| -> Outcome {
-        // Before the time is up: one that is asked for later is cancelled already, and the run over before the watchdog looks.
-        let token = cx.token();
+    let (go, gone) = bounded::<()>(0);
+    let vms = Controller::builder("vm", move |_: &Context, _: &Shown| -> Outcome {
         begun.send(())?;
-        token.wait();
+        let _ = gone.recv();
         Ok(Action::await_change())
     });
     let vms = vms.clock(clock.clock()).reconcile_timeout(TIMEOUT).build().unwrap().start(&pool).unwrap();
@@ -243,7 +272,7 @@ fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
     clock.wait_for_sleepers(2);
     std::thread::scope(|scope| {
         // The watchdog shows the key.
-        let advancing = scope.spawn(|| clock.advance(TIMEOUT));
+        let advancing = scope.spawn(|| clock.advance(OVERRUN));
         let mut showing = SHOWING.0.lock();
         SHOWING.1.wait_while(&mut showing, |(showing, _)| !*showing);
         drop(showing);
@@ -252,6 +281,7 @@ fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
             pool.shutdown(Duration::ZERO);
             let _ = joined.send(());
         });
+        drop(go);
         // All but the watchdog have ended.
         vms.shutdown(Duration::ZERO);
         // Who joins has the time to get as far as the watchdog. It may take longer, and this shows nothing then.
@@ -283,7 +313,7 @@ fn a_run_on_a_spare_thread_may_end_its_pool() {
     let stuck = runs.next();
     ender.enqueue(2);
     clock.wait_for_sleepers(3);
-    clock.advance(TIMEOUT);
+    clock.advance(OVERRUN);
     pools.send(pool).unwrap();
     drop(stuck);
     assert_eq!(thread.recv().unwrap(), "pool-1");

@@ -11,6 +11,9 @@ use homeostat::{ManualClock, WorkQueue};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
+/// How long after its deadline a run that goes on becomes an overrun.
+pub(crate) const ALLOWANCE: Duration = Duration::from_millis(100);
+
 /// A nanosecond less.
 pub(crate) fn just_before(duration: Duration) -> Duration {
     duration.saturating_sub(Duration::from_nanos(1))
