@@ -178,10 +178,11 @@ impl Task for Driver {
         if self.course != Course::Running {
             self.let_go();
         }
-        if let Course::Stopping(until) = self.course {
-            if !self.is_empty() && (now >= until || inner.is_to_abort()) {
-                self.begin_to_abort(now);
-            }
+        if let Course::Stopping(until) = self.course
+            && !self.is_empty()
+            && (now >= until || inner.is_to_abort())
+        {
+            self.begin_to_abort(now);
         }
         match self.course {
             Course::Running => Next::At(Nanos::NEVER),
