@@ -52,13 +52,14 @@ fn starting_by(clock: &Clock, name: &str, code: impl FnOnce() + Send + 'static) 
     Controller::builder(name, reconcile).clock(clock.clone()).subscribe(&watch, subscriber).build().unwrap()
 }
 
-/// A function that says when it begins and ends.
+/// A function that says when it begins, and, on the thread that stops it, when it ends.
 fn noting(name: &'static str, notes: &Notes) -> Unit {
     let notes = Arc::clone(notes);
     Unit::function(name, move |cx: &Context| {
+        let told = Arc::clone(&notes);
+        cx.on_cancel(move || told.lock().push(format!("{name} ends"))).detach();
         notes.lock().push(format!("{name} begins"));
         cx.token().wait();
-        notes.lock().push(format!("{name} ends"));
         Ok::<_, Infallible>(())
     })
 }
