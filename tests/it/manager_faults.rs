@@ -52,12 +52,23 @@ fn starting_by(clock: &Clock, name: &str, code: impl FnOnce() + Send + 'static) 
     Controller::builder(name, reconcile).clock(clock.clone()).subscribe(&watch, subscriber).build().unwrap()
 }
 
-/// A function that says when it begins, and, on the thread that stops it, when it ends.
+/// A function that says when it begins and ends.
 fn noting(name: &'static str, notes: &Notes) -> Unit {
     let notes = Arc::clone(notes);
     Unit::function(name, move |cx: &Context| {
+        notes.lock().push(format!("{name} begins"));
+        cx.token().wait();
+        notes.lock().push(format!("{name} ends"));
+        Ok::<_, Infallible>(())
+    })
+}
+
+/// A function that says when it begins, and, on the thread that stops it, when it is told to stop.
+fn noting_its_stop(name: &'static str, notes: &Notes) -> Unit {
+    let notes = Arc::clone(notes);
+    Unit::function(name, move |cx: &Context| {
         let told = Arc::clone(&notes);
-        cx.on_cancel(move || told.lock().push(format!("{name} ends"))).detach();
+        cx.on_cancel(move || told.lock().push(format!("{name} is told"))).detach();
         notes.lock().push(format!("{name} begins"));
         cx.token().wait();
         Ok::<_, Infallible>(())
@@ -161,10 +172,10 @@ fn what_is_added_while_it_starts_comes_after_what_was_added_before() {
         .add(starting("first", move || {
             assert_eq!(inner.status().doing, "starting");
             assert_eq!(inner.ready().to_string(), "manager: starting");
-            inner.add(noting("third", &added)).unwrap();
+            inner.add(noting_its_stop("third", &added)).unwrap();
         }))
         .unwrap();
-    manager.add(noting("second", &notes)).unwrap();
+    manager.add(noting_its_stop("second", &notes)).unwrap();
     let running = manager.start().unwrap();
     assert_eq!(manager.status().doing, "running");
     while notes.lock().len() < 2 {
@@ -172,7 +183,7 @@ fn what_is_added_while_it_starts_comes_after_what_was_added_before() {
     }
     manager.stop();
     running.wait().unwrap();
-    assert_eq!(notes.lock()[2..], ["third ends", "second ends"]);
+    assert_eq!(notes.lock()[2..], ["third is told", "second is told"]);
 }
 
 /// A stop while it starts: what has not been started is not.
