@@ -86,7 +86,7 @@ impl<K> RetryPolicy<K> for Exponential {
 /// use homeostat::{Action, BoxError, Context, NoRetry, Workers};
 ///
 /// let workers = Workers::new(|_cx: &Context, _vm: &String| -> Result<Action, BoxError> { Err("no answer".into()) });
-/// let workers = workers.retry(NoRetry); // as it is by default
+/// let workers = workers.retry(NoRetry);
 /// # let _ = workers;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::worker::Worker;
+use crate::backoff::Exponential;
 use crate::crew::{Crew, CrewKind, Handle, StillRunning, Watch};
 use crate::error::StartError;
 use crate::queue::{Key, Shared, WorkQueue};
 use crate::reconcile::Reconciler;
-use crate::reconcile::policy::{NoRetry, RetryPolicy};
+use crate::reconcile::policy::RetryPolicy;
 use crate::run::metrics::{self, Counter, Counters, WorkersMetrics};
 use crate::run::{Runner, Runs};
 use crate::thread::ThreadOptions;
@@ -26,7 +27,7 @@ use crate::time::Rounded;
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Action, Context, Enqueue, Exponential, Workers, WorkQueue};
+/// use homeostat::{Action, Context, Enqueue, Workers, WorkQueue};
 /// use std::time::Duration;
 ///
 /// let queue = WorkQueue::new();
@@ -37,7 +38,6 @@ use crate::time::Rounded;
 /// })
 /// .threads(4)
 /// .reconcile_timeout(Duration::from_secs(300))
-/// .retry(Exponential::default())
 /// .start(&queue)?;
 ///
 /// queue.enqueue("vm-1");
@@ -46,7 +46,7 @@ use crate::time::Rounded;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "workers do nothing until they are started"]
-pub struct Workers<R, P = NoRetry> {
+pub struct Workers<R, P = Exponential> {
     reconciler: R,
     policy: P,
     threads: usize,
@@ -57,11 +57,11 @@ pub struct Workers<R, P = NoRetry> {
 }
 
 impl<R> Workers<R> {
-    /// One thread, no timeout, no retry.
+    /// One thread and no timeout. Failed runs are tried again after an exponential backoff.
     pub fn new(reconciler: R) -> Self {
         Self {
             reconciler,
-            policy: NoRetry,
+            policy: Exponential::default(),
             threads: 1,
             name: "worker".to_owned(),
             timeout: None,
@@ -92,7 +92,8 @@ impl<R, P> Workers<R, P> {
         self
     }
 
-    /// What follows an error. Default: [`NoRetry`].
+    /// Decides what follows an error. Default: [`Exponential`], so that a key backs off longer each time it fails.
+    /// [`NoRetry`](crate::NoRetry) never tries again.
     pub fn retry<Q>(self, policy: Q) -> Workers<R, Q> {
         let Self { reconciler, policy: _, threads, name, timeout, grace, options } = self;
         Workers { reconciler, policy, threads, name, timeout, grace, options }

@@ -104,11 +104,34 @@ fn a_success_in_between_sets_the_failures_to_zero() {
 }
 
 #[test]
-fn without_a_policy_a_failed_key_waits_for_its_feeder() {
+fn failed_runs_come_back_exponentially_later_by_default() {
+    let (clock, queue) = held();
+    let (said, tries) = unbounded();
+    let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
+        said.send((cx.clock().now(), cx.attempt()))?;
+        Err("no answer".into())
+    };
+    let workers = Workers::new(reconcile).start(&queue).unwrap();
+    queue.enqueue("vm");
+    let mut last = tries.recv().unwrap();
+    assert_eq!(last.1, 1);
+    for failures in 1..=5 {
+        step(&clock, &queue);
+        let next = tries.recv().unwrap();
+        let least = Exponential::default().delay(failures).mul_f64(0.9);
+        assert!(next.0 - last.0 >= least && next.1 == failures + 1, "{:?} after {failures} failures", next.0 - last.0);
+        last = next;
+    }
+    assert_eq!(workers.metrics().drops, 0);
+    workers.shutdown(Duration::ZERO);
+}
+
+#[test]
+fn without_retries_a_failed_key_waits_for_its_feeder() {
     let logs = Logs::of("no-retry");
     let (clock, queue) = held();
     let reconcile = |_cx: &Context, _key: &&'static str| -> Outcome { Err("no answer".into()) };
-    let workers = Workers::new(reconcile).name("no-retry").start(&queue).unwrap();
+    let workers = Workers::new(reconcile).name("no-retry").retry(NoRetry).start(&queue).unwrap();
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
     assert_eq!(queue.state("vm"), KeyState::Idle);
