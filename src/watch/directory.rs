@@ -1,10 +1,15 @@
 //! A ready-made listing: the files of a directory, by their metadata.
 
-use std::fs::{self, Metadata};
+mod tree;
+
+#[cfg(all(test, unix, not(loom)))]
+mod tests;
+
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use self::tree::Tree;
 use super::poll::PollWatch;
 use crate::reconcile::context::Context;
 use crate::reconcile::error::{BoxError, Cancelled};
@@ -12,8 +17,8 @@ use crate::reconcile::error::{BoxError, Cancelled};
 /// Watches the entries of a directory by looking at their metadata from time to time: works on every file system, network ones
 /// and containers' mounts too, and needs nothing of the operating system.
 ///
-/// Keys are paths relative to the directory. Symbolic links are entries of their own and are not followed; the directory itself
-/// may be one. What vanishes while it looks has been deleted. A directory that cannot be read, the watched one or one below, is an
+/// Keys are paths relative to the directory. Symbolic links are entries of their own and are not followed, on Unix also not where
+/// one takes the place of a directory during the listing; the directory itself may be one. What vanishes while it looks has been deleted. A directory that cannot be read, the watched one or one below, is an
 /// error of the whole listing, which changes nothing: an unmounted volume has not had its files deleted.
 ///
 /// An edit is seen if it changes the length, the time of modification or the file (an editor that renames). One that keeps the
@@ -109,28 +114,6 @@ impl FileState {
     pub fn is_dir(&self) -> bool {
         self.kind == FileKind::Directory
     }
-
-    fn of(metadata: &Metadata) -> Self {
-        let kind = match metadata.file_type() {
-            kind if kind.is_symlink() => FileKind::Symlink,
-            kind if kind.is_dir() => FileKind::Directory,
-            kind if kind.is_file() => FileKind::File,
-            _ => FileKind::Other,
-        };
-        let len = if kind == FileKind::File { metadata.len() } else { 0 };
-        Self { kind, len, modified: metadata.modified().ok(), inode: inode(metadata) }
-    }
-}
-
-#[cfg(unix)]
-#[expect(clippy::unnecessary_wraps, reason = "other platforms have none")]
-fn inode(metadata: &Metadata) -> Option<u64> {
-    Some(std::os::unix::fs::MetadataExt::ino(metadata))
-}
-
-#[cfg(not(unix))]
-fn inode(_metadata: &Metadata) -> Option<u64> {
-    None
 }
 
 impl Directory {
@@ -157,19 +140,24 @@ impl Directory {
     /// If a directory cannot be read, or the run has been aborted. A deadline that passes does not end it: one that takes longer
     /// than the period of its polls would never be listed at all.
     pub fn list(&self, cx: &Context) -> Result<Vec<(PathBuf, FileState)>, BoxError> {
+        self.walk(cx, |_| {})
+    }
+
+    /// Lists the entries, and calls `before_open` with the path of each directory below the watched one before that is opened.
+    fn walk(&self, cx: &Context, mut before_open: impl FnMut(&Path)) -> Result<Vec<(PathBuf, FileState)>, BoxError> {
+        unless_aborted(cx)?;
+        let tree = Tree::open(&self.root).map_err(|error| self.unreadable(Path::new(""), &error))?;
         let mut entries = Vec::new();
         let mut folders = vec![PathBuf::new()];
         while let Some(folder) = folders.pop() {
             unless_aborted(cx)?;
+            before_open(&folder);
             let before = entries.len();
-            match self.list_one(cx, &folder, &mut entries) {
+            match list_one(cx, &tree, &folder, &mut entries) {
                 Ok(()) => {}
                 // Gone since it was listed: it has been deleted, with all in it. The watched one must be there.
                 Err(Fault::Read(error)) if folder != Path::new("") && is_gone(&error) => entries.truncate(before),
-                Err(Fault::Read(error)) => {
-                    let path = self.root.join(&folder);
-                    return Err(format!("{}: {error}", path.display()).into());
-                }
+                Err(Fault::Read(error)) => return Err(self.unreadable(&folder, &error)),
                 Err(Fault::Cancelled(cancelled)) => return Err(cancelled.into()),
             }
             if self.recursive {
@@ -180,19 +168,18 @@ impl Directory {
         Ok(entries)
     }
 
-    fn list_one(&self, cx: &Context, folder: &Path, entries: &mut Vec<(PathBuf, FileState)>) -> Result<(), Fault> {
-        for entry in fs::read_dir(self.root.join(folder))? {
-            // A large directory may take long.
-            unless_aborted(cx).map_err(Fault::Cancelled)?;
-            let entry = entry?;
-            match entry.metadata() {
-                Ok(metadata) => entries.push((folder.join(entry.file_name()), FileState::of(&metadata))),
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+    fn unreadable(&self, folder: &Path, error: &io::Error) -> BoxError {
+        format!("{}: {error}", self.root.join(folder).display()).into()
     }
+}
+
+fn list_one(cx: &Context, tree: &Tree, folder: &Path, entries: &mut Vec<(PathBuf, FileState)>) -> Result<(), Fault> {
+    tree.entries(folder, |name, state| {
+        // A large directory may take long.
+        unless_aborted(cx).map_err(Fault::Cancelled)?;
+        entries.push((folder.join(name), state));
+        Ok(())
+    })
 }
 
 fn unless_aborted(cx: &Context) -> Result<(), Cancelled> {
