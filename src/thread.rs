@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+#[cfg(all(target_os = "linux", not(loom)))]
+use std::{collections::VecDeque, ffi::CString};
 
 #[cfg(loom)]
 use loom::thread;
@@ -14,6 +16,9 @@ use std::thread;
 use crate::time::Nanos;
 
 /// How the crate's threads are made: stack size, and a hook that each one runs first.
+///
+/// Logs, errors, panic messages and status name a thread in full, for example `vms-watchdog` or `vms-0`. On Linux, tools such as `top`
+/// and `gdb` show the role and the number first, `watchdog-vms` or `0-vms`, because Linux keeps only the first 15 bytes of a name.
 ///
 /// # Examples
 ///
@@ -29,6 +34,9 @@ use crate::time::Nanos;
 pub struct ThreadOptions {
     stack_size: Option<usize>,
     on_start: Option<StartHook>,
+    /// So many threads are refused.
+    #[cfg(all(test, not(loom)))]
+    refusals: Arc<std::sync::atomic::AtomicUsize>,
 }
 
 /// Called with the name of the thread.
@@ -48,11 +56,18 @@ impl ThreadOptions {
         self
     }
 
-    /// Runs `hook` with the thread's name, on each thread, before anything else: for priorities, affinity, signal masks.
+    /// Runs `hook` with the thread's full name, on each thread, before anything else: for priorities, affinity, signal masks.
     /// A panic of it is logged, and the thread goes on.
     #[must_use]
     pub fn on_start(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_start = Some(Arc::new(hook));
+        self
+    }
+
+    /// The same, but so many threads are refused as though by the system.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn refusing(mut self, refusals: Arc<std::sync::atomic::AtomicUsize>) -> Self {
+        self.refusals = refusals;
         self
     }
 
@@ -66,6 +81,13 @@ impl ThreadOptions {
             // The standard library panics.
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "its name has a NUL in it"));
         }
+        #[cfg(all(test, not(loom)))]
+        {
+            use std::sync::atomic::Ordering::SeqCst;
+            if self.refusals.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, "the test refuses it"));
+            }
+        }
         let mut builder = thread::Builder::new().name(name.clone());
         if let Some(bytes) = self.stack_size {
             builder = builder.stack_size(bytes);
@@ -74,6 +96,8 @@ impl ThreadOptions {
         let thread_name = name.clone();
         #[expect(clippy::disallowed_methods, reason = "this is the one place that spawns")]
         let handle = builder.spawn(move || {
+            #[cfg(all(target_os = "linux", not(loom)))]
+            show_to_the_system(&thread_name);
             if let Some(hook) = on_start {
                 shielded("the start hook of a thread", || hook(&thread_name));
             }
@@ -81,6 +105,46 @@ impl ThreadOptions {
         })?;
         Ok(Joiner { name, role: Role::Thread(handle) })
     }
+}
+
+#[cfg(all(target_os = "linux", not(loom)))]
+/// Parts of names that tell the threads of one component apart, and what they are to the system.
+const ROLES: [(&str, &str); 8] = [
+    ("driver", "driver"),
+    ("elector", "elector"),
+    ("keeper", "keeper"),
+    ("pool", "pool"),
+    ("source", "source"),
+    ("subscription", "sub"),
+    ("timer", "timer"),
+    ("watchdog", "watchdog"),
+];
+
+/// Renames this thread for the system. Panic messages keep its full name.
+#[cfg(all(target_os = "linux", not(loom)))]
+fn show_to_the_system(name: &str) {
+    if let Ok(name) = CString::new(system_name(name)) {
+        // Only tools that list threads show it.
+        let _ = rustix::thread::set_name(&name);
+    }
+}
+
+/// The name of a thread for the system. Linux keeps its first 15 bytes, so the role and the number come before the rest.
+#[cfg(all(target_os = "linux", not(loom)))]
+fn system_name(name: &str) -> String {
+    let mut parts = VecDeque::new();
+    let mut rest = name;
+    while let Some((head, end)) = rest.rsplit_once('-') {
+        let is_number = !end.is_empty() && end.bytes().all(|byte| byte.is_ascii_digit());
+        match ROLES.iter().find(|(role, _)| *role == end) {
+            Some((_, short)) => parts.push_front(*short),
+            None if is_number => parts.push_front(end),
+            None => break,
+        }
+        rest = head;
+    }
+    parts.push_back(rest);
+    Vec::from(parts).join("-")
 }
 
 /// What a thread does, from its start to its end.
@@ -236,5 +300,44 @@ pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
     }
     if let Some(panic) = first {
         std::panic::resume_unwind(panic);
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_has_the_role_and_the_number_of_a_thread_before_the_rest_of_its_name() {
+        for (name, system) in [
+            ("vms-0", "0-vms"),
+            ("appliance-volumes-12", "12-appliance-volumes"),
+            ("appliance-volumes-watchdog", "watchdog-appliance-volumes"),
+            ("appliance-pool-0", "pool-0-appliance"),
+            ("appliance-pool-watchdog", "pool-watchdog-appliance"),
+            ("vms-keeper-0", "keeper-0-vms"),
+            ("vms-subscription-1-0", "sub-1-0-vms"),
+            ("vms-source-2-0", "source-2-0-vms"),
+            ("timer", "timer"),
+            ("a name", "a name"),
+            ("-0", "0-"),
+            ("", ""),
+        ] {
+            assert_eq!(system_name(name), system);
+        }
+    }
+
+    #[test]
+    fn the_system_shows_the_role_of_a_thread_first_and_the_program_sees_its_full_name() {
+        let (said, heard) = std::sync::mpsc::channel();
+        let hooked = said.clone();
+        let options = ThreadOptions::new().on_start(move |name| hooked.send(name.to_owned()).unwrap());
+        let body = move || {
+            said.send(thread::current().name().unwrap().to_owned()).unwrap();
+            said.send(std::fs::read_to_string("/proc/thread-self/comm").unwrap().trim_end().to_owned()).unwrap();
+        };
+        let name = "a-rather-long-name-watchdog";
+        options.spawn(name.to_owned(), body).unwrap().join();
+        assert_eq!(heard.iter().take(3).collect::<Vec<_>>(), [name, name, "watchdog-a-rath"]);
     }
 }

@@ -321,7 +321,7 @@ fn settle(worlds: &[Arc<World>; 3], begin: Instant) {
 fn threads() -> Vec<String> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
-    names.map(|name| name.trim().to_owned()).filter(|name| name.starts_with("sk-")).collect()
+    names.map(|name| name.trim().to_owned()).filter(|name| name.contains("-s")).collect()
 }
 
 fn gone() {

@@ -59,16 +59,16 @@ const STATES: [State; 6] = [
     State::StuckListing,
 ];
 
-/// Threads of this process whose names begin so (the system keeps 15 characters).
-fn threads(prefix: &str) -> Vec<String> {
+/// Threads of this process with this in their names: the system has role and number first, and keeps 15 characters.
+fn threads(part: &str) -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").expect("this system has it");
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
-    names.map(|name| name.trim().to_owned()).filter(|name| name.starts_with(prefix)).collect()
+    names.map(|name| name.trim().to_owned()).filter(|name| name.contains(part)).collect()
 }
 
 /// Waits until there is no thread of the manager's left.
 fn gone() {
-    while !threads("mx-").is_empty() {
+    while !threads("-m").is_empty() {
         thread::yield_now();
     }
 }
@@ -149,8 +149,8 @@ fn scene(state: State, grace: Duration) -> Scene {
 /// get once they have been aborted.
 fn pass_time(clock: &ManualClock, state: State, cause: Cause, over: &AtomicBool) {
     let only_stuck_are_left = || match state {
-        State::IgnoringCancellation => threads("mx-vm").is_empty() && threads("mx-other").is_empty(),
-        State::StuckListing => threads("mx-vm") == threads("mx-vms") && threads("mx-other").is_empty(),
+        State::IgnoringCancellation => threads("mx-v").is_empty() && threads("mx-other").is_empty(),
+        State::StuckListing => threads("mx-v") == threads("mx-vms") && threads("mx-other").is_empty(),
         _ => false,
     };
     while !over.load(Ordering::SeqCst) {
@@ -198,7 +198,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     let running = manager.start().expect("it starts");
     under_way.recv().expect("something is going on");
     // A thread gives itself its name as it begins.
-    for name in ["mx-vm-keeper", "mx-vm-source", "mx-other", "mx-pool-watch"] {
+    for name in ["keeper-0-mx-vm", "source-0-0-mx-v", "0-mx-other", "pool-watchdog-m"] {
         while threads(name).is_empty() {
             thread::yield_now();
         }
@@ -211,9 +211,9 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     });
     // What can end has ended by now; the system forgets a thread a little later than it lets others join it.
     if state.is_stuck() {
-        let expected = if state == State::StuckListing { "mx-vms-0" } else { "mx-pool-" };
-        assert!(!threads(expected).is_empty(), "{state:?}, {cause:?}: {:?}", threads("mx-"));
-        while !threads("mx-other").is_empty() || !threads("mx-vm-keeper").is_empty() {
+        let expected = if state == State::StuckListing { "0-mx-vms" } else { "pool-" };
+        assert!(!threads(expected).is_empty(), "{state:?}, {cause:?}: {:?}", threads("-m"));
+        while !threads("mx-other").is_empty() || !threads("keeper-0-mx-vm").is_empty() {
             thread::yield_now();
         }
     } else {

@@ -38,7 +38,7 @@ fn a_timer_that_waits_for_an_hour_does_not_wake_while_the_queue_works() {
     // The thread may still be on its way to its first sleep, so several windows may pass; one that wakes by itself,
     // however seldom, wakes in all of them.
     let at_rest = (0..20).any(|_| {
-        let Some(timer) = thread_named("idle-timer") else {
+        let Some(timer) = thread_named("timer-idle") else {
             cycles();
             return false;
         };
