@@ -98,6 +98,11 @@ impl StartError {
         Self(Cause::Setting { field, value: format!("{value:?}"), rule })
     }
 
+    /// Refuses a name that no thread can have.
+    pub(crate) fn check_name(name: &str) -> Result<(), Self> {
+        if name.contains('\0') { Err(Self::setting("name", &name, "free of NUL characters")) } else { Ok(()) }
+    }
+
     pub(crate) fn thread(name: &str, source: std::io::Error) -> Self {
         if source.get_ref().and_then(|cause| cause.downcast_ref::<NotSimulated>()).is_some() {
             return Self::not_simulated(name);

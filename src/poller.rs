@@ -149,6 +149,7 @@ impl<F> Poller<F> {
 
     /// Whether it can be started.
     pub(crate) fn check(&self) -> Result<(), StartError> {
+        StartError::check_name(&self.name)?;
         check_period(self.period)?;
         if !(0.0..=1.0).contains(&self.jitter) {
             return Err(StartError::setting("jitter", &self.jitter, "between 0 and 1"));

@@ -335,6 +335,7 @@ where
         if self.name.is_empty() {
             return Err(StartError::setting("name", &self.name, "one that says something"));
         }
+        StartError::check_name(&self.name)?;
         if self.max_concurrent == 0 {
             return Err(StartError::setting("max_concurrent_reconciles", &0, "at least 1"));
         }

@@ -182,6 +182,7 @@ impl Crew {
         mut body: impl FnMut(Arc<Seat>) -> B,
         watch: Option<Watch>,
     ) -> Result<Vec<Joiner>, StartError> {
+        self.check_name()?;
         let mut joiners = Vec::with_capacity(self.seats.len() + 1);
         for (number, seat) in self.seats.iter().enumerate().take(self.size) {
             let spawned = self.start_on(number, options, body(Arc::clone(seat)));
@@ -198,6 +199,7 @@ impl Crew {
         body: impl Body,
         watch: Option<Watch>,
     ) -> Result<Vec<Joiner>, StartError> {
+        self.check_name()?;
         let spawned = self.start_on(0, options, body);
         let mut joiners = vec![self.or_stop(&self.seats[0].name, spawned)?];
         self.start_watchdog(options, watch, &mut joiners)?;
@@ -262,11 +264,17 @@ impl Crew {
 
     /// A thread that the system refuses ends the whole crew.
     fn or_stop(&self, name: &str, spawned: std::io::Result<Joiner>) -> Result<Joiner, StartError> {
-        spawned.map_err(|error| {
-            self.stop();
-            self.abort.cancel();
-            StartError::thread(name, error)
-        })
+        spawned.map_err(|error| self.fail(StartError::thread(name, error)))
+    }
+
+    fn check_name(&self) -> Result<(), StartError> {
+        StartError::check_name(&self.name).map_err(|error| self.fail(error))
+    }
+
+    fn fail(&self, error: StartError) -> StartError {
+        self.stop();
+        self.abort.cancel();
+        error
     }
 
     /// A run begins on `seat`, for the watchdog to see.

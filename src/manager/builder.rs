@@ -130,6 +130,7 @@ impl ManagerBuilder {
         if self.name.is_empty() {
             return Err(StartError::setting("name", &self.name, "one that says something"));
         }
+        StartError::check_name(&self.name)?;
         self.pool.check()?;
         let pool = self
             .pool

@@ -56,6 +56,7 @@ impl Inner {
         if name.is_empty() {
             return Err(unknown("name", &name, "one that says something"));
         }
+        StartError::check_name(&name)?;
         let pool = {
             let mut state = self.state.lock();
             if state.is_closed() {

@@ -102,6 +102,7 @@ impl PoolBuilder {
 
     /// Whether its settings make sense.
     pub(crate) fn check(&self) -> Result<(), StartError> {
+        StartError::check_name(&self.name)?;
         if self.threads == 0 {
             return Err(StartError::setting("threads", &self.threads, "at least 1"));
         }

@@ -34,6 +34,28 @@ fn refused<T>(outcome: Result<T, StartError>, expected: &str) {
     assert!(error.is_invalid_setting() && std::error::Error::source(&error).is_none());
 }
 
+/// The system would refuse a thread of that name for ever.
+#[test]
+fn a_name_with_a_nul_character_is_refused_wherever_threads_have_it() {
+    const NUL: &str = "a\0b";
+    let rule = "name is \"a\\0b\", but must be free of NUL characters";
+    let queue = WorkQueue::<Key>::new();
+    let nothing = |_: &Context, _: &Key| Ok::<_, BoxError>(Action::await_change());
+    refused(Workers::new(nothing).name(NUL).start(&queue), rule);
+    refused(Poller::new(SECOND, keys).name(NUL).start(&queue), rule);
+    refused(WorkerPool::builder().name(NUL).start(), rule);
+    refused(plain(NUL).build(), rule);
+    refused(Manager::builder().name(NUL).build(), rule);
+    let manager = Manager::builder().build().unwrap();
+    refused(manager.add(Unit::function(NUL, |_: &Context| Ok::<_, Infallible>(()))), rule);
+    refused(PollWatch::new(SECOND, list).name(NUL).start(), rule);
+    let watch = Watch::<Key, u32>::builder().push();
+    refused(watch.watch().subscribe(Subscriber::to_itself(&queue).name(NUL)), rule);
+    let refusal = std::panic::catch_unwind(|| WorkQueue::<Key>::builder().name(NUL).build()).unwrap_err();
+    let refusal = refusal.downcast_ref::<String>().map(String::as_str);
+    assert_eq!(refusal, Some("the name of a queue is \"a\\0b\", but must be free of NUL characters"));
+}
+
 #[test]
 fn of_a_manager() {
     refused(Manager::builder().threads(0).build(), "threads is 0, but must be at least 1");
