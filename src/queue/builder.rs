@@ -111,9 +111,17 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
         QueueBuilder { config: self.config, hasher, key: PhantomData }
     }
 
-    /// The queue. Its timer thread starts with the first delay.
+    /// Builds the queue. Its timer thread starts with the first delay; if the system refuses that thread, the queue tries again
+    /// while delays stand: on its next use, and while a thread waits in [`dequeue`](WorkQueue::dequeue).
+    ///
+    /// # Panics
+    ///
+    /// If the name contains a NUL character: no thread can have such a name.
     #[must_use]
+    #[track_caller]
     pub fn build(self) -> WorkQueue<K, S> {
+        let name = &self.config.name;
+        assert!(!name.contains('\0'), "the name of a queue is {name:?}, but must be free of NUL characters");
         WorkQueue { shared: Shared::new(self.config), hasher: self.hasher }
     }
 }

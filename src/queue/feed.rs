@@ -5,10 +5,9 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::records::Wanted;
+use super::records::{BATCH, Wanted};
 use super::report::Tally;
 use super::request::{Admission, Request, Verb};
-use super::shared::BATCH;
 use super::{Key, WorkQueue};
 use crate::clock::Clock;
 use crate::thread::drop_each;

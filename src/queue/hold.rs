@@ -105,7 +105,12 @@ impl<K: Key> Hold<'_, K> {
 
     /// Lets go of the lock, and of the processor, for as long as others want them.
     pub(super) fn yield_lock(&mut self) {
-        MutexGuard::unlocked(&mut self.guard, thread::yield_now);
+        self.unlocked(thread::yield_now);
+    }
+
+    /// Does `work` without the lock; what comes after has a time of its own.
+    pub(super) fn unlocked(&mut self, work: impl FnOnce()) {
+        MutexGuard::unlocked(&mut self.guard, work);
         self.time.set(Nanos::NEVER);
     }
 
@@ -150,8 +155,7 @@ impl<K: Key> Hold<'_, K> {
     fn news(&mut self) -> Option<News> {
         let (effects, locked) = (&self.effects, &*self.guard);
         let heard = locked.consumers.asleep() > 0 || self.shared.config.on_ready.is_some();
-        let none =
-            !(effects.readied > 0 && heard) && effects.turn_at >= locked.turn_at && locked.records.mode().is_none();
+        let none = !(effects.readied > 0 && heard) && effects.turn_at >= locked.turn_at && !locked.restless;
         if none { None } else { Some(self.settle()) }
     }
 
@@ -167,6 +171,9 @@ impl<K: Key> Hold<'_, K> {
         if effects.turn_at < locked.turn_at {
             locked.turn_at = effects.turn_at;
             news.timer = shared.rearm(locked, effects.turn_at);
+        }
+        if shared.retry_timer(locked) {
+            news.timer = Rearm::Start;
         }
         if locked.records.mode().is_some() {
             // Consumers learn when there is nothing more to come, and those who drain when nothing is left.

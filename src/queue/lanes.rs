@@ -21,6 +21,8 @@ pub(crate) struct Lanes {
     taken: usize,
 }
 
+/// The list of keys that are in line but not served any more.
+const WITHDRAWN: usize = 3;
 /// The turn in which the low lane goes first.
 const LOW_TURN: usize = STARVATION_BOUND - 1;
 /// The turn in which the normal lane goes first.
@@ -28,7 +30,7 @@ const NORMAL_TURN: usize = STARVATION_BOUND / 2 - 1;
 
 impl Lanes {
     pub(crate) fn new() -> Self {
-        Self { lists: Lists::new(3), len: 0, depth: [0; 3], taken: 0 }
+        Self { lists: Lists::new(3 + 1), len: 0, depth: [0; 3], taken: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -51,6 +53,13 @@ impl Lanes {
         self.len -= 1;
         self.depth[lane.lane()] -= 1;
         self.lists.remove(entries, index);
+    }
+
+    /// Serves none of the keys in line any more: they still count until they are [removed](Self::remove). Constant time.
+    pub(crate) fn withdraw(&mut self, entries: &mut impl Entries) {
+        for lane in Priority::SERVED {
+            self.lists.append(entries, lane.lane(), WITHDRAWN);
+        }
     }
 
     /// How many keys are in a lane.

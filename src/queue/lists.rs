@@ -119,6 +119,21 @@ impl Lists {
         self.link_mut(entries, ahead).prev = index;
     }
 
+    /// Moves all entries of one list to the end of another. Constant time.
+    pub(crate) fn append(&mut self, entries: &mut impl Entries, from: usize, to: usize) {
+        let Link { prev: last, next: first } = self.sentinels[from];
+        if entry(first).is_none() {
+            return;
+        }
+        let (source, target) = (sentinel_of(from), sentinel_of(to));
+        self.sentinels[from] = Link { prev: source, next: source };
+        let behind = self.sentinels[to].prev;
+        self.link_mut(entries, behind).next = first;
+        self.link_mut(entries, first).prev = behind;
+        self.link_mut(entries, last).next = target;
+        self.sentinels[to].prev = last;
+    }
+
     /// Takes an entry out of the list it is in, and returns the number of that list if nothing is left in it.
     #[inline(always)]
     pub(crate) fn remove(&mut self, entries: &mut impl Entries, index: u32) -> Option<usize> {
@@ -237,6 +252,21 @@ mod tests {
         assert_eq!(lists.remove(&mut slab, 5), Some(2));
         assert_eq!(lists.front(2), None);
         assert_eq!(lists.check(&slab), 0);
+    }
+
+    #[test]
+    fn a_list_is_appended_to_another_in_order() {
+        let (mut lists, mut slab) = (Lists::new(LISTS), Slab::new());
+        for index in [4, 0, 7] {
+            lists.push_back(&mut slab, 0, index);
+        }
+        lists.push_back(&mut slab, 1, 2);
+        lists.append(&mut slab, 0, 1);
+        assert_eq!(lists.iter(&slab, 1).collect::<Vec<_>>(), [2, 4, 0, 7]);
+        assert!(lists.is_empty(0));
+        lists.append(&mut slab, 0, 1);
+        lists.append(&mut slab, 1, 2);
+        assert_eq!((lists.iter(&slab, 2).collect::<Vec<_>>(), lists.check(&slab)), (vec![2, 4, 0, 7], 4));
     }
 
     #[test]

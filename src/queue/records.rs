@@ -8,14 +8,17 @@
 
 mod closing;
 mod moving;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::time::Duration;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use self::closing::{Dropped, Sweep};
 use super::lanes::Lanes;
-use super::request::{Admission, DroppedWake, Priority, Reasons, Request, Shutdown};
+use super::request::{Admission, Priority, Reasons, Request, Shutdown};
 use super::slab::{Slab, fold, spread};
 use super::state::{Bounds, Brief, Ending, Late, Phase, State};
 use super::wheel::Wheel;
@@ -34,8 +37,13 @@ pub(crate) struct Records<K> {
     pub(crate) counts: Counts,
     settings: Settings,
     mode: Option<Shutdown>,
-    dropped: Vec<(K, DroppedWake)>,
+    /// While a shutdown is under way, how far it has come.
+    sweep: Option<Sweep>,
+    dropped: Dropped<K>,
 }
+
+/// The most records that one hold of the queue's lock handles.
+pub(crate) const BATCH: u32 = 1024;
 
 /// How many records are in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,7 +121,8 @@ impl<K> Records<K> {
             counts: Counts::default(),
             settings,
             mode: None,
-            dropped: Vec::new(),
+            sweep: None,
+            dropped: Dropped::new(),
         }
     }
 
@@ -125,8 +134,9 @@ impl<K> Records<K> {
         self.lanes.len()
     }
 
+    /// Whether a key can be taken.
     pub(crate) fn has_ready(&self) -> bool {
-        !self.lanes.is_empty()
+        !self.lanes.is_empty() && self.mode != Some(Shutdown::Discard)
     }
 
     /// How many keys were taken so far; it wraps.
@@ -136,12 +146,12 @@ impl<K> Records<K> {
 
     /// Shut down, nothing in line, and no claim whose end will put its key in line.
     pub(crate) fn is_over(&self) -> bool {
-        self.mode.is_some() && self.lanes.is_empty() && self.counts.wishing == 0
+        self.mode.is_some() && self.sweep.is_none() && self.lanes.is_empty() && self.counts.wishing == 0
     }
 
-    /// Nothing in line and nothing being processed.
+    /// Nothing in line, nothing being processed, and no shutdown under way.
     pub(crate) fn is_drained(&self) -> bool {
-        self.lanes.is_empty() && self.counts.processing == 0
+        self.sweep.is_none() && self.lanes.is_empty() && self.counts.processing == 0
     }
 
     /// The record whose key satisfies `eq`, among those whose key has this hash.
@@ -263,7 +273,14 @@ impl<K> Records<K> {
 
     /// Takes the wake away. The key, if nothing is left to know of it, is the caller's to drop.
     pub(crate) fn cancel(&mut self, index: u32, now: &impl Fn() -> Nanos, effects: &mut Effects) -> Option<K> {
-        self.change(index, now, effects, |state, bounds| (state.cancel(bounds, now), false));
+        let closed = self.mode.is_some();
+        self.change(index, now, effects, |state, bounds| {
+            if closed {
+                // No cool-down begins any more.
+                *bounds = Bounds::default();
+            }
+            (state.cancel(bounds, now), false)
+        });
         self.forget_if_idle(index)
     }
 
@@ -336,7 +353,8 @@ impl<K> Records<K> {
         let mut state = self.state(index);
         let mut bounds = self.bounds(index);
         self.counts.wishing -= usize::from(state.has_wish());
-        let dropped = state.end(&mut bounds, ending, self.settings.floor, self.mode, now);
+        let wish = self.shut_down_before(&mut state);
+        let dropped = state.end(&mut bounds, ending, self.settings.floor, self.mode, now).or(wish);
         let had_run = !matches!(ending, Ending::PutAside(_));
         if had_run && !self.settings.min_interval.is_zero() && self.mode.is_none() {
             state.keep_apart(&mut bounds, self.settings.min_interval, now());
@@ -345,7 +363,7 @@ impl<K> Records<K> {
             let key = self.forget(index);
             return match dropped {
                 Some(wake) => {
-                    self.dropped.push((key, wake));
+                    self.dropped.push(key, wake);
                     None
                 }
                 None => Some(key),

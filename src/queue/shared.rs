@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Key;
 use super::claim::Claim;
-use super::records::{Records, Settings, Taken};
+use super::records::{BATCH, Records, Settings, Taken};
 use super::report::DrainReport;
 use super::request::Shutdown;
 use super::state::Ending;
@@ -22,8 +22,8 @@ use crate::thread::{ThreadOptions, drop_each, shielded};
 use crate::time::Nanos;
 use crate::wait::{Bell, Signal, Sleepers};
 
-/// The most records that one hold of the lock handles.
-pub(crate) const BATCH: u32 = 1024;
+/// The most records that a shutdown looks at in one hold of the lock.
+const SWEEP: u32 = if cfg!(loom) { 1 } else { BATCH };
 
 /// A consumer that finds nothing looks again so often before it sleeps,
 const LOOKS: u32 = if cfg!(loom) { 2 } else { 8 };
@@ -67,6 +67,10 @@ pub(crate) struct Locked<K> {
     /// The same on a held clock, which needs no timer thread.
     pub(super) alarm: Option<Alarm>,
     pub(super) timer: TimerThread,
+    /// How often in a row the system has refused a timer thread.
+    pub(super) refusals: u32,
+    /// The queue is shut down or has been refused its timer thread, so each hold looks for what else there is to do.
+    pub(super) restless: bool,
     /// Counted handles: the last one closes the queue.
     pub(super) handles: usize,
     pub(super) draws: Draws,
@@ -99,6 +103,8 @@ impl<K: Key> Shared<K> {
                 turn_at: Nanos::NEVER,
                 alarm: None,
                 timer: TimerThread::None,
+                refusals: 0,
+                restless: false,
                 handles: 1,
                 draws: config.clock.draws(),
             }),
@@ -155,6 +161,11 @@ impl<K: Key> Shared<K> {
                     hold.yield_lock();
                     continue;
                 }
+                if self.retry_timer(&mut hold.guard) {
+                    hold.unlocked(|| self.start_timer());
+                    continue;
+                }
+                let deadline = deadline.min(self.retry_timer_at(&hold.guard));
                 hold.wait_for_key(deadline, || Arc::new(TimedOut(Arc::clone(self))));
             }
         })?;
@@ -222,12 +233,36 @@ impl<K: Key> Shared<K> {
     }
 
     pub(crate) fn shut_down(self: &Arc<Self>, mode: Shutdown) {
-        let mut gone = Vec::new();
-        let panic = self.hold(|hold| {
-            let (records, effects, now) = hold.parts();
-            records.shut_down(mode, &now, &mut gone, effects)
-        });
-        self.timer.set();
+        self.close(|_| mode);
+    }
+
+    /// Shuts down as `mode` decides, given the mode that is set. Requests are refused from the first hold of the lock on; what the
+    /// shutdown changes takes as many holds as it needs. Whoever shuts down or drains meanwhile joins in.
+    fn close(self: &Arc<Self>, mode: impl FnOnce(Option<Shutdown>) -> Shutdown) {
+        let (mut mode, mut gone, mut panic) = (Some(mode), Vec::new(), None);
+        loop {
+            let begins = mode.is_some();
+            let mut swept = self.hold(|hold| {
+                if let Some(mode) = mode.take() {
+                    let locked = &mut *hold.guard;
+                    locked.records.begin_shutdown(mode(locked.records.mode()));
+                    locked.restless = true;
+                }
+                let (records, effects, now) = hold.parts();
+                records.sweep(SWEEP, &now, effects)
+            });
+            if begins {
+                self.timer.set();
+            }
+            gone.append(&mut swept.gone);
+            match swept.panic {
+                Some(further) if panic.is_some() => std::mem::forget(further),
+                first => panic = panic.or(first),
+            }
+            if !swept.more {
+                break;
+            }
+        }
         drop_each(gone);
         if let Some(panic) = panic {
             resume_unwind(panic);
@@ -235,22 +270,26 @@ impl<K: Key> Shared<K> {
     }
 
     pub(crate) fn drain(self: &Arc<Self>, deadline: Nanos) -> DrainReport<K> {
-        let mode = self.locked.lock().records.mode().unwrap_or(Shutdown::ServeReady);
-        self.shut_down(mode);
+        self.close(|mode| mode.unwrap_or(Shutdown::ServeReady));
         // Declared before the lock is taken: if a key cannot be cloned, what was cloned before drops after it.
         let mut report = DrainReport::new();
-        let mut locked = self.locked.lock();
-        while !locked.records.is_drained() && !self.config.clock.reached(deadline) {
-            self.drainers.wait(
-                &mut locked,
-                |locked| &mut locked.drainers,
-                &self.config.clock,
-                deadline,
-                || Arc::new(TimedOut(Arc::clone(self))),
-            );
+        let dropped = {
+            let mut locked = self.locked.lock();
+            while !locked.records.is_drained() && !self.config.clock.reached(deadline) {
+                self.drainers.wait(
+                    &mut locked,
+                    |locked| &mut locked.drainers,
+                    &self.config.clock,
+                    deadline,
+                    || Arc::new(TimedOut(Arc::clone(self))),
+                );
+            }
+            locked.records.report_left(&mut report)
+        };
+        report.dropped.reserve_exact(dropped);
+        while report.dropped.len() < dropped {
+            self.locked.lock().records.report_dropped(&mut report, dropped);
         }
-        locked.records.report(&mut report);
-        drop(locked);
         report
     }
 
@@ -274,7 +313,7 @@ impl<K: Key> Shared<K> {
         self.locked.lock().records.oldest().map(|(key, since)| (key.clone(), since))
     }
 
-    /// The delayed key that comes due first. Looks at every key.
+    /// The delayed key that comes due first.
     pub(crate) fn next_delayed(&self) -> Option<(K, Nanos)> {
         self.locked.lock().records.next_delayed().map(|(key, due)| (key.clone(), due))
     }

@@ -48,6 +48,8 @@ pub(crate) struct Bounds {
     pub(crate) not_before: Nanos,
     /// The latest time to which a debounced request may be put off; `None` where the delay is not a debounced one.
     pub(crate) cap: Option<Nanos>,
+    /// The end of the backoff that a request has moved or ended. Zero where none has.
+    pub(crate) backoff_end: Nanos,
 }
 
 /// All that the rules know of a key.
@@ -62,7 +64,7 @@ pub(crate) struct State {
     pub(crate) reasons: Reasons,
     pub(crate) phase: Phase,
     pub(crate) priority: Priority,
-    /// A request brought the next run (or this one) forward, out of a backoff.
+    /// A request brought the next run (or this one) forward: it comes before the end of its backoff.
     pub(crate) early: bool,
     /// Delayed: it has been put aside, so the delay is no backoff.
     pub(crate) aside: bool,
@@ -267,8 +269,10 @@ impl State {
         match verb {
             Verb::Reschedule(delay) => {
                 let now = now();
+                let at = now.after(delay).max(bounds.not_before);
                 bounds.cap = None;
-                self.schedule(now.after(delay).max(bounds.not_before), now)
+                self.early = at < bounds.backoff_end;
+                self.schedule(at, now)
             }
             // What is left raises the lane.
             _ => Admission::Merged.into(),
@@ -300,6 +304,7 @@ impl State {
                 if pushed <= self.due {
                     return Admission::Held.into();
                 }
+                self.early = pushed < bounds.backoff_end;
                 self.schedule(pushed, now)
             }
             // What is left is a debounced request, and the delay is not its own.
@@ -371,10 +376,15 @@ impl State {
         self.failures == 0 && !self.aside && bounds.cap.is_none()
     }
 
-    /// Moves a delay that stands. The delay of a key whose last run failed is a backoff, also where a request has moved
-    /// it before: who shortens it makes the run an early one; but not if the key has been put aside.
+    /// Moves a delay that stands. If that delay is a backoff, the run is early if it now comes before the end of the backoff. The
+    /// delay of a key that has been put aside is no backoff.
     fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Answer {
-        self.early |= self.failures > 0 && at < self.due && !self.aside;
+        if self.failures > 0 && !self.aside {
+            if bounds.backoff_end == Nanos::ZERO {
+                bounds.backoff_end = self.due;
+            }
+            self.early = at < bounds.backoff_end;
+        }
         self.aside = false;
         bounds.cap = None;
         self.schedule(at, now)
@@ -383,6 +393,7 @@ impl State {
     /// The wake goes, whatever it was; a run under way and a cool-down go on.
     pub(crate) fn cancel(&mut self, bounds: &mut Bounds, now: impl Fn() -> Nanos) {
         bounds.cap = None;
+        bounds.backoff_end = Nanos::ZERO;
         self.phase = match self.phase {
             Phase::Processing(_) => Phase::Processing(Wished::None),
             phase @ (Phase::Idle | Phase::Cooling) => phase,

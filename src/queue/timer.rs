@@ -2,11 +2,15 @@
 
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Key;
-use super::shared::{BATCH, Locked, Shared};
+use super::records::BATCH;
+use super::shared::{Locked, Shared};
 use crate::clock::Wake;
 use crate::thread::{Joiner, shielded};
 use crate::time::Nanos;
@@ -16,8 +20,15 @@ use crate::wait::{Next, Task, run};
 pub(super) enum TimerThread {
     None,
     Starting,
+    /// The system gave no thread. The queue asks again at this time, or at its first use after it, as long as delays stand.
+    Refused(Nanos),
     Running(Joiner),
 }
+
+/// Between a refusal and the next attempt: this long at first, then twice as long each time,
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// up to this long.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// What is to be done once the lock is released, so that the wheel is turned in time.
 #[derive(Clone, Copy)]
@@ -69,7 +80,25 @@ impl<K: Key> Shared<K> {
             locked.timer = TimerThread::Starting;
             return Rearm::Start;
         }
-        Rearm::Signal
+        // After a refusal, `retry_timer` decides.
+        if let TimerThread::Refused(_) = locked.timer { Rearm::Leave } else { Rearm::Signal }
+    }
+
+    /// When to ask again for the timer thread that the system has refused; [`Nanos::NEVER`] if no delay stands, or none was refused.
+    pub(super) fn retry_timer_at(&self, locked: &Locked<K>) -> Nanos {
+        match locked.timer {
+            TimerThread::Refused(again) if locked.records.next_turn() < Nanos::NEVER => again,
+            _ => Nanos::NEVER,
+        }
+    }
+
+    /// Whether it is time to ask again for a timer thread. The caller then calls [`start_timer`](Self::start_timer) without the lock.
+    pub(super) fn retry_timer(&self, locked: &mut Locked<K>) -> bool {
+        let retry = self.config.clock.reached(self.retry_timer_at(locked));
+        if retry {
+            locked.timer = TimerThread::Starting;
+        }
+        retry
     }
 
     /// Starts the timer thread. The hold that asked for it has marked it as starting, so only one thread comes here.
@@ -81,14 +110,28 @@ impl<K: Key> Shared<K> {
             Ok(timer) => timer,
             Err(error) => {
                 let queue = self.config.name.as_str();
-                log::error!(queue, error:%; "{queue}: cannot start the timer's thread, the next delay tries again: {error}");
-                let mut locked = self.locked.lock();
-                locked.timer = TimerThread::None;
-                locked.turn_at = Nanos::NEVER;
+                let (pause, consumers) = {
+                    let mut locked = self.locked.lock();
+                    let pause = LONGEST_PAUSE.min(FIRST_PAUSE.saturating_mul(1 << locked.refusals.min(16)));
+                    locked.refusals += 1;
+                    locked.timer = TimerThread::Refused(self.now().after(pause));
+                    locked.turn_at = Nanos::NEVER;
+                    locked.restless = true;
+                    // They sleep no longer than until the next attempt from now on.
+                    (pause, locked.consumers.rouse(usize::MAX, &self.config.clock))
+                };
+                self.consumers.ring(consumers);
+                log::error!(
+                    queue, error:%, pause:?;
+                    "{queue}: cannot start the timer's thread, so no delay ends; trying again in {pause:?} or when the queue is used \
+                     next: {error}"
+                );
                 return;
             }
         };
         let mut locked = self.locked.lock();
+        locked.refusals = 0;
+        locked.restless = locked.records.mode().is_some();
         if locked.handles > 0 {
             locked.timer = TimerThread::Running(timer);
         } else {

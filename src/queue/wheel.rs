@@ -63,6 +63,10 @@ impl Wheel {
         self.elapsed
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.levels == 0
+    }
+
     /// How many entries are in the wheel.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
@@ -133,6 +137,36 @@ impl Wheel {
         }
         self.elapsed = self.elapsed.max(now);
         None
+    }
+
+    /// Of the entries for which `rank` answers, the one with the least rank. `rank` must not decrease from a tick to a later one.
+    /// Looks at the entries of one slot, and of further slots only while those before hold none that counts.
+    pub(crate) fn least<R: Ord>(&self, entries: &impl Entries, rank: impl Fn(u32) -> Option<R>) -> Option<(u32, R)> {
+        let mut least: Option<(u32, R)> = None;
+        for (slot, start) in self.slots_in_order() {
+            // A slot that is being dealt out begins no later than those that its entries were dealt to.
+            if least.as_ref().is_some_and(|(index, _)| entries.tick(*index) < start) {
+                break;
+            }
+            let ranked = self.slots.iter(entries, slot).filter_map(|index| {
+                #[cfg(test)]
+                self.visit();
+                Some((index, rank(index)?))
+            });
+            least = least.into_iter().chain(ranked).min_by(|(_, one), (_, other)| one.cmp(other));
+        }
+        least
+    }
+
+    /// The number and the first tick of each slot that holds an entry, the earliest first.
+    fn slots_in_order(&self) -> impl Iterator<Item = (usize, u64)> {
+        let base = self.elapsed.saturating_add(1);
+        let first = self.earliest();
+        let rest = (0..LEVELS).flat_map(move |level| {
+            let digits = (0..SLOTS).filter(move |digit| self.occupied[level] & (1 << digit) != 0);
+            digits.map(move |digit| (slot_number(level, digit), slot_start(base, level, digit)))
+        });
+        first.into_iter().chain(rest.filter(move |slot| Some(*slot) != first))
     }
 
     /// The number and the first tick of the earliest slot that holds an entry.

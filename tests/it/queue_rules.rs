@@ -68,13 +68,25 @@ type BroughtForward = (&'static str, fn(&Bench), u32, u64);
 #[test]
 fn a_failed_early_run_backs_off_by_the_same_step_again() {
     #[rustfmt::skip]
-    let cells: [BroughtForward; 6] = [
+    let cells: [BroughtForward; 10] = [
         ("the time came", |bench| bench.clock.advance(secs(10)), 2, 20),
         ("an enqueue is held", |bench| { bench.ask(Verb::Enqueue); bench.clock.advance(secs(10)); }, 2, 20),
         ("enqueue_now", |bench| { bench.ask(Verb::EnqueueNow); }, 1, 10),
         ("reschedule to now", |bench| { bench.ask(Verb::Reschedule(ZERO)); }, 1, 10),
         ("reschedule to sooner", |bench| { bench.ask(Verb::Reschedule(secs(3))); bench.clock.advance(secs(3)); }, 1, 10),
         ("reschedule to later", |bench| { bench.ask(Verb::Reschedule(secs(30))); bench.clock.advance(secs(30)); }, 2, 20),
+        ("enqueue_now, then reschedule to later", |bench| {
+            bench.ask(Verb::EnqueueNow); bench.ask(Verb::Reschedule(secs(30))); bench.clock.advance(secs(30));
+        }, 2, 20),
+        ("reschedule to sooner, then to later", |bench| {
+            bench.ask(Verb::Reschedule(secs(3))); bench.ask(Verb::Reschedule(secs(30))); bench.clock.advance(secs(30));
+        }, 2, 20),
+        ("enqueue_now, then reschedule to sooner", |bench| {
+            bench.ask(Verb::EnqueueNow); bench.ask(Verb::Reschedule(secs(9))); bench.clock.advance(secs(9));
+        }, 1, 10),
+        ("reschedule to later, then enqueue_now after the backoff", |bench| {
+            bench.ask(Verb::Reschedule(secs(30))); bench.clock.advance(secs(10)); bench.ask(Verb::EnqueueNow);
+        }, 2, 20),
     ];
     for (name, bring_forward, failures, backoff) in cells {
         let bench = backing_off();

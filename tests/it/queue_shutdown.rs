@@ -1,13 +1,14 @@
 //! Shutdown and drain: the table of modes, the truth of the report, and what goes on afterwards.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use homeostat::Shutdown::{Discard, RunDelayedNow, ServeReady};
 use homeostat::{
-    Admission, Claim, DequeueError, DequeueTimeoutError, DroppedWake, Enqueue, Shutdown, TryDequeueError, Verb,
-    WorkQueue,
+    Admission, Claim, DequeueError, DequeueTimeoutError, DroppedWake, Enqueue, ManualClock, Shutdown, TryDequeueError,
+    Verb, WorkQueue,
 };
 
 use crate::letters::{Bench, Is, ZERO, secs};
@@ -370,4 +371,40 @@ fn claims_may_outlive_all_handles() {
     clock.advance(secs(10));
     assert_eq!(again.done_and_next().unwrap_err(), TryDequeueError::Closed);
     assert_eq!(clock.next_alarm(), None);
+}
+
+/// A million keys once held the lock for two seconds. The hook runs after each hold of the lock that brings the first key in line.
+#[test]
+fn a_shutdown_puts_a_bounded_number_of_keys_in_line_per_hold_of_the_lock() {
+    const KEYS: u32 = 5_000;
+    const MOST: usize = 1_024;
+    let clock = ManualClock::new();
+    let serving = Arc::new(Mutex::new(None::<WorkQueue<u32>>));
+    let batches = Arc::new(Mutex::new(Vec::new()));
+    let queue = WorkQueue::builder()
+        .clock(clock.clock())
+        .on_ready({
+            let (serving, batches) = (Arc::clone(&serving), Arc::clone(&batches));
+            move || {
+                let Some(queue) = serving.lock().unwrap().clone() else { return };
+                let mut batch = Vec::new();
+                while let Ok(claim) = queue.try_dequeue() {
+                    batch.push(*claim);
+                    claim.done();
+                }
+                batches.lock().unwrap().push(batch);
+            }
+        })
+        .build();
+    for key in 0..KEYS {
+        queue.enqueue_after(key, secs(u64::from(KEYS - key)));
+    }
+    *serving.lock().unwrap() = Some(queue.clone());
+    queue.shutdown(RunDelayedNow);
+    serving.lock().unwrap().take();
+    let batches = batches.lock().unwrap();
+    let sizes: Vec<_> = batches.iter().map(Vec::len).collect();
+    assert!(sizes.iter().all(|&size| size <= MOST), "{sizes:?}");
+    assert!(batches.concat().into_iter().eq((0..KEYS).rev()), "each once, in due order");
+    assert!(queue.drain(ZERO).is_drained());
 }

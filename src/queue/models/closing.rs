@@ -297,3 +297,106 @@ fn of_two_handles_dropped_at_once_the_last_closes_and_the_first_does_not() {
         assert!(matches!(consumer.join().unwrap(), Err(NoClaim::Closed)));
     });
 }
+
+/// A drain that found no mode once set its own over one that had been set meanwhile.
+#[test]
+fn a_drain_keeps_a_mode_that_was_set_before_its_own() {
+    explore(4, &["the shutdown", "the drain"], |seen| {
+        let (_clock, queue) = queue();
+        let drainer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.drain(Duration::ZERO))
+        };
+        queue.shutdown(Shutdown::RunDelayedNow);
+        let mode = queue.shared.locked.lock().records.mode();
+        seen.note(if mode == Some(Shutdown::RunDelayedNow) { "the shutdown" } else { "the drain" });
+        let _ = drainer.join().unwrap();
+        assert_eq!(queue.shared.locked.lock().records.mode(), mode);
+    });
+}
+
+/// A shutdown takes several holds of the lock here.
+#[test]
+fn no_key_is_served_once_a_request_was_refused_by_a_shutdown_that_discards() {
+    explore(4, &["refused", "accepted"], |seen| {
+        let (_clock, queue) = queue();
+        queue.enqueue(1);
+        queue.enqueue(2);
+        let closer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.shutdown(Shutdown::Discard))
+        };
+        if queue.enqueue(1) == Admission::Closed {
+            seen.note("refused");
+            assert!(queue.try_dequeue().is_err());
+        } else {
+            seen.note("accepted");
+        }
+        closer.join().unwrap();
+        let report = queue.drain(Duration::MAX);
+        assert_eq!(report.dropped, [(1, DroppedWake::Ready), (2, DroppedWake::Ready)]);
+    });
+}
+
+/// Its consumer may come between two holds of the lock, and must not take the queue for over.
+#[test]
+fn a_consumer_gets_all_that_a_shutdown_runs_now() {
+    explore(3, &["asleep", "awake"], |seen| {
+        let (clock, queue) = queue();
+        queue.enqueue_after(1, SECOND);
+        queue.enqueue_after(2, SECOND * 2);
+        let consumer = {
+            let shared = Arc::clone(&queue.shared);
+            thread::spawn(move || {
+                let mut served = Vec::new();
+                while let Ok(claim) = shared.dequeue(Nanos::NEVER, || false) {
+                    served.push(*claim);
+                    claim.done();
+                }
+                served
+            })
+        };
+        seen.note(if clock.sleepers() == 0 { "awake" } else { "asleep" });
+        queue.shutdown(Shutdown::RunDelayedNow);
+        assert_eq!(consumer.join().unwrap(), [1, 2]);
+    });
+}
+
+#[test]
+fn a_claim_that_ends_during_a_shutdown_leaves_no_wish_unreported() {
+    explore(4, &["dropped as a wish", "dropped as a delay"], |seen| {
+        let (_clock, queue) = queue();
+        queue.enqueue(1);
+        let claim = queue.try_dequeue().unwrap();
+        queue.enqueue_after(2, SECOND);
+        queue.enqueue_after(1, SECOND);
+        let ender = thread::spawn(move || claim.done());
+        queue.shutdown(Shutdown::ServeReady);
+        ender.join().unwrap();
+        let mut dropped = queue.drain(Duration::MAX).dropped;
+        dropped.sort_unstable_by_key(|(key, _)| *key);
+        let first = dropped.remove(0);
+        seen.note(if first.1 == DroppedWake::Wish { "dropped as a wish" } else { "dropped as a delay" });
+        assert!([(1, DroppedWake::Wish), (1, DroppedWake::Delayed)].contains(&first));
+        assert_eq!(dropped, [(2, DroppedWake::Delayed)]);
+    });
+}
+
+/// The second joins in with what the first has not seen to, so neither returns before all is in the report.
+#[test]
+fn of_two_shutdowns_at_once_each_returns_when_all_is_dropped() {
+    explore(3, &["drained"], |seen| {
+        let (_clock, queue) = queue();
+        queue.enqueue_after(1, SECOND);
+        queue.enqueue_after(2, SECOND);
+        let closer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.shutdown(Shutdown::ServeReady))
+        };
+        let report = queue.drain(Duration::ZERO);
+        assert!(report.is_drained());
+        assert_eq!(report.dropped.len(), 2);
+        seen.note("drained");
+        closer.join().unwrap();
+    });
+}

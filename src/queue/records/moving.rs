@@ -9,6 +9,10 @@ impl<K> Records<K> {
     /// Puts what is due at `now` in line, in due order, at most `budget` steps of work. Keys whose cool-down is over go
     /// to `gone`. Returns when to call again.
     pub(crate) fn expire(&mut self, now: Nanos, mut budget: u32, gone: &mut Vec<K>, effects: &mut Effects) -> Nanos {
+        if self.mode().is_some() {
+            // The shutdown decides what becomes of each delay.
+            return Nanos::NEVER;
+        }
         let tick = now.tick_down(self.settings.tick_shift);
         while let Some(index) = self.wheel.pop(&mut self.slab, tick, &mut budget) {
             self.came_due(index, &|| now, effects);

@@ -85,6 +85,9 @@ impl State {
                 };
                 let at = wanted.min(backoff);
                 self.early = at < backoff;
+                if self.early {
+                    bounds.backoff_end = backoff;
+                }
                 bounds.keep_cap(wish, backoff);
                 self.schedule(at, now);
             }

@@ -14,6 +14,11 @@ impl Wheel {
         self.visits.set(self.visits.get() + 1);
     }
 
+    #[cfg(not(loom))]
+    pub(crate) fn visits(&self) -> u64 {
+        self.visits.get()
+    }
+
     /// Asserts every invariant that the module's documentation names.
     pub(crate) fn check(&self, entries: &impl Entries) {
         assert_eq!(self.slots.check(entries), self.len, "the length");

@@ -45,6 +45,8 @@ struct Record {
     failures: u32,
     /// The run to come, or the one under way, was brought forward out of its backoff.
     early: bool,
+    /// The end of the last backoff.
+    backoff_end: u64,
     /// How far a debounced wake can be pushed out; none for any other wake.
     cap: Option<u64>,
     at: At,
@@ -207,7 +209,8 @@ impl Model {
                 (after(self.now, quiet.min(max_wait)), Some(after(self.now, max_wait)))
             }
         };
-        let record = Record { lane, reasons: Reasons::NONE, failures: 0, early: false, cap, at: At::Line };
+        let reasons = Reasons::NONE;
+        let record = Record { lane, reasons, failures: 0, early: false, backoff_end: 0, cap, at: At::Line };
         self.records.insert(key, record);
         self.wake_at(key, self.cooled(key, due))
     }
@@ -216,8 +219,11 @@ impl Model {
         match verb {
             Verb::EnqueueIfAbsent | Verb::EnqueueResync => Admission::Ignored,
             Verb::Reschedule(delay) => {
-                self.records.get_mut(&key).unwrap().cap = None;
-                self.wake_at(key, self.cooled(key, after(self.now, delay)))
+                let wanted = self.cooled(key, after(self.now, delay));
+                let record = self.records.get_mut(&key).unwrap();
+                record.cap = None;
+                record.early = wanted < record.backoff_end;
+                self.wake_at(key, wanted)
             }
             _ => Admission::Merged,
         }
@@ -244,7 +250,10 @@ impl Model {
             }
             Verb::EnqueueDebounced { quiet, .. } => {
                 return match record.cap.map(|cap| after(now, quiet).min(cap)) {
-                    Some(pushed) if pushed > due => self.wake_at(key, pushed),
+                    Some(pushed) if pushed > due => {
+                        self.records.get_mut(&key).unwrap().early = pushed < record.backoff_end;
+                        self.wake_at(key, pushed)
+                    }
                     _ => Admission::Held,
                 };
             }
@@ -254,7 +263,7 @@ impl Model {
         };
         let record = self.records.get_mut(&key).unwrap();
         record.cap = cap_after;
-        record.early |= record.failures > 0 && wanted < due;
+        record.early = wanted < record.backoff_end;
         let may_stand = matches!(verb, Verb::EnqueueNow | Verb::EnqueueResync | Verb::EnqueueNowDebounced { .. });
         if may_stand && wanted == due {
             return Admission::Held;
@@ -343,6 +352,7 @@ impl Model {
         };
         record.failures = if failed.is_some() { counted } else { 0 };
         record.early = false;
+        record.backoff_end = 0;
         if failed.is_some() {
             record.reasons |= Reasons::RETRY;
         } else if requeued.is_some() {
@@ -365,6 +375,7 @@ impl Model {
                 Wanted::Nothing | Wanted::Soft | Wanted::At(_) => backoff,
             };
             record.cap = record.cap.filter(|_| matches!(wanted, Wanted::Debounced(_))).map(|cap| cap.min(backoff));
+            record.backoff_end = backoff;
             record.early = due < backoff;
             self.wake_at(key, due);
         } else if let Some(delay) = requeued {

@@ -145,7 +145,7 @@ fn a_cool_down_holds_every_verb() {
     for (verb, cells) in CELLS {
         for ((before, not_before), (after, admission)) in starts.into_iter().zip(cells) {
             let mut record = state(before);
-            let mut bounds = Bounds { not_before: Nanos(not_before), cap: None };
+            let mut bounds = Bounds { not_before: Nanos(not_before), ..Bounds::default() };
             let answer = record.request(&mut bounds, &verb.into(), ZERO, || NOW);
             assert_eq!((is(&record), answer.admission), (after, admission), "{verb:?} of {before:?}");
             assert_eq!(bounds.not_before, Nanos(not_before), "{verb:?} of {before:?}");
@@ -177,7 +177,7 @@ fn cancel_leaves_a_cool_down() {
     ];
     for (before, not_before, after) in CELLS {
         let mut record = State { failures: 2, early: true, ..state(before) };
-        let mut bounds = Bounds { not_before: Nanos(not_before), cap: Some(Nanos(T)) };
+        let mut bounds = Bounds { not_before: Nanos(not_before), cap: Some(Nanos(T)), ..Bounds::default() };
         record.cancel(&mut bounds, || NOW);
         assert_eq!((is(&record), bounds.cap), (after, None), "{before:?}");
         if let Is::Cooling(_) = after {
@@ -322,7 +322,7 @@ fn other_wakes_are_not_debounced() {
 /// `enqueue_now` that only a cool-down or the floor holds back has a time of its own: nothing pushes that out either.
 #[test]
 fn enqueue_now_ends_the_debounce_of_a_delay_that_cannot_come_sooner() {
-    let mut bounds = Bounds { not_before: Nanos(T), cap: Some(Nanos(2_000)) };
+    let mut bounds = Bounds { not_before: Nanos(T), cap: Some(Nanos(2_000)), ..Bounds::default() };
     let mut record = state(Is::Delayed(T));
     let answer = record.request(&mut bounds, &Verb::EnqueueNow.into(), ZERO, || NOW);
     assert_eq!((is(&record), answer.admission, bounds.cap), (Is::Delayed(T), Held, None));
@@ -357,7 +357,7 @@ fn a_request_raises_the_lane_and_never_lowers_it() {
             record.request(&mut Bounds::default(), &Request::new(verb).at(by), ZERO, || NOW);
             assert_eq!(record.priority, by);
             let mut record = State { priority: High, ..state(Is::Cooling(T)) };
-            let mut bounds = Bounds { not_before: Nanos(T), cap: None };
+            let mut bounds = Bounds { not_before: Nanos(T), ..Bounds::default() };
             record.request(&mut bounds, &Request::new(verb).at(by), ZERO, || NOW);
             assert_eq!(record.priority, by);
         }

@@ -1,0 +1,118 @@
+//! How many records each step of the bulk operations looks at.
+
+use super::*;
+
+const KEYS: u32 = 5_000;
+
+/// `KEYS` keys, each requested by what `verb` makes of it.
+fn records(verb: impl Fn(u64) -> super::super::request::Verb) -> Records<u32> {
+    let settings = Settings { floor: Duration::ZERO, min_interval: Duration::ZERO, timing: false, tick_shift: 0 };
+    let mut records = Records::new(settings);
+    for key in 0..KEYS {
+        let request = Request::new(verb(u64::from(key)));
+        let wanted = Wanted { key: &mut Some(key), hash: u64::from(key), request: &request };
+        records.request(wanted, |one, other| one == other, |key| key, &|| Nanos::ZERO, &mut Effects::default());
+    }
+    records
+}
+
+fn delayed() -> Records<u32> {
+    records(|key| super::super::request::Verb::EnqueueAfter(Duration::from_nanos(1 + key * key)))
+}
+
+fn ready() -> Records<u32> {
+    records(|_| super::super::request::Verb::Enqueue)
+}
+
+/// Shuts down in steps. Returns how many records each step has changed.
+fn shut_down(records: &mut Records<u32>, mode: Shutdown) -> Vec<usize> {
+    records.begin_shutdown(mode);
+    let mut steps = Vec::new();
+    loop {
+        let waiting = |records: &Records<u32>| (records.counts.delayed, records.ready());
+        let before = waiting(records);
+        let swept = records.sweep(BATCH, &|| Nanos::ZERO, &mut Effects::default());
+        let after = waiting(records);
+        steps.push(before.0.abs_diff(after.0).max(before.1.abs_diff(after.1)));
+        assert!(swept.panic.is_none() && swept.gone.is_empty());
+        if !swept.more {
+            return steps;
+        }
+        assert!(!records.is_over() && !records.is_drained(), "not before the last step");
+    }
+}
+
+#[test]
+fn each_step_of_a_shutdown_changes_a_bounded_number_of_records() {
+    for (mut records, mode) in [
+        (delayed(), Shutdown::RunDelayedNow),
+        (delayed(), Shutdown::ServeReady),
+        (delayed(), Shutdown::Discard),
+        (ready(), Shutdown::Discard),
+    ] {
+        let steps = shut_down(&mut records, mode);
+        assert!(steps.iter().all(|&changed| changed <= BATCH as usize), "{mode:?}: {steps:?}");
+        assert_eq!(steps.iter().sum::<usize>(), KEYS as usize, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_shutdown_that_drops_nothing_takes_one_step() {
+    for mode in [Shutdown::RunDelayedNow, Shutdown::ServeReady] {
+        assert_eq!(shut_down(&mut ready(), mode), [0], "{mode:?}");
+    }
+}
+
+#[test]
+fn a_key_in_line_is_not_served_once_discarding_has_begun() {
+    let mut records = ready();
+    records.begin_shutdown(Shutdown::Discard);
+    assert_eq!((records.front(), records.has_ready(), records.is_over()), (None, false, false));
+}
+
+#[test]
+fn a_wish_is_dropped_also_if_its_claim_ends_before_the_shutdown_has_reached_it() {
+    use super::super::request::Verb;
+    for (verb, mode) in [(Verb::EnqueueAfter(Duration::MAX), Shutdown::ServeReady), (Verb::Enqueue, Shutdown::Discard)]
+    {
+        let mut records = ready();
+        let (now, mut effects) = (|| Nanos::ZERO, Effects::default());
+        let index = records.front().unwrap();
+        let key = *records.key(index);
+        records.take(index, key, &now);
+        let wanted = Wanted { key: &mut Some(key), hash: u64::from(key), request: &verb.into() };
+        assert_eq!(records.request(wanted, |one, other| one == other, |key| key, &now, &mut effects), Admission::Rerun);
+        records.begin_shutdown(mode);
+        records.end(index, Ending::Done, &now, &mut effects);
+        let mut report = super::super::report::DrainReport::new();
+        records.report_dropped(&mut report, 1);
+        assert_eq!(report.dropped, [(key, super::super::request::DroppedWake::Wish)], "{mode:?}");
+    }
+}
+
+#[test]
+fn a_report_adds_a_bounded_number_of_dropped_wakes_per_step() {
+    let mut records = delayed();
+    shut_down(&mut records, Shutdown::ServeReady);
+    let mut report = super::super::report::DrainReport::new();
+    let count = records.report_left(&mut report);
+    assert_eq!(count, KEYS as usize);
+    let mut before = 0;
+    while report.dropped.len() < count {
+        records.report_dropped(&mut report, count);
+        assert!((1..=BATCH as usize).contains(&(report.dropped.len() - before)));
+        before = report.dropped.len();
+    }
+    let mut keys: Vec<_> = report.dropped.into_iter().map(|(key, _)| key).collect();
+    keys.sort_unstable();
+    assert!(keys.into_iter().eq(0..KEYS));
+}
+
+#[test]
+fn the_next_delayed_key_is_found_without_a_look_at_all_keys() {
+    let records = delayed();
+    let before = records.wheel.visits();
+    assert_eq!(records.next_delayed().map(|(key, due)| (*key, due)), Some((0, Nanos(1))));
+    let visits = records.wheel.visits() - before;
+    assert!(visits <= 64, "{visits} looks");
+}
