@@ -198,7 +198,7 @@ impl fmt::Debug for ThreadOptions {
         f.debug_struct("ThreadOptions")
             .field("stack_size", &self.stack_size)
             .field("on_start", &self.on_start.is_some())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::records::BATCH;
 use super::shared::{Config, Shared};
 use super::{Key, WorkQueue};
 use crate::backoff::Exponential;
@@ -45,6 +46,7 @@ impl<K: Key> QueueBuilder<K> {
                 min_interval: Duration::ZERO,
                 timing: false,
                 threads: OnceLock::new(),
+                sweep: BATCH,
                 on_ready: None,
             },
             hasher: FastState::default(),
@@ -99,6 +101,13 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
         self
     }
 
+    /// How many records a shutdown looks at in one hold of the lock.
+    #[cfg(all(test, loom))]
+    pub(super) fn sweep(mut self, most: u32) -> Self {
+        self.config.sweep = most;
+        self
+    }
+
     /// Calls `hook` whenever the queue has gone from having no key in line to having one: outside the lock, on the thread
     /// that did it, so another thread may have taken the key meanwhile. A panic of it is logged.
     pub fn on_ready(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
@@ -128,7 +137,7 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
 
 impl<K, S> fmt::Debug for QueueBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Config { name, clock, backoff, floor, min_interval, timing, threads, on_ready } = &self.config;
+        let Config { name, clock, backoff, floor, min_interval, timing, threads, sweep: _, on_ready } = &self.config;
         f.debug_struct("QueueBuilder")
             .field("name", name)
             .field("clock", clock)

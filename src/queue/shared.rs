@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Key;
 use super::claim::Claim;
-use super::records::{BATCH, Records, Settings, Taken};
+use super::records::{Records, Settings, Taken};
 use super::report::DrainReport;
 use super::request::Shutdown;
 use super::state::Ending;
@@ -21,9 +21,6 @@ use crate::sync::Mutex;
 use crate::thread::{ThreadOptions, drop_each, shielded};
 use crate::time::Nanos;
 use crate::wait::{Bell, Signal, Sleepers};
-
-/// The most records that a shutdown looks at in one hold of the lock.
-const SWEEP: u32 = if cfg!(loom) { 1 } else { BATCH };
 
 /// A consumer that finds nothing looks again so often before it sleeps,
 const LOOKS: u32 = if cfg!(loom) { 2 } else { 8 };
@@ -52,6 +49,8 @@ pub(crate) struct Config {
     pub(crate) timing: bool,
     /// How the timer's thread is made; empty until that has been said.
     pub(crate) threads: OnceLock<ThreadOptions>,
+    /// The most records that a shutdown looks at in one hold of the lock.
+    pub(crate) sweep: u32,
     pub(crate) on_ready: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -165,7 +164,7 @@ impl<K: Key> Shared<K> {
                     hold.unlocked(|| self.start_timer());
                     continue;
                 }
-                let deadline = deadline.min(self.retry_timer_at(&hold.guard));
+                let deadline = deadline.min(hold.guard.retry_timer_at());
                 hold.wait_for_key(deadline, || Arc::new(TimedOut(Arc::clone(self))));
             }
         })?;
@@ -240,8 +239,8 @@ impl<K: Key> Shared<K> {
     /// shutdown changes takes as many holds as it needs. Whoever shuts down or drains meanwhile joins in.
     fn close(self: &Arc<Self>, mode: impl FnOnce(Option<Shutdown>) -> Shutdown) {
         let (mut mode, mut gone, mut panic) = (Some(mode), Vec::new(), None);
+        let sweep = self.config.sweep;
         loop {
-            let begins = mode.is_some();
             let mut swept = self.hold(|hold| {
                 if let Some(mode) = mode.take() {
                     let locked = &mut *hold.guard;
@@ -249,11 +248,8 @@ impl<K: Key> Shared<K> {
                     locked.restless = true;
                 }
                 let (records, effects, now) = hold.parts();
-                records.sweep(SWEEP, &now, effects)
+                records.sweep(sweep, &now, effects)
             });
-            if begins {
-                self.timer.set();
-            }
             gone.append(&mut swept.gone);
             match swept.panic {
                 Some(further) if panic.is_some() => std::mem::forget(further),
@@ -263,6 +259,7 @@ impl<K: Key> Shared<K> {
                 break;
             }
         }
+        self.timer.set();
         drop_each(gone);
         if let Some(panic) = panic {
             resume_unwind(panic);

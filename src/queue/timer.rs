@@ -84,17 +84,9 @@ impl<K: Key> Shared<K> {
         if let TimerThread::Refused(_) = locked.timer { Rearm::Leave } else { Rearm::Signal }
     }
 
-    /// When to ask again for the timer thread that the system has refused; [`Nanos::NEVER`] if no delay stands, or none was refused.
-    pub(super) fn retry_timer_at(&self, locked: &Locked<K>) -> Nanos {
-        match locked.timer {
-            TimerThread::Refused(again) if locked.records.next_turn() < Nanos::NEVER => again,
-            _ => Nanos::NEVER,
-        }
-    }
-
     /// Whether it is time to ask again for a timer thread. The caller then calls [`start_timer`](Self::start_timer) without the lock.
     pub(super) fn retry_timer(&self, locked: &mut Locked<K>) -> bool {
-        let retry = self.config.clock.reached(self.retry_timer_at(locked));
+        let retry = self.config.clock.reached(locked.retry_timer_at());
         if retry {
             locked.timer = TimerThread::Starting;
         }
@@ -138,6 +130,16 @@ impl<K: Key> Shared<K> {
             // The last handle went meanwhile and had nothing to join.
             drop(locked);
             timer.join();
+        }
+    }
+}
+
+impl<K> Locked<K> {
+    /// When to ask again for the timer thread that the system has refused; [`Nanos::NEVER`] if no delay stands, or none was refused.
+    pub(super) fn retry_timer_at(&self) -> Nanos {
+        match self.timer {
+            TimerThread::Refused(again) if self.records.next_turn() < Nanos::NEVER => again,
+            _ => Nanos::NEVER,
         }
     }
 }

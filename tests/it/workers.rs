@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 use homeostat::{
-    Action, BoxError, Context, Enqueue, KeyState, ManualClock, Poller, Priority, Reasons, ThreadOptions, WorkQueue,
-    Workers,
+    Action, BoxError, Context, Enqueue, KeyState, ManualClock, NoRetry, Poller, Priority, Reasons, ThreadOptions,
+    WorkQueue, Workers,
 };
 use log::Level;
 
@@ -207,7 +207,7 @@ fn what_workers_do_is_said_at_the_level_it_deserves() {
     for key in ["calm", "again", "broken"] {
         queue.enqueue(key);
     }
-    let workers = Workers::new(reconcile).name("talking-workers").start(&queue).unwrap();
+    let workers = Workers::new(reconcile).name("talking-workers").retry(NoRetry).start(&queue).unwrap();
     clock.wait_for_sleepers(1);
     workers.shutdown(Duration::ZERO);
     let said = logs.all();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 use homeostat::{
-    Action, BoxError, CancellationToken, Cancelled, Clock, Context, Enqueue, Exponential, KeyState, Workers,
+    Action, BoxError, CancellationToken, Cancelled, Clock, Context, Enqueue, Exponential, KeyState, NoRetry, Workers,
 };
 use log::Level;
 
@@ -130,7 +130,7 @@ fn a_deadline_cancels_callbacks_tokens_and_sleeps_at_its_time() {
         cx.check()?;
         Ok(Action::await_change())
     };
-    let workers = Workers::new(reconcile).reconcile_timeout(TIMEOUT).start(&queue).unwrap();
+    let workers = Workers::new(reconcile).reconcile_timeout(TIMEOUT).retry(NoRetry).start(&queue).unwrap();
     queue.enqueue("vm");
     clock.wait_for_sleepers(2);
     clock.advance(SECOND);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use crossbeam_channel::unbounded;
 use homeostat::{
-    Action, BoxError, Cancelled, Context, Enqueue, Exponential, Failure, KeyState, Muted, Panicked, Reasons,
+    Action, BoxError, Cancelled, Context, Enqueue, Exponential, Failure, KeyState, Muted, NoRetry, Panicked, Reasons,
     RequeueAfter, RetryPolicy, Terminal, Verdict, Workers, muted, terminal,
 };
 use log::Level;
@@ -78,6 +78,7 @@ fn assert_fails<E: Into<BoxError> + 'static>(name: &'static str, reconcile: fn()
     let (clock, queue) = held();
     let workers = Workers::new(move |_cx: &Context, _key: &&str| reconcile())
         .name(name)
+        .retry(NoRetry)
         .start(&queue)
         .expect("settings in range");
     queue.enqueue("vm");
@@ -330,7 +331,8 @@ fn aborted() -> StoreError {
 #[test]
 fn saying_aborted_without_having_been_is_a_failure() {
     let (clock, queue) = held();
-    let workers = Workers::new(|_cx: &Context, _key: &&str| Err::<Action, _>(aborted())).start(&queue).unwrap();
+    let reconcile = |_cx: &Context, _key: &&str| Err::<Action, _>(aborted());
+    let workers = Workers::new(reconcile).retry(NoRetry).start(&queue).unwrap();
     queue.enqueue("vm");
     clock.wait_for_sleepers(1);
     assert_eq!((workers.metrics().drops, workers.metrics().aborted), (1, 0));

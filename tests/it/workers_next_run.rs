@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use homeostat::{Action, BoxError, CancellationToken, Context, Enqueue, Priority, Reasons, Workers};
+use homeostat::{Action, BoxError, CancellationToken, Context, Enqueue, NoRetry, Priority, Reasons, Workers};
 
 use crate::stages::{ALLOWANCE, SECOND, held, just_before, stage};
 
@@ -45,7 +45,7 @@ fn a_run_finds_nothing_of_the_one_before_however_that_has_ended() {
             other => unreachable!("{other}"),
         }
     };
-    let workers = Workers::new(reconcile).reconcile_timeout(TIMEOUT).start(&queue).unwrap();
+    let workers = Workers::new(reconcile).reconcile_timeout(TIMEOUT).retry(NoRetry).start(&queue).unwrap();
     for (round, key) in (0_u32..).zip(["ok", "error", "panic", "cancelled"]) {
         clock.wait_for_sleepers(IDLE);
         assert_eq!(clock.now(), start + round * SECOND);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 use homeostat::{
-    Action, BoxError, Context, Enqueue, Exponential, Failure, KeyState, ManualClock, Panicked, RetryPolicy, Verdict,
-    WorkQueue, Workers,
+    Action, BoxError, Context, Enqueue, Exponential, Failure, KeyState, ManualClock, NoRetry, Panicked, RetryPolicy,
+    Verdict, WorkQueue, Workers,
 };
 use log::Level;
 use parking_lot::Mutex;
@@ -88,9 +88,9 @@ fn an_error_whose_drop_or_display_panics_is_left_to_the_policy() {
 }
 
 #[test]
-fn a_panic_under_the_default_policy_is_not_retried() {
+fn a_panic_without_retries_is_not_tried_again() {
     let (clock, queue) = held();
-    let workers = Workers::new(throw).start(&queue).unwrap();
+    let workers = Workers::new(throw).retry(NoRetry).start(&queue).unwrap();
     queue.enqueue("str");
     clock.wait_for_sleepers(1);
     assert_eq!((workers.metrics().panics, workers.metrics().drops), (1, 1));

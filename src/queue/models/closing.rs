@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::{Busy, Queue, SECOND, explore, queue};
-use crate::queue::{Admission, Claim, DroppedWake, Enqueue, KeyState, NoClaim, Shutdown, Wish};
+use super::{Busy, Fixed, Queue, SECOND, explore, queue};
+use crate::clock::ManualClock;
+use crate::queue::{Admission, Claim, DroppedWake, Enqueue, KeyState, NoClaim, Shutdown, Wish, WorkQueue};
 use crate::time::Nanos;
 
 const MODES: [Shutdown; 3] = [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard];
@@ -298,11 +299,18 @@ fn of_two_handles_dropped_at_once_the_last_closes_and_the_first_does_not() {
     });
 }
 
+/// A queue whose shutdown looks at one record in each hold of the lock.
+fn sweeping_queue() -> (ManualClock, Queue) {
+    let clock = ManualClock::new();
+    let queue = WorkQueue::builder().clock(clock.clock()).hasher(Fixed::default()).sweep(1).build();
+    (clock, queue)
+}
+
 /// A drain that found no mode once set its own over one that had been set meanwhile.
 #[test]
 fn a_drain_keeps_a_mode_that_was_set_before_its_own() {
     explore(4, &["the shutdown", "the drain"], |seen| {
-        let (_clock, queue) = queue();
+        let (_clock, queue) = sweeping_queue();
         let drainer = {
             let queue = queue.clone();
             thread::spawn(move || queue.drain(Duration::ZERO))
@@ -315,11 +323,10 @@ fn a_drain_keeps_a_mode_that_was_set_before_its_own() {
     });
 }
 
-/// A shutdown takes several holds of the lock here.
 #[test]
 fn no_key_is_served_once_a_request_was_refused_by_a_shutdown_that_discards() {
     explore(4, &["refused", "accepted"], |seen| {
-        let (_clock, queue) = queue();
+        let (_clock, queue) = sweeping_queue();
         queue.enqueue(1);
         queue.enqueue(2);
         let closer = {
@@ -342,7 +349,7 @@ fn no_key_is_served_once_a_request_was_refused_by_a_shutdown_that_discards() {
 #[test]
 fn a_consumer_gets_all_that_a_shutdown_runs_now() {
     explore(3, &["asleep", "awake"], |seen| {
-        let (clock, queue) = queue();
+        let (clock, queue) = sweeping_queue();
         queue.enqueue_after(1, SECOND);
         queue.enqueue_after(2, SECOND * 2);
         let consumer = {
@@ -365,7 +372,7 @@ fn a_consumer_gets_all_that_a_shutdown_runs_now() {
 #[test]
 fn a_claim_that_ends_during_a_shutdown_leaves_no_wish_unreported() {
     explore(4, &["dropped as a wish", "dropped as a delay"], |seen| {
-        let (_clock, queue) = queue();
+        let (_clock, queue) = sweeping_queue();
         queue.enqueue(1);
         let claim = queue.try_dequeue().unwrap();
         queue.enqueue_after(2, SECOND);
@@ -386,7 +393,7 @@ fn a_claim_that_ends_during_a_shutdown_leaves_no_wish_unreported() {
 #[test]
 fn of_two_shutdowns_at_once_each_returns_when_all_is_dropped() {
     explore(3, &["drained"], |seen| {
-        let (_clock, queue) = queue();
+        let (_clock, queue) = sweeping_queue();
         queue.enqueue_after(1, SECOND);
         queue.enqueue_after(2, SECOND);
         let closer = {

@@ -16,7 +16,7 @@ pub(super) struct Sweep {
     next: u32,
 }
 
-/// What one step of a shutdown leaves to do once the lock is released.
+/// The outcome of one step of a shutdown, for the caller to handle once the lock is released.
 #[derive(Debug)]
 pub(crate) struct Swept<K> {
     /// Keys that are gone and that no report names, to be dropped.
@@ -49,8 +49,8 @@ impl<K> Dropped<K> {
 }
 
 impl<K> Records<K> {
-    /// Refuses requests from now on. What the shutdown changes, [`sweep`](Self::sweep) does in steps. Does nothing if the queue is
-    /// shut down as strictly already.
+    /// Refuses requests from now on. [`sweep`](Self::sweep) then changes the records, in steps. Does nothing if the queue is shut down
+    /// as strictly already.
     pub(crate) fn begin_shutdown(&mut self, mode: Shutdown) {
         if self.mode >= Some(mode) {
             return;

@@ -4,7 +4,7 @@ use super::*;
 
 const KEYS: u32 = 5_000;
 
-/// `KEYS` keys, each requested by what `verb` makes of it.
+/// Records of `KEYS` keys, each requested with the verb that `verb` returns for it.
 fn records(verb: impl Fn(u64) -> super::super::request::Verb) -> Records<u32> {
     let settings = Settings { floor: Duration::ZERO, min_interval: Duration::ZERO, timing: false, tick_shift: 0 };
     let mut records = Records::new(settings);

@@ -33,7 +33,7 @@ fn costs(count: u32) -> Costs {
     let mut last = 0;
     // So many units of budget are enough.
     for _ in 0..count * 11 {
-        if wheel.len() == 0 {
+        if wheel.is_empty() {
             break;
         }
         let most = &mut costs.pop;
