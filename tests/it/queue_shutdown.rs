@@ -1,7 +1,7 @@
 //! Shutdown and drain: the table of modes, the truth of the report, and what goes on afterwards.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +10,8 @@ use homeostat::{
     Admission, Claim, DequeueError, DequeueTimeoutError, DroppedWake, Enqueue, ManualClock, Shutdown, TryDequeueError,
     Verb, WorkQueue,
 };
+
+use parking_lot::Mutex;
 
 use crate::letters::{Bench, Is, ZERO, secs};
 
@@ -386,23 +388,23 @@ fn a_shutdown_puts_a_bounded_number_of_keys_in_line_per_hold_of_the_lock() {
         .on_ready({
             let (serving, batches) = (Arc::clone(&serving), Arc::clone(&batches));
             move || {
-                let Some(queue) = serving.lock().unwrap().clone() else { return };
+                let Some(queue) = serving.lock().clone() else { return };
                 let mut batch = Vec::new();
                 while let Ok(claim) = queue.try_dequeue() {
                     batch.push(*claim);
                     claim.done();
                 }
-                batches.lock().unwrap().push(batch);
+                batches.lock().push(batch);
             }
         })
         .build();
     for key in 0..KEYS {
         queue.enqueue_after(key, secs(u64::from(KEYS - key)));
     }
-    *serving.lock().unwrap() = Some(queue.clone());
+    *serving.lock() = Some(queue.clone());
     queue.shutdown(RunDelayedNow);
-    serving.lock().unwrap().take();
-    let batches = batches.lock().unwrap();
+    serving.lock().take();
+    let batches = batches.lock();
     let sizes: Vec<_> = batches.iter().map(Vec::len).collect();
     assert!(sizes.iter().all(|&size| size <= MOST), "{sizes:?}");
     assert!(batches.concat().into_iter().eq((0..KEYS).rev()), "each once, in due order");

@@ -113,14 +113,18 @@ fn failed_runs_come_back_exponentially_later_by_default() {
     };
     let workers = Workers::new(reconcile).start(&queue).unwrap();
     queue.enqueue("vm");
-    let mut last = tries.recv().unwrap();
-    assert_eq!(last.1, 1);
+    let mut previous = tries.recv().unwrap();
+    assert_eq!(previous.1, 1);
     for failures in 1..=5 {
         step(&clock, &queue);
         let next = tries.recv().unwrap();
         let least = Exponential::default().delay(failures).mul_f64(0.9);
-        assert!(next.0 - last.0 >= least && next.1 == failures + 1, "{:?} after {failures} failures", next.0 - last.0);
-        last = next;
+        assert!(
+            next.0 - previous.0 >= least && next.1 == failures + 1,
+            "{:?} after {failures} failures",
+            next.0 - previous.0
+        );
+        previous = next;
     }
     assert_eq!(workers.metrics().drops, 0);
     workers.shutdown(Duration::ZERO);
