@@ -5,7 +5,7 @@ mod polling;
 mod tests;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use self::polling::{Polling, Shared, SourceOf};
@@ -19,7 +19,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::thread::ThreadOptions;
 use crate::time::{Nanos, Rounded};
-use crate::wait::{Gate, Signal, Stepping};
+use crate::wait::{Gate, HandedOver, Progress, Signal, Stepping};
 
 /// Calls a listing function at a fixed rate, and offers each key it returns with
 /// [`enqueue_if_absent`](Enqueue::enqueue_if_absent).
@@ -181,6 +181,9 @@ impl<F> Poller<F> {
             overruns: AtomicU64::new(0),
             signal: Arc::clone(&signal),
             new_period: Mutex::new(None),
+            returned: AtomicU64::new(0),
+            handed_over: AtomicU64::new(0),
+            progress: OnceLock::new(),
         });
         let pulled = Arc::clone(&shared);
         state.on_trigger(move || pulled.trigger());
@@ -315,6 +318,17 @@ impl PollerHandle {
     #[must_use]
     pub fn source(&self) -> SourceHandle {
         self.source.clone()
+    }
+
+    /// Has `progress` called after each listing that has been handed over. The first call counts.
+    pub(crate) fn on_progress(&self, progress: Progress) {
+        let _ = self.shared.progress.set(progress);
+    }
+
+    /// Says later whether the keys of every listing that has returned by now are in the queue.
+    pub(crate) fn accepted(&self) -> HandedOver {
+        let (shared, returned) = (Arc::clone(&self.shared), self.shared.returned.load(SeqCst));
+        Box::new(move || shared.handed_over.load(SeqCst) >= returned)
     }
 
     /// Whether a poll has succeeded.

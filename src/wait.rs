@@ -257,6 +257,12 @@ impl Wake for Gate {
     }
 }
 
+/// Called each time that a source has handed something over to its queue.
+pub(crate) type Progress = Box<dyn Fn() + Send + Sync>;
+
+/// Says whether a source has handed over everything that it had accepted when this was made.
+pub(crate) type HandedOver = Box<dyn Fn() -> bool + Send>;
+
 /// A thread body, cut into steps so that a test or a simulation can run it without a thread.
 pub(crate) trait Task: Send {
     /// Does what is due at `now` and says when it wants to be called again, at the latest.

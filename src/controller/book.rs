@@ -85,21 +85,24 @@ pub enum RunOutcome {
     Failed(String),
 }
 
-/// Why there is no outcome of a key.
+/// Why a wait has ended without what it waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The key was not idle when the time was over.
+    /// The key was not idle, or the initial listings were not in, when the time was over.
     Timeout,
     /// The controller has been stopped.
     Stopped,
+    /// The controller has stopped by itself. [`ControllerHandle::failure`](super::ControllerHandle::failure) says why.
+    Failed,
 }
 
 impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Timeout => "the key was not idle in time",
+            Self::Timeout => "the time was over before the key was idle or the initial listings were in",
             Self::Stopped => "the controller has been stopped",
+            Self::Failed => "the controller has failed",
         })
     }
 }
@@ -129,7 +132,10 @@ struct Waits<K> {
     /// Those that somebody waits for.
     keys: HashMap<K, Awaited, FastState>,
     sleepers: Sleepers,
-    closed: bool,
+    /// Keys are being dropped, so that a key is idle says nothing any more.
+    frozen: bool,
+    /// Why nothing will change any more.
+    closed: Option<WaitError>,
 }
 
 /// A key that somebody waits for, and its runs since the first one who waits came.
@@ -144,7 +150,7 @@ struct Awaited {
 
 impl<K: Key> Book<K> {
     pub(super) fn new(clock: Clock, on_error: Option<ErrorHook<K>>) -> Arc<Self> {
-        let waits = Waits { keys: HashMap::default(), sleepers: Sleepers::default(), closed: false };
+        let waits = Waits { keys: HashMap::default(), sleepers: Sleepers::default(), frozen: false, closed: None };
         Arc::new(Self {
             clock,
             on_error,
@@ -241,10 +247,6 @@ impl<K: Key> Book<K> {
         (parked, troubles.len() - parked)
     }
 
-    pub(super) fn is_backing_off(&self, key: &K) -> bool {
-        self.troubled.load(SeqCst) > 0 && self.troubles.lock().get(key).is_some_and(|trouble| !trouble.parked)
-    }
-
     /// No run of the key begins until it is resumed.
     pub(super) fn suspend(&self, key: K) {
         let mut suspended = self.suspended.lock();
@@ -289,7 +291,7 @@ impl<K: Key> Book<K> {
         })
     }
 
-    /// A claim has ended: whoever waits looks at its key.
+    /// A claim has ended, or something else that somebody may wait for: all who wait look again.
     #[inline]
     pub(super) fn settle(&self) {
         if self.waiting.load(SeqCst) > 0 {
@@ -302,32 +304,43 @@ impl<K: Key> Book<K> {
         self.settled.ring(count);
     }
 
-    /// No key is taken any more. Called before those in line are dropped, so that who finds its key gone knows why.
-    pub(super) fn close(&self) {
-        self.waits.lock().closed = true;
+    /// Nobody who waits is answered before the book is closed. Called before keys are dropped, so that none of them counts as
+    /// idle.
+    pub(super) fn freeze(&self) {
+        self.waits.lock().frozen = true;
+    }
+
+    /// No key is taken any more, for the reason `why`; the first reason counts. All who wait are answered.
+    pub(super) fn close(&self, why: WaitError) {
+        self.waits.lock().closed.get_or_insert(why);
         self.rouse();
     }
 
-    /// Blocks until `is_idle`, which is called under a lock. The end of a claim wakes it, and the end of the controller.
-    pub(super) fn wait(
-        self: &Arc<Self>,
-        key: &K,
-        deadline: Nanos,
-        is_idle: impl Fn() -> bool,
-    ) -> Result<Option<RunOutcome>, WaitError> {
-        let watching = Watching::new(self, key.clone());
+    /// From now on each begin of a run of `key` is counted for whoever waits for it.
+    pub(super) fn watch<'a>(self: &'a Arc<Self>, key: &K) -> Watching<'a, K> {
+        Watching::new(self, key.clone())
+    }
+
+    /// Blocks until `holds`, which is called under a lock. Each call of [`settle`](Self::settle) wakes it, and the end of the
+    /// controller.
+    pub(super) fn wait_until(self: &Arc<Self>, deadline: Nanos, holds: impl Fn() -> bool) -> Result<(), WaitError> {
+        // Before anything is looked at: from here on it is woken.
+        self.waiting.fetch_add(1, SeqCst);
+        let held = self.look_until(deadline, |_| holds().then_some(()));
+        self.waiting.fetch_sub(1, SeqCst);
+        held
+    }
+
+    fn look_until<T>(self: &Arc<Self>, deadline: Nanos, look: impl Fn(&Waits<K>) -> Option<T>) -> Result<T, WaitError> {
         let mut waits = self.waits.lock();
         loop {
-            if is_idle() {
-                let ended = waits.keys.get(key).and_then(|awaited| awaited.ended.clone());
-                return match ended.filter(|(number, _)| *number > watching.before) {
-                    Some((_, outcome)) => Ok(Some(outcome)),
-                    None if waits.closed => Err(WaitError::Stopped),
-                    None => Ok(None),
-                };
+            if (!waits.frozen || waits.closed.is_some())
+                && let Some(found) = look(&waits)
+            {
+                return Ok(found);
             }
-            if waits.closed {
-                return Err(WaitError::Stopped);
+            if let Some(why) = waits.closed {
+                return Err(why);
             }
             if self.clock.reached(deadline) {
                 return Err(WaitError::Timeout);
@@ -345,15 +358,15 @@ impl<K: Key> Wake for Book<K> {
 }
 
 /// Somebody waits for a key.
-struct Watching<'a, K: Key> {
-    book: &'a Book<K>,
+pub(super) struct Watching<'a, K: Key> {
+    book: &'a Arc<Book<K>>,
     key: K,
     /// How many runs had begun.
     before: u64,
 }
 
 impl<'a, K: Key> Watching<'a, K> {
-    fn new(book: &'a Book<K>, key: K) -> Self {
+    fn new(book: &'a Arc<Book<K>>, key: K) -> Self {
         let own = key.clone();
         let before = {
             let mut waits = book.waits.lock();
@@ -364,6 +377,19 @@ impl<'a, K: Key> Watching<'a, K> {
         // Before anything is looked at: from here on each begin of a run and each end of a claim is told.
         book.waiting.fetch_add(1, SeqCst);
         Self { book, key, before }
+    }
+
+    /// Blocks until `is_idle`, which is called under a lock. The end of a claim wakes it, and the end of the controller.
+    pub(super) fn wait(self, deadline: Nanos, is_idle: impl Fn() -> bool) -> Result<Option<RunOutcome>, WaitError> {
+        self.book.look_until(deadline, |waits| {
+            if !is_idle() {
+                return None;
+            }
+            let ended = waits.keys.get(&self.key).and_then(|awaited| awaited.ended.clone());
+            let outcome = ended.filter(|(number, _)| *number > self.before).map(|(_, outcome)| outcome);
+            // An idle key of a controller that has ended may have lost its run.
+            (outcome.is_some() || waits.closed.is_none()).then_some(outcome)
+        })
     }
 
     fn leave(&self) {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::book::Book;
+use super::book::{Book, WaitError};
 use super::rate::Bucket;
 use super::source::Source;
 use crate::cancel::CancellationToken;
@@ -143,12 +143,18 @@ impl<K: Key> Common<K> {
 
     /// Takes no further key: none once this has returned. Runs under way go on.
     pub(super) fn stop(&self) {
+        self.end();
+        self.book.close(WaitError::Stopped);
+    }
+
+    /// Drops everything that waits. Whoever waits for some of it is told once the book is closed.
+    fn end(&self) {
         self.set_doors(|doors| doors.closed = true);
         self.stopped.store(true, SeqCst);
+        self.book.freeze();
         for source in &*self.sources.lock() {
             source.stop();
         }
-        self.book.close();
         shielded("a key of a queue that closes", || self.queue.shutdown(Shutdown::Discard));
         self.tell_keeper();
     }
@@ -179,13 +185,14 @@ impl<K: Key> Common<K> {
     /// It cannot go on.
     pub(super) fn fail(&self, error: BoxError) {
         let error = Arc::new(error);
-        // Who sees the failure finds it stopped.
-        self.stop();
+        // Whoever sees the failure finds the controller stopped, and whoever is told of the failure finds it here.
+        self.end();
         let hook = {
             let mut failure = self.failure.lock();
             failure.get_or_insert_with(|| Arc::clone(&error));
             self.on_failure.get()
         };
+        self.book.close(WaitError::Failed);
         if let Some(hook) = hook {
             shielded("who is told of a failure", || hook(Arc::clone(&error)));
         }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::book::{RunOutcome, Trouble, WaitError};
+use super::book::Trouble;
 use super::builder::check_rate;
 use super::core::Common;
 use super::rate::Bucket;
@@ -13,7 +13,7 @@ use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
 use crate::crew::{Ended, Handle, StillRunning};
 use crate::error::StartError;
 use crate::pool::{Membership, WorkerPool};
-use crate::queue::{Admission, Enqueue, Key, KeyState, Reasons, Verb, WorkQueue};
+use crate::queue::{Admission, Enqueue, Key, Reasons, Verb, WorkQueue};
 use crate::reconcile::error::BoxError;
 use crate::source::SourceHandle;
 use crate::thread::Joiner;
@@ -44,7 +44,7 @@ use crate::time::Rounded;
 /// # Ok::<_, BoxError>(())
 /// ```
 pub struct ControllerHandle<K: Key> {
-    common: Arc<Common<K>>,
+    pub(super) common: Arc<Common<K>>,
 }
 
 impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
@@ -69,27 +69,6 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// was started.
     pub fn enqueue(&self, key: K) -> Admission {
         self.common.queue.because(Reasons::MANUAL).enqueue_now(key)
-    }
-
-    /// Blocks until a key is idle: nothing is in line or under way for it, and no failure of it is to be tried again. A run that it
-    /// has asked for later does not keep it from being idle; a key that is suspended, or whose controller is, is not idle while it is
-    /// wanted. Returns how the last of its runs that began after this call has ended; `None` if none did, also if one that was under way
-    /// has ended.
-    ///
-    /// The end of a run wakes it, and the controller's stop. The timeout goes by the controller's clock. In a run of the same key it never returns in time.
-    ///
-    /// # Errors
-    ///
-    /// [`WaitError`].
-    pub fn wait(&self, key: &K, timeout: Duration) -> Result<Option<RunOutcome>, WaitError> {
-        let common = &*self.common;
-        let deadline = common.clock.nanos().after(timeout);
-        let is_idle = || match common.queue.state(key) {
-            KeyState::Idle => true,
-            KeyState::Delayed(_) => !common.book.is_backing_off(key),
-            KeyState::Ready(_) | KeyState::Processing(_) => false,
-        };
-        common.book.wait(key, deadline, || common.book.is_idle(key, is_idle))
     }
 
     /// No run of the key begins until it is [resumed](Self::resume). One under way goes on. What wants it meanwhile is remembered, and

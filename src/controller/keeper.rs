@@ -100,6 +100,7 @@ impl<K: Key> Keeper<K> {
             self.synced = true;
             log::info!(controller; "{controller}: all sources are synced");
             self.common.set_doors(|doors| doors.synced = true);
+            self.common.book.settle();
         } else if now >= self.sync_until {
             let sources = self.missing.iter().map(SourceHandle::status).collect();
             let controller = controller.to_owned();

@@ -10,6 +10,7 @@ mod keeper;
 mod rate;
 mod source;
 mod status;
+mod waiting;
 
 use std::fmt;
 use std::ops::Deref;
@@ -204,6 +205,8 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             let told = Arc::clone(&signal);
             handle.synced().on_settled(Box::new(move |_| told.set()));
             missing.push(handle.clone());
+            let handed_over = Arc::clone(&common.book);
+            source.on_progress(Box::new(move || handed_over.settle()));
             common.sources.lock().push(source);
             common.source_handles.lock().push(handle);
         }

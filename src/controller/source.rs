@@ -12,6 +12,7 @@ use crate::reconcile::context::Context;
 use crate::reconcile::error::BoxError;
 use crate::source::SourceHandle;
 use crate::thread::ThreadOptions;
+use crate::wait::{HandedOver, Progress};
 use crate::watch::{Event, Subscriber, Subscription, Watch};
 
 /// Where the keys of a controller are to come from. A [`ControllerBuilder`](crate::ControllerBuilder) has the same methods; this is
@@ -130,6 +131,12 @@ pub(super) trait Source: Send {
     /// Its thread.
     fn crew(&self) -> &Arc<Crew>;
 
+    /// Has `progress` called each time that it has handed something over to the queue. The first call counts.
+    fn on_progress(&self, progress: Progress);
+
+    /// Says later whether everything that it has accepted by now is in the queue.
+    fn accepted(&self) -> HandedOver;
+
     /// Names all keys that it knows. A poller knows none.
     fn resync(&self) {}
 
@@ -167,6 +174,14 @@ impl Source for PollerHandle {
         self.crew()
     }
 
+    fn on_progress(&self, progress: Progress) {
+        PollerHandle::on_progress(self, progress);
+    }
+
+    fn accepted(&self) -> HandedOver {
+        PollerHandle::accepted(self)
+    }
+
     fn change_period(&self, period: Duration) -> Option<Result<(), StartError>> {
         Some(PollerHandle::set_period(self, period))
     }
@@ -191,6 +206,14 @@ impl Source for PollerHandle {
 impl Source for Subscription {
     fn crew(&self) -> &Arc<Crew> {
         self.crew()
+    }
+
+    fn on_progress(&self, progress: Progress) {
+        Subscription::on_progress(self, progress);
+    }
+
+    fn accepted(&self) -> HandedOver {
+        Subscription::accepted(self)
     }
 
     fn resync(&self) {

@@ -1,7 +1,7 @@
 //! The thread of a poller: when it polls, and what it makes of a poll's outcome.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::backoff::Draws;
@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::thread::{panic_message, shielded};
 use crate::time::Nanos;
-use crate::wait::{Gate, Next, Signal, Task};
+use crate::wait::{Gate, Next, Progress, Signal, Task};
 
 /// What the handle and the thread have in common.
 pub(super) struct Shared {
@@ -24,6 +24,12 @@ pub(super) struct Shared {
     pub(super) signal: Arc<Signal>,
     /// A period that the thread does not know of yet, and when it was set.
     pub(super) new_period: Mutex<Option<(Duration, Nanos)>>,
+    /// How many listings have returned, and how many of them have been handed over to the queue. A listing that fails on the way
+    /// counts as handed over.
+    pub(super) returned: AtomicU64,
+    pub(super) handed_over: AtomicU64,
+    /// Called after each listing that has been handed over.
+    pub(super) progress: OnceLock<Progress>,
 }
 
 impl Shared {
@@ -38,6 +44,25 @@ pub(super) struct SourceOf {
     pub(super) state: Arc<SourceState>,
     /// Open once a poll has succeeded and its keys are in the queue; given up if the poller ends before.
     pub(super) listed: Arc<Gate>,
+}
+
+/// Counts a listing as handed over when it is dropped.
+struct HandingOver<'a>(&'a Shared);
+
+impl<'a> HandingOver<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.returned.fetch_add(1, SeqCst);
+        Self(shared)
+    }
+}
+
+impl Drop for HandingOver<'_> {
+    fn drop(&mut self) {
+        self.0.handed_over.fetch_add(1, SeqCst);
+        if let Some(progress) = self.0.progress.get() {
+            progress();
+        }
+    }
 }
 
 impl SourceOf {
@@ -143,6 +168,7 @@ where
             let cx = Context::new(self.crew.clock.clone(), deadline, self.crew.abort.clone(), seat, call);
             catch_unwind(AssertUnwindSafe(|| {
                 let keys = (self.list)(&cx).map_err(Into::into)?;
+                let _handing_over = HandingOver::new(&self.shared);
                 Ok::<_, BoxError>(self.to.request_all(&mut keys.into_iter(), self.request))
             }))
         };

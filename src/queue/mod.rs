@@ -350,6 +350,13 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         }
     }
 
+    /// Whether nothing waits to be done for a key, unless a run that was asked for a later time.
+    pub(crate) fn is_settled(&self, key: &K) -> bool {
+        let hash = self.hash(key);
+        let locked = self.shared.locked.lock();
+        locked.records.find(hash, |known| known == key).is_none_or(|index| locked.records.is_settled(index))
+    }
+
     /// Whether a key is in line, delayed or being processed.
     ///
     /// # Panics

@@ -170,6 +170,10 @@ impl<K> Records<K> {
         self.slab.state(index)
     }
 
+    pub(crate) fn is_settled(&self, index: u32) -> bool {
+        self.slab.state(index).is_settled(&self.bounds(index))
+    }
+
     pub(crate) fn key_in_process(&self, index: u32) -> Option<&K> {
         let record = self.slab.contains(index).then(|| self.slab.get(index))?;
         matches!(record.brief.phase, Phase::Processing(_)).then_some(&record.key)

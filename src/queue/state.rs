@@ -414,6 +414,18 @@ impl State {
         }
     }
 
+    /// Whether nothing waits to be done for the key, unless a run that was asked for a later time.
+    pub(crate) fn is_settled(&self, bounds: &Bounds) -> bool {
+        match self.phase {
+            Phase::Idle | Phase::Cooling => true,
+            // What only the end of a cool-down holds back was asked for at once, unless it is a requeue.
+            Phase::Delayed => {
+                self.is_idle_delay(bounds) && (self.due > bounds.not_before || self.reasons == Reasons::REQUEUE)
+            }
+            Phase::Ready | Phase::Processing(_) => false,
+        }
+    }
+
     /// The count of failures if the next run fails, or the one under way.
     pub(crate) fn failures_if_retried(&self) -> u32 {
         failures_if_retried(self.failures, self.early)

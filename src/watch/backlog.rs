@@ -126,6 +126,16 @@ impl<K, T, S> Backlog<K, T, S> {
         self.places.is_empty()
     }
 
+    /// The number of the first place. It wraps.
+    pub(crate) fn first(&self) -> usize {
+        self.first
+    }
+
+    /// The number of the place that is added next. It wraps.
+    pub(crate) fn end(&self) -> usize {
+        self.first.wrapping_add(self.places.len())
+    }
+
     /// The initial list ends here.
     pub(crate) fn add_synced(&mut self) {
         self.places.push_back(Place::Synced);

@@ -1,13 +1,13 @@
 //! Between a watch and one subscriber: what it has not been told yet, under a lock that is held for one entry.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::backlog::{Backlog, Change, Told};
 use crate::clock::Clock;
 use crate::queue::{FastState, Key};
 use crate::sync::Mutex;
 use crate::thread::shielded;
-use crate::wait::{Gate, Signal};
+use crate::wait::{Gate, Progress, Signal};
 
 /// The line to one subscriber. A watch adds to it, the subscriber's thread takes from it; neither waits for the other.
 pub(super) struct Line<K, T> {
@@ -19,10 +19,14 @@ pub(super) struct Line<K, T> {
     pub(super) synced: Arc<Gate>,
     /// Whether it is also told of what a relist finds unchanged.
     pub(super) with_unchanged: bool,
+    /// Called after each event that the subscriber has handled, and when it leaves.
+    progress: OnceLock<Progress>,
 }
 
 struct State<K, T> {
     backlog: Backlog<K, T, FastState>,
+    /// The number of the first place of the backlog that the subscriber has not handled to the end.
+    handled: usize,
     /// The watch has stopped: nothing more is added.
     stopped: bool,
     /// The subscriber has gone: nothing more is taken.
@@ -49,11 +53,38 @@ pub(super) struct Added<T> {
 impl<K: Key, T> Line<K, T> {
     pub(super) fn new(clock: &Clock, with_unchanged: bool) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State { backlog: Backlog::new(), stopped: false, gone: false }),
+            state: Mutex::new(State { backlog: Backlog::new(), handled: 0, stopped: false, gone: false }),
             signal: Signal::new(clock.clone()),
             synced: Gate::new(clock.clone()),
             with_unchanged,
+            progress: OnceLock::new(),
         })
+    }
+
+    /// Has `progress` called after each event from now on. The first call counts.
+    pub(super) fn on_progress(&self, progress: Progress) {
+        let _ = self.progress.set(progress);
+    }
+
+    /// The subscriber may have handled an event. No lock is held.
+    pub(super) fn tell_progress(&self) {
+        if let Some(progress) = self.progress.get() {
+            progress();
+        }
+    }
+
+    /// How far the line reaches now, for [`has_handled`](Self::has_handled).
+    pub(super) fn accepted(&self) -> usize {
+        self.state.lock().backlog.end()
+    }
+
+    /// Whether the subscriber has handled all events that the line held when [`accepted`](Self::accepted) returned this number,
+    /// or will handle none of them any more.
+    pub(super) fn has_handled(&self, accepted: usize) -> bool {
+        let state = self.state.lock();
+        let (left, all) = (accepted.wrapping_sub(state.handled), state.backlog.end().wrapping_sub(state.handled));
+        // The numbers wrap: one that has been handled is far ahead of all that are left.
+        state.gone || left == 0 || left > all
     }
 
     pub(super) fn add(&self, key: &K, change: Change<T>) -> Added<T> {
@@ -79,8 +110,10 @@ impl<K: Key, T> Line<K, T> {
         self.state.lock().stopped = true;
     }
 
+    /// The next event for the subscriber, which has handled those that it has taken before.
     pub(super) fn take(&self) -> Take<K, T> {
         let mut state = self.state.lock();
+        state.handled = state.backlog.first();
         match state.backlog.take() {
             Some(told) => Take::Tell(told),
             None if state.stopped || state.gone => Take::Finish,
@@ -107,6 +140,7 @@ impl<K: Key, T> Line<K, T> {
             discard(key, values);
         }
         self.synced.settle(false);
+        self.tell_progress();
     }
 
     pub(super) fn is_gone(&self) -> bool {

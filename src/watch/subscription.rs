@@ -16,7 +16,7 @@ use crate::queue::Key;
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::thread::{panic_message, shielded};
 use crate::time::Nanos;
-use crate::wait::{Gate, Next, Stepping, Task};
+use crate::wait::{Gate, HandedOver, Next, Progress, Stepping, Task};
 
 /// A subscriber that is told what changes, on a thread of its own. Dropping it ends it and joins the thread;
 /// [`detach`](Self::detach) opts out. It ends by itself when its watch has stopped and it has been told everything.
@@ -80,6 +80,8 @@ trait Attached: Send + Sync {
     fn waiting(&self) -> usize;
     fn resync(&self);
     fn leave(&self);
+    fn on_progress(&self, progress: Progress);
+    fn accepted(&self) -> HandedOver;
 }
 
 struct Attachment<K, T> {
@@ -98,6 +100,15 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Attached for Attachment<K, T> {
 
     fn leave(&self) {
         self.line.leave();
+    }
+
+    fn on_progress(&self, progress: Progress) {
+        self.line.on_progress(progress);
+    }
+
+    fn accepted(&self) -> HandedOver {
+        let (line, accepted) = (Arc::clone(&self.line), self.line.accepted());
+        Box::new(move || line.has_handled(accepted))
     }
 }
 
@@ -171,7 +182,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Delivering<K, T> {
 impl<K: Key + Sync, T: Send + Sync + 'static> Task for Delivering<K, T> {
     fn step(&mut self, _now: Nanos) -> Next {
         loop {
-            match catch_unwind(AssertUnwindSafe(|| self.line.take())) {
+            let taken = catch_unwind(AssertUnwindSafe(|| self.line.take()));
+            self.line.tell_progress();
+            match taken {
                 Ok(Take::Tell(told)) => self.tell(told),
                 // Whoever adds to an empty line sets the signal, and so does who stops the watch or the subscription.
                 Ok(Take::Wait) => return Next::At(Nanos::NEVER),
@@ -207,6 +220,16 @@ impl Subscription {
 
     pub(crate) fn crew(&self) -> &Arc<Crew> {
         &self.handle.crew
+    }
+
+    /// Has `progress` called after each event that has been handed over. The first call counts.
+    pub(crate) fn on_progress(&self, progress: Progress) {
+        self.attachment.on_progress(progress);
+    }
+
+    /// Says later whether the subscriber has handled every change that its watch has stored by now.
+    pub(crate) fn accepted(&self) -> HandedOver {
+        self.attachment.accepted()
     }
 
     /// Whether the subscriber has been told of all that the initial list held, and its keys are in line.

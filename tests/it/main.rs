@@ -9,6 +9,7 @@ mod controller;
 mod controller_delays;
 mod controller_peers;
 mod controller_stress;
+mod controller_waits;
 mod durations;
 mod elector;
 mod elector_file;

@@ -174,6 +174,30 @@ fn events_that_follow_each_other_are_one_run() {
     drop(vms);
 }
 
+/// No turn is played between the change and the wait, so the change is still with its source.
+#[test]
+fn a_wait_right_after_a_change_sees_its_run() {
+    for seed in 0..20 {
+        let sim = Simulation::new(seed);
+        let (notes, pool) = (Notes::new(&sim), pool(&sim, 2));
+        let watch = Watch::builder().clock(sim.clock()).push();
+        let vms = Controller::builder("vm", notes.run(done))
+            .watch(watch.watch(), |event| event.key().copied())
+            .clock(sim.clock())
+            .build()
+            .unwrap()
+            .start(&pool)
+            .unwrap();
+        watch.synced();
+        vms.wait_synced(MINUTE).unwrap();
+        for value in 1..=10 {
+            watch.set("vm-1", value);
+            assert!(vms.wait(&"vm-1", MINUTE).unwrap().is_some(), "seed {seed}, change {value}");
+        }
+        assert_eq!(notes.times().len(), 10, "seed {seed}");
+    }
+}
+
 #[test]
 fn no_more_keys_are_run_than_the_rate_allows() {
     let sim = Simulation::new(5);

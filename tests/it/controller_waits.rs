@@ -1,0 +1,320 @@
+//! Waiting for what a controller's sources have accepted, and for their initial listings.
+
+#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::unbounded;
+use homeostat::{
+    Action, BoxError, Context, Controller, ControllerBuilder, ManualClock, RunOutcome, Subscriber, WaitError, Watch,
+    WorkerPool,
+};
+use parking_lot::Mutex;
+
+use crate::stages::{SECOND, stage};
+use crate::support::HOUR;
+
+type Key = &'static str;
+type Outcome = Result<Action, BoxError>;
+type Requeueing = ControllerBuilder<Key, fn(&Context, &Key) -> Outcome>;
+type Setting = fn(Requeueing) -> Requeueing;
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[expect(clippy::unnecessary_wraps, reason = "a reconciler returns a result")]
+fn done(_: &Context, _: &Key) -> Outcome {
+    Ok(Action::await_change())
+}
+
+fn held() -> (ManualClock, WorkerPool) {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().expect("there are threads");
+    (clock, pool)
+}
+
+fn builder<R>(clock: &ManualClock, reconcile: R) -> ControllerBuilder<Key, R>
+where
+    R: Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
+{
+    Controller::builder("vm", reconcile).clock(clock.clock())
+}
+
+/// Real threads, no waiting but that of the controller: each change must have been acted upon when the wait for it returns.
+#[test]
+fn each_wait_after_a_change_sees_the_run_of_that_change() {
+    let vms = Watch::<u32, u32>::push();
+    vms.synced();
+    let (store, seen) = (vms.watch().store(), Arc::new(Mutex::new(vec![0; 7])));
+    let saw = Arc::clone(&seen);
+    let reconcile = move |_: &Context, key: &u32| -> Outcome {
+        saw.lock()[*key as usize] = *store.get(key).ok_or("it is stored before its key is run")?;
+        Ok(Action::await_change())
+    };
+    let pool = WorkerPool::builder().threads(2).start().unwrap();
+    let running = Controller::builder("vm", reconcile)
+        .watch(vms.watch(), |event| event.key().copied())
+        .build()
+        .unwrap()
+        .start(&pool)
+        .unwrap();
+    running.wait_synced(LONG).unwrap();
+    for value in 1..=200 {
+        let key = value % 7;
+        vms.set(key, value);
+        running.wait(&key, LONG).unwrap();
+        assert_eq!(seen.lock()[key as usize], value, "the wait returned before the run");
+    }
+}
+
+#[test]
+fn a_wait_covers_a_change_whose_mapping_has_not_returned() {
+    let (clock, pool) = held();
+    let vms = Watch::builder().clock(clock.clock()).push();
+    vms.synced();
+    let (actors, director) = stage();
+    let running = builder(&clock, done)
+        .watch(vms.watch(), move |event| {
+            if event.key().is_some() {
+                actors.enter(());
+            }
+            event.key().copied()
+        })
+        .build()
+        .unwrap()
+        .start(&pool)
+        .unwrap();
+    running.wait_synced(Duration::MAX).unwrap();
+    vms.set("vm", 1);
+    vms.set("other", 1);
+    director.next();
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "a mapping of it is under way");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
+        // Two of the pool, its watchdog, the controller's own thread, and the one that waits.
+        clock.wait_for_sleepers(5);
+        director.cue();
+        director.next();
+        // The change of the other key was accepted before the call too.
+        clock.wait_for_sleepers(5);
+        assert!(!waiting.is_finished());
+        director.cue();
+        assert_eq!(waiting.join().unwrap(), Ok(Some(RunOutcome::Succeeded)));
+    });
+}
+
+/// What comes later does not hold a wait up.
+#[test]
+fn a_wait_does_not_wait_for_what_a_source_accepts_after_the_call() {
+    let (clock, pool) = held();
+    let vms = Watch::builder().clock(clock.clock()).push();
+    vms.synced();
+    let (actors, director) = stage();
+    let (runs, run) = stage();
+    let running = builder(&clock, move |_: &Context, _: &Key| {
+        runs.enter(());
+        Ok(Action::await_change())
+    })
+    .watch(vms.watch(), move |event| {
+        if event.key().is_some() {
+            actors.enter(());
+        }
+        event.key().copied()
+    })
+    .build()
+    .unwrap()
+    .start(&pool)
+    .unwrap();
+    running.wait_synced(Duration::MAX).unwrap();
+    running.enqueue("vm");
+    run.next();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
+        // One thread of the pool, its watchdog, the controller's own thread, the subscriber, and the one that waits.
+        clock.wait_for_sleepers(5);
+        vms.set("later", 1);
+        director.next();
+        run.cue();
+        // The mapping of the other change has not returned.
+        assert_eq!(waiting.join().unwrap(), Ok(None));
+        director.cue();
+        run.cue();
+    });
+}
+
+#[test]
+fn a_wait_covers_the_keys_of_a_poll_that_has_returned() {
+    let (clock, pool) = held();
+    let (actors, director) = stage();
+    let list = move |_: &Context| -> Result<_, BoxError> {
+        let actors = actors.clone();
+        // Handed over one by one, after the listing has returned.
+        Ok(["first", "vm"].into_iter().inspect(move |key| {
+            if *key == "vm" {
+                actors.enter(());
+            }
+        }))
+    };
+    let running = builder(&clock, done).poll(10 * SECOND, list).build().unwrap().start(&pool).unwrap();
+    director.next();
+    director.cue();
+    running.wait_synced(Duration::MAX).unwrap();
+    running.wait(&"vm", Duration::MAX).unwrap();
+    clock.wait_for_sleepers(6);
+    clock.advance(10 * SECOND);
+    director.next();
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
+        // Two of the pool, three watchdogs and threads of its own, the one that waits.
+        clock.wait_for_sleepers(6);
+        director.cue();
+        assert_eq!(waiting.join().unwrap(), Ok(Some(RunOutcome::Succeeded)));
+    });
+}
+
+/// A change that waits for a debounce or for the least interval is not acted upon yet; a requeue is nobody's change.
+#[test]
+fn a_wait_covers_a_change_that_is_held_back() {
+    let settings: [(&str, Setting); 2] = [
+        ("debounce", |vms| vms.debounce(2 * SECOND, 5 * SECOND)),
+        ("least interval", |vms| vms.min_interval(2 * SECOND)),
+    ];
+    for (name, setting) in settings {
+        let (clock, pool) = held();
+        let vms = Watch::builder().clock(clock.clock()).push();
+        vms.replace_all([("vm", 0)]);
+        let requeue: fn(&Context, &Key) -> Outcome = |_, _| Ok(Action::requeue_after(HOUR));
+        let running = setting(builder(&clock, requeue).watch(vms.watch(), |event| event.key().copied()))
+            .build()
+            .unwrap()
+            .start(&pool)
+            .unwrap();
+        running.wait_synced(Duration::MAX).unwrap();
+        running.wait(&"vm", Duration::MAX).unwrap();
+        clock.wait_for_sleepers(5);
+        assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None), "{name}");
+        vms.set("vm", 1);
+        assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "{name}");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
+            clock.wait_for_sleepers(6);
+            assert!(!waiting.is_finished(), "{name}");
+            clock.advance(2 * SECOND);
+            assert_eq!(waiting.join().unwrap(), Ok(Some(RunOutcome::Requeued(HOUR))), "{name}");
+        });
+    }
+}
+
+#[test]
+fn a_wait_ends_with_the_controller_although_a_mapping_goes_on() {
+    let (clock, pool) = held();
+    let vms = Watch::builder().clock(clock.clock()).push();
+    vms.synced();
+    let (actors, director) = stage();
+    let running = builder(&clock, done)
+        .watch(vms.watch(), move |event| {
+            if event.key().is_some() {
+                actors.enter(());
+            }
+            event.key().copied()
+        })
+        .build()
+        .unwrap()
+        .start(&pool)
+        .unwrap();
+    running.wait_synced(Duration::MAX).unwrap();
+    vms.set("vm", 1);
+    director.next();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
+        clock.wait_for_sleepers(5);
+        running.stop();
+        assert_eq!(waiting.join().unwrap(), Err(WaitError::Stopped));
+    });
+    director.cue();
+}
+
+#[test]
+fn a_wait_covers_changes_that_predicates_refuse_and_mappings_that_panic() {
+    let (clock, pool) = held();
+    let vms = Watch::builder().clock(clock.clock()).push();
+    vms.synced();
+    let (told, heard) = unbounded();
+    let running = builder(&clock, done)
+        .subscribe(vms.watch(), move |queue| {
+            Subscriber::to(queue, move |event: &homeostat::Event<Key, u32>| {
+                let _ = told.send(event.key().copied());
+                assert_ne!(event.key(), Some(&"panics"));
+                event.key().copied()
+            })
+        })
+        .build()
+        .unwrap()
+        .start(&pool)
+        .unwrap();
+    running.wait_synced(Duration::MAX).unwrap();
+    vms.set("panics", 1);
+    vms.set("vm", 1);
+    running.wait(&"panics", Duration::MAX).unwrap();
+    assert_eq!(heard.try_iter().flatten().collect::<Vec<_>>(), ["panics", "vm"]);
+}
+
+#[test]
+fn whoever_waits_for_the_initial_listings_is_woken_by_the_last_of_them() {
+    let (clock, pool) = held();
+    let (vms, disks) = (Watch::builder().clock(clock.clock()).push(), Watch::builder().clock(clock.clock()).push());
+    let controller = builder(&clock, done)
+        .watch(vms.watch(), |event: &homeostat::Event<Key, u32>| event.key().copied())
+        .watch(disks.watch(), |event: &homeostat::Event<Key, u32>| event.key().copied())
+        .build()
+        .unwrap();
+    let handle = controller.handle();
+    assert_eq!(handle.wait_synced(Duration::ZERO), Err(WaitError::Timeout), "it has not been started");
+    let running = controller.start(&pool).unwrap();
+    vms.replace_all([("vm", 1)]);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| handle.wait_synced(HOUR));
+        let until = scope.spawn(|| handle.wait_synced(SECOND));
+        clock.wait_for_sleepers(4 + 2 + 2);
+        clock.advance(SECOND);
+        assert_eq!(until.join().unwrap(), Err(WaitError::Timeout));
+        assert!(!waiting.is_finished());
+        disks.synced();
+        assert_eq!(waiting.join().unwrap(), Ok(()));
+    });
+    assert!(handle.has_synced());
+    running.shutdown(Duration::ZERO);
+    assert_eq!(handle.wait_synced(Duration::ZERO), Ok(()), "they are in");
+}
+
+#[test]
+fn a_wait_for_the_initial_listings_says_whether_the_controller_was_stopped_or_has_failed() {
+    let (clock, pool) = held();
+    let start = |timeout| {
+        let vms = Watch::<Key, u32>::builder().clock(clock.clock()).push();
+        let controller = builder(&clock, done).watch(vms.watch(), |event| event.key().copied()).sync_timeout(timeout);
+        (controller.build().unwrap().start(&pool).unwrap(), vms)
+    };
+    let (running, _vms) = start(HOUR);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| running.wait_synced(Duration::MAX));
+        clock.wait_for_sleepers(6);
+        running.stop();
+        assert_eq!(waiting.join().unwrap(), Err(WaitError::Stopped));
+    });
+    drop(running);
+    let (running, _vms) = start(SECOND);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let waited = running.wait_synced(Duration::MAX);
+            (waited, running.failure().map(|failure| failure.to_string()))
+        });
+        clock.wait_for_sleepers(6);
+        clock.advance(SECOND);
+        let (waited, failure) = waiting.join().unwrap();
+        assert_eq!(waited, Err(WaitError::Failed));
+        assert!(failure.expect("whoever is told of a failure finds it").contains("no initial listing"));
+    });
+    assert_eq!(running.wait(&"vm", Duration::MAX), Err(WaitError::Failed));
+}
