@@ -211,7 +211,7 @@ fn what_is_refused_is_not_stored() {
         assert!(api.create(&thing("a")).unwrap_err().is_already_exists());
         assert!(api.create(&thing("A")).unwrap_err().is_invalid());
     }
-    assert_eq!(api(&path).list(&Query::all()).unwrap().version, "1");
+    assert_eq!(api(&path).list(&Query::all()).unwrap().version, "2");
 }
 
 /// The numbers of a seed (`SplitMix64`).

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 use homeostat::objects::{
     Api, Client, ClientError, DeleteOptions, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectMeta, ObjectRef,
-    ObjectStream, ObjectWatch, ObjectWatchHandle, Part, Patch, Query,
+    ObjectStream, ObjectWatch, ObjectWatchHandle, Part, Patch, Query, WatchEvent,
 };
 use homeostat::{
     Action, BoxError, CancellationToken, Context, Controller, Event, EventKind, Exponential, Manager, ManualClock,
@@ -53,6 +53,10 @@ enum Fault {
     Break(usize),
     /// The same, without one.
     End(usize),
+    /// The watch brings so many bookmarks, and ends.
+    Bookmarks(usize),
+    /// The watch ends after this time by the clock, with nothing but a bookmark.
+    Quiet(ManualClock, Duration),
     /// The version is too old.
     Gone,
     Panic,
@@ -115,6 +119,17 @@ impl Client for Flaky {
             None | Some(Fault::List | Fault::Hang(_)) => Ok(stream),
             Some(Fault::Break(after)) => Ok(ObjectStream::new(stream.take(after).chain([Err(error(kind))]))),
             Some(Fault::End(after)) => Ok(ObjectStream::new(stream.take(after))),
+            Some(Fault::Bookmarks(count)) => {
+                let bookmark = WatchEvent::Bookmark(from.unwrap_or_default().to_owned());
+                Ok(ObjectStream::new(vec![Ok(bookmark); count].into_iter()))
+            }
+            Some(Fault::Quiet(clock, time)) => {
+                let bookmark = WatchEvent::Bookmark(from.unwrap_or_default().to_owned());
+                Ok(ObjectStream::new(std::iter::once_with(move || {
+                    clock.advance(time);
+                    Ok(bookmark)
+                })))
+            }
             Some(Fault::Gone) => {
                 let object = ObjectRef::new(kind, &ObjectKey::cluster(""));
                 Err(ClientError::Gone { object, version: from.unwrap_or_default().to_owned() })
@@ -269,6 +284,36 @@ fn a_broken_stream_is_gone_on_with_where_it_broke() {
         assert_eq!(created, 6, "each once: {told:?}");
         assert_eq!(client.counts(), [1, 4], "it is not listed again");
     }
+}
+
+/// A server that ends each stream after a bookmark is not asked again and again.
+#[test]
+fn streams_that_bring_only_bookmarks_are_begun_ever_later() {
+    let clock = ManualClock::new();
+    let client = Flaky::new([Fault::Bookmarks(1), Fault::Bookmarks(2), Fault::Bookmarks(0), Fault::Bookmarks(1)]);
+    let things = watch(&client).clock(clock.clock()).start().unwrap();
+    for (watches, wait) in [(1, 1), (2, 2), (3, 4), (4, 4)] {
+        clock.wait_for_sleepers(1);
+        assert_eq!(client.counts(), [1, watches]);
+        clock.advance(Duration::from_nanos(wait * 1_000_000_000 - 1));
+        clock.wait_for_sleepers(1);
+        assert_eq!(client.counts(), [1, watches], "not before its time");
+        clock.advance(Duration::from_nanos(1));
+    }
+    until(|| client.counts() == [1, 5]);
+    client.api().create(&thing("a", 1)).unwrap();
+    until(|| things.watch().store().len() == 1);
+}
+
+/// As a server does that ends a quiet watch every few minutes.
+#[test]
+fn a_quiet_stream_that_has_lasted_is_followed_by_the_next_at_once() {
+    let clock = ManualClock::new();
+    let client = Flaky::new((0..5).map(|_| Fault::Quiet(clock.clone(), 300 * SECOND)));
+    let things = watch(&client).clock(clock.clock()).start().unwrap();
+    until(|| client.counts() == [1, 6]);
+    client.api().create(&thing("a", 1)).unwrap();
+    until(|| things.watch().store().len() == 1);
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn times_are_those_of_the_clock_in_whole_seconds() {
     a.metadata.finalizers = vec!["example.com/x".into()];
     let a = api.create(&a).unwrap();
     assert_eq!(a.metadata.creation_timestamp.unwrap().to_string(), "1970-01-01T00:01:30Z");
-    assert_eq!(a.metadata.uid, "00000000-0000-0007-0000-000000000001", "a seed makes uids known");
+    assert_eq!(a.metadata.uid, "00000000-0000-0007-0000-000000000002", "a seed makes uids known");
     clock.advance(Duration::from_secs(10));
     let a = api.delete(&a.key(), &DeleteOptions::default()).unwrap();
     assert_eq!(a.metadata.deletion_timestamp.unwrap().to_string(), "1970-01-01T00:01:40Z");
@@ -135,25 +135,42 @@ fn applying_twice_changes_nothing() {
 }
 
 #[test]
+fn an_owner_has_no_conflict_about_a_field_that_a_plain_write_has_taken_from_another() {
+    let client = MemoryClient::new();
+    let fields = |size: u32| {
+        json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"namespace": "default", "name": "a"},
+            "spec": {"size": size}})
+    };
+    let (one, two) = (FieldOwner::new("one"), FieldOwner::new("two"));
+    client.apply(&THING, fields(1), &one).unwrap();
+    let merge = Patch::Merge(json!({"spec": {"size": 5}}));
+    let patched = client.patch(&THING, &key("a"), &merge, Part::Object).unwrap();
+    assert_eq!(patched["metadata"].get("managedFields"), None, "one owns nothing any more");
+    let applied = client.apply(&THING, fields(1), &two).unwrap();
+    assert_eq!(applied["metadata"]["managedFields"].as_array().unwrap().len(), 1);
+    assert!(client.apply(&THING, fields(2), &one).unwrap_err().is_conflict());
+}
+
+#[test]
 fn what_others_change_is_told_as_bookmarks_so_that_a_watch_can_go_on() {
     let client = MemoryClient::builder().history(8).build();
     let other = Kind::cluster("", "v1", "Other");
     let stop = CancellationToken::new();
     let mut watch = client.watch(&THING, &Query::all(), None, &stop).unwrap();
-    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("0".into()));
+    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("1".into()));
     let create = |number: usize| {
         let json = json!({"apiVersion": "v1", "kind": "Other", "metadata": {"name": format!("o-{number}")}});
         client.create(&other, json).unwrap();
     };
     (0..3).for_each(create);
-    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("3".into()));
+    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("4".into()));
     (3..20).for_each(create);
     let error = watch.next().unwrap().unwrap_err();
     assert!(error.is_gone(), "{error}");
     assert!(watch.next().is_none());
-    assert!(client.watch(&THING, &Query::all(), Some("11"), &stop).unwrap_err().is_gone());
-    assert!(client.watch(&THING, &Query::all(), Some("12"), &stop).is_ok());
-    assert!(client.watch(&THING, &Query::all(), Some("21"), &stop).unwrap_err().is_gone(), "it has not been yet");
+    assert!(client.watch(&THING, &Query::all(), Some("12"), &stop).unwrap_err().is_gone());
+    assert!(client.watch(&THING, &Query::all(), Some("13"), &stop).is_ok());
+    assert!(client.watch(&THING, &Query::all(), Some("22"), &stop).unwrap_err().is_gone(), "it has not been yet");
     assert!(client.watch(&THING, &Query::all(), Some("x"), &stop).unwrap_err().is_gone());
 }
 

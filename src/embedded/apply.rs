@@ -1,5 +1,6 @@
 //! Applying fields under an owner: the simple form of Kubernetes' "Server-Side Apply". Who owns which fields stands in
-//! `metadata.managedFields`, as there; fields that were written otherwise than by applying them have no owner.
+//! `metadata.managedFields`, as there. A field that is written otherwise than by applying it has no owner any more, so the value of an
+//! owned field is always the one that its owners have applied.
 
 use std::collections::BTreeSet;
 
@@ -87,6 +88,30 @@ pub(super) fn apply(
     Ok((next, Value::Array(entries)))
 }
 
+/// The `managedFields` of an object after a write that applies nothing, if that changes them: owners lose the fields that the write
+/// has changed.
+pub(super) fn disown(current: &Value, next: &Value) -> Option<Value> {
+    let mut entries = current["metadata"]["managedFields"].as_array()?.clone();
+    let mut lost = false;
+    entries.retain_mut(|entry| {
+        let mut fields = BTreeSet::new();
+        read(&entry["fieldsV1"], &mut Vec::new(), &mut fields);
+        let before = fields.len();
+        fields.retain(|path| !differs(at(current, path), at(next, path)));
+        if fields.len() < before {
+            lost = true;
+            entry["fieldsV1"] = written(&fields);
+        }
+        !fields.is_empty() || before == 0
+    });
+    lost.then_some(Value::Array(entries))
+}
+
+/// Whether two values of a field differ. In an object, an empty one too, there is place for all.
+fn differs(one: Option<&Value>, other: Option<&Value>) -> bool {
+    one != other && !(one.is_some_and(Value::is_object) && other.is_some_and(Value::is_object))
+}
+
 fn entry(owner: &FieldOwner, api_version: &str, now: Timestamp, fields: &BTreeSet<Path>) -> Value {
     json!({
         "manager": owner.name, "operation": "Apply", "apiVersion": api_version, "time": now.to_string(),
@@ -121,11 +146,10 @@ fn fields_of(applied: &Value) -> BTreeSet<Path> {
     fields
 }
 
-/// Whether applying the one field takes away what an owner has at the path. In an object, an empty one too, there is place for all.
+/// Whether applying the one field takes away what an owner has at the path.
 fn takes(current: &Value, applied: &Value, field: &Path, path: &Path) -> bool {
     if path.starts_with(field) {
-        let (is, said) = (at(current, field), at(applied, field));
-        is != said && !(is.is_some_and(Value::is_object) && said.is_some_and(Value::is_object))
+        differs(at(current, field), at(applied, field))
     } else {
         field.starts_with(path) && at(current, path).is_some_and(|is| !is.is_object())
     }

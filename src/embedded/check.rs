@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::state::Place;
 use super::txn::Txn;
-use crate::objects::json::{finalizers_of, key_of, owners_of};
-use crate::objects::meta::Misfit;
+use crate::objects::json::{finalizers_of, key_of, meta_mut, owners_of};
+use crate::objects::meta::{Misfit, is_empty};
 use crate::objects::validate::{
     DNS_LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN, is_dns_label, is_label_value, is_qualified, is_subdomain,
 };
@@ -32,7 +32,7 @@ impl Check {
     }
 }
 
-/// Checks what can be seen of the object alone, and drops fields of the metadata that are `null`. Returns its key; without a name
+/// Checks what can be seen of the object alone, and drops empty fields of the metadata. Returns its key; without a name
 /// only if it has a `generateName`.
 pub(super) fn check(kind: &Kind, object: &mut Value) -> Result<ObjectKey, ClientError> {
     check_as(ObjectRef::new(kind, &key_of(object)), object)
@@ -62,6 +62,7 @@ pub(super) fn check_as(named: ObjectRef, object: &mut Value) -> Result<ObjectKey
         Err(Misfit { path, value, rule }) => return check.fail(path, value, rule),
     };
     check_meta(&check, &kind, &meta)?;
+    meta_mut(object).retain(|_, value| !is_empty(value));
     Ok(meta.key())
 }
 

@@ -17,6 +17,7 @@ mod index;
 mod limits;
 mod memory;
 mod names;
+mod page;
 mod patch;
 mod state;
 mod stream;
@@ -70,10 +71,12 @@ struct Server {
 }
 
 impl Server {
-    fn new(settings: EmbeddedBuilder, journal: Box<dyn Journal>, state: State) -> Arc<Self> {
+    fn new(settings: EmbeddedBuilder, journal: Box<dyn Journal>, mut state: State) -> Arc<Self> {
+        // Version 0 is none: it stands for any version, as in Kubernetes.
+        state.head = state.head.max(1);
         let EmbeddedBuilder { clock, cascades, most_size, seed, .. } = settings;
         let names = Names { seed: seed.or_else(|| clock.seed().map(|_| clock.draws().next())) };
-        let (writer, watchers) = (Mutex::new(()), Mutex::new(Watchers::default()));
+        let (writer, watchers) = (Mutex::new(()), Mutex::new(Watchers::new(state.head)));
         Arc::new(Self { clock, journal, cascades, names, most_size, writer, state: RwLock::new(state), watchers })
     }
 
@@ -122,9 +125,7 @@ macro_rules! embedded_client {
 
             fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
                 check_selector(kind, &query.labels)?;
-                let state = self.server.state.read();
-                let items = state.select(kind, query).cloned().collect();
-                Ok(ObjectList { version: state.head.to_string(), items })
+                self.server.state.read().list(kind, query)
             }
 
             fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {

@@ -64,7 +64,7 @@ impl State {
         if is_near { self.history.len() } else { self.most_history }
     }
 
-    fn table(&self, kind: &Kind) -> Option<&Table> {
+    pub(super) fn table(&self, kind: &Kind) -> Option<&Table> {
         self.kinds.get(kind)
     }
 

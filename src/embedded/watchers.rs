@@ -22,6 +22,10 @@ pub(super) struct Watchers {
 }
 
 impl Watchers {
+    pub(super) fn new(head: u64) -> Self {
+        Self { told: head, ..Self::default() }
+    }
+
     /// Returns the signals of the streams that these changes concern. Every `pace` versions it returns the signals of all streams, so
     /// that they read on before the history forgets where they are.
     pub(super) fn concerned(&mut self, changes: &[Change], pace: u64) -> Vec<Arc<Signal>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::apply::{Clash, apply};
+use super::apply::{Clash, apply, disown};
 use super::cascade::raise_generation;
 use super::check::{check, check_as, check_finalizers, check_identity, check_owners};
 use super::names::{Names, SUFFIX, suffix};
@@ -19,8 +19,8 @@ use crate::objects::{ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, Pa
 const OURS: [&str; 6] =
     ["uid", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"];
 
-/// Of a name, in bytes.
-const MOST_NAME: usize = 253;
+/// The length of a generated name, at most: as an API server has it, so that the name also fits into a label.
+const MOST_GENERATED: usize = 63;
 /// How many names are tried for an object that is to be given one, as an API server does.
 const ATTEMPTS: u128 = 8;
 
@@ -53,7 +53,7 @@ impl Txn<'_> {
 
     /// A name that begins so and that no object has, as far as a few attempts find one.
     fn free_name(&self, kind: &Kind, namespace: &str, start: &str, uid: Uuid) -> String {
-        let start = &start[..start.len().min(MOST_NAME - SUFFIX)];
+        let start = &start[..start.len().min(MOST_GENERATED - SUFFIX)];
         let mut names = (0..ATTEMPTS).map(|attempt| format!("{start}{}", suffix(uid, attempt)));
         let is_free = |name: &String| self.find(&self.place(kind, &ObjectKey::new(namespace, name))).is_none();
         names.find(is_free).unwrap_or_else(|| format!("{start}{}", suffix(uid, ATTEMPTS)))
@@ -138,6 +138,10 @@ impl Txn<'_> {
             return invalid("fieldOwner", "there must be one");
         }
         let current = self.find(&place);
+        let uid = text_of(&object, "uid");
+        if current.is_none() && !uid.is_empty() {
+            return Err(conflict(&place, format!("its uid is to be {uid}, but there is no such object")));
+        }
         let version = text_of(&object, "resourceVersion");
         if !version.is_empty() {
             let current = current.as_ref().ok_or_else(|| ClientError::NotFound { object: place.object_ref() })?;
@@ -181,7 +185,11 @@ impl Txn<'_> {
                 None => meta.remove(*field),
             };
         }
-        meta.extend(managed.map(|managed| ("managedFields".to_owned(), managed)));
+        match managed.or_else(|| disown(current, &next)) {
+            Some(Value::Array(none)) if none.is_empty() => drop(meta_mut(&mut next).remove("managedFields")),
+            Some(managed) => drop(meta_mut(&mut next).insert("managedFields".to_owned(), managed)),
+            None => {}
+        }
         if is_deleting(current) {
             check_finalizers(place, current, &next)?;
         }

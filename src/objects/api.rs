@@ -89,7 +89,7 @@ impl<T: Object> Api<T> {
     pub fn list(&self, query: &Query) -> Result<ObjectList<T>, ClientError> {
         let list = self.client.list(&self.kind, query)?;
         let items = list.items.iter().map(|json| T::from_json(json)).collect::<Result<_, _>>()?;
-        Ok(ObjectList { version: list.version, items })
+        Ok(ObjectList { version: list.version, items, continue_token: list.continue_token })
     }
 
     /// See [`Client::create`].
@@ -153,6 +153,16 @@ impl<T: Object> Api<T> {
     /// As there, and of the type.
     pub fn delete(&self, key: &ObjectKey, options: &DeleteOptions) -> Result<T, ClientError> {
         T::from_json(&*self.client.delete(&self.kind, key, options)?)
+    }
+
+    /// See [`Client::delete_collection`].
+    ///
+    /// # Errors
+    ///
+    /// As there, and of the type.
+    pub fn delete_collection(&self, query: &Query, options: &DeleteOptions) -> Result<Vec<T>, ClientError> {
+        let deleted = self.client.delete_collection(&self.kind, query, options)?;
+        deleted.iter().map(|json| T::from_json(json)).collect()
     }
 
     /// Removes an object at once, whatever finalizers it has.

@@ -6,7 +6,8 @@ use std::task::Poll;
 
 use serde_json::Value;
 
-use super::error::ClientError;
+use super::error::{ClientError, Ignore};
+use super::json::key_of;
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::object::Object;
@@ -46,9 +47,14 @@ pub trait Client: Send + Sync {
 
     /// All objects that the query selects, in the order of their keys, as they were at one version.
     ///
+    /// If the query has a [limit](Query::limit) and more objects are left, the list has a
+    /// [continue token](ObjectList::continue_token). The same query with that token lists the next page. All pages show the objects
+    /// as they were at the version of the first page.
+    ///
     /// # Errors
     ///
-    /// [`Invalid`](ClientError::Invalid) for a selector that makes no sense, [`Transport`](ClientError::Transport).
+    /// [`Invalid`](ClientError::Invalid) for a selector or token that makes no sense, [`Gone`](ClientError::Gone) if the version of
+    /// the token is no longer known, [`Transport`](ClientError::Transport).
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError>;
 
     /// Creates an object, and returns it as it is then. Without a name it gets one that begins with its `generateName`.
@@ -99,8 +105,30 @@ pub trait Client: Send + Sync {
     /// [`Transport`](ClientError::Transport).
     fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError>;
 
-    /// All changes after the version `from` of what the query selects, as they happen. Without `from`: first all that exists, each
-    /// as [`Added`](WatchEvent::Added), and a [`Bookmark`](WatchEvent::Bookmark).
+    /// Deletes all objects that the query selects, each as [`delete`](Self::delete) does, and returns their last states. Objects
+    /// that are gone by then are left out.
+    ///
+    /// The deletions are not one transaction: after an error, some objects have been deleted.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list) and [`delete`](Self::delete), but for [`NotFound`](ClientError::NotFound).
+    fn delete_collection(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Arc<Value>>, ClientError> {
+        let mut deleted = Vec::new();
+        for object in self.list(kind, query)?.items {
+            deleted.extend(self.delete(kind, &key_of(&object), options).ignore_not_found()?);
+        }
+        Ok(deleted)
+    }
+
+    /// All changes after the version `from` of what the query selects, as they happen. Without `from`, or from version `"0"`: first
+    /// all that exists, each as [`Added`](WatchEvent::Added), and a [`Bookmark`](WatchEvent::Bookmark). A
+    /// [limit](Query::limit) of the query has no effect.
     ///
     /// The stream blocks for the next one. It ends when `stop` is cancelled, and after an error.
     ///
@@ -138,6 +166,10 @@ pub struct Query {
     pub labels: LabelSelector,
     /// With fields that this selects.
     pub fields: FieldSelector,
+    /// How many objects a list returns at most. `None` and 0: all.
+    pub limit: Option<usize>,
+    /// The token of the page before, where a list goes on.
+    pub continue_token: Option<String>,
 }
 
 impl Query {
@@ -181,6 +213,40 @@ impl Query {
         Ok(*self == Self::default() || self.selects(&object.to_json()?))
     }
 
+    /// The same query, for lists of at most this many objects. 0: of all.
+    #[must_use]
+    pub fn limit(self, limit: usize) -> Self {
+        Self { limit: Some(limit), ..self }
+    }
+
+    /// The same query, for the page behind the list that returned this token.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::objects::{Client, ClientError, Kind, Query};
+    /// use serde_json::Value;
+    /// use std::sync::Arc;
+    ///
+    /// fn all_in_pages(client: &dyn Client, kind: &Kind) -> Result<Vec<Arc<Value>>, ClientError> {
+    ///     let mut query = Query::all().limit(500);
+    ///     let mut items = Vec::new();
+    ///     loop {
+    ///         let page = client.list(kind, &query)?;
+    ///         items.extend(page.items);
+    ///         let Some(token) = page.continue_token else { return Ok(items) };
+    ///         query = query.continue_from(token);
+    ///     }
+    /// }
+    /// # let client = homeostat::objects::MemoryClient::new();
+    /// # assert!(all_in_pages(&client, &Kind::of("v1", "Pod"))?.is_empty());
+    /// # Ok::<_, ClientError>(())
+    /// ```
+    #[must_use]
+    pub fn continue_from(self, token: impl Into<String>) -> Self {
+        Self { continue_token: Some(token.into()), ..self }
+    }
+
     /// Whether it selects the object of this JSON.
     #[must_use]
     pub fn selects(&self, object: &Value) -> bool {
@@ -197,6 +263,8 @@ pub struct ObjectList<T> {
     pub version: String,
     /// In the order of their keys.
     pub items: Vec<T>,
+    /// The token of the next page, if there is one: see [`Query::continue_from`]. Opaque: only the client that made it can read it.
+    pub continue_token: Option<String>,
 }
 
 /// A change of an object.

@@ -83,7 +83,7 @@ pub enum ClientError {
         /// What it must be.
         rule: String,
     },
-    /// The version to watch from is too old: to be listed again.
+    /// The version to watch or to list from is too old: list again, from the start.
     Gone {
         /// What was watched.
         object: ObjectRef,
@@ -178,7 +178,7 @@ impl fmt::Display for ClientError {
             Self::Invalid { field, value, rule, .. } => {
                 write!(f, "{object} is invalid: {field} is {value:?}, but {rule}")
             }
-            Self::Gone { version, .. } => write!(f, "{object}: version {version} is too old to watch from"),
+            Self::Gone { version, .. } => write!(f, "{object}: version {version} is too old to go on from"),
             Self::Transport { source, .. } => write!(f, "{object}: {source}"),
         }
     }

@@ -226,7 +226,7 @@ fn is_zero(number: &i64) -> bool {
 }
 
 /// Whether a field of this value is as good as absent.
-fn is_empty(value: &Value) -> bool {
+pub(crate) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),

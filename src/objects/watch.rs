@@ -10,11 +10,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::api::Api;
-use super::client::{ObjectStream, Query, Told, WatchEvent};
+use super::client::{Client, ObjectStream, Query, Told, WatchEvent};
 use super::digest::digest;
 use super::error::ClientError;
 use super::json::{key_of, text_of};
 use super::key::ObjectKey;
+use super::kind::Kind;
 use super::object::Object;
 use crate::backoff::Exponential;
 use crate::cancel::CancellationToken;
@@ -100,7 +101,7 @@ impl<T: Object> ObjectWatch<T> {
         Self { api, query, name, clock, backoff, list_timeout: Duration::from_secs(60), threads }
     }
 
-    /// Watches only what this selects.
+    /// Watches only what this selects. Its [limit](Query::limit) is the size of the pages in which it lists.
     pub fn query(self, query: Query) -> Self {
         Self { query, ..self }
     }
@@ -115,7 +116,8 @@ impl<T: Object> ObjectWatch<T> {
         Self { clock, ..self }
     }
 
-    /// How long it waits after a failure of the client before it tries again. Default: 0.8 s, doubled up to 30 s.
+    /// How long it waits before it tries again after a failure of the client, or after a stream that ended soon and without a change.
+    /// Default: 0.8 s, doubled up to 30 s.
     pub fn backoff(self, backoff: Exponential) -> Self {
         Self { backoff, ..self }
     }
@@ -161,6 +163,7 @@ impl<T: Object> ObjectWatch<T> {
             from: None,
             stream: None,
             told: false,
+            began: Nanos::ZERO,
             failures: 0,
         };
         let source = watch.name();
@@ -187,7 +190,9 @@ struct Follower<T: Object> {
     stream: Option<ObjectStream>,
     /// The stream has told something.
     told: bool,
-    /// How many tries have brought nothing, one after the other.
+    /// When the stream was begun.
+    began: Nanos,
+    /// How many tries have brought no change, one after the other.
     failures: u32,
 }
 
@@ -199,11 +204,13 @@ impl<T: Object> Follower<T> {
             Ok(Ok(true)) => return Duration::ZERO,
             ended => ended,
         };
+        let lasted = self.stream.as_ref().map_or(Duration::ZERO, |_| self.now().since(self.began));
         shielded("the drop of a stream", || drop(self.stream.take()));
         if self.stop.is_cancelled() && ended.is_ok() {
             // That may be why.
             return Duration::ZERO;
         }
+        let failed = !matches!(ended, Ok(Ok(_)));
         match ended {
             Ok(Ok(_)) if self.told => {}
             Ok(Ok(_)) => self.source.ended_untold(),
@@ -220,7 +227,20 @@ impl<T: Object> Follower<T> {
                 self.from = None;
             }
         }
+        self.pause(lasted, failed)
+    }
+
+    /// How long to leave the client alone after a stream that lasted this long. Only changes are progress, not bookmarks: a stream
+    /// that ends after each bookmark would be begun without end. A stream that lasted longer than the pause is progress too.
+    fn pause(&mut self, lasted: Duration, failed: bool) -> Duration {
+        if self.failures > 0 && lasted >= self.backoff.delay(self.failures) {
+            self.failures = u32::from(failed);
+        }
         if self.failures > 0 { self.backoff.delay(self.failures) } else { Duration::ZERO }
+    }
+
+    fn now(&self) -> Nanos {
+        self.push.watch().clock().nanos()
     }
 
     /// Returns whether there is more to come.
@@ -238,13 +258,13 @@ impl<T: Object> Follower<T> {
     /// Lists the objects if need be, and follows them from there.
     fn begin(&mut self) -> Result<(), ClientError> {
         let (client, kind) = (Arc::clone(self.api.client()), self.api.kind().clone());
-        let now = self.push.watch().clock().nanos();
+        let now = self.now();
         let _listing = self.source.begin(now, now.after(self.list_timeout));
         self.told = false;
         if self.from.is_none() {
-            let list = client.list(&kind, &self.query)?;
+            let (items, version) = self.list(&*client, &kind)?;
             let known = self.push.watch().store();
-            let items = list.items.iter().filter_map(|json| {
+            let items = items.iter().filter_map(|json| {
                 let key = key_of(json);
                 match self.read(json) {
                     Some(object) => Some((key, Arc::new(object))),
@@ -252,15 +272,31 @@ impl<T: Object> Follower<T> {
                 }
             });
             self.push.replace_all_shared(items.collect());
-            self.from = Some(list.version);
+            self.from = Some(version);
             self.source.succeeded();
         }
         self.stream = Some(client.watch(&kind, &self.query, self.from.as_deref(), &self.stop)?);
+        self.began = self.now();
         self.source.resumed();
         Ok(())
     }
 
+    /// Lists all objects, in pages if the query has a limit.
+    fn list(&self, client: &dyn Client, kind: &Kind) -> Result<(Vec<Arc<Value>>, String), ClientError> {
+        let mut query = Query { continue_token: None, ..self.query.clone() };
+        let mut items = Vec::new();
+        loop {
+            let page = client.list(kind, &query)?;
+            items.extend(page.items);
+            let Some(token) = page.continue_token else { return Ok((items, page.version)) };
+            query = query.continue_from(token);
+        }
+    }
+
     fn take(&mut self, event: WatchEvent<Arc<Value>>) {
+        if event.object().is_some() {
+            self.failures = 0;
+        }
         let version = match event {
             WatchEvent::Added(json) | WatchEvent::Modified(json) => {
                 if let Some(object) = self.read(&json) {
@@ -278,7 +314,6 @@ impl<T: Object> Follower<T> {
             WatchEvent::Bookmark(version) => version,
         };
         self.from = Some(version);
-        self.failures = 0;
         if !std::mem::replace(&mut self.told, true) {
             self.source.succeeded();
         }

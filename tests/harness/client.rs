@@ -72,14 +72,14 @@ fn an_object_that_is_given_again_is_another() {
 fn no_change_before_an_object_was_given_is_known() {
     let (client, apps) = client();
     let versions = ["shop", "mill"].map(|name| apps.create(&app(name).build()).unwrap().metadata.resource_version);
-    client.give(&app("bank").resource_version("3"));
+    client.give(&app("bank").resource_version("4"));
     let stop = CancellationToken::new();
-    for version in ["0", &versions[0], &versions[1]] {
+    for version in ["1", &versions[0], &versions[1]] {
         let watch = client.watch(&APP, &Query::all(), Some(version), &stop);
         assert!(watch.is_err_and(|error| error.is_gone()), "from {version}");
     }
     let list = apps.list(&Query::all()).unwrap();
-    assert_eq!((list.items.len(), &*list.version), (3, "3"));
+    assert_eq!((list.items.len(), &*list.version), (3, "4"));
     apps.delete(&key("shop"), &DeleteOptions::default()).unwrap();
     let next = apps.watch(&Query::all(), Some(&list.version), &stop).unwrap().next().unwrap().unwrap();
     assert!(matches!(next, WatchEvent::Deleted(object) if object.key() == key("shop")));

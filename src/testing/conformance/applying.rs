@@ -160,6 +160,20 @@ pub(super) fn apply_has_no_conflict_with_other_writers(subject: &Subject) -> Out
     spec("and after a patch", &subject.apply(said, &one())?, &json!({"size": 1, "more": 1}))
 }
 
+/// Who writes a field otherwise takes it from those who have applied it.
+pub(super) fn apply_leaves_alone_what_others_have_written_since(subject: &Subject) -> Outcome {
+    subject.apply(a(json!({"size": 1, "x": 1, "deep": {"er": 1}, "mine": 1})), &one())?;
+    subject.update(with(subject.get("a")?, "/spec/size", json!(5)))?;
+    subject.merge("a", json!({"spec": {"x": 2, "deep": {"er": 3}}}))?;
+    let applied = subject.apply(a(json!({})), &one())?;
+    spec("what others have written is not one's to remove", &applied, &json!({"size": 5, "x": 2, "deep": {"er": 3}}))?;
+
+    subject.apply(a(json!({"new": 1})), &one())?;
+    subject.merge("a", json!({"spec": {"new": 2}}))?;
+    same("what two shares", &subject.apply(a(json!({"new": 2})), &two())?["spec"]["new"], &json!(2))?;
+    contested(subject, a(json!({"new": 1})), &one(), "owner-two", "spec.new")
+}
+
 pub(super) fn apply_leaves_the_status(subject: &Subject) -> Outcome {
     subject.apply(a(json!({"x": 1})), &one())?;
     let written = subject.merge_status("a", json!({"status": {"ready": true}}))?;
@@ -187,6 +201,17 @@ pub(super) fn apply_of_a_stale_version_or_another_uid_is_a_conflict(subject: &Su
     let applied = subject.apply(of("resourceVersion", version(&current)), &one())?;
     let applied = subject.apply(with(of("uid", meta(&applied, "uid")), "/spec/size", json!(3)), &one())?;
     spec("spec", &applied, &json!({"size": 3, "x": 1}))
+}
+
+/// It was meant for an object that is no more, and makes no other of its name.
+pub(super) fn apply_of_the_uid_of_a_gone_object_is_a_conflict(subject: &Subject) -> Outcome {
+    let gone = subject.create(a(json!({})))?;
+    subject.delete("a")?;
+    let said = with(a(json!({"size": 2})), "/metadata/uid", json!(meta(&gone, "uid")));
+    for by in [one(), one().force()] {
+        subject.refused(Refusal::Conflict, A, || subject.apply(said.clone(), &by))?;
+    }
+    same("what is there", subject.all()?.len(), 0)
 }
 
 pub(super) fn apply_without_a_name_is_invalid(subject: &Subject) -> Outcome {

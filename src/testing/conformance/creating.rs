@@ -126,6 +126,43 @@ pub(super) fn create_makes_names_in_no_namespace(subject: &Subject) -> Outcome {
     same("what is got by that name", &*got, &created)
 }
 
+/// The name stays short enough for the value of a label.
+pub(super) fn create_cuts_the_start_of_a_long_name(subject: &Subject) -> Outcome {
+    for (length, kept) in [(57, 57), (58, 58), (59, 58), (200, 58)] {
+        let start = "a".repeat(length);
+        let created = subject.create(nameless(&start))?;
+        let name = meta(&created, "name");
+        same(&format!("the length of a name from a start of {length}"), name.len(), kept + 5)?;
+        holds(&format!("{name} begins with the start"), name.starts_with(&start[..kept]))?;
+        same("generateName", meta(&created, "generateName"), &*start)?;
+    }
+    Ok(())
+}
+
+/// Metadata that is empty and metadata that is not there are the same.
+pub(super) fn empty_metadata_is_not_kept(subject: &Subject) -> Outcome {
+    let empty = [
+        ("labels", json!({})),
+        ("annotations", json!({})),
+        ("finalizers", json!([])),
+        ("ownerReferences", json!([])),
+        ("generateName", json!("")),
+    ];
+    let all = |object: Value| {
+        empty.iter().fold(object, |object, (field, value)| with(object, &format!("/metadata/{field}"), value.clone()))
+    };
+    let created = subject.create(all(widget("a")))?;
+    for (field, _) in &empty {
+        same(field, created["metadata"].get(*field), None)?;
+    }
+    same("an update", subject.update(all(created.clone()))?, created.clone())?;
+    same("a patch", subject.merge("a", json!({"metadata": {"annotations": {}, "labels": {}}}))?, created.clone())?;
+    let labelled = subject.merge("a", json!({"metadata": {"labels": {"app": "web"}}}))?;
+    same("labels", &labelled["metadata"]["labels"], &json!({"app": "web"}))?;
+    let again = subject.merge("a", json!({"metadata": {"labels": {"app": null}}}))?;
+    same("labels after the last one has gone", again["metadata"].get("labels"), None)
+}
+
 pub(super) fn create_by_many_at_once_succeeds_once(subject: &Subject) -> Outcome {
     let shared = subject.clone();
     let created = together(8, move |thread| match shared.create(with(widget("a"), "/spec/size", json!(thread))) {

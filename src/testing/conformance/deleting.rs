@@ -210,6 +210,25 @@ pub(super) fn preconditions_are_kept(subject: &Subject) -> Outcome {
     holds("it is deleting", is_deleting(&subject.delete_with("a", &options)?))
 }
 
+pub(super) fn delete_collection_deletes_what_is_selected(subject: &Subject) -> Outcome {
+    let labelled = |name: &str, app: &str| with(widget(name), "/metadata/labels/app", json!(app));
+    subject.create(labelled("a", "web"))?;
+    subject.create(with(labelled("b", "web"), "/metadata/finalizers", json!(["example.com/b"])))?;
+    subject.create(labelled("c", "db"))?;
+    subject.create(with(labelled("d", "web"), "/metadata/namespace", json!("other")))?;
+    let query = Query::all().namespace("default").labels("app=web".parse().map_err(failed)?);
+    let deleted = subject.client.delete_collection(&super::WIDGET, &query, &DeleteOptions::default())?;
+    same("the deleted", deleted.iter().map(|last| meta(last, "name")).collect::<Vec<_>>(), ["a", "b"])?;
+    subject.refused(Refusal::NotFound, A, || subject.get("a"))?;
+    same("the one that a finalizer holds", &*deleted[1], &subject.get("b")?)?;
+    holds("it is deleting", is_deleting(&deleted[1]))?;
+    holds("one of other labels stays", subject.get("c").is_ok_and(|c| !is_deleting(&c)))?;
+    same("what is left", subject.list(&Query::all())?.1.len(), 3)?;
+    let none = Query::all().namespace("none");
+    let deleted = subject.client.delete_collection(&super::WIDGET, &none, &DeleteOptions::default())?;
+    same("how many are deleted where none is", deleted.len(), 0)
+}
+
 pub(super) fn delete_by_many_at_once_succeeds_once(subject: &Subject) -> Outcome {
     subject.create(widget("a"))?;
     let shared = subject.clone();

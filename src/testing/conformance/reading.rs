@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use super::fixture::{
     Outcome, Refusal, Subject, failed, holds, key, meta, same, together, version, widget, widget_in, with, zone,
 };
+use super::watching::{limit, many_changes};
 use super::{WIDGET, ZONE};
-use crate::objects::{ObjectKey, Query};
+use crate::objects::{ClientError, ObjectKey, Query};
 
 fn names(objects: &[Value]) -> Vec<String> {
     objects.iter().map(|object| format!("{}/{}", meta(object, "namespace"), meta(object, "name"))).collect()
@@ -149,6 +150,106 @@ pub(super) fn list_is_as_of_one_version(subject: &Subject) -> Outcome {
         }
     })?;
     holds("lists were read", checked[1] > 0)
+}
+
+/// The pages of a list, from the one that this query gives to the last: no page has more than the limit, and all are of one version.
+fn pages(subject: &Subject, query: &Query) -> Outcome<(String, Vec<Value>)> {
+    let is_within = |items: &[_]| query.limit.is_none_or(|limit| limit == 0 || items.len() <= limit);
+    let first = subject.client.list(&WIDGET, query)?;
+    let (mut items, mut token) = (first.items, first.continue_token);
+    holds("no page has more objects than the limit", is_within(&items))?;
+    while let Some(next) = token {
+        let page = subject.client.list(&WIDGET, &query.clone().continue_from(next))?;
+        same("the version of a page", &page.version, &first.version)?;
+        holds("no page has more objects than the limit", is_within(&page.items))?;
+        items.extend(page.items);
+        token = page.continue_token;
+    }
+    Ok((first.version, items.iter().map(|item| (**item).clone()).collect()))
+}
+
+pub(super) fn list_in_pages_has_all_objects_once(subject: &Subject) -> Outcome {
+    for (namespace, name, app) in [
+        ("default", "a", "web"),
+        ("default", "b", "db"),
+        ("default", "c", "web"),
+        ("other", "a", "web"),
+        ("other", "d", "web"),
+        ("third", "a", "db"),
+    ] {
+        subject.create(with(widget_in(namespace, name), "/metadata/labels/app", json!(app)))?;
+    }
+    for query in [
+        Query::all(),
+        Query::all().namespace("default"),
+        Query::all().namespace("other"),
+        Query::all().namespace("none"),
+        Query::all().labels("app=web".parse().map_err(failed)?),
+        Query::all().field("metadata.name", "a"),
+    ] {
+        let all = subject.list(&query)?.1;
+        same("the token of a list without a limit", subject.client.list(&WIDGET, &query)?.continue_token, None)?;
+        for limit in [0, 1, 2, 3, 6, 100] {
+            let (_, items) = pages(subject, &query.clone().limit(limit))?;
+            same(&format!("{query:?} in pages of {limit}"), items, all.clone())?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn list_in_pages_is_as_of_the_version_of_the_first(subject: &Subject) -> Outcome {
+    subject.needs_history(10)?;
+    for name in ["a", "b", "c", "d", "e"] {
+        subject.create(widget(name))?;
+    }
+    let then = subject.list(&Query::all())?;
+    let query = Query::all().limit(2);
+    let first = subject.client.list(&WIDGET, &query)?;
+    let Some(token) = first.continue_token else { return Err(failed("the first page has no token")) };
+    subject.delete("d")?;
+    subject.merge("e", json!({"spec": {"size": 2}}))?;
+    subject.delete("a")?;
+    subject.create(widget("c-new"))?;
+    subject.merge("c-new", json!({"spec": {"size": 2}}))?;
+    subject.delete("c")?;
+    subject.create(widget("c"))?;
+    let rest = pages(subject, &query.continue_from(token.clone()))?;
+    let mut items: Vec<_> = first.items.iter().map(|item| (**item).clone()).collect();
+    items.extend(rest.1);
+    same("all pages", items, then.1)?;
+    same("the version", &rest.0, &then.0)?;
+    // Without a limit a token gives all that is left; it can be used more than once.
+    let left = subject.client.list(&WIDGET, &Query::all().continue_from(token))?;
+    same("what is left", left.items.len(), 3)?;
+    let told = subject.watch(&Query::all(), Some(&rest.0))?;
+    told.tells(&["Deleted default/d", "Modified default/e", "Deleted default/a"]).map(drop)
+}
+
+pub(super) fn list_goes_on_from_a_token_only(subject: &Subject) -> Outcome {
+    subject.create(widget("a"))?;
+    for text in ["no token", ""] {
+        let query = Query::all().limit(1).continue_from(text);
+        match subject.client.list(&WIDGET, &query) {
+            Err(ClientError::Invalid { field, .. }) if !text.is_empty() => same("field", &*field, "continue")?,
+            // An empty token is none.
+            Ok(list) if text.is_empty() => same("items", list.items.len(), 1)?,
+            other => return Err(failed(format_args!("{text:?} gives {other:?}"))),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn list_goes_on_from_before_the_history_is_gone(subject: &Subject) -> Outcome {
+    let history = limit(subject)?;
+    subject.create(widget("b"))?;
+    subject.create(widget("c"))?;
+    let query = Query::all().limit(1);
+    let Some(token) = subject.client.list(&WIDGET, &query)?.continue_token else { return Err(failed("no token")) };
+    many_changes(subject, 2 * history + 2)?;
+    match subject.client.list(&WIDGET, &query.continue_from(token)) {
+        Err(error) if error.is_gone() => holds("the error names the kind", error.to_string().contains("Widget")),
+        other => Err(failed(format_args!("not gone: {other:?}"))),
+    }
 }
 
 pub(super) fn versions_are_never_used_twice(subject: &Subject) -> Outcome {

@@ -230,6 +230,18 @@ pub(super) fn watch_from_now_tells_what_is_next(subject: &Subject) -> Outcome {
     same("what is next", told.change()?, WatchEvent::Added(Arc::new(next)))
 }
 
+/// Version `"0"` stands for any version: the watch begins with what is there, and tells nothing of what was.
+pub(super) fn watch_from_any_version_begins_with_all(subject: &Subject) -> Outcome {
+    subject.create(widget("a"))?;
+    let a = subject.merge("a", json!({"spec": {"size": 2}}))?;
+    subject.create(widget("b"))?;
+    subject.delete("b")?;
+    let told = subject.watch(&Query::all(), Some("0"))?;
+    same("the first change", told.change()?, WatchEvent::Added(Arc::new(a)))?;
+    subject.create(widget("c"))?;
+    told.tells(&["Added default/c"]).map(drop)
+}
+
 pub(super) fn watch_ends_when_it_is_stopped(subject: &Subject) -> Outcome {
     let (told, other) = (subject.watch(&Query::all(), None)?, subject.watch(&Query::all(), None)?);
     subject.create(widget("a"))?;
@@ -260,7 +272,7 @@ pub(super) fn watch_that_is_stopped_before_it_begins_ends(subject: &Subject) -> 
 }
 
 /// The changes of one object, and its versions in their order: the first is that before all changes.
-fn many_changes(subject: &Subject, changes: usize) -> Outcome<Vec<String>> {
+pub(super) fn many_changes(subject: &Subject, changes: usize) -> Outcome<Vec<String>> {
     let created = subject.create(with(widget("a"), "/spec/size", json!(-1)))?;
     let mut versions = vec![version(&created).to_owned()];
     for size in 0..changes {
@@ -270,7 +282,7 @@ fn many_changes(subject: &Subject, changes: usize) -> Outcome<Vec<String>> {
 }
 
 /// How far the history goes, if it is known and can be exceeded here.
-fn limit(subject: &Subject) -> Outcome<usize> {
+pub(super) fn limit(subject: &Subject) -> Outcome<usize> {
     match subject.history {
         None => Err(Stop::Skipped("the length of its history is not known".to_owned())),
         Some(history) if history > 5000 => Err(Stop::Skipped(format!("its history of {history} changes is too long"))),

@@ -1,0 +1,79 @@
+//! Lists, in pages: all pages of a list show the objects as they were at the version of the first.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::state::State;
+use crate::objects::{ClientError, Kind, ObjectKey, ObjectList, ObjectRef, Query};
+
+/// Where a list goes on. Its text is opaque to users.
+struct Token {
+    version: u64,
+    /// The last object of the page before.
+    after: ObjectKey,
+}
+
+impl Token {
+    fn parse(text: &str) -> Option<Self> {
+        let (version, after) = text.split_once('/')?;
+        Some(Self { version: version.parse().ok()?, after: after.parse().ok()? })
+    }
+}
+
+impl State {
+    /// Lists what a query selects, in the order of the keys.
+    pub(super) fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+        let listed = || ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), ""));
+        let token = match query.continue_token.as_deref() {
+            None | Some("") => None,
+            Some(text) => Some(Token::parse(text).ok_or_else(|| {
+                ClientError::invalid(listed(), "continue", text, "must be the continue token of a list")
+            })?),
+        };
+        let version = token.as_ref().map_or(self.head, |token| token.version);
+        let then = self
+            .changed_since(kind, version)
+            .ok_or_else(|| ClientError::Gone { object: listed(), version: version.to_string() })?;
+
+        let namespace = query.namespace.as_deref().unwrap_or_default();
+        let first = ObjectKey::new(namespace, "");
+        let start = match &token {
+            Some(Token { after, .. }) if *after >= first => Bound::Excluded(after),
+            _ => Bound::Included(&first),
+        };
+        let range = (start, Bound::Unbounded);
+        let now = self.table(kind).into_iter().flat_map(|table| table.range(range));
+        let mut now = now.filter(|(key, _)| !then.contains_key(key)).peekable();
+        let mut then =
+            then.range::<ObjectKey, _>(range).filter_map(|(key, object)| Some((*key, (*object)?))).peekable();
+        let both = std::iter::from_fn(|| match (now.peek(), then.peek()) {
+            (Some(newer), Some(older)) if newer.0 < older.0 => now.next(),
+            (Some(_), None) => now.next(),
+            _ => then.next(),
+        });
+        let inside = both.take_while(|(key, _)| namespace.is_empty() || key.namespace() == namespace);
+        let mut selected = inside.filter(|(_, object)| query.selects(object)).peekable();
+
+        let limit = query.limit.filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+        let (mut items, mut last) = (Vec::new(), None);
+        for (key, object) in selected.by_ref().take(limit) {
+            items.push(Arc::clone(object));
+            last = Some(key);
+        }
+        let more = selected.peek().is_some();
+        let continue_token = last.filter(|_| more).map(|last| format!("{version}/{last}"));
+        Ok(ObjectList { version: version.to_string(), items, continue_token })
+    }
+
+    /// The objects of a kind that have changed after this version, each as it was then; `None` if that is not known any more.
+    fn changed_since(&self, kind: &Kind, version: u64) -> Option<BTreeMap<&ObjectKey, Option<&Arc<Value>>>> {
+        let mut then = BTreeMap::new();
+        for change in self.since(version)?.filter(|change| *change.place.kind == *kind) {
+            then.entry(&change.place.key).or_insert(change.old.as_ref());
+        }
+        Some(then)
+    }
+}
