@@ -14,8 +14,8 @@ use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query,
 use crate::time::Nanos;
 use crate::wait::Signal;
 
-/// The version that stands for any: a watch from it begins with what is there.
-const ANY: &str = "0";
+/// The versions that stand for any: a watch from one of them begins with what is there.
+const ANY: [&str; 2] = ["", "0"];
 /// How many events are read at once.
 const BATCH: usize = 256;
 
@@ -51,7 +51,7 @@ impl Stream {
         let registration = Some(Registration::new(server, kind, namespace, &signal));
         let state = server.state.read();
         let mut ready = VecDeque::new();
-        let read = if let Some(from) = from.filter(|from| *from != ANY) {
+        let read = if let Some(from) = from.filter(|from| !ANY.contains(from)) {
             let known = from.parse().ok().filter(|from| state.since(*from).is_some());
             known.ok_or_else(|| gone(kind, query, from.to_owned()))?
         } else {

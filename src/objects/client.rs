@@ -34,6 +34,7 @@ use crate::cancel::CancellationToken;
 /// - An object whose owners are all gone is deleted, in the background, where the client
 ///   [cascades](Propagation). Owners are objects of the same client, in the same namespace or in none, whatever version of their
 ///   kind the reference names.
+/// - Fields of `metadata` that are empty (`annotations: {}`) are the same as none, and are not kept.
 /// - A watch tells each change once, in the order of the versions.
 ///
 /// The suite in [`testing`](crate::testing) shows whether a client keeps them.
@@ -57,7 +58,8 @@ pub trait Client: Send + Sync {
     /// the token is no longer known, [`Transport`](ClientError::Transport).
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError>;
 
-    /// Creates an object, and returns it as it is then. Without a name it gets one that begins with its `generateName`.
+    /// Creates an object, and returns it as it is then. Without a name it gets one of at most 63 characters that begins with its
+    /// `generateName`, or with the first 58 characters of it.
     ///
     /// # Errors
     ///
@@ -89,12 +91,14 @@ pub trait Client: Send + Sync {
     fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Result<Arc<Value>, ClientError>;
 
     /// Sees to it that the object is there and has these fields, as those of this owner: creates it, or changes it, and returns it
-    /// as it is then. What the owner had applied before and no longer does is removed. Of an array, all or nothing is owned.
+    /// as it is then. What the owner had applied before and no longer does is removed. Of an array, all or nothing is owned. A field
+    /// that is written otherwise than by applying it has no owner any more.
     ///
     /// # Errors
     ///
     /// [`Conflict`](ClientError::Conflict) if another owner has applied another value to one of the fields, unless the owner
-    /// [forces](FieldOwner::force) it: it owns the field alone then. Else as [`patch`](Self::patch).
+    /// [forces](FieldOwner::force) it: it owns the field alone then. [`Conflict`](ClientError::Conflict) also if the fields have the
+    /// `uid` of an object that is not there. Else as [`patch`](Self::patch).
     fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError>;
 
     /// Asks for the deletion of an object, and returns its last state: it has been removed if that has no finalizers.
@@ -126,7 +130,7 @@ pub trait Client: Send + Sync {
         Ok(deleted)
     }
 
-    /// All changes after the version `from` of what the query selects, as they happen. Without `from`, or from version `"0"`: first
+    /// All changes after the version `from` of what the query selects, as they happen. Without `from`, or from version `""` or `"0"`: first
     /// all that exists, each as [`Added`](WatchEvent::Added), and a [`Bookmark`](WatchEvent::Bookmark). A
     /// [limit](Query::limit) of the query has no effect.
     ///

@@ -56,6 +56,38 @@
 //! running.wait()?;
 //! # Ok::<_, BoxError>(())
 //! ```
+//!
+//! # Differences from Kubernetes
+//!
+//! The clients in this process ([`MemoryClient`], `FileClient`) follow the rules of an API server of Kubernetes. They differ in these
+//! points:
+//!
+//! | topic | here | Kubernetes |
+//! |---|---|---|
+//! | last state of a deleted object | has a `deletionTimestamp`, unless the object was purged | has one only if finalizers held the object |
+//! | purge | [`DeleteOptions::purge`] removes an object at once | none |
+//! | grace period | always 0 seconds | depends on the kind |
+//! | status and generation | every kind has both | kinds declare a status; some have no generation |
+//! | schemas, defaults, admission | none; a namespace need not exist | checked on each write |
+//! | unknown fields of the metadata | kept | dropped |
+//! | a label that is `null` | invalid | an empty label |
+//! | numbers | kept as written | 1.0 becomes 1; an integer beyond 64 bits becomes a float |
+//! | fields that the server sets, in an update | ignored | another `deletionTimestamp` is invalid |
+//! | update with an unreadable version | a conflict | an internal error |
+//! | JSON patch that replaces or moves a missing last member | invalid | changes nothing |
+//! | patch that removes the namespace, or is `null` | invalid | changes nothing |
+//! | owner in another namespace | invalid | accepted; the dependent is deleted later |
+//! | owner of a kind that the client does not hold | counts as gone: the dependent is deleted | the dependent stays |
+//! | cascades | complete when the call returns | some time later |
+//! | plain writers and [`apply`](Client::apply) | a plain write ends the ownership of the fields that it changes; no conflict | the plain writer owns these fields; a conflict without force |
+//! | lists in applied objects | owned as a whole | merged as the schema says |
+//! | apply with the version of an object that is not there | not found | creates it |
+//! | `managedFields` in an applied object | ignored | invalid |
+//! | label selectors | no `>` and `<` | have them |
+//! | field selectors | any path | name, namespace and declared fields |
+//! | object that leaves the selection of a watch | deleted, with its new content | deleted, with its old content |
+//! | watch from a version that has not been reached | [gone](ClientError::Gone) | waits for the version |
+//! | how long a version can be watched or listed from | as long as the [history](EmbeddedBuilder::history) | some minutes |
 
 mod api;
 mod changes;
