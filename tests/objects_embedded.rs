@@ -219,11 +219,11 @@ fn a_watch_of_others_is_told_where_to_go_on_while_large_changes_are_forgotten() 
     let other = Kind::cluster("", "v1", "Other");
     let stop = CancellationToken::new();
     let mut watch = client.watch(&THING, &Query::all(), None, &stop).unwrap();
-    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("0".into()));
+    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("1".into()));
     client.create(&other, json!({"apiVersion": "v1", "kind": "Other", "metadata": {"name": "o"}})).unwrap();
     for number in 0..8 {
         let patch = Patch::Merge(json!({"data": format!("{number}{}", "x".repeat(200_000))}));
         client.patch(&other, &ObjectKey::cluster("o"), &patch, Part::Object).unwrap();
     }
-    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("9".into()));
+    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("10".into()));
 }
