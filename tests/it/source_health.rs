@@ -384,3 +384,41 @@ fn what_has_been_given_to_a_manager_can_still_be_asked_and_triggered() {
     assert_eq!(manager.source("vm").unwrap_err().to_string(), unknown);
     end(&manager, running);
 }
+
+#[test]
+fn every_line_of_the_table_and_of_health_is_one_line_of_bounded_length() {
+    let clock = ManualClock::new();
+    let manager = Manager::builder().clock(clock.clock()).threads(1).unready_after(SECOND).build().unwrap();
+    let bad = format!("one\ntwo\x1b[2J{}", "x".repeat(100_000));
+    let said = bad.clone();
+    let reconcile = move |_: &Context, _: &Key| Err::<Action, BoxError>(said.clone().into());
+    let (answer, list) = answers();
+    let vms = Controller::builder("v\nm", reconcile).clock(clock.clock());
+    let vms = vms.poller(Poller::new(PERIOD, list).name("in\nventory")).build().unwrap();
+    let handle = vms.handle();
+    manager.add(vms).unwrap();
+    let running = manager.start().unwrap();
+    let source = handle.sources().remove(0);
+    answer.send(Ok(vec!["vm-1"])).unwrap();
+    until_listed(&source, 1);
+    while handle.metrics().failing == 0 {
+        std::thread::yield_now();
+    }
+    assert!(source.trigger());
+    answer.send(Err(bad.into())).unwrap();
+    until_listed(&source, 2);
+    clock.advance(2 * SECOND);
+    let table = manager.status().to_string();
+    let lines: Vec<_> = table.lines().collect();
+    let first = |start: &str| lines.iter().find(|line| line.starts_with(start)).copied().unwrap_or_default().to_owned();
+    assert!(first("v\\nm: in\\nventory: failing for 2s (1 in a row): one\\ntwo\\u{1b}[2J").ends_with(" more bytes)"));
+    assert!(first("v\\nm: \"vm-1\" is failing after ").contains(": one\\ntwo\\u{1b}[2J"));
+    assert!(lines.iter().all(|line| line.starts_with("v\\nm") || !line.contains("one")), "{table}");
+    assert!(lines.iter().all(|line| line.len() < 1500 && !line.contains(char::is_control)));
+    let ready = manager.ready();
+    assert!(ready.reasons()[0].starts_with("v\\nm: in\\nventory: failing for 2s"));
+    assert!(ready.reasons().iter().all(|reason| reason.len() < 1500 && !reason.contains(char::is_control)));
+    assert!(source.status().last_error.unwrap().len() < 1100, "what is kept is bounded too");
+    drop(answer);
+    end(&manager, running);
+}
