@@ -25,7 +25,7 @@ pub enum DequeueTimeoutError {
     Closed,
 }
 
-const CLOSED: &str = "the queue is shut down and served";
+const CLOSED: &str = "the queue is shut down, and no key is left";
 
 impl fmt::Display for DequeueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,7 +36,7 @@ impl fmt::Display for DequeueError {
 impl fmt::Display for TryDequeueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Empty => "no key is in line",
+            Self::Empty => "no key is ready",
             Self::Closed => CLOSED,
         })
     }
@@ -45,7 +45,7 @@ impl fmt::Display for TryDequeueError {
 impl fmt::Display for DequeueTimeoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Timeout => "no key came into line in time",
+            Self::Timeout => "no key became ready in time",
             Self::Closed => CLOSED,
         })
     }
@@ -75,6 +75,7 @@ pub struct StartError(Cause);
 #[derive(Debug)]
 enum Cause {
     Setting { field: &'static str, value: String, rule: &'static str },
+    Named { kind: &'static str, name: String, fault: &'static str },
     Thread { name: String, source: std::io::Error },
     Stopped { watch: String },
     Panicked { unit: String, message: String },
@@ -87,7 +88,7 @@ pub(crate) struct NotSimulated;
 
 impl fmt::Display for NotSimulated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it waits for something that no clock knows of")
+        f.write_str("it waits for something other than the clock")
     }
 }
 
@@ -101,6 +102,16 @@ impl StartError {
     /// Refuses a name that no thread can have.
     pub(crate) fn check_name(name: &str) -> Result<(), Self> {
         if name.contains('\0') { Err(Self::setting("name", &name, "free of NUL characters")) } else { Ok(()) }
+    }
+
+    /// Something with a name is not as it must be: `manager "edge" has already been started`.
+    pub(crate) fn named(kind: &'static str, name: &str, fault: &'static str) -> Self {
+        Self(Cause::Named { kind, name: name.to_owned(), fault })
+    }
+
+    /// Whether the message begins with the kind and the name of this.
+    pub(crate) fn is_about(&self, kind: &str, name: &str) -> bool {
+        matches!(&self.0, Cause::Named { kind: of, name: named, .. } if *of == kind && named == name)
     }
 
     pub(crate) fn thread(name: &str, source: std::io::Error) -> Self {
@@ -122,10 +133,10 @@ impl StartError {
         Self(Cause::Panicked { unit: unit.to_owned(), message: message.to_owned() })
     }
 
-    /// A setting is out of its range; the message names the field and the value.
+    /// A setting is out of its range, or a name cannot be used; the message names the field and the value, or the name.
     #[must_use]
     pub fn is_invalid_setting(&self) -> bool {
-        matches!(self.0, Cause::Setting { .. })
+        matches!(self.0, Cause::Setting { .. } | Cause::Named { .. })
     }
 
     /// The operating system gave no thread; the source says why.
@@ -158,8 +169,9 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Cause::Setting { field, value, rule } => write!(f, "{field} is {value}, but must be {rule}"),
-            Cause::Thread { name, .. } => write!(f, "the system gave no thread for {name}"),
-            Cause::Stopped { watch } => write!(f, "watch is {watch:?}, but must be one that has not been stopped"),
+            Cause::Named { kind, name, fault } => write!(f, "{kind} {name:?} {fault}"),
+            Cause::Thread { name, .. } => write!(f, "the system cannot start thread {name}"),
+            Cause::Stopped { watch } => write!(f, "watch {watch:?} has been stopped"),
             Cause::Panicked { unit, message } => write!(f, "{unit} panicked as it was started: {message}"),
             Cause::NotSimulated { name } => write!(f, "{name} cannot be simulated: {NotSimulated}"),
         }
@@ -169,7 +181,11 @@ impl fmt::Display for StartError {
 impl Error for StartError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
-            Cause::Setting { .. } | Cause::Stopped { .. } | Cause::Panicked { .. } | Cause::NotSimulated { .. } => None,
+            Cause::Setting { .. }
+            | Cause::Named { .. }
+            | Cause::Stopped { .. }
+            | Cause::Panicked { .. }
+            | Cause::NotSimulated { .. } => None,
             Cause::Thread { source, .. } => Some(source),
         }
     }

@@ -79,12 +79,8 @@ impl<K: Key + Sync + fmt::Debug, R> ControllerBuilder<K, R> {
     }
 }
 
-impl<K, R, P> ControllerBuilder<K, R, P>
-where
-    K: Key + Sync + fmt::Debug,
-    R: Reconciler<K> + 'static,
-    P: RetryPolicy<K> + 'static,
-{
+// The bounds of `R` and `P` stand at `build`: in these impls they would turn a mistake in a closure into "no method named".
+impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
     /// How many keys are run at once. Default: 1.
     pub fn max_concurrent_reconciles(mut self, runs: usize) -> Self {
         self.max_concurrent = runs;
@@ -284,7 +280,11 @@ where
     ///
     /// If a setting makes no sense: no name, no runs or threads at all, a timeout or an interval of zero, a `max_wait` shorter than
     /// `quiet`, a rate that is not positive, or a resync without a watch, which alone knows the keys.
-    pub fn build(mut self) -> Result<Controller<K>, StartError> {
+    pub fn build(mut self) -> Result<Controller<K>, StartError>
+    where
+        R: Reconciler<K> + 'static,
+        P: RetryPolicy<K> + 'static,
+    {
         self.check()?;
         if let Some(error) = self.sources.bad.take() {
             return Err(error);
@@ -333,7 +333,7 @@ where
             _ => Ok(()),
         };
         if self.name.is_empty() {
-            return Err(StartError::setting("name", &self.name, "one that says something"));
+            return Err(StartError::named("name", &self.name, "is empty"));
         }
         StartError::check_name(&self.name)?;
         if self.max_concurrent == 0 {

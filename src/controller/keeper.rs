@@ -57,7 +57,7 @@ impl fmt::Display for ControllerError {
             }
             Self::Panicked { controller, message } => {
                 let (controller, message) = (OneLine(controller), OneLine(message));
-                write!(f, "controller {controller}: its keeper panicked: {message}")
+                write!(f, "controller {controller}: its thread panicked: {message}")
             }
         }
     }

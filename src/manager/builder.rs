@@ -128,7 +128,7 @@ impl ManagerBuilder {
     /// If it has no name, or the number of threads is zero.
     pub fn build(self) -> Result<Manager, StartError> {
         if self.name.is_empty() {
-            return Err(StartError::setting("name", &self.name, "one that says something"));
+            return Err(StartError::named("name", &self.name, "is empty"));
         }
         StartError::check_name(&self.name)?;
         self.pool.check()?;

@@ -167,7 +167,11 @@ impl ManagerError {
 impl fmt::Display for ManagerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((unit, error)) = &self.failure {
-            write!(f, "{unit}: {error}")?;
+            // An error about the manager itself has its name already.
+            match error.downcast_ref::<StartError>() {
+                Some(error) if error.is_about("manager", unit) => write!(f, "{error}")?,
+                _ => write!(f, "{unit}: {error}")?,
+            }
         }
         match (&self.failure, self.still_running.is_empty()) {
             (_, true) => Ok(()),
@@ -185,11 +189,6 @@ impl Error for ManagerError {
 
 /// How the log names what is called at the end.
 const HOOK: &str = "a hook at the end of a manager";
-
-/// No unit of this name, or of another kind.
-fn unknown(field: &'static str, name: &str, rule: &'static str) -> StartError {
-    StartError::setting(field, &name, rule)
-}
 
 impl Manager {
     /// Settings for a manager.
@@ -214,9 +213,9 @@ impl Manager {
     /// If there is no controller of this name, or its keys are of another type.
     pub fn controller<K: Key + Sync + fmt::Debug>(&self, name: &str) -> Result<ControllerHandle<K>, StartError> {
         let entry = self.inner.state.lock().controllers.get(name).cloned();
-        let entry = entry.ok_or_else(|| unknown("controller", name, "one that has been added"))?;
+        let entry = entry.ok_or_else(|| StartError::named("controller", name, "has not been added to the manager"))?;
         let handle = entry.handle.downcast_ref::<ControllerHandle<K>>().cloned();
-        handle.ok_or_else(|| unknown("controller", name, "one with keys of this type"))
+        handle.ok_or_else(|| StartError::named("controller", name, "has keys of another type"))
     }
 
     /// A handle of a poller or a watch that has been added: to ask how it is doing, and to have it list right now. A watch that has
@@ -227,7 +226,9 @@ impl Manager {
     /// If there is no poller or watch of this name, or only one that reads a channel, which lists nothing.
     pub fn source(&self, name: &str) -> Result<SourceHandle, StartError> {
         let source = self.inner.state.lock().sources.get(name).cloned();
-        source.ok_or_else(|| unknown("source", name, "a poller or a watch that has been added"))
+        source.ok_or_else(|| {
+            StartError::named("source", name, "is no poller or watch that has been added to the manager")
+        })
     }
 
     /// Puts a key of a controller in line; see [`ControllerHandle::enqueue`].

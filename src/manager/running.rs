@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::drive::Driver;
-use super::{Failure, HOOK, Inner, ManagerError, Phase, unknown};
+use super::{Failure, HOOK, Inner, ManagerError, Phase};
 use crate::cancel::OnCancel;
 use crate::crew::Handle;
 use crate::error::StartError;
@@ -253,7 +253,7 @@ impl Inner {
     }
 
     fn not_idle(&self) -> ManagerError {
-        let error = unknown("manager", &self.name, "one that has not been started");
+        let error = StartError::named("manager", &self.name, "has already been started");
         let failure = Some((self.name.clone(), Arc::new(error.into())));
         ManagerError { failure, still_running: Vec::new() }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::drive::Member;
 use super::unit::{Env, Part, Report, Unit};
-use super::{Inner, Phase, State, unknown};
+use super::{Inner, Phase, State};
 use crate::crew::Ended;
 use crate::error::StartError;
 use crate::pool::WorkerPool;
@@ -48,13 +48,13 @@ impl Inner {
     }
 
     fn is_stopping(&self) -> StartError {
-        unknown("manager", &self.name, "one that is not stopping")
+        StartError::named("manager", &self.name, "is stopping")
     }
 
     pub(super) fn add(self: &Arc<Self>, mut unit: Unit) -> Result<(), StartError> {
         let name = unit.name.clone();
         if name.is_empty() {
-            return Err(unknown("name", &name, "one that says something"));
+            return Err(StartError::named("name", &name, "is empty"));
         }
         StartError::check_name(&name)?;
         let pool = {
@@ -63,7 +63,7 @@ impl Inner {
                 return Err(self.is_stopping());
             }
             if !state.names.insert(name.clone()) {
-                return Err(unknown("name", &name, "one that no other unit of the manager has"));
+                return Err(StartError::named("name", &name, "is the name of another unit of the manager"));
             }
             if let Some(source) = unit.source.take() {
                 state.sources.insert(name.clone(), source.named(&name));

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::unit::Unit;
-use super::{Inner, Manager, unknown};
+use super::{Inner, Manager};
 use crate::error::StartError;
 use crate::queue::Key;
 use crate::time::Nanos;
@@ -83,7 +83,8 @@ impl Manager {
                 match state.watches.get(name) {
                     Some(Known::Watch(known)) => {
                         let watch = known.downcast_ref::<Watch<K, T>>().cloned();
-                        return watch.ok_or_else(|| unknown("watch", name, "one of the same keys and values"));
+                        return watch
+                            .ok_or_else(|| StartError::named("watch", name, "has keys or values of another type"));
                     }
                     Some(Known::Starting(gate)) => Arc::clone(gate),
                     None => {

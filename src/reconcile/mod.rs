@@ -28,6 +28,12 @@ use self::error::BoxError;
 /// # fn assert(_: impl Reconciler<String>) {}
 /// # assert(reconciler);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a reconciler of keys of type `{K}`",
+    label = "not a reconciler of `{K}`",
+    note = "a closure needs the types of its parameters written out, `|cx: &Context, key: &{K}|`, and returns `Result<Action, E>` with `E: Into<BoxError>`",
+    note = "it is shared by threads: what it captures must be `Send + Sync + 'static`"
+)]
 pub trait Reconciler<K>: Send + Sync {
     /// What a failed run returns. [`RequeueAfter`](crate::RequeueAfter) and [`Terminal`](crate::Terminal) are found in it
     /// and in its chain of sources.

@@ -61,6 +61,12 @@ use crate::reconcile::error::BoxError;
 ///
 /// A closure is one, that adds nothing to its controller. Its parameters need their types written out:
 /// `|cx: &SubContext<'_>, vm: &mut Vm| -> SubResult { … }`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a step of the reconciliation of `{T}`",
+    label = "not a step for `{T}`",
+    note = "a closure needs the types of its parameters written out, `|cx: &SubContext<'_>, resource: &mut {T}| -> SubResult`",
+    note = "it is shared by threads: what it captures must be `Send + Sync + 'static`"
+)]
 pub trait SubReconciler<T>: Send + Sync {
     /// Adds to the controller what it needs: watches and indexes. Called once, before the controller is built. What is put together
     /// of steps passes it on to all of them.

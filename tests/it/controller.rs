@@ -512,7 +512,7 @@ fn settings_that_make_no_sense_are_refused() {
     let error = Controller::builder("vm", reconcile).poll(Duration::ZERO, list).build().unwrap_err();
     assert_eq!(error.to_string(), "period is 0ns, but must be longer than zero");
     let error = Controller::builder("", reconcile).build().unwrap_err();
-    assert_eq!(error.to_string(), "name is \"\", but must be one that says something");
+    assert_eq!(error.to_string(), "name \"\" is empty");
     let other_clock = builder(&ManualClock::new(), reconcile).build().unwrap();
     let error = other_clock.start(&pool).unwrap_err();
     assert_eq!(error.to_string(), "clock is \"vm\", but must be the same for a controller and its pool");

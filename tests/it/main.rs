@@ -5,6 +5,7 @@
 
 mod ancestors;
 mod api;
+mod compile_errors;
 mod controller;
 mod controller_delays;
 mod controller_peers;

@@ -203,11 +203,11 @@ fn what_makes_no_sense_is_refused_by_name() {
     let manager = Manager::builder().build().unwrap();
     manager.add(controller("vm")).unwrap();
     let error = manager.add(controller("vm")).unwrap_err();
-    assert_eq!(error.to_string(), "name is \"vm\", but must be one that no other unit of the manager has");
+    assert_eq!(error.to_string(), "name \"vm\" is the name of another unit of the manager");
     let error = manager.enqueue("disk", "disk-1").unwrap_err();
-    assert_eq!(error.to_string(), "controller is \"disk\", but must be one that has been added");
+    assert_eq!(error.to_string(), "controller \"disk\" has not been added to the manager");
     let error = manager.controller::<u64>("vm").unwrap_err();
-    assert_eq!(error.to_string(), "controller is \"vm\", but must be one with keys of this type");
+    assert_eq!(error.to_string(), "controller \"vm\" has keys of another type");
     assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), Admission::Queued);
 
     let list = |_: &Context| Ok::<_, Infallible>([("disk-1", 1_u32)]);
@@ -217,11 +217,11 @@ fn what_makes_no_sense_is_refused_by_name() {
     assert!(manager.watch::<Key, u32, _>("disks", start).unwrap().store().has_synced());
     let other = |_: &Context| Ok::<_, Infallible>([("disk-1", 1_u64)]);
     let error = manager.watch::<Key, u64, _>("disks", || PollWatch::new(SECOND, other).start()).unwrap_err();
-    assert_eq!(error.to_string(), "watch is \"disks\", but must be one of the same keys and values");
+    assert_eq!(error.to_string(), "watch \"disks\" has keys or values of another type");
 
     let running = manager.start().unwrap();
     let error = manager.start().unwrap_err();
-    assert_eq!(error.to_string(), "manager: manager is \"manager\", but must be one that has not been started");
+    assert_eq!(error.to_string(), "manager \"manager\" has already been started");
     manager.add(controller("disk")).unwrap();
     let disk = manager.controller::<Key>("disk").unwrap();
     disk.enqueue("disk-1");
@@ -230,7 +230,7 @@ fn what_makes_no_sense_is_refused_by_name() {
     running.wait().unwrap();
     assert!(disks.is_stopped());
     let error = manager.add(controller("late")).unwrap_err();
-    assert_eq!(error.to_string(), "manager is \"manager\", but must be one that is not stopping");
+    assert_eq!(error.to_string(), "manager \"manager\" is stopping");
     assert_eq!(disk.enqueue("disk-1"), Admission::Closed);
 }
 

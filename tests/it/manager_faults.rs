@@ -264,7 +264,7 @@ fn a_unit_that_is_being_started_as_the_manager_stops_ends_before_it() {
         assert!(end.is_empty());
         drop(go);
         let error = adding.join().unwrap().unwrap_err();
-        assert_eq!(error.to_string(), "manager is \"manager\", but must be one that is not stopping");
+        assert_eq!(error.to_string(), "manager \"manager\" is stopping");
         waiting.join().unwrap().unwrap();
     });
     assert_eq!(handle.enqueue("vm-1"), Admission::Closed);
@@ -364,7 +364,7 @@ fn a_second_run_changes_nothing_about_the_first() {
     let cancelled = CancellationToken::new();
     cancelled.cancel();
     let error = manager.run(&cancelled).unwrap_err();
-    assert_eq!(error.to_string(), "manager: manager is \"manager\", but must be one that has not been started");
+    assert_eq!(error.to_string(), "manager \"manager\" has already been started");
     manager.add(noting("second", &notes)).unwrap();
     manager.stop();
     running.wait().unwrap();
@@ -571,7 +571,7 @@ fn a_unit_that_has_been_started_too_late_is_aborted() {
         Subscriber::to_itself(queue)
     });
     let error = manager.add(late.build().unwrap()).unwrap_err();
-    assert_eq!(error.to_string(), "manager is \"manager\", but must be one that is not stopping");
+    assert_eq!(error.to_string(), "manager \"manager\" is stopping");
     running.wait().unwrap();
 }
 
@@ -657,7 +657,7 @@ fn a_name_that_no_thread_can_have_is_an_error() {
     let manager = Manager::builder().build().unwrap();
     let nothing = |_: &Context| Ok::<_, Infallible>(());
     let error = manager.add(Unit::function("", nothing)).unwrap_err();
-    assert_eq!(error.to_string(), "name is \"\", but must be one that says something");
+    assert_eq!(error.to_string(), "name \"\" is empty");
     let error = manager.add(Unit::function("a\0b", nothing)).unwrap_err();
     assert_eq!(error.to_string(), "name is \"a\\0b\", but must be free of NUL characters");
 }
@@ -710,8 +710,8 @@ fn a_keeper_that_panics_fails_the_manager() {
     panics.store(true, SeqCst);
     clock.advance(SECOND);
     let error = running.wait().unwrap_err();
-    assert_eq!(error.to_string(), "vm: controller vm: its keeper panicked: out of luck");
-    assert_eq!(vms.failure().unwrap().to_string(), "controller vm: its keeper panicked: out of luck");
+    assert_eq!(error.to_string(), "vm: controller vm: its thread panicked: out of luck");
+    assert_eq!(vms.failure().unwrap().to_string(), "controller vm: its thread panicked: out of luck");
     assert_eq!(vms.enqueue(Resynced(panics)), Admission::Closed);
 }
 

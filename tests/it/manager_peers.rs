@@ -166,7 +166,7 @@ fn nothing_is_added_while_it_stops() {
     until(|| manager.status().doing == "stopping");
     let ended = Arc::default();
     let error = manager.add(waiting("late", &ended)).unwrap_err();
-    assert_eq!(error.to_string(), "manager is \"manager\", but must be one that is not stopping");
+    assert_eq!(error.to_string(), "manager \"manager\" is stopping");
     let start = || PollWatch::new(HOUR, |_: &Context| Ok::<_, Infallible>([("disk", 1)])).start();
     assert!(manager.watch::<Key, i32, _>("late", start).is_err());
     drop(go);

@@ -59,30 +59,27 @@ fn a_name_with_a_nul_character_is_refused_wherever_threads_have_it() {
 #[test]
 fn of_a_manager() {
     refused(Manager::builder().threads(0).build(), "threads is 0, but must be at least 1");
-    refused(Manager::builder().name("").build(), "name is \"\", but must be one that says something");
+    refused(Manager::builder().name("").build(), "name \"\" is empty");
     refused(WorkerPool::builder().threads(0).start(), "threads is 0, but must be at least 1");
     let manager = Manager::builder().build().unwrap();
     manager.add(plain("vm").build().unwrap()).unwrap();
-    let taken = "name is \"vm\", but must be one that no other unit of the manager has";
+    let taken = "name \"vm\" is the name of another unit of the manager";
     refused(manager.add(plain("vm").build().unwrap()), taken);
     refused(manager.add(Unit::function("vm", |_: &Context| Ok::<_, Infallible>(()))), taken);
     refused(manager.add(Unit::poller("vm", Poller::new(SECOND, keys), &WorkQueue::new())), taken);
     refused(manager.watch::<Key, u32, _>("vm", || PollWatch::new(SECOND, list).start()), taken);
-    let unnamed = "name is \"\", but must be one that says something";
+    let unnamed = "name \"\" is empty";
     refused(manager.add(Unit::function("", |_: &Context| Ok::<_, Infallible>(()))), unnamed);
     refused(manager.watch::<Key, u32, _>("", || PollWatch::new(SECOND, list).start()), unnamed);
-    refused(manager.enqueue("disk", "disk-1"), "controller is \"disk\", but must be one that has been added");
-    refused(manager.enqueue("vm", 7_u64), "controller is \"vm\", but must be one with keys of this type");
+    refused(manager.enqueue("disk", "disk-1"), "controller \"disk\" has not been added to the manager");
+    refused(manager.enqueue("vm", 7_u64), "controller \"vm\" has keys of another type");
     // The one that was there first is there still.
     assert_eq!(manager.controller::<Key>("vm").unwrap().name(), "vm");
     let running = manager.start().unwrap();
     refused(manager.add(plain("vm").build().unwrap()), taken);
     manager.stop();
     running.wait().unwrap();
-    refused(
-        manager.add(plain("disk").build().unwrap()),
-        "manager is \"manager\", but must be one that is not stopping",
-    );
+    refused(manager.add(plain("disk").build().unwrap()), "manager \"manager\" is stopping");
 }
 
 /// Refused as it is started: a poller is checked by what it feeds.
@@ -106,7 +103,7 @@ fn of_a_unit_that_is_started_later() {
 
 #[test]
 fn of_a_controller() {
-    refused(plain("").build(), "name is \"\", but must be one that says something");
+    refused(plain("").build(), "name \"\" is empty");
     let disks = Watch::<Key, u32>::push();
     for (build, expected) in [
         (plain("vm").max_concurrent_reconciles(0), "max_concurrent_reconciles is 0, but must be at least 1"),
@@ -152,11 +149,11 @@ fn of_workers_and_watches() {
     let stopped = Watch::<Key, u32>::builder().name("disks").push();
     stopped.stop();
     let error = stopped.watch().subscribe(Subscriber::to_itself(&queue)).unwrap_err();
-    assert_eq!(error.to_string(), "watch is \"disks\", but must be one that has not been stopped");
+    assert_eq!(error.to_string(), "watch \"disks\" has been stopped");
     assert!(error.is_stopped() && !error.is_invalid_setting());
     let vms = plain("vm").watch(stopped.watch(), |event| event.key().copied()).build().unwrap();
     let manager = Manager::builder().build().unwrap();
     manager.add(vms).unwrap();
     let error = manager.start().unwrap_err();
-    assert_eq!(error.to_string(), "vm: watch is \"disks\", but must be one that has not been stopped");
+    assert_eq!(error.to_string(), "vm: watch \"disks\" has been stopped");
 }

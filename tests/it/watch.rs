@@ -326,7 +326,7 @@ fn a_subscription_to_a_stopped_watch_is_an_error_that_names_it() {
     assert!(watch.is_stopped());
     let error = watch.subscribe(Subscriber::to_itself(&queue)).unwrap_err();
     assert!(error.is_stopped() && !error.is_invalid_setting() && !error.is_thread());
-    assert_eq!(error.to_string(), "watch is \"vms\", but must be one that has not been stopped");
+    assert_eq!(error.to_string(), "watch \"vms\" has been stopped");
     assert_eq!(watch.store().get("a").as_deref(), Some(&1), "what was known last stays");
     watch.resync();
 }
@@ -338,7 +338,7 @@ fn a_thread_that_the_system_refuses_leaves_no_subscription() {
     let (_clock, queue, push) = stage();
     let huge = homeostat::ThreadOptions::new().stack_size(1 << 60);
     let error = push.watch().subscribe(Subscriber::to_itself(&queue).thread_options(huge)).unwrap_err();
-    assert_eq!(error.to_string(), "the system gave no thread for vms-subscription-1-0");
+    assert_eq!(error.to_string(), "the system cannot start thread vms-subscription-1-0");
     assert_eq!(push.watch().subscriptions(), 0);
     push.set("a", 1);
 }

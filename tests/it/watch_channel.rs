@@ -188,5 +188,5 @@ fn a_thread_that_the_system_refuses_is_an_error() {
     let (_sender, receiver) = unbounded::<Message>();
     let huge = ThreadOptions::new().stack_size(1 << 60);
     let error = Watch::builder().name("huge").thread_options(huge).from_receiver(receiver).unwrap_err();
-    assert_eq!(error.to_string(), "the system gave no thread for huge-0");
+    assert_eq!(error.to_string(), "the system cannot start thread huge-0");
 }

@@ -266,7 +266,7 @@ fn another_thread_has_no_part_in_it() {
 fn assert_refused(name: &str, started: Result<(), StartError>) {
     let error = started.unwrap_err();
     assert!(error.is_not_simulated() && !error.is_thread(), "{error:?}");
-    let expected = format!("{name} cannot be simulated: it waits for something that no clock knows of");
+    let expected = format!("{name} cannot be simulated: it waits for something other than the clock");
     assert_eq!(error.to_string(), expected);
 }
 
