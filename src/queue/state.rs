@@ -5,6 +5,7 @@
 
 mod debounce;
 mod ending;
+mod settled;
 
 use std::time::Duration;
 
@@ -370,12 +371,6 @@ impl State {
         now.after(floor).max(bounds.not_before).min(self.due)
     }
 
-    /// Delayed: whether nothing waits for the end of the delay but a run that was asked for a later time. A backoff and a
-    /// debounced change wait, and so does a key that has been put aside.
-    pub(crate) fn is_idle_delay(&self, bounds: &Bounds) -> bool {
-        self.failures == 0 && !self.aside && bounds.cap.is_none()
-    }
-
     /// Moves a delay that stands. If that delay is a backoff, the run is early if it now comes before the end of the backoff. The
     /// delay of a key that has been put aside is no backoff.
     fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Answer {
@@ -411,18 +406,6 @@ impl State {
         if matches!(self.phase, Phase::Cooling) {
             self.failures = 0;
             self.early = false;
-        }
-    }
-
-    /// Whether nothing waits to be done for the key, unless a run that was asked for a later time.
-    pub(crate) fn is_settled(&self, bounds: &Bounds) -> bool {
-        match self.phase {
-            Phase::Idle | Phase::Cooling => true,
-            // What only the end of a cool-down holds back was asked for at once, unless it is a requeue.
-            Phase::Delayed => {
-                self.is_idle_delay(bounds) && (self.due > bounds.not_before || self.reasons == Reasons::REQUEUE)
-            }
-            Phase::Ready | Phase::Processing(_) => false,
         }
     }
 
