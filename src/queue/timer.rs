@@ -13,7 +13,7 @@ use super::records::BATCH;
 use super::shared::{Locked, Shared};
 use crate::clock::Wake;
 use crate::thread::{Joiner, shielded};
-use crate::time::Nanos;
+use crate::time::{Nanos, Rounded};
 use crate::wait::{Next, Task, run};
 
 /// The timer thread, which starts with the first delay.
@@ -113,11 +113,8 @@ impl<K: Key> Shared<K> {
                     (pause, locked.consumers.rouse(usize::MAX, &self.config.clock))
                 };
                 self.consumers.ring(consumers);
-                log::error!(
-                    queue, error:%, pause:?;
-                    "{queue}: cannot start the timer's thread, so no delay ends; trying again in {pause:?} or when the queue is used \
-                     next: {error}"
-                );
+                let backoff = Rounded(pause);
+                log::error!(queue, error:%, backoff:%; "{queue}: cannot start the timer's thread, delays do not end, trying again in {backoff}: {error}");
                 return;
             }
         };
