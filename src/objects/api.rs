@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::client::{Client, DeleteOptions, FieldOwner, ObjectList, Part, Patch, Query, WatchEvent};
+use super::client::{Client, DeleteOptions, FieldOwner, Part, Patch, WatchEvent};
 use super::error::ClientError;
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::object::Object;
+use super::query::{ObjectList, Query};
 use crate::cancel::CancellationToken;
 
 /// The objects of one type in a [`Client`]. A cheap handle.

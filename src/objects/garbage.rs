@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::client::{Client, DeleteOptions, Query};
+use super::client::{Client, DeleteOptions};
 use super::error::{ClientError, ObjectRef};
 use super::json::key_of;
 use super::key::ObjectKey;
@@ -12,6 +12,7 @@ use super::kind::Kind;
 use super::meta::ObjectMeta;
 use super::owner;
 use super::ownership::Ownership;
+use super::query::Query;
 
 /// What says that an object belongs to one of the owners in question.
 #[derive(Clone, Copy, Debug)]

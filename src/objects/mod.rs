@@ -109,6 +109,7 @@ mod object;
 mod owner;
 mod ownership;
 mod primary;
+mod query;
 pub mod reasons;
 mod reference;
 mod scheme;
@@ -120,8 +121,7 @@ mod watch;
 pub use self::api::Api;
 pub use self::changes::changes_beside_status;
 pub use self::client::{
-    Client, DeleteOptions, FieldOwner, ObjectList, ObjectStream, Part, Patch, PollEvents, Propagation, Query,
-    WatchEvent,
+    Client, DeleteOptions, FieldOwner, ObjectStream, Part, Patch, PollEvents, Propagation, WatchEvent,
 };
 pub use self::condition::{Condition, ConditionStatus, find_condition, set_condition};
 pub use self::condition_set::ConditionSet;
@@ -142,6 +142,7 @@ pub use self::primary::{
     Ensured, External, Operation, PrimaryContext, PrimaryController, PrimaryPolicy, PrimaryReconciler, PrimaryRun,
     PrimarySettings, Secondary,
 };
+pub use self::query::{ObjectList, Query};
 pub use self::reference::{TypedReference, merge_maps};
 pub use self::scheme::Scheme;
 pub use self::selector::{FieldSelector, LabelOperator, LabelRequirement, LabelSelector, ParseSelectorError};

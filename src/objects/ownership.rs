@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::client::Query;
 use super::digest::digest;
 use super::error::{ClientError, ObjectRef};
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::meta::ObjectMeta;
 use super::object::Object;
+use super::query::Query;
 use super::selector::LabelSelector;
 use super::validate::is_label_value;
 

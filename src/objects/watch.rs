@@ -10,13 +10,14 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::api::Api;
-use super::client::{Client, ObjectStream, Query, Told, WatchEvent};
+use super::client::{Client, ObjectStream, Told, WatchEvent};
 use super::digest::digest;
 use super::error::ClientError;
 use super::json::{key_of, text_of};
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::object::Object;
+use super::query::Query;
 use crate::backoff::Exponential;
 use crate::cancel::CancellationToken;
 use crate::clock::Clock;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::api::Api;
-use super::super::client::Query;
 use super::super::dynamic::DynamicObject;
 use super::super::error::{ClientError, Ignore, ObjectRef, is_conflict};
 use super::super::events::{EventRecorder, EventType};
 use super::super::key::ObjectKey;
 use super::super::object::Object;
+use super::super::query::Query;
 use super::super::reasons;
 use super::external::Named;
 use crate::queue::Reasons;

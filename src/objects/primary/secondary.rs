@@ -5,13 +5,14 @@ use std::fmt;
 
 use super::super::api::Api;
 use super::super::changes::content;
-use super::super::client::{DeleteOptions, Query};
+use super::super::client::DeleteOptions;
 use super::super::error::{ClientError, Ignore};
 use super::super::events::{EventRecorder, EventType};
 use super::super::key::ObjectKey;
 use super::super::meta::ObjectMeta;
 use super::super::object::Object;
 use super::super::ownership::Ownership;
+use super::super::query::Query;
 use super::super::reasons;
 
 /// The objects of one type that primaries make, in the client of the primaries or in another: marked with who they belong to, and
