@@ -4,58 +4,19 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::troubles::{Forgotten, Trouble, Troubles, bounded};
 use crate::clock::{Clock, Wake};
 use crate::queue::{FastState, Key, Reasons};
 use crate::reconcile::error::Chain;
 use crate::run::{Failed, Next, Outcome};
-use crate::sync::Mutex;
 use crate::sync::atomic::AtomicUsize;
-use crate::sync::atomic::Ordering::{Relaxed, SeqCst};
+use crate::sync::atomic::Ordering::SeqCst;
+use crate::sync::{Mutex, MutexGuard};
 use crate::thread::shielded;
 use crate::time::Nanos;
 use crate::wait::{Bell, Sleepers};
-
-/// A key whose last run has failed.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{Action, BoxError, Context, Controller, NoRetry, WorkerPool};
-/// use std::time::Duration;
-///
-/// let pool = WorkerPool::builder().start()?;
-/// let reconcile = |_cx: &Context, vm: &&str| -> Result<Action, BoxError> { Err(format!("{vm}: no answer").into()) };
-/// let vms = Controller::builder("vm", reconcile).retry(NoRetry).build()?.start(&pool)?;
-/// vms.enqueue("vm-1");
-/// vms.wait(&"vm-1", Duration::from_secs(10))?;
-/// let parked = vms.parked();
-/// assert_eq!((parked[0].key, parked[0].error.as_str(), parked[0].failures), ("vm-1", "vm-1: no answer", 1));
-/// # Ok::<_, BoxError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Trouble<K> {
-    /// The key.
-    pub key: K,
-    /// The error with its sources.
-    pub error: String,
-    /// How many runs in a row have failed.
-    pub failures: u32,
-    /// When the last of them ended.
-    pub since: Instant,
-    /// Whether nothing will run it again until something names it: the policy has given it up, or the error says that no try will
-    /// mend it.
-    pub parked: bool,
-}
-
-impl<K> Trouble<K> {
-    pub(super) fn with_key<J>(self, show: impl FnOnce(&K) -> J) -> Trouble<J> {
-        let Self { key, error, failures, since, parked } = self;
-        Trouble { key: show(&key), error, failures, since, parked }
-    }
-}
 
 /// A run that has failed, as a hook sees it.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +42,7 @@ pub enum RunOutcome {
     Succeeded,
     /// It asked for another run this much later.
     Requeued(Duration),
-    /// It failed, with this error and its sources, and is not tried again.
+    /// It failed, with this error and its sources (at most 1,024 bytes, as [`Trouble::error`]), and is not tried again.
     Failed(String),
 }
 
@@ -118,7 +79,7 @@ pub(super) struct Book<K> {
     clock: Clock,
     on_error: Option<ErrorHook<K>>,
     /// The lock is for those who have something to look up; the counts say whether there is anything.
-    troubles: Mutex<HashMap<K, Trouble<K>, FastState>>,
+    troubles: Mutex<Troubles<K>>,
     troubled: AtomicUsize,
     /// With the reasons that have come meanwhile, if any have.
     suspended: Mutex<HashMap<K, Option<Reasons>, FastState>>,
@@ -149,12 +110,12 @@ struct Awaited {
 }
 
 impl<K: Key> Book<K> {
-    pub(super) fn new(clock: Clock, on_error: Option<ErrorHook<K>>) -> Arc<Self> {
+    pub(super) fn new(clock: Clock, on_error: Option<ErrorHook<K>>, max_failed_keys: usize) -> Arc<Self> {
         let waits = Waits { keys: HashMap::default(), sleepers: Sleepers::default(), frozen: false, closed: None };
         Arc::new(Self {
             clock,
             on_error,
-            troubles: Mutex::new(HashMap::default()),
+            troubles: Mutex::new(Troubles::new(max_failed_keys)),
             troubled: AtomicUsize::new(0),
             suspended: Mutex::new(HashMap::default()),
             suspensions: AtomicUsize::new(0),
@@ -177,7 +138,7 @@ impl<K: Key> Book<K> {
     /// A run has ended; its claim has not yet.
     pub(super) fn note(&self, controller: &str, key: &K, outcome: &Outcome<'_>) {
         match outcome {
-            Outcome::Succeeded | Outcome::Requeued(_) if self.troubled.load(Relaxed) > 0 => self.forget(key),
+            Outcome::Succeeded | Outcome::Requeued(_) if self.troubled.load(SeqCst) > 0 => self.forget(key),
             Outcome::Failed(failed) => self.remember(controller, key, failed),
             _ => {}
         }
@@ -187,7 +148,7 @@ impl<K: Key> Book<K> {
             let outcome = match outcome {
                 Outcome::Succeeded => RunOutcome::Succeeded,
                 Outcome::Requeued(after) => RunOutcome::Requeued(*after),
-                Outcome::Failed(failed) => RunOutcome::Failed(Chain(failed.error).to_string()),
+                Outcome::Failed(failed) => RunOutcome::Failed(bounded(Chain(failed.error).to_string())),
                 Outcome::Aborted => return,
             };
             awaited.ended = Some((awaited.begun, outcome));
@@ -196,12 +157,18 @@ impl<K: Key> Book<K> {
 
     fn forget(&self, key: &K) {
         let mut troubles = self.troubles.lock();
-        let gone = troubles.remove_entry(key);
-        self.troubled.store(troubles.len(), Relaxed);
+        let gone = troubles.remove(key);
+        self.unlock(troubles, gone);
+    }
+
+    /// Counts the failed keys anew, and drops what is no longer known of them outside the lock.
+    fn unlock(&self, troubles: MutexGuard<'_, Troubles<K>>, gone: Forgotten<K>) {
+        self.troubled.store(troubles.len(), SeqCst);
         drop(troubles);
-        // Two keys: the second must not panic while the first one's panic unwinds.
-        if let Some((key, trouble)) = gone {
-            shielded(KEY, || drop(key));
+        let (key, gone) = gone;
+        // Several keys: one must not panic while the panic of another one unwinds.
+        shielded(KEY, || drop(key));
+        for trouble in gone {
             shielded(KEY, || drop(trouble));
         }
     }
@@ -210,19 +177,14 @@ impl<K: Key> Book<K> {
         let Failed { error, failures, next } = *failed;
         let trouble = Trouble {
             key: key.clone(),
-            error: Chain(error).to_string(),
+            error: bounded(Chain(error).to_string()),
             failures,
             since: self.clock.now(),
             parked: !matches!(next, Next::Retry(_)),
         };
         let mut troubles = self.troubles.lock();
-        let before = match troubles.get_mut(key) {
-            Some(known) => Some(std::mem::replace(known, trouble)),
-            None => troubles.insert(key.clone(), trouble),
-        };
-        self.troubled.store(troubles.len(), Relaxed);
-        drop(troubles);
-        shielded(KEY, || drop(before));
+        let gone = troubles.add(trouble);
+        self.unlock(troubles, gone);
         if let Some(hook) = &self.on_error {
             let retry_after = if let Next::Retry(after) = next { Some(after) } else { None };
             let failure = RunFailure { controller, key, error, failures, retry_after };
@@ -232,19 +194,50 @@ impl<K: Key> Book<K> {
 
     /// The keys in trouble: those that are parked, or (false) those that will be tried again. In the order of their errors' times.
     pub(super) fn troubles(&self, parked: bool) -> Vec<Trouble<K>> {
-        let troubles = self.troubles.lock();
-        let mut found: Vec<_> = troubles.values().filter(|trouble| trouble.parked == parked).cloned().collect();
-        drop(troubles);
-        self.clock.arrange(&mut found, |trouble| &trouble.key);
-        found.sort_by_key(|trouble| trouble.since);
-        found
+        self.troubles.lock().list(parked)
+    }
+
+    /// All keys in trouble, also those whose errors are not kept.
+    pub(super) fn troubled_keys(&self) -> Vec<K> {
+        let mut keys = self.troubles.lock().keys();
+        self.clock.arrange(&mut keys, |key| key);
+        keys
     }
 
     /// How many keys are parked, and how many will be tried again.
     pub(super) fn troubled(&self) -> (usize, usize) {
-        let troubles = self.troubles.lock();
-        let parked = troubles.values().filter(|trouble| trouble.parked).count();
-        (parked, troubles.len() - parked)
+        self.troubles.lock().counts()
+    }
+
+    /// The scheduled run of a key has been cancelled. If `is_idle` says that nothing has wanted the key since, it is not tried
+    /// again, nor run when it is resumed.
+    pub(super) fn cancelled(&self, key: &K, is_idle: impl Fn() -> bool) {
+        if self.troubled.load(SeqCst) > 0 {
+            let mut troubles = self.troubles.lock();
+            if troubles.is_parked(key) == Some(false) && is_idle() {
+                let gone = troubles.remove(key);
+                self.unlock(troubles, gone);
+            }
+        }
+        if self.suspensions.load(SeqCst) > 0
+            && let Some(held) = self.suspended.lock().get_mut(key)
+            && is_idle()
+        {
+            *held = None;
+        }
+        self.settle();
+    }
+
+    /// Forgets that a key has failed, unless it will be tried again and `cancel` does not keep it from that. Returns whether it
+    /// has been forgotten.
+    pub(super) fn dismiss(&self, key: &K, cancel: impl FnOnce() -> bool) -> bool {
+        let mut troubles = self.troubles.lock();
+        // Under the lock: a run that fails is noted before its key waits for its backoff.
+        let dismissed = troubles.is_parked(key).is_some_and(|parked| parked || cancel());
+        let gone = if dismissed { troubles.remove(key) } else { Forgotten::default() };
+        self.unlock(troubles, gone);
+        self.settle();
+        dismissed
     }
 
     /// No run of the key begins until it is resumed.

@@ -13,7 +13,7 @@ use crate::backoff::Exponential;
 use crate::clock::Clock;
 use crate::error::StartError;
 use crate::poller::Poller;
-use crate::queue::{Key, WorkQueue};
+use crate::queue::{Key, KeyState, WorkQueue};
 use crate::reconcile::Reconciler;
 use crate::reconcile::context::Context;
 use crate::reconcile::error::BoxError;
@@ -49,6 +49,7 @@ pub struct ControllerBuilder<K: Key, R, P = Exponential> {
     sources: Sources<K>,
     valid: Option<Validate<K>>,
     on_error: Option<ErrorHook<K>>,
+    max_failed_keys: usize,
     own_threads: Option<usize>,
     grace: Duration,
     options: Option<ThreadOptions>,
@@ -72,6 +73,7 @@ impl<K: Key + Sync + fmt::Debug, R> ControllerBuilder<K, R> {
             sources: Sources::new(),
             valid: None,
             on_error: None,
+            max_failed_keys: 10_000,
             own_threads: None,
             grace: Duration::from_secs(30),
             options: None,
@@ -114,6 +116,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             sources: self.sources,
             valid: self.valid,
             on_error: self.on_error,
+            max_failed_keys: self.max_failed_keys,
             own_threads: self.own_threads,
             grace: self.grace,
             options: self.options,
@@ -248,6 +251,13 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
+    /// How many parked keys are kept with their errors, and how many failing ones: those that failed last. The others are counted.
+    /// An error takes at most 1,024 bytes. Default: 10,000 of each.
+    pub fn max_failed_keys(mut self, keys: usize) -> Self {
+        self.max_failed_keys = keys;
+        self
+    }
+
     /// Runs its keys on so many threads of its own instead of the shared pool's.
     pub fn own_threads(mut self, threads: usize) -> Self {
         self.own_threads = Some(threads);
@@ -289,7 +299,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         if let Some(error) = self.sources.bad.take() {
             return Err(error);
         }
-        let book = Book::new(self.clock.clone(), self.on_error);
+        let book = Book::new(self.clock.clone(), self.on_error, self.max_failed_keys);
         // The queue tells its member of the pool, which there is once the controller has started.
         let offer = Arc::new(OnceLock::<Weak<Common<K>>>::new());
         let told = Arc::clone(&offer);
@@ -313,6 +323,11 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             let _ = common.unready_after.set(bound);
         }
         let _ = offer.set(Arc::downgrade(&common));
+        common.queue.on_cancel(Box::new(move |key| {
+            if let Some(common) = offer.get().and_then(Weak::upgrade) {
+                common.book.cancelled(key, || common.queue.state(key) == KeyState::Idle);
+            }
+        }));
         let checked = Checked { reconciler: self.reconciler, valid: self.valid };
         let job = Arc::new(Core::new(Arc::clone(&common), checked, self.policy));
         Ok(Controller {

@@ -5,7 +5,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::book::Trouble;
 use super::builder::check_rate;
 use super::core::Common;
 use super::rate::Bucket;
@@ -13,7 +12,7 @@ use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
 use crate::crew::{Ended, Handle, StillRunning};
 use crate::error::StartError;
 use crate::pool::{Membership, WorkerPool};
-use crate::queue::{Admission, Enqueue, Key, Reasons, Verb, WorkQueue};
+use crate::queue::{Admission, Enqueue, Key, Reasons, WorkQueue};
 use crate::reconcile::error::BoxError;
 use crate::source::SourceHandle;
 use crate::thread::Joiner;
@@ -93,26 +92,6 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// Keys are run again, but for those suspended one by one.
     pub fn resume_all(&self) {
         self.common.set_doors(|doors| doors.suspended = false);
-    }
-
-    /// The keys that have been given up, with their last errors; the oldest error first.
-    #[must_use]
-    pub fn parked(&self) -> Vec<Trouble<K>> {
-        self.common.book.troubles(true)
-    }
-
-    /// The keys whose last run has failed and that will be tried again; the oldest error first.
-    #[must_use]
-    pub fn failing(&self) -> Vec<Trouble<K>> {
-        self.common.book.troubles(false)
-    }
-
-    /// Puts all parked and all failing keys in line now, whatever their backoff. Returns how many.
-    #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
-    pub fn retry_now(&self) -> usize {
-        let keys = self.parked().into_iter().chain(self.failing()).map(|trouble| trouble.key);
-        let queue = self.common.queue.because(Reasons::MANUAL);
-        queue.request_all(&mut keys.into_iter(), Verb::Reschedule(Duration::ZERO).into()).total()
     }
 
     /// How many keys are run at once, from now on. Runs under way go on.

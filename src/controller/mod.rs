@@ -5,11 +5,13 @@ mod builder;
 mod core;
 #[cfg(feature = "metrics")]
 mod export;
+mod failed;
 mod handle;
 mod keeper;
 mod rate;
 mod source;
 mod status;
+mod troubles;
 mod waiting;
 
 use std::fmt;
@@ -17,13 +19,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::book::{RunFailure, RunOutcome, Trouble, WaitError};
+pub use self::book::{RunFailure, RunOutcome, WaitError};
 pub use self::builder::ControllerBuilder;
 pub use self::handle::{ControllerHandle, RunningController};
 pub use self::keeper::ControllerError;
 pub use self::source::Sources;
 pub(crate) use self::status::ControllerHealth;
 pub use self::status::{ControllerMetrics, ControllerStatus, Phase, Running};
+pub use self::troubles::Trouble;
 
 use self::core::Common;
 use self::keeper::Keeper;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::book::Trouble;
 use super::core::{Common, Doors};
+use super::troubles::Trouble;
 use crate::queue::{Key, QueueMetrics};
 use crate::run::histogram::Histogram;
 use crate::run::metrics::{self, WorkersMetrics};

@@ -1,6 +1,7 @@
 //! The work queue: its public face.
 
 mod builder;
+mod cancel;
 mod claim;
 mod feed;
 mod hold;
@@ -308,29 +309,6 @@ impl<K: Key, S> WorkQueue<K, S> {
 }
 
 impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
-    /// Takes the wake of a key away, whatever it was; a run under way goes on. Returns the state it found.
-    ///
-    /// # Panics
-    ///
-    /// If the key's `Hash` or `Eq` does; the queue is then as it was.
-    pub fn cancel<Q>(&self, key: &Q) -> KeyState
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let hash = self.hash(key);
-        let (state, gone) = self.shared.hold(|hold| {
-            let (records, effects, now) = hold.parts();
-            let Some(index) = records.find(hash, |known| known.borrow() == key) else {
-                return (KeyState::Idle, None);
-            };
-            let state = self.key_state(records.state(index));
-            (state, records.cancel(index, &now, effects))
-        });
-        drop(gone);
-        state
-    }
-
     /// Where a key stands.
     ///
     /// # Panics

@@ -37,7 +37,12 @@ pub(crate) struct Shared<K: Key> {
     /// Set for the timer thread when it must look at the wheel sooner than it meant to.
     pub(super) timer: Arc<Signal>,
     pub(crate) config: Config,
+    /// Called with each key whose scheduled run has been cancelled, once the lock is released.
+    pub(super) on_cancel: OnceLock<OnCancel<K>>,
 }
+
+/// Given the key.
+pub(crate) type OnCancel<K> = Box<dyn Fn(&K) + Send + Sync>;
 
 /// What a queue was built with.
 pub(crate) struct Config {
@@ -111,6 +116,7 @@ impl<K: Key> Shared<K> {
             drainers: Bell::new(),
             timer: Signal::new(config.clock.clone()),
             config,
+            on_cancel: OnceLock::new(),
         })
     }
 

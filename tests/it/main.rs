@@ -8,6 +8,7 @@ mod api;
 mod compile_errors;
 mod controller;
 mod controller_delays;
+mod controller_failed_keys;
 mod controller_peers;
 mod controller_stress;
 mod controller_waits;

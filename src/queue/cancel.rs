@@ -1,0 +1,60 @@
+//! Cancelling the scheduled run of a key, and who hears of that.
+
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash};
+
+use super::report::KeyState;
+use super::shared::OnCancel;
+use super::state::Phase;
+use super::{Key, WorkQueue};
+use crate::thread::shielded;
+
+impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
+    /// Takes the wake of a key away, whatever it was; a run under way goes on. Returns the state it found.
+    ///
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` does; the queue is then as it was.
+    pub fn cancel<Q>(&self, key: &Q) -> KeyState
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = self.hash(key);
+        let hook = self.shared.on_cancel.get();
+        let (state, told, gone) = self.shared.hold(|hold| {
+            let (records, effects, now) = hold.parts();
+            let Some(index) = records.find(hash, |known| known.borrow() == key) else {
+                return (KeyState::Idle, None, None);
+            };
+            let state = self.key_state(records.state(index));
+            let told = hook.filter(|_| !matches!(state, KeyState::Processing(_))).map(|_| records.key(index).clone());
+            (state, told, records.cancel(index, &now, effects))
+        });
+        if let (Some(hook), Some(key)) = (hook, told) {
+            shielded("the report of a cancelled key", || hook(&key));
+            shielded("the drop of a key", || drop(key));
+        }
+        drop(gone);
+        state
+    }
+
+    /// Has `hook` called with each key whose scheduled run is cancelled by [`cancel`](Self::cancel). The first call counts.
+    pub(crate) fn on_cancel(&self, hook: OnCancel<K>) {
+        let _ = self.shared.on_cancel.set(hook);
+    }
+
+    /// Cancels the scheduled run of a key that is not in process. Returns whether none is scheduled or under way now, and a key
+    /// to be dropped.
+    pub(crate) fn cancel_unless_processing(&self, key: &K) -> (bool, Option<K>) {
+        let hash = self.hash(key);
+        self.shared.hold(|hold| {
+            let (records, effects, now) = hold.parts();
+            match records.find(hash, |known| known == key) {
+                None => (true, None),
+                Some(index) if matches!(records.state(index).phase, Phase::Processing(_)) => (false, None),
+                Some(index) => (true, records.cancel(index, &now, effects)),
+            }
+        })
+    }
+}

@@ -1,0 +1,187 @@
+//! Failed keys: what takes them from the list, and how much is kept of them.
+
+#![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
+
+use std::time::Duration;
+
+use homeostat::{
+    Action, BoxError, Context, Controller, ControllerBuilder, Exponential, KeyState, ManualClock, RunningController,
+    WaitError, WorkerPool, terminal,
+};
+
+use crate::stages::{SECOND, stage};
+use crate::support::HOUR;
+
+type Key = &'static str;
+type Outcome = Result<Action, BoxError>;
+
+/// Two threads of the pool, its watchdog, the controller's own thread.
+const IDLE: usize = 4;
+
+fn failing(_: &Context, key: &Key) -> Outcome {
+    if key.starts_with("bad") { Err(terminal("no such image").into()) } else { Err("no answer".into()) }
+}
+
+fn builder<R>(clock: &ManualClock, reconcile: R) -> ControllerBuilder<Key, R>
+where
+    R: Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
+{
+    let hourly = Exponential::new(HOUR, HOUR).jitter(0.0);
+    Controller::builder("vm", reconcile).clock(clock.clock()).retry(hourly)
+}
+
+/// `vm` fails and backs off for an hour, `bad` is given up.
+fn failed() -> (ManualClock, WorkerPool, RunningController<Key>) {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().expect("there are threads");
+    let running = builder(&clock, failing).build().expect("the settings are valid").start(&pool).expect("it starts");
+    running.enqueue("vm");
+    running.enqueue("bad");
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(counts(&running), [1, 1]);
+    (clock, pool, running)
+}
+
+/// How many keys are failing and parked: in the lists, in the status and in the metrics.
+#[track_caller]
+fn counts(running: &RunningController<Key>) -> [usize; 2] {
+    let listed = [running.failing().len(), running.parked().len()];
+    let (status, metrics) = (running.status(), running.metrics());
+    assert_eq!([status.failing.len(), status.parked.len()], listed);
+    assert_eq!([metrics.failing, metrics.parked], listed);
+    listed
+}
+
+#[test]
+fn a_cancelled_key_is_not_failing_any_more() {
+    let (_clock, _pool, running) = failed();
+    assert!(matches!(running.queue().cancel("vm"), KeyState::Delayed(_)));
+    assert_eq!(counts(&running), [0, 1]);
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
+    running.queue().cancel("bad");
+    assert_eq!(counts(&running), [0, 1], "it is still given up");
+}
+
+#[test]
+fn a_cancellation_wakes_whoever_waits_for_the_key() {
+    let (clock, _pool, running) = failed();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| running.wait(&"vm", HOUR / 2));
+        clock.wait_for_sleepers(IDLE + 1);
+        running.queue().cancel("vm");
+        assert_eq!(waiting.join().unwrap(), Ok(None));
+    });
+}
+
+#[test]
+fn a_cancellation_during_a_run_leaves_it_to_the_run_whether_the_key_is_failing() {
+    let (actors, director) = stage();
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().unwrap();
+    let reconcile = move |_: &Context, _: &Key| -> Outcome {
+        actors.enter(());
+        Err("no answer".into())
+    };
+    let running = builder(&clock, reconcile).build().unwrap().start(&pool).unwrap();
+    director.cue();
+    running.enqueue("vm");
+    director.next();
+    clock.wait_for_sleepers(IDLE);
+    clock.advance(HOUR);
+    director.next();
+    running.queue().cancel("vm");
+    assert!(!running.dismiss(&"vm"));
+    assert_eq!(running.failing()[0].failures, 1);
+    director.cue();
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(running.failing()[0].failures, 2);
+}
+
+#[test]
+fn a_dismissed_key_is_neither_run_nor_listed() {
+    let (clock, _pool, running) = failed();
+    assert!(running.dismiss(&"vm") && running.dismiss(&"bad"));
+    assert_eq!(counts(&running), [0, 0]);
+    assert!(!running.dismiss(&"vm") && !running.dismiss(&"never failed"));
+    assert_eq!(running.queue().state("vm"), KeyState::Idle);
+    let runs = running.metrics().runs;
+    clock.advance(2 * HOUR);
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(running.metrics().runs, runs);
+    running.enqueue("vm");
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(counts(&running), [1, 0], "a later request runs it as usual");
+}
+
+#[test]
+fn a_dismissal_of_a_parked_key_keeps_a_run_that_was_asked_for_since() {
+    let (clock, _pool, running) = failed();
+    running.suspend_all();
+    running.enqueue("bad");
+    assert!(running.dismiss(&"bad"));
+    assert_eq!(running.queue().len(), 1);
+    running.resume_all();
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(counts(&running), [1, 1]);
+}
+
+#[test]
+fn a_key_that_is_cancelled_while_it_is_suspended_does_not_run_when_it_is_resumed() {
+    let (clock, _pool, running) = failed();
+    running.suspend("vm");
+    running.enqueue("vm");
+    clock.advance(HOUR);
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout));
+    running.queue().cancel("vm");
+    assert_eq!(counts(&running), [0, 1]);
+    running.resume(&"vm");
+    clock.advance(2 * HOUR);
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(counts(&running), [0, 1]);
+}
+
+#[test]
+fn the_text_of_an_error_is_cut_at_a_character() {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().unwrap();
+    let long = |_: &Context, key: &Key| -> Outcome {
+        let text = if *key == "long" { format!("x{}", "é".repeat(4_000)) } else { "y".repeat(1_024) };
+        Err(terminal(text).into())
+    };
+    let running = builder(&clock, long).build().unwrap().start(&pool).unwrap();
+    running.enqueue("long");
+    running.enqueue("as long as may be");
+    running.wait(&"long", Duration::MAX).unwrap();
+    running.wait(&"as long as may be", Duration::MAX).unwrap();
+    let errors: Vec<_> = running.parked().into_iter().map(|trouble| trouble.error).collect();
+    assert_eq!(errors[0], format!("x{}…", "é".repeat(510)));
+    assert_eq!((errors[0].len(), errors[1].len()), (1_024, 1_024));
+    assert!(!errors[1].contains('…'));
+}
+
+#[test]
+fn only_the_last_failed_keys_are_kept_and_all_are_counted() {
+    let clock = ManualClock::new();
+    let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().unwrap();
+    let running = builder(&clock, failing).max_failed_keys(2).build().unwrap().start(&pool).unwrap();
+    let keys = ["bad-1", "bad-2", "bad-3", "vm-1", "vm-2", "vm-3"];
+    for key in keys {
+        running.enqueue(key);
+        clock.wait_for_sleepers(IDLE);
+        clock.advance(SECOND);
+    }
+    let names = |parked| -> Vec<_> {
+        let troubles = if parked { running.parked() } else { running.failing() };
+        troubles.into_iter().map(|trouble| trouble.key).collect()
+    };
+    let kept = || (names(true), names(false), running.metrics().parked, running.metrics().failing);
+    assert_eq!(kept(), (vec!["bad-2", "bad-3"], vec!["vm-2", "vm-3"], 3, 3));
+    // One that is not listed leaves as any other.
+    assert!(running.dismiss(&"bad-1") && running.dismiss(&"vm-1"));
+    assert_eq!(kept(), (vec!["bad-2", "bad-3"], vec!["vm-2", "vm-3"], 2, 2));
+    running.enqueue("bad-2");
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(kept(), (vec!["bad-3", "bad-2"], vec!["vm-2", "vm-3"], 2, 2));
+    assert_eq!(running.retry_now(), 4);
+}
