@@ -49,7 +49,6 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// assert!(vms.parked().is_empty());
     /// # Ok::<_, BoxError>(())
     /// ```
-    #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
     pub fn dismiss(&self, key: &K) -> bool {
         let mut gone = None;
         let dismissed = self.common.book.dismiss(key, || {

@@ -102,13 +102,7 @@ impl<K: Key> Troubles<K> {
         let key = trouble.key.clone();
         self.number += 1;
         let (number, parked, most) = (self.number, trouble.parked, self.most);
-        let before = match self.known.get_mut(&key) {
-            Some(known) => Some(std::mem::replace(known, (number, parked))),
-            None => {
-                self.known.insert(key.clone(), (number, parked));
-                None
-            }
-        };
+        let before = self.known.insert(key.clone(), (number, parked));
         let before = before.and_then(|(number, parked)| self.kept(parked).remove(number));
         let oldest = self.kept(parked).add(number, trouble, most);
         (Some(key), [before, oldest])
