@@ -93,6 +93,8 @@ fn roots(source: &Path, target: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
 
 /// Mirrors until told to stop.
 fn mirror(args: &Args, source: PathBuf, target: PathBuf) -> anyhow::Result<ExitCode> {
+    #[cfg(unix)]
+    let signals = crate::signals::collect()?;
     let abort = CancellationToken::new();
     let stop = abort.child();
     let manager = Manager::builder().name("mirror").shutdown_grace(args.grace).abort_on(&abort).build()?;
@@ -139,7 +141,7 @@ fn mirror(args: &Args, source: PathBuf, target: PathBuf) -> anyhow::Result<ExitC
 
     log::info!("{} is kept equal to {}", trees.target.display(), trees.source.display());
     #[cfg(unix)]
-    let ended = crate::signals::handled_during(&manager, &stop, &abort, || manager.run(&stop))?;
+    let ended = crate::signals::handled_during(signals, &manager, &stop, &abort, || manager.run(&stop));
     #[cfg(not(unix))]
     let ended = manager.run(&stop);
     say(&mut io::stdout(), &manager.status().to_string());

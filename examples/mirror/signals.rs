@@ -8,17 +8,22 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::say;
 
-/// Calls `run` while another thread handles signals. That thread is no unit of the manager, because all units stop at the first
-/// signal, and the second one has to be heard.
+/// Starts to collect signals, so that none ends the program before it can be handled.
+pub(crate) fn collect() -> io::Result<Signals> {
+    Signals::new([SIGINT, SIGTERM, SIGUSR1])
+}
+
+/// Calls `run` while another thread handles signals. The manager stops all its units at the first signal, so a unit could not
+/// handle the second one.
 pub(crate) fn handled_during<T>(
+    mut signals: Signals,
     manager: &Manager,
     stop: &CancellationToken,
     abort: &CancellationToken,
     run: impl FnOnce() -> T,
-) -> io::Result<T> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
+) -> T {
     let handle = signals.handle();
-    Ok(thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(move || {
             for signal in signals.forever() {
                 match signal {
@@ -37,5 +42,5 @@ pub(crate) fn handled_during<T>(
         let ended = run();
         handle.close();
         ended
-    }))
+    })
 }

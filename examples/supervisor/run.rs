@@ -106,6 +106,8 @@ fn report(file: &Path, config: &Config) -> ExitCode {
 fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCode> {
     // Whoever started this program may have had SIGCHLD ignored, and then nobody could wait for a child.
     signal_hook::flag::register(SIGCHLD, Arc::default())?;
+    // From now on no signal ends the program before it can be handled.
+    let signals = Signals::new([SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1])?;
     // Asks for the services to be stopped. Once none is left, the manager stops.
     let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
     // Longer than the services may take.
@@ -140,7 +142,7 @@ fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCo
         Ok::<_, String>(())
     }))?;
 
-    let ended = with_signals(&supervisor, &file, &events, &stop, || manager.run(&stopped))?;
+    let ended = with_signals(signals, &supervisor, &file, &events, &stop, || manager.run(&stopped));
     say(&mut io::stdout(), &supervisor.table());
     ended?;
     Ok(ExitCode::SUCCESS)
@@ -181,17 +183,18 @@ fn end(cx: &Context, supervisor: &Supervisor, events: &Receiver<Event>, grace: D
     Err(format!("still alive: {}", supervisor.alive().join(", ")))
 }
 
-/// Calls `run` while another thread handles signals. That thread is no unit of the manager, which would stop it with the others.
+/// Calls `run` while another thread handles signals. A unit of the manager could not, because the manager stops all its units at
+/// once.
 fn with_signals<T>(
+    mut signals: Signals,
     supervisor: &Supervisor,
     file: &Mutex<FileWatch>,
     events: &Sender<Event>,
     stop: &CancellationToken,
     run: impl FnOnce() -> T,
-) -> io::Result<T> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1])?;
+) -> T {
     let handle = signals.handle();
-    Ok(thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(move || {
             for signal in signals.forever() {
                 match signal {
@@ -206,5 +209,5 @@ fn with_signals<T>(
         let ended = run();
         handle.close();
         ended
-    }))
+    })
 }
