@@ -134,6 +134,37 @@ fn applying_twice_changes_nothing() {
     );
 }
 
+/// A status, and metadata that the client sets itself.
+#[test]
+fn applying_fields_that_are_ignored_changes_nothing() {
+    let clock = ManualClock::new();
+    let client = MemoryClient::builder().clock(clock.clock()).build();
+    let fields = json!({"apiVersion": "example.com/v1", "kind": "Thing",
+        "metadata": {"namespace": "default", "name": "a"}, "spec": {"size": 2}});
+    let owner = FieldOwner::new("me");
+    let first = client.apply(&THING, fields.clone(), &owner).unwrap();
+    clock.advance(Duration::from_secs(60));
+    let metadata = |field: &str, value: Value| {
+        let mut metadata = json!({"namespace": "default", "name": "a"});
+        metadata[field] = value;
+        ("metadata", metadata)
+    };
+    for (field, value) in [
+        ("status", json!({"ready": false})),
+        metadata("generation", json!(7)),
+        metadata("creationTimestamp", json!("2001-01-01T00:00:00Z")),
+        metadata("deletionTimestamp", json!("2001-01-01T00:00:00Z")),
+        metadata("deletionGracePeriodSeconds", json!(5)),
+        metadata("managedFields", json!([])),
+        metadata("uid", first["metadata"]["uid"].clone()),
+        metadata("resourceVersion", first["metadata"]["resourceVersion"].clone()),
+    ] {
+        let mut fields = fields.clone();
+        fields[field] = value;
+        assert_eq!(client.apply(&THING, fields.clone(), &owner).unwrap(), first, "{fields}");
+    }
+}
+
 #[test]
 fn an_owner_has_no_conflict_about_a_field_that_a_plain_write_has_taken_from_another() {
     let client = MemoryClient::new();

@@ -71,11 +71,8 @@ impl Txn<'_> {
             return Err(ClientError::AlreadyExists { object: place.object_ref() });
         }
         check_owners(self, &place, &object)?;
-        if let Some(fields) = object.as_object_mut() {
-            fields.remove("status");
-        }
+        ignore(&mut object);
         let meta = meta_mut(&mut object);
-        meta.retain(|field, _| !OURS.contains(&field.as_str()));
         meta.insert("uid".to_owned(), uid.to_string().into());
         meta.insert("generation".to_owned(), 1.into());
         meta.insert("creationTimestamp".to_owned(), self.now.to_string().into());
@@ -139,14 +136,18 @@ impl Txn<'_> {
         }
         let current = self.find(&place);
         let uid = text_of(&object, "uid");
-        if current.is_none() && !uid.is_empty() {
-            return Err(conflict(&place, format!("its uid is to be {uid}, but there is no such object")));
+        if !uid.is_empty() {
+            let Some(current) = &current else {
+                return Err(conflict(&place, format!("its uid is to be {uid}, but there is no such object")));
+            };
+            same(&place, current, "uid", uid)?;
         }
         let version = text_of(&object, "resourceVersion");
         if !version.is_empty() {
             let current = current.as_ref().ok_or_else(|| ClientError::NotFound { object: place.object_ref() })?;
             same(&place, current, "resourceVersion", version)?;
         }
+        ignore(&mut object);
         let api_version = kind.api_version();
         let (next, managed) = apply(current.as_deref(), &object, owner, &api_version, self.now).map_err(
             |Clash { field, owner, .. }| conflict(&place, format!("{field} has another value by {owner:?}")),
@@ -230,6 +231,12 @@ impl Txn<'_> {
         }
         Ok(place)
     }
+}
+
+/// Removes the fields that a writer cannot set.
+fn ignore(object: &mut Value) {
+    set(object, "status", None);
+    meta_mut(object).retain(|field, _| !OURS.contains(&field.as_str()) && field != "resourceVersion");
 }
 
 /// Sets a field of an object, or takes it away.

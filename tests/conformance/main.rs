@@ -8,6 +8,7 @@ use homeostat::testing::conformance::Backend;
 mod broken;
 #[path = "../clients/mod.rs"]
 mod clients;
+mod slow;
 mod suite;
 
 /// In memory, with as long a history as the cases need.
