@@ -2,7 +2,9 @@
 
 #[cfg(feature = "file-client")]
 use std::path::Path;
+use std::time::Duration;
 
+use super::expiry::EVENT_TTL;
 #[cfg(feature = "file-client")]
 use super::file::{FileClient, OpenError};
 use super::limits::MOST_SIZE;
@@ -31,6 +33,7 @@ pub struct EmbeddedBuilder {
     pub(super) history: usize,
     pub(super) history_bytes: usize,
     pub(super) most_size: usize,
+    pub(super) event_ttl: Duration,
     pub(super) cascades: bool,
     pub(super) seed: Option<u64>,
 }
@@ -42,12 +45,13 @@ impl EmbeddedBuilder {
             history: HISTORY,
             history_bytes: HISTORY_BYTES,
             most_size: MOST_SIZE,
+            event_ttl: EVENT_TTL,
             cascades: true,
             seed: None,
         }
     }
 
-    /// The clock of creation and deletion timestamps. Default: the system's.
+    /// The clock of creation and deletion timestamps, and of the expiry of events. Default: the system's.
     pub fn clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
@@ -74,6 +78,21 @@ impl EmbeddedBuilder {
     /// common JSON parsers could not read a deeper object.
     pub fn max_object_bytes(self, bytes: usize) -> Self {
         Self { most_size: bytes, ..self }
+    }
+
+    /// Sets how long an event lives, as the option `--event-ttl` of an API server does. Default: one hour. `Duration::MAX` keeps
+    /// events until somebody deletes them.
+    ///
+    /// This concerns objects of kind `Event` in the core group or `events.k8s.io`. An event expires this long after the latest of
+    /// its times: `series.lastObservedTime`, `deprecatedLastTimestamp` or `lastTimestamp`, `eventTime`, and
+    /// `metadata.creationTimestamp`. An event that happens again lives on. Times are compared in whole seconds with the time of
+    /// day of the [clock](Self::clock).
+    ///
+    /// An expired event is deleted as by [`delete`](crate::objects::Client::delete): watches see it, and finalizers hold the event.
+    /// This happens in the next write of any object, before the next read of events, or when the file is opened. No thread waits
+    /// for the time, so a watch sees the deletion only then.
+    pub fn event_ttl(self, ttl: Duration) -> Self {
+        Self { event_ttl: ttl, ..self }
     }
 
     /// Whether objects are deleted with their last owner. Default: they are. Without, owners are neither looked for nor waited for:

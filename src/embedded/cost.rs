@@ -24,15 +24,19 @@ pub(super) fn wakeup() {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::ManualClock;
     use crate::cancel::CancellationToken;
     use crate::objects::{
         Client, DeleteOptions, Kind, MemoryClient, ObjectKey, ObjectStream, Propagation, Query, WatchEvent,
     };
 
     const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
+    const EVENT: Kind = Kind::namespaced("", "v1", "Event");
     const OTHER: Kind = Kind::namespaced("example.com", "v1", "Other");
 
     fn visits_of<T>(call: impl FnOnce() -> T) -> usize {
@@ -137,6 +141,65 @@ mod tests {
             visits
         };
         assert!(visits(400) <= 4 * visits(100));
+    }
+
+    fn event(client: &MemoryClient, number: usize, time: &str) {
+        let mut event = object(&EVENT, "default", &format!("e-{number}"), &[]);
+        event["lastTimestamp"] = json!(time);
+        client.create(&EVENT, event).unwrap();
+    }
+
+    #[test]
+    fn a_write_and_a_read_cost_the_same_however_many_events_live() {
+        let visits = |events: usize| {
+            let clock = ManualClock::new();
+            let client = MemoryClient::builder().clock(clock.clock()).build();
+            for number in 0..events {
+                event(&client, number, "1970-01-01T00:00:00Z");
+            }
+            clock.advance(Duration::from_secs(3_599));
+            [
+                visits_of(|| create(&client, "thing", &[])),
+                visits_of(|| event(&client, events, "1970-01-01T00:00:00Z")),
+                visits_of(|| client.get(&EVENT, &key("e-0")).unwrap()),
+                visits_of(|| client.list(&EVENT, &Query::all()).unwrap()),
+            ]
+        };
+        assert_eq!(visits(1_000), visits(10));
+    }
+
+    #[test]
+    fn a_write_looks_at_the_expired_events_only_and_at_each_once() {
+        let visits = |live: usize, expired: usize| {
+            let clock = ManualClock::new();
+            let client = MemoryClient::builder().clock(clock.clock()).build();
+            for number in 0..live + expired {
+                event(&client, number, if number < live { "1970-01-01T00:00:01Z" } else { "1970-01-01T00:00:00Z" });
+            }
+            clock.advance(Duration::from_secs(3_600));
+            let visits = visits_of(|| create(&client, "thing", &[]));
+            assert_eq!(client.list(&EVENT, &Query::all()).unwrap().items.len(), live);
+            visits
+        };
+        assert_eq!(visits(1_000, 10), visits(10, 10));
+        assert_eq!(visits(10, 400) - visits(10, 200), visits(10, 200) - visits(10, 0));
+    }
+
+    #[test]
+    fn an_event_that_waits_for_its_finalizers_costs_later_writes_nothing() {
+        let visits = |held: usize| {
+            let clock = ManualClock::new();
+            let client = MemoryClient::builder().clock(clock.clock()).build();
+            for number in 0..held {
+                let mut event = object(&EVENT, "default", &format!("e-{number}"), &[]);
+                event["metadata"]["finalizers"] = json!(["example.com/hold"]);
+                client.create(&EVENT, event).unwrap();
+            }
+            clock.advance(Duration::from_secs(3_600));
+            create(&client, "one", &[]);
+            visits_of(|| create(&client, "two", &[]))
+        };
+        assert_eq!(visits(100), visits(0));
     }
 
     fn watch(client: &MemoryClient, kind: &Kind, query: &Query, stop: &CancellationToken) -> ObjectStream {

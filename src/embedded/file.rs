@@ -24,7 +24,10 @@ use crate::reconcile::error::BoxError;
 ///
 /// A write returns once it is on the disk: what has been acknowledged outlives a crash of the process, and of the system. What was
 /// asked for by one call (an object and what is deleted along with it) is stored as one. Reads do not touch the file, nor wait for
-/// it. Watches cannot go on from before the file was opened: they are told that the version is [gone](crate::objects::ClientError::Gone).
+/// it, with one exception: a read of events after some have expired. Watches cannot go on from before the file was opened: they are told that the version is [gone](crate::objects::ClientError::Gone).
+///
+/// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after the last time that they tell, also while the file is
+/// closed: opening it deletes those that have expired meanwhile.
 ///
 /// One process at a time has the file open, until the last handle and stream are dropped.
 ///
@@ -35,7 +38,8 @@ use crate::reconcile::error::BoxError;
 ///   client opens with the state before it.
 /// - **A full disk**: while nothing can be written, writes fail with [`ClientError::Transport`](crate::objects::ClientError::Transport),
 ///   and reads go on. Each write opens the database again, so writing works again once there is room. A write that failed is
-///   removed from the file by the next write, or as the client is dropped.
+///   removed from the file by the next write, or as the client is dropped. Expired events can be read until their deletion can be
+///   written; the log says so at *warn*.
 /// - **Limits**: an object can be [too large](EmbeddedBuilder::max_object_bytes) or too deep to be written. A file that holds such
 ///   objects from an earlier version is opened; they can be read, deleted, and written as long as they do not grow.
 ///
@@ -91,7 +95,9 @@ impl FileClient {
         let store = store.map_err(|source| OpenError { path: path.to_owned(), source })?;
         let (shown, version) = (path.display(), state.head);
         log::debug!(path:% = shown, version; "{shown}: the file of objects is open, at version {version}");
-        Ok(Self { server: Server::new(settings, Box::new(store), state) })
+        let server = Server::new(settings, Box::new(store), state);
+        server.expire();
+        Ok(Self { server })
     }
 }
 

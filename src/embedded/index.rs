@@ -1,9 +1,11 @@
-//! Indexes over objects: by their own uid, and by the uids of their owners. Plain values.
+//! Indexes over objects: by their own uid, by the uids of their owners, and of events by their age. Plain values.
 
 use std::collections::{BTreeSet, HashMap};
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::expiry::last_time;
 use super::state::Place;
 use crate::objects::json::{owners_of, uid_of};
 
@@ -15,6 +17,8 @@ pub(super) struct Index {
     dependents: HashMap<String, BTreeSet<Place>>,
     /// How many references to an owner block its deletion, by its uid.
     blocking: HashMap<String, isize>,
+    /// The events that will expire, by the latest time that each tells.
+    events: BTreeSet<(Timestamp, Place)>,
 }
 
 impl Index {
@@ -35,8 +39,15 @@ impl Index {
         self.blocking.get(uid).copied().unwrap_or_default()
     }
 
+    /// Returns the events whose latest time is this or an earlier one, the oldest first.
+    pub(super) fn events_until(&self, time: Timestamp) -> impl Iterator<Item = &Place> {
+        let visited = self.events.iter().inspect(|_| super::cost::visit());
+        visited.take_while(move |(last, _)| *last <= time).map(|(_, place)| place)
+    }
+
     pub(super) fn insert(&mut self, object: &Value, place: &Place) {
         self.places.insert(uid_of(&object["metadata"]).to_owned(), place.clone());
+        self.events.extend(last_time(place, object).map(|time| (time, place.clone())));
         for owner in owners_of(object) {
             self.dependents.entry(uid_of(owner).to_owned()).or_default().insert(place.clone());
             self.count(owner, 1);
@@ -48,6 +59,9 @@ impl Index {
         let uid = uid_of(&object["metadata"]);
         if self.places.get(uid) == Some(place) {
             self.places.remove(uid);
+        }
+        if let Some(time) = last_time(place, object) {
+            self.events.remove(&(time, place.clone()));
         }
         for owner in owners_of(object) {
             if let Some(places) = self.dependents.get_mut(uid_of(owner)) {
@@ -73,6 +87,6 @@ impl Index {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty() && self.dependents.is_empty() && self.blocking.is_empty()
+        self.places.is_empty() && self.dependents.is_empty() && self.blocking.is_empty() && self.events.is_empty()
     }
 }

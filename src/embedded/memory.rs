@@ -17,6 +17,8 @@ use crate::reconcile::error::BoxError;
 /// Reads copy no object. Writes take their turn. Belonging is looked after in the very call that changes it: when a deletion returns,
 /// what it takes along has gone too.
 ///
+/// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after the last time that they tell.
+///
 /// The depth of an object is limited, and its [size](EmbeddedBuilder::max_object_bytes): a write of another is
 /// [invalid](crate::objects::ClientError::Invalid).
 ///

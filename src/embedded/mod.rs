@@ -4,6 +4,9 @@
 //! time has the turn; it is stored; it is applied to the state, and the watches that it concerns are woken. Readers wait for the last
 //! step alone.
 //!
+//! Events expire: each transaction begins with the deletion of those whose time has come, and a read of events with such a
+//! transaction, if there are any. There is no thread for it.
+//!
 //! Lock order: the writer's turn, then the state, then the list of watches. Nothing else is called under the last two.
 
 mod apply;
@@ -11,6 +14,7 @@ mod builder;
 mod cascade;
 mod check;
 mod cost;
+mod expiry;
 #[cfg(feature = "file-client")]
 mod file;
 mod index;
@@ -27,6 +31,7 @@ mod write;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -49,7 +54,7 @@ use crate::objects::{
     Query,
 };
 use crate::reconcile::error::BoxError;
-use crate::sync::{Mutex, RwLock};
+use crate::sync::{Mutex, MutexGuard, RwLock};
 
 /// Where changes are stored before they are made.
 trait Journal: Send + Sync {
@@ -64,6 +69,7 @@ struct Server {
     cascades: bool,
     names: Names,
     most_size: usize,
+    event_ttl: Duration,
     /// The turn of the one who writes.
     writer: Mutex<()>,
     state: RwLock<State>,
@@ -74,18 +80,28 @@ impl Server {
     fn new(settings: EmbeddedBuilder, journal: Box<dyn Journal>, mut state: State) -> Arc<Self> {
         // Version 0 is none: it stands for any version, as in Kubernetes.
         state.head = state.head.max(1);
-        let EmbeddedBuilder { clock, cascades, most_size, seed, .. } = settings;
+        let EmbeddedBuilder { clock, cascades, most_size, event_ttl, seed, .. } = settings;
         let names = Names { seed: seed.or_else(|| clock.seed().map(|_| clock.draws().next())) };
         let (writer, watchers) = (Mutex::new(()), Mutex::new(Watchers::new(state.head)));
-        Arc::new(Self { clock, journal, cascades, names, most_size, writer, state: RwLock::new(state), watchers })
+        let state = RwLock::new(state);
+        Arc::new(Self { clock, journal, cascades, names, most_size, event_ttl, writer, state, watchers })
+    }
+
+    /// The time of day, in whole seconds.
+    fn now(&self) -> Timestamp {
+        crate::objects::json::whole_seconds(Timestamp::try_from(self.clock.time_of_day()).unwrap_or_default())
+    }
+
+    /// Events that tell no later time than this have expired at `now`; `None` if no event ever does.
+    fn expired_until(&self, now: Timestamp) -> Option<Timestamp> {
+        now.checked_sub(self.event_ttl).ok()
     }
 
     fn write(&self, verb: impl FnOnce(&mut Txn<'_>) -> Result<Place, ClientError>) -> Result<Arc<Value>, ClientError> {
         let turn = self.writer.lock();
-        let now = Timestamp::try_from(self.clock.time_of_day()).unwrap_or_default();
         let (place, result, changes) = {
             let state = self.state.read();
-            let mut txn = Txn::new(&state, self.most_size, crate::objects::json::whole_seconds(now));
+            let mut txn = self.begin(&state);
             let place = verb(&mut txn)?;
             if self.cascades {
                 txn.settle();
@@ -93,10 +109,24 @@ impl Server {
             let result = txn.outcome(&place)?;
             (place, result, txn.into_changes())
         };
+        self.commit(turn, changes).map_err(|error| ClientError::transport(place.object_ref(), error))?;
+        Ok(result)
+    }
+
+    /// Begins a transaction, in which expired events are deleted already.
+    fn begin<'a>(&self, state: &'a State) -> Txn<'a> {
+        let now = self.now();
+        let mut txn = Txn::new(state, self.most_size, now);
+        txn.expire(self.expired_until(now));
+        txn
+    }
+
+    /// Stores changes, makes them, and wakes the watches that they concern.
+    fn commit(&self, turn: MutexGuard<'_, ()>, changes: Vec<Change>) -> Result<(), BoxError> {
         if changes.is_empty() {
-            return Ok(result);
+            return Ok(());
         }
-        self.journal.store(&changes).map_err(|error| ClientError::transport(place.object_ref(), error))?;
+        self.journal.store(&changes)?;
         // A stream registers before it reads the state: one that is not among these will read these changes.
         let (forgotten, concerned) = {
             let mut state = self.state.write();
@@ -110,7 +140,32 @@ impl Server {
             cost::wakeup();
             signal.set();
         }
-        Ok(result)
+        Ok(())
+    }
+
+    /// Deletes the expired events before objects of this kind are read. If that cannot be stored, readers still see these events.
+    fn expire_before_reading(&self, kind: &Kind) {
+        let Some(until) = self.expired_until(self.now()).filter(|_| expiry::expires(kind)) else { return };
+        if self.state.read().index.events_until(until).next().is_some() {
+            self.expire();
+        }
+    }
+
+    /// Deletes the expired events.
+    fn expire(&self) {
+        let turn = self.writer.lock();
+        let changes = {
+            let state = self.state.read();
+            let mut txn = self.begin(&state);
+            if self.cascades {
+                txn.settle();
+            }
+            txn.into_changes()
+        };
+        let expired = changes.len();
+        if let Err(error) = self.commit(turn, changes) {
+            log::warn!(expired, error:%; "expired events stay until they can be deleted in the file: {error}");
+        }
     }
 }
 
@@ -119,12 +174,14 @@ macro_rules! embedded_client {
     ($client:ty) => {
         impl Client for $client {
             fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
+                self.server.expire_before_reading(kind);
                 let found = self.server.state.read().get(kind, key).cloned();
                 found.ok_or_else(|| ClientError::NotFound { object: ObjectRef::new(kind, key) })
             }
 
             fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
                 check_selector(kind, &query.labels)?;
+                self.server.expire_before_reading(kind);
                 self.server.state.read().list(kind, query)
             }
 
@@ -170,6 +227,7 @@ macro_rules! embedded_client {
                 stop: &CancellationToken,
             ) -> Result<ObjectStream, ClientError> {
                 check_selector(kind, &query.labels)?;
+                self.server.expire_before_reading(kind);
                 Ok(ObjectStream::polled(Stream::new(&self.server, kind, query, from, stop)?))
             }
         }

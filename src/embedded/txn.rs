@@ -13,7 +13,7 @@ use crate::objects::json::{meta_mut, owners_of, uid_of};
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef};
 
 pub(super) struct Txn<'a> {
-    state: &'a State,
+    pub(super) state: &'a State,
     /// Of an object's JSON, in bytes.
     pub(super) most_size: usize,
     /// In whole seconds.

@@ -83,6 +83,7 @@
 //! | lists in applied objects | owned as a whole | merged as the schema says |
 //! | apply with the version of an object that is not there | not found | creates it |
 //! | `managedFields` in an applied object | ignored | invalid |
+//! | expiry of an event | an [hour](EmbeddedBuilder::event_ttl) after the last time that it tells; finalizers hold it | an hour after its last write, whatever its finalizers |
 //! | label selectors | no `>` and `<` | have them |
 //! | field selectors | any path | name, namespace and declared fields |
 //! | object that leaves the selection of a watch | deleted, with its new content | deleted, with its old content |

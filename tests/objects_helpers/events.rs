@@ -225,6 +225,26 @@ fn what_has_been_removed_there_is_written_anew() {
     assert_eq!(world.counts(), ["a 2"]);
 }
 
+/// An embedded client deletes events after an hour, counted from the last time.
+#[test]
+fn an_event_that_has_expired_is_written_anew_and_one_that_goes_on_stays() {
+    let world = world(|builder| builder);
+    for _ in 0..3 {
+        world.event("vm-1", "a");
+        world.clock.advance(50 * 60 * SECOND);
+    }
+    let uid = |world: &World| world.stored()[0]["metadata"]["uid"].clone();
+    let (first, counts) = (uid(&world), world.counts());
+    assert_eq!(counts, ["a 3"]);
+    world.event("vm-1", "a");
+    assert_eq!((uid(&world), world.counts()), (first.clone(), vec!["a 4".to_owned()]), "it goes on");
+    world.clock.advance(3_600 * SECOND);
+    assert!(world.stored().is_empty());
+    world.event("vm-1", "a");
+    assert_eq!(world.counts(), ["a 5"]);
+    assert_ne!(uid(&world), first);
+}
+
 /// The client did what was asked, and the answer was lost: the next recorder of the same moment stands in for the next try.
 #[test]
 fn what_is_there_already_is_raised() {

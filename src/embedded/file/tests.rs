@@ -5,6 +5,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::FileClient;
 use super::disk::Disk;
+use crate::ManualClock;
 use crate::objects::{Client, ClientError, DeleteOptions, Kind, ObjectKey, ObjectList, Part, Patch, Query};
 use crate::sync::Mutex;
 
@@ -266,4 +268,23 @@ fn the_folder_of_a_new_file_is_synced_before_the_file_is_used() {
     assert!(log[..at].contains(&"sync"), "after the tables are in the file: {log:?}");
     drop(open(&disk));
     assert!(!disk.state.lock().log.contains(&"sync folder"), "once is enough");
+}
+
+#[test]
+fn expired_events_are_read_until_their_deletion_can_be_stored() {
+    const EVENT: Kind = Kind::namespaced("", "v1", "Event");
+    let (clock, disk) = (ManualClock::new(), Arc::new(TestDisk::default()));
+    let settings = || FileClient::builder().clock(clock.clock());
+    let on = |disk: &Arc<TestDisk>| FileClient::on(settings(), Path::new("o"), Arc::new(Arc::clone(disk))).unwrap();
+    let client = on(&disk);
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"namespace": "default", "name": "a"}});
+    client.create(&EVENT, event).unwrap();
+    clock.advance(Duration::from_secs(3_600));
+    disk.fail_after(0, Fault::Full);
+    assert!(client.get(&EVENT, &key("a")).is_ok(), "a full disk does not end reading");
+    assert!(disk.has_failed() && client.create(&THING, thing("b", None)).is_err());
+    disk.repair();
+    assert!(client.get(&EVENT, &key("a")).unwrap_err().is_not_found());
+    drop(client);
+    assert!(on(&disk).list(&EVENT, &Query::all()).unwrap().items.is_empty());
 }

@@ -51,6 +51,10 @@ impl fmt::Display for EventType {
 /// [`flush`](Self::flush). What the client refuses is logged and dropped. If more different events wait for the client than the
 /// recorder remembers, the oldest is [dropped](Self::dropped), and the log says so.
 ///
+/// Clients delete events some time after the last time that they happened: Kubernetes and the clients in this process
+/// [after an hour](super::EmbeddedBuilder::event_ttl). An event that goes on happening stays. One that happens again after it was
+/// deleted is written anew, under the same name and with the count that the recorder remembers.
+///
 /// Dropping the last handle stores what is left, and ends the thread. It blocks for as long as the client does.
 ///
 /// In a simulation the thread is played in turns. On any other held clock there is no thread, so that a test sees the same each time:
@@ -266,7 +270,7 @@ impl Wake for Inner {
 }
 
 /// Writes an event: as an object of its own, or as a higher count of the one that is there. One that has been removed there
-/// meanwhile (clusters do so after an hour) is written anew.
+/// meanwhile (most clients do so an hour after the last time) is written anew.
 fn store(client: &dyn Client, component: &str, recorded: &Recorded) -> Result<(), ClientError> {
     let patch = || client.patch(&EventRecorder::KIND, &recorded.key(component), &recorded.patch(), Part::Object);
     let create = || client.create(&EventRecorder::KIND, recorded.to_json(component));
