@@ -194,7 +194,10 @@ impl<K: Key> Book<K> {
 
     /// The keys in trouble: those that are parked, or (false) those that will be tried again. In the order of their errors' times.
     pub(super) fn troubles(&self, parked: bool) -> Vec<Trouble<K>> {
-        self.troubles.lock().list(parked)
+        let mut found = self.troubles.lock().list(parked);
+        self.clock.arrange(&mut found, |trouble| &trouble.key);
+        found.sort_by_key(|trouble| trouble.since);
+        found
     }
 
     /// All keys in trouble, also those whose errors are not kept.

@@ -102,7 +102,13 @@ impl<K: Key> Troubles<K> {
         let key = trouble.key.clone();
         self.number += 1;
         let (number, parked, most) = (self.number, trouble.parked, self.most);
-        let before = self.known.insert(key.clone(), (number, parked));
+        // Not by `insert` alone: it drops one of two equal keys, under the lock.
+        let before = if let Some(known) = self.known.get_mut(&key) {
+            Some(std::mem::replace(known, (number, parked)))
+        } else {
+            self.known.insert(key.clone(), (number, parked));
+            None
+        };
         let before = before.and_then(|(number, parked)| self.kept(parked).remove(number));
         let oldest = self.kept(parked).add(number, trouble, most);
         (Some(key), [before, oldest])
