@@ -21,17 +21,30 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let hook = self.shared.on_cancel.get();
-        let (state, told, gone) = self.shared.hold(|hold| {
+        let same = |known: &K| known.borrow() == key;
+        if let Some(hook) = self.shared.on_cancel.get() {
+            return self.cancel_and_report(hash, same, hook);
+        }
+        let (state, gone) = self.shared.hold(|hold| {
             let (records, effects, now) = hold.parts();
-            let Some(index) = records.find(hash, |known| known.borrow() == key) else {
-                return (KeyState::Idle, None, None);
-            };
-            let state = self.key_state(records.state(index));
-            let told = hook.filter(|_| !matches!(state, KeyState::Processing(_))).map(|_| records.key(index).clone());
-            (state, told, records.cancel(index, &now, effects))
+            let Some(index) = records.find(hash, same) else { return (KeyState::Idle, None) };
+            (self.key_state(records.state(index)), records.cancel(index, &now, effects))
         });
-        if let (Some(hook), Some(key)) = (hook, told) {
+        drop(gone);
+        state
+    }
+
+    #[cold]
+    fn cancel_and_report(&self, hash: u64, same: impl Fn(&K) -> bool, hook: &OnCancel<K>) -> KeyState {
+        let (state, cancelled, gone) = self.shared.hold(|hold| {
+            let (records, effects, now) = hold.parts();
+            let Some(index) = records.find(hash, same) else { return (KeyState::Idle, None, None) };
+            let state = self.key_state(records.state(index));
+            let waits = !matches!(state, KeyState::Processing(_));
+            let cancelled = waits.then(|| records.key(index).clone());
+            (state, cancelled, records.cancel(index, &now, effects))
+        });
+        if let Some(key) = cancelled {
             shielded("the report of a cancelled key", || hook(&key));
             shielded("the drop of a key", || drop(key));
         }

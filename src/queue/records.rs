@@ -261,6 +261,7 @@ impl<K> Records<K> {
         answer.admission
     }
 
+    #[inline(never)]
     fn transition(
         &mut self,
         index: u32,
@@ -277,14 +278,11 @@ impl<K> Records<K> {
 
     /// Takes the wake away. The key, if nothing is left to know of it, is the caller's to drop.
     pub(crate) fn cancel(&mut self, index: u32, now: &impl Fn() -> Nanos, effects: &mut Effects) -> Option<K> {
-        let closed = self.mode.is_some();
-        self.change(index, now, effects, |state, bounds| {
-            if closed {
-                // No cool-down begins any more.
-                *bounds = Bounds::default();
-            }
-            (state.cancel(bounds, now), false)
-        });
+        if self.mode.is_some() {
+            // No cool-down begins any more.
+            self.set_bounds(index, Bounds::default());
+        }
+        self.change(index, now, effects, |state, bounds| (state.cancel(bounds, now), false));
         self.forget_if_idle(index)
     }
 

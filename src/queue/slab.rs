@@ -79,16 +79,22 @@ impl<K> Slab<K> {
     pub(crate) fn insert(&mut self, key: K, hash: u32, brief: Brief) -> u32 {
         let slot = Slot::Used(Record { key, link: Link::FREE, hash, brief });
         if self.first_free == END {
-            let index = self.bound();
-            assert!(index < super::lists::SENTINEL_BASE, "a queue holds at most {index} keys");
-            self.slots.push(slot);
-            return index;
+            return self.push(slot);
         }
         let index = self.first_free;
         let Slot::Free(next) = std::mem::replace(&mut self.slots[index as usize], slot) else {
             unreachable!("a slot in the chain of free ones is in use");
         };
         self.first_free = next;
+        index
+    }
+
+    /// Adds a slot at the end, where none is free.
+    #[inline(never)]
+    fn push(&mut self, slot: Slot<K>) -> u32 {
+        let index = self.bound();
+        assert!(index < super::lists::SENTINEL_BASE, "a queue holds at most {index} keys");
+        self.slots.push(slot);
         index
     }
 
