@@ -162,9 +162,9 @@ impl Server {
             }
             txn.into_changes()
         };
-        let expired = changes.len();
+        let count = changes.len();
         if let Err(error) = self.commit(turn, changes) {
-            log::warn!(expired, error:%; "expired events stay until they can be deleted in the file: {error}");
+            log::warn!(count, error:%; "{count} expired events stay until the file can be written: {error}");
         }
     }
 }
