@@ -323,6 +323,12 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             let _ = common.unready_after.set(bound);
         }
         let _ = offer.set(Arc::downgrade(&common));
+        let keeper = Arc::downgrade(&common);
+        common.queue.shared.on_refusal(Box::new(move || {
+            if let Some(common) = keeper.upgrade() {
+                common.tell_keeper();
+            }
+        }));
         common.queue.on_cancel(Box::new(move |key| {
             if let Some(common) = offer.get().and_then(Weak::upgrade) {
                 common.book.cancelled(key, || common.queue.state(key) == KeyState::Idle);

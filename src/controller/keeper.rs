@@ -1,4 +1,8 @@
-//! The one thread that a controller has of its own: it waits for the initial listings, and resyncs.
+//! The one thread that a controller has of its own: it waits for the initial listings, resyncs, and asks again for a timer thread that
+//! the system has refused.
+
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -115,16 +119,18 @@ impl<K: Key> Keeper<K> {
         if self.crew.is_stopping() || self.common.is_stopped() {
             return Next::Finished;
         }
+        // The pool's threads do not wait in the queue, so nobody else asks again for the timer of a quiet queue.
+        let timer_at = self.common.queue.shared.keep_timer();
         if !self.synced {
             if !self.sync(now) {
                 return Next::Finished;
             }
             if !self.synced {
-                return Next::At(self.sync_until);
+                return Next::At(self.sync_until.min(timer_at));
             }
         }
         let Some(interval) = *self.common.resync.lock() else {
-            return Next::At(Nanos::NEVER);
+            return Next::At(timer_at);
         };
         if now >= self.resynced.after(interval) {
             self.resynced = now;
@@ -134,7 +140,7 @@ impl<K: Key> Keeper<K> {
                 source.resync();
             }
         }
-        Next::At(self.resynced.after(interval))
+        Next::At(self.resynced.after(interval).min(timer_at))
     }
 }
 

@@ -39,10 +39,14 @@ pub(crate) struct Shared<K: Key> {
     pub(crate) config: Config,
     /// Called with each key whose scheduled run has been cancelled, once the lock is released.
     pub(super) on_cancel: OnceLock<OnCancel<K>>,
+    /// Called when the system has refused the timer thread, once the lock is released.
+    pub(super) on_refusal: OnceLock<OnRefusal>,
 }
 
 /// Given the key.
 pub(crate) type OnCancel<K> = Box<dyn Fn(&K) + Send + Sync>;
+
+pub(crate) type OnRefusal = Box<dyn Fn() + Send + Sync>;
 
 /// What a queue was built with.
 pub(crate) struct Config {
@@ -117,6 +121,7 @@ impl<K: Key> Shared<K> {
             timer: Signal::new(config.clock.clone()),
             config,
             on_cancel: OnceLock::new(),
+            on_refusal: OnceLock::new(),
         })
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Key;
 use super::records::BATCH;
-use super::shared::{Locked, Shared};
+use super::shared::{Locked, OnRefusal, Shared};
 use crate::clock::Wake;
 use crate::thread::{Joiner, shielded};
 use crate::time::{Nanos, Rounded};
@@ -93,6 +93,24 @@ impl<K: Key> Shared<K> {
         retry
     }
 
+    /// Asks again for a timer thread that the system has refused, if it is time. Returns when to call this again; [`Nanos::NEVER`]
+    /// until the system refuses one.
+    pub(crate) fn keep_timer(self: &Arc<Self>) -> Nanos {
+        let mut locked = self.locked.lock();
+        if self.retry_timer(&mut locked) {
+            drop(locked);
+            self.start_timer();
+            locked = self.locked.lock();
+        }
+        locked.retry_timer_at()
+    }
+
+    /// Calls `hook` whenever the system refuses the timer thread, so that somebody calls [`keep_timer`](Self::keep_timer) in time.
+    /// The first hook counts.
+    pub(crate) fn on_refusal(&self, hook: OnRefusal) {
+        let _ = self.on_refusal.set(hook);
+    }
+
     /// Starts the timer thread. The hold that asked for it has marked it as starting, so only one thread comes here.
     pub(super) fn start_timer(self: &Arc<Self>) {
         let task = TurnWheel(Arc::clone(self));
@@ -115,6 +133,9 @@ impl<K: Key> Shared<K> {
                 self.consumers.ring(consumers);
                 let backoff = Rounded(pause);
                 log::error!(queue, error:%, backoff:%; "{queue}: cannot start the timer's thread, delays do not end, trying again in {backoff}: {error}");
+                if let Some(hook) = self.on_refusal.get() {
+                    hook();
+                }
                 return;
             }
         };
