@@ -59,7 +59,8 @@ const STATES: [State; 6] = [
     State::StuckListing,
 ];
 
-/// Threads of this process with this in their names: the system has role and number first, and keeps 15 characters.
+/// Threads of this process with this in their names. The system shows the role and the number first, and keeps 15 characters, so the
+/// names of the manager and its units begin with a letter that no other test uses.
 fn threads(part: &str) -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").expect("this system has it");
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -68,7 +69,7 @@ fn threads(part: &str) -> Vec<String> {
 
 /// Waits until there is no thread of the manager's left.
 fn gone() {
-    while !threads("-m").is_empty() {
+    while !threads("-Z").is_empty() {
         thread::yield_now();
     }
 }
@@ -92,7 +93,7 @@ fn scene(state: State, grace: Duration) -> Scene {
     let abort = CancellationToken::new();
     let clock = ManualClock::new();
     let manager = Manager::builder()
-        .name("mx")
+        .name("Zx")
         .clock(clock.clock())
         .threads(2)
         .shutdown_grace(grace)
@@ -110,8 +111,8 @@ fn scene(state: State, grace: Duration) -> Scene {
     };
     let time = clock.clock();
     let start =
-        || PollWatch::new(ABORT_GRACE, list).name("mx-vms").clock(time.clone()).shutdown_grace(Duration::ZERO).start();
-    let vms = manager.watch::<Key, i32, _>("mx-vms", start).expect("it starts");
+        || PollWatch::new(ABORT_GRACE, list).name("Zx-vms").clock(time.clone()).shutdown_grace(Duration::ZERO).start();
+    let vms = manager.watch::<Key, i32, _>("Zx-vms", start).expect("it starts");
     let reconcile = move |cx: &Context, _: &Key| -> Result<Action, BoxError> {
         let _ = started.try_send(());
         match state {
@@ -124,7 +125,7 @@ fn scene(state: State, grace: Duration) -> Scene {
         Ok(Action::await_change())
     };
     let backoff = if state == State::Panicking { Duration::from_nanos(1) } else { Duration::from_secs(3600) };
-    let controller = Controller::builder("mx-vm", reconcile)
+    let controller = Controller::builder("Zx-vm", reconcile)
         .clock(clock.clock())
         .watch(&vms, |event| event.key().copied())
         .retry(Exponential::new(backoff, backoff))
@@ -132,7 +133,7 @@ fn scene(state: State, grace: Duration) -> Scene {
         .expect("its settings are in range");
     manager.add(controller).expect("it is not stopping");
     manager
-        .add(Unit::function("mx-other", move |cx: &Context| {
+        .add(Unit::function("Zx-other", move |cx: &Context| {
             let (done, end) = bounded::<()>(0);
             let _guard = cx.on_cancel(move || drop(done));
             crossbeam_channel::select! {
@@ -149,8 +150,8 @@ fn scene(state: State, grace: Duration) -> Scene {
 /// get once they have been aborted.
 fn pass_time(clock: &ManualClock, state: State, cause: Cause, over: &AtomicBool) {
     let only_stuck_are_left = || match state {
-        State::IgnoringCancellation => threads("mx-v").is_empty() && threads("mx-other").is_empty(),
-        State::StuckListing => threads("mx-v") == threads("mx-vms") && threads("mx-other").is_empty(),
+        State::IgnoringCancellation => threads("Zx-v").is_empty() && threads("Zx-other").is_empty(),
+        State::StuckListing => threads("Zx-v") == threads("Zx-vms") && threads("Zx-other").is_empty(),
         _ => false,
     };
     while !over.load(Ordering::SeqCst) {
@@ -198,7 +199,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     let running = manager.start().expect("it starts");
     under_way.recv().expect("something is going on");
     // A thread gives itself its name as it begins.
-    for name in ["keeper-0-mx-vm", "source-0-0-mx-v", "0-mx-other", "pool-watchdog-m"] {
+    for name in ["keeper-0-Zx-vm", "source-0-0-Zx-v", "0-Zx-other", "pool-watchdog-Z"] {
         while threads(name).is_empty() {
             thread::yield_now();
         }
@@ -211,9 +212,9 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     });
     // What can end has ended by now; the system forgets a thread a little later than it lets others join it.
     if state.is_stuck() {
-        let expected = if state == State::StuckListing { "0-mx-vms" } else { "pool-" };
-        assert!(!threads(expected).is_empty(), "{state:?}, {cause:?}: {:?}", threads("-m"));
-        while !threads("mx-other").is_empty() || !threads("keeper-0-mx-vm").is_empty() {
+        let expected = if state == State::StuckListing { "0-Zx-vms" } else { "pool-" };
+        assert!(!threads(expected).is_empty(), "{state:?}, {cause:?}: {:?}", threads("-Z"));
+        while !threads("Zx-other").is_empty() || !threads("keeper-0-Zx-vm").is_empty() {
             thread::yield_now();
         }
     } else {
@@ -232,14 +233,14 @@ fn check(state: State, cause: Cause, outcome: &Result<(), ManagerError>) {
     }
     let failed = cause == Cause::FailureOfAnother;
     let stuck: &[&str] = match state {
-        State::IgnoringCancellation => &["mx-pool-"],
-        State::StuckListing => &["mx-vms-0"],
+        State::IgnoringCancellation => &["Zx-pool-"],
+        State::StuckListing => &["Zx-vms-0"],
         _ => &[],
     };
     match outcome {
         Ok(()) => assert!(!failed && stuck.is_empty(), "{seen}"),
         Err(error) => {
-            assert_eq!(error.unit(), failed.then_some("mx-other"), "{seen}");
+            assert_eq!(error.unit(), failed.then_some("Zx-other"), "{seen}");
             assert_eq!(error.still_running().len(), stuck.len(), "{seen}");
             let all = error.still_running().iter().zip(stuck).all(|(name, start)| name.starts_with(start));
             assert!(all, "{seen}");
