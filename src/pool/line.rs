@@ -220,6 +220,16 @@ impl Line {
         self.step_out(place);
     }
 
+    /// It waits for no time any more. If it is held it leaves the line, and the caller offers it again; if it is ready it keeps
+    /// its turn.
+    pub(super) fn free(&mut self, place: Place) {
+        let Some(member) = self.members[place.0].as_mut() else { return };
+        member.not_before = Nanos::ZERO;
+        if member.lined != Lined::Ready {
+            self.step_out(place);
+        }
+    }
+
     /// It may be served, or (false) not any more.
     pub(super) fn set_open(&mut self, place: Place, open: bool) {
         if let Some(member) = self.members[place.0].as_mut() {

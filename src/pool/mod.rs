@@ -14,6 +14,8 @@ mod handle;
 mod line;
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod working;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -188,9 +190,9 @@ impl Pool {
         let was_stuck = at.stuck.swap(false, Relaxed);
         state.busy -= 1;
         state.stuck -= usize::from(was_stuck);
-        let not_before = job.not_before();
-        if not_before > Nanos::ZERO {
-            state.line.hold_until(place, not_before);
+        match job.not_before() {
+            Nanos::ZERO => state.line.free(place),
+            not_before => state.line.hold_until(place, not_before),
         }
         let last = state.line.done(place) == 0;
         // It is asked under the lock: what it gets later, it offers later.
@@ -378,7 +380,7 @@ impl Membership {
     /// It waits for no time any more.
     pub(crate) fn release(&self) {
         self.with(|state| {
-            state.line.hold_until(self.place, Nanos::ZERO);
+            state.line.free(self.place);
             state.line.offer(self.place, || self.pool.crew.clock.nanos())
         });
     }

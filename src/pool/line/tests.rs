@@ -91,6 +91,19 @@ fn held_members_come_in_the_order_of_their_times_and_never_early() {
 }
 
 #[test]
+fn a_member_that_waits_for_no_time_any_more_is_served_at_once_and_a_ready_one_keeps_its_turn() {
+    let (mut line, members) = open(2, 1);
+    line.hold_until(members[0], Nanos(10));
+    for member in &members {
+        offer(&mut line, *member);
+    }
+    line.free(members[1]);
+    line.free(members[0]);
+    assert!(offer(&mut line, members[0]));
+    assert_eq!((next(&mut line, 0), next(&mut line, 0)), (Some(members[1]), Some(members[0])));
+}
+
+#[test]
 fn whose_time_comes_joins_behind_those_in_line() {
     let (mut line, members) = open(2, 1);
     line.hold_until(members[0], Nanos(10));
