@@ -208,6 +208,10 @@ impl Error for Conflicting {}
 
 static CONFLICT: Echo = Echo::fixed(&Conflicting, "read the object again and retry");
 
+/// How many runs of a key in a row may end with a conflict before the next one is a failure: the conflict lasts, and somebody should
+/// see it.
+pub(crate) const LASTING_CONFLICT: u32 = 5;
+
 /// Whether the error or one of its sources is a [conflict](ClientError::Conflict).
 pub(crate) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
     find::<Conflicting>(error).is_some()

@@ -127,8 +127,8 @@ pub use self::client::{
 pub use self::condition::{Condition, ConditionStatus, find_condition, set_condition};
 pub use self::condition_set::ConditionSet;
 pub use self::dynamic::DynamicObject;
-pub(crate) use self::error::is_conflict;
 pub use self::error::{ClientError, Ignore, ObjectRef};
+pub(crate) use self::error::{LASTING_CONFLICT, is_conflict};
 pub use self::events::{EventRecorder, EventRecorderBuilder, EventType};
 pub(crate) use self::finalizer::remove_finalizer_of_any;
 pub use self::finalizer::{add_finalizer, remove_finalizer, with_finalizer};

@@ -66,16 +66,47 @@ where
 /// What a successful run asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Action(pub(crate) Option<Duration>);
+pub struct Action(pub(crate) Follow);
+
+/// What follows a run that returned an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Follow {
+    Nothing,
+    Requeue(Duration),
+    Retry(Duration),
+}
 
 impl Action {
     /// Nothing, until something happens.
     pub const fn await_change() -> Self {
-        Self(None)
+        Self(Follow::Nothing)
     }
 
     /// Another run `delay` from now. `enqueue` is held by that delay, `enqueue_now` ends it. Zero: at the tail of the line.
     pub const fn requeue_after(delay: Duration) -> Self {
-        Self(Some(delay))
+        Self(Follow::Requeue(delay))
+    }
+
+    /// Tries the key again `delay` from now, because this run could not finish its work although nothing is wrong: somebody else was
+    /// faster to write, for example. As after a failure, [`wait`](crate::ControllerHandle::wait) goes on waiting and
+    /// [`Context::attempt`] rises. Unlike a failure, the run counts as a requeue and nothing is logged above *debug*.
+    ///
+    /// Return an error after a few such runs in a row, so that a lasting cause is seen:
+    ///
+    /// ```
+    /// use homeostat::{Action, BoxError, Context};
+    /// use std::time::Duration;
+    ///
+    /// # fn write(_key: &str) -> Result<(), &'static str> { Err("the object has changed") }
+    /// fn reconcile(cx: &Context, key: &&str) -> Result<Action, BoxError> {
+    ///     match write(key) {
+    ///         Err(_changed) if cx.attempt() <= 5 => Ok(Action::retry_after(Duration::from_millis(100))),
+    ///         other => Ok(other.map(|()| Action::await_change())?),
+    ///     }
+    /// }
+    /// # assert_eq!(reconcile(&Context::detached(), &"vm-1").unwrap(), Action::retry_after(Duration::from_millis(100)));
+    /// ```
+    pub const fn retry_after(delay: Duration) -> Self {
+        Self(Follow::Retry(delay))
     }
 }

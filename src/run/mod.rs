@@ -18,7 +18,7 @@ use crate::queue::{Claim, Ending, Key};
 use crate::reconcile::context::{Call, Context};
 use crate::reconcile::error::{BoxError, Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
 use crate::reconcile::policy::{Failure, RetryPolicy, Verdict};
-use crate::reconcile::{Action, Reconciler};
+use crate::reconcile::{Action, Follow, Reconciler};
 use crate::thread::{Panic, panic_message, shielded};
 use crate::time::{Nanos, Rounded};
 
@@ -176,24 +176,21 @@ impl<R, P, L> Runner<R, P, L> {
     {
         let Self { counters, runs, .. } = self;
         let (controller, key) = (self.name(), claim.key());
-        match action {
-            Action(None) => {
+        let (after, ending) = match action.0 {
+            Follow::Nothing => {
                 counters.successes.count();
                 log::debug!(controller, key:?; "{controller}: reconciled {key:?}");
                 runs.ledger.note(key, Outcome::Succeeded);
-                Ending::Done
+                return Ending::Done;
             }
-            Action(Some(after)) => {
-                counters.requeues.count();
-                let shown = Rounded(after);
-                log::debug!(
-                    controller, key:?, after:% = shown;
-                    "{controller}: reconciled {key:?}, to run again in {shown}"
-                );
-                runs.ledger.note(key, Outcome::Requeued(after));
-                Ending::RequeueAfter(after)
-            }
-        }
+            Follow::Requeue(after) => (after, Ending::RequeueAfter(after)),
+            Follow::Retry(after) => (after, Ending::Retry(after)),
+        };
+        counters.requeues.count();
+        let shown = Rounded(after);
+        log::debug!(controller, key:?, after:% = shown; "{controller}: reconciled {key:?}, to run again in {shown}");
+        runs.ledger.note(key, Outcome::Requeued(after));
+        ending
     }
 
     fn failed<K>(&mut self, claim: &Claim<K>, error: BoxError) -> Ending

@@ -197,7 +197,7 @@ impl<T: Object> Reconciler<ObjectKey> for AggregateReconciler<T> {
         if *key != self.empty.key() {
             return Ok(Action::await_change());
         }
-        conclude(self.around.run(cx, key, || self.track(cx, key)), &self.name, key)
+        conclude(self.around.run(cx, key, || self.track(cx, key)), &self.name, cx, key)
     }
 }
 

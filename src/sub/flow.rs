@@ -4,8 +4,9 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::objects::{ObjectKey, is_conflict};
+use crate::objects::{LASTING_CONFLICT, ObjectKey, is_conflict};
 use crate::reconcile::Action;
+use crate::reconcile::context::Context;
 use crate::reconcile::error::{BoxError, Cancelled, Chain, Mark, Muted, RequeueAfter, Terminal, find, muted, terminal};
 
 /// What a [`SubReconciler`](super::SubReconciler) returns.
@@ -233,7 +234,7 @@ pub(super) fn both(one: SubResult, other: SubResult) -> SubResult {
 
 /// How a run ends whose steps have returned this: what the controller is told. What is quiet is left out; what is not to be retried
 /// and stands beside a delay that was asked for is logged here, and the delay kept.
-pub(super) fn conclude(result: SubResult, reconciler: &str, key: &ObjectKey) -> Result<Action, BoxError> {
+pub(super) fn conclude(result: SubResult, reconciler: &str, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {
     let error = match result {
         Ok(flow) => return Ok(flow.into()),
         Err(error) => error,
@@ -259,7 +260,7 @@ pub(super) fn conclude(result: SubResult, reconciler: &str, key: &ObjectKey) -> 
                 let durable = failures.errors.iter().filter(|error| ErrorClass::of(&***error) == ErrorClass::Durable);
                 durable.for_each(|error| log_durable(reconciler, key, &**error));
             }
-            later(&*error, requeue, reconciler, key)
+            later(error, requeue, reconciler, cx, key)
         }
         ErrorClass::Transient if is_muted => Err(muted(transient(error, reconciler, key)).into()),
         ErrorClass::Transient => Err(transient(error, reconciler, key)),
@@ -302,20 +303,25 @@ fn durable(error: BoxError) -> BoxError {
 /// How long a key waits that has met a conflict, unless a change calls it sooner.
 const CONFLICT_DELAY: Duration = Duration::from_millis(100);
 
-/// The soonest of the requests in the error, of the delay after a conflict, and of `requeue`. Conflicts alone are no error.
+/// The soonest of the requests in the error, of the delay after a conflict, and of `requeue`. Conflicts alone are no error, unless the
+/// key meets [too many](LASTING_CONFLICT) in a row.
 fn later(
-    error: &(dyn Error + 'static),
+    error: BoxError,
     requeue: Option<Duration>,
     reconciler: &str,
+    cx: &Context,
     key: &ObjectKey,
 ) -> Result<Action, BoxError> {
     let mut wishes = Vec::new();
-    let conflicts = collect(error, &mut wishes);
+    let conflicts = collect(&*error, &mut wishes);
     let after = shorter(requeue, conflicts.then_some(CONFLICT_DELAY));
     let Some(first) = wishes.into_iter().min_by_key(RequeueAfter::after) else {
-        let shown = Chain(error);
+        if cx.attempt() > LASTING_CONFLICT {
+            return Err(error);
+        }
+        let shown = Chain(&*error);
         log::debug!(reconciler, key:?, error:% = shown; "{reconciler}: {key:?} met a conflict, to run again: {shown}");
-        return Ok(Action::requeue_after(after.unwrap_or(CONFLICT_DELAY)));
+        return Ok(Action::retry_after(after.unwrap_or(CONFLICT_DELAY)));
     };
     let after = after.map_or(first.after(), |after| after.min(first.after()));
     Err(RequeueAfter::new(after, first.reason()).into())

@@ -360,7 +360,7 @@ impl<T: Object> Reconciler<ObjectKey> for ResourceReconciler<T> {
         if self.skip_request.as_ref().is_some_and(|skips| skips(key)) {
             return Ok(Action::await_change());
         }
-        conclude(self.around.run(cx, key, || self.track(cx, key)), &self.name, key)
+        conclude(self.around.run(cx, key, || self.track(cx, key)), &self.name, cx, key)
     }
 }
 

@@ -318,3 +318,18 @@ fn a_wait_for_the_initial_listings_says_whether_the_controller_was_stopped_or_ha
     });
     assert_eq!(running.wait(&"vm", Duration::MAX), Err(WaitError::Failed));
 }
+
+#[test]
+fn a_wait_goes_on_while_a_run_asks_to_be_tried_again() {
+    let pool = WorkerPool::builder().threads(1).start().unwrap();
+    let reconcile = |cx: &Context, _: &Key| -> Outcome {
+        let tries = cx.attempt() <= 2;
+        Ok(if tries { Action::retry_after(Duration::from_millis(1)) } else { Action::await_change() })
+    };
+    let running = Controller::builder("vm", reconcile).build().unwrap().start(&pool).unwrap();
+    running.enqueue("vm-1");
+    assert_eq!(running.wait(&"vm-1", LONG), Ok(Some(RunOutcome::Succeeded)));
+    let runs = running.metrics().runs;
+    assert_eq!((runs.requeues, runs.successes, runs.errors()), (2, 1, 0));
+    assert!(running.failing().is_empty());
+}

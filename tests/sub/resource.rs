@@ -159,7 +159,7 @@ fn interfering(spy: &Arc<Spy>) -> impl SubReconciler<Thing> + 'static {
 #[test]
 fn a_status_conflict_asks_for_a_prompt_rerun_and_no_event_tells_of_it() {
     let world = World::new();
-    assert_eq!(world.step(interfering(&world.spy)).unwrap(), Action::requeue_after(PROMPT));
+    assert_eq!(world.step(interfering(&world.spy)).unwrap(), Action::retry_after(PROMPT));
     assert!(events(&world.events).is_empty());
     assert_eq!(world.thing().status, <_>::default());
 }
@@ -172,21 +172,21 @@ fn a_conflict_beside_another_error_does_not_hide_it() {
         Err(ClientError::Conflict { object: cx.object().clone(), reason: "it has changed".to_owned() }.into())
     };
     let with = |result: fn() -> SubResult| world.step(Always::new().then(conflict).then(returning(result)));
-    assert_eq!(with(on).unwrap(), Action::requeue_after(PROMPT));
-    assert_eq!(with(|| Err(terminal("never").into())).unwrap(), Action::requeue_after(PROMPT));
-    assert_eq!(with(|| Ok(Flow::requeue_after(PROMPT / 2))).unwrap(), Action::requeue_after(PROMPT / 2));
+    assert_eq!(with(on).unwrap(), Action::retry_after(PROMPT));
+    assert_eq!(with(|| Err(terminal("never").into())).unwrap(), Action::retry_after(PROMPT));
+    assert_eq!(with(|| Ok(Flow::requeue_after(PROMPT / 2))).unwrap(), Action::retry_after(PROMPT / 2));
     let later = with(|| Err(RequeueAfter::new(MINUTE, "boots").into())).unwrap_err();
     assert_eq!(RequeueAfter::find(&*later).unwrap(), &RequeueAfter::new(PROMPT, "boots"));
     let error = with(|| Err("out of luck".into())).unwrap_err();
     assert!(error.to_string().contains("out of luck"), "it is retried by policy");
     let context: fn(BoxError) -> BoxError = |error| anyhow::Error::from_boxed(error).context("the page").into();
     let marked = homeostat::sub::Advice::new(conflict).after(move |_, _, result| result.map_err(context));
-    assert_eq!(world.step(marked).unwrap(), Action::requeue_after(PROMPT));
+    assert_eq!(world.step(marked).unwrap(), Action::retry_after(PROMPT));
     let root = |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
         let conflict = ClientError::Conflict { object: cx.object().clone(), reason: "it has changed".to_owned() };
         Err(anyhow::Error::new(conflict).into())
     };
-    assert_eq!(world.step(root).unwrap(), Action::requeue_after(PROMPT));
+    assert_eq!(world.step(root).unwrap(), Action::retry_after(PROMPT));
     let for_good = |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
         let conflict = ClientError::Conflict { object: cx.object().clone(), reason: "it has changed".to_owned() };
         Err(terminal(conflict).into())
@@ -210,6 +210,25 @@ fn a_status_conflict_is_no_failure_of_the_controller() {
     }
     drop(workers);
     assert_eq!(warnings(&logs), [""; 0]);
+}
+
+#[test]
+fn a_conflict_that_lasts_is_a_failure_after_five_runs() {
+    let (logs, world, clock) = (Logs::of("lasting"), World::new(), ManualClock::new());
+    let reconciler = ResourceReconciler::new("lasting", world.config.clone(), interfering(&world.spy));
+    let queue = WorkQueue::builder().clock(clock.clock()).build();
+    let workers = Workers::new(reconciler).name("lasting").start(&queue).unwrap();
+    queue.enqueue(Thing::reference().key().clone());
+    for run in 1..=5 {
+        clock.wait_for_sleepers(1);
+        assert_eq!((workers.metrics().requeues, workers.metrics().errors()), (run, 0));
+        clock.advance(PROMPT);
+    }
+    clock.wait_for_sleepers(1);
+    assert_eq!((workers.metrics().requeues, workers.metrics().errors()), (5, 1));
+    drop(workers);
+    let warnings = warnings(&logs);
+    assert!(warnings.len() == 1 && warnings[0].contains("conflict"), "{warnings:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::super::api::Api;
 use super::super::dynamic::DynamicObject;
-use super::super::error::{ClientError, Ignore, ObjectRef, is_conflict};
+use super::super::error::{ClientError, Ignore, LASTING_CONFLICT, ObjectRef, is_conflict};
 use super::super::events::{EventRecorder, EventType};
 use super::super::key::ObjectKey;
 use super::super::object::Object;
@@ -136,7 +136,7 @@ pub trait PrimaryReconciler<T: Object>: Send + Sync + 'static {
     /// # Errors
     ///
     /// As [`Reconciler::reconcile`]. A [conflict](ClientError::Conflict) is no failure: the key runs again after a second, or as soon
-    /// as a watch shows the change.
+    /// as a watch shows the change. After five in a row the next one is a failure.
     fn sync(&self, cx: &PrimaryContext<'_>, primary: &T) -> Result<Action, BoxError>;
 
     /// The primary is gone, and what belonged to it has been deleted, or will be when nothing holds it any more. Called at least
@@ -241,13 +241,13 @@ impl<T: Object> Reconciler<ObjectKey> for PrimaryRun<T> {
             None => self.gone(cx, key),
         };
         match result {
-            Err(error) if is_mere_conflict(&*error) => {
+            Err(error) if is_mere_conflict(&*error) && cx.attempt() <= LASTING_CONFLICT => {
                 let (controller, shown) = (self.name.as_str(), Chain(&*error));
                 log::debug!(
                     controller, key:?, error:% = shown;
                     "{controller}: {key:?} met a conflict, to run again: {shown}"
                 );
-                Ok(Action::requeue_after(CONFLICT_DELAY))
+                Ok(Action::retry_after(CONFLICT_DELAY))
             }
             other => other,
         }
@@ -269,14 +269,17 @@ fn is_mere_conflict(error: &(dyn Error + 'static)) -> bool {
     is_conflict(error) && Terminal::find(error).is_none() && RequeueAfter::find(error).is_none()
 }
 
-/// Takes all of the steps, whatever one of them says. Returns whether one has done something, or the first error; the others are
-/// logged.
+/// Takes all of the steps, whatever one of them says. Returns whether one has done something, or the first error that is no
+/// conflict, or the first conflict; the others are logged.
 fn all(object: &ObjectRef, steps: impl Iterator<Item = Result<bool, BoxError>>) -> Result<bool, BoxError> {
     let mut result = Ok(false);
     for step in steps {
         result = match (result, step) {
             (Ok(before), Ok(now)) => Ok(before | now),
             (Err(first), Err(other)) => {
+                // A conflict is soon over, so it must not hide another error.
+                let hides = is_mere_conflict(&*first) && !is_mere_conflict(&*other);
+                let (first, other) = if hides { (other, first) } else { (first, other) };
                 let shown = Chain(&*other);
                 log::warn!(object:%, error:% = shown; "{object}: the run has failed in a further way: {shown}");
                 Err(first)
@@ -285,4 +288,22 @@ fn all(object: &ObjectRef, steps: impl Iterator<Item = Result<bool, BoxError>>) 
         };
     }
     result
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::objects::Kind;
+
+    #[test]
+    fn a_conflict_of_one_step_does_not_hide_the_error_of_another() {
+        let object = ObjectRef::new(&Kind::namespaced("example.com", "v1", "Site"), &ObjectKey::new("default", "a"));
+        let conflict = || ClientError::Conflict { object: object.clone(), reason: "it has changed".to_owned() };
+        let steps: [fn(BoxError) -> [BoxError; 2]; 2] =
+            [|other| ["no such host".into(), other], |other| [other, "no such host".into()]];
+        for order in steps {
+            let error = all(&object, order(conflict().into()).into_iter().map(Err)).unwrap_err();
+            assert_eq!(error.to_string(), "no such host");
+        }
+    }
 }
