@@ -200,3 +200,34 @@ fn opening_a_file_deletes_the_events_that_have_expired_meanwhile() {
     clock.advance(Duration::from_secs(30 * MINUTE));
     assert!(names(&client, &EVENT).is_empty(), "events that were read from the file expire like others");
 }
+
+#[test]
+fn many_events_that_expire_at_once_do_not_end_the_watches_of_other_kinds() {
+    let (clock, stop) = (ManualClock::new(), CancellationToken::new());
+    let client = MemoryClient::builder().clock(clock.clock()).history(40).build();
+    for number in 0..100 {
+        create(&client, &EVENT, &format!("e-{number}"), json!({}));
+    }
+    let now = version(&client).to_string();
+    let mut watch = client.watch(&THING, &Query::all(), Some(&now), &stop).unwrap();
+    clock.advance(Duration::from_secs(HOUR));
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        create(&client, &THING, name, json!({}));
+        let next = watch.find(|told| !matches!(told, Ok(WatchEvent::Bookmark(_))));
+        assert!(matches!(&next, Some(Ok(WatchEvent::Added(thing))) if thing["metadata"]["name"] == name), "{next:?}");
+    }
+    assert!(names(&client, &EVENT).is_empty());
+}
+
+#[test]
+fn a_read_finds_no_expired_event_however_short_the_history_is() {
+    for history in [0, 1, 7] {
+        let clock = ManualClock::new();
+        let client = MemoryClient::builder().clock(clock.clock()).history(history).build();
+        for number in 0..20 {
+            create(&client, &EVENT, &format!("e-{number}"), json!({}));
+        }
+        clock.advance(Duration::from_secs(HOUR));
+        assert!(names(&client, &EVENT).is_empty(), "a history of {history}");
+    }
+}

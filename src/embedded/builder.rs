@@ -89,8 +89,9 @@ impl EmbeddedBuilder {
     /// day of the [clock](Self::clock).
     ///
     /// An expired event is deleted as by [`delete`](crate::objects::Client::delete): watches see it, and finalizers hold the event.
-    /// This happens in the next write of any object, before the next read of events, or when the file is opened. No thread waits
-    /// for the time, so a watch sees the deletion only then.
+    /// This happens in the next writes of any objects, before the next read of events, or when the file is opened. No thread waits
+    /// for the time, so a watch sees the deletion only then. One write deletes at most a quarter as many events as the
+    /// [history](Self::history) holds changes.
     pub fn event_ttl(self, ttl: Duration) -> Self {
         Self { event_ttl: ttl, ..self }
     }

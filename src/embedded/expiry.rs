@@ -36,10 +36,12 @@ pub(super) fn last_time(place: &Place, object: &Value) -> Option<Timestamp> {
 }
 
 impl Txn<'_> {
-    /// Deletes the events whose latest time is this or an earlier one; none, if there is no such time.
+    /// Deletes the oldest events whose latest time is this or an earlier one; none, if there is no such time. They are at most a
+    /// quarter of the history, so that watches can read on before the history forgets where they are.
     pub(super) fn expire(&mut self, until: Option<Timestamp>) {
         let Some(until) = until else { return };
-        for place in self.state.index.events_until(until) {
+        let most = (self.state.most_history() / 4).max(1);
+        for place in self.state.index.events_until(until).take(most) {
             self.begin_deletion(place, false);
         }
     }

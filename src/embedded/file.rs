@@ -38,8 +38,8 @@ use crate::reconcile::error::BoxError;
 ///   client opens with the state before it.
 /// - **A full disk**: while nothing can be written, writes fail with [`ClientError::Transport`](crate::objects::ClientError::Transport),
 ///   and reads go on. Each write opens the database again, so writing works again once there is room. A write that failed is
-///   removed from the file by the next write, or as the client is dropped. Expired events can be read until their deletion can be
-///   written; the log says so at *warn*.
+///   removed from the file by the next write, or as the client is dropped. After a failed write, expired
+///   events can be read until a write succeeds. If the deletion of expired events is what failed, the log says so at *warn*.
 /// - **Limits**: an object can be [too large](EmbeddedBuilder::max_object_bytes) or too deep to be written. A file that holds such
 ///   objects from an earlier version is opened; they can be read, deleted, and written as long as they do not grow.
 ///

@@ -4,8 +4,8 @@
 //! time has the turn; it is stored; it is applied to the state, and the watches that it concerns are woken. Readers wait for the last
 //! step alone.
 //!
-//! Events expire: each transaction begins with the deletion of those whose time has come, and a read of events with such a
-//! transaction, if there are any. There is no thread for it.
+//! Events expire: each transaction begins with the deletion of some whose time has come, and a read of events with such
+//! transactions, until none is left or the deletion cannot be stored. There is no thread for it.
 //!
 //! Lock order: the writer's turn, then the state, then the list of watches. Nothing else is called under the last two.
 
@@ -54,6 +54,7 @@ use crate::objects::{
     Query,
 };
 use crate::reconcile::error::BoxError;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, RwLock};
 
 /// Where changes are stored before they are made.
@@ -70,6 +71,8 @@ struct Server {
     names: Names,
     most_size: usize,
     event_ttl: Duration,
+    /// The last transaction could not be stored.
+    has_failed: AtomicBool,
     /// The turn of the one who writes.
     writer: Mutex<()>,
     state: RwLock<State>,
@@ -84,7 +87,8 @@ impl Server {
         let names = Names { seed: seed.or_else(|| clock.seed().map(|_| clock.draws().next())) };
         let (writer, watchers) = (Mutex::new(()), Mutex::new(Watchers::new(state.head)));
         let state = RwLock::new(state);
-        Arc::new(Self { clock, journal, cascades, names, most_size, event_ttl, writer, state, watchers })
+        let has_failed = AtomicBool::new(false);
+        Arc::new(Self { clock, journal, cascades, names, most_size, event_ttl, has_failed, writer, state, watchers })
     }
 
     /// The time of day, in whole seconds.
@@ -113,7 +117,7 @@ impl Server {
         Ok(result)
     }
 
-    /// Begins a transaction, in which expired events are deleted already.
+    /// Begins a transaction, in which some expired events are deleted already.
     fn begin<'a>(&self, state: &'a State) -> Txn<'a> {
         let now = self.now();
         let mut txn = Txn::new(state, self.most_size, now);
@@ -126,7 +130,9 @@ impl Server {
         if changes.is_empty() {
             return Ok(());
         }
-        self.journal.store(&changes)?;
+        let stored = self.journal.store(&changes);
+        self.has_failed.store(stored.is_err(), Ordering::Relaxed);
+        stored?;
         // A stream registers before it reads the state: one that is not among these will read these changes.
         let (forgotten, concerned) = {
             let mut state = self.state.write();
@@ -145,14 +151,23 @@ impl Server {
 
     /// Deletes the expired events before objects of this kind are read. If that cannot be stored, readers still see these events.
     fn expire_before_reading(&self, kind: &Kind) {
-        let Some(until) = self.expired_until(self.now()).filter(|_| expiry::expires(kind)) else { return };
-        if self.state.read().index.events_until(until).next().is_some() {
+        if expiry::expires(kind) {
             self.expire();
         }
     }
 
-    /// Deletes the expired events.
+    /// Deletes the expired events, in as many transactions as it takes. After a transaction that could not be stored it does
+    /// nothing until a write has succeeded: each try could cost as much as opening the file.
     fn expire(&self) {
+        let is_expired = |until| self.state.read().index.events_until(until).next().is_some();
+        while !self.has_failed.load(Ordering::Relaxed)
+            && self.expired_until(self.now()).is_some_and(is_expired)
+            && self.expire_some()
+        {}
+    }
+
+    /// Deletes some expired events. Returns whether it has deleted any.
+    fn expire_some(&self) -> bool {
         let turn = self.writer.lock();
         let changes = {
             let state = self.state.read();
@@ -164,8 +179,10 @@ impl Server {
         };
         let count = changes.len();
         if let Err(error) = self.commit(turn, changes) {
-            log::warn!(count, error:%; "{count} expired events stay until the file can be written: {error}");
+            log::warn!(count, error:%; "{count} expired events or more stay until a write succeeds: {error}");
+            return false;
         }
+        count > 0
     }
 }
 

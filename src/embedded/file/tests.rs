@@ -283,7 +283,13 @@ fn expired_events_are_read_until_their_deletion_can_be_stored() {
     disk.fail_after(0, Fault::Full);
     assert!(client.get(&EVENT, &key("a")).is_ok(), "a full disk does not end reading");
     assert!(disk.has_failed() && client.create(&THING, thing("b", None)).is_err());
+    let failed = disk.state.lock().failed;
+    for _ in 0..3 {
+        assert!(client.get(&EVENT, &key("a")).is_ok());
+    }
+    assert_eq!(disk.state.lock().failed, failed, "reads leave a disk alone that has failed");
     disk.repair();
+    client.create(&THING, thing("b", None)).unwrap();
     assert!(client.get(&EVENT, &key("a")).unwrap_err().is_not_found());
     drop(client);
     assert!(on(&disk).list(&EVENT, &Query::all()).unwrap().items.is_empty());
