@@ -57,18 +57,14 @@ impl Store {
             if is_unfinished(disk.bytes())? {
                 disk.bytes().set_len(0)?;
             }
-            let is_new = disk.bytes().len()? == 0;
             let database = file.database.insert(open(&disk)?);
             let reading = database.begin_read()?;
-            if is_empty(&reading)? {
-                create_tables(database)?;
-            } else {
-                load(&reading, state)?;
+            if !is_empty(&reading)? {
+                return load(&reading, state);
             }
-            if is_new {
-                disk.sync_folder()?;
-            }
-            Ok(())
+            // The tables say that this is done.
+            disk.sync_folder()?;
+            create_tables(database)
         });
         if let Err(error) = opened {
             file.close();
@@ -131,14 +127,27 @@ impl File {
         Ok(())
     }
 
-    /// Opens the database again if it has been closed. Only a failure of the write before this one closes it.
+    /// Opens the database again if it has been closed. Only a failure of the call before this one closes it.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be opened, or lacks a write that has been acknowledged.
     fn reopen(&mut self, disk: &Arc<dyn Disk>) -> Result<(), BoxError> {
         if self.database.is_some() {
             return Ok(());
         }
         let head = guard(|| {
             let database = self.database.insert(open(disk)?);
-            head(&database.begin_read()?)
+            let head = head(&database.begin_read()?)?;
+            if head < self.head {
+                let stored = self.head;
+                return Err(format!(
+                    "version {stored} was stored, but the file has version {head} now: it has lost acknowledged writes, and \
+                     nothing more is written to it; the next process that opens it finds the older objects"
+                )
+                .into());
+            }
+            Ok(head)
         });
         if head.as_ref().is_ok_and(|head| *head == self.head) {
             self.doubtful.clear();

@@ -30,6 +30,8 @@ enum Fault {
     Sync,
     /// The file does not grow.
     Grow,
+    /// The folder cannot be synced.
+    Folder,
     /// The driver panics.
     Panic,
 }
@@ -93,7 +95,7 @@ impl StorageBackend for TestDisk {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let grows = len > self.bytes.len()?;
-        match self.call("set_len", |fault| grows && fault != Fault::Sync) {
+        match self.call("set_len", |fault| grows && !matches!(fault, Fault::Sync | Fault::Folder)) {
             Some(Fault::Panic) => panic!("the driver fails"),
             Some(_) => Err(no_space()),
             None => self.bytes.set_len(len),
@@ -109,7 +111,7 @@ impl StorageBackend for TestDisk {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        match self.call("write", |fault| !matches!(fault, Fault::Sync | Fault::Grow)) {
+        match self.call("write", |fault| !matches!(fault, Fault::Sync | Fault::Grow | Fault::Folder)) {
             Some(Fault::Panic) => panic!("the driver fails"),
             Some(Fault::Torn) => {
                 self.bytes.write(offset, &data[..data.len() / 2])?;
@@ -127,8 +129,7 @@ impl Disk for Arc<TestDisk> {
     }
 
     fn sync_folder(&self) -> io::Result<()> {
-        self.state.lock().log.push("sync folder");
-        Ok(())
+        self.call("sync folder", |fault| fault == Fault::Folder).map_or(Ok(()), |_| Err(no_space()))
     }
 }
 
@@ -265,9 +266,43 @@ fn the_folder_of_a_new_file_is_synced_before_the_file_is_used() {
     drop(open(&disk));
     let log = std::mem::take(&mut disk.state.lock().log);
     let at = log.iter().position(|call| *call == "sync folder").unwrap();
-    assert!(log[..at].contains(&"sync"), "after the tables are in the file: {log:?}");
+    assert!(log[..at].contains(&"sync") && log[at..].contains(&"sync"), "between the file and its tables: {log:?}");
     drop(open(&disk));
     assert!(!disk.state.lock().log.contains(&"sync folder"), "once is enough");
+}
+
+#[test]
+fn a_folder_that_could_not_be_synced_is_synced_when_the_file_is_opened_again() {
+    let disk = Arc::new(TestDisk::default());
+    disk.fail_after(0, Fault::Folder);
+    let made = FileClient::on(FileClient::builder(), Path::new("objects.redb"), Arc::new(Arc::clone(&disk)));
+    assert!(made.is_err() && disk.has_failed());
+    disk.repair();
+    disk.state.lock().log.clear();
+    drop(open(&disk));
+    assert!(disk.state.lock().log.contains(&"sync folder"));
+}
+
+#[test]
+fn a_file_that_has_lost_an_acknowledged_write_is_not_written_to_again() {
+    let disk = Arc::new(TestDisk::default());
+    let client = open(&disk);
+    client.create(&THING, thing("a", None)).unwrap();
+    let mut older = vec![0; usize::try_from(disk.bytes.len().unwrap()).unwrap()];
+    disk.bytes.read(0, &mut older).unwrap();
+    let lost = client.create(&THING, thing("b", None)).unwrap();
+    disk.fail_after(0, Fault::Full);
+    client.create(&THING, thing("c", None)).unwrap_err();
+    disk.bytes.set_len(older.len() as u64).unwrap();
+    disk.bytes.write(0, &older).unwrap();
+    disk.repair();
+    let version = lost["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    for _ in 0..2 {
+        let error = client.create(&THING, thing("d", None)).unwrap_err().to_string();
+        let says = format!("version {version} was stored, but the file has version {} now", version - 1);
+        assert!(error.contains(&says), "{error}");
+    }
+    assert_eq!(list(&client).items.len(), 2, "what is in memory can still be read");
 }
 
 #[test]
