@@ -52,8 +52,8 @@ impl<T> IfThen<T> {
 
 impl<T> SubReconciler<T> for IfThen<T> {
     fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
-        self.then.setup(setup)?;
-        self.or_else.as_ref().map_or(Ok(()), |other| other.setup(setup))
+        let other = |setup: &mut Setup<'_>| self.or_else.as_ref().map_or(Ok(()), |other| other.setup(setup));
+        setup.either(|setup| self.then.setup(setup), other)
     }
 
     fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {

@@ -39,7 +39,7 @@ pub(super) struct Added {
 }
 
 /// A step that has children.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Parent {
     step: String,
     /// Whether it says which children of the kind are its own.
@@ -192,6 +192,25 @@ impl<'a> Setup<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Sets up two steps of which one run calls only one. They may have children of the same kind.
+    pub(super) fn either(
+        &mut self,
+        one: impl FnOnce(&mut Self) -> Result<(), BoxError>,
+        other: impl FnOnce(&mut Self) -> Result<(), BoxError>,
+    ) -> Result<(), BoxError> {
+        let before = self.added.parents.clone();
+        one(self)?;
+        let parents = std::mem::replace(&mut self.added.parents, before);
+        other(self)?;
+        for (place, parent) in parents {
+            // A step that takes all children clashes with every later step.
+            if !parent.tells_apart || !self.added.parents.contains_key(&place) {
+                self.added.parents.insert(place, parent);
+            }
+        }
+        Ok(())
     }
 
     fn once<U: Object>(

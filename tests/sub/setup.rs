@@ -254,8 +254,22 @@ fn two_steps_that_would_take_each_others_children_are_refused() {
     let apart = |name: &str| child().named(name).ours(|_, _| true);
     assert_eq!(sets_up(Sequence::new().then(apart("header")).then(footer())), Err(refused.to_owned()));
     assert_eq!(sets_up(Sequence::new().then(header()).then(apart("footer"))), Err(refused.to_owned()));
-    let branches = IfThen::new(|_, _| true, header()).or_else(footer());
-    assert_eq!(sets_up(Sequence::new().then(branches)), Err(refused.to_owned()));
+    let branch = IfThen::new(|_, _| true, Sequence::new().then(header()).then(footer())).or_else(leaves("none", on));
+    assert_eq!(sets_up(Sequence::new().then(branch)), Err(refused.to_owned()), "both in one branch");
+    let branch = IfThen::new(|_, _| true, leaves("none", on)).or_else(Sequence::new().then(header()).then(footer()));
+    assert_eq!(sets_up(Sequence::new().then(branch)), Err(refused.to_owned()), "both in the other branch");
+    let branches = || IfThen::new(|_, _| true, header()).or_else(apart("side"));
+    assert_eq!(sets_up(Sequence::new().then(branches()).then(footer())), Err(refused.to_owned()), "behind a branch");
+    let branches = || IfThen::new(|_, _| true, leaves("none", on)).or_else(footer());
+    assert_eq!(sets_up(Sequence::new().then(header()).then(branches())), Err(refused.to_owned()), "before a branch");
+}
+
+#[test]
+fn steps_of_which_only_one_runs_may_have_children_of_the_same_kind() {
+    let branches = IfThen::new(|_, _| true, child()).or_else(children());
+    assert_eq!(sets_up(Sequence::new().then(branches)), Ok(()));
+    let within = IfThen::new(|_, _| true, child()).or_else(IfThen::new(|_, _| true, child()).or_else(children()));
+    assert_eq!(sets_up(Sequence::new().then(within)), Ok(()));
 }
 
 #[test]
