@@ -308,6 +308,68 @@ fn streams_that_bring_only_bookmarks_are_begun_ever_later() {
     until(|| things.watch().store().len() == 1);
 }
 
+/// Lists page by page, and forgets each version before the second page is asked for.
+struct Forgetful {
+    inner: MemoryClient,
+    lists: Mutex<Vec<(Option<usize>, bool)>>,
+    /// What happens before a page is returned.
+    paging: Box<dyn Fn() + Send + Sync>,
+    keeps_versions: bool,
+}
+
+impl Client for Forgetful {
+    hand_on!(self.inner: get, create, update, update_status, patch, apply, delete, watch);
+
+    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+        self.lists.lock().push((query.limit, query.continue_token.is_some()));
+        (self.paging)();
+        if query.continue_token.is_some() && !self.keeps_versions {
+            let object = ObjectRef::new(kind, &ObjectKey::cluster(""));
+            return Err(ClientError::Gone { object, version: "1".to_owned() });
+        }
+        self.inner.list(kind, query)
+    }
+}
+
+fn forgetful(keeps_versions: bool, paging: impl Fn() + Send + Sync + 'static) -> (Arc<Forgetful>, ObjectWatch<Thing>) {
+    let (inner, lists) = (MemoryClient::new(), Mutex::new(Vec::new()));
+    let client = Arc::new(Forgetful { inner, lists, paging: Box::new(paging), keeps_versions });
+    let shared: Arc<dyn Client> = client.clone();
+    let api = Api::<Thing>::new(shared);
+    for name in ["a", "b", "c"] {
+        api.create(&thing(name, 1)).unwrap();
+    }
+    (client, ObjectWatch::new(api).query(Query::all().limit(1)))
+}
+
+/// As client-go's pager does (`tools/pager/pager.go`, `TestListPager_List`, "expired token").
+#[test]
+fn a_list_whose_next_page_is_gone_is_made_anew_without_pages() {
+    let (client, things) = forgetful(false, || {});
+    let soon = Duration::from_millis(1);
+    let things = things.backoff(Exponential::new(soon, soon)).start().unwrap();
+    until(|| things.watch().store().has_synced() || client.lists.lock().len() > 3);
+    assert_eq!(things.watch().store().len(), 3);
+    assert_eq!(*client.lists.lock(), [(Some(1), false), (Some(1), true), (None, false)]);
+}
+
+#[test]
+fn a_watch_that_is_stopped_asks_for_no_further_page() {
+    let (listing, listed) = bounded(0);
+    let (go_on, goes_on) = bounded::<()>(0);
+    let (client, things) = forgetful(true, move || {
+        // Without the test, the list goes on.
+        let _ = listing.send(());
+        let _ = goes_on.recv();
+    });
+    let things = things.start().unwrap();
+    listed.recv().unwrap();
+    things.stop();
+    drop((listed, go_on));
+    things.shutdown();
+    assert_eq!(*client.lists.lock(), [(Some(1), false)]);
+}
+
 /// As a server does that ends a quiet watch every few minutes.
 #[test]
 fn a_quiet_stream_that_has_lasted_is_followed_by_the_next_at_once() {

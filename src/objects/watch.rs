@@ -263,7 +263,7 @@ impl<T: Object> Follower<T> {
         let _listing = self.source.begin(now, now.after(self.list_timeout));
         self.told = false;
         if self.from.is_none() {
-            let (items, version) = self.list(&*client, &kind)?;
+            let Some((items, version)) = self.list(&*client, &kind)? else { return Ok(()) };
             let known = self.push.watch().store();
             let items = items.iter().filter_map(|json| {
                 let key = key_of(json);
@@ -282,14 +282,28 @@ impl<T: Object> Follower<T> {
         Ok(())
     }
 
-    /// Lists all objects, in pages if the query has a limit.
-    fn list(&self, client: &dyn Client, kind: &Kind) -> Result<(Vec<Arc<Value>>, String), ClientError> {
+    /// Lists all objects, in pages if the query has a limit. If a page is gone, it lists them once more without a limit, as
+    /// client-go's `ListPager` does: another list in pages could be too slow again. Returns `None` if the watch is stopped between
+    /// two pages.
+    fn list(&self, client: &dyn Client, kind: &Kind) -> Result<Option<(Vec<Arc<Value>>, String)>, ClientError> {
         let mut query = Query { continue_token: None, ..self.query.clone() };
         let mut items = Vec::new();
         loop {
-            let page = client.list(kind, &query)?;
+            let page = match client.list(kind, &query) {
+                Err(error) if error.is_gone() && query.continue_token.is_some() && query.limit.is_some() => {
+                    let (source, shown) = (self.source.name(), Chain(&error));
+                    log::info!(source, error:% = shown; "{source}: the objects are listed again without pages: {shown}");
+                    items.clear();
+                    query = Query { continue_token: None, limit: None, ..query };
+                    continue;
+                }
+                page => page?,
+            };
             items.extend(page.items);
-            let Some(token) = page.continue_token else { return Ok((items, page.version)) };
+            let Some(token) = page.continue_token else { return Ok(Some((items, page.version))) };
+            if self.stop.is_cancelled() {
+                return Ok(None);
+            }
             query = query.continue_from(token);
         }
     }
