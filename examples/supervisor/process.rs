@@ -14,7 +14,7 @@
 //! call gets at it.
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -41,6 +41,9 @@ const UNREAPED: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOWAI
 
 /// How long the output may take to end once the whole group is dead.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// The longest line that is copied as one, in bytes with its line break.
+const LONGEST_LINE: u64 = 65_536;
 
 /// A process and its group. Dropped while it runs, it is killed.
 pub(crate) struct Process {
@@ -155,11 +158,12 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name).spawn(body).map(drop)
 }
 
-/// Copies each line of a service's output to standard output, behind the service's name.
-fn copy_lines(output: impl io::Read, name: &str) {
+/// Copies each line of a service's output to standard output, behind the service's name. A longer line than [`LONGEST_LINE`]
+/// becomes several.
+fn copy_lines(output: impl Read, name: &str) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
-    while output.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+    while output.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
         let text = String::from_utf8_lossy(&line);
         say(&mut io::stdout(), &format!("[{name}] {}\n", text.trim_end_matches('\n')));
         line.clear();

@@ -182,3 +182,15 @@ fn a_hangup_has_the_file_read_at_once() {
     assert!(run.ended().success());
     run.no_orphans();
 }
+
+#[test]
+fn a_line_that_does_not_end_is_copied_in_parts() {
+    let script = "head -c 200000 /dev/zero | tr '\\0' x; exec sleep 999";
+    let mut run = Run::start(&service("a", script, ""));
+    let part = format!("[a] {}", "x".repeat(1_000));
+    let longest = (0..3).map(|_| run.expect(&part).text.len()).max();
+    assert!(longest.is_some_and(|longest| longest <= 65_536 + "[a] ".len()), "{longest:?}");
+    run.signal(Signal::TERM);
+    assert!(run.ended().success());
+    run.no_orphans();
+}
