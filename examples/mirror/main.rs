@@ -41,6 +41,9 @@ mod dirs;
 mod files;
 mod run;
 #[cfg(unix)]
+#[path = "../cli/signals.rs"]
+mod signal_thread;
+#[cfg(unix)]
 mod signals;
 mod trees;
 

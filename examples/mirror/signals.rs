@@ -1,12 +1,13 @@
 //! What signals do.
 
-use std::{io, thread};
+use std::io;
 
 use homeostat::{CancellationToken, Manager};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::cli::say;
+use crate::signal_thread;
 
 /// Starts to collect signals, so that none ends the program before it can be handled.
 pub(crate) fn collect() -> io::Result<Signals> {
@@ -16,31 +17,22 @@ pub(crate) fn collect() -> io::Result<Signals> {
 /// Calls `run` while another thread handles signals. The manager stops all its units at the first signal, so a unit could not
 /// handle the second one.
 pub(crate) fn handled_during<T>(
-    mut signals: Signals,
+    signals: Signals,
     manager: &Manager,
     stop: &CancellationToken,
     abort: &CancellationToken,
     run: impl FnOnce() -> T,
 ) -> T {
-    let handle = signals.handle();
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            for signal in signals.forever() {
-                match signal {
-                    SIGUSR1 => say(&mut io::stdout(), &manager.status().to_string()),
-                    _ if stop.is_cancelled() => {
-                        log::warn!("stopping at once");
-                        abort.cancel();
-                    }
-                    _ => {
-                        log::info!("stopping once the files are finished that are being copied");
-                        stop.cancel();
-                    }
-                }
-            }
-        });
-        let ended = run();
-        handle.close();
-        ended
-    })
+    let handle = |signal| match signal {
+        SIGUSR1 => say(&mut io::stdout(), &manager.status().to_string()),
+        _ if stop.is_cancelled() => {
+            log::warn!("stopping at once");
+            abort.cancel();
+        }
+        _ => {
+            log::info!("stopping once the files are finished that are being copied");
+            stop.cancel();
+        }
+    };
+    signal_thread::handle_during(signals, handle, run)
 }

@@ -72,6 +72,9 @@ mod process;
 #[cfg(unix)]
 mod run;
 #[cfg(unix)]
+#[path = "../cli/signals.rs"]
+mod signal_thread;
+#[cfg(unix)]
 mod supervisor;
 #[cfg(unix)]
 mod table;

@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
@@ -18,6 +17,7 @@ use signal_hook::iterator::Signals;
 use crate::check;
 use crate::cli::{parse_duration, parse_period, say};
 use crate::config::Config;
+use crate::signal_thread;
 use crate::supervisor::{Name, SERVICES, Supervisor};
 use crate::unit::Rules;
 use crate::watch::FileWatch;
@@ -186,28 +186,19 @@ fn end(cx: &Context, supervisor: &Supervisor, events: &Receiver<Event>, grace: D
 /// Calls `run` while another thread handles signals. A unit of the manager could not, because the manager stops all its units at
 /// once.
 fn with_signals<T>(
-    mut signals: Signals,
+    signals: Signals,
     supervisor: &Supervisor,
     file: &Mutex<FileWatch>,
     events: &Sender<Event>,
     stop: &CancellationToken,
     run: impl FnOnce() -> T,
 ) -> T {
-    let handle = signals.handle();
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            for signal in signals.forever() {
-                match signal {
-                    SIGUSR1 => say(&mut io::stdout(), &supervisor.table()),
-                    SIGHUP => read(file, supervisor, true),
-                    // Nobody listens any more only if no process is left.
-                    _ if stop.is_cancelled() => drop(events.send(Event::Hurry)),
-                    _ => stop.cancel(),
-                }
-            }
-        });
-        let ended = run();
-        handle.close();
-        ended
-    })
+    let handle = |signal| match signal {
+        SIGUSR1 => say(&mut io::stdout(), &supervisor.table()),
+        SIGHUP => read(file, supervisor, true),
+        // Nobody listens any more only if no process is left.
+        _ if stop.is_cancelled() => drop(events.send(Event::Hurry)),
+        _ => stop.cancel(),
+    };
+    signal_thread::handle_during(signals, handle, run)
 }
