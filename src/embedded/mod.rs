@@ -160,10 +160,11 @@ impl Server {
     /// nothing until a write has succeeded: each try could cost as much as opening the file.
     fn expire(&self) {
         let is_expired = |until| self.state.read().index.events_until(until).next().is_some();
-        while !self.has_failed.load(Ordering::Relaxed)
-            && self.expired_until(self.now()).is_some_and(is_expired)
-            && self.expire_some()
-        {}
+        while !self.has_failed.load(Ordering::Relaxed) && self.expired_until(self.now()).is_some_and(is_expired) {
+            if !self.expire_some() {
+                break;
+            }
+        }
     }
 
     /// Deletes some expired events. Returns whether it has deleted any.

@@ -17,7 +17,7 @@ use super::json::{key_of, text_of};
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::object::Object;
-use super::query::Query;
+use super::query::{ObjectList, Query};
 use crate::backoff::Exponential;
 use crate::cancel::CancellationToken;
 use crate::clock::Clock;
@@ -263,7 +263,7 @@ impl<T: Object> Follower<T> {
         let _listing = self.source.begin(now, now.after(self.list_timeout));
         self.told = false;
         if self.from.is_none() {
-            let Some((items, version)) = self.list(&*client, &kind)? else { return Ok(()) };
+            let Some(ObjectList { items, version, .. }) = self.list(&*client, &kind)? else { return Ok(()) };
             let known = self.push.watch().store();
             let items = items.iter().filter_map(|json| {
                 let key = key_of(json);
@@ -283,12 +283,12 @@ impl<T: Object> Follower<T> {
     }
 
     /// Lists all objects, in pages if the query has a limit. If a page is gone, it lists them once more without a limit, as
-    /// client-go's `ListPager` does: another list in pages could be too slow again. Returns `None` if the watch is stopped between
-    /// two pages.
-    fn list(&self, client: &dyn Client, kind: &Kind) -> Result<Option<(Vec<Arc<Value>>, String)>, ClientError> {
+    /// client-go's `ListPager` does: another list in pages could be too slow again. Returns `None` if the watch is stopped
+    /// meanwhile.
+    fn list(&self, client: &dyn Client, kind: &Kind) -> Result<Option<ObjectList<Arc<Value>>>, ClientError> {
         let mut query = Query { continue_token: None, ..self.query.clone() };
         let mut items = Vec::new();
-        loop {
+        while !self.stop.is_cancelled() {
             let page = match client.list(kind, &query) {
                 Err(error) if error.is_gone() && query.continue_token.is_some() && query.limit.is_some() => {
                     let (source, shown) = (self.source.name(), Chain(&error));
@@ -300,12 +300,10 @@ impl<T: Object> Follower<T> {
                 page => page?,
             };
             items.extend(page.items);
-            let Some(token) = page.continue_token else { return Ok(Some((items, page.version))) };
-            if self.stop.is_cancelled() {
-                return Ok(None);
-            }
+            let Some(token) = page.continue_token else { return Ok(Some(ObjectList { items, ..page })) };
             query = query.continue_from(token);
         }
+        Ok(None)
     }
 
     fn take(&mut self, event: WatchEvent<Arc<Value>>) {
