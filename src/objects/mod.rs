@@ -109,6 +109,7 @@ pub(crate) mod meta;
 mod object;
 mod owner;
 mod ownership;
+mod pager;
 mod primary;
 mod query;
 pub mod reasons;

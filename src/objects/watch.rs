@@ -10,13 +10,13 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::api::Api;
-use super::client::{Client, ObjectStream, Told, WatchEvent};
+use super::client::{ObjectStream, Told, WatchEvent};
 use super::digest::digest;
 use super::error::ClientError;
 use super::json::{key_of, text_of};
 use super::key::ObjectKey;
-use super::kind::Kind;
 use super::object::Object;
+use super::pager::list_all;
 use super::query::{ObjectList, Query};
 use crate::backoff::Exponential;
 use crate::cancel::CancellationToken;
@@ -263,7 +263,11 @@ impl<T: Object> Follower<T> {
         let _listing = self.source.begin(now, now.after(self.list_timeout));
         self.told = false;
         if self.from.is_none() {
-            let Some(ObjectList { items, version, .. }) = self.list(&*client, &kind)? else { return Ok(()) };
+            let Some(ObjectList { items, version, .. }) =
+                list_all(&*client, &kind, &self.query, self.source.name(), &self.stop)?
+            else {
+                return Ok(());
+            };
             let known = self.push.watch().store();
             let items = items.iter().filter_map(|json| {
                 let key = key_of(json);
@@ -280,30 +284,6 @@ impl<T: Object> Follower<T> {
         self.began = self.now();
         self.source.resumed();
         Ok(())
-    }
-
-    /// Lists all objects, in pages if the query has a limit. If a page is gone, it lists them once more without a limit, as
-    /// client-go's `ListPager` does: another list in pages could be too slow again. Returns `None` if the watch is stopped
-    /// meanwhile.
-    fn list(&self, client: &dyn Client, kind: &Kind) -> Result<Option<ObjectList<Arc<Value>>>, ClientError> {
-        let mut query = Query { continue_token: None, ..self.query.clone() };
-        let mut items = Vec::new();
-        while !self.stop.is_cancelled() {
-            let page = match client.list(kind, &query) {
-                Err(error) if error.is_gone() && query.continue_token.is_some() && query.limit.is_some() => {
-                    let (source, shown) = (self.source.name(), Chain(&error));
-                    log::info!(source, error:% = shown; "{source}: the objects are listed again without pages: {shown}");
-                    items.clear();
-                    query = Query { continue_token: None, limit: None, ..query };
-                    continue;
-                }
-                page => page?,
-            };
-            items.extend(page.items);
-            let Some(token) = page.continue_token else { return Ok(Some(ObjectList { items, ..page })) };
-            query = query.continue_from(token);
-        }
-        Ok(None)
     }
 
     fn take(&mut self, event: WatchEvent<Arc<Value>>) {
