@@ -102,7 +102,8 @@ impl<T: Object> ObjectWatch<T> {
         Self { api, query, name, clock, backoff, list_timeout: Duration::from_secs(60), threads }
     }
 
-    /// Watches only what this selects. Its [limit](Query::limit) is the size of the pages in which it lists.
+    /// Watches only what this selects. Its [limit](Query::limit) is the size of the pages in which it lists. If
+    /// a page is gone before it is read, the watch lists all objects at once.
     pub fn query(self, query: Query) -> Self {
         Self { query, ..self }
     }

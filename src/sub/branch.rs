@@ -13,6 +13,8 @@ pub(super) type Condition<T> = Box<dyn Fn(&SubContext<'_>, &T) -> bool + Send + 
 
 /// A step if a condition holds, and [another one](Self::or_else), if there is one, if not. What that one returns is what this returns.
 ///
+/// Both steps may have children of the same kind, because only one of them runs.
+///
 /// # Examples
 ///
 /// ```
