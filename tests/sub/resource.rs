@@ -522,7 +522,7 @@ fn a_finalizer_that_is_removed_late_does_not_pass_off_an_old_status_as_new() {
             thing.status.fields.insert("seen".to_owned(), "yes".to_owned());
             Ok(Flow::proceed())
         };
-        assert_eq!(world.step(interferes).unwrap(), Action::requeue_after(PROMPT));
+        assert_eq!(world.step(interferes).unwrap(), Action::retry_after(PROMPT));
         let thing = world.thing();
         assert!(thing.metadata.finalizers.is_empty());
         assert_eq!(thing.status.observed_generation, 0, "this one has not been seen yet");
