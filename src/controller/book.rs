@@ -222,21 +222,35 @@ impl<K: Key> Book<K> {
                 self.unlock(troubles, gone);
             }
         }
-        if self.suspensions.load(SeqCst) > 0
-            && let Some(held) = self.suspended.lock().get_mut(key)
-            && is_idle()
-        {
-            *held = None;
+        if self.suspensions.load(SeqCst) > 0 {
+            self.cancel_held(key, is_idle);
         }
         self.settle();
     }
 
-    /// Forgets that a key has failed, unless it will be tried again and `cancel` does not keep it from that. Returns whether it
-    /// has been forgotten.
+    /// Cancels the run that a suspended key has been held back from, if `cancelled` says that nothing else wants the key. Returns
+    /// what `cancelled` says.
+    fn cancel_held(&self, key: &K, cancelled: impl FnOnce() -> bool) -> bool {
+        // Under the lock: the key is held, or in line.
+        let mut suspended = self.suspended.lock();
+        let held = suspended.get_mut(key);
+        let cancelled = cancelled();
+        if let Some(held) = held.filter(|_| cancelled) {
+            *held = None;
+        }
+        cancelled
+    }
+
+    /// Forgets that a key has failed, unless it will be tried again and `cancel` does not keep it from that. If `cancel` does, a
+    /// suspended key does not run when it is resumed either. Returns whether the failure has been forgotten.
     pub(super) fn dismiss(&self, key: &K, cancel: impl FnOnce() -> bool) -> bool {
         let mut troubles = self.troubles.lock();
         // Under the lock: a run that fails is noted before its key waits for its backoff.
-        let dismissed = troubles.is_parked(key).is_some_and(|parked| parked || cancel());
+        let dismissed = match troubles.is_parked(key) {
+            Some(true) => true,
+            Some(false) => self.cancel_held(key, cancel),
+            None => false,
+        };
         let gone = if dismissed { troubles.remove(key) } else { Forgotten::default() };
         self.unlock(troubles, gone);
         self.settle();

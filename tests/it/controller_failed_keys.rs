@@ -142,6 +142,34 @@ fn a_key_that_is_cancelled_while_it_is_suspended_does_not_run_when_it_is_resumed
 }
 
 #[test]
+fn a_failing_key_that_is_dismissed_while_it_is_suspended_is_idle_and_does_not_run_when_it_is_resumed() {
+    let (clock, _pool, running) = failed();
+    running.suspend("vm");
+    clock.advance(HOUR);
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "its retry has come due and is held");
+    assert!(running.dismiss(&"vm"));
+    assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
+    let runs = running.metrics().runs;
+    running.resume(&"vm");
+    clock.advance(2 * HOUR);
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(running.metrics().runs, runs);
+}
+
+#[test]
+fn a_dismissal_of_a_suspended_parked_key_keeps_a_run_that_was_asked_for_since() {
+    let (clock, _pool, running) = failed();
+    running.suspend("bad");
+    running.enqueue("bad");
+    clock.wait_for_sleepers(IDLE);
+    assert!(running.dismiss(&"bad"));
+    running.resume(&"bad");
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(counts(&running), [1, 1]);
+}
+
+#[test]
 fn the_text_of_an_error_is_cut_at_a_character() {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().unwrap();
