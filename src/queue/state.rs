@@ -49,7 +49,8 @@ pub(crate) struct Bounds {
     pub(crate) not_before: Nanos,
     /// The latest time to which a debounced request may be put off; `None` where the delay is not a debounced one.
     pub(crate) cap: Option<Nanos>,
-    /// The end of the backoff that a request has moved or ended. Zero where none has.
+    /// The end of the backoff that a request has moved or ended, or a time after it if the delay that stands is no backoff.
+    /// Zero where the delay of a failed key is its backoff.
     pub(crate) backoff_end: Nanos,
 }
 
@@ -273,6 +274,7 @@ impl State {
                 let at = now.after(delay).max(bounds.not_before);
                 bounds.cap = None;
                 self.early = at < bounds.backoff_end;
+                self.end_backoff(bounds, now);
                 self.schedule(at, now)
             }
             // What is left raises the lane.
@@ -379,10 +381,19 @@ impl State {
                 bounds.backoff_end = self.due;
             }
             self.early = at < bounds.backoff_end;
+        } else {
+            self.end_backoff(bounds, now);
         }
         self.aside = false;
         bounds.cap = None;
         self.schedule(at, now)
+    }
+
+    /// The backoff is over: a delay that begins now is none, however often the key has failed.
+    fn end_backoff(&self, bounds: &mut Bounds, now: Nanos) {
+        if self.failures > 0 && bounds.backoff_end == Nanos::ZERO {
+            bounds.backoff_end = now;
+        }
     }
 
     /// The wake goes, whatever it was; a run under way and a cool-down go on.

@@ -98,7 +98,9 @@ impl State {
             Ending::PutAside(_) => match wish {
                 Wished::Now => self.phase = Phase::Ready,
                 Wished::At | Wished::Debounced => {
-                    self.schedule(self.due, now());
+                    let now = now();
+                    self.end_backoff(bounds, now);
+                    self.schedule(self.due, now);
                 }
                 Wished::None | Wished::Soft => {
                     bounds.cap = None;

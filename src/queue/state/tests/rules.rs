@@ -66,6 +66,29 @@ fn a_run_is_early_if_a_request_has_ended_its_backoff() {
 }
 
 #[test]
+fn a_delay_that_is_set_after_the_backoff_is_over_is_no_backoff() {
+    for brings_forward in
+        [Verb::EnqueueNow, Verb::Reschedule(ZERO), Verb::EnqueueNowDebounced { quiet: SOON, max_wait: SOON }]
+    {
+        let mut bounds = Bounds::default();
+        let mut ready = State { failures: 2, ..state(Is::Ready) };
+        let mut aside = State { failures: 2, ..state(Is::No) };
+        let mut wished = State { failures: 2, ..state(Is::At(T)) };
+        end(&mut aside, Ending::PutAside(Reasons::POLL));
+        for record in [&mut ready, &mut aside] {
+            bounds = Bounds::default();
+            record.request(&mut bounds, &Verb::Reschedule(LATE).into(), FLOOR, || NOW);
+            record.request(&mut bounds, &brings_forward.into(), FLOOR, || NOW);
+            assert!(!record.early, "{brings_forward:?}");
+            assert_eq!(record.failures_if_retried(), 3);
+        }
+        let _ = wished.end(&mut bounds, Ending::PutAside(Reasons::POLL), FLOOR, None, || NOW);
+        wished.request(&mut bounds, &brings_forward.into(), FLOOR, || NOW);
+        assert!(!wished.early, "{brings_forward:?} of a key that was put aside with a wish for a time");
+    }
+}
+
+#[test]
 fn a_wish_for_now_makes_the_run_after_a_failure_an_early_one() {
     for (wish, early) in WISHES.into_iter().zip([false, false, false, false, true]) {
         let mut record = state(wish);
