@@ -37,8 +37,6 @@ pub(super) struct Common<K: Key> {
     pub(super) doors: Mutex<Doors>,
     /// Not all doors are open: no key is taken.
     shut: AtomicBool,
-    /// Nor will one be.
-    stopped: AtomicBool,
     rate: Mutex<Option<Bucket>>,
     limited: AtomicBool,
     pub(super) max_concurrent: Mutex<usize>,
@@ -102,7 +100,6 @@ impl<K: Key> Common<K> {
             timeout,
             doors: Mutex::new(Doors::default()),
             shut: AtomicBool::new(true),
-            stopped: AtomicBool::new(false),
             limited: AtomicBool::new(rate.is_some()),
             rate: Mutex::new(rate),
             max_concurrent: Mutex::new(max_concurrent),
@@ -141,16 +138,20 @@ impl<K: Key> Common<K> {
         }
     }
 
-    /// Takes no further key: none once this has returned. Runs under way go on.
+    /// Takes no further key, and drops what waits. Runs under way go on.
     pub(super) fn stop(&self) {
         self.end();
         self.book.close(WaitError::Stopped);
     }
 
+    /// Takes no further key: none once this has returned. Drops nothing.
+    pub(super) fn close_doors(&self) {
+        self.set_doors(|doors| doors.closed = true);
+    }
+
     /// Drops everything that waits. Whoever waits for some of it is told once the book is closed.
     fn end(&self) {
-        self.set_doors(|doors| doors.closed = true);
-        self.stopped.store(true, SeqCst);
+        self.close_doors();
         self.book.freeze();
         for source in &*self.sources.lock() {
             source.stop();
@@ -168,7 +169,7 @@ impl<K: Key> Common<K> {
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        self.stopped.load(SeqCst)
+        self.doors.lock().closed
     }
 
     /// Whether a door is closed.

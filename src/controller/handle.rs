@@ -261,6 +261,11 @@ impl<K: Key> RunningController<K> {
         self.keeper.keep(joiners);
     }
 
+    /// Takes no further key: none once this has returned. Nothing that waits is dropped before it is stopped.
+    pub(crate) fn close_doors(&self) {
+        self.handle.common.close_doors();
+    }
+
     /// Takes no further key, and ends its sources; runs under way go on. What is in line is dropped. Returns at once.
     pub fn stop(&self) {
         self.handle.common.stop();

@@ -94,6 +94,10 @@ impl<K: Key> Keeper<K> {
     fn sync(&mut self, now: Nanos) -> bool {
         let controller = self.common.name.as_str();
         if let Some(ended) = self.missing.iter().find(|source| source.synced().is_given_up()) {
+            // Asked after the look: a manager closes all controllers before it stops the first watch.
+            if self.common.is_stopped() {
+                return false;
+            }
             let (controller, source_name) = (controller.to_owned(), ended.name().to_owned());
             let error = ControllerError::SourceEnded { controller, source_name };
             self.common.fail(error.into());

@@ -123,7 +123,7 @@ impl Driver {
         }
     }
 
-    fn begin_to_stop(&mut self, now: Nanos) {
+    fn begin_to_stop(&mut self) {
         let inner = &*self.inner;
         let leads = {
             let mut state = inner.state.lock();
@@ -136,9 +136,13 @@ impl Driver {
         }
         let (manager, grace) = (inner.name.as_str(), Rounded(inner.grace));
         log::info!(manager, grace:%; "{manager}: stopping, within a grace period of {grace}");
-        self.course = Course::Stopping(now.after(inner.grace));
         // What was added before this moment.
         self.take_over();
+        // None takes work any more before the first one drops what it has, which is user code and may take its time.
+        for member in self.members.iter().rev() {
+            member.part.close();
+        }
+        self.course = Course::Stopping(self.inner.clock.nanos().after(self.inner.grace));
         // None waits for the end of another: each has the whole grace period for what it has begun.
         for member in self.members.iter().rev() {
             let (manager, unit) = (self.inner.name.as_str(), member.name.as_str());
@@ -172,7 +176,7 @@ impl Task for Driver {
             self.take_over();
             self.reap();
             if inner.is_to_stop() {
-                self.begin_to_stop(now);
+                self.begin_to_stop();
             }
         }
         if self.course != Course::Running {

@@ -84,6 +84,9 @@ pub(super) trait Part: Send {
     /// This process leads now.
     fn lead(&mut self) {}
 
+    /// Takes no further work. Returns at once and runs no user code, so that all units are closed before the first one is stopped.
+    fn close(&self) {}
+
     fn stop(&self);
     fn abort(&self);
 
@@ -232,6 +235,10 @@ impl<K: Key + Sync + fmt::Debug> Part for RunningController<K> {
 
     fn lead(&mut self) {
         RunningController::lead(self);
+    }
+
+    fn close(&self) {
+        self.close_doors();
     }
 
     fn stop(&self) {

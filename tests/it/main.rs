@@ -30,6 +30,7 @@ mod manager_peers;
 #[cfg(unix)]
 mod manager_processes;
 mod manager_settings;
+mod manager_stop;
 mod peers_client_go;
 mod peers_controller_runtime;
 mod peers_kube_rs;

@@ -1,0 +1,66 @@
+//! The order in which a manager stops its units, seen by a hook that it calls on the way.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+use homeostat::{Action, BoxError, Context, Controller, Manager, Phase, PollWatch, Unit};
+use parking_lot::Mutex;
+
+use crate::support::HOUR;
+
+fn idle<K>(_: &Context, _: &K) -> Result<Action, BoxError> {
+    Ok(Action::await_change())
+}
+
+/// Adds a function that calls `hook` on the thread that stops it.
+fn add_function_with_hook(manager: &Manager, hook: impl FnOnce() + Send + 'static) {
+    let (began, begins) = bounded(0);
+    let function = Unit::function("function", move |cx: &Context| {
+        cx.on_cancel(hook).detach();
+        began.send(()).unwrap();
+        cx.token().wait();
+        Ok::<_, Infallible>(())
+    });
+    manager.add(function).unwrap();
+    begins.recv().unwrap();
+}
+
+#[test]
+fn no_controller_takes_a_key_any_more_once_the_first_unit_is_stopped() {
+    let manager = Manager::builder().build().unwrap();
+    let running = manager.start().unwrap();
+    let first = Controller::builder("first", idle::<u32>).build().unwrap();
+    let handle = first.handle();
+    manager.add(first).unwrap();
+    handle.wait_synced(Duration::MAX).unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let phases = Arc::clone(&seen);
+    add_function_with_hook(&manager, move || phases.lock().push(handle.status().phase));
+    manager.stop();
+    running.wait().unwrap();
+    assert_eq!(*seen.lock(), [Phase::Stopped]);
+}
+
+#[test]
+fn a_watch_that_is_stopped_before_its_unsynced_controller_is_no_failure() {
+    let manager = Manager::builder().build().unwrap();
+    let running = manager.start().unwrap();
+    let list = |_: &Context| Err::<Vec<(u32, u32)>, _>("no route to host");
+    let watch = PollWatch::new(HOUR, list).name("disks").start().unwrap();
+    let controller = Controller::builder("unsynced", idle::<u32>).watch(watch.watch(), |event| event.key().copied());
+    let controller = controller.sync_timeout(Duration::MAX).build().unwrap();
+    let handle = controller.handle();
+    manager.add(controller).unwrap();
+    // Between the two: holds the manager up until the controller has taken note of the end of its watch, or has been stopped.
+    add_function_with_hook(&manager, move || {
+        while handle.status().phase != Phase::Stopped {
+            thread::yield_now();
+        }
+    });
+    manager.add(watch).unwrap();
+    manager.stop();
+    running.wait().unwrap();
+}
