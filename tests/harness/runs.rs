@@ -272,18 +272,18 @@ fn a_reconciler_is_run_for_a_key() {
         case \"bank\":
           result differs (-expected +actual)
                Action(
-              -    None,
-              +    Some(
+              -    Nothing,
+              +    Requeue(
               +        3s,
               +    ),
                )
         case \"shop\":
           result differs (-expected +actual)
                Action(
-              -    Some(
+              -    Requeue(
               -        3s,
               -    ),
-              +    None,
+              +    Nothing,
                )",
     );
 }
