@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use crate::support::HOUR;
 
+#[expect(clippy::unnecessary_wraps, reason = "a reconciler returns a result")]
 fn idle<K>(_: &Context, _: &K) -> Result<Action, BoxError> {
     Ok(Action::await_change())
 }
