@@ -40,7 +40,6 @@ fn libraries(deps: &PathBuf) -> Vec<PathBuf> {
 }
 
 #[test]
-#[cfg(feature = "objects")]
 fn a_closure_without_types_is_reported_with_the_signature_that_it_must_have() {
     let run = "Ok::<_, BoxError>(Action::await_change())";
     let bodies = [
@@ -58,7 +57,6 @@ fn a_closure_without_types_is_reported_with_the_signature_that_it_must_have() {
 }
 
 #[test]
-#[cfg(feature = "objects")]
 fn what_is_no_reconciler_is_told_how_to_write_one() {
     let said = errors("Controller::<String>::builder(\"vm\", 5).build()");
     assert!(said.contains("`{integer}` is not a reconciler of keys of type `String`"), "{said}");

@@ -5,6 +5,7 @@
 
 mod ancestors;
 mod api;
+#[cfg(feature = "objects")]
 mod compile_errors;
 mod controller;
 mod controller_delays;
