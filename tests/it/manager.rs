@@ -2,14 +2,15 @@
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{bounded, unbounded};
+use crossbeam_channel::{Sender, bounded, unbounded};
 use homeostat::{
     Action, Admission, BoxError, CancellationToken, Context, Controller, ControllerHandle, Elector, ElectorError,
-    Manager, ManualClock, PollWatch, PushMessage, Tenure, Term, Unit, Watch, WorkerPool,
+    Manager, ManualClock, PollWatch, PushMessage, Tenure, Term, ThreadOptions, Unit, Watch, WorkerPool,
 };
 use parking_lot::Mutex;
 
@@ -68,6 +69,19 @@ fn units_are_told_to_stop_in_reverse_without_waiting_for_each_other() {
     assert_eq!(manager.status().doing, "ended");
 }
 
+/// Tells of the end of the thread that keeps it.
+struct LastWords(Sender<()>);
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+thread_local! {
+    static LAST_WORDS: Cell<Option<LastWords>> = const { Cell::new(None) };
+}
+
 #[test]
 fn all_units_stop_taking_work_at_once_and_one_that_hangs_takes_no_grace_from_the_others() {
     let clock = ManualClock::new();
@@ -81,7 +95,10 @@ fn all_units_stop_taking_work_at_once_and_one_that_hangs_takes_no_grace_from_the
         entered.send((*key, if cx.is_cancelled() { "is aborted" } else { "ends" }))?;
         Ok(Action::await_change())
     };
-    manager.add(Controller::builder("vm", reconcile).clock(clock.clock()).build().unwrap()).unwrap();
+    let (ends, ended) = unbounded();
+    let options = ThreadOptions::new().on_start(move |_| LAST_WORDS.set(Some(LastWords(ends.clone()))));
+    let vms = Controller::builder("vm", reconcile).clock(clock.clock()).thread_options(options);
+    manager.add(vms.build().unwrap()).unwrap();
     let (free, caught) = bounded::<()>(0);
     let hang = move |_: &Context| {
         let _ = caught.recv();
@@ -103,6 +120,8 @@ fn all_units_stop_taking_work_at_once_and_one_that_hangs_takes_no_grace_from_the
     drop(go);
     // Up to the end of the controller, which drops its reconciler.
     assert_eq!(runs.iter().collect::<Vec<_>>(), [("vm-1", "ends")]);
+    // Its own thread has ended too.
+    ended.recv().unwrap();
     // The driver, the pool and its watchdog.
     clock.wait_for_sleepers(4);
     clock.advance(10 * SECOND);
