@@ -7,6 +7,8 @@ mod handle;
 #[cfg(all(test, loom))]
 mod models;
 mod seat;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod watchdog;
 
 use std::sync::{Arc, OnceLock};

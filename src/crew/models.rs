@@ -104,6 +104,23 @@ fn a_deadline_later_than_the_last_one_watched_is_not_missed() {
     });
 }
 
+/// The watchdog goes to sleep until the planned deadline of the next run, which begins late.
+#[test]
+fn a_deadline_later_than_planned_is_not_missed() {
+    loom::model(|| {
+        let crew = crew(&ManualClock::new(), 1);
+        let _present = present(&crew);
+        let (mut watchdog, _) = watchdog(&crew);
+        crew.seats[0].plan(SOON);
+        let stepping = thread::spawn(move || watchdog.step(Nanos::ZERO));
+        let run = crew.begin_until(&crew.seats[0], LATER, 0);
+        let next = stepping.join().unwrap();
+        let woken = crew.watchdog.wait_until(Nanos::ZERO);
+        assert!(woken || next == Next::At(SOON) || next == Next::At(LATER), "{next:?}");
+        drop(run);
+    });
+}
+
 #[test]
 fn the_earlier_of_two_deadlines_is_never_slept_through() {
     // With at most three preemptions: of three threads, all interleavings take longer than a test may.
@@ -142,7 +159,7 @@ fn a_run_that_begins_as_an_overdue_one_ends_is_not_taken_for_it() {
         stepping.join().unwrap();
         assert!(!token.is_cancelled());
         assert!(!crew.seats[0].is_overdue());
-        assert_eq!(crew.seats[0].deadline(), LATER);
+        assert_eq!(crew.seats[0].deadline(SOON), LATER);
         assert!(reports.lock().iter().all(|report| *report == (1, 1)), "{reports:?}");
         drop(cx);
         drop(second);

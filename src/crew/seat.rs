@@ -42,6 +42,8 @@ pub(crate) struct Seat {
     ended: AtomicU64,
     /// The deadline of the last run that has begun, or of the one about to begin.
     deadline: AtomicU64,
+    /// No later run has a deadline before this time, as its thread has planned; never if its thread plans nothing.
+    planned: AtomicU64,
     /// The queue's record of its key.
     record: AtomicU32,
     /// When it began, where that is kept.
@@ -75,6 +77,7 @@ impl Seat {
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             deadline: AtomicU64::new(Nanos::NEVER.0),
+            planned: AtomicU64::new(Nanos::NEVER.0),
             record: AtomicU32::new(0),
             since: AtomicU64::new(0),
             expired: AtomicU64::new(0),
@@ -110,6 +113,12 @@ impl Seat {
         self.begun.fetch_add(1, AcqRel);
     }
 
+    /// Tells the watchdog the deadline of the next run, so that it can sleep until then and the run need not wake it. A run may
+    /// still begin sooner, with an earlier deadline: it wakes the watchdog. Only the seat's own thread calls this.
+    pub(crate) fn plan(&self, deadline: Nanos) {
+        self.planned.store(deadline.0, Release);
+    }
+
     /// The run under way is over.
     #[inline]
     pub(super) fn end(&self) {
@@ -141,14 +150,17 @@ impl Seat {
         self.left.load(Acquire)
     }
 
-    /// When the watchdog has to look at the run under way: at its deadline, and again after the allowance. Never while there is no
-    /// run, or once it has been reported as overdue. Only the watchdog calls this: it is its half of what
+    /// When the watchdog has to look at the seat: at the deadline of the run under way, and again after the allowance. While there is
+    /// no run, at the deadline that is [planned](Self::plan) for the next. Never once a run has been reported as overdue. Only the watchdog calls this: it is its half of what
     /// [`begin_until`](Self::begin_until) promises.
-    pub(super) fn deadline(&self) -> Nanos {
+    pub(super) fn deadline(&self, now: Nanos) -> Nanos {
         // Adding nothing, but in line with the additions of runs that begin: each of the two sides sees the other's last one.
         let run = self.begun.fetch_add(0, AcqRel);
         let deadline = Nanos(self.deadline.load(Acquire));
-        if self.is_over(run) || self.overdue.load(Relaxed) == run {
+        if self.is_over(run) {
+            // A plan whose time has passed says nothing: the run that it was made for wakes the watchdog.
+            Some(Nanos(self.planned.load(Acquire))).filter(|&planned| planned > now).unwrap_or(Nanos::NEVER)
+        } else if self.overdue.load(Relaxed) == run {
             Nanos::NEVER
         } else if self.expired.load(Relaxed) == run {
             deadline.after(ALLOWANCE)

@@ -2,7 +2,8 @@
 //!
 //! Deadlines sit in the seats; a run costs no timer. The watchdog sleeps until the earliest deadline it has seen. A run that
 //! begins wakes it only if its own deadline is earlier than that: as all runs of a crew may take equally long, that is when
-//! the watchdog has had nothing to watch.
+//! the watchdog has had nothing to watch. A poller says when its next poll has its deadline, so that the watchdog already
+//! sleeps until then and wakes once a period.
 //!
 //! **No deadline is slept through**, because either of the two sees what the other did. A seat adds one to its count of runs,
 //! then reads `watching_until`. The watchdog writes "never" there, then adds nothing to the count, and looks at the seat. All
@@ -30,10 +31,10 @@ impl Watchdog {
     }
 
     /// The earliest time at which a seat has to be looked at, which is then waited for.
-    fn earliest(&self) -> Nanos {
+    fn earliest(&self, now: Nanos) -> Nanos {
         // From here on each run that begins with a deadline sets the signal; those that began before are seen below.
         self.crew.watching_until.store(Nanos::NEVER.0, Relaxed);
-        let earliest = self.crew.seats.iter().map(|seat| seat.deadline()).min().unwrap_or(Nanos::NEVER);
+        let earliest = self.crew.seats.iter().map(|seat| seat.deadline(now)).min().unwrap_or(Nanos::NEVER);
         self.crew.watching_until.store(earliest.0, Relaxed);
         earliest
     }
@@ -51,6 +52,6 @@ impl Task for Watchdog {
                 shielded("the report of an overrun", || (self.report)(overrun));
             }
         }
-        if self.crew.is_empty() { Next::Finished } else { Next::At(self.earliest()) }
+        if self.crew.is_empty() { Next::Finished } else { Next::At(self.earliest(now)) }
     }
 }

@@ -145,6 +145,7 @@ where
             // By this one, too, some may have passed while the poll ran.
             self.take_new_period(now);
         }
+        self.seat.plan(self.due.after(self.period));
         // A trigger, a new period or a stop during the poll has set the signal, so this is called again at once.
         Next::At(self.due)
     }

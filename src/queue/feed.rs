@@ -86,7 +86,8 @@ pub trait Enqueue<K> {
 
     /// Runs the key once `quiet` has passed without another such request, and at the latest `max_wait` after this one. Ends
     /// any other delay that is longer, as [`enqueue_now`](Self::enqueue_now) does: only the floor of a backoff and a cool-down
-    /// still hold. A delay that ends sooner stands, and its run serves this request too.
+    /// still hold. A delay that ends sooner stands, and its run serves this request too. If the key is being processed, any
+    /// rerun that it already waits for is put off to the end of this delay, at most by `max_wait`.
     ///
     /// ```
     /// use homeostat::{Enqueue, ManualClock, WorkQueue};
@@ -287,6 +288,21 @@ impl<K: Clone, A: Enqueue<K>, B: Enqueue<K>> Enqueue<K> for Tee<A, B> {
         self.first.request(key, request)
     }
 
+    /// Hands both a batch of up to 1,024 keys at a time.
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+        let mut tally = Tally::default();
+        loop {
+            let batch: Vec<K> = keys.take(BATCH as usize).collect();
+            // An iterator that has ended is not asked again: not every one stays ended.
+            let ended = batch.len() < BATCH as usize;
+            self.second.request_all(&mut batch.iter().cloned(), request);
+            tally = tally + self.first.request_all(&mut batch.into_iter(), request);
+            if ended {
+                return tally;
+            }
+        }
+    }
+
     fn clock(&self) -> Clock {
         self.first.clock()
     }
@@ -313,25 +329,7 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
     ///
     /// If the iterator or a key's `Hash` or `Eq` does. Keys before it may have been admitted.
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
-        let mut tally = Tally::default();
-        let mut batch: Vec<(Option<K>, u64)> = Vec::with_capacity(keys.size_hint().0.min(BATCH as usize));
-        loop {
-            batch.extend(keys.take(BATCH as usize).map(|key| {
-                let hash = self.hash(&key);
-                (Some(key), hash)
-            }));
-            if batch.is_empty() {
-                return tally;
-            }
-            // An iterator that has ended is not asked again: not every one stays ended.
-            let ended = batch.len() < BATCH as usize;
-            self.request_batch(&mut batch, request, &mut tally);
-            // What was known already is left in the batch, to be dropped outside the lock.
-            drop_each(batch.drain(..));
-            if ended {
-                return tally;
-            }
-        }
+        self.request_in_batches(keys, request, |key| self.hash(key), |known, key| known == key, |key| key)
     }
 
     fn clock(&self) -> Clock {
@@ -340,13 +338,39 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
 }
 
 impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
-    fn request_batch(&self, batch: &mut [(Option<K>, u64)], request: Request, tally: &mut Tally) {
-        self.shared.hold(|hold| {
-            let (records, effects, now) = hold.parts();
-            for (slot, hash) in batch {
-                let wanted = Wanted { key: slot, hash: *hash, request: &request };
-                tally.count(records.request(wanted, |known, key| known == key, |key| key, &now, effects));
+    /// The same for keys of another form: `hash`, `same` and `own` stand in for a key's own `Hash`, `Eq` and value.
+    pub(super) fn request_in_batches<Q>(
+        &self,
+        keys: &mut dyn Iterator<Item = Q>,
+        request: Request,
+        hash: impl Fn(&Q) -> u64,
+        same: impl Fn(&K, &Q) -> bool,
+        own: impl Fn(Q) -> K,
+    ) -> Tally {
+        let mut tally = Tally::default();
+        let mut batch: Vec<(Option<Q>, u64)> = Vec::with_capacity(keys.size_hint().0.min(BATCH as usize));
+        loop {
+            batch.extend(keys.take(BATCH as usize).map(|key| {
+                let hash = hash(&key);
+                (Some(key), hash)
+            }));
+            if batch.is_empty() {
+                return tally;
             }
-        });
+            // An iterator that has ended is not asked again: not every one stays ended.
+            let ended = batch.len() < BATCH as usize;
+            self.shared.hold(|hold| {
+                let (records, effects, now) = hold.parts();
+                for (key, hash) in &mut batch {
+                    let wanted = Wanted { key, hash: *hash, request: &request };
+                    tally.count(records.request(wanted, &same, &own, &now, effects));
+                }
+            });
+            // A key that the queue already knew is left in the batch. It drops outside the lock.
+            drop_each(batch.drain(..));
+            if ended {
+                return tally;
+            }
+        }
     }
 }

@@ -128,6 +128,13 @@ where
         })
     }
 
+    /// Hashes up to 1,024 keys at a time, then takes the lock once for them.
+    fn request_all(&self, keys: &mut dyn Iterator<Item = &'q Q>, request: Request) -> Tally {
+        let View { queue, .. } = self.0;
+        let hash = |key: &&'q Q| queue.hash(*key);
+        queue.request_in_batches(keys, self.0.dress(request), hash, |known, key| known.borrow() == *key, K::from)
+    }
+
     fn clock(&self) -> Clock {
         Enqueue::clock(self.0.queue)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use homeostat::Priority::{High, Low, Normal};
-use homeostat::{Admission, Enqueue, KeyState, Reasons, Request, Shutdown, Verb, WorkQueue};
+use homeostat::{Admission, Enqueue, KeyState, Reasons, Request, Shutdown, Tally, Verb, WorkQueue};
 use parking_lot::Mutex;
 
 use crate::letters::{Bench, Is, secs};
@@ -268,4 +268,38 @@ fn an_iterator_that_has_ended_is_not_asked_again() {
     });
     assert_eq!(queue.request_all(&mut keys, Verb::Enqueue.into()).total(), 2);
     assert_eq!(asked, 3);
+}
+
+type Names<'a> = &'a mut dyn Iterator<Item = &'static str>;
+
+/// The hook is called once for each hold of the lock that makes a key ready.
+#[test]
+fn every_wrapper_and_view_hands_on_a_whole_batch_under_one_lock() {
+    const REQUEST: Request = Request::new(Verb::Enqueue);
+    let batches_of = |feed: fn(&WorkQueue<String>, Names) -> Tally| {
+        let holds = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&holds);
+        let count = move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        };
+        let queue = WorkQueue::<String>::builder().on_ready(count).build();
+        let tally = feed(&queue, &mut ["a", "b", "c", "d"].into_iter());
+        assert_eq!((tally.of(Admission::Queued), tally.total()), (4, 4));
+        assert_eq!(queue.len(), 4);
+        holds.load(Ordering::SeqCst)
+    };
+    assert_eq!(batches_of(|queue, keys| queue.by_ref().request_all(keys, REQUEST)), 1);
+    assert_eq!(batches_of(|queue, keys| queue.at(Low).by_ref().request_all(keys, REQUEST)), 1);
+    assert_eq!(batches_of(|queue, keys| queue.at(Low).request_all(&mut keys.map(String::from), REQUEST)), 1);
+    let both = |queue: &WorkQueue<String>, keys: Names| {
+        let other = WorkQueue::<String>::new();
+        let tally = queue.clone().tee(other.clone()).request_all(&mut keys.map(String::from), REQUEST);
+        assert_eq!(other.len(), 4);
+        tally
+    };
+    assert_eq!(batches_of(both), 1);
+    let mapped = |queue: &WorkQueue<String>, keys: Names| {
+        queue.clone().filter(|_| true).map(|key: &str| key.to_owned()).request_all(keys, REQUEST)
+    };
+    assert_eq!(batches_of(mapped), 1);
 }
