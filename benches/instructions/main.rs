@@ -38,7 +38,7 @@ struct Args {
     #[arg(long)]
     bless: bool,
     /// Where the recorded counts are
-    #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions/counts.toml"))]
+    #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions/counts.toml"))]
     counts: PathBuf,
     /// Run each case once, without callgrind
     #[arg(long)]

@@ -384,7 +384,7 @@ fn the_readmes_commands_are_those_that_are_run() {
         ("cargo test", "cargo test"),
         ("cargo run --features objects --example function", "cargo run --locked --features objects --example function"),
         // Tests of examples are among those of all features.
-        ("cargo test --features testing --example function", "cargo nextest run --locked --all-features"),
+        ("cargo test --features testing --example function", "cargo nextest run --locked --workspace --all-features"),
     ];
     let blocks = readme.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
     let commands: Vec<_> = blocks.flat_map(str::lines).collect();

@@ -63,7 +63,7 @@ fn every_key_is_read() {
 
 #[test]
 fn the_file_that_ships_is_good() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/services.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("services.toml");
     let config = Config::read(&std::fs::read(&path).unwrap(), &path).unwrap();
     assert!(config.services.len() >= 3);
 }
