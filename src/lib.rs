@@ -81,74 +81,54 @@
 //! | `thread`, `still_running` | the name of a thread, the names of the threads that have not ended |
 //! | `from`, `to` | an object as it was, and as it is to be; the text leaves these out |
 
-mod backoff;
-mod cancel;
-mod clock;
+mod base;
 mod controller;
-mod crew;
-mod elector;
-#[cfg(feature = "objects")]
-mod embedded;
-mod error;
 mod manager;
 #[cfg(feature = "objects")]
 pub mod objects;
-mod poller;
-mod pool;
 mod queue;
-mod reconcile;
 mod run;
-mod source;
-#[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a simulation makes a stage"))]
-mod stage;
-mod store;
 #[cfg(feature = "objects")]
 pub mod sub;
-mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod text;
-mod thread;
-mod time;
-mod wait;
 mod watch;
-mod workers;
 
-pub use self::backoff::Exponential;
-pub use self::cancel::{CancellationToken, OnCancel};
-pub use self::clock::{Clock, ManualClock};
+pub use self::base::backoff::Exponential;
+pub use self::base::cancel::{CancellationToken, OnCancel};
+pub use self::base::clock::{Clock, ManualClock};
+pub use self::base::error::{DequeueError, DequeueTimeoutError, StartError, TryDequeueError};
+pub use self::base::group::StillRunning;
+pub use self::base::thread::ThreadOptions;
 pub use self::controller::{
     Controller, ControllerBuilder, ControllerError, ControllerHandle, ControllerMetrics, ControllerStatus, Phase,
     RunFailure, RunOutcome, Running, RunningController, Sources, Trouble, WaitError,
 };
-pub use self::crew::StillRunning;
-pub use self::elector::error::{ElectorError, LeadershipLost};
-pub use self::elector::file::FileElector;
-pub use self::elector::holder::Holder;
-pub use self::elector::{AlwaysLeader, Elector, Tenure, Term};
-pub use self::error::{DequeueError, DequeueTimeoutError, StartError, TryDequeueError};
+pub use self::manager::election::error::{ElectorError, LeadershipLost};
+pub use self::manager::election::file::FileElector;
+pub use self::manager::election::holder::Holder;
+pub use self::manager::election::{AlwaysLeader, Elector, Tenure, Term};
 pub use self::manager::{Health, Manager, ManagerBuilder, ManagerError, ManagerStatus, RunningManager, Unit};
-pub use self::poller::{Poller, PollerHandle};
-pub use self::pool::{PoolBuilder, WorkerPool};
 pub use self::queue::{
     Admission, ByRef, Claim, DrainReport, DroppedWake, Enqueue, FastHasher, FastState, Filter, Key, KeyState, Map,
     Priority, QueueBuilder, QueueMetrics, Reasons, Request, STARVATION_BOUND, Shutdown, Tally, Tee, Verb, View, Wish,
     WorkQueue,
 };
-pub use self::reconcile::context::Context;
-pub use self::reconcile::error::{BoxError, Cancelled, Muted, Panicked, RequeueAfter, Terminal, muted, terminal};
-pub use self::reconcile::policy::{Failure, NoRetry, RetryPolicy, Verdict};
-pub use self::reconcile::{Action, Reconciler};
+pub use self::run::context::Context;
+pub use self::run::error::{BoxError, Cancelled, Muted, Panicked, RequeueAfter, Terminal, muted, terminal};
 pub use self::run::histogram::Histogram;
 pub use self::run::metrics::WorkersMetrics;
-pub use self::source::{SourceHandle, SourceStatus};
-pub use self::store::{Index, Store, WithValue, with_value};
-pub use self::thread::ThreadOptions;
+pub use self::run::policy::{Failure, NoRetry, RetryPolicy, Verdict};
+pub use self::run::pool::{PoolBuilder, WorkerPool};
+pub use self::run::reconciler::{Action, Reconciler};
+pub use self::run::workers::{Workers, WorkersHandle};
+pub use self::watch::poller::{Poller, PollerHandle};
+pub use self::watch::source::{SourceHandle, SourceStatus};
+pub use self::watch::store::{Index, Store, WithValue, with_value};
 pub use self::watch::{
     Changes, ChannelWatch, Directory, Event, EventKind, FileKind, FileState, PollWatch, PollWatchHandle, Predicate,
     Push, PushMessage, Pushed, Subscriber, Subscription, Watch, WatchBuilder, WatchProducer,
 };
-pub use self::workers::{Workers, WorkersHandle};
 
 /// The README's code is compiled and run as a test.
 #[cfg(doctest)]

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::troubles::{Forgotten, Trouble, Troubles, bounded};
-use crate::clock::{Clock, Wake};
+use crate::base::clock::{Clock, Wake};
+use crate::base::sync::atomic::AtomicUsize;
+use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::thread::shielded;
+use crate::base::time::Nanos;
+use crate::base::wait::{Bell, Sleepers};
 use crate::queue::{FastState, Key, Reasons};
-use crate::reconcile::error::Chain;
-use crate::run::{Failed, Next, Outcome};
-use crate::sync::atomic::AtomicUsize;
-use crate::sync::atomic::Ordering::SeqCst;
-use crate::sync::{Mutex, MutexGuard};
-use crate::thread::shielded;
-use crate::time::Nanos;
-use crate::wait::{Bell, Sleepers};
+use crate::run::error::Chain;
+use crate::run::runner::{Failed, Next, Outcome};
 
 /// A run that has failed, as a hook sees it.
 #[derive(Clone, Copy, Debug)]

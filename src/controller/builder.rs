@@ -9,16 +9,16 @@ use super::core::{Checked, Common, Core, Validate};
 use super::rate::Bucket;
 use super::source::Sources;
 use super::{Controller, Unstarted};
-use crate::backoff::Exponential;
-use crate::clock::Clock;
-use crate::error::StartError;
-use crate::poller::Poller;
+use crate::base::backoff::Exponential;
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, KeyState, WorkQueue};
-use crate::reconcile::Reconciler;
-use crate::reconcile::context::Context;
-use crate::reconcile::error::BoxError;
-use crate::reconcile::policy::RetryPolicy;
-use crate::thread::ThreadOptions;
+use crate::run::context::Context;
+use crate::run::error::BoxError;
+use crate::run::policy::RetryPolicy;
+use crate::run::reconciler::Reconciler;
+use crate::watch::poller::Poller;
 use crate::watch::{Event, Subscriber, Watch};
 
 /// The settings of a [`Controller`].

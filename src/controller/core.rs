@@ -8,23 +8,23 @@ use std::time::Duration;
 use super::book::{Book, WaitError};
 use super::rate::Bucket;
 use super::source::Source;
-use crate::cancel::CancellationToken;
-use crate::clock::Clock;
-use crate::crew::{Ended, Overrun};
-use crate::pool::{Job, Membership, Turn};
+use crate::base::cancel::CancellationToken;
+use crate::base::clock::Clock;
+use crate::base::group::{Ended, Overrun};
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::AtomicBool;
+use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::thread::shielded;
+use crate::base::time::{Nanos, Rounded};
 use crate::queue::{Claim, Ending, Key, Shutdown, WorkQueue};
-use crate::reconcile::context::Context;
-use crate::reconcile::error::{BoxError, Chain, terminal};
-use crate::reconcile::policy::RetryPolicy;
-use crate::reconcile::{Action, Reconciler};
+use crate::run::context::Context;
+use crate::run::error::{BoxError, Chain, terminal};
 use crate::run::metrics::{Counter, Counters};
-use crate::run::{Ledger, Outcome, Runner, Runs};
-use crate::source::SourceHandle;
-use crate::sync::Mutex;
-use crate::sync::atomic::AtomicBool;
-use crate::sync::atomic::Ordering::SeqCst;
-use crate::thread::shielded;
-use crate::time::{Nanos, Rounded};
+use crate::run::policy::RetryPolicy;
+use crate::run::pool::{Job, Membership, Turn};
+use crate::run::reconciler::{Action, Reconciler};
+use crate::run::runner::{Ledger, Outcome, Runner, Runs};
+use crate::watch::source::SourceHandle;
 
 /// What does not depend on the reconciler's type.
 pub(super) struct Common<K: Key> {

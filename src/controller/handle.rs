@@ -9,14 +9,14 @@ use super::builder::check_rate;
 use super::core::Common;
 use super::rate::Bucket;
 use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
-use crate::crew::{Ended, Handle, StillRunning};
-use crate::error::StartError;
-use crate::pool::{Membership, WorkerPool};
+use crate::base::error::StartError;
+use crate::base::group::{Ended, Handle, StillRunning};
+use crate::base::thread::Joiner;
+use crate::base::time::Rounded;
 use crate::queue::{Admission, Enqueue, Key, Reasons, WorkQueue};
-use crate::reconcile::error::BoxError;
-use crate::source::SourceHandle;
-use crate::thread::Joiner;
-use crate::time::Rounded;
+use crate::run::error::BoxError;
+use crate::run::pool::{Membership, WorkerPool};
+use crate::watch::source::SourceHandle;
 
 /// What the rest of the program has of a controller. Cheap to clone; it neither keeps the controller running nor stops it.
 ///

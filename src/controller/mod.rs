@@ -31,13 +31,13 @@ pub use self::troubles::Trouble;
 use self::core::Common;
 use self::keeper::Keeper;
 use self::source::{Start, Target, with_name_of_its_own};
-use crate::crew::{Crew, CrewKind, Handle};
-use crate::error::StartError;
-use crate::pool::{Job, WorkerPool};
+use crate::base::error::StartError;
+use crate::base::group::{Crew, CrewKind, Handle};
+use crate::base::thread::ThreadOptions;
+use crate::base::wait::{Signal, Stepping};
 use crate::queue::Key;
-use crate::reconcile::Reconciler;
-use crate::thread::ThreadOptions;
-use crate::wait::{Signal, Stepping};
+use crate::run::pool::{Job, WorkerPool};
+use crate::run::reconciler::Reconciler;
 
 /// A controller: where keys come from, their queue, what is done for each, and the rules between them.
 ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::time::Nanos;
+use crate::base::time::Nanos;
 
 /// At most `burst` keys at once, and one more each `interval`.
 ///

@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::crew::{Crew, StillRunning};
-use crate::error::StartError;
-use crate::poller::{Poller, PollerHandle};
+use crate::base::error::StartError;
+use crate::base::group::{Crew, StillRunning};
+use crate::base::thread::ThreadOptions;
+use crate::base::wait::{HandedOver, Progress};
 use crate::queue::{Key, WorkQueue};
-use crate::reconcile::context::Context;
-use crate::reconcile::error::BoxError;
-use crate::source::SourceHandle;
-use crate::thread::ThreadOptions;
-use crate::wait::{HandedOver, Progress};
+use crate::run::context::Context;
+use crate::run::error::BoxError;
+use crate::watch::poller::{Poller, PollerHandle};
+use crate::watch::source::SourceHandle;
 use crate::watch::{Event, Subscriber, Subscription, Watch};
 
 /// Where the keys of a controller are to come from. A [`ControllerBuilder`](crate::ControllerBuilder) has the same methods; this is

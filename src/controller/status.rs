@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use super::core::{Common, Doors};
 use super::troubles::Trouble;
+use crate::base::time::Nanos;
 use crate::queue::{Key, QueueMetrics};
 use crate::run::histogram::Histogram;
 use crate::run::metrics::{self, WorkersMetrics};
-use crate::source::{SourceHandle, SourceStatus};
-use crate::time::Nanos;
+use crate::watch::source::{SourceHandle, SourceStatus};
 
 /// What a controller has counted and measured so far.
 ///

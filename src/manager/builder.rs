@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Inner, Manager, Phase, State};
-use crate::cancel::CancellationToken;
-use crate::clock::Clock;
-use crate::elector::Elector;
-use crate::error::StartError;
-use crate::pool::{PoolBuilder, WorkerPool};
-use crate::sync::Mutex;
-use crate::thread::ThreadOptions;
-use crate::wait::Signal;
+use crate::base::cancel::CancellationToken;
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::sync::Mutex;
+use crate::base::thread::ThreadOptions;
+use crate::base::wait::Signal;
+use crate::manager::election::Elector;
+use crate::run::pool::{PoolBuilder, WorkerPool};
 
 /// The settings of a [`Manager`].
 ///

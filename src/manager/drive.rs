@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::unit::Part;
 use super::{Failure, Inner, Phase};
-use crate::reconcile::error::{BoxError, Chain};
-use crate::thread::shielded;
-use crate::time::{Nanos, Rounded};
-use crate::wait::{Next, Task};
+use crate::base::thread::shielded;
+use crate::base::time::{Nanos, Rounded};
+use crate::base::wait::{Next, Task};
+use crate::run::error::{BoxError, Chain};
 
 /// A part, with its name.
 pub(super) struct Member {

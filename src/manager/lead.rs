@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Inner, Phase};
-use crate::cancel::OnCancel;
-use crate::crew::{Crew, CrewKind, Handle};
-use crate::elector::{Elector, Term};
-use crate::error::StartError;
-use crate::reconcile::context::Context;
-use crate::reconcile::error::BoxError;
-use crate::thread::{panic_message, shielded};
-use crate::time::Nanos;
-use crate::wait::{Next, Signal, Stepping, Task};
+use crate::base::cancel::OnCancel;
+use crate::base::error::StartError;
+use crate::base::group::{Crew, CrewKind, Handle};
+use crate::base::thread::{panic_message, shielded};
+use crate::base::time::Nanos;
+use crate::base::wait::{Next, Signal, Stepping, Task};
+use crate::manager::election::{Elector, Term};
+use crate::run::context::Context;
+use crate::run::error::BoxError;
 
 /// How the log names the drop of a term, which is user code.
 const RESIGNING: &str = "an elector that resigns";

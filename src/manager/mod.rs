@@ -2,6 +2,7 @@
 
 mod builder;
 mod drive;
+pub(crate) mod election;
 mod lead;
 mod running;
 mod start;
@@ -24,18 +25,18 @@ use self::drive::Member;
 use self::running::Course;
 use self::unit::Entry;
 use self::watches::Known;
-use crate::cancel::{CancellationToken, OnCancel};
-use crate::clock::Clock;
+use crate::base::cancel::{CancellationToken, OnCancel};
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::sync::Mutex;
+use crate::base::thread::{ThreadOptions, shielded};
+use crate::base::wait::Signal;
 use crate::controller::ControllerHandle;
-use crate::elector::Elector;
-use crate::error::StartError;
-use crate::pool::{PoolBuilder, WorkerPool};
+use crate::manager::election::Elector;
 use crate::queue::{Admission, Key};
-use crate::reconcile::error::BoxError;
-use crate::source::SourceHandle;
-use crate::sync::Mutex;
-use crate::thread::{ThreadOptions, shielded};
-use crate::wait::Signal;
+use crate::run::error::BoxError;
+use crate::run::pool::{PoolBuilder, WorkerPool};
+use crate::watch::source::SourceHandle;
 
 /// Everything that a program runs: controllers on one shared pool, pollers, watches, functions. Started in order. A cheap handle;
 /// clones are the same manager.

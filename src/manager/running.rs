@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use super::drive::Driver;
 use super::{Failure, HOOK, Inner, ManagerError, Phase};
-use crate::cancel::OnCancel;
-use crate::crew::Handle;
-use crate::error::StartError;
-use crate::pool::WorkerPool;
-use crate::reconcile::error::Chain;
-use crate::stage;
-use crate::sync::Mutex;
-use crate::thread::{Joiner, shielded};
-use crate::time::Nanos;
-use crate::wait::{Next, Stepping, Task, run};
+use crate::base::cancel::OnCancel;
+use crate::base::error::StartError;
+use crate::base::group::Handle;
+use crate::base::stage;
+use crate::base::sync::Mutex;
+use crate::base::thread::{Joiner, shielded};
+use crate::base::time::Nanos;
+use crate::base::wait::{Next, Stepping, Task, run};
+use crate::run::error::Chain;
+use crate::run::pool::WorkerPool;
 
 /// A manager that runs. Dropping it stops everything, as [`wait`](Self::wait) does in the end. On a thread of one of the manager's
 /// own units both wait for that thread too, in vain: they return when it has been given up.

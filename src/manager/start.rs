@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::drive::Member;
 use super::unit::{Env, Part, Report, Unit};
 use super::{Inner, Phase, State};
-use crate::crew::Ended;
-use crate::error::StartError;
-use crate::pool::WorkerPool;
-use crate::thread::{panic_message, shielded};
+use crate::base::error::StartError;
+use crate::base::group::Ended;
+use crate::base::thread::{panic_message, shielded};
+use crate::run::pool::WorkerPool;
 
 /// A unit that is being started while its manager runs: the manager waits for that, within its grace periods.
 struct Adding<'a> {

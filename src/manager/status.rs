@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::unit::Entry;
 use super::{Manager, Phase};
+use crate::base::text::{OneLine, one_line};
+use crate::base::time::Rounded;
 use crate::controller::{self, ControllerStatus};
-use crate::reconcile::error::Chain;
-use crate::source::{SourceHandle, SourceStatus};
-use crate::text::{OneLine, one_line};
-use crate::time::Rounded;
+use crate::run::error::Chain;
+use crate::watch::source::{SourceHandle, SourceStatus};
 
 /// What a manager is doing, and why. Its `Display` is a table for people.
 ///

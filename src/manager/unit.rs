@@ -6,21 +6,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cancel::CancellationToken;
-use crate::clock::Clock;
+use crate::base::cancel::CancellationToken;
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::group::{Crew, CrewKind, Ended, Handle, StillRunning};
+use crate::base::sync::Mutex;
+use crate::base::thread::{ThreadOptions, panic_message, shielded};
+use crate::base::wait::Gate;
 use crate::controller::{Controller, ControllerHealth, ControllerStatus, RunningController};
-use crate::crew::{Crew, CrewKind, Ended, Handle, StillRunning};
-use crate::error::StartError;
-use crate::poller::{Poller, PollerHandle};
-use crate::pool::WorkerPool;
 use crate::queue::{Enqueue, Key};
-use crate::reconcile::context::Context;
-use crate::reconcile::error::{BoxError, Cancelled, find};
-use crate::source::{SourceHandle, SourceState};
-use crate::sync::Mutex;
-use crate::thread::{ThreadOptions, panic_message, shielded};
-use crate::wait::Gate;
+use crate::run::context::Context;
+use crate::run::error::{BoxError, Cancelled, find};
+use crate::run::pool::WorkerPool;
 use crate::watch::fed::Fed;
+use crate::watch::poller::{Poller, PollerHandle};
+use crate::watch::source::{SourceHandle, SourceState};
 use crate::watch::{ChannelWatch, PollWatchHandle};
 
 /// Something that a [`Manager`](super::Manager) runs: a [`Controller`], a poller, a watch, a function.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::unit::Unit;
 use super::{Inner, Manager};
-use crate::error::StartError;
+use crate::base::error::StartError;
+use crate::base::time::Nanos;
+use crate::base::wait::Gate;
 use crate::queue::Key;
-use crate::time::Nanos;
-use crate::wait::Gate;
 use crate::watch::{Watch, WatchProducer};
 
 /// What a manager knows of the watch of a name.

@@ -12,7 +12,7 @@ use super::key::ObjectKey;
 use super::kind::Kind;
 use super::object::Object;
 use super::query::{ObjectList, Query};
-use crate::cancel::CancellationToken;
+use crate::base::cancel::CancellationToken;
 
 /// The objects of one type in a [`Client`]. A cheap handle.
 ///

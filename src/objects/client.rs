@@ -11,7 +11,7 @@ use super::json::key_of;
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::query::{ObjectList, Query};
-use crate::cancel::CancellationToken;
+use crate::base::cancel::CancellationToken;
 
 /// Where objects are kept: what an API server does, whatever does it. [`Api`](super::Api) is its typed face.
 ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::key::ObjectKey;
 use super::kind::Kind;
-use crate::reconcile::error::{Echo, find};
+use crate::run::error::{Echo, find};
 
 /// The kind and the key of an object, for people to read: `Deployment default/web`. Without a name, if all objects of a kind (in a
 /// namespace) are meant. Cloning it copies no text.

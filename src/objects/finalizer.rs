@@ -6,7 +6,7 @@ use super::api::Api;
 use super::client::Patch;
 use super::error::{ClientError, Ignore};
 use super::object::Object;
-use crate::reconcile::Action;
+use crate::run::reconciler::Action;
 
 /// How often a removal is tried again with an object that is read anew.
 const MOST_RETRIES: usize = 5;

@@ -105,6 +105,7 @@ pub(crate) mod json;
 pub(crate) mod json_text;
 mod key;
 mod kind;
+pub(crate) mod memory;
 pub(crate) mod meta;
 mod object;
 mod owner;
@@ -153,6 +154,6 @@ pub use self::tracker::{TrackRef, TrackedRun, Tracker};
 pub use self::watch::{ObjectWatch, ObjectWatchHandle};
 pub(crate) use self::watch::{shared_watch, watch_name};
 
-pub use crate::embedded::{EmbeddedBuilder, MemoryClient};
+pub use self::memory::{EmbeddedBuilder, MemoryClient};
 #[cfg(feature = "file-client")]
-pub use crate::embedded::{FileClient, OpenError};
+pub use self::memory::{FileClient, OpenError};

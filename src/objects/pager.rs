@@ -8,8 +8,8 @@ use super::client::Client;
 use super::error::ClientError;
 use super::kind::Kind;
 use super::query::{ObjectList, Query};
-use crate::cancel::CancellationToken;
-use crate::reconcile::error::Chain;
+use crate::base::cancel::CancellationToken;
+use crate::run::error::Chain;
 
 /// Lists all objects that a query selects, in pages if it has a limit. If a page is gone, it lists them once more without a limit,
 /// as client-go's `ListPager` does: another list in pages could be too slow again. Returns `None` if `stop` is cancelled meanwhile.

@@ -13,10 +13,10 @@ use super::kind::Kind;
 use super::meta::ObjectMeta;
 use super::object::Object;
 use super::selector::LabelSelector;
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::queue::{Enqueue, FastState, Key};
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::watch::Subscriber;
 
 /// Remembers which keys asked to be called again when another object changes: one that they refer to and do not own. A cheap

@@ -18,18 +18,18 @@ use super::key::ObjectKey;
 use super::object::Object;
 use super::pager::list_all;
 use super::query::{ObjectList, Query};
-use crate::backoff::Exponential;
-use crate::cancel::CancellationToken;
-use crate::clock::Clock;
-use crate::crew::{Crew, CrewKind, Handle, StillRunning};
-use crate::error::StartError;
+use crate::base::backoff::Exponential;
+use crate::base::cancel::CancellationToken;
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::group::{Crew, CrewKind, Handle, StillRunning};
+use crate::base::thread::{Body, Cue, Panic, Player, ThreadOptions, panic_message, shielded};
+use crate::base::time::Nanos;
 use crate::manager::{Manager, Unit};
-use crate::reconcile::context::Context;
-use crate::reconcile::error::Chain;
-use crate::source::SourceState;
-use crate::thread::{Body, Cue, Panic, Player, ThreadOptions, panic_message, shielded};
-use crate::time::Nanos;
+use crate::run::context::Context;
+use crate::run::error::Chain;
 use crate::watch::fed::Fed;
+use crate::watch::source::SourceState;
 use crate::watch::{Push, Watch, WatchBuilder, WatchProducer};
 
 /// The watch of these objects that all of a manager share: one for each client, type and query.

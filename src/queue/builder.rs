@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::records::BATCH;
 use super::shared::{Config, Shared};
 use super::{Key, WorkQueue};
-use crate::backoff::Exponential;
-use crate::clock::Clock;
-use crate::thread::ThreadOptions;
+use crate::base::backoff::Exponential;
+use crate::base::clock::Clock;
+use crate::base::thread::ThreadOptions;
 
 /// Settings for a [`WorkQueue`], each with a default.
 ///

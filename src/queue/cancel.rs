@@ -7,7 +7,7 @@ use super::report::KeyState;
 use super::shared::OnCancel;
 use super::state::Phase;
 use super::{Key, WorkQueue};
-use crate::thread::shielded;
+use crate::base::thread::shielded;
 
 impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
     /// Takes the wake of a key away, whatever it was; a run under way goes on. Returns the state it found.

@@ -12,9 +12,9 @@ use super::records::Taken;
 use super::request::{Priority, Reasons};
 use super::shared::{NoClaim, Shared};
 use super::state::Ending;
-use crate::error::TryDequeueError;
-use crate::thread::{drop_each, shielded};
-use crate::time::Nanos;
+use crate::base::error::TryDequeueError;
+use crate::base::thread::{drop_each, shielded};
+use crate::base::time::Nanos;
 
 /// A key that one worker processes: until the claim ends, the queue gives the key to nobody else.
 ///

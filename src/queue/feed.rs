@@ -9,8 +9,8 @@ use super::records::{BATCH, Wanted};
 use super::report::Tally;
 use super::request::{Admission, Request, Verb};
 use super::{Key, WorkQueue};
-use crate::clock::Clock;
-use crate::thread::drop_each;
+use crate::base::clock::Clock;
+use crate::base::thread::drop_each;
 
 /// What takes keys: a queue, a view of one, or something put around one.
 ///

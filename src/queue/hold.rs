@@ -15,10 +15,10 @@ use super::records::{Effects, Records, Taken};
 use super::shared::{Locked, NoClaim, Shared};
 use super::state::Ending;
 use super::timer::Rearm;
-use crate::clock::Wake;
-use crate::sync::MutexGuard;
-use crate::thread::shielded;
-use crate::time::Nanos;
+use crate::base::clock::Wake;
+use crate::base::sync::MutexGuard;
+use crate::base::thread::shielded;
+use crate::base::time::Nanos;
 
 /// A hold of the queue's lock.
 pub(crate) struct Hold<'a, K: Key> {
@@ -96,7 +96,7 @@ impl<K: Key> Hold<'_, K> {
         records.end(index, ending, &now, effects)
     }
 
-    /// Waits as [`Bell::wait`](crate::wait::Bell::wait) for the consumers' bell; what comes after has a time of its own.
+    /// Waits as [`Bell::wait`](crate::base::wait::Bell::wait) for the consumers' bell; what comes after has a time of its own.
     pub(super) fn wait_for_key(&mut self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) {
         let shared = self.shared;
         shared.consumers.wait(&mut self.guard, |locked| &mut locked.consumers, &shared.config.clock, deadline, timeout);

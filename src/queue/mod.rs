@@ -36,9 +36,9 @@ pub(crate) use self::state::Ending;
 pub use self::view::{ByRef, View};
 
 use self::state::{Phase, Wished};
-use crate::clock::Clock;
-use crate::error::{DequeueError, DequeueTimeoutError, TryDequeueError};
-use crate::time::Nanos;
+use crate::base::clock::Clock;
+use crate::base::error::{DequeueError, DequeueTimeoutError, TryDequeueError};
+use crate::base::time::Nanos;
 
 /// What a key must be: cheap to clone, compared and hashed by value, and free to move between threads.
 ///

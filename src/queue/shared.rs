@@ -15,12 +15,12 @@ use super::report::DrainReport;
 use super::request::Shutdown;
 use super::state::Ending;
 use super::timer::TimerThread;
-use crate::backoff::{Draws, Exponential};
-use crate::clock::{Alarm, Clock, Wake};
-use crate::sync::Mutex;
-use crate::thread::{ThreadOptions, drop_each, shielded};
-use crate::time::Nanos;
-use crate::wait::{Bell, Signal, Sleepers};
+use crate::base::backoff::{Draws, Exponential};
+use crate::base::clock::{Alarm, Clock, Wake};
+use crate::base::sync::Mutex;
+use crate::base::thread::{ThreadOptions, drop_each, shielded};
+use crate::base::time::Nanos;
+use crate::base::wait::{Bell, Signal, Sleepers};
 
 /// A consumer that finds nothing looks again so often before it sleeps,
 const LOOKS: u32 = if cfg!(loom) { 2 } else { 8 };

@@ -8,7 +8,7 @@ use super::records::Wanted;
 use super::report::Tally;
 use super::request::{Admission, Priority, Reasons, Request};
 use super::{Key, WorkQueue};
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 
 /// A queue seen from one lane, or for one reason; the verbs are those of [`Enqueue`].
 ///

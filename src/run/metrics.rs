@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::histogram::Tallies;
-use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What one worker counts. Nobody else writes to it, so counting takes no atomic addition, and no cache line is fought over.
 #[derive(Debug, Default)]

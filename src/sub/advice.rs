@@ -6,7 +6,7 @@ use super::SubReconciler;
 use super::context::SubContext;
 use super::flow::{Flow, SubResult, both};
 use super::setup::Setup;
-use crate::reconcile::error::BoxError;
+use crate::run::error::BoxError;
 
 /// A step, and what is done [before](Self::before), [around](Self::around) and [after](Self::after) it: whether it is called, how often,
 /// and what becomes of what it returns.

@@ -15,9 +15,9 @@ use super::tracking::Tracking;
 use crate::controller::Sources;
 use crate::manager::Manager;
 use crate::objects::{Api, Ignore, Object, ObjectKey};
-use crate::reconcile::context::Context;
-use crate::reconcile::error::BoxError;
-use crate::reconcile::{Action, Reconciler};
+use crate::run::context::Context;
+use crate::run::error::BoxError;
+use crate::run::reconciler::{Action, Reconciler};
 use crate::watch::{Event, Subscriber};
 
 /// A [`Reconciler`] of one object that is made of others: an index of them, or a summary. It is created where it is missing, and deleted

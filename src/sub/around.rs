@@ -2,7 +2,7 @@
 
 use super::flow::{Flow, SubResult, both};
 use crate::objects::ObjectKey;
-use crate::reconcile::context::Context;
+use crate::run::context::Context;
 
 pub(super) type Before = Box<dyn Fn(&Context, &ObjectKey) -> SubResult + Send + Sync>;
 pub(super) type After = Box<dyn Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync>;

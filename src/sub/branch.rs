@@ -6,7 +6,7 @@ use super::SubReconciler;
 use super::context::SubContext;
 use super::flow::{Flow, SubResult};
 use super::setup::Setup;
-use crate::reconcile::error::BoxError;
+use crate::run::error::BoxError;
 
 /// What is asked about an object, as a step finds it.
 pub(super) type Condition<T> = Box<dyn Fn(&SubContext<'_>, &T) -> bool + Send + Sync>;

@@ -9,7 +9,7 @@ use super::flow::{SubResult, both};
 use super::manager::ObjectManager;
 use super::setup::Setup;
 use crate::objects::{ClientError, Kind, Object, Query};
-use crate::reconcile::error::{BoxError, terminal};
+use crate::run::error::{BoxError, terminal};
 
 /// A step that sees to one object of a kind, the *child*: creates it, keeps it as it is desired, deletes it, and reflects in the status
 /// of its owner what has become of it.

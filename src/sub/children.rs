@@ -10,11 +10,11 @@ use super::context::SubContext;
 use super::flow::{Failures, SubResult};
 use super::manager::ObjectManager;
 use super::setup::Setup;
+use crate::base::sync::Mutex;
 use crate::objects::json::{owners_of, uid_of};
 use crate::objects::{Api, Client, ClientError, Ignore, Kind, Object, ObjectKey, Query, TrackRef, set_controller};
-use crate::reconcile::error::{BoxError, Chain};
-use crate::store::Index;
-use crate::sync::Mutex;
+use crate::run::error::{BoxError, Chain};
+use crate::watch::store::Index;
 
 /// What is desired of a child, or of several.
 ///

@@ -10,7 +10,7 @@ use super::flow::{Failures, SubResult};
 use super::manager::ObjectManager;
 use super::setup::Setup;
 use crate::objects::{ClientError, Kind, Object, Query};
-use crate::reconcile::error::{BoxError, terminal};
+use crate::run::error::{BoxError, terminal};
 
 /// What has become of one child of several.
 #[derive(Clone, Debug)]

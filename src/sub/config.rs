@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::objects::{Api, Client, EventRecorder, Object, Scope, Tracker};
 
 /// What sub-reconcilers work with: a client, a tracker, a recorder of events, a clock. A cheap handle.

@@ -10,12 +10,12 @@ use jiff::Timestamp;
 use super::config::Config;
 use super::stash::{Stash, StashError, StashKey, Stashed};
 use super::tracking::Tracking;
+use crate::base::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use crate::objects::{
     Api, ClientError, DynamicObject, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef,
     add_finalizer, reasons, remove_finalizer_of_any,
 };
-use crate::reconcile::context::Context;
-use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::run::context::Context;
 
 /// What one run is about: the object, and what its steps say to each other. Made by who calls the first step: a
 /// [`ResourceReconciler`](super::ResourceReconciler), or a test.

@@ -8,7 +8,7 @@ use super::context::SubContext;
 use super::flow::{Flow, SubResult};
 use super::setup::Setup;
 use crate::objects::Object;
-use crate::reconcile::error::BoxError;
+use crate::run::error::BoxError;
 
 /// A step that has something to do before the object may vanish: a finalizer holds it until that is done.
 ///

@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::objects::{LASTING_CONFLICT, ObjectKey, is_conflict};
-use crate::reconcile::Action;
-use crate::reconcile::context::Context;
-use crate::reconcile::error::{BoxError, Cancelled, Chain, Mark, Muted, RequeueAfter, Terminal, find, muted, terminal};
+use crate::run::context::Context;
+use crate::run::error::{BoxError, Cancelled, Chain, Mark, Muted, RequeueAfter, Terminal, find, muted, terminal};
+use crate::run::reconciler::Action;
 
 /// What a [`SubReconciler`](super::SubReconciler) returns.
 pub type SubResult = Result<Flow, BoxError>;

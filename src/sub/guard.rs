@@ -6,7 +6,7 @@ use super::SubReconciler;
 use super::context::SubContext;
 use super::flow::{Flow, SubResult, asked, both};
 use super::setup::Setup;
-use crate::reconcile::error::BoxError;
+use crate::run::error::BoxError;
 
 /// A step whose errors are [caught](Self::catch), and one that follows it [in any case](Self::finally).
 ///

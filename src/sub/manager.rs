@@ -9,7 +9,7 @@ use super::context::SubContext;
 use super::mutations::Mutations;
 use super::setup::Setup;
 use crate::objects::{Api, ClientError, DeleteOptions, EventType, Kind, Object, ObjectMeta, TrackRef, reasons};
-use crate::reconcile::error::BoxError;
+use crate::run::error::BoxError;
 
 /// Who makes an object as it is wanted: by the client of the [config](SubContext::config), for the object that the run is about. One for
 /// all runs of a step, called by many threads at once.

@@ -53,7 +53,7 @@ pub use self::suppress::SuppressTransientErrors;
 pub use self::sync::SyncReconciler;
 pub use self::with_config::WithConfig;
 
-use crate::reconcile::error::BoxError;
+use crate::run::error::BoxError;
 
 /// One step of the reconciliation of an object.
 ///

@@ -7,7 +7,7 @@ use super::context::SubContext;
 use super::flow::SubResult;
 use super::setup::Setup;
 use super::sync::SetupHook;
-use crate::reconcile::error::BoxError;
+use crate::run::error::BoxError;
 
 /// A step whose set-up is replaced: what it would add to its controller, and the steps within it, is not added, and what `setup` adds
 /// is.

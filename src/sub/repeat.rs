@@ -10,7 +10,7 @@ use super::flow::{Failures, SubResult};
 use super::setup::Setup;
 use super::stash::{StashKey, Stashed};
 use crate::objects::ObjectRef;
-use crate::reconcile::error::BoxError;
+use crate::run::error::BoxError;
 
 /// Which pass of a [`While`] it is, from 0: stashed for its condition and its body. Of loops within loops it is the innermost one's.
 pub const ITERATION: StashKey<usize> = StashKey::new("homeostat/iteration");

@@ -17,9 +17,9 @@ use crate::objects::{
     Api, Condition, ConditionStatus, EventType, Ignore, Kind, LabelSelector, Object, ObjectKey, Query,
     changes_beside_status, reasons, set_condition,
 };
-use crate::reconcile::context::Context;
-use crate::reconcile::error::BoxError;
-use crate::reconcile::{Action, Reconciler};
+use crate::run::context::Context;
+use crate::run::error::BoxError;
+use crate::run::reconciler::{Action, Reconciler};
 use crate::watch::{Predicate, Subscriber};
 
 /// A [`Reconciler`] of objects of one type that leaves the work to a [`SubReconciler`]: it reads the object, hands it on, and writes its

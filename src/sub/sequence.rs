@@ -6,7 +6,7 @@ use super::SubReconciler;
 use super::context::SubContext;
 use super::flow::{Failures, SubResult};
 use super::setup::Setup;
-use crate::reconcile::error::BoxError;
+use crate::run::error::BoxError;
 
 /// Several steps as one, each after the other, until one fails or halts. The delays that they ask for are
 /// [put together](super::Flow::and); a step that fails does not take back what those before it have asked for.

@@ -6,13 +6,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::config::Config;
+use crate::base::error::StartError;
 use crate::controller::Sources;
-use crate::error::StartError;
 use crate::manager::Manager;
 use crate::objects::{Api, Kind, Object, ObjectKey, Query, controller_key, shared_watch, watch_name};
 use crate::queue::{Key, WorkQueue};
-use crate::reconcile::error::BoxError;
-use crate::store::Index;
+use crate::run::error::BoxError;
+use crate::watch::store::Index;
 use crate::watch::{Subscriber, Watch};
 
 /// What sub-reconcilers add to the controller that they are to run in: watches, indexes, polls. Handed to each of them once, however

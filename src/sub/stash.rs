@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use crate::base::sync::Mutex;
 use crate::objects::ObjectRef;
-use crate::sync::Mutex;
 
 /// The name of a value in a [`Stash`], and its type. Made once, as a constant.
 ///

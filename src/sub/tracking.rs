@@ -1,8 +1,8 @@
 //! The tracks of a controller's runs: those of a run replace those of the run before.
 
 use super::config::Config;
+use crate::base::sync::Mutex;
 use crate::objects::{Kind, ObjectKey, Scope, TrackRef, Tracker};
-use crate::sync::Mutex;
 
 /// Which trackers the runs of one controller have used: that of its config, and those of steps with a config of their own.
 #[derive(Debug)]

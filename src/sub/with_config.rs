@@ -7,7 +7,7 @@ use super::config::Config;
 use super::context::SubContext;
 use super::flow::SubResult;
 use super::setup::Setup;
-use crate::reconcile::error::BoxError;
+use crate::run::error::BoxError;
 
 /// A step with another [`Config`], in its set-up and in its runs: with the client of another cluster, say. The object itself stays in
 /// the client that it was read from: [`SubContext::original_config`].

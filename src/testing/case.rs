@@ -12,11 +12,11 @@ use super::difference::Fault;
 use super::factory::Sample;
 use super::reactor::Reactor;
 use super::writes;
-use crate::clock::ManualClock;
+use crate::base::clock::ManualClock;
+use crate::base::thread::panic_message;
 use crate::objects::{DeleteOptions, EventType, FieldOwner, Kind, Object, Part, Patch, TrackRef};
-use crate::reconcile::error::{BoxError, Chain};
+use crate::run::error::{BoxError, Chain};
 use crate::sub::{Config, ErrorClass};
-use crate::thread::panic_message;
 
 /// What a case is about: [`OfStep`](super::OfStep) or [`OfKey`](super::OfKey).
 pub trait Subject: sealed::Sealed {

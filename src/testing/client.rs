@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use super::factory::{Sample, whole};
 use super::reactor::{Reactor, Verb};
-use crate::cancel::CancellationToken;
-use crate::clock::Clock;
+use crate::base::cancel::CancellationToken;
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
 use crate::objects::json::{key_of, meta_mut, text_of};
 use crate::objects::{
     Client, ClientError, DeleteOptions, FieldOwner, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectRef,
     ObjectStream, Part, Patch, Query,
 };
-use crate::sync::Mutex;
 
 /// A call of a client that writes: what was sent, whatever came of it.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,13 +7,13 @@ use super::difference::{Fault, name_of, of_texts};
 use super::factory::Sample;
 use super::reactor::Reactor;
 use super::writes;
-use crate::clock::ManualClock;
+use crate::base::clock::ManualClock;
+use crate::base::sync::Mutex;
 use crate::objects::{
     DeleteOptions, EventRecorder, EventType, FieldOwner, Kind, Object, ObjectKey, ObjectRef, Part, Patch, TrackRef,
     Tracker,
 };
 use crate::sub::Config;
-use crate::sync::Mutex;
 
 /// Puts an object into a client.
 pub(super) type Give = Box<dyn Fn(&TestClient) + Send + Sync>;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::base::sync::Mutex;
 use crate::objects::{ClientError, Kind, ObjectRef};
-use crate::sync::Mutex;
 
 /// A method of a [`Client`](crate::objects::Client).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

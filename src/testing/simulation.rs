@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::clock::{Clock, ManualClock};
-use crate::stage::{self, Stage};
-use crate::thread::panic_message;
-use crate::time::Nanos;
+use crate::base::clock::{Clock, ManualClock};
+use crate::base::stage::{self, Stage};
+use crate::base::thread::panic_message;
+use crate::base::time::Nanos;
 
 /// The environment variable that names the one seed with which [`Simulation::seeds`] is to run.
 const SEED: &str = "HOMEOSTAT_SEED";

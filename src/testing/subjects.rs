@@ -10,11 +10,11 @@ use super::difference::{Fault, pretty};
 use super::factory::{Sample, whole};
 use super::table::Table;
 use super::writes::comparable;
-use crate::cancel::CancellationToken;
+use crate::base::cancel::CancellationToken;
 use crate::objects::{Object, ObjectKey};
-use crate::reconcile::context::Context;
-use crate::reconcile::error::BoxError;
-use crate::reconcile::{Action, Reconciler};
+use crate::run::context::Context;
+use crate::run::error::BoxError;
+use crate::run::reconciler::{Action, Reconciler};
 use crate::sub::{Flow, Request, Stash, StashKey, Stashed, SubContext, SubReconciler};
 
 /// A case of a sub-reconciler: a resource, what is there beside it, and what comes of the one step.

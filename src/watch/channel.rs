@@ -9,10 +9,10 @@ use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, bounded};
 
 use super::fed::Fed;
 use super::{Push, PushMessage, Watch, WatchBuilder};
-use crate::crew::{Crew, CrewKind, Handle, StillRunning};
-use crate::error::StartError;
+use crate::base::error::StartError;
+use crate::base::group::{Crew, CrewKind, Handle, StillRunning};
+use crate::base::thread::{panic_message, shielded};
 use crate::queue::Key;
-use crate::thread::{panic_message, shielded};
 
 impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
     /// Starts a watch that is fed by the messages of a channel, on a thread of its own (`<name>-0`). It stops when the channel

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Push, Watch};
-use crate::crew::{Crew, Handle, StillRunning};
+use crate::base::group::{Crew, Handle, StillRunning};
 use crate::queue::Key;
 
 /// What the handles of watches with a thread of their own have in common. Dropping it stops the watch and joins the thread.

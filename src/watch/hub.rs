@@ -12,13 +12,13 @@ use std::sync::Arc;
 use super::backlog::Change;
 use super::line::Line;
 use super::push::{Changes, Pushed};
-use crate::clock::Clock;
-use crate::error::StartError;
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::thread::shielded;
 use crate::queue::{FastState, Key};
-use crate::source::SourceState;
-use crate::store::Store;
-use crate::sync::{Mutex, MutexGuard};
-use crate::thread::shielded;
+use crate::watch::source::SourceState;
+use crate::watch::store::Store;
 
 /// Whether two values are the same, so that one in the place of the other is no event.
 pub(super) type Same<T> = Box<dyn Fn(&T, &T) -> bool + Send + Sync>;

@@ -3,11 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use super::backlog::{Backlog, Change, Told};
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::thread::shielded;
+use crate::base::wait::{Gate, Progress, Signal};
 use crate::queue::{FastState, Key};
-use crate::sync::Mutex;
-use crate::thread::shielded;
-use crate::wait::{Gate, Progress, Signal};
 
 /// The line to one subscriber. A watch adds to it, the subscriber's thread takes from it; neither waits for the other.
 pub(super) struct Line<K, T> {

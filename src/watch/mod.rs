@@ -10,8 +10,11 @@ mod line;
 #[cfg(all(test, loom))]
 mod models;
 mod poll;
+pub(crate) mod poller;
 mod predicate;
 mod push;
+pub(crate) mod source;
+pub(crate) mod store;
 mod subscriber;
 mod subscription;
 
@@ -28,14 +31,14 @@ pub use self::subscriber::Subscriber;
 pub use self::subscription::Subscription;
 
 use self::hub::{Hub, Same};
-use crate::clock::Clock;
-use crate::error::StartError;
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::thread::ThreadOptions;
 use crate::queue::Key;
-use crate::source::SourceHandle;
+use crate::watch::source::SourceHandle;
 #[cfg(feature = "objects")]
-use crate::source::SourceState;
-use crate::store::Store;
-use crate::thread::ThreadOptions;
+use crate::watch::source::SourceState;
+use crate::watch::store::Store;
 
 /// What is watched: one producer says what there is, any number of subscribers are told what changes. A cheap handle.
 ///

@@ -8,8 +8,8 @@ use super::event::Event;
 use super::hub::Hub;
 use super::line::{Line, Take};
 use super::push::Pushed;
-use crate::clock::ManualClock;
-use crate::time::Nanos;
+use crate::base::clock::ManualClock;
+use crate::base::time::Nanos;
 
 type Subject = Hub<u8, u32>;
 

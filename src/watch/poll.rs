@@ -7,15 +7,15 @@ use std::time::Duration;
 use super::Watch;
 use super::hub::{Hub, Same};
 use super::push::Producer;
-use crate::clock::Clock;
-use crate::crew::{Crew, StillRunning};
-use crate::error::StartError;
-use crate::poller::{Poller, PollerHandle};
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::group::{Crew, StillRunning};
+use crate::base::thread::ThreadOptions;
+use crate::base::wait::Gate;
 use crate::queue::{Admission, Enqueue, Key, Request, Tally};
-use crate::reconcile::context::Context;
-use crate::reconcile::error::BoxError;
-use crate::thread::ThreadOptions;
-use crate::wait::Gate;
+use crate::run::context::Context;
+use crate::run::error::BoxError;
+use crate::watch::poller::{Poller, PollerHandle};
 
 /// Calls a listing function at a fixed rate, and tells the subscribers of a [`Watch`] what has changed since the last time: also
 /// what is gone, which no list says.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::event::{Event, EventKind};
 use super::predicate::Predicate;
+use crate::base::thread::ThreadOptions;
 use crate::queue::{Enqueue, FastState, Key, Priority, Reasons, Request, Tally, Verb};
-use crate::thread::ThreadOptions;
 
 /// Where the events of a [`Watch`](crate::Watch) go: the keys that an event means, the queue that takes them, the events that are
 /// wanted.

@@ -10,13 +10,13 @@ use super::event::EventKind;
 use super::hub::Hub;
 use super::line::{Line, Take, discard};
 use super::subscriber::Subscriber;
-use crate::crew::{Crew, CrewKind, Handle, StillRunning};
-use crate::error::StartError;
+use crate::base::error::StartError;
+use crate::base::group::{Crew, CrewKind, Handle, StillRunning};
+use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use crate::base::thread::{panic_message, shielded};
+use crate::base::time::Nanos;
+use crate::base::wait::{Gate, HandedOver, Next, Progress, Stepping, Task};
 use crate::queue::Key;
-use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use crate::thread::{panic_message, shielded};
-use crate::time::Nanos;
-use crate::wait::{Gate, HandedOver, Next, Progress, Stepping, Task};
 
 /// A subscriber that is told what changes, on a thread of its own. Dropping it ends it and joins the thread;
 /// [`detach`](Self::detach) opts out. It ends by itself when its watch has stopped and it has been told everything.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::thread::ThreadOptions;
+use crate::base::thread::ThreadOptions;
 use crate::{Action, BoxError, Context, Controller, WorkerPool};
 
 /// How long a test that has failed waits.

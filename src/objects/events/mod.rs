@@ -13,12 +13,12 @@ use super::client::{Client, Part};
 use super::error::{ClientError, ObjectRef};
 use super::kind::Kind;
 use super::object::Object;
-use crate::clock::{Clock, Wake};
-use crate::reconcile::error::Chain;
-use crate::sync::Mutex;
-use crate::thread::shielded;
-use crate::time::Nanos;
-use crate::wait::Bell;
+use crate::base::clock::{Clock, Wake};
+use crate::base::sync::Mutex;
+use crate::base::thread::shielded;
+use crate::base::time::Nanos;
+use crate::base::wait::Bell;
+use crate::run::error::Chain;
 
 /// How an event is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -15,7 +15,7 @@ use super::super::key::ObjectKey;
 use super::super::object::Object;
 use super::super::validate::is_subdomain;
 use super::{EventRecorder, EventType};
-use crate::wait::Sleepers;
+use crate::base::wait::Sleepers;
 
 /// As much as Kubernetes takes for its note.
 const MOST_MESSAGE: usize = 1024;

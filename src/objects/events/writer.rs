@@ -4,12 +4,12 @@ use std::io;
 use std::sync::Arc;
 
 use super::Inner;
-use crate::stage;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use crate::thread::{Joiner, ThreadOptions};
-use crate::time::Nanos;
-use crate::wait::{Next, Signal, Stepping, Task};
+use crate::base::stage;
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use crate::base::thread::{Joiner, ThreadOptions};
+use crate::base::time::Nanos;
+use crate::base::wait::{Next, Signal, Stepping, Task};
 
 /// The thread of a recorder. It is started for the first event.
 pub(super) struct Writer {

@@ -6,8 +6,8 @@ use std::fmt;
 use super::super::error::ObjectRef;
 use super::super::key::ObjectKey;
 use super::super::object::Object;
-use crate::reconcile::context::Context;
-use crate::reconcile::error::BoxError;
+use crate::run::context::Context;
+use crate::run::error::BoxError;
 
 /// What a primary has outside all clients: files, a name in a registry, something rented. Nothing tells when it changes, so it is
 /// looked at behind each run of the primary, and at a resync.

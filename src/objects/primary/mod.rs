@@ -23,15 +23,15 @@ use super::object::Object;
 use super::query::Query;
 use super::selector::LabelSelector;
 use super::watch::shared_watch;
-use crate::backoff::Exponential;
+use crate::base::backoff::Exponential;
+use crate::base::error::StartError;
 use crate::controller::{Controller, ControllerBuilder, ControllerHandle};
-use crate::error::StartError;
 use crate::manager::Manager;
 use crate::queue::Reasons;
-use crate::reconcile::context::Context;
-use crate::reconcile::error::Chain;
-use crate::reconcile::policy::{Failure, RetryPolicy, Verdict};
-use crate::store::Store;
+use crate::run::context::Context;
+use crate::run::error::Chain;
+use crate::run::policy::{Failure, RetryPolicy, Verdict};
+use crate::watch::store::Store;
 use crate::watch::{Event, EventKind, Predicate, Subscriber, Watch};
 
 /// A controller of objects that make others: for each *primary* there are *secondaries*, which are made and marked as the primary's

@@ -16,9 +16,9 @@ use super::super::query::Query;
 use super::super::reasons;
 use super::external::Named;
 use crate::queue::Reasons;
-use crate::reconcile::context::Context;
-use crate::reconcile::error::{BoxError, Chain, RequeueAfter, Terminal};
-use crate::reconcile::{Action, Reconciler};
+use crate::run::context::Context;
+use crate::run::error::{BoxError, Chain, RequeueAfter, Terminal};
+use crate::run::reconciler::{Action, Reconciler};
 
 /// What a run of a primary is about: the most telling of its reasons.
 ///

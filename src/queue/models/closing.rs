@@ -9,9 +9,9 @@ use std::time::Duration;
 use loom::thread;
 
 use super::{Busy, Fixed, Queue, SECOND, explore, queue};
-use crate::clock::ManualClock;
+use crate::base::clock::ManualClock;
+use crate::base::time::Nanos;
 use crate::queue::{Admission, Claim, DroppedWake, Enqueue, KeyState, NoClaim, Shutdown, Wish, WorkQueue};
-use crate::time::Nanos;
 
 const MODES: [Shutdown; 3] = [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard];
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use loom::thread;
 
 use super::{Queue, SECOND, explore, queue};
-use crate::clock::ManualClock;
-use crate::error::DequeueError;
+use crate::base::clock::ManualClock;
+use crate::base::error::DequeueError;
+use crate::base::time::Nanos;
+use crate::base::wait::Signal;
 use crate::queue::{Admission, Claim, Enqueue, KeyState, NoClaim, Shutdown, Wish};
-use crate::time::Nanos;
-use crate::wait::Signal;
 
 /// When the second that most models pass is over. A timeout is given as this time, not as a duration: a thread may begin
 /// to wait when it has come already.

@@ -9,12 +9,12 @@ use std::time::Duration;
 use loom::thread;
 
 use super::{Busy, Fixed, Queue, Seen, explore, queue};
-use crate::clock::ManualClock;
-use crate::error::TryDequeueError;
+use crate::base::clock::ManualClock;
+use crate::base::error::TryDequeueError;
+use crate::base::sync::atomic::AtomicBool;
+use crate::base::time::Nanos;
 use crate::queue::shared::BUSY;
 use crate::queue::{Admission, Claim, Enqueue, KeyState, NoClaim, Shutdown, Wish, WorkQueue};
-use crate::sync::atomic::AtomicBool;
-use crate::time::Nanos;
 
 /// A consumer that takes one key and holds it.
 fn taker(queue: &Queue) -> thread::JoinHandle<Claim<u8>> {

@@ -7,7 +7,7 @@ use super::super::report::{DrainReport, QueueMetrics};
 use super::super::request::{DroppedWake, Priority, Shutdown};
 use super::super::state::{Bounds, Phase, State};
 use super::{BATCH, Counts, Effects, Records};
-use crate::time::Nanos;
+use crate::base::time::Nanos;
 
 /// How far a shutdown has come.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use super::super::request::Priority;
 use super::super::state::{Bounds, Phase, Place, State};
 use super::{Effects, Records};
-use crate::time::Nanos;
+use crate::base::time::Nanos;
 
 impl<K> Records<K> {
     /// Puts what is due at `now` in line, in due order, at most `budget` steps of work. Keys whose cool-down is over go

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::request::Admission;
 use super::{Answer, Bounds, State, Wished};
-use crate::time::Nanos;
+use crate::base::time::Nanos;
 
 impl State {
     /// No run is due yet.

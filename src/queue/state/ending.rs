@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::request::{DroppedWake, Reasons, Shutdown};
 use super::{Bounds, Ending, Phase, State, Wished};
-use crate::time::Nanos;
+use crate::base::time::Nanos;
 
 impl Wished {
     /// Whether it is a run at a time of its own.

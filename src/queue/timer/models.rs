@@ -14,11 +14,11 @@ use std::time::Duration;
 use loom::thread;
 
 use super::{Shared, TimerThread, TurnWheel};
+use crate::base::sync::{Condvar, Mutex};
+use crate::base::thread::ThreadOptions;
+use crate::base::time::Nanos;
+use crate::base::wait::{Next, Task, run};
 use crate::queue::{Claim, Enqueue, Shutdown, WorkQueue};
-use crate::sync::{Condvar, Mutex};
-use crate::thread::ThreadOptions;
-use crate::time::Nanos;
-use crate::wait::{Next, Task, run};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MINUTE: Duration = Duration::from_secs(60);

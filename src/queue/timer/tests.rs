@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
+use crate::base::thread::ThreadOptions;
 use crate::queue::{Admission, Enqueue, KeyState, WorkQueue};
-use crate::thread::ThreadOptions;
 
 /// How long a test that has failed waits.
 const PATIENCE: Duration = Duration::from_secs(30);

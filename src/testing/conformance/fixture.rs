@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{WIDGET, ZONE};
-use crate::cancel::CancellationToken;
+use crate::base::cancel::CancellationToken;
+use crate::base::thread::ThreadOptions;
 use crate::objects::{
     Client, ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, ObjectStream, Part, Patch, Query, WatchEvent,
 };
-use crate::thread::ThreadOptions;
 
 /// How long a client may take for what it has to do: no case waits that long if all is well.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -39,8 +39,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use self::fixture::{Outcome, Stop, Subject};
+use crate::base::thread::panic_message;
 use crate::objects::{Client, Kind};
-use crate::thread::panic_message;
 
 /// The kind of most objects in the cases. They are in the namespaces `default` and `other`.
 pub const WIDGET: Kind = Kind::namespaced("conformance.example.com", "v1", "Widget");

@@ -10,7 +10,7 @@ use super::fixture::{
     Event, Outcome, Stop, Subject, Told, brief, failed, holds, key, meta, owned_answer, same, version, widget,
     widget_in, with, without, zone,
 };
-use crate::cancel::CancellationToken;
+use crate::base::cancel::CancellationToken;
 use crate::objects::{ClientError, DeleteOptions, ObjectKey, Query, WatchEvent};
 
 pub(super) fn watch_tells_what_each_call_returned(subject: &Subject) -> Outcome {

@@ -1,0 +1,437 @@
+//! Time: the system's, or one that a test holds still. The only file that calls `Instant::now`.
+//!
+//! Every wait in the crate that can time out goes through a [`Clock`]. On the system clock such a wait is a timed wait
+//! of the operating system. On a held clock it is registered here, and [`ManualClock::advance`] wakes it.
+//!
+//! Lock order: the lock of a held clock is the innermost one. Wakers run outside it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::base::backoff::Draws;
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::thread::{Joiner, Player};
+use crate::base::time::Nanos;
+
+/// Where a queue and its threads read the time.
+///
+/// Cheap to clone; clones show the same time. The system clock is monotonic: it does not jump with the wall clock, and
+/// on most systems it stands still while the machine sleeps, so a delay is that much longer by the wall clock then.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::Clock;
+///
+/// let clock = Clock::system();
+/// assert!(clock.now() <= clock.now());
+/// ```
+#[derive(Clone)]
+pub struct Clock(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    System { origin: Instant },
+    Held(Arc<Held>),
+}
+
+/// What a held clock calls when a time has come: outside its lock, on the thread that advances it.
+pub(crate) trait Wake: Send + Sync {
+    fn wake(&self);
+}
+
+/// What plays the bodies of threads in turns, on a held clock that has such a one: a simulation. Nobody sleeps on such a clock.
+pub(crate) trait Scheduler: Send + Sync {
+    /// A body whose turns are played from now on.
+    fn enter(self: Arc<Self>, clock: &ManualClock, name: String, player: Box<dyn Player>) -> io::Result<Joiner>;
+
+    /// Somebody has to wait: a turn is played, or else the clock moves on to when something is due.
+    fn pass(&self, clock: &ManualClock);
+
+    /// Random numbers, the same for the same seed.
+    fn draws(&self) -> Draws;
+
+    fn seed(&self) -> u64;
+}
+
+impl Clock {
+    /// The system's monotonic clock.
+    #[must_use]
+    pub fn system() -> Self {
+        // One for the process: what goes by one of these clocks tells its times to what goes by another.
+        static ORIGIN: OnceLock<Instant> = OnceLock::new();
+        Self(Kind::System { origin: *ORIGIN.get_or_init(system_now) })
+    }
+
+    /// The time by this clock.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        match &self.0 {
+            Kind::System { .. } => system_now(),
+            Kind::Held(held) => held.now(),
+        }
+    }
+
+    /// Whether both show the same time, always.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Kind::System { .. }, Kind::System { .. }) => true,
+            (Kind::Held(one), Kind::Held(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// The time of day: for people to read, never to reckon with.
+    pub(crate) fn time_of_day(&self) -> SystemTime {
+        match &self.0 {
+            Kind::System { .. } => system_time_of_day(),
+            Kind::Held(held) => held.time_of_day(),
+        }
+    }
+
+    /// Whether a test holds this clock.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.0, Kind::Held(_))
+    }
+
+    /// The width of a timer's tick by this clock, as a power of two of nanoseconds: 131 µs by the system's time, whose
+    /// threads cannot be woken more finely, and exact on a held clock.
+    pub(crate) fn tick_shift(&self) -> u32 {
+        match self.0 {
+            Kind::System { .. } => 17,
+            Kind::Held(_) => 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn nanos(&self) -> Nanos {
+        match &self.0 {
+            Kind::System { origin } => Nanos::ZERO.after(system_now().duration_since(*origin)),
+            Kind::Held(held) => held.state.lock().now,
+        }
+    }
+
+    /// The instant of `time`; `None` if the system's `Instant` does not reach that far.
+    pub(crate) fn instant(&self, time: Nanos) -> Option<Instant> {
+        let origin = match &self.0 {
+            Kind::System { origin } => *origin,
+            Kind::Held(held) => held.origin,
+        };
+        match time {
+            Nanos::NEVER => None,
+            Nanos(nanos) => origin.checked_add(Duration::from_nanos(nanos)),
+        }
+    }
+
+    pub(crate) fn reached(&self, time: Nanos) -> bool {
+        time != Nanos::NEVER && time <= self.nanos()
+    }
+
+    /// A thread is about to sleep until `deadline`, holding the lock of its condition. `None`: that time has come.
+    /// Nothing but [`sleep`](Self::sleep) may come between this and [`wake_up`](Self::wake_up).
+    pub(crate) fn fall_asleep(&self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) -> Option<Nap> {
+        match &self.0 {
+            Kind::System { .. } => Some(Nap(None)),
+            Kind::Held(held) => held.fall_asleep(deadline, timeout),
+        }
+    }
+
+    /// Who plays the bodies of threads on this clock; `None`: they have threads.
+    pub(crate) fn scheduler(&self) -> Option<(ManualClock, &Arc<dyn Scheduler>)> {
+        let Kind::Held(held) = &self.0 else { return None };
+        held.scheduler.get().map(|scheduler| (ManualClock(Arc::clone(held)), scheduler))
+    }
+
+    /// Blocks on `condvar` until notified, or (system clock) until `deadline`; where turns are played, for one of them.
+    pub(crate) fn sleep<T>(&self, condvar: &Condvar, guard: &mut MutexGuard<'_, T>, deadline: Nanos) {
+        if let Some((clock, scheduler)) = self.scheduler() {
+            MutexGuard::unlocked(guard, || scheduler.pass(&clock));
+            return;
+        }
+        match (&self.0, self.instant(deadline)) {
+            (Kind::System { .. }, Some(instant)) => {
+                condvar.wait_until(guard, instant);
+            }
+            _ => condvar.wait(guard),
+        }
+    }
+
+    /// The thread is awake again. Whoever decided to wake it has counted it out before.
+    pub(crate) fn wake_up(&self, mut nap: Nap) {
+        self.clear_alarm(&mut nap.0);
+    }
+
+    /// `count` threads are no longer asleep: somebody has decided to wake them.
+    pub(crate) fn count_out(&self, count: usize) {
+        if let Kind::Held(held) = &self.0 {
+            held.state.lock().asleep -= count;
+        }
+    }
+
+    /// Held clock only: calls `wake` when `at` comes, and no longer at the time of `alarm`. Returns whether `at` has
+    /// come already: then nothing will call `wake`.
+    pub(crate) fn set_alarm(&self, alarm: &mut Option<Alarm>, at: Nanos, wake: Arc<dyn Wake>) -> bool {
+        self.clear_alarm(alarm);
+        let Kind::Held(held) = &self.0 else {
+            return false;
+        };
+        let mut state = held.state.lock();
+        if at <= state.now {
+            return true;
+        }
+        *alarm = Some(state.add_alarm(at, 0, wake));
+        false
+    }
+
+    /// Held clock only: nothing is called at the time of `alarm` any more.
+    pub(crate) fn clear_alarm(&self, alarm: &mut Option<Alarm>) {
+        if let (Kind::Held(held), Some(alarm)) = (&self.0, alarm.take()) {
+            // Bound to a name so that it drops after the lock: it may be the last handle of something that waits here.
+            let _wake = held.state.lock().alarms.remove(&alarm);
+        }
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::system()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::System { .. } => f.write_str("Clock::system"),
+            Kind::Held(held) => write!(f, "Clock::held at {:?}", Duration::from_nanos(held.state.lock().now.0)),
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the system's clock")]
+fn system_now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the system's clock")]
+fn system_time_of_day() -> SystemTime {
+    SystemTime::now()
+}
+
+/// A sleep that is registered with its clock; the alarm of a held clock, if it has a deadline.
+#[derive(Debug)]
+pub(crate) struct Nap(Option<Alarm>);
+
+/// An alarm of a held clock: its time, and a number that tells alarms of one time apart and orders them.
+pub(crate) type Alarm = (Nanos, u64);
+
+/// Set in the numbers of timeouts: of one instant, keys come into line first, so that whoever waits up to that instant
+/// finds them.
+const TIMEOUT: u64 = 1 << 63;
+
+/// A clock that stands still until a test moves it.
+///
+/// What is built on its [`clock`](Self::clock) has no other notion of time: delays, timeouts, polls, deadlines and
+/// backoff all wait for [`advance`](Self::advance). A queue on a held clock needs no timer thread: advancing the clock
+/// moves its keys.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Enqueue, ManualClock, WorkQueue};
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let queue = WorkQueue::builder().clock(clock.clock()).build();
+/// queue.enqueue_after("backup", Duration::from_secs(3600));
+///
+/// clock.advance(Duration::from_secs(3599));
+/// assert!(queue.try_dequeue().is_err());
+/// clock.advance(Duration::from_secs(1));
+/// assert_eq!(*queue.try_dequeue().unwrap(), "backup");
+/// ```
+#[derive(Clone)]
+pub struct ManualClock(Arc<Held>);
+
+struct Held {
+    origin: Instant,
+    /// The time of day at `origin`.
+    time_of_day: SystemTime,
+    /// The innermost lock of the crate.
+    state: Mutex<HeldState>,
+    /// Notified when a thread falls asleep.
+    fell_asleep: Condvar,
+    /// Set once, by who makes the clock.
+    scheduler: OnceLock<Arc<dyn Scheduler>>,
+}
+
+struct HeldState {
+    now: Nanos,
+    alarms: BTreeMap<Alarm, Arc<dyn Wake>>,
+    next_alarm: u64,
+    /// Threads that wait for something in this crate, on this clock, and that nobody has decided to wake.
+    asleep: usize,
+}
+
+impl HeldState {
+    fn add_alarm(&mut self, at: Nanos, rank: u64, wake: Arc<dyn Wake>) -> Alarm {
+        let alarm = (at, rank | self.next_alarm);
+        self.next_alarm += 1;
+        self.alarms.insert(alarm, wake);
+        alarm
+    }
+}
+
+impl ManualClock {
+    /// A clock that stands still. Its time of day is the beginning of 1970.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::at(UNIX_EPOCH)
+    }
+
+    /// A clock that stands still at this time of day: what timestamps are made of. Delays and deadlines do not go by it.
+    #[must_use]
+    pub fn at(time_of_day: SystemTime) -> Self {
+        Self(Arc::new(Held {
+            origin: system_now(),
+            time_of_day,
+            state: Mutex::new(HeldState { now: Nanos::ZERO, alarms: BTreeMap::new(), next_alarm: 0, asleep: 0 }),
+            fell_asleep: Condvar::new(),
+            scheduler: OnceLock::new(),
+        }))
+    }
+
+    /// From now on bodies are played on this clock; nothing goes by it yet.
+    pub(crate) fn set_scheduler(&self, scheduler: Arc<dyn Scheduler>) {
+        let _ = self.0.scheduler.set(scheduler);
+    }
+
+    pub(crate) fn nanos(&self) -> Nanos {
+        self.0.state.lock().now
+    }
+
+    /// The time of the next alarm; never if there is none.
+    pub(crate) fn alarm(&self) -> Nanos {
+        self.0.state.lock().alarms.first_key_value().map_or(Nanos::NEVER, |((at, _), _)| *at)
+    }
+
+    /// Moves on to `target`, as [`advance`](Self::advance) does.
+    pub(crate) fn advance_to(&self, target: Nanos) {
+        while let Some(due) = self.0.next_alarms(target) {
+            for wake in due {
+                wake.wake();
+            }
+        }
+    }
+
+    /// A handle to give to a queue.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        Clock(Kind::Held(Arc::clone(&self.0)))
+    }
+
+    /// The time this clock shows.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.0.now()
+    }
+
+    /// Moves the clock on by `duration`, stopping at each time that something waits for, in order.
+    ///
+    /// When this returns, every delayed key whose time has come is ready, and every wait that has timed out has been
+    /// woken. What the woken threads then do is theirs: to step through a poller's ticks, say, alternate this with
+    /// [`wait_for_sleepers`](Self::wait_for_sleepers). The clock stops some 584 years after it was made.
+    pub fn advance(&self, duration: Duration) {
+        // One before "never", which does not come.
+        self.advance_to(Nanos(self.nanos().after(duration).0.min(u64::MAX - 1)));
+    }
+
+    /// The time at which [`advance`](Self::advance) stops next, if any: nothing that waits on this clock waits for an earlier
+    /// one. Nothing need happen then: a key may have been cancelled since.
+    #[must_use]
+    pub fn next_alarm(&self) -> Option<Instant> {
+        self.clock().instant(self.alarm())
+    }
+
+    /// How many threads wait for something on this clock and have not been told to wake: consumers of a queue, a
+    /// draining thread, an idle poller or worker, a sleeping reconciler.
+    #[must_use]
+    pub fn sleepers(&self) -> usize {
+        self.0.state.lock().asleep
+    }
+
+    /// Blocks until at least `count` threads are asleep on this clock. Woken by a thread that falls asleep; for ever if
+    /// there are not that many.
+    pub fn wait_for_sleepers(&self, count: usize) {
+        let mut state = self.0.state.lock();
+        while state.asleep < count {
+            self.0.fell_asleep.wait(&mut state);
+        }
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.state.lock();
+        f.debug_struct("ManualClock")
+            .field("elapsed", &Duration::from_nanos(state.now.0))
+            .field("alarms", &state.alarms.len())
+            .field("sleepers", &state.asleep)
+            .finish()
+    }
+}
+
+impl Held {
+    fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.state.lock().now.0)
+    }
+
+    fn now(&self) -> Instant {
+        // Only a held clock that was advanced by centuries leaves the range of some systems' `Instant`.
+        self.origin.checked_add(self.elapsed()).unwrap_or(self.origin)
+    }
+
+    fn time_of_day(&self) -> SystemTime {
+        self.time_of_day.checked_add(self.elapsed()).unwrap_or(self.time_of_day)
+    }
+
+    fn fall_asleep(&self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) -> Option<Nap> {
+        let mut state = self.state.lock();
+        if deadline <= state.now {
+            return None;
+        }
+        let alarm = (deadline != Nanos::NEVER).then(|| state.add_alarm(deadline, TIMEOUT, timeout()));
+        state.asleep += 1;
+        self.fell_asleep.notify_all();
+        Some(Nap(alarm))
+    }
+
+    /// Moves to the next time up to `target` that something waits for and takes what waits for it; `None` once there
+    /// is nothing more and the clock has reached `target`.
+    fn next_alarms(&self, target: Nanos) -> Option<Vec<Arc<dyn Wake>>> {
+        let mut state = self.state.lock();
+        match state.alarms.first_key_value() {
+            Some((&(at, _), _)) if at <= target => {
+                let later = state.alarms.split_off(&(at.following(), 0));
+                let due = std::mem::replace(&mut state.alarms, later);
+                state.now = state.now.max(at);
+                Some(due.into_values().collect())
+            }
+            _ => {
+                state.now = state.now.max(target);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,162 @@
+//! Who has started a crew: stops it, joins it, and names what does not end.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Crew, Seat};
+use crate::base::thread::Joiner;
+use crate::base::time::Rounded;
+
+/// What the handle of a poller and that of workers have in common.
+pub(crate) struct Handle {
+    pub(crate) crew: Arc<Crew>,
+    /// One for each seat, in their order, then that of the watchdog if there is one.
+    joiners: Vec<Joiner>,
+    /// Wakes the crew's threads, to look at whether they are to stop.
+    nudge: Box<dyn Fn() + Send + Sync>,
+    grace: Duration,
+    detached: bool,
+}
+
+/// Threads that have not ended in time.
+///
+/// Returned by `join_timeout` of a handle. The threads go on, and the handle can be joined again.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Workers, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::<String>::new();
+/// let idle = |_cx: &Context, _vm: &String| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+/// let mut workers = Workers::new(idle).start(&queue)?;
+/// let still = workers.join_timeout(Duration::ZERO).unwrap_err(); // nothing has asked them to stop
+/// assert_eq!(still.to_string(), "still running: worker-0");
+/// # Ok::<_, BoxError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StillRunning {
+    threads: Vec<String>,
+}
+
+impl StillRunning {
+    pub(crate) fn new(threads: Vec<String>) -> Self {
+        Self { threads }
+    }
+
+    /// The names of the threads that had not ended when the time was over.
+    #[must_use]
+    pub fn threads(&self) -> &[String] {
+        &self.threads
+    }
+}
+
+impl fmt::Display for StillRunning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "still running: {}", self.threads.join(", "))
+    }
+}
+
+impl std::error::Error for StillRunning {}
+
+impl Handle {
+    pub(crate) fn new(
+        crew: Arc<Crew>,
+        joiners: Vec<Joiner>,
+        nudge: Box<dyn Fn() + Send + Sync>,
+        grace: Duration,
+    ) -> Self {
+        Self { crew, joiners, nudge, grace, detached: false }
+    }
+
+    /// It has these threads as well.
+    pub(crate) fn keep(&mut self, joiners: Vec<Joiner>) {
+        self.joiners.extend(joiners);
+    }
+
+    pub(crate) fn stop(&self) {
+        self.crew.stop();
+        (self.nudge)();
+    }
+
+    pub(crate) fn abort(&self) {
+        self.stop();
+        self.crew.abort.cancel();
+    }
+
+    /// Joins all threads. On one of the crew's own, those of the other seats: the watchdog ends after this one.
+    pub(crate) fn join(&mut self) {
+        let mut joiners = std::mem::take(&mut self.joiners);
+        let mut adopted = std::mem::take(&mut *self.crew.adopted.lock());
+        if joiners.iter().chain(&adopted).any(Joiner::is_current) {
+            joiners.truncate(self.crew.size);
+        }
+        joiners.append(&mut adopted);
+        // Up to its own end the watchdog may start another one.
+        while !joiners.is_empty() {
+            joiners.drain(..).for_each(Joiner::join);
+            joiners.append(&mut self.crew.adopted.lock());
+        }
+    }
+
+    pub(crate) fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        let crew = &self.crew;
+        if !crew.wait_until_empty(crew.clock.nanos().after(timeout)) {
+            let threads = crew.threads();
+            if !threads.is_empty() {
+                return Err(StillRunning { threads });
+            }
+        }
+        self.join();
+        Ok(())
+    }
+
+    /// Stop; abort after `grace`; join.
+    pub(crate) fn shutdown(&mut self, grace: Duration) {
+        self.stop();
+        if self.join_timeout(grace).is_err() {
+            let still_running = self.crew.names(Seat::is_busy);
+            if !still_running.is_empty() {
+                let (field, name) = (self.crew.kind.field(), self.crew.name.as_str());
+                let (grace, still_running) = (Rounded(grace), still_running.join(", "));
+                log::warn!(
+                    (field) = name, grace:%, still_running:%;
+                    "{name}: aborting after the grace period of {grace}; still running: {still_running}"
+                );
+            }
+            self.abort();
+            self.join();
+        }
+    }
+
+    pub(crate) fn detach(&mut self) {
+        self.detached = true;
+    }
+
+    pub(crate) fn is_detached(&self) -> bool {
+        self.detached
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.detached && !self.joiners.is_empty() {
+            self.shutdown(self.grace);
+        }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |of: fn(&Seat) -> bool| self.crew.seats.iter().filter(|seat| of(seat)).count();
+        f.debug_struct("Handle")
+            .field("name", &self.crew.name)
+            .field("threads", &self.crew.present.lock().threads)
+            .field("busy", &count(Seat::is_busy))
+            .field("overdue", &count(Seat::is_overdue))
+            .field("stopping", &self.crew.is_stopping())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,430 @@
+//! The seats, the watchdog's protocol and the join of a crew, in every interleaving of two or three threads.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use loom::thread;
+
+use super::watchdog::Watchdog;
+use super::{ALLOWANCE, Attendance, Crew, CrewKind, Seat};
+use crate::base::cancel::CancellationToken;
+use crate::base::clock::ManualClock;
+use crate::base::sync::Mutex;
+use crate::base::time::Nanos;
+use crate::base::wait::{Next, Task, run};
+use crate::run::context::{Call, Context};
+
+const SOON: Nanos = Nanos(10);
+
+/// How long after the start a run with the deadline [`SOON`] is overdue.
+const OVERDUE: Duration = Duration::from_nanos(SOON.0).saturating_add(ALLOWANCE);
+
+/// After [`OVERDUE`].
+const LATER: Nanos = Nanos(1_000_000_000);
+
+/// Run numbers and records that the watchdog has reported.
+type Reports = Arc<Mutex<Vec<(u64, u32)>>>;
+
+/// The time after [`OVERDUE`].
+fn overdue() -> Nanos {
+    Nanos::ZERO.after(OVERDUE)
+}
+
+fn crew(clock: &ManualClock, seats: usize) -> Arc<Crew> {
+    Crew::new(CrewKind::Workers, "crew".to_owned(), clock.clock(), seats)
+}
+
+fn watchdog(crew: &Arc<Crew>) -> (Watchdog, Reports) {
+    let reports = Reports::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&reports);
+    let report = move |overrun: super::Overrun| seen.lock().push((overrun.run, overrun.record));
+    (Watchdog::new(Arc::clone(crew), Box::new(report)), reports)
+}
+
+fn present(crew: &Arc<Crew>) -> Attendance {
+    Attendance::new(Arc::clone(crew), Arc::clone(&crew.seats[0]))
+}
+
+fn context(crew: &Crew, deadline: Nanos) -> Context {
+    let seat = Some(Arc::clone(&crew.seats[0]));
+    Context::new(crew.clock.clone(), deadline, crew.abort.clone(), seat, Call::default())
+}
+
+/// Runs `model` in every interleaving with at most so many preemptions (`None`: any number). Each execution says what its
+/// outcome was; a model whose threads never meet shows nothing, so each of `outcomes` must be one, and nothing else.
+fn explore(
+    preemptions: Option<usize>,
+    outcomes: &[&'static str],
+    model: impl Fn() -> &'static str + Send + Sync + 'static,
+) {
+    // Not one of the checker's locks: this outlasts its executions.
+    let (outcome_of, seen) = std::sync::mpsc::channel();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.check(move || {
+        let outcome = model();
+        assert!(outcome_of.send(outcome).is_ok());
+    });
+    assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), outcomes.iter().copied().collect());
+}
+
+#[test]
+fn a_deadline_is_seen_by_a_watchdog_on_its_way_to_sleep_or_wakes_it() {
+    loom::model(|| {
+        let crew = crew(&ManualClock::new(), 1);
+        let _present = present(&crew);
+        let (mut watchdog, _) = watchdog(&crew);
+        let stepping = thread::spawn(move || watchdog.step(Nanos::ZERO));
+        let run = crew.begin_until(&crew.seats[0], SOON, 0);
+        let next = stepping.join().unwrap();
+        let woken = crew.watchdog.wait_until(Nanos::ZERO);
+        assert!(woken || next == Next::At(SOON), "{next:?}");
+        drop(run);
+    });
+}
+
+/// The watchdog has waited for an earlier deadline, of a run that is over, and is about to wait for none.
+#[test]
+fn a_deadline_later_than_the_last_one_watched_is_not_missed() {
+    loom::model(|| {
+        let crew = crew(&ManualClock::new(), 1);
+        let _present = present(&crew);
+        let (mut watchdog, _) = watchdog(&crew);
+        let first = crew.begin_until(&crew.seats[0], SOON, 0);
+        assert_eq!(watchdog.step(Nanos::ZERO), Next::At(SOON));
+        drop(first);
+        crew.watchdog.wait_until(Nanos::ZERO);
+        let stepping = thread::spawn(move || watchdog.step(SOON));
+        let second = crew.begin_until(&crew.seats[0], LATER, 0);
+        let next = stepping.join().unwrap();
+        let woken = crew.watchdog.wait_until(Nanos::ZERO);
+        assert!(woken || next == Next::At(LATER), "{next:?}");
+        drop(second);
+    });
+}
+
+/// The watchdog goes to sleep until the planned deadline of the next run, which begins late.
+#[test]
+fn a_deadline_later_than_planned_is_not_missed() {
+    loom::model(|| {
+        let crew = crew(&ManualClock::new(), 1);
+        let _present = present(&crew);
+        let (mut watchdog, _) = watchdog(&crew);
+        crew.seats[0].plan(SOON);
+        let stepping = thread::spawn(move || watchdog.step(Nanos::ZERO));
+        let run = crew.begin_until(&crew.seats[0], LATER, 0);
+        let next = stepping.join().unwrap();
+        let woken = crew.watchdog.wait_until(Nanos::ZERO);
+        assert!(woken || next == Next::At(SOON) || next == Next::At(LATER), "{next:?}");
+        drop(run);
+    });
+}
+
+#[test]
+fn the_earlier_of_two_deadlines_is_never_slept_through() {
+    // With at most three preemptions: of three threads, all interleavings take longer than a test may.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let crew = crew(&ManualClock::new(), 2);
+        let _present = present(&crew);
+        let (mut watchdog, _) = watchdog(&crew);
+        let stepping = thread::spawn(move || watchdog.step(Nanos::ZERO));
+        let other = Arc::clone(&crew);
+        let beginning = thread::spawn(move || std::mem::forget(other.begin_until(&other.seats[1], LATER, 1)));
+        let run = crew.begin_until(&crew.seats[0], SOON, 0);
+        beginning.join().unwrap();
+        let next = stepping.join().unwrap();
+        let woken = crew.watchdog.wait_until(Nanos::ZERO);
+        assert!(woken || next == Next::At(SOON), "{next:?}");
+        drop(run);
+    });
+}
+
+#[test]
+fn a_run_that_begins_as_an_overdue_one_ends_is_not_taken_for_it() {
+    loom::model(|| {
+        let clock = ManualClock::new();
+        let crew = crew(&clock, 1);
+        let _present = present(&crew);
+        let (mut watchdog, reports) = watchdog(&crew);
+        let first = crew.begin_until(&crew.seats[0], SOON, 1);
+        clock.advance(OVERDUE);
+        let stepping = thread::spawn(move || watchdog.step(overdue()));
+        drop(first);
+        let second = crew.begin_until(&crew.seats[0], LATER, 2);
+        let cx = context(&crew, LATER);
+        let token = cx.token().clone();
+        stepping.join().unwrap();
+        assert!(!token.is_cancelled());
+        assert!(!crew.seats[0].is_overdue());
+        assert_eq!(crew.seats[0].deadline(SOON), LATER);
+        assert!(reports.lock().iter().all(|report| *report == (1, 1)), "{reports:?}");
+        drop(cx);
+        drop(second);
+    });
+}
+
+/// On a clock that stands still two runs may have one deadline.
+#[test]
+fn of_two_runs_with_one_deadline_the_second_is_reported_once() {
+    loom::model(|| {
+        let clock = ManualClock::new();
+        let crew = crew(&clock, 1);
+        let _present = present(&crew);
+        let (mut watchdog, reports) = watchdog(&crew);
+        let first = crew.begin_until(&crew.seats[0], SOON, 1);
+        clock.advance(OVERDUE);
+        let stepping = thread::spawn(move || {
+            watchdog.step(overdue());
+            watchdog
+        });
+        drop(first);
+        let second = crew.begin_until(&crew.seats[0], SOON, 2);
+        let mut watchdog = stepping.join().unwrap();
+        watchdog.step(overdue());
+        watchdog.step(overdue());
+        assert_eq!(reports.lock().iter().filter(|report| **report == (2, 2)).count(), 1, "{reports:?}");
+        assert!(crew.seats[0].is_overdue());
+        drop(second);
+        assert!(!crew.seats[0].is_overdue());
+    });
+}
+
+/// Two runs, one after the other, as the watchdog looks at their seat when a run with the deadline `SOON` is overdue.
+fn of_two_runs_on_one_seat(deadlines: [Nanos; 2], outcomes: &[&'static str]) {
+    // All interleavings take a minute; with at most four preemptions it is a second or two.
+    explore(Some(4), outcomes, move || {
+        let seat = Seat::new("seat".to_owned());
+        let seen = Arc::clone(&seat);
+        let looking = thread::spawn(move || (seen.overrun(overdue()), seen.overrun(overdue())));
+        for (deadline, record) in deadlines.into_iter().zip([11, 12]) {
+            seat.begin_until(deadline, record);
+            seat.end();
+        }
+        let reports = looking.join().unwrap();
+        assert!(!seat.is_busy() && !seat.is_overdue());
+        match reports {
+            (None, None) => "none is seen",
+            (Some((1, 11)), None) | (None, Some((1, 11))) => "the first is reported",
+            (Some((2, 12)), None) | (None, Some((2, 12))) => "the second is reported",
+            (Some((1, 11)), Some((2, 12))) => "both are reported",
+            _ => panic!("{reports:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_run_that_is_overdue_is_reported_with_what_is_its_own() {
+    of_two_runs_on_one_seat([SOON, LATER], &["none is seen", "the first is reported"]);
+    of_two_runs_on_one_seat([LATER, SOON], &["none is seen", "the second is reported"]);
+    let all = ["none is seen", "the first is reported", "the second is reported", "both are reported"];
+    of_two_runs_on_one_seat([SOON, SOON], &all);
+}
+
+/// The context is used again, as a worker does, and both runs ask for their tokens.
+#[test]
+fn an_overrun_never_cancels_the_token_of_the_next_run() {
+    let outcomes = ["it ends unseen", "it is reported, and its token cancelled", "its token is cancelled, and it ends"];
+    explore(None, &outcomes, move || {
+        let clock = ManualClock::new();
+        let crew = crew(&clock, 1);
+        let present = present(&crew);
+        let (mut watchdog, reports) = watchdog(&crew);
+        let mut cx = context(&crew, SOON);
+        let first = crew.begin_until(&crew.seats[0], SOON, 1);
+        let late = cx.token().clone();
+        clock.advance(OVERDUE);
+        let stepping = thread::spawn(move || watchdog.step(overdue()));
+        drop(first);
+        cx.end();
+        cx.renew(LATER, Call::default());
+        let second = crew.begin_until(&crew.seats[0], LATER, 2);
+        let token = cx.token().clone();
+        let next = stepping.join().unwrap();
+        assert!(!token.is_cancelled());
+        assert!(!crew.seats[0].is_overdue());
+        assert!(crew.watchdog.wait_until(Nanos::ZERO) || next == Next::At(LATER), "{next:?}");
+        let outcome = match (reports.lock().as_slice(), late.is_cancelled()) {
+            ([], false) => outcomes[0],
+            ([(1, 1)], true) => outcomes[1],
+            ([], true) => outcomes[2],
+            other => panic!("{other:?}"),
+        };
+        drop((second, cx, present));
+        outcome
+    });
+}
+
+#[test]
+fn a_run_is_busy_from_begin_to_end_and_overdue_no_longer() {
+    explore(None, &["idle", "busy", "overdue"], || {
+        let seat = Seat::new("seat".to_owned());
+        let seen = Arc::clone(&seat);
+        let looking = thread::spawn(move || {
+            let reported = seen.overrun(overdue()).is_some();
+            let (overdue, busy) = (seen.is_overdue(), seen.is_busy());
+            // What is overdue has been reported, and what is busy is not over.
+            assert!(reported || !overdue);
+            if overdue {
+                "overdue"
+            } else if busy {
+                "busy"
+            } else {
+                "idle"
+            }
+        });
+        seat.begin_until(SOON, 1);
+        assert!(seat.is_busy());
+        seat.end();
+        assert!(!seat.is_busy() && !seat.is_overdue());
+        looking.join().unwrap()
+    });
+}
+
+#[test]
+fn a_token_made_as_the_deadline_passes_is_cancelled() {
+    loom::model(|| {
+        let clock = ManualClock::new();
+        let crew = crew(&clock, 1);
+        let _present = present(&crew);
+        let (mut watchdog, reports) = watchdog(&crew);
+        let run = crew.begin_until(&crew.seats[0], SOON, 1);
+        let cx = context(&crew, SOON);
+        let stepping = thread::spawn(move || {
+            clock.advance(Duration::from_nanos(SOON.0));
+            watchdog.step(SOON);
+        });
+        let token = cx.token().clone();
+        stepping.join().unwrap();
+        assert!(token.is_cancelled());
+        assert!(reports.lock().is_empty());
+        drop(cx);
+        drop(run);
+    });
+}
+
+#[test]
+fn a_run_that_ends_in_time_leaves_its_token_alone() {
+    loom::model(|| {
+        let clock = ManualClock::new();
+        let crew = crew(&clock, 1);
+        let _present = present(&crew);
+        let (mut watchdog, reports) = watchdog(&crew);
+        let ended = Arc::new(Mutex::new(false));
+        let (still, advanced) = (Arc::clone(&ended), clock.clone());
+        let run = crew.begin_until(&crew.seats[0], SOON, 1);
+        let cx = context(&crew, SOON);
+        let token = cx.token().clone();
+        let stepping = thread::spawn(move || {
+            let in_time = *still.lock();
+            advanced.advance(OVERDUE);
+            watchdog.step(overdue());
+            in_time
+        });
+        drop(cx);
+        drop(run);
+        *ended.lock() = true;
+        let in_time = stepping.join().unwrap();
+        let reported = !reports.lock().is_empty();
+        assert!(!(in_time && (reported || token.is_cancelled())));
+    });
+}
+
+/// The whole of it, asleep and awake: a deadline that were missed would leave the last thread waiting for ever.
+#[test]
+fn the_token_of_a_run_is_cancelled_at_its_deadline_while_it_runs() {
+    // With at most three preemptions: all interleavings take longer than a test may.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let clock = ManualClock::new();
+        let crew = crew(&clock, 1);
+        let present = present(&crew);
+        let (task, reports) = watchdog(&crew);
+        let signal = Arc::clone(&crew.watchdog);
+        let watching = thread::spawn(move || run(task, &signal));
+        let current = crew.begin_until(&crew.seats[0], SOON, 1);
+        let cx = context(&crew, SOON);
+        let token: CancellationToken = cx.token().clone();
+        clock.advance(Duration::from_nanos(SOON.0));
+        token.wait();
+        assert!(reports.lock().is_empty());
+        drop(cx);
+        drop(current);
+        drop(present);
+        watching.join().unwrap();
+    });
+}
+
+#[test]
+fn the_last_thread_to_leave_wakes_who_joins() {
+    loom::model(|| {
+        let clock = ManualClock::new();
+        let crew = crew(&clock, 2);
+        let leaving: Vec<_> = (0..2)
+            .map(|_| {
+                let present = present(&crew);
+                thread::spawn(move || drop(present))
+            })
+            .collect();
+        assert!(crew.wait_until_empty(Nanos::NEVER));
+        assert!(crew.is_empty());
+        for thread in leaving {
+            thread.join().unwrap();
+        }
+        assert_eq!(clock.sleepers(), 0);
+    });
+}
+
+#[test]
+fn who_joins_for_a_time_returns_when_it_is_over_or_the_last_has_left() {
+    loom::model(|| {
+        let clock = ManualClock::new();
+        let crew = crew(&clock, 1);
+        let present = present(&crew);
+        let leaving = thread::spawn(move || drop(present));
+        let advancing = {
+            let clock = clock.clone();
+            thread::spawn(move || clock.advance(Duration::from_nanos(SOON.0)))
+        };
+        let left = crew.wait_until_empty(SOON);
+        leaving.join().unwrap();
+        advancing.join().unwrap();
+        assert!(left || crew.clock.reached(SOON));
+        assert!(crew.is_empty());
+        assert_eq!(clock.sleepers(), 0);
+        assert_eq!(clock.next_alarm(), None);
+    });
+}
+
+#[test]
+fn who_joins_for_a_time_returns_when_it_is_over_though_nobody_leaves() {
+    loom::model(|| {
+        let clock = ManualClock::new();
+        let crew = crew(&clock, 1);
+        let present = present(&crew);
+        let advancing = {
+            let clock = clock.clone();
+            thread::spawn(move || clock.advance(Duration::from_nanos(SOON.0)))
+        };
+        assert!(!crew.wait_until_empty(SOON));
+        advancing.join().unwrap();
+        assert_eq!((clock.sleepers(), clock.next_alarm()), (0, None));
+        drop(present);
+    });
+}
+
+#[test]
+fn the_watchdog_ends_with_the_last_thread() {
+    loom::model(|| {
+        let crew = crew(&ManualClock::new(), 1);
+        let present = present(&crew);
+        let (task, _) = watchdog(&crew);
+        let signal = Arc::clone(&crew.watchdog);
+        let watching = thread::spawn(move || run(task, &signal));
+        drop(present);
+        watching.join().unwrap();
+    });
+}

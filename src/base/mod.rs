@@ -1,0 +1,14 @@
+//! The ground that the rest stands on: errors, locks, threads, time, cancellation, backoff, and waiting.
+
+pub(crate) mod backoff;
+pub(crate) mod cancel;
+pub(crate) mod clock;
+pub(crate) mod error;
+pub(crate) mod group;
+#[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a simulation makes a stage"))]
+pub(crate) mod stage;
+pub(crate) mod sync;
+pub(crate) mod text;
+pub(crate) mod thread;
+pub(crate) mod time;
+pub(crate) mod wait;

@@ -1,0 +1,343 @@
+//! The one place that spawns threads, and what stands for a thread where there are none.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+#[cfg(all(target_os = "linux", not(loom)))]
+use std::{collections::VecDeque, ffi::CString};
+
+#[cfg(loom)]
+use loom::thread;
+#[cfg(not(loom))]
+use std::thread;
+
+use crate::base::time::Nanos;
+
+/// How the crate's threads are made: stack size, and a hook that each one runs first.
+///
+/// Logs, errors, panic messages and status name a thread in full, for example `vms-watchdog` or `vms-0`. On Linux, tools such as `top`
+/// and `gdb` show the role and the number first, `watchdog-vms` or `0-vms`, because Linux keeps only the first 15 bytes of a name.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::ThreadOptions;
+///
+/// let options = ThreadOptions::new()
+///     .stack_size(256 * 1024)
+///     .on_start(|name| log::debug!("{name} starts"));
+/// # let _ = options;
+/// ```
+#[derive(Clone, Default)]
+pub struct ThreadOptions {
+    stack_size: Option<usize>,
+    on_start: Option<StartHook>,
+    /// So many threads are refused.
+    #[cfg(all(test, not(loom)))]
+    refusals: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+/// Called with the name of the thread.
+type StartHook = Arc<dyn Fn(&str) + Send + Sync>;
+
+impl ThreadOptions {
+    /// The platform's stack size, no hook.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The stack size in bytes.
+    #[must_use]
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Runs `hook` with the thread's full name, on each thread, before anything else: for priorities, affinity, signal masks.
+    /// A panic of it is logged, and the thread goes on.
+    #[must_use]
+    pub fn on_start(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_start = Some(Arc::new(hook));
+        self
+    }
+
+    /// The same, but so many threads are refused as though by the system.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn refusing(mut self, refusals: Arc<std::sync::atomic::AtomicUsize>) -> Self {
+        self.refusals = refusals;
+        self
+    }
+
+    /// Starts a thread.
+    ///
+    /// # Errors
+    ///
+    /// What the operating system says when it gives no thread.
+    pub(crate) fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<Joiner> {
+        if name.contains('\0') {
+            // The standard library panics.
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "its name has a NUL in it"));
+        }
+        #[cfg(all(test, not(loom)))]
+        {
+            use std::sync::atomic::Ordering::SeqCst;
+            if self.refusals.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, "the test refuses it"));
+            }
+        }
+        let mut builder = thread::Builder::new().name(name.clone());
+        if let Some(bytes) = self.stack_size {
+            builder = builder.stack_size(bytes);
+        }
+        let on_start = self.on_start.clone();
+        let thread_name = name.clone();
+        #[expect(clippy::disallowed_methods, reason = "this is the one place that spawns")]
+        let handle = builder.spawn(move || {
+            #[cfg(all(target_os = "linux", not(loom)))]
+            show_to_the_system(&thread_name);
+            if let Some(hook) = on_start {
+                shielded("the start hook of a thread", || hook(&thread_name));
+            }
+            body();
+        })?;
+        Ok(Joiner { name, role: Role::Thread(handle) })
+    }
+}
+
+#[cfg(all(target_os = "linux", not(loom)))]
+/// Parts of names that tell the threads of one component apart, and what they are to the system.
+const ROLES: [(&str, &str); 8] = [
+    ("driver", "driver"),
+    ("elector", "elector"),
+    ("keeper", "keeper"),
+    ("pool", "pool"),
+    ("source", "source"),
+    ("subscription", "sub"),
+    ("timer", "timer"),
+    ("watchdog", "watchdog"),
+];
+
+/// Renames this thread for the system. Panic messages keep its full name.
+#[cfg(all(target_os = "linux", not(loom)))]
+fn show_to_the_system(name: &str) {
+    if let Ok(name) = CString::new(system_name(name)) {
+        // Only tools that list threads show it.
+        let _ = rustix::thread::set_name(&name);
+    }
+}
+
+/// The name of a thread for the system. Linux keeps its first 15 bytes, so the role and the number come before the rest.
+#[cfg(all(target_os = "linux", not(loom)))]
+fn system_name(name: &str) -> String {
+    let mut parts = VecDeque::new();
+    let mut rest = name;
+    while let Some((head, end)) = rest.rsplit_once('-') {
+        let is_number = !end.is_empty() && end.bytes().all(|byte| byte.is_ascii_digit());
+        match ROLES.iter().find(|(role, _)| *role == end) {
+            Some((_, short)) => parts.push_front(*short),
+            None if is_number => parts.push_front(end),
+            None => break,
+        }
+        rest = head;
+    }
+    parts.push_back(rest);
+    Vec::from(parts).join("-")
+}
+
+/// What a thread does, from its start to its end.
+pub(crate) trait Body: Sized + Send + 'static {
+    /// All of it, on a thread of its own.
+    fn run(self);
+
+    /// The same as turns, for where there are no threads; `None` if it waits for what no clock knows of.
+    fn into_player(self) -> Option<Box<dyn Player>>;
+}
+
+impl<F: FnOnce() + Send + 'static> Body for F {
+    fn run(self) {
+        self();
+    }
+
+    fn into_player(self) -> Option<Box<dyn Player>> {
+        None
+    }
+}
+
+/// The body of a thread as turns, one after the other.
+pub(crate) trait Player: Send {
+    /// From when on it has something to do. Asked again and again; it may have been told something meanwhile.
+    fn due(&mut self) -> Nanos;
+
+    /// Does a little of what is due. Returns whether it goes on: `false` is the end of the thread.
+    fn play(&mut self, cue: &Cue<'_>) -> bool;
+}
+
+/// What a [`Player`] is given for a turn.
+pub(crate) struct Cue<'a> {
+    pub(crate) now: Nanos,
+    /// A random number, for what may be done in any order.
+    pub(crate) draw: u64,
+    /// Says what the turn is about, once that is known.
+    pub(crate) say: &'a dyn Fn(String),
+}
+
+/// How a body that is played in turns is joined.
+pub(crate) trait Played: Send + Sync {
+    /// Whether this is the one whose turn it is.
+    fn is_current(&self) -> bool;
+
+    /// Has turns played until this one has ended.
+    fn join(&self);
+}
+
+impl fmt::Debug for ThreadOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThreadOptions")
+            .field("stack_size", &self.stack_size)
+            .field("on_start", &self.on_start.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A thread to be joined.
+pub(crate) struct Joiner {
+    name: String,
+    role: Role,
+}
+
+enum Role {
+    Thread(thread::JoinHandle<()>),
+    Played(Box<dyn Played>),
+}
+
+impl Joiner {
+    /// That of a body which is played in turns.
+    pub(crate) fn of_played(name: String, played: impl Played + 'static) -> Self {
+        Self { name, role: Role::Played(Box::new(played)) }
+    }
+
+    /// Whether this is the thread that asks.
+    pub(crate) fn is_current(&self) -> bool {
+        match &self.role {
+            Role::Thread(handle) => handle.thread().id() == thread::current().id(),
+            Role::Played(played) => played.is_current(),
+        }
+    }
+
+    /// Waits for the thread to end; a panic that ended it is logged. On that very thread it returns at once.
+    pub(crate) fn join(self) {
+        if self.is_current() {
+            return;
+        }
+        match self.role {
+            Role::Thread(handle) => {
+                if let Err(panic) = handle.join() {
+                    log_panic(&self.name, &*panic);
+                }
+            }
+            Role::Played(played) => played.join(),
+        }
+    }
+}
+
+impl fmt::Debug for Joiner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Joiner").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Says in the log what has ended a thread.
+pub(crate) fn log_panic(thread: &str, panic: &(dyn Any + Send)) {
+    let message = panic_message(panic);
+    log::error!(thread, panic = message; "{thread}: the thread panicked: {message}");
+}
+
+/// What a panic carries.
+pub(crate) type Panic = Box<dyn Any + Send>;
+
+/// The text of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    if let Some(text) = panic.downcast_ref::<&'static str>() {
+        text
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text
+    } else {
+        "a panic without a text"
+    }
+}
+
+/// Runs code of the user's that must not take others down: a panic is logged as "`what` panicked", and goes no further.
+pub(crate) fn shielded(what: &str, code: impl FnOnce()) {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(code)) else {
+        return;
+    };
+    // The logger and the drop of what the panic carries are user code too. What they throw in turn is let go unseen.
+    let report = AssertUnwindSafe(|| {
+        let message = panic_message(&*panic);
+        log::error!(panic = message; "{what} panicked: {message}");
+        drop(panic);
+    });
+    if let Err(again) = catch_unwind(report) {
+        std::mem::forget(again);
+    }
+}
+
+/// Drops values whose `Drop` may panic: all of them, then the first panic goes on.
+pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
+    let mut first = None;
+    for value in values {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+            if first.is_none() {
+                first = Some(panic);
+            } else {
+                // Its drop may panic in turn, and would keep the other values from being dropped.
+                std::mem::forget(panic);
+            }
+        }
+    }
+    if let Some(panic) = first {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_has_the_role_and_the_number_of_a_thread_before_the_rest_of_its_name() {
+        for (name, system) in [
+            ("vms-0", "0-vms"),
+            ("appliance-volumes-12", "12-appliance-volumes"),
+            ("appliance-volumes-watchdog", "watchdog-appliance-volumes"),
+            ("appliance-pool-0", "pool-0-appliance"),
+            ("appliance-pool-watchdog", "pool-watchdog-appliance"),
+            ("vms-keeper-0", "keeper-0-vms"),
+            ("vms-subscription-1-0", "sub-1-0-vms"),
+            ("vms-source-2-0", "source-2-0-vms"),
+            ("timer", "timer"),
+            ("a name", "a name"),
+            ("-0", "0-"),
+            ("", ""),
+        ] {
+            assert_eq!(system_name(name), system);
+        }
+    }
+
+    #[test]
+    fn the_system_shows_the_role_of_a_thread_first_and_the_program_sees_its_full_name() {
+        let (said, heard) = std::sync::mpsc::channel();
+        let hooked = said.clone();
+        let options = ThreadOptions::new().on_start(move |name| hooked.send(name.to_owned()).unwrap());
+        let body = move || {
+            said.send(thread::current().name().unwrap().to_owned()).unwrap();
+            said.send(std::fs::read_to_string("/proc/thread-self/comm").unwrap().trim_end().to_owned()).unwrap();
+        };
+        let name = "a-rather-long-name-watchdog";
+        options.spawn(name.to_owned(), body).unwrap().join();
+        assert_eq!(heard.iter().take(3).collect::<Vec<_>>(), [name, name, "watchdog-a-rath"]);
+    }
+}

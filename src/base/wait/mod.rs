@@ -1,0 +1,388 @@
+//! Sleeping and waking: a condition variable whose sleepers are counted out by whoever wakes them.
+//!
+//! # Vocabulary and counters
+//!
+//! A thread that waits is *asleep* until somebody decides to wake it; from then on it is *woken*, although it may not
+//! run for a while. Both counts live under the mutex that guards the condition:
+//!
+//! - entering a wait: `asleep += 1`;
+//! - deciding to wake one: `asleep -= 1, woken += 1`, and one notification once the lock is released;
+//! - leaving the wait, for whatever cause: `woken -= 1` if there is one, else `asleep -= 1`.
+//!
+//! So `asleep + woken` is always the number of threads inside the wait, and there are always at least `woken`
+//! notifications on their way or threads that one has reached: none is lost if a sleeper times out at that moment,
+//! because a thread that leaves looks at the condition again. A notification is sent only where `asleep > 0`.
+//!
+//! On a held clock the same counts say when the threads under test have gone to sleep.
+
+#[cfg(all(test, loom))]
+mod models;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::clock::{Clock, Wake};
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::thread::{Body, Cue, Player, shielded};
+use crate::base::time::Nanos;
+
+/// The counts of one condition, kept under the mutex that guards it.
+#[derive(Debug, Default)]
+pub(crate) struct Sleepers {
+    asleep: usize,
+    woken: usize,
+}
+
+impl Sleepers {
+    pub(crate) fn asleep(&self) -> usize {
+        self.asleep
+    }
+
+    /// Decides to wake up to `most` sleepers; the caller sends that many notifications once it has released the lock.
+    #[inline]
+    pub(crate) fn rouse(&mut self, most: usize, clock: &Clock) -> usize {
+        let count = most.min(self.asleep);
+        if count > 0 {
+            self.asleep -= count;
+            self.woken += count;
+            clock.count_out(count);
+        }
+        count
+    }
+}
+
+/// The condition variable of one [`Sleepers`].
+#[derive(Debug)]
+pub(crate) struct Bell(Condvar);
+
+impl Bell {
+    pub(crate) fn new() -> Self {
+        Self(Condvar::new())
+    }
+
+    /// Sends the notifications that [`Sleepers::rouse`] decided on.
+    pub(crate) fn ring(&self, count: usize) {
+        for _ in 0..count {
+            self.0.notify_one();
+        }
+    }
+
+    /// Sleeps until woken or until `deadline`. Whoever calls this looks at its condition, and at the clock, again
+    /// afterwards: that it returned says nothing.
+    ///
+    /// `timeout` is what a held clock calls once `deadline` has come: it must rouse and ring these sleepers.
+    pub(crate) fn wait<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        sleepers: impl Fn(&mut T) -> &mut Sleepers,
+        clock: &Clock,
+        deadline: Nanos,
+        timeout: impl FnOnce() -> Arc<dyn Wake>,
+    ) {
+        let Some(nap) = clock.fall_asleep(deadline, timeout) else {
+            return;
+        };
+        sleepers(guard).asleep += 1;
+        clock.sleep(&self.0, guard, deadline);
+        let counts = sleepers(guard);
+        if counts.woken > 0 {
+            counts.woken -= 1;
+        } else {
+            counts.asleep -= 1;
+            clock.count_out(1);
+        }
+        clock.wake_up(nap);
+    }
+}
+
+/// An event that stays set until the one thread that waits for it has seen it.
+#[derive(Debug)]
+pub(crate) struct Signal {
+    state: Mutex<SignalState>,
+    bell: Bell,
+    clock: Clock,
+}
+
+#[derive(Debug, Default)]
+struct SignalState {
+    set: bool,
+    sleepers: Sleepers,
+}
+
+impl Signal {
+    pub(crate) fn new(clock: Clock) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(SignalState::default()), bell: Bell::new(), clock })
+    }
+
+    pub(crate) fn set(&self) {
+        let count = {
+            let mut state = self.state.lock();
+            state.set = true;
+            state.sleepers.rouse(usize::MAX, &self.clock)
+        };
+        self.bell.ring(count);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.state.lock().set
+    }
+
+    /// Clears it.
+    fn clear(&self) {
+        self.state.lock().set = false;
+    }
+
+    /// Blocks until the signal is set or `deadline` has come, and clears it. Returns whether it was set.
+    pub(crate) fn wait_until(self: &Arc<Self>, deadline: Nanos) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if std::mem::take(&mut state.set) {
+                return true;
+            }
+            if self.clock.reached(deadline) {
+                return false;
+            }
+            self.bell.wait(
+                &mut state,
+                |state| &mut state.sleepers,
+                &self.clock,
+                deadline,
+                || Arc::clone(self) as Arc<dyn Wake>,
+            );
+        }
+    }
+}
+
+impl Wake for Signal {
+    fn wake(&self) {
+        let count = self.state.lock().sleepers.rouse(usize::MAX, &self.clock);
+        self.bell.ring(count);
+    }
+}
+
+/// A fact that becomes true once, or is given up, and that any number of threads wait for.
+pub(crate) struct Gate {
+    state: Mutex<GateState>,
+    bell: Bell,
+    clock: Clock,
+}
+
+#[derive(Default)]
+struct GateState {
+    /// Once it is known: whether the fact is true, or never will be.
+    known: Option<bool>,
+    sleepers: Sleepers,
+    /// To be called once it is known; empty from then on.
+    calls: Vec<OnSettled>,
+}
+
+/// How the log names one of these calls.
+const CALL: &str = "what waits for a gate";
+
+/// Given whether the fact is true.
+pub(crate) type OnSettled = Box<dyn FnOnce(bool) + Send>;
+
+impl Gate {
+    pub(crate) fn new(clock: Clock) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(GateState::default()), bell: Bell::new(), clock })
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Says that the fact is true, or that it never will be; what has been said first stands. Not under a lock: it makes the
+    /// calls that were asked for.
+    pub(crate) fn settle(&self, truth: bool) {
+        let (truth, calls, count) = {
+            let mut state = self.state.lock();
+            let truth = *state.known.get_or_insert(truth);
+            (truth, std::mem::take(&mut state.calls), state.sleepers.rouse(usize::MAX, &self.clock))
+        };
+        self.bell.ring(count);
+        for call in calls {
+            shielded(CALL, || call(truth));
+        }
+    }
+
+    /// Calls `call` once, with whether the fact is true: when the gate is settled, on the thread that does, or at once, on
+    /// this one, if it is already. No lock of the gate is held then. A panic of it is logged. It is dropped uncalled with a
+    /// gate that is never settled.
+    pub(crate) fn on_settled(&self, call: OnSettled) {
+        let truth = {
+            let mut state = self.state.lock();
+            let Some(truth) = state.known else {
+                state.calls.push(call);
+                return;
+            };
+            truth
+        };
+        shielded(CALL, || call(truth));
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.lock().known == Some(true)
+    }
+
+    /// Whether the fact never will be true.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.state.lock().known == Some(false)
+    }
+
+    /// Blocks until the gate is settled or `deadline` has come. Returns whether the fact is true.
+    pub(crate) fn wait_until(self: &Arc<Self>, deadline: Nanos) -> bool {
+        let mut state = self.state.lock();
+        while state.known.is_none() && !self.clock.reached(deadline) {
+            self.bell.wait(
+                &mut state,
+                |state| &mut state.sleepers,
+                &self.clock,
+                deadline,
+                || Arc::clone(self) as Arc<dyn Wake>,
+            );
+        }
+        state.known == Some(true)
+    }
+
+    /// As [`wait_until`](Self::wait_until), for at most `timeout` from now.
+    pub(crate) fn wait_for(self: &Arc<Self>, timeout: Duration) -> bool {
+        self.wait_until(self.clock.nanos().after(timeout))
+    }
+}
+
+impl Wake for Gate {
+    fn wake(&self) {
+        let count = self.state.lock().sleepers.rouse(usize::MAX, &self.clock);
+        self.bell.ring(count);
+    }
+}
+
+/// Called each time that a source has handed something over to its queue.
+pub(crate) type Progress = Box<dyn Fn() + Send + Sync>;
+
+/// Says whether a source has handed over everything that it had accepted when this was made.
+pub(crate) type HandedOver = Box<dyn Fn() -> bool + Send>;
+
+/// A thread body, cut into steps so that a test or a simulation can run it without a thread.
+pub(crate) trait Task: Send {
+    /// Does what is due at `now` and says when it wants to be called again, at the latest.
+    fn step(&mut self, now: Nanos) -> Next;
+}
+
+/// When a [`Task`] wants its next step. Its signal brings any of them forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// At this time ([`Nanos::NEVER`]: only when signalled).
+    At(Nanos),
+    /// Not at all.
+    Finished,
+}
+
+impl<T: Task + ?Sized> Task for &mut T {
+    fn step(&mut self, now: Nanos) -> Next {
+        (**self).step(now)
+    }
+}
+
+/// The thin loop that makes a thread of a task.
+pub(crate) fn run(mut task: impl Task, signal: &Arc<Signal>) {
+    while let Next::At(time) = task.step(signal.clock.nanos()) {
+        signal.wait_until(time);
+    }
+}
+
+/// The body of a thread that is a task and the signal that it waits for.
+pub(crate) struct Stepping<T> {
+    task: T,
+    signal: Arc<Signal>,
+    next: Nanos,
+}
+
+impl<T: Task + 'static> Stepping<T> {
+    pub(crate) fn new(task: T, signal: &Arc<Signal>) -> Self {
+        Self { task, signal: Arc::clone(signal), next: Nanos::ZERO }
+    }
+}
+
+impl<T: Task + 'static> Body for Stepping<T> {
+    fn run(self) {
+        run(self.task, &self.signal);
+    }
+
+    fn into_player(self) -> Option<Box<dyn Player>> {
+        Some(Box::new(self))
+    }
+}
+
+impl<T: Task> Player for Stepping<T> {
+    fn due(&mut self) -> Nanos {
+        if self.signal.is_set() { Nanos::ZERO } else { self.next }
+    }
+
+    fn play(&mut self, cue: &Cue<'_>) -> bool {
+        self.signal.clear();
+        match self.task.step(cue.now) {
+            Next::At(time) => self.next = time,
+            Next::Finished => return false,
+        }
+        true
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn gate() -> (Arc<Gate>, mpsc::Sender<bool>, mpsc::Receiver<bool>) {
+        let (said, heard) = mpsc::channel();
+        (Gate::new(Clock::system()), said, heard)
+    }
+
+    fn say(said: &mpsc::Sender<bool>) -> OnSettled {
+        let said = said.clone();
+        Box::new(move |truth| {
+            let _ = said.send(truth);
+        })
+    }
+
+    #[test]
+    fn calls_are_made_once_when_the_gate_is_settled_and_at_once_afterwards() {
+        for truth in [true, false] {
+            let (gate, said, heard) = gate();
+            gate.on_settled(say(&said));
+            gate.on_settled(say(&said));
+            assert!(heard.try_recv().is_err());
+            gate.settle(truth);
+            assert_eq!(heard.try_iter().collect::<Vec<_>>(), [truth; 2]);
+            gate.settle(!truth);
+            assert!(heard.try_recv().is_err());
+            gate.on_settled(say(&said));
+            assert_eq!(heard.try_iter().collect::<Vec<_>>(), [truth], "what has been said first stands");
+        }
+    }
+
+    #[test]
+    fn a_call_may_use_its_gate() {
+        let (gate, said, heard) = gate();
+        let (own, say) = (Arc::clone(&gate), say(&said));
+        gate.on_settled(Box::new(move |_| {
+            own.settle(false);
+            assert!(own.is_open());
+            own.on_settled(say);
+        }));
+        gate.settle(true);
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [true]);
+    }
+
+    #[test]
+    fn a_call_that_panics_harms_no_other_and_not_who_settles() {
+        let (gate, said, heard) = gate();
+        gate.on_settled(Box::new(|_| panic!("out of luck")));
+        gate.on_settled(say(&said));
+        gate.settle(true);
+        gate.on_settled(Box::new(|_| panic!("out of luck again")));
+        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [true]);
+    }
+}

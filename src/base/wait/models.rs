@@ -1,0 +1,59 @@
+//! A gate in every interleaving of two threads: whoever waits, in whatever way, hears once, and all hear the same.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::Gate;
+use crate::base::clock::ManualClock;
+use crate::base::sync::Mutex;
+use crate::base::time::Nanos;
+
+fn gate() -> Arc<Gate> {
+    Gate::new(ManualClock::new().clock())
+}
+
+/// Asks `gate` to write down what it calls with.
+fn listen(gate: &Gate) -> Arc<Mutex<Vec<bool>>> {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let writes = Arc::clone(&heard);
+    gate.on_settled(Box::new(move |truth| writes.lock().push(truth)));
+    heard
+}
+
+#[test]
+fn a_call_that_is_asked_for_while_the_gate_is_settled_is_made_once() {
+    loom::model(|| {
+        let gate = gate();
+        let other = Arc::clone(&gate);
+        let settling = thread::spawn(move || other.settle(true));
+        let heard = listen(&gate);
+        settling.join().unwrap();
+        assert_eq!(*heard.lock(), [true]);
+    });
+}
+
+#[test]
+fn who_waits_and_who_is_called_hear_the_same_of_two_that_settle_differently() {
+    loom::model(|| {
+        let gate = gate();
+        let heard = listen(&gate);
+        let other = Arc::clone(&gate);
+        let giving_up = thread::spawn(move || other.settle(false));
+        gate.settle(true);
+        let truth = gate.wait_until(Nanos::NEVER);
+        giving_up.join().unwrap();
+        assert_eq!(*heard.lock(), [truth]);
+    });
+}
+
+#[test]
+fn who_waits_is_woken() {
+    loom::model(|| {
+        let gate = gate();
+        let other = Arc::clone(&gate);
+        let settling = thread::spawn(move || other.settle(true));
+        assert!(gate.wait_until(Nanos::NEVER));
+        settling.join().unwrap();
+    });
+}

@@ -1,0 +1,97 @@
+//! Why a campaign ended without a term, and why a term ended before its time.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::run::error::{BoxError, Cancelled};
+
+/// Why a [campaign](crate::Elector::campaign) ended without a term: it was told to stop, or it cannot be led.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Context, Elector, FileElector};
+///
+/// let error = FileElector::new("/no/such/place/leader.lock").campaign(&Context::detached()).unwrap_err();
+/// assert!(!error.is_cancelled());
+/// assert_eq!(error.to_string(), "cannot lock /no/such/place/leader.lock"); // the source says why
+/// ```
+#[derive(Debug)]
+pub struct ElectorError(Cause);
+
+#[derive(Debug)]
+enum Cause {
+    Cancelled(Cancelled),
+    Lock { path: PathBuf, source: io::Error },
+    Other(BoxError),
+}
+
+impl ElectorError {
+    /// What an elector of one's own failed with. For [`Cancelled`] use `?`.
+    pub fn new(error: impl Into<BoxError>) -> Self {
+        Self(Cause::Other(error.into()))
+    }
+
+    pub(super) fn lock(path: &Path, source: io::Error) -> Self {
+        Self(Cause::Lock { path: path.to_owned(), source })
+    }
+
+    /// Nothing is wrong: the campaign was told to stop.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.0, Cause::Cancelled(_))
+    }
+}
+
+impl From<Cancelled> for ElectorError {
+    fn from(cancelled: Cancelled) -> Self {
+        Self(Cause::Cancelled(cancelled))
+    }
+}
+
+impl fmt::Display for ElectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Cause::Cancelled(_) => f.write_str("the campaign was told to stop"),
+            Cause::Lock { path, .. } => write!(f, "cannot lock {}", path.display()),
+            Cause::Other(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for ElectorError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.0 {
+            Cause::Cancelled(cancelled) => Some(cancelled),
+            Cause::Lock { source, .. } => Some(source),
+            Cause::Other(error) => error.source(),
+        }
+    }
+}
+
+/// A term ended before it was given up; the source says why. What [`Term::check`](crate::Term::check) returns.
+#[derive(Debug)]
+pub struct LeadershipLost {
+    elector: String,
+    cause: BoxError,
+}
+
+impl LeadershipLost {
+    pub(super) fn new(elector: &str, cause: BoxError) -> Self {
+        Self { elector: elector.to_owned(), cause }
+    }
+}
+
+impl fmt::Display for LeadershipLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the leadership of {} is lost", self.elector)
+    }
+}
+
+impl Error for LeadershipLost {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.cause)
+    }
+}

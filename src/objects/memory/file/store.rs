@@ -1,0 +1,265 @@
+//! The database in a file: reads all objects when it is opened, writes changes, and recovers from failures of the disk.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use redb::{
+    Database, MultimapTableHandle, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, Table,
+    TableDefinition, TableHandle,
+};
+use serde_json::Value;
+
+use super::disk::{Disk, Storage};
+use crate::base::sync::Mutex;
+use crate::base::thread::panic_message;
+use crate::objects::Kind;
+use crate::objects::json_text::{altered_integer, parse_deep};
+use crate::objects::memory::Journal;
+use crate::objects::memory::state::{Change, Place, State};
+use crate::run::error::BoxError;
+
+/// The key of an object: `apiVersion`, `kind` and path (namespace and name).
+type Key = (&'static str, &'static str, &'static str);
+
+/// The JSON of an object by its key.
+const OBJECTS: TableDefinition<Key, &[u8]> = TableDefinition::new("objects");
+/// Numbers by name.
+const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
+/// The version of the last change.
+const HEAD: &str = "head";
+/// How the tables are to be read.
+const FORMAT: &str = "format";
+const THIS_FORMAT: u64 = 1;
+
+/// The database of a file. After a failure it is closed, and opened again by the next write.
+pub(super) struct Store {
+    path: PathBuf,
+    disk: Arc<dyn Disk>,
+    file: Mutex<File>,
+}
+
+struct File {
+    /// `None` after a failure.
+    database: Option<Database>,
+    /// The version of the last change that has been stored for certain.
+    head: u64,
+    /// The objects, as they are, that failed writes would have changed: some of these writes may be in the file.
+    doubtful: HashMap<Place, Option<Arc<Value>>>,
+}
+
+impl Store {
+    /// Opens the database, makes it if the disk is empty, and reads all objects into the state.
+    pub(super) fn open(path: PathBuf, disk: Arc<dyn Disk>, state: &mut State) -> Result<Self, BoxError> {
+        let mut file = File { database: None, head: 0, doubtful: HashMap::new() };
+        let opened = guard(|| {
+            if is_unfinished(disk.bytes())? {
+                disk.bytes().set_len(0)?;
+            }
+            let database = file.database.insert(open(&disk)?);
+            let reading = database.begin_read()?;
+            if !is_empty(&reading)? {
+                return load(&reading, state);
+            }
+            // The tables say that this is done.
+            disk.sync_folder()?;
+            create_tables(database)
+        });
+        if let Err(error) = opened {
+            file.close();
+            return Err(error);
+        }
+        file.head = state.head;
+        Ok(Self { path, disk, file: Mutex::new(file) })
+    }
+}
+
+impl Journal for Store {
+    fn store(&self, changes: &[Change]) -> Result<(), BoxError> {
+        let stored = self.file.lock().store(&self.disk, changes);
+        stored.map_err(|error| format!("{}: {error}", self.path.display()).into())
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let mut file = self.file.lock();
+        if !file.doubtful.is_empty()
+            && let Err(error) = file.store(&self.disk, &[])
+        {
+            let path = self.path.display();
+            log::warn!(path:%, error:%; "{path}: a write that failed may still be in the file: {error}");
+        }
+        file.close();
+    }
+}
+
+impl File {
+    fn store(&mut self, disk: &Arc<dyn Disk>, changes: &[Change]) -> Result<(), BoxError> {
+        self.reopen(disk)?;
+        let Some(database) = &self.database else { return Ok(()) };
+        let head = changes.last().map_or(self.head, |change| change.version);
+        let written = guard(|| {
+            let writing = database.begin_write()?;
+            {
+                let mut objects = writing.open_table(OBJECTS)?;
+                for (place, object) in &self.doubtful {
+                    put(&mut objects, place, object.as_deref())?;
+                }
+                for Change { place, object, removed, .. } in changes {
+                    put(&mut objects, place, (!removed).then_some(object))?;
+                }
+                writing.open_table(NUMBERS)?.insert(HEAD, head)?;
+            }
+            Ok(writing.commit()?)
+        });
+        if let Err(error) = written {
+            for Change { place, old, .. } in changes {
+                // If one object changes several times, the first change has its present state.
+                self.doubtful.entry(place.clone()).or_insert_with(|| old.clone());
+            }
+            self.close();
+            return Err(error);
+        }
+        self.head = head;
+        self.doubtful.clear();
+        Ok(())
+    }
+
+    /// Opens the database again if it has been closed. Only a failure of the call before this one closes it.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be opened, or lacks a write that has been acknowledged.
+    fn reopen(&mut self, disk: &Arc<dyn Disk>) -> Result<(), BoxError> {
+        if self.database.is_some() {
+            return Ok(());
+        }
+        let head = guard(|| {
+            let database = self.database.insert(open(disk)?);
+            let head = head(&database.begin_read()?)?;
+            if head < self.head {
+                let stored = self.head;
+                return Err(format!(
+                    "version {stored} was stored, but the file has version {head} now: it has lost acknowledged writes, and \
+                     nothing more is written to it; the next process that opens it finds the older objects"
+                )
+                .into());
+            }
+            Ok(head)
+        });
+        if head.as_ref().is_ok_and(|head| *head == self.head) {
+            self.doubtful.clear();
+        }
+        if head.is_err() {
+            self.close();
+        }
+        head.map(drop)
+    }
+
+    fn close(&mut self) {
+        let database = self.database.take();
+        // An error is of no consequence: closing writes nothing that is needed.
+        let _ = guard(|| {
+            drop(database);
+            Ok(())
+        });
+    }
+}
+
+/// Runs a call of the database. A panic is an error: its cause is the file. A database is never dropped as such a panic unwinds:
+/// it could panic again.
+fn guard<T>(call: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
+    catch_unwind(AssertUnwindSafe(call))
+        .unwrap_or_else(|panic| Err(format!("the database is damaged: {}", panic_message(&*panic)).into()))
+}
+
+/// Opens the database and verifies the checksums of all its pages.
+fn open(disk: &Arc<dyn Disk>) -> Result<Database, BoxError> {
+    let storage = Storage(Arc::clone(disk));
+    Ok(Database::builder().set_check_integrity_on_open(true).create_with_backend(storage)?)
+}
+
+/// Whether the process that made the file ended before the database was in it. Then only the beginning has been written to, and
+/// the mark that it is a database is missing there.
+fn is_unfinished(bytes: &dyn StorageBackend) -> Result<bool, BoxError> {
+    const PAGE: usize = 4_096;
+    let len = bytes.len()?;
+    if len < PAGE as u64 || len % PAGE as u64 != 0 {
+        return Ok(false);
+    }
+    let mut page = [0; PAGE];
+    bytes.read(0, &mut page)?;
+    if page[..9] != [0; 9] {
+        return Ok(false);
+    }
+    for at in (0..len).step_by(PAGE).skip(1) {
+        bytes.read(at, &mut page)?;
+        if page.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_empty(reading: &ReadTransaction) -> Result<bool, BoxError> {
+    Ok(reading.list_tables()?.next().is_none() && reading.list_multimap_tables()?.next().is_none())
+}
+
+fn create_tables(database: &Database) -> Result<(), BoxError> {
+    let writing = database.begin_write()?;
+    writing.open_table(NUMBERS)?.insert(FORMAT, THIS_FORMAT)?;
+    writing.open_table(OBJECTS)?;
+    Ok(writing.commit()?)
+}
+
+/// Reads all objects. Refuses a database that another program has made.
+fn load(reading: &ReadTransaction, state: &mut State) -> Result<(), BoxError> {
+    match format(reading) {
+        Some(THIS_FORMAT) => {}
+        Some(other) => return Err(format!("it is of format {other}, and this version reads {THIS_FORMAT}").into()),
+        None => {
+            let tables = reading.list_tables()?.map(|table| table.name().to_owned());
+            let multimaps = reading.list_multimap_tables()?.map(|table| table.name().to_owned());
+            let tables = tables.chain(multimaps).collect::<Vec<_>>().join(", ");
+            return Err(format!("it is a redb database of another program, with other tables: {tables}").into());
+        }
+    }
+    state.head = head(reading)?;
+    for entry in reading.open_table(OBJECTS)?.iter()? {
+        let (key, json) = entry?;
+        let (api_version, kind, path) = key.value();
+        let object = parse(json.value()).map_err(|error| format!("{kind} {path} cannot be read: {error}"))?;
+        state.load(&Kind::of(api_version, kind), object);
+    }
+    Ok(())
+}
+
+/// The format of the tables, if they are a store's.
+fn format(reading: &ReadTransaction) -> Option<u64> {
+    reading.open_table(OBJECTS).ok()?;
+    Some(reading.open_table(NUMBERS).ok()?.get(FORMAT).ok()??.value())
+}
+
+fn head(reading: &ReadTransaction) -> Result<u64, BoxError> {
+    Ok(reading.open_table(NUMBERS)?.get(HEAD)?.map_or(0, |head| head.value()))
+}
+
+fn put(objects: &mut Table<'_, Key, &[u8]>, place: &Place, object: Option<&Value>) -> Result<(), BoxError> {
+    let (api_version, path) = (place.kind.api_version(), place.key.to_string());
+    let key = (&*api_version, place.kind.name(), path.as_str());
+    match object {
+        Some(object) => objects.insert(key, serde_json::to_vec(object)?.as_slice())?,
+        None => objects.remove(key)?,
+    };
+    Ok(())
+}
+
+/// Reads the JSON of an object. Earlier versions have also stored objects that are too deep for the usual parser.
+fn parse(json: &[u8]) -> Result<Value, BoxError> {
+    if let Some(integer) = altered_integer(json) {
+        return Err(format!("the integer {integer} does not fit into 64 bits").into());
+    }
+    Ok(serde_json::from_slice(json).or_else(|error| parse_deep(json).map_err(|_| error))?)
+}

@@ -1,0 +1,331 @@
+//! The store on a disk that fails: acknowledged writes are there afterwards, and memory and file agree.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redb::StorageBackend;
+use redb::backends::InMemoryBackend;
+use serde_json::{Value, json};
+
+use super::FileClient;
+use super::disk::Disk;
+use crate::ManualClock;
+use crate::base::sync::Mutex;
+use crate::objects::{Client, ClientError, DeleteOptions, Kind, ObjectKey, ObjectList, Part, Patch, Query};
+
+const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
+
+/// How a disk fails.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// Nothing can be written.
+    Full,
+    /// A write stores half of its bytes and fails.
+    Torn,
+    /// Nothing is synced, but all is written.
+    Sync,
+    /// The file does not grow.
+    Grow,
+    /// The folder cannot be synced.
+    Folder,
+    /// The driver panics.
+    Panic,
+}
+
+/// A disk in memory that counts its calls and can be made to fail.
+#[derive(Debug, Default)]
+struct TestDisk {
+    bytes: InMemoryBackend,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The calls so far that have changed something.
+    calls: usize,
+    /// From which call on the disk fails.
+    fault: Option<(usize, Fault)>,
+    /// The failures so far.
+    failed: usize,
+    /// The names of the calls.
+    log: Vec<&'static str>,
+}
+
+impl TestDisk {
+    /// Fails from so many calls on.
+    fn fail_after(&self, calls: usize, fault: Fault) {
+        let mut state = self.state.lock();
+        state.fault = Some((state.calls + calls, fault));
+    }
+
+    fn repair(&self) {
+        self.state.lock().fault = None;
+    }
+
+    fn has_failed(&self) -> bool {
+        self.state.lock().failed > 0
+    }
+
+    fn call(&self, name: &'static str, fails: impl Fn(Fault) -> bool) -> Option<Fault> {
+        let mut state = self.state.lock();
+        state.calls += 1;
+        state.log.push(name);
+        let fault = state.fault.filter(|(from, fault)| state.calls > *from && fails(*fault))?.1;
+        state.failed += 1;
+        Some(fault)
+    }
+}
+
+fn no_space() -> io::Error {
+    io::Error::from(io::ErrorKind::StorageFull)
+}
+
+impl StorageBackend for TestDisk {
+    fn len(&self) -> io::Result<u64> {
+        self.bytes.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.bytes.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let grows = len > self.bytes.len()?;
+        match self.call("set_len", |fault| grows && !matches!(fault, Fault::Sync | Fault::Folder)) {
+            Some(Fault::Panic) => panic!("the driver fails"),
+            Some(_) => Err(no_space()),
+            None => self.bytes.set_len(len),
+        }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        match self.call("sync", |fault| matches!(fault, Fault::Sync | Fault::Panic)) {
+            Some(Fault::Panic) => panic!("the driver fails"),
+            Some(_) => Err(no_space()),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        match self.call("write", |fault| !matches!(fault, Fault::Sync | Fault::Grow | Fault::Folder)) {
+            Some(Fault::Panic) => panic!("the driver fails"),
+            Some(Fault::Torn) => {
+                self.bytes.write(offset, &data[..data.len() / 2])?;
+                Err(no_space())
+            }
+            Some(_) => Err(no_space()),
+            None => self.bytes.write(offset, data),
+        }
+    }
+}
+
+impl Disk for Arc<TestDisk> {
+    fn bytes(&self) -> &dyn StorageBackend {
+        &**self
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        self.call("sync folder", |fault| fault == Fault::Folder).map_or(Ok(()), |_| Err(no_space()))
+    }
+}
+
+fn open(disk: &Arc<TestDisk>) -> FileClient {
+    FileClient::on(FileClient::builder(), Path::new("objects.redb"), Arc::new(Arc::clone(disk))).unwrap()
+}
+
+fn thing(name: &str, owner: Option<&Value>) -> Value {
+    let owners = owner.map(|owner| {
+        json!({"apiVersion": "example.com/v1", "kind": "Thing", "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]})
+    });
+    json!({
+        "apiVersion": "example.com/v1", "kind": "Thing",
+        "metadata": {"namespace": "default", "name": name, "ownerReferences": owners.as_slice()},
+    })
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+fn list(client: &FileClient) -> ObjectList<Arc<Value>> {
+    client.list(&THING, &Query::all()).unwrap()
+}
+
+/// Writes of all sorts, until one fails.
+fn write_some(client: &FileClient, bytes: usize) -> Result<(), ClientError> {
+    client.patch(&THING, &key("kept"), &Patch::Merge(json!({"spec": {"count": 1}})), Part::Object)?;
+    let owner = client.create(&THING, thing("owner", None))?;
+    client.create(&THING, thing("child", Some(&owner)))?;
+    client.delete(&THING, &key("owner"), &DeleteOptions::default())?;
+    client.patch(&THING, &key("kept"), &Patch::Merge(json!({"data": "x".repeat(bytes)})), Part::Object)?;
+    client.create(&THING, thing("last", None))?;
+    Ok(())
+}
+
+/// Lets the disk fail at each of its calls in turn, as one of these faults, and checks after each what `check` says. Ends when the
+/// writes have got by without a failure.
+fn at_each_call(fault: Fault, check: impl Fn(&Arc<TestDisk>, FileClient)) {
+    // A new file has no room for a megabyte: it must grow.
+    let (step, bytes) = if matches!(fault, Fault::Full | Fault::Grow) { (1, 1_200_000) } else { (3, 10_000) };
+    for calls in (0..).step_by(step) {
+        let disk = Arc::new(TestDisk::default());
+        let client = open(&disk);
+        client.create(&THING, thing("kept", None)).unwrap();
+        disk.fail_after(calls, fault);
+        let written = write_some(&client, bytes);
+        assert_eq!(written.is_err(), disk.has_failed(), "{fault:?} at {calls}: {written:?}");
+        let Err(error) = written else {
+            assert!(calls > 20, "the writes need only {calls} calls");
+            return;
+        };
+        assert!(error.is_transport() && error.to_string().contains("objects.redb: "), "{error}");
+        // As long as it fails, nothing is written, and everything can be read.
+        let before = list(&client);
+        if client.create(&THING, thing("more", None)).is_err() {
+            assert_eq!(list(&client), before);
+        }
+        check(&disk, client);
+    }
+}
+
+const FAULTS: [Fault; 5] = [Fault::Full, Fault::Torn, Fault::Sync, Fault::Grow, Fault::Panic];
+
+#[test]
+fn a_disk_with_room_again_is_written_to_again_and_agrees_with_memory() {
+    for fault in FAULTS {
+        at_each_call(fault, |disk, client| {
+            disk.repair();
+            client.create(&THING, thing("after", None)).unwrap();
+            let memory = list(&client);
+            drop(client);
+            assert_eq!(list(&open(disk)), memory);
+        });
+    }
+}
+
+#[test]
+fn a_client_that_ends_after_a_failure_leaves_what_it_had_in_memory() {
+    for fault in FAULTS {
+        at_each_call(fault, |disk, client| {
+            disk.repair();
+            let memory = list(&client);
+            drop(client);
+            assert_eq!(list(&open(disk)), memory);
+        });
+    }
+}
+
+#[test]
+fn a_client_that_ends_on_a_full_disk_leaves_what_it_has_acknowledged() {
+    for fault in FAULTS {
+        at_each_call(fault, |disk, client| {
+            let memory = list(&client);
+            drop(client);
+            disk.repair();
+            let file = list(&open(disk));
+            // The write that failed may be there as a whole.
+            let (stored, known) = (file.version.parse::<u64>().unwrap(), memory.version.parse::<u64>().unwrap());
+            assert!(file == memory || (known + 1..=known + 2).contains(&stored), "{known} {stored}");
+        });
+    }
+}
+
+#[test]
+fn a_file_that_could_not_be_made_can_be_made_later() {
+    for fault in FAULTS {
+        for calls in 0.. {
+            let disk = Arc::new(TestDisk::default());
+            disk.fail_after(calls, fault);
+            let made = FileClient::on(FileClient::builder(), Path::new("objects.redb"), Arc::new(Arc::clone(&disk)));
+            let done = made.is_ok();
+            if let Err(error) = made {
+                assert!(error.to_string().starts_with("objects.redb: "), "{error}");
+            } else {
+                drop(made);
+            }
+            disk.repair();
+            let client = open(&disk);
+            client.create(&THING, thing("a", None)).unwrap();
+            drop(client);
+            assert_eq!(list(&open(&disk)).items.len(), 1, "{fault:?} at {calls}");
+            if done {
+                assert!(calls > 0, "{fault:?}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn the_folder_of_a_new_file_is_synced_before_the_file_is_used() {
+    let disk = Arc::new(TestDisk::default());
+    drop(open(&disk));
+    let log = std::mem::take(&mut disk.state.lock().log);
+    let at = log.iter().position(|call| *call == "sync folder").unwrap();
+    assert!(log[..at].contains(&"sync") && log[at..].contains(&"sync"), "between the file and its tables: {log:?}");
+    drop(open(&disk));
+    assert!(!disk.state.lock().log.contains(&"sync folder"), "once is enough");
+}
+
+#[test]
+fn a_folder_that_could_not_be_synced_is_synced_when_the_file_is_opened_again() {
+    let disk = Arc::new(TestDisk::default());
+    disk.fail_after(0, Fault::Folder);
+    let made = FileClient::on(FileClient::builder(), Path::new("objects.redb"), Arc::new(Arc::clone(&disk)));
+    assert!(made.is_err() && disk.has_failed());
+    disk.repair();
+    disk.state.lock().log.clear();
+    drop(open(&disk));
+    assert!(disk.state.lock().log.contains(&"sync folder"));
+}
+
+#[test]
+fn a_file_that_has_lost_an_acknowledged_write_is_not_written_to_again() {
+    let disk = Arc::new(TestDisk::default());
+    let client = open(&disk);
+    client.create(&THING, thing("a", None)).unwrap();
+    let mut older = vec![0; usize::try_from(disk.bytes.len().unwrap()).unwrap()];
+    disk.bytes.read(0, &mut older).unwrap();
+    let lost = client.create(&THING, thing("b", None)).unwrap();
+    disk.fail_after(0, Fault::Full);
+    client.create(&THING, thing("c", None)).unwrap_err();
+    disk.bytes.set_len(older.len() as u64).unwrap();
+    disk.bytes.write(0, &older).unwrap();
+    disk.repair();
+    let version = lost["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    for _ in 0..2 {
+        let error = client.create(&THING, thing("d", None)).unwrap_err().to_string();
+        let says = format!("version {version} was stored, but the file has version {} now", version - 1);
+        assert!(error.contains(&says), "{error}");
+    }
+    assert_eq!(list(&client).items.len(), 2, "what is in memory can still be read");
+}
+
+#[test]
+fn expired_events_are_read_until_their_deletion_can_be_stored() {
+    const EVENT: Kind = Kind::namespaced("", "v1", "Event");
+    let (clock, disk) = (ManualClock::new(), Arc::new(TestDisk::default()));
+    let settings = || FileClient::builder().clock(clock.clock());
+    let on = |disk: &Arc<TestDisk>| FileClient::on(settings(), Path::new("o"), Arc::new(Arc::clone(disk))).unwrap();
+    let client = on(&disk);
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"namespace": "default", "name": "a"}});
+    client.create(&EVENT, event).unwrap();
+    clock.advance(Duration::from_secs(3_600));
+    disk.fail_after(0, Fault::Full);
+    assert!(client.get(&EVENT, &key("a")).is_ok(), "a full disk does not end reading");
+    assert!(disk.has_failed() && client.create(&THING, thing("b", None)).is_err());
+    let failed = disk.state.lock().failed;
+    for _ in 0..3 {
+        assert!(client.get(&EVENT, &key("a")).is_ok());
+    }
+    assert_eq!(disk.state.lock().failed, failed, "reads leave a disk alone that has failed");
+    disk.repair();
+    client.create(&THING, thing("b", None)).unwrap();
+    assert!(client.get(&EVENT, &key("a")).unwrap_err().is_not_found());
+    drop(client);
+    assert!(on(&disk).list(&EVENT, &Query::all()).unwrap().items.is_empty());
+}

@@ -1,0 +1,154 @@
+//! A watch: a place in the history, and a thread that waits for more of it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Poll;
+
+use serde_json::Value;
+
+use super::Server;
+use super::state::{Change, State};
+use super::watchers::Registration;
+use crate::base::cancel::{CancellationToken, OnCancel};
+use crate::base::time::Nanos;
+use crate::base::wait::Signal;
+use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query, WatchEvent};
+
+/// The versions that stand for any: a watch from one of them begins with what is there.
+const ANY: [&str; 2] = ["", "0"];
+/// How many events are read at once.
+const BATCH: usize = 256;
+
+pub(super) struct Stream {
+    server: Arc<Server>,
+    kind: Kind,
+    query: Query,
+    /// Up to which version the history has been read.
+    read: u64,
+    /// Up to which version the reader knows that it has been told everything.
+    told: u64,
+    ready: VecDeque<WatchEvent<Arc<Value>>>,
+    signal: Arc<Signal>,
+    stop: CancellationToken,
+    /// Wakes it.
+    _on_stop: OnCancel,
+    /// Taken when it is over.
+    registration: Option<Registration>,
+}
+
+impl Stream {
+    pub(super) fn new(
+        server: &Arc<Server>,
+        kind: &Kind,
+        query: &Query,
+        from: Option<&str>,
+        stop: &CancellationToken,
+    ) -> Result<Self, ClientError> {
+        let signal = Signal::new(server.clock.clone());
+        let wake = Arc::clone(&signal);
+        // Before the state is read: what comes then sets the signal.
+        let namespace = query.namespace.as_deref().unwrap_or_default();
+        let registration = Some(Registration::new(server, kind, namespace, &signal));
+        let state = server.state.read();
+        let mut ready = VecDeque::new();
+        let read = if let Some(from) = from.filter(|from| !ANY.contains(from)) {
+            let known = from.parse().ok().filter(|from| state.since(*from).is_some());
+            known.ok_or_else(|| gone(kind, query, from.to_owned()))?
+        } else {
+            ready.extend(state.select(kind, query).cloned().map(WatchEvent::Added));
+            ready.push_back(WatchEvent::Bookmark(state.head.to_string()));
+            state.head
+        };
+        drop(state);
+        Ok(Self {
+            server: Arc::clone(server),
+            kind: kind.clone(),
+            query: query.clone(),
+            read,
+            told: read,
+            ready,
+            signal,
+            stop: stop.clone(),
+            _on_stop: stop.on_cancel(move || wake.set()),
+            registration,
+        })
+    }
+
+    /// Reads on in the history, as far as there is more.
+    fn read(&mut self) -> Result<(), ClientError> {
+        let server = Arc::clone(&self.server);
+        let state = server.state.read();
+        let Some(changes) = state.since(self.read) else {
+            return Err(gone(&self.kind, &self.query, self.read.to_string()));
+        };
+        for change in changes {
+            self.read = change.version;
+            if *change.place.kind == self.kind
+                && let Some(event) = seen(change, &self.query)
+            {
+                self.ready.push_back(event);
+                self.told = change.version;
+                if self.ready.len() >= BATCH {
+                    break;
+                }
+            }
+        }
+        self.bookmark(&state);
+        Ok(())
+    }
+
+    /// Changes of no concern to the reader are told as a bookmark from time to time: well before the version that it knows is gone.
+    fn bookmark(&mut self, state: &State) {
+        if self.ready.is_empty() && self.read - self.told > state.most_history() as u64 / 4 {
+            self.told = self.read;
+            self.ready.push_back(WatchEvent::Bookmark(self.read.to_string()));
+        }
+    }
+}
+
+impl Iterator for Stream {
+    type Item = Result<WatchEvent<Arc<Value>>, ClientError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Poll::Ready(event) = self.poll() {
+                return event;
+            }
+            self.signal.wait_until(Nanos::NEVER);
+        }
+    }
+}
+
+impl PollEvents for Stream {
+    fn poll(&mut self) -> Poll<Option<Self::Item>> {
+        if self.registration.is_none() || self.stop.is_cancelled() {
+            self.registration = None;
+            return Poll::Ready(None);
+        }
+        if self.ready.is_empty()
+            && let Err(error) = self.read()
+        {
+            self.registration = None;
+            return Poll::Ready(Some(Err(error)));
+        }
+        self.ready.pop_front().map_or(Poll::Pending, |event| Poll::Ready(Some(Ok(event))))
+    }
+}
+
+fn gone(kind: &Kind, query: &Query, version: String) -> ClientError {
+    let key = ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), "");
+    ClientError::Gone { object: ObjectRef::new(kind, &key), version }
+}
+
+/// What a change is to those who see only what the query selects.
+fn seen(change: &Change, query: &Query) -> Option<WatchEvent<Arc<Value>>> {
+    let was = change.old.as_ref().is_some_and(|old| query.selects(old));
+    let is = !change.removed && query.selects(&change.object);
+    let object = Arc::clone(&change.object);
+    match (was, is) {
+        (false, true) => Some(WatchEvent::Added(object)),
+        (true, true) => Some(WatchEvent::Modified(object)),
+        (true, false) => Some(WatchEvent::Deleted(object)),
+        (false, false) => None,
+    }
+}

@@ -1,0 +1,99 @@
+//! What follows a failed run.
+
+use std::error::Error;
+use std::time::Duration;
+
+use crate::base::backoff::Exponential;
+
+/// A run that has failed, as a [`RetryPolicy`] sees it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Failure<'a, K> {
+    /// The key.
+    pub key: &'a K,
+    /// How many runs of it in a row have failed, this one included. A run that a request brought forward out of a backoff
+    /// does not count.
+    pub failures: u32,
+    /// The error; [`Panicked`](crate::Panicked) if the reconciler panicked.
+    pub error: &'a (dyn Error + 'static),
+    /// A random number, for jitter.
+    pub random: u64,
+}
+
+/// What a [`RetryPolicy`] decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// Try again this much later.
+    Retry(Duration),
+    /// Not again, until a feeder names the key.
+    Drop,
+}
+
+/// Decides what follows a failed run, unless its error decides itself ([`RequeueAfter`](crate::RequeueAfter),
+/// [`Terminal`](crate::Terminal)).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Failure, RetryPolicy, Verdict};
+/// use std::{io, time::Duration};
+///
+/// /// Retries what times out, and nothing else.
+/// struct TimedOutOnly;
+///
+/// impl<K> RetryPolicy<K> for TimedOutOnly {
+///     fn decide(&self, failure: &Failure<'_, K>) -> Verdict {
+///         match failure.error.downcast_ref::<io::Error>() {
+///             Some(error) if error.kind() == io::ErrorKind::TimedOut => Verdict::Retry(Duration::from_secs(1)),
+///             _ => Verdict::Drop,
+///         }
+///     }
+/// }
+/// ```
+pub trait RetryPolicy<K>: Send + Sync {
+    /// What follows this failure. Called on the thread whose run has failed, outside any lock.
+    fn decide(&self, failure: &Failure<'_, K>) -> Verdict;
+
+    /// The least backoff that a change leaves of a longer one, so that a reconciler that changes what it watches, and fails, does
+    /// not spin. Asked once, when a controller is built. Default: zero.
+    fn floor(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// Retries with exponential backoff, until its limit of retries is reached.
+impl<K> RetryPolicy<K> for Exponential {
+    fn decide(&self, failure: &Failure<'_, K>) -> Verdict {
+        match self.retries() {
+            Some(retries) if failure.failures > retries => Verdict::Drop,
+            _ => Verdict::Retry(self.jittered(failure.failures, failure.random)),
+        }
+    }
+
+    /// Its [first step](Exponential::first_step).
+    fn floor(&self) -> Duration {
+        self.first_step()
+    }
+}
+
+/// Never retries: a failed run is logged, and the key waits for its feeder. The default of [`Workers`](crate::Workers),
+/// because a poller names a key again as long as it is out of step.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, NoRetry, Workers};
+///
+/// let workers = Workers::new(|_cx: &Context, _vm: &String| -> Result<Action, BoxError> { Err("no answer".into()) });
+/// let workers = workers.retry(NoRetry);
+/// # let _ = workers;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoRetry;
+
+impl<K> RetryPolicy<K> for NoRetry {
+    fn decide(&self, _failure: &Failure<'_, K>) -> Verdict {
+        Verdict::Drop
+    }
+}

@@ -1,0 +1,208 @@
+//! A pool as its user has it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Pool;
+use super::working::Working;
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::group::{Crew, CrewKind, Handle, Overrun, StillRunning};
+use crate::base::thread::ThreadOptions;
+
+/// One bounded set of threads that all controllers of a program share. Dropping it stops it and joins its threads.
+///
+/// It is fair: a controller that gets work is served after at most one key of each of the others, however many keys they have in
+/// line. How many threads serve one controller at once is that one's
+/// [`max_concurrent_reconciles`](crate::ControllerBuilder::max_concurrent_reconciles).
+///
+/// # Runs that are stuck
+///
+/// A run that is still under way 100 ms after its deadline keeps its key and its thread: threads cannot be killed. It is reported
+/// while it runs, and a spare thread works in its place, as long as there are [spares](PoolBuilder::spares). Once the run returns the
+/// pool has its size again.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};
+/// use std::time::Duration;
+///
+/// let pool = WorkerPool::builder().threads(4).start()?;
+/// let reconcile = |_cx: &Context, vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+/// let vms = Controller::builder("vm", reconcile).build()?.start(&pool)?;
+/// vms.enqueue("vm-1");
+/// vms.shutdown(Duration::from_secs(30));
+/// # Ok::<_, BoxError>(())
+/// ```
+#[must_use = "dropping the pool stops it"]
+pub struct WorkerPool {
+    pub(crate) pool: Arc<Pool>,
+    handle: Handle,
+}
+
+/// Settings for a [`WorkerPool`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::WorkerPool;
+///
+/// let error = WorkerPool::builder().threads(0).start().unwrap_err();
+/// assert_eq!(error.to_string(), "threads is 0, but must be at least 1");
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "settings do nothing until the pool is started"]
+pub struct PoolBuilder {
+    name: String,
+    pub(crate) threads: usize,
+    spares: usize,
+    clock: Clock,
+    grace: Duration,
+    options: ThreadOptions,
+}
+
+impl PoolBuilder {
+    /// The name in log lines and of the threads (`<name>-0` and so on, `<name>-watchdog`). Default `pool`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// How many threads, and so how many runs at once. Default: 4.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// How many threads may be started in place of those whose runs are stuck. Default: 4.
+    pub fn spares(mut self, spares: usize) -> Self {
+        self.spares = spares;
+        self
+    }
+
+    /// The clock of the controllers that it serves. Default: the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// How long runs under way may go on when the pool is dropped before they are aborted. Default: 30 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How the threads are made.
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Whether its settings make sense.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        StartError::check_name(&self.name)?;
+        if self.threads == 0 {
+            return Err(StartError::setting("threads", &self.threads, "at least 1"));
+        }
+        Ok(())
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    ///
+    /// If the number of threads is zero, or the system gives no thread.
+    pub fn start(self) -> Result<WorkerPool, StartError> {
+        self.check()?;
+        let crew = Crew::with_spares(CrewKind::Pool, self.name, self.clock, self.threads, self.spares);
+        let pool = Pool::new(Arc::clone(&crew), self.threads, self.options.clone());
+        let (pool_name, threads, spares) = (crew.name.as_str(), self.threads, self.spares);
+        log::info!(pool = pool_name, threads, spares; "{pool_name}: the pool starts, threads: {threads}, spares: {spares}");
+        let mut number = 0..;
+        let body = |_seat| Working { pool: Arc::clone(&pool), number: number.next().unwrap_or_default() };
+        let watched = Arc::downgrade(&pool);
+        let watch = Box::new(move |overrun: Overrun<'_>| {
+            if let Some(pool) = watched.upgrade() {
+                pool.overrun(&overrun);
+            }
+        });
+        let nudged = Arc::downgrade(&pool);
+        let nudge = move || {
+            if let Some(pool) = nudged.upgrade() {
+                pool.nudge();
+            }
+        };
+        let joiners = crew.start(&self.options, body, Some(watch)).inspect_err(|_| nudge())?;
+        Ok(WorkerPool { handle: Handle::new(crew, joiners, Box::new(nudge), self.grace), pool })
+    }
+}
+
+impl WorkerPool {
+    /// Settings for a pool.
+    pub fn builder() -> PoolBuilder {
+        PoolBuilder {
+            name: "pool".to_owned(),
+            threads: 4,
+            spares: 4,
+            clock: Clock::system(),
+            grace: Duration::from_secs(30),
+            options: ThreadOptions::new(),
+        }
+    }
+
+    /// The name in log lines.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.pool.crew.name
+    }
+
+    /// The clock of the controllers that it serves.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.pool.crew.clock.clone()
+    }
+
+    /// The names of the threads whose run is still under way 100 ms after its deadline: none, while all is well.
+    #[must_use]
+    pub fn overdue(&self) -> Vec<String> {
+        self.pool.crew.overdue()
+    }
+
+    /// Serves no controller any more; runs under way go on. Returns at once.
+    pub fn stop(&self) {
+        self.handle.stop();
+    }
+
+    /// Stops, and cancels the contexts of all runs under way. Returns at once.
+    pub fn abort(&self) {
+        self.handle.abort();
+    }
+
+    /// Waits for at most `timeout`, by the pool's clock, until all threads have ended.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`], with the names of the threads that have not ended by then: they are in a run, or nothing has asked
+    /// them to stop.
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        self.handle.join_timeout(timeout)
+    }
+
+    /// Stops, lets runs under way go on for `grace`, then aborts them, and joins all threads. Blocks until every run has returned.
+    pub fn shutdown(mut self, grace: Duration) {
+        self.handle.shutdown(grace);
+    }
+
+    /// Lets the threads go on without being joined: for a pool whose runs ignore their cancellation.
+    pub fn detach(mut self) {
+        self.handle.detach();
+    }
+}
+
+impl fmt::Debug for WorkerPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerPool").field("threads", &self.handle).finish_non_exhaustive()
+    }
+}

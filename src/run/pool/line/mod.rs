@@ -1,0 +1,278 @@
+//! Whose turn it is: the members of a pool, in line for its threads. A plain value; the pool's lock guards it.
+//!
+//! A member with work is in line once, at most, whatever it has to do; one that is served as often as it may be, is closed, or
+//! must wait for a time is not. Round robin, so a member that joins the line has at most the others ahead of it.
+//!
+//! What a thread has to know after each run ([`Hint`]) can be read without the lock. It may be old by then: it decides whether a
+//! turn ends a run sooner or later, and nothing else.
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::base::sync::atomic::Ordering::Relaxed;
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use crate::base::time::Nanos;
+
+/// The place of a member. Used again after [`Line::remove`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(pub(super) usize);
+
+#[derive(Debug)]
+pub(super) struct Line {
+    members: Vec<Option<Member>>,
+    /// Those that are served next, in this order.
+    ready: VecDeque<Place>,
+    /// Those that wait for their time, in the order of their times; of one time, in the order in which they came.
+    held: BTreeMap<HeldAt, Place>,
+    /// How many members have been held so far.
+    held_so_far: u64,
+    waiting: Arc<Waiting>,
+    /// A turn is over after one key, whether or not another member waits.
+    one_a_turn: bool,
+}
+
+/// The time that a member waits for, and a number that tells members of one time apart.
+type HeldAt = (Nanos, u64);
+
+/// The members that wait, as they are seen without the lock.
+#[derive(Debug)]
+struct Waiting {
+    /// How many are ready.
+    ready: AtomicUsize,
+    /// When the first of those that are held is ready, in nanoseconds.
+    next_time: AtomicU64,
+}
+
+/// What can be seen of a member without the lock.
+#[derive(Debug)]
+pub(super) struct Hint {
+    /// All members that wait, this one perhaps among them.
+    waiting: Arc<Waiting>,
+    ready: AtomicBool,
+    /// It is closed, or more threads serve it than may, or a turn is one key.
+    enough: AtomicBool,
+}
+
+impl Hint {
+    #[inline]
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready.load(Relaxed)
+    }
+
+    /// Whether a thread that has served one key for this member leaves it: it has to, or another is ready, or the time of one that
+    /// is held has come. The clock is read only if one is held.
+    #[inline]
+    pub(super) fn turn_is_over(&self, now: impl FnOnce() -> Nanos) -> bool {
+        let Waiting { ready, next_time } = &*self.waiting;
+        if self.enough.load(Relaxed) || ready.load(Relaxed) > usize::from(self.ready.load(Relaxed)) {
+            return true;
+        }
+        let next_time = Nanos(next_time.load(Relaxed));
+        next_time != Nanos::NEVER && next_time <= now()
+    }
+}
+
+#[derive(Debug)]
+struct Member {
+    limit: usize,
+    /// How many threads serve it.
+    active: usize,
+    open: bool,
+    not_before: Nanos,
+    lined: Lined,
+    one_a_turn: bool,
+    hint: Arc<Hint>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lined {
+    No,
+    Ready,
+    Held(HeldAt),
+}
+
+impl Member {
+    fn set_lined(&mut self, lined: Lined) -> Lined {
+        self.hint.ready.store(lined == Lined::Ready, Relaxed);
+        std::mem::replace(&mut self.lined, lined)
+    }
+
+    fn update(&self) {
+        self.hint.enough.store(!self.open || self.active > self.limit || self.one_a_turn, Relaxed);
+    }
+}
+
+impl Line {
+    /// With nobody in it.
+    pub(super) fn new(one_a_turn: bool) -> Self {
+        let waiting = Waiting { ready: AtomicUsize::new(0), next_time: AtomicU64::new(Nanos::NEVER.0) };
+        Self {
+            members: Vec::new(),
+            ready: VecDeque::new(),
+            held: BTreeMap::new(),
+            held_so_far: 0,
+            waiting: Arc::new(waiting),
+            one_a_turn,
+        }
+    }
+
+    /// A new member, which `limit` threads may serve at once. It is closed.
+    pub(super) fn add(&mut self, limit: usize) -> (Place, Arc<Hint>) {
+        let (ready, enough) = (AtomicBool::new(false), AtomicBool::new(true));
+        let hint = Arc::new(Hint { waiting: Arc::clone(&self.waiting), ready, enough });
+        let own = Arc::clone(&hint);
+        let member = Member {
+            limit,
+            active: 0,
+            open: false,
+            not_before: Nanos::ZERO,
+            lined: Lined::No,
+            one_a_turn: self.one_a_turn,
+            hint: own,
+        };
+        let free = self.members.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.members.push(None);
+            self.members.len() - 1
+        });
+        self.members[free] = Some(member);
+        (Place(free), hint)
+    }
+
+    /// The member is gone. No thread serves it.
+    pub(super) fn remove(&mut self, place: Place) {
+        self.step_out(place);
+        self.members[place.0] = None;
+    }
+
+    /// It has work, as far as anybody knows. Returns whether it joins the line by that, behind those whose time has come.
+    pub(super) fn offer(&mut self, place: Place, now: impl FnOnce() -> Nanos) -> bool {
+        let Some(member) = self.members[place.0].as_mut() else { return false };
+        if !member.open || member.lined != Lined::No || member.active >= member.limit {
+            return false;
+        }
+        let not_before = member.not_before;
+        let now = if not_before > Nanos::ZERO || !self.held.is_empty() { now() } else { Nanos::ZERO };
+        self.let_in(now);
+        let lined = if not_before > now {
+            let at = (not_before, self.held_so_far);
+            self.held_so_far += 1;
+            self.held.insert(at, place);
+            Lined::Held(at)
+        } else {
+            self.ready.push_back(place);
+            Lined::Ready
+        };
+        if let Some(member) = self.members[place.0].as_mut() {
+            member.set_lined(lined);
+        }
+        self.publish();
+        true
+    }
+
+    /// The member whose turn it is. A thread serves it from now on.
+    pub(super) fn next(&mut self, now: impl FnOnce() -> Nanos) -> Option<(Place, Arc<Hint>)> {
+        if !self.held.is_empty() {
+            self.let_in(now());
+        }
+        let place = self.ready.pop_front();
+        self.publish();
+        let place = place?;
+        let member = self.members[place.0].as_mut()?;
+        member.set_lined(Lined::No);
+        member.active += 1;
+        Some((place, Arc::clone(&member.hint)))
+    }
+
+    /// Lets threads see who waits.
+    fn publish(&self) {
+        self.waiting.ready.store(self.ready.len(), Relaxed);
+        self.waiting.next_time.store(self.next_time().0, Relaxed);
+    }
+
+    /// Those whose time has come join the line, in the order of their times.
+    fn let_in(&mut self, now: Nanos) {
+        while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
+            let place = first.remove();
+            if let Some(member) = &mut self.members[place.0] {
+                member.set_lined(Lined::Ready);
+                self.ready.push_back(place);
+            }
+        }
+    }
+
+    /// A thread serves it no longer. Returns how many still do.
+    pub(super) fn done(&mut self, place: Place) -> usize {
+        self.members[place.0].as_mut().map_or(0, |member| {
+            member.active -= 1;
+            member.update();
+            member.active
+        })
+    }
+
+    /// It is not to be served before `time`.
+    pub(super) fn hold_until(&mut self, place: Place, time: Nanos) {
+        if let Some(member) = self.members[place.0].as_mut() {
+            member.not_before = time;
+        }
+        self.step_out(place);
+    }
+
+    /// It waits for no time any more. If it is held it leaves the line, and the caller offers it again; if it is ready it keeps
+    /// its turn.
+    pub(super) fn free(&mut self, place: Place) {
+        let Some(member) = self.members[place.0].as_mut() else { return };
+        member.not_before = Nanos::ZERO;
+        if member.lined != Lined::Ready {
+            self.step_out(place);
+        }
+    }
+
+    /// It may be served, or (false) not any more.
+    pub(super) fn set_open(&mut self, place: Place, open: bool) {
+        if let Some(member) = self.members[place.0].as_mut() {
+            member.open = open;
+            member.update();
+        }
+        if !open {
+            self.step_out(place);
+        }
+    }
+
+    pub(super) fn set_limit(&mut self, place: Place, limit: usize) {
+        if let Some(member) = self.members[place.0].as_mut() {
+            member.limit = limit;
+            member.update();
+            if member.active >= limit {
+                self.step_out(place);
+            }
+        }
+    }
+
+    fn step_out(&mut self, place: Place) {
+        let Some(member) = self.members[place.0].as_mut() else { return };
+        match member.set_lined(Lined::No) {
+            Lined::No => {}
+            Lined::Ready => self.ready.retain(|other| *other != place),
+            Lined::Held(at) => {
+                self.held.remove(&at);
+            }
+        }
+        self.publish();
+    }
+
+    pub(super) fn active(&self, place: Place) -> usize {
+        self.members[place.0].as_ref().map_or(0, |member| member.active)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ready.is_empty()
+    }
+
+    /// When one of those that wait for their time is to be served.
+    pub(super) fn next_time(&self) -> Nanos {
+        self.held.first_key_value().map_or(Nanos::NEVER, |((time, _), _)| *time)
+    }
+}

@@ -1,0 +1,323 @@
+//! A pool of one or two threads and its members, in every interleaving.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::{Job, Pool, Turn};
+use crate::base::clock::ManualClock;
+use crate::base::group::{Crew, CrewKind, Overrun};
+use crate::base::sync::{Condvar, Mutex};
+use crate::base::thread::ThreadOptions;
+use crate::base::time::Nanos;
+
+/// A member that counts the keys it has and those it has run.
+struct Counted {
+    counts: Mutex<Counts>,
+    /// Notified when a run has begun. Waited for and not looked for: a run that does not come is a deadlock.
+    begun: Condvar,
+    /// How many runs a run waits for: those that have begun, itself among them.
+    company: usize,
+}
+
+struct Counts {
+    keys: usize,
+    run: usize,
+    /// How many runs are under way, and the most that there were at once.
+    active: usize,
+    most: usize,
+    not_before: Nanos,
+}
+
+impl Counted {
+    fn new(keys: usize) -> Arc<Self> {
+        Self::in_company(keys, 0)
+    }
+
+    /// Each run waits until so many have begun.
+    fn in_company(keys: usize, company: usize) -> Arc<Self> {
+        let counts = Counts { keys, run: 0, active: 0, most: 0, not_before: Nanos::ZERO };
+        Arc::new(Self { counts: Mutex::new(counts), begun: Condvar::new(), company })
+    }
+
+    fn add(&self) {
+        self.counts.lock().keys += 1;
+    }
+
+    /// How many runs have begun.
+    fn run(&self) -> usize {
+        self.counts.lock().run
+    }
+
+    /// Takes a key. Returns whether others are left; `None` if there is none to be run.
+    fn take(&self) -> Option<bool> {
+        let mut counts = self.counts.lock();
+        if counts.keys == 0 || counts.not_before > Nanos::ZERO {
+            return None;
+        }
+        counts.keys -= 1;
+        counts.active += 1;
+        counts.most = counts.most.max(counts.active);
+        Some(counts.keys > 0)
+    }
+
+    /// Waits until so many runs have begun.
+    fn wait_for(&self, runs: usize) {
+        let mut counts = self.counts.lock();
+        while counts.run < runs {
+            self.begun.wait(&mut counts);
+        }
+    }
+}
+
+impl Job for Counted {
+    fn serve(&self, turn: &Turn<'_>) {
+        while let Some(more) = self.take() {
+            if more {
+                turn.more();
+            }
+            let run = turn.begin(Nanos::ZERO, Nanos::NEVER, 0);
+            self.counts.lock().run += 1;
+            self.begun.notify_all();
+            self.wait_for(self.company);
+            drop(run);
+            self.counts.lock().active -= 1;
+            if turn.is_over() {
+                return;
+            }
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.counts.lock().keys > 0
+    }
+
+    fn not_before(&self) -> Nanos {
+        self.counts.lock().not_before
+    }
+
+    fn left(&self) {}
+
+    fn overrun(&self, _overrun: &Overrun<'_>) {}
+
+    fn shuffle(&self, _draw: u64) -> Option<String> {
+        None
+    }
+}
+
+fn pool(threads: usize, spares: usize) -> Arc<Pool> {
+    let crew = Crew::with_spares(CrewKind::Pool, "pool".to_owned(), ManualClock::new().clock(), threads, spares);
+    Pool::new(crew, threads, ThreadOptions::new())
+}
+
+/// Stops the pool once a job has run so many keys, and joins its threads: an idle thread that is not woken is a deadlock.
+fn working(pool: &Arc<Pool>, number: usize) -> thread::JoinHandle<()> {
+    let pool = Arc::clone(pool);
+    thread::spawn(move || pool.work(number))
+}
+
+fn stop(pool: &Pool) {
+    pool.crew.stop();
+    pool.nudge();
+}
+
+/// What is explored with at most so many preemptions: of three threads, all interleavings take longer than a test may.
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// A thread that waits has its wake, and one that ends a turn sees what came at its end.
+#[test]
+fn a_key_that_comes_as_a_thread_finds_nothing_more_is_run() {
+    explore(3, || {
+        let pool = pool(1, 0);
+        let job = Counted::new(1);
+        let member = Arc::new(pool.join(Arc::clone(&job) as Arc<dyn Job>, 1));
+        let worker = working(&pool, 0);
+        member.open();
+        job.add();
+        member.offer();
+        job.wait_for(2);
+        stop(&pool);
+        worker.join().unwrap();
+        assert!(member.wait_until_left(Nanos::ZERO));
+        member.end();
+    });
+}
+
+#[test]
+fn two_members_are_served_by_one_thread() {
+    explore(2, || {
+        let pool = pool(1, 0);
+        let jobs = [Counted::new(1), Counted::new(0)];
+        let members = jobs.each_ref().map(|job| pool.join(Arc::clone(job) as Arc<dyn Job>, 1));
+        let worker = working(&pool, 0);
+        members[0].open();
+        members[1].open();
+        jobs[1].add();
+        members[1].offer();
+        jobs[0].wait_for(1);
+        jobs[1].wait_for(1);
+        stop(&pool);
+        worker.join().unwrap();
+        for member in &members {
+            member.end();
+        }
+    });
+}
+
+/// Nobody serves it once that was waited for, whatever it had.
+#[test]
+fn a_member_that_is_closed_is_left() {
+    explore(3, || {
+        let pool = pool(1, 0);
+        let job = Counted::new(2);
+        let member = pool.join(Arc::clone(&job) as Arc<dyn Job>, 1);
+        member.open();
+        let worker = working(&pool, 0);
+        member.close();
+        assert!(member.wait_until_left(Nanos::NEVER));
+        let run = job.run();
+        stop(&pool);
+        worker.join().unwrap();
+        assert_eq!(job.run(), run);
+        member.end();
+    });
+}
+
+/// As often as it may be, and no more: with two keys and two threads for it, both run at once, or never.
+#[test]
+fn as_many_threads_serve_a_member_as_may() {
+    for limit in [1, 2] {
+        explore(2, move || {
+            let pool = pool(2, 0);
+            let job = Counted::in_company(2, limit);
+            let member = pool.join(Arc::clone(&job) as Arc<dyn Job>, limit);
+            let workers = [working(&pool, 0), working(&pool, 1)];
+            member.open();
+            job.wait_for(2);
+            stop(&pool);
+            for worker in workers {
+                worker.join().unwrap();
+            }
+            assert_eq!(job.counts.lock().most, limit);
+            member.end();
+        });
+    }
+}
+
+/// A greater limit is worth a thread at once: the first run waits for the second.
+#[test]
+fn a_limit_that_is_raised_wakes_a_thread() {
+    explore(2, || {
+        let pool = pool(2, 0);
+        let job = Counted::in_company(2, 2);
+        let member = pool.join(Arc::clone(&job) as Arc<dyn Job>, 1);
+        let workers = [working(&pool, 0), working(&pool, 1)];
+        member.open();
+        member.set_limit(2);
+        job.wait_for(2);
+        stop(&pool);
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        member.end();
+    });
+}
+
+/// A run that waits for another one, in a pool of one thread, until it is found to be stuck: then the spare thread has its place,
+/// which sleeps or is on its way.
+#[test]
+fn a_spare_thread_works_in_place_of_a_stuck_one() {
+    explore(2, || {
+        let pool = pool(1, 1);
+        pool.state.lock().started = 2;
+        let job = Counted::in_company(2, 2);
+        let member = pool.join(Arc::clone(&job) as Arc<dyn Job>, 2);
+        let workers = [working(&pool, 0), working(&pool, 1)];
+        member.open();
+        job.wait_for(1);
+        let stuck = pool.crew.seats.iter().find(|seat| seat.is_busy()).unwrap();
+        assert_eq!(job.run(), 1);
+        pool.overrun(&Overrun::of_first_run(stuck));
+        job.wait_for(2);
+        stop(&pool);
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        let state = pool.state.lock();
+        assert_eq!((state.busy, state.stuck), (0, 0));
+        drop(state);
+        member.end();
+    });
+}
+
+/// Runs two keys in one turn.
+struct Twice;
+
+impl Job for Twice {
+    fn serve(&self, turn: &Turn<'_>) {
+        drop(turn.begin(Nanos::ZERO, Nanos::NEVER, 0));
+        if !turn.is_over() {
+            let run = turn.begin(Nanos::ZERO, Nanos::NEVER, 0);
+            let state = turn.pool.state.lock();
+            assert_eq!((state.busy, state.stuck), (1, 0), "one more may be at work in its place");
+            drop((state, run));
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        false
+    }
+
+    fn not_before(&self) -> Nanos {
+        Nanos::ZERO
+    }
+
+    fn left(&self) {}
+
+    fn overrun(&self, _overrun: &Overrun<'_>) {}
+
+    fn shuffle(&self, _draw: u64) -> Option<String> {
+        None
+    }
+}
+
+/// The next run of that thread is not stuck, and counts among those at work.
+#[test]
+fn a_thread_that_is_found_to_be_stuck_as_its_run_ends_begins_no_other() {
+    explore(3, || {
+        let pool = pool(1, 0);
+        let member = pool.join(Arc::new(Twice), 1);
+        member.open();
+        let worker = working(&pool, 0);
+        pool.overrun(&Overrun::of_first_run(&pool.crew.seats[0]));
+        stop(&pool);
+        worker.join().unwrap();
+        let state = pool.state.lock();
+        assert_eq!((state.busy, state.stuck), (0, 0));
+        drop(state);
+        member.end();
+    });
+}
+
+/// A thread that finds that no key may be run yet, as that is changed.
+#[test]
+fn a_member_that_is_released_as_its_turn_ends_is_served() {
+    explore(3, || {
+        let pool = pool(1, 0);
+        let job = Counted::new(1);
+        job.counts.lock().not_before = Nanos::NEVER;
+        let member = pool.join(Arc::clone(&job) as Arc<dyn Job>, 1);
+        let worker = working(&pool, 0);
+        member.open();
+        job.counts.lock().not_before = Nanos::ZERO;
+        member.release();
+        job.wait_for(1);
+        stop(&pool);
+        worker.join().unwrap();
+        member.end();
+    });
+}

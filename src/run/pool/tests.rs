@@ -1,0 +1,56 @@
+//! The pool's own bookkeeping, step by step and without its threads.
+
+use std::sync::Arc;
+
+use super::{Job, Pool, Turn};
+use crate::base::clock::ManualClock;
+use crate::base::group::{Crew, CrewKind, Overrun};
+use crate::base::sync::Mutex;
+use crate::base::thread::ThreadOptions;
+use crate::base::time::Nanos;
+
+/// A member that always has a key, which may not be run before this time.
+struct Limited(Mutex<Nanos>);
+
+impl Job for Limited {
+    fn serve(&self, _turn: &Turn<'_>) {}
+
+    fn has_work(&self) -> bool {
+        true
+    }
+
+    fn not_before(&self) -> Nanos {
+        *self.0.lock()
+    }
+
+    fn left(&self) {}
+
+    fn overrun(&self, _overrun: &Overrun<'_>) {}
+
+    fn shuffle(&self, _draw: u64) -> Option<String> {
+        None
+    }
+}
+
+#[test]
+fn a_member_is_served_at_once_after_a_thread_has_put_its_token_back() {
+    let crew = Crew::new(CrewKind::Pool, "pool".to_owned(), ManualClock::new().clock(), 2);
+    let pool = Pool::new(crew, 2, ThreadOptions::new());
+    let limited = Arc::new(Limited(Mutex::new(Nanos::ZERO)));
+    let job: Arc<dyn Job> = Arc::<Limited>::clone(&limited);
+    let membership = pool.join(Arc::clone(&job), 2);
+    membership.open();
+    let take = |number| pool.take(&mut pool.state.lock(), number).map(|(place, ..)| place);
+
+    let first = take(0).unwrap();
+    membership.offer();
+    let second = take(1).unwrap();
+    // The first thread has the last token, so the second one finds none and leaves.
+    *limited.0.lock() = Nanos(2_000_000_000);
+    pool.finish(1, second, &job);
+    assert!(take(1).is_none(), "there is no token");
+    // The first thread finds no key, puts its token back and leaves.
+    *limited.0.lock() = Nanos::ZERO;
+    pool.finish(0, first, &job);
+    assert_eq!(take(0), Some(first), "there is a token again");
+}

@@ -1,0 +1,108 @@
+//! What a user writes: the reconciler, what it returns, and what it is told.
+
+use std::time::Duration;
+
+use super::context::Context;
+use super::error::BoxError;
+
+/// Brings the world to where one key says it should be.
+///
+/// A reconciler is called with a key, never with a change: it looks at what is wanted and at what is, and does what is
+/// missing. It is called at least once for each change and may be called without one, so it must be idempotent. Two threads
+/// never reconcile one key at the same time; different keys they do, so it is shared by reference.
+///
+/// A closure is a reconciler. Its parameters need their types written out:
+///
+/// ```
+/// use homeostat::{Action, Context, Reconciler};
+/// use std::time::Duration;
+///
+/// let reconciler = |_cx: &Context, vm: &String| -> Result<Action, std::io::Error> {
+///     println!("{vm} is as it should be");
+///     Ok(Action::requeue_after(Duration::from_secs(60)))
+/// };
+/// # fn assert(_: impl Reconciler<String>) {}
+/// # assert(reconciler);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a reconciler of keys of type `{K}`",
+    label = "not a reconciler of `{K}`",
+    note = "a closure needs the types of its parameters written out, `|cx: &Context, key: &{K}|`, and returns `Result<Action, E>` with `E: Into<BoxError>`",
+    note = "it is shared by threads: what it captures must be `Send + Sync + 'static`"
+)]
+pub trait Reconciler<K>: Send + Sync {
+    /// What a failed run returns. [`RequeueAfter`](crate::RequeueAfter) and [`Terminal`](crate::Terminal) are found in it
+    /// and in its chain of sources.
+    type Error: Into<BoxError>;
+
+    /// One run for one key.
+    ///
+    /// # Errors
+    ///
+    /// When the world could not be brought to match. What follows is the [`RetryPolicy`](crate::RetryPolicy)'s decision.
+    ///
+    /// # Panics
+    ///
+    /// A panic is caught, logged and handled as an error, unless the program is built with `panic = "abort"`.
+    fn reconcile(&self, cx: &Context, key: &K) -> Result<Action, Self::Error>;
+}
+
+impl<K, E, F> Reconciler<K> for F
+where
+    F: Fn(&Context, &K) -> Result<Action, E> + Send + Sync,
+    E: Into<BoxError>,
+{
+    type Error = E;
+
+    fn reconcile(&self, cx: &Context, key: &K) -> Result<Action, E> {
+        self(cx, key)
+    }
+}
+
+/// What a successful run asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Action(pub(crate) Follow);
+
+/// What follows a run that returned an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Follow {
+    Nothing,
+    Requeue(Duration),
+    Retry(Duration),
+}
+
+impl Action {
+    /// Nothing, until something happens.
+    pub const fn await_change() -> Self {
+        Self(Follow::Nothing)
+    }
+
+    /// Another run `delay` from now. `enqueue` is held by that delay, `enqueue_now` ends it. Zero: at the tail of the line.
+    pub const fn requeue_after(delay: Duration) -> Self {
+        Self(Follow::Requeue(delay))
+    }
+
+    /// Tries the key again `delay` from now, because this run could not finish its work although nothing is wrong: somebody else was
+    /// faster to write, for example. As after a failure, [`wait`](crate::ControllerHandle::wait) goes on waiting and
+    /// [`Context::attempt`] rises. Unlike a failure, the run counts as a requeue and nothing is logged above *debug*.
+    ///
+    /// Return an error after a few such runs in a row, so that a lasting cause is seen:
+    ///
+    /// ```
+    /// use homeostat::{Action, BoxError, Context};
+    /// use std::time::Duration;
+    ///
+    /// # fn write(_key: &str) -> Result<(), &'static str> { Err("the object has changed") }
+    /// fn reconcile(cx: &Context, key: &&str) -> Result<Action, BoxError> {
+    ///     match write(key) {
+    ///         Err(_changed) if cx.attempt() <= 5 => Ok(Action::retry_after(Duration::from_millis(100))),
+    ///         other => Ok(other.map(|()| Action::await_change())?),
+    ///     }
+    /// }
+    /// # assert_eq!(reconcile(&Context::detached(), &"vm-1").unwrap(), Action::retry_after(Duration::from_millis(100)));
+    /// ```
+    pub const fn retry_after(delay: Duration) -> Self {
+        Self(Follow::Retry(delay))
+    }
+}

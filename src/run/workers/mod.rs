@@ -1,0 +1,295 @@
+//! Workers: threads that take keys from one queue and reconcile them.
+
+mod worker;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::worker::Worker;
+use crate::base::backoff::Exponential;
+use crate::base::error::StartError;
+use crate::base::group::{Crew, CrewKind, Handle, StillRunning, Watch};
+use crate::base::thread::ThreadOptions;
+use crate::base::time::Rounded;
+use crate::queue::{Key, Shared, WorkQueue};
+use crate::run::metrics::{self, Counter, Counters, WorkersMetrics};
+use crate::run::policy::RetryPolicy;
+use crate::run::reconciler::Reconciler;
+use crate::run::runner::{Runner, Runs};
+
+/// Threads that take keys from one queue and call a [`Reconciler`] for each.
+///
+/// What a run returns decides what follows: an [`Action`](crate::Action), or an error, of which
+/// [`RequeueAfter`](crate::RequeueAfter) asks for another run, [`Terminal`](crate::Terminal) gives up, and any other is for
+/// the [`RetryPolicy`]. A panic is caught and handled as an error. Several `Workers` on one queue are safe.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, Context, Enqueue, Workers, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::new();
+/// let (done, seen) = std::sync::mpsc::channel();
+/// let workers = Workers::new(move |_cx: &Context, vm: &&str| -> Result<Action, std::sync::mpsc::SendError<String>> {
+///     done.send(format!("{vm} converged"))?;
+///     Ok(Action::await_change())
+/// })
+/// .threads(4)
+/// .reconcile_timeout(Duration::from_secs(300))
+/// .start(&queue)?;
+///
+/// queue.enqueue("vm-1");
+/// assert_eq!(seen.recv()?, "vm-1 converged");
+/// workers.shutdown(Duration::from_secs(30));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "workers do nothing until they are started"]
+pub struct Workers<R, P = Exponential> {
+    reconciler: R,
+    policy: P,
+    threads: usize,
+    name: String,
+    timeout: Option<Duration>,
+    grace: Duration,
+    options: ThreadOptions,
+}
+
+impl<R> Workers<R> {
+    /// One thread and no timeout. Failed runs are tried again after an exponential backoff.
+    pub fn new(reconciler: R) -> Self {
+        Self {
+            reconciler,
+            policy: Exponential::default(),
+            threads: 1,
+            name: "worker".to_owned(),
+            timeout: None,
+            grace: Duration::from_secs(30),
+            options: ThreadOptions::new(),
+        }
+    }
+}
+
+impl<R, P> Workers<R, P> {
+    /// How many threads, and so how many keys at once. Default: 1.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// The name in log lines and of the threads (`<name>-0` and so on, `<name>-watchdog`). Default `worker`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// How long a run may take. Its context is cancelled then. A run that ends promptly has [timed out](WorkersMetrics::timeouts).
+    /// One that is still under way 100 ms after its deadline is an overrun, and is reported (log, metric,
+    /// [`WorkersHandle::overdue`]) while it runs. Default: as long as it likes.
+    pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Decides what follows an error. Default: [`Exponential`], so that a key backs off longer each time it fails.
+    /// [`NoRetry`](crate::NoRetry) never tries again.
+    pub fn retry<Q>(self, policy: Q) -> Workers<R, Q> {
+        let Self { reconciler, policy: _, threads, name, timeout, grace, options } = self;
+        Workers { reconciler, policy, threads, name, timeout, grace, options }
+    }
+
+    /// How long runs under way may go on when the handle is dropped before they are aborted. Default: 30 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How the threads are made.
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Starts the threads. They end when they are stopped, and when the queue is shut down and served. From now on the queue
+    /// measures how long keys are in line ([`Context::queued_for`](crate::Context::queued_for)).
+    ///
+    /// # Errors
+    ///
+    /// If the number of threads or the timeout is zero, or the system gives no thread. Threads that have started by then are
+    /// told to stop, and end without being waited for.
+    pub fn start<K, S>(self, queue: &WorkQueue<K, S>) -> Result<WorkersHandle, StartError>
+    where
+        K: Key + fmt::Debug,
+        R: Reconciler<K> + 'static,
+        P: RetryPolicy<K> + 'static,
+    {
+        if self.threads == 0 {
+            return Err(StartError::setting("threads", &self.threads, "at least 1"));
+        }
+        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(StartError::setting("reconcile_timeout", &Duration::ZERO, "longer than zero"));
+        }
+        let crew = Crew::new(CrewKind::Workers, self.name, queue.clock(), self.threads);
+        let queue = Arc::clone(&queue.shared);
+        queue.measure();
+        let runs = Arc::new(Runs {
+            name: crew.name.clone(),
+            clock: crew.clock.clone(),
+            abort: crew.abort.clone(),
+            reconciler: self.reconciler,
+            policy: self.policy,
+            timeout: self.timeout,
+            ledger: (),
+        });
+        let (controller, threads, from) = (crew.name.as_str(), self.threads, queue.config.name.as_str());
+        log::info!(
+            controller, threads, queue = from;
+            "{controller}: the workers start, threads: {threads}, queue: {from}"
+        );
+        let overruns = Arc::new(Counter::default());
+        let watch = self.timeout.map(|timeout| report_overruns(&queue, &crew, &overruns, timeout));
+        let mut counters = Vec::with_capacity(self.threads);
+        let body = |seat| {
+            let own = Arc::new(Counters::default());
+            counters.push(Arc::clone(&own));
+            let runner = Runner::new(Arc::clone(&runs), own, &seat);
+            Worker { queue: Arc::clone(&queue), crew: Arc::clone(&crew), seat, runner }
+        };
+        let started = crew.start(&self.options, body, watch);
+        // Wakes those that have started, also where one could not: the crew is stopping then.
+        let nudge = move || queue.nudge();
+        let joiners = started.inspect_err(|_| nudge())?;
+        let handle = Handle::new(crew, joiners, Box::new(nudge), self.grace);
+        Ok(WorkersHandle { handle, counters, overruns })
+    }
+}
+
+/// What the watchdog does about an overrun.
+fn report_overruns<K: Key + fmt::Debug>(
+    queue: &Arc<Shared<K>>,
+    crew: &Crew,
+    overruns: &Arc<Counter>,
+    timeout: Duration,
+) -> Watch {
+    let (queue, overruns, name) = (Arc::clone(queue), Arc::clone(overruns), crew.name.clone());
+    Box::new(move |overrun| {
+        overruns.count();
+        let (controller, thread, timeout) = (name.as_str(), overrun.thread, Rounded(timeout));
+        // A run that ends just now takes its key with it.
+        if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
+            log::warn!(
+                controller, thread, key:?, timeout:%;
+                "{controller}: the run of {key:?} has passed its deadline and still runs, after {timeout}, on {thread}"
+            );
+        } else {
+            log::warn!(
+                controller, thread, timeout:%;
+                "{controller}: a run has passed its deadline of {timeout} and has ended since, on {thread}"
+            );
+        }
+    })
+}
+
+impl<R, P> fmt::Debug for Workers<R, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers")
+            .field("name", &self.name)
+            .field("threads", &self.threads)
+            .field("reconcile_timeout", &self.timeout)
+            .field("shutdown_grace", &self.grace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Workers that run. Dropping it stops and joins them, see [`shutdown`](Self::shutdown).
+///
+/// The threads hold the queue's keys but no handle of it: dropping the last [`WorkQueue`] handle closes the queue, and the
+/// workers end once it is served. A poller that feeds the queue holds a handle as well.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Enqueue, Workers, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::new();
+/// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+/// let workers = Workers::new(reconcile).threads(2).start(&queue)?;
+/// queue.enqueue("vm-1");
+/// assert!(queue.drain(Duration::MAX).is_drained());
+/// workers.shutdown(Duration::from_secs(1));
+/// # Ok::<_, BoxError>(())
+/// ```
+#[must_use = "dropping the handle stops the workers"]
+pub struct WorkersHandle {
+    handle: Handle,
+    /// One for each thread.
+    counters: Vec<Arc<Counters>>,
+    /// Counted by the watchdog.
+    overruns: Arc<Counter>,
+}
+
+impl WorkersHandle {
+    /// Takes no further key; runs under way go on. Returns at once. The keys in line stay in line.
+    pub fn stop(&self) {
+        self.handle.stop();
+    }
+
+    /// Stops, and cancels the contexts of runs under way. Returns at once.
+    pub fn abort(&self) {
+        self.handle.abort();
+    }
+
+    /// Waits until all threads have ended: by [`stop`](Self::stop), [`abort`](Self::abort), or a queue that is shut down
+    /// and served.
+    pub fn join(mut self) {
+        self.handle.join();
+    }
+
+    /// As [`join`](Self::join), for at most `timeout` by the queue's clock.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`], with the names of the threads that have not ended by then: they are in a run, or nothing has asked
+    /// them to stop.
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        self.handle.join_timeout(timeout)
+    }
+
+    /// Stops, lets runs under way go on for `grace`, then aborts them, and joins.
+    ///
+    /// Blocks until every run has returned: a reconciler that ignores its cancellation holds it up. To give up on such a
+    /// one, use [`stop`](Self::stop), [`join_timeout`](Self::join_timeout), [`abort`](Self::abort), `join_timeout` again,
+    /// and [`detach`](Self::detach).
+    pub fn shutdown(mut self, grace: Duration) {
+        self.handle.shutdown(grace);
+    }
+
+    /// Lets the workers run on until their queue is shut down.
+    pub fn detach(mut self) {
+        self.handle.detach();
+    }
+
+    /// The names of the threads whose run is still under way 100 ms after its deadline: none, while all is well.
+    #[must_use]
+    pub fn overdue(&self) -> Vec<String> {
+        self.handle.crew.overdue()
+    }
+
+    /// What has been counted since the start.
+    #[must_use]
+    pub fn metrics(&self) -> WorkersMetrics {
+        let busy = self.handle.crew.seats.iter().filter(|seat| seat.is_busy()).count();
+        metrics::sum(&self.counters, &self.overruns, busy)
+    }
+}
+
+impl fmt::Debug for WorkersHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkersHandle")
+            .field("threads", &self.handle)
+            .field("metrics", &self.metrics())
+            .finish_non_exhaustive()
+    }
+}

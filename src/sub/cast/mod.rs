@@ -1,0 +1,195 @@
+//! A step for objects of another type, which sees of this one what it knows.
+
+use std::any::type_name;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_path_to_error::Segment;
+
+use super::SubReconciler;
+use super::context::SubContext;
+use super::flow::{SubResult, both};
+use super::setup::Setup;
+use crate::objects::ClientError;
+use crate::run::error::{BoxError, terminal};
+
+mod changes;
+
+/// A step for objects of another type `D`, which sees an object `T` as one: by their JSON, with its `apiVersion` and `kind`. So one step
+/// serves many types that have some fields in common.
+///
+/// What the step changes is changed in the object, whatever the step returns; fields that `D` does not know stay as they are, in the
+/// entries of lists too (but for those that the step changes and moves at once), and what `T` does not know is dropped. What `T` itself
+/// does not write as JSON is lost when something is changed.
+///
+/// # Errors
+///
+/// [`ClientError::Invalid`], which names the object and the field, by a JSON pointer: if the object does not fit `D`: the step is not
+/// called then, and no further try would mend that; if what the step has made of it does not fit `T`, or if something has been changed that is to be
+/// [read only](Self::read_only): then the object stays as it was, and an error of the step stands beside this one.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{Condition, ObjectMeta};
+/// use homeostat::sub::{CastResource, Flow, SubContext, SubResult};
+/// use serde::{Deserialize, Serialize};
+///
+/// /// Whatever says where its image is.
+/// #[derive(Serialize, Deserialize)]
+/// struct ImageRef {
+///     metadata: ObjectMeta,
+///     image: String,
+/// }
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Function {
+///     metadata: ObjectMeta,
+///     image: String,
+///     memory: u64,
+/// }
+///
+/// fn pin(_cx: &SubContext<'_>, image_ref: &mut ImageRef) -> SubResult {
+///     if !image_ref.image.contains(':') {
+///         image_ref.image.push_str(":latest");
+///     }
+///     Ok(Flow::proceed())
+/// }
+///
+/// let step = CastResource::<Function, ImageRef>::new(pin);
+/// # let _ = step;
+/// ```
+#[must_use]
+pub struct CastResource<T, D> {
+    step: Box<dyn SubReconciler<D>>,
+    read_only: bool,
+    of: PhantomData<fn(&mut T)>,
+}
+
+impl<T, D> CastResource<T, D> {
+    /// Calls `step` with what it knows of the object.
+    pub fn new(step: impl SubReconciler<D> + 'static) -> Self {
+        Self { step: Box::new(step), read_only: false, of: PhantomData }
+    }
+
+    /// It is an error if the step changes something, but for the finalizers that it [writes](SubContext::add_finalizer).
+    pub fn read_only(self) -> Self {
+        Self { read_only: true, ..self }
+    }
+}
+
+impl<T, D> CastResource<T, D>
+where
+    T: Serialize + DeserializeOwned,
+    D: Serialize + DeserializeOwned,
+{
+    /// Brings what has changed since `before` into the object.
+    fn write_back(
+        &self,
+        cx: &SubContext<'_>,
+        resource: &mut T,
+        mut whole: Value,
+        before: &Value,
+        cast: &D,
+    ) -> Result<(), ClientError> {
+        let after = json_of(cx, cast)?;
+        if self.read_only
+            && let Some(field) = changes::first(&written(before, &after), &after)
+        {
+            let rule = "must not be changed by a cast that is read only";
+            return Err(ClientError::invalid(cx.object().clone(), &field, value_at(&after, &field), rule));
+        }
+        if *before != after {
+            changes::carry(before, &after, &mut whole);
+            *resource = fit(cx, &whole)?;
+        }
+        Ok(())
+    }
+}
+
+impl<T, D> SubReconciler<T> for CastResource<T, D>
+where
+    T: Serialize + DeserializeOwned,
+    D: Serialize + DeserializeOwned,
+{
+    fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
+        self.step.setup(setup)
+    }
+
+    fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
+        let whole = json_of(cx, resource)?;
+        let mut shown = whole.clone();
+        if let Some(fields) = shown.as_object_mut() {
+            fields.entry("apiVersion").or_insert_with(|| cx.kind().api_version().into());
+            fields.entry("kind").or_insert_with(|| cx.kind().name().into());
+        }
+        let mut cast: D = fit(cx, &shown).map_err(terminal)?;
+        let before = json_of(cx, &cast)?;
+        let result = self.step.reconcile(cx, &mut cast);
+        match self.write_back(cx, resource, whole, &before, &cast) {
+            Ok(()) => result,
+            Err(error) => both(result, Err(error.into())),
+        }
+    }
+}
+
+/// What it was before, with what the client changes of it as a [finalizer](SubContext::add_finalizer) is written.
+fn written(before: &Value, after: &Value) -> Value {
+    let mut written = before.clone();
+    if let (Some(before), Some(after)) = (written.get_mut("metadata"), after.get("metadata"))
+        && let Some(fields) = before.as_object_mut()
+    {
+        for field in ["finalizers", "resourceVersion", "generation"] {
+            match after.get(field) {
+                Some(value) => fields.insert(field.to_owned(), value.clone()),
+                None => fields.remove(field),
+            };
+        }
+    }
+    written
+}
+
+fn json_of<V: Serialize>(cx: &SubContext<'_>, value: &V) -> Result<Value, ClientError> {
+    serde_json::to_value(value).map_err(|error| {
+        let rule = format!("must be written as JSON by {}: {error}", type_name::<V>());
+        ClientError::invalid(cx.object().clone(), "", "", rule)
+    })
+}
+
+fn fit<V: DeserializeOwned>(cx: &SubContext<'_>, json: &Value) -> Result<V, ClientError> {
+    serde_path_to_error::deserialize(json).map_err(|error| {
+        let field: String = error.path().iter().filter_map(pointer).collect();
+        let rule = format!("must fit {}: {}", type_name::<V>(), error.inner());
+        let value = value_at(json, &field);
+        ClientError::invalid(cx.object().clone(), field, value, rule)
+    })
+}
+
+fn pointer(segment: &Segment) -> Option<String> {
+    match segment {
+        Segment::Seq { index } => Some(format!("/{index}")),
+        Segment::Map { key } => Some(changes::token(key)),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    }
+}
+
+/// What stands there, for people to read.
+fn value_at(json: &Value, pointer: &str) -> String {
+    match json.pointer(pointer) {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+        None => String::new(),
+    }
+}
+
+impl<T, D> fmt::Debug for CastResource<T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CastResource")
+            .field("to", &type_name::<D>())
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,407 @@
+//! A poller: asks at a fixed rate what is out of step and offers it to a queue.
+
+mod polling;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use self::polling::{Polling, Shared, SourceOf};
+use crate::base::error::StartError;
+use crate::base::group::{Crew, CrewKind, Handle, Overrun, StillRunning};
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use crate::base::thread::ThreadOptions;
+use crate::base::time::{Nanos, Rounded};
+use crate::base::wait::{Gate, HandedOver, Progress, Signal, Stepping};
+use crate::queue::{Enqueue, Priority, Reasons, Request, Verb};
+use crate::run::context::Context;
+use crate::run::error::BoxError;
+use crate::watch::source::{SourceHandle, SourceState};
+
+/// Calls a listing function at a fixed rate, and offers each key it returns with
+/// [`enqueue_if_absent`](Enqueue::enqueue_if_absent).
+///
+/// The rate is fixed, not the pause: polls begin at multiples of the period after the start, or after the last
+/// [`set_period`](PollerHandle::set_period). A poll that would begin while another one runs is skipped, never piled up. The
+/// function is given a [`Context`] whose deadline is one period after the poll began. After an error or a panic the next poll
+/// comes as planned; [`PollerHandle::source`] tells of both. Of failures in a row the first, the second, the fourth and so on are
+/// logged as warnings (panics as errors), and the poll that succeeds again at info.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Poller, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::new();
+/// let poller = Poller::new(Duration::from_secs(30), |_cx| Ok::<_, std::io::Error>(vec!["vm-1", "vm-2"])).start(&queue)?;
+/// assert_eq!(*queue.dequeue()?, "vm-1");
+/// poller.shutdown(Duration::ZERO);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a poller does nothing until it is started"]
+pub struct Poller<F> {
+    period: Duration,
+    list: F,
+    name: String,
+    /// Of its threads, if that is another one.
+    thread_name: Option<String>,
+    controller: Option<String>,
+    /// Where it writes down how it is doing, if somebody has that already.
+    source: Option<SourceOf>,
+    jitter: f64,
+    first_after: bool,
+    verb: Verb,
+    priority: Priority,
+    grace: Duration,
+    threads: Option<ThreadOptions>,
+}
+
+impl<F> Poller<F> {
+    /// Polls `list` every `period`, the first time at once.
+    pub fn new<I, E>(period: Duration, list: F) -> Self
+    where
+        F: FnMut(&Context) -> Result<I, E>,
+        I: IntoIterator,
+        E: Into<BoxError>,
+    {
+        Self {
+            period,
+            list,
+            name: "poller".to_owned(),
+            thread_name: None,
+            controller: None,
+            source: None,
+            jitter: 0.0,
+            first_after: false,
+            verb: Verb::EnqueueIfAbsent,
+            priority: Priority::Normal,
+            grace: Duration::from_secs(30),
+            threads: None,
+        }
+    }
+
+    /// The name in log lines, status and metrics, and of the threads (`<name>-0`, `<name>-watchdog`). Default `poller`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Makes it a source of this controller, which also names its threads.
+    pub(crate) fn of_controller(mut self, controller: &str, thread_name: String) -> Self {
+        self.controller = Some(controller.to_owned());
+        self.thread_name = Some(thread_name);
+        self
+    }
+
+    /// Has it write down there how it is doing. The second is settled when its first listing is in.
+    pub(crate) fn writing_to(mut self, state: Arc<SourceState>, listed: Arc<Gate>) -> Self {
+        self.source = Some(SourceOf { state, listed });
+        self
+    }
+
+    /// Begins each poll later than planned by a random time of up to `share` of the period, so that many pollers do not all
+    /// poll at once. The plan itself does not drift. From 0 (the default) to 1.
+    pub fn jitter(mut self, share: f64) -> Self {
+        self.jitter = share;
+        self
+    }
+
+    /// Polls for the first time after one period instead of at once.
+    pub fn first_after_period(mut self) -> Self {
+        self.first_after = true;
+        self
+    }
+
+    /// Offers keys with [`enqueue`](Enqueue::enqueue): what is listed has changed, and a run must follow even if the key is
+    /// being processed.
+    pub fn edge(mut self) -> Self {
+        self.verb = Verb::Enqueue;
+        self
+    }
+
+    /// The lane in which keys are put in line.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// How long a poll under way may go on when the handle is dropped before it is aborted. Default: 30 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How the threads are made. Default: as the platform does; for a source of a controller, as that controller's threads.
+    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
+        self.threads = Some(options);
+        self
+    }
+
+    /// Makes its threads with `options`, unless it has thread options of its own.
+    pub(crate) fn or_thread_options(mut self, options: &ThreadOptions) -> Self {
+        self.threads.get_or_insert_with(|| options.clone());
+        self
+    }
+
+    /// Whether it can be started.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        StartError::check_name(&self.name)?;
+        check_period(self.period)?;
+        if !(0.0..=1.0).contains(&self.jitter) {
+            return Err(StartError::setting("jitter", &self.jitter, "between 0 and 1"));
+        }
+        Ok(())
+    }
+
+    /// Starts polling, by the clock of what it feeds ([`Enqueue::clock`]).
+    ///
+    /// # Errors
+    ///
+    /// If the period is zero, the jitter is not between 0 and 1, or the system gives no thread.
+    pub fn start<K, I, E, Q>(self, to: &Q) -> Result<PollerHandle, StartError>
+    where
+        F: FnMut(&Context) -> Result<I, E> + Send + 'static,
+        I: IntoIterator<Item = K>,
+        E: Into<BoxError>,
+        Q: Enqueue<K> + Clone + Send + 'static,
+        K: 'static,
+    {
+        self.check()?;
+        let (name, controller) = (self.name, self.controller);
+        let source = self.source.unwrap_or_else(|| SourceOf::new(&name, controller, to.clock()));
+        let SourceOf { state, listed } = source;
+        let crew = Crew::new(CrewKind::Poller, self.thread_name.unwrap_or(name), to.clock(), 1);
+        let signal = Signal::new(crew.clock.clone());
+        let shared = Arc::new(Shared {
+            triggered: AtomicBool::new(false),
+            overruns: AtomicU64::new(0),
+            signal: Arc::clone(&signal),
+            new_period: Mutex::new(None),
+            returned: AtomicU64::new(0),
+            handed_over: AtomicU64::new(0),
+            progress: OnceLock::new(),
+        });
+        let pulled = Arc::clone(&shared);
+        state.on_trigger(move || pulled.trigger());
+        let now = crew.clock.nanos();
+        let mut polling = Polling {
+            crew: Arc::clone(&crew),
+            shared: Arc::clone(&shared),
+            source: Arc::clone(&state),
+            listed: Arc::clone(&listed),
+            to: to.clone(),
+            list: self.list,
+            period: self.period,
+            planned: if self.first_after { now.after(self.period) } else { now },
+            due: Nanos::ZERO,
+            jitter: self.jitter,
+            draws: to.clock().draws(),
+            request: Request::new(self.verb).at(self.priority).because(Reasons::POLL),
+            seat: Arc::clone(&crew.seats[0]),
+        };
+        polling.plan(now);
+        let (source, period) = (state.name(), Rounded(self.period));
+        log::info!(source, period:%; "{source}: the poller starts, with a period of {period}");
+        let watched = (Arc::clone(&shared), Arc::clone(&state));
+        let started = crew.start_one(
+            &self.threads.unwrap_or_default(),
+            Stepping::new(polling, &signal),
+            Some(Box::new(move |_: Overrun| {
+                let (shared, source) = &watched;
+                shared.overruns.fetch_add(1, SeqCst);
+                source.overran();
+            })),
+        );
+        // Wakes a poller that has started without its watchdog: the crew is stopping then.
+        let nudge = move || signal.set();
+        let joiners = started.inspect_err(|_| nudge())?;
+        let handle = Handle::new(crew, joiners, Box::new(nudge), self.grace);
+        Ok(PollerHandle { handle, shared, source: SourceHandle::new(&state, &listed), state })
+    }
+}
+
+impl<F> fmt::Debug for Poller<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Poller")
+            .field("name", &self.name)
+            .field("period", &self.period)
+            .field("jitter", &self.jitter)
+            .field("verb", &self.verb)
+            .field("priority", &self.priority)
+            .finish_non_exhaustive()
+    }
+}
+
+fn check_period(period: Duration) -> Result<(), StartError> {
+    if period.is_zero() {
+        return Err(StartError::setting("period", &period, "longer than zero"));
+    }
+    Ok(())
+}
+
+/// A poller that runs. Dropping it stops it and joins its threads, see [`shutdown`](Self::shutdown).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Poller, WorkQueue};
+/// use std::{convert::Infallible, time::Duration};
+///
+/// let queue = WorkQueue::new();
+/// let hourly = Poller::new(Duration::from_secs(3600), |_cx| Ok::<_, Infallible>(["vm-1"])).first_after_period();
+/// let poller = hourly.start(&queue)?;
+/// poller.trigger();
+/// assert_eq!(*queue.dequeue()?, "vm-1");
+/// poller.shutdown(Duration::from_secs(1));
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[must_use = "dropping the handle stops the poller"]
+pub struct PollerHandle {
+    handle: Handle,
+    shared: Arc<Shared>,
+    state: Arc<SourceState>,
+    source: SourceHandle,
+}
+
+impl PollerHandle {
+    pub(crate) fn crew(&self) -> &Arc<Crew> {
+        &self.handle.crew
+    }
+
+    /// The name in log lines.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.state.name()
+    }
+
+    /// Polls right now, apart from the plan. During a poll it causes exactly one more, however often it is called.
+    pub fn trigger(&self) {
+        self.shared.trigger();
+    }
+
+    /// Polls every `period`, counted from this call, whether that is sooner or later than planned. A poll that is due already
+    /// is not put off, and one under way keeps its deadline. Returns at once; does nothing once the poller has been stopped.
+    ///
+    /// # Errors
+    ///
+    /// If the period is zero; then nothing has changed.
+    ///
+    /// ```
+    /// use homeostat::{ManualClock, Poller, WorkQueue};
+    /// use std::{convert::Infallible, time::Duration};
+    ///
+    /// let clock = ManualClock::new();
+    /// let queue = WorkQueue::builder().clock(clock.clock()).build();
+    /// let hourly = Poller::new(Duration::from_secs(3600), |_cx| Ok::<_, Infallible>(["vm-1"])).first_after_period();
+    /// let poller = hourly.start(&queue)?;
+    /// poller.set_period(Duration::from_secs(10))?;
+    /// clock.advance(Duration::from_secs(10));
+    /// assert_eq!(*queue.dequeue()?, "vm-1");
+    /// poller.shutdown(Duration::ZERO);
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn set_period(&self, period: Duration) -> Result<(), StartError> {
+        check_period(period)?;
+        {
+            let mut new_period = self.shared.new_period.lock();
+            *new_period = Some((period, self.handle.crew.clock.nanos()));
+        }
+        self.shared.signal.set();
+        Ok(())
+    }
+
+    /// A handle of it as a source: for its status and for triggering it, also when this handle has been given away.
+    #[must_use]
+    pub fn source(&self) -> SourceHandle {
+        self.source.clone()
+    }
+
+    /// Has `progress` called after each listing that has been handed over. The first call counts.
+    pub(crate) fn on_progress(&self, progress: Progress) {
+        let _ = self.shared.progress.set(progress);
+    }
+
+    /// Says later whether the keys of every listing that has returned by now are in the queue.
+    pub(crate) fn accepted(&self) -> HandedOver {
+        let (shared, returned) = (Arc::clone(&self.shared), self.shared.returned.load(SeqCst));
+        Box::new(move || shared.handed_over.load(SeqCst) >= returned)
+    }
+
+    /// Whether a poll has succeeded.
+    pub(crate) fn has_listed(&self) -> bool {
+        self.source.synced().is_open()
+    }
+
+    /// How many polls have begun.
+    #[must_use]
+    pub fn polls(&self) -> u64 {
+        self.state.listings()
+    }
+
+    /// How many polls have returned an error or panicked.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.state.failures()
+    }
+
+    /// How many polls were still under way 100 ms after their deadline.
+    #[must_use]
+    pub fn overruns(&self) -> u64 {
+        self.shared.overruns.load(SeqCst)
+    }
+
+    /// Whether the poll under way goes on 100 ms after its deadline or later.
+    #[must_use]
+    pub fn is_overdue(&self) -> bool {
+        self.handle.crew.seats[0].is_overdue()
+    }
+
+    /// Begins no further poll; one under way goes on. Returns at once.
+    pub fn stop(&self) {
+        self.handle.stop();
+    }
+
+    /// Stops, and cancels the context of a poll under way. Returns at once.
+    pub fn abort(&self) {
+        self.handle.abort();
+    }
+
+    /// Waits until the poller has ended, which [`stop`](Self::stop) or [`abort`](Self::abort) must have asked for.
+    pub fn join(mut self) {
+        self.handle.join();
+    }
+
+    /// As [`join`](Self::join), for at most `timeout` by the poller's clock.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`] if the poller has not ended by then: a poll is under way, or nothing has asked it to stop.
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        self.handle.join_timeout(timeout)
+    }
+
+    /// Stops, lets a poll under way go on for `grace`, then aborts it, and joins. Blocks until the listing function has
+    /// returned: one that ignores its cancellation holds it up.
+    pub fn shutdown(mut self, grace: Duration) {
+        self.handle.shutdown(grace);
+    }
+
+    /// Lets the poller run on for the life of the process. What it feeds stays open for as long: a poller holds a handle of it.
+    pub fn detach(mut self) {
+        self.handle.detach();
+    }
+}
+
+impl fmt::Debug for PollerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PollerHandle")
+            .field("polls", &self.polls())
+            .field("listed", &self.has_listed())
+            .field("threads", &self.handle)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,85 @@
+//! When a poller says that it has listed.
+
+use std::io;
+use std::sync::mpsc;
+
+use super::*;
+use crate::base::clock::ManualClock;
+use crate::queue::WorkQueue;
+
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// The poller and its watchdog.
+const IDLE: usize = 2;
+
+type Keys = io::Result<Vec<&'static str>>;
+
+fn stage() -> (ManualClock, WorkQueue<&'static str>) {
+    let clock = ManualClock::new();
+    let queue = WorkQueue::builder().clock(clock.clock()).build();
+    (clock, queue)
+}
+
+#[test]
+fn a_poller_has_listed_after_its_first_poll_that_succeeds_once_its_keys_are_in_the_queue() {
+    let (clock, queue) = stage();
+    let mut polls = 0;
+    let list = move |_cx: &Context| -> Keys {
+        polls += 1;
+        match polls {
+            1 => Err(io::ErrorKind::TimedOut.into()),
+            2 => panic!("out of luck"),
+            _ => Ok(vec!["a"]),
+        }
+    };
+    let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
+    let (said, heard) = mpsc::channel();
+    let fed = queue.clone();
+    poller.source().synced().on_settled(Box::new(move |listed| said.send((listed, fed.len())).unwrap()));
+    for _ in 0..2 {
+        clock.wait_for_sleepers(IDLE);
+        assert!(!poller.has_listed());
+        clock.advance(PERIOD);
+    }
+    assert!(poller.source().synced().wait_for(Duration::MAX));
+    clock.wait_for_sleepers(IDLE);
+    assert_eq!(heard.try_recv(), Ok((true, 1)));
+    poller.shutdown(Duration::ZERO);
+    assert!(heard.recv().is_err(), "it is told once");
+}
+
+#[test]
+fn a_poller_that_ends_before_has_not_listed_and_never_will() {
+    let (clock, queue) = stage();
+    let list = |cx: &Context| -> Keys {
+        cx.sleep(Duration::MAX).map_err(io::Error::other)?;
+        Ok(vec!["a"])
+    };
+    let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
+    let listed = Arc::clone(poller.source().synced());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| listed.wait_for(Duration::MAX));
+        // The poll, the watchdog, and who waits.
+        clock.wait_for_sleepers(3);
+        poller.shutdown(Duration::ZERO);
+        assert!(!waiting.join().unwrap());
+    });
+    assert!(!listed.is_open() && queue.is_empty());
+}
+
+#[test]
+fn a_poller_that_fails_after_it_has_listed_has_still_listed() {
+    let (clock, queue) = stage();
+    let mut first = true;
+    let list = move |_cx: &Context| -> Keys {
+        if std::mem::take(&mut first) { Ok(vec![]) } else { Err(io::ErrorKind::TimedOut.into()) }
+    };
+    let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
+    clock.wait_for_sleepers(IDLE);
+    clock.advance(PERIOD);
+    clock.wait_for_sleepers(IDLE);
+    assert!(poller.failures() == 1 && poller.has_listed());
+    let listed = Arc::clone(poller.source().synced());
+    poller.shutdown(Duration::ZERO);
+    assert!(listed.is_open());
+}

@@ -1,0 +1,385 @@
+//! The health of a source: whatever lists or follows something, a poller or a watch.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use crate::base::text::{OneLine, bounded, one_line};
+use crate::base::time::{Nanos, Rounded};
+use crate::base::wait::Gate;
+
+/// How a source is doing: a poller, or a watch of a listing, of a directory or of objects.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Poller, WorkQueue};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::<String>::new();
+/// let broken = |_cx: &homeostat::Context| Err::<Vec<String>, _>("no route to host");
+/// let poller = Poller::new(Duration::from_millis(1), broken).name("vms").start(&queue)?;
+/// while poller.source().status().failures_in_a_row < 2 {
+///     std::thread::yield_now();
+/// }
+/// let status = poller.source().status();
+/// assert!(status.to_string().starts_with("vms: failing for "));
+/// assert_eq!((status.synced, status.last_error.as_deref()), (false, Some("no route to host")));
+/// # Ok::<_, homeostat::StartError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SourceStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether its first listing is in; of a controller's source, whether the keys of that listing are in line.
+    pub synced: bool,
+    /// How many listings have begun.
+    pub listings: u64,
+    /// How many listings have failed, and how often what followed them has.
+    pub failures: u64,
+    /// How many failures there have been since it last succeeded.
+    pub failures_in_a_row: u32,
+    /// For how long it has been failing, since the first of these; `None` if it is not.
+    pub failing_for: Option<Duration>,
+    /// The text of the last error or panic, with its sources, at most 1 KiB; kept when it succeeds again.
+    pub last_error: Option<String>,
+    /// For how long the listing under way has been running.
+    pub listing_for: Option<Duration>,
+    /// Whether that listing has passed its deadline.
+    pub overdue: bool,
+}
+
+impl SourceStatus {
+    /// Why the source is in trouble, without its name; `None` if it is not.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let overdue = self.overdue.then(|| self.overdue_text());
+        let failing = self.failing_for.map(|time| {
+            let error = one_line(self.last_error.as_deref().unwrap_or_default());
+            format!("failing for {} ({} in a row): {error}", Rounded(time), self.failures_in_a_row)
+        });
+        match (overdue, failing) {
+            (Some(overdue), Some(failing)) => Some(format!("{overdue}; {failing}")),
+            (overdue, failing) => overdue.or(failing),
+        }
+    }
+
+    pub(crate) fn overdue_text(&self) -> String {
+        let time = self.listing_for.unwrap_or_default();
+        format!("a listing has been running for {}, past its deadline", Rounded(time))
+    }
+}
+
+impl fmt::Display for SourceStatus {
+    /// One line: control characters of names and errors are escaped.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = match self.trouble() {
+            Some(trouble) => trouble,
+            None if self.synced => "ok".to_owned(),
+            None => "the first listing is not in".to_owned(),
+        };
+        write!(f, "{}: {said}", OneLine(&self.name))
+    }
+}
+
+/// A handle of a source, to ask how it is doing. It neither keeps the source running nor stops it, and stays valid when the
+/// source has been given to a [`Manager`](crate::Manager) or has ended. Cheap to clone.
+///
+/// From [`PollerHandle::source`](crate::PollerHandle::source), [`Watch::source`](crate::Watch::source),
+/// [`ControllerHandle::sources`](crate::ControllerHandle::sources) or [`Manager::source`](crate::Manager::source).
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Context, Manager, PollWatch};
+/// use std::time::Duration;
+///
+/// let list = |_cx: &Context| Ok::<_, std::io::Error>([("disk-1", 10)]);
+/// let disks = PollWatch::new(Duration::from_secs(3600), list).name("disks").start()?;
+/// let source = disks.watch().source();
+/// let manager = Manager::builder().build()?;
+/// manager.add(disks)?;
+/// assert!(source.trigger());
+/// assert_eq!(manager.source("disks")?.status().failures, 0);
+/// # Ok::<_, homeostat::StartError>(())
+/// ```
+#[derive(Clone)]
+pub struct SourceHandle {
+    name: Arc<str>,
+    /// Open once its first listing is in.
+    synced: Arc<Gate>,
+    state: Arc<SourceState>,
+}
+
+impl SourceHandle {
+    pub(crate) fn new(state: &Arc<SourceState>, synced: &Arc<Gate>) -> Self {
+        Self { name: state.name.as_str().into(), synced: Arc::clone(synced), state: Arc::clone(state) }
+    }
+
+    /// The same source under another name.
+    pub(crate) fn named(self, name: &str) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// The same source, which is synced once `synced` is open.
+    pub(crate) fn synced_by(self, synced: &Arc<Gate>) -> Self {
+        Self { synced: Arc::clone(synced), ..self }
+    }
+
+    pub(crate) fn synced(&self) -> &Arc<Gate> {
+        &self.synced
+    }
+
+    /// Its name, as its user has named it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it is doing, at this moment.
+    #[must_use]
+    pub fn status(&self) -> SourceStatus {
+        let state = &*self.state;
+        let now = state.clock.nanos();
+        let record = state.record.lock();
+        let failures = if record.is_calm(now) { 0 } else { record.failures };
+        SourceStatus {
+            name: self.name.to_string(),
+            synced: self.synced.is_open(),
+            listings: state.listings.load(SeqCst),
+            failures: state.failures.load(SeqCst),
+            failures_in_a_row: failures,
+            failing_for: (failures > 0).then(|| now.since(record.failing_since)),
+            last_error: record.last_error.clone(),
+            listing_for: record.listing.map(|listing| now.since(listing.since)),
+            overdue: record.listing.is_some_and(|listing| listing.deadline <= now && listing.deadline != Nanos::NEVER),
+        }
+    }
+
+    /// Lists right now, apart from the plan. During a listing it causes exactly one more, however often it is called. Returns
+    /// whether the source can do that: pollers and the watches of listings and directories can, while they run.
+    #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
+    pub fn trigger(&self) -> bool {
+        self.state.trigger.get().inspect(|trigger| trigger()).is_some()
+    }
+}
+
+impl fmt::Debug for SourceHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceHandle").field("status", &self.status()).finish_non_exhaustive()
+    }
+}
+
+/// What a source's thread writes down, and others read.
+pub(crate) struct SourceState {
+    name: String,
+    /// The name of the controller whose source this is alone.
+    controller: Option<String>,
+    clock: Clock,
+    listings: AtomicU64,
+    failures: AtomicU64,
+    record: Mutex<Record>,
+    /// Lists right now.
+    trigger: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+#[derive(Default)]
+struct Record {
+    /// In a row.
+    failures: u32,
+    failing_since: Nanos,
+    last_error: Option<String>,
+    listing: Option<Listing>,
+    /// When it has been taken up again, if it has shown nothing since.
+    resumed: Option<Nanos>,
+}
+
+/// What has been taken up again and has not failed for so long works.
+const CALM: Duration = Duration::from_secs(5);
+
+impl Record {
+    fn is_calm(&self, now: Nanos) -> bool {
+        self.resumed.is_some_and(|since| since.after(CALM) <= now)
+    }
+}
+
+/// A listing under way.
+#[derive(Clone, Copy)]
+struct Listing {
+    since: Nanos,
+    deadline: Nanos,
+}
+
+/// A listing under way. It has ended when this is dropped.
+pub(crate) struct Listed<'a>(&'a SourceState);
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.0.record.lock().listing = None;
+    }
+}
+
+impl SourceState {
+    pub(crate) fn new(name: &str, controller: Option<String>, clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.to_owned(),
+            controller,
+            clock,
+            listings: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            record: Mutex::new(Record::default()),
+            trigger: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn listings(&self) -> u64 {
+        self.listings.load(SeqCst)
+    }
+
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(SeqCst)
+    }
+
+    /// Says how it is made to list right now. `trigger` must not hold this state.
+    pub(crate) fn on_trigger(&self, trigger: impl Fn() + Send + Sync + 'static) {
+        let _ = self.trigger.set(Box::new(trigger));
+    }
+
+    /// A listing begins.
+    pub(crate) fn begin(&self, since: Nanos, deadline: Nanos) -> Listed<'_> {
+        let mut record = self.record.lock();
+        self.listings.fetch_add(1, SeqCst);
+        record.listing = Some(Listing { since, deadline });
+        Listed(self)
+    }
+
+    /// It works. The end of a series of failures is logged.
+    pub(crate) fn succeeded(&self) {
+        let (failures, time) = {
+            let mut record = self.record.lock();
+            record.resumed = None;
+            let failures = std::mem::take(&mut record.failures);
+            (failures, self.clock.nanos().since(record.failing_since))
+        };
+        if failures > 0 {
+            self.log(log::Level::Info, None, failures, |source| {
+                format!("{source}: works again after {failures} failures in {}", Rounded(time))
+            });
+        }
+    }
+
+    /// It has failed. Of a series of failures the first, the second, the fourth and so on are logged as warnings.
+    pub(crate) fn failed(&self, error: String) {
+        self.note(log::Level::Warn, &bounded(error), "error");
+    }
+
+    /// It has panicked.
+    pub(crate) fn panicked(&self, message: &str) {
+        self.note(log::Level::Error, &bounded(message.to_owned()), "panic");
+    }
+
+    /// It follows something again, which may be quiet: it works if it does not fail soon.
+    #[cfg(feature = "objects")]
+    pub(crate) fn resumed(&self) {
+        self.record.lock().resumed = Some(self.clock.nanos());
+    }
+
+    /// What it followed has ended, as it may, without an event since it [has been resumed](Self::resumed).
+    #[cfg(feature = "objects")]
+    pub(crate) fn ended_untold(&self) {
+        if self.record.lock().is_calm(self.clock.nanos()) {
+            self.succeeded();
+        } else {
+            self.failed(format!("the stream ended without an event in less than {}", Rounded(CALM)));
+        }
+    }
+
+    /// The listing under way has passed its deadline.
+    pub(crate) fn overran(&self) {
+        self.log(log::Level::Warn, None, 0, |source| {
+            format!("{source}: a poll has passed its deadline and still runs")
+        });
+    }
+
+    /// `kind` is "error" or "panic".
+    fn note(&self, level: log::Level, text: &str, kind: &'static str) {
+        if self.record.lock().is_calm(self.clock.nanos()) {
+            self.succeeded();
+        }
+        let said = if kind == "panic" { format!("panic: {text}") } else { text.to_owned() };
+        let failures = {
+            let mut record = self.record.lock();
+            self.failures.fetch_add(1, SeqCst);
+            if record.failures == 0 {
+                record.failing_since = self.clock.nanos();
+            }
+            record.resumed = None;
+            record.failures = record.failures.saturating_add(1);
+            record.last_error = Some(said.clone());
+            record.failures
+        };
+        let level = if failures.is_power_of_two() { level } else { log::Level::Debug };
+        let (text, said) = (one_line(text), one_line(&said));
+        self.log(level, Some((kind, &text)), failures, |source| match failures {
+            1 => format!("{source}: failed: {said}"),
+            _ => format!("{source}: failed {failures} times in a row: {said}"),
+        });
+    }
+
+    /// Logs under its name, and its controller's.
+    fn log(
+        &self,
+        level: log::Level,
+        cause: Option<(&'static str, &str)>,
+        failures: u32,
+        text: impl FnOnce(&str) -> String,
+    ) {
+        if !log::log_enabled!(level) {
+            return;
+        }
+        let source = self.name.as_str();
+        let text = match self.controller.as_deref() {
+            Some(controller) => text(&format!("{}: {}", one_line(controller), one_line(source))),
+            None => text(&one_line(source)),
+        };
+        let mut fields = vec![("source", log::kv::Value::from(source))];
+        if failures > 0 {
+            fields.push(("failures", failures.into()));
+        }
+        fields.extend(self.controller.as_deref().map(|controller| ("controller", controller.into())));
+        fields.extend(cause.map(|(kind, text)| (kind, text.into())));
+        let fields = fields.as_slice();
+        let (target, module) = (module_path!(), Some(module_path!()));
+        let mut record = log::Record::builder();
+        let record = record.level(level).target(target).module_path_static(module).file_static(Some(file!()));
+        let record = record.line(Some(line!())).key_values(&fields);
+        log::logger().log(&record.args(format_args!("{text}")).build());
+    }
+}
+
+#[cfg(feature = "metrics")]
+impl SourceStatus {
+    /// Tells the `metrics` facade how it is doing. A source that no controller has alone has `controller` empty.
+    pub(crate) fn export(&self, controller: &str) {
+        use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+
+        describe_counter!("homeostat_source_listings_total", Unit::Count, "Listings that have begun");
+        describe_counter!("homeostat_source_failures_total", Unit::Count, "Failures of a source");
+        describe_gauge!("homeostat_source_synced", Unit::Count, "Whether the first listing of a source is in");
+        describe_gauge!("homeostat_source_failing_seconds", Unit::Seconds, "For how long a source has been failing");
+        describe_gauge!("homeostat_source_overdue", Unit::Count, "Whether a listing has passed its deadline");
+        let labels = [("controller", controller.to_owned()), ("source", self.name.clone())];
+        counter!("homeostat_source_listings_total", &labels).absolute(self.listings);
+        counter!("homeostat_source_failures_total", &labels).absolute(self.failures);
+        gauge!("homeostat_source_synced", &labels).set(f64::from(u8::from(self.synced)));
+        gauge!("homeostat_source_failing_seconds", &labels).set(self.failing_for.unwrap_or_default());
+        gauge!("homeostat_source_overdue", &labels).set(f64::from(u8::from(self.overdue)));
+    }
+}

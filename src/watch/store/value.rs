@@ -1,0 +1,71 @@
+//! A reconciler that is called with what a store holds.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Store;
+use crate::queue::Key;
+use crate::run::context::Context;
+use crate::run::error::BoxError;
+use crate::run::reconciler::{Action, Reconciler};
+
+/// A reconciler that is called with the value that `store` holds for its key when the run begins, and with `None` when the key
+/// is gone.
+///
+/// The value is at least as new as the event that called for the run. It may be older than what is true, as anything that is
+/// watched: a decision that must not be made on old state belongs to who can check it.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Reconciler, Watch, with_value};
+/// use std::sync::Arc;
+///
+/// let push = Watch::push();
+/// let vms = with_value(&push.watch().store(), |_cx: &Context, name: &&str, vm: Option<Arc<u32>>| -> Result<Action, BoxError> {
+///     match vm {
+///         Some(vm) => println!("{name} has {vm} cores"),
+///         None => println!("{name} is gone: clean up"),
+///     }
+///     Ok(Action::await_change())
+/// });
+/// push.set("vm-1", 4);
+/// vms.reconcile(&Context::detached(), &"vm-1")?;
+/// # Ok::<_, BoxError>(())
+/// ```
+pub fn with_value<K, T, E, F>(store: &Store<K, T>, reconcile: F) -> WithValue<K, T, F>
+where
+    K: Key + Sync,
+    T: Send + Sync + 'static,
+    F: Fn(&Context, &K, Option<Arc<T>>) -> Result<Action, E> + Send + Sync,
+    E: Into<BoxError>,
+{
+    WithValue { store: store.clone(), reconcile }
+}
+
+/// See [`with_value`].
+#[derive(Clone)]
+pub struct WithValue<K, T, F> {
+    store: Store<K, T>,
+    reconcile: F,
+}
+
+impl<K, T, E, F> Reconciler<K> for WithValue<K, T, F>
+where
+    K: Key + Sync,
+    T: Send + Sync + 'static,
+    F: Fn(&Context, &K, Option<Arc<T>>) -> Result<Action, E> + Send + Sync,
+    E: Into<BoxError>,
+{
+    type Error = E;
+
+    fn reconcile(&self, cx: &Context, key: &K) -> Result<Action, E> {
+        (self.reconcile)(cx, key, self.store.get(key))
+    }
+}
+
+impl<K, T, F> fmt::Debug for WithValue<K, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WithValue").field("store", &self.store).finish_non_exhaustive()
+    }
+}
