@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use homeostat::{Enqueue, Shutdown, Verb, WorkQueue};
+use homeostat::queue::EnqueueMethod;
+use homeostat::{Enqueue, Shutdown, WorkQueue};
 
 use self::keys::BenchKey;
 
@@ -124,7 +125,7 @@ fn batch(c: &mut Criterion) {
     let queue = WorkQueue::new();
     group.bench_function("u64", |b| {
         b.iter(|| {
-            queue.request_all(&mut (0..KEYS as u64), Verb::EnqueueIfAbsent.into());
+            queue.request_all(&mut (0..KEYS as u64), EnqueueMethod::EnqueueIfAbsent.into());
             while let Ok(claim) = queue.try_dequeue() {
                 claim.done();
             }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use homeostat::{Action, Context, Enqueue, Shutdown, Verb, WorkQueue, Workers};
+use homeostat::queue::EnqueueMethod;
+use homeostat::{Action, Context, Enqueue, Shutdown, WorkQueue, Workers};
 
 const KEYS: u64 = 50_000;
 
@@ -20,7 +21,7 @@ fn empty_reconcile(c: &mut Criterion) {
             b.iter_batched(
                 || {
                     let queue = WorkQueue::new();
-                    queue.request_all(&mut (0..KEYS), Verb::Enqueue.into());
+                    queue.request_all(&mut (0..KEYS), EnqueueMethod::Enqueue.into());
                     queue.shutdown(Shutdown::ServeReady);
                     queue
                 },

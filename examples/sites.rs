@@ -31,8 +31,8 @@ use std::{fs, io};
 
 use clap::Parser;
 use homeostat::objects::{
-    Api, Client, DeleteOptions, Ensured, EventRecorder, External, FileClient, Ignore, MemoryClient, Object, ObjectKey,
-    ObjectMeta, PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary,
+    Api, Client, DeleteOptions, EventRecorder, External, FileClient, Ignore, MemoryClient, Object, ObjectKey,
+    ObjectMeta, OperationResult, PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary,
 };
 use homeostat::{Action, BoxError, Context, ControllerHandle, Manager};
 use serde::{Deserialize, Serialize};
@@ -92,9 +92,9 @@ impl PrimaryReconciler<Site> for Publish {
             let metadata = ObjectMeta::new("pages", format!("{name}-{page}"));
             let ensured = self.pages.ensure(site, Page { metadata, text: text.clone() })?;
             match &ensured {
-                Ensured::Created(_) => println!("  {name}: page {page} is made ({})", cx.operation()),
-                Ensured::Updated(_) => println!("  {name}: page {page} is put right ({})", cx.operation()),
-                Ensured::Unchanged(_) => {}
+                OperationResult::Created(_) => println!("  {name}: page {page} is made ({})", cx.operation()),
+                OperationResult::Updated(_) => println!("  {name}: page {page} is put right ({})", cx.operation()),
+                OperationResult::Unchanged(_) => {}
             }
             keep.push(ensured.object().key());
         }

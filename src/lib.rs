@@ -72,63 +72,34 @@
 //!
 //! | fields | value |
 //! |---|---|
-//! | `controller`, `manager`, `unit`, `pool`, `source`, `subscription`, `queue`, `elector`, `external`, `reconciler` | the name of a part of the program; of [`Workers`], too, the name is `controller` |
+//! | `controller`, `manager`, `component`, `pool`, `source`, `subscription`, `queue`, `elector`, `external`, `reconciler` | the name of a part of the program; of [`Workers`], too, the name is `controller` |
 //! | `key`, `object`, `child`, `path` | the subject of the line |
 //! | `error`, `panic`, `reason`, `message` | an error with its sources, the text of a panic, the reason and the message of an event |
 //! | `event` | the kind of a watch's event |
-//! | `failures`, `count`, `keys`, `sources`, `spares`, `threads`, `units`, `version` | a number |
+//! | `failures`, `count`, `keys`, `sources`, `spares`, `threads`, `components`, `version` | a number |
 //! | `after`, `backoff`, `grace`, `period`, `timeout` | a duration, rounded to three digits |
 //! | `thread`, `still_running` | the name of a thread, the names of the threads that have not ended |
 //! | `from`, `to` | an object as it was, and as it is to be; the text leaves these out |
 
-mod base;
-mod controller;
-mod manager;
+pub mod base;
+pub mod controller;
+pub mod manager;
 #[cfg(feature = "objects")]
 pub mod objects;
-mod queue;
-mod run;
+pub mod queue;
+pub mod run;
 #[cfg(feature = "objects")]
 pub mod sub;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod watch;
+pub mod watch;
 
-pub use self::base::backoff::Exponential;
-pub use self::base::cancel::{CancellationToken, OnCancel};
-pub use self::base::clock::{Clock, ManualClock};
-pub use self::base::error::{DequeueError, DequeueTimeoutError, StartError, TryDequeueError};
-pub use self::base::group::StillRunning;
-pub use self::base::thread::ThreadOptions;
-pub use self::controller::{
-    Controller, ControllerBuilder, ControllerError, ControllerHandle, ControllerMetrics, ControllerStatus, Phase,
-    RunFailure, RunOutcome, Running, RunningController, Sources, Trouble, WaitError,
-};
-pub use self::manager::election::error::{ElectorError, LeadershipLost};
-pub use self::manager::election::file::FileElector;
-pub use self::manager::election::holder::Holder;
-pub use self::manager::election::{AlwaysLeader, Elector, Tenure, Term};
-pub use self::manager::{Health, Manager, ManagerBuilder, ManagerError, ManagerStatus, RunningManager, Unit};
-pub use self::queue::{
-    Admission, ByRef, Claim, DrainReport, DroppedWake, Enqueue, FastHasher, FastState, Filter, Key, KeyState, Map,
-    Priority, QueueBuilder, QueueMetrics, Reasons, Request, STARVATION_BOUND, Shutdown, Tally, Tee, Verb, View, Wish,
-    WorkQueue,
-};
-pub use self::run::context::Context;
-pub use self::run::error::{BoxError, Cancelled, Muted, Panicked, RequeueAfter, Terminal, muted, terminal};
-pub use self::run::histogram::Histogram;
-pub use self::run::metrics::WorkersMetrics;
-pub use self::run::policy::{Failure, NoRetry, RetryPolicy, Verdict};
-pub use self::run::pool::{PoolBuilder, WorkerPool};
-pub use self::run::reconciler::{Action, Reconciler};
-pub use self::run::workers::{Workers, WorkersHandle};
-pub use self::watch::poller::{Poller, PollerHandle};
-pub use self::watch::source::{SourceHandle, SourceStatus};
-pub use self::watch::store::{Index, Store, WithValue, with_value};
-pub use self::watch::{
-    Changes, ChannelWatch, Directory, Event, EventKind, FileKind, FileState, PollWatch, PollWatchHandle, Predicate,
-    Push, PushMessage, Pushed, Subscriber, Subscription, Watch, WatchBuilder, WatchProducer,
-};
+pub use self::base::{CancellationToken, Clock, Exponential, ManualClock, StartError, ThreadOptions};
+pub use self::controller::{Controller, ControllerHandle, RunningController, Sources};
+pub use self::manager::{Component, Elector, FileElector, Health, Manager, RunningManager};
+pub use self::queue::{Claim, Enqueue, EnqueueOutcome, Key, Priority, Reasons, Shutdown, WorkQueue};
+pub use self::run::{Action, BoxError, Context, Reconciler, RequeueAfter, RetryPolicy, WorkerPool, Workers, terminal};
+pub use self::watch::{Event, Poller, Predicate, Store, Subscriber, Watch, with_value};
 
 /// The README's code is compiled and run as a test.
 #[cfg(doctest)]

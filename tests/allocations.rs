@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allocation_counter::measure;
-use homeostat::{Admission, Claim, Enqueue, ManualClock, Priority, Reasons, Verb, WorkQueue};
+use homeostat::queue::EnqueueMethod;
+use homeostat::{Claim, Enqueue, EnqueueOutcome, ManualClock, Priority, Reasons, WorkQueue};
 
 const SECOND: Duration = Duration::from_secs(1);
 const KEYS: u64 = 100;
@@ -127,16 +128,16 @@ fn a_borrowed_duplicate_costs_nothing() {
     assert_eq!(allocations(feed), 0, "processing");
     queue.cancel("vm-1");
     claim.requeue_after(Duration::from_secs(3600));
-    let feed_softly = || assert_eq!(queue.by_ref().enqueue("vm-1"), Admission::Held);
+    let feed_softly = || assert_eq!(queue.by_ref().enqueue("vm-1"), EnqueueOutcome::Held);
     assert_eq!(allocations(feed_softly), 0, "delayed");
-    let feed_another = || assert_eq!(queue.by_ref().enqueue("vm-2"), Admission::Queued);
+    let feed_another = || assert_eq!(queue.by_ref().enqueue("vm-2"), EnqueueOutcome::Queued);
     assert_eq!(allocations(feed_another), 1, "a new one");
 }
 
 #[test]
 fn a_batch_costs_one_buffer() {
     let queue = WorkQueue::new();
-    let feed = || assert_eq!(queue.request_all(&mut (0..5_000_u64), Verb::Enqueue.into()).total(), 5_000);
+    let feed = || assert_eq!(queue.request_all(&mut (0..5_000_u64), EnqueueMethod::Enqueue.into()).total(), 5_000);
     let serve = || while queue.try_dequeue().map(Claim::done).is_ok() {};
     feed();
     serve();

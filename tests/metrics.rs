@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+use homeostat::watch::{SourceHandle, SourceStatus};
 use homeostat::{
-    Action, BoxError, Context, Controller, Exponential, Manager, ManualClock, Poller, SourceHandle, SourceStatus, Unit,
-    WorkQueue, terminal,
+    Action, BoxError, Component, Context, Controller, Exponential, Manager, ManualClock, Poller, WorkQueue, terminal,
 };
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
@@ -60,7 +60,7 @@ fn metrics_of_sources_tell_of_failures_and_hangs() {
     manager.add(Controller::builder("vm", idle).clock(clock.clock()).poller(poller).build().unwrap()).unwrap();
     let queue = WorkQueue::builder().clock(clock.clock()).build();
     let own = Poller::new(3600 * SECOND, |_: &Context| Ok::<_, BoxError>(["vm-1"]));
-    manager.add(Unit::poller("own", own, &queue)).unwrap();
+    manager.add(Component::poller("own", own, &queue)).unwrap();
     metrics::with_local_recorder(&recorder, || {
         let running = manager.start().unwrap();
         let source = manager.controller::<&str>("vm").unwrap().sources().remove(0);

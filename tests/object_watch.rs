@@ -15,9 +15,10 @@ use homeostat::objects::{
     Api, Client, ClientError, DeleteOptions, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectMeta, ObjectRef,
     ObjectStream, ObjectWatch, ObjectWatchHandle, Part, Patch, Query, WatchEvent,
 };
+use homeostat::watch::EventKind;
 use homeostat::{
-    Action, BoxError, CancellationToken, Context, Controller, Event, EventKind, Exponential, Manager, ManualClock,
-    Predicate, RunningManager, Subscriber, Watch, WorkQueue,
+    Action, BoxError, CancellationToken, Context, Controller, Event, Exponential, Manager, ManualClock, Predicate,
+    RunningManager, Subscriber, Watch, WorkQueue,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -153,7 +154,10 @@ fn listener(mut call: impl FnMut(&Event<ObjectKey, Thing>) + Send + 'static) -> 
 }
 
 /// What happens, as text, up to the deletion of the object `last`.
-fn tell(watch: &Watch<ObjectKey, Thing>, last: &'static str) -> (homeostat::Subscription, Arc<Mutex<Vec<String>>>) {
+fn tell(
+    watch: &Watch<ObjectKey, Thing>,
+    last: &'static str,
+) -> (homeostat::watch::Subscription, Arc<Mutex<Vec<String>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let to = Arc::clone(&told);
     let subscription = watch.subscribe(listener(move |event| {

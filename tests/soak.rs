@@ -19,9 +19,10 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
+use homeostat::watch::{PollWatch, Push};
 use homeostat::{
-    Action, BoxError, CancellationToken, Clock, Context, Controller, ControllerHandle, Exponential, Manager, PollWatch,
-    Push, RequeueAfter, Watch,
+    Action, BoxError, CancellationToken, Clock, Context, Controller, ControllerHandle, Exponential, Manager,
+    RequeueAfter, Watch,
 };
 use peak_alloc::PeakAlloc;
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
-use homeostat::{Action, Context, Enqueue, Key, ManualClock, QueueBuilder, Shutdown, Verb, WorkQueue, Workers};
+use homeostat::queue::{EnqueueMethod, QueueBuilder};
+use homeostat::{Action, Context, Enqueue, Key, ManualClock, Shutdown, WorkQueue, Workers};
 
 use crate::keys::BenchKey;
 
@@ -157,6 +158,6 @@ fn grow(queue: &WorkQueue<u64, FixedState>) {
 fn fill(queue: &WorkQueue<u64, FixedState>, rounds: usize) {
     for round in 0..rounds {
         let keys = round * KEYS..(round + 1) * KEYS;
-        black_box(queue.request_all(&mut keys.map(u64::number), Verb::EnqueueIfAbsent.into()));
+        black_box(queue.request_all(&mut keys.map(u64::number), EnqueueMethod::EnqueueIfAbsent.into()));
     }
 }

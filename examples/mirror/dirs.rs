@@ -4,9 +4,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use homeostat::{
-    Action, BoxError, Context, Controller, ControllerBuilder, FileState, Predicate, Reconciler, Subscriber, Watch,
-};
+use homeostat::controller::ControllerBuilder;
+use homeostat::watch::FileState;
+use homeostat::{Action, BoxError, Context, Controller, Predicate, Reconciler, Subscriber, Watch};
 
 use crate::trees::{Entry, Folder, Trees};
 

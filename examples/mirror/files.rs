@@ -5,10 +5,9 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use homeostat::{
-    Action, BoxError, Context, Controller, ControllerBuilder, Event, FileState, Predicate, Reconciler, RequeueAfter,
-    Subscriber, Watch,
-};
+use homeostat::controller::ControllerBuilder;
+use homeostat::watch::FileState;
+use homeostat::{Action, BoxError, Context, Controller, Event, Predicate, Reconciler, RequeueAfter, Subscriber, Watch};
 
 use crate::trees::{Entry, Folder, Trees, finished, is_gone, look, unfinished};
 

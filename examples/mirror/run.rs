@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
-use homeostat::{CancellationToken, Context, Directory, Exponential, FileState, Manager, Unit};
+use homeostat::watch::{Directory, FileState};
+use homeostat::{CancellationToken, Component, Context, Exponential, Manager};
 
 use crate::cli::{parse_duration, parse_period, say};
 use crate::trees::Trees;
@@ -112,7 +113,7 @@ fn mirror(args: &Args, source: PathBuf, target: PathBuf) -> anyhow::Result<ExitC
     let equal = Arc::new(AtomicBool::new(false));
     let (looked_at, now_equal, ended, once, poll) =
         (trees.clone(), Arc::clone(&equal), stop.clone(), args.once, args.poll);
-    manager.add(Unit::function("sync", move |cx: &Context| {
+    manager.add(Component::function("sync", move |cx: &Context| {
         let mut said = None;
         loop {
             let entries = looked_at.equal();
@@ -131,7 +132,7 @@ fn mirror(args: &Args, source: PathBuf, target: PathBuf) -> anyhow::Result<ExitC
     }))?;
     if let Some(length) = args.run_for {
         let stop = stop.clone();
-        manager.add(Unit::function("limit", move |cx: &Context| {
+        manager.add(Component::function("limit", move |cx: &Context| {
             if cx.sleep(length).is_ok() {
                 stop.cancel();
             }

@@ -7,7 +7,8 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use homeostat::{FileKind, FileState, Index, Store};
+use homeostat::Store;
+use homeostat::watch::{FileKind, FileState, Index};
 
 /// What the name of a file begins with while it is written.
 const UNFINISHED: &str = ".mirror-unfinished.";

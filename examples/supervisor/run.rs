@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use homeostat::{CancellationToken, Clock, Context, Controller, Exponential, Manager, Unit};
+use homeostat::{CancellationToken, Clock, Component, Context, Controller, Exponential, Manager};
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -131,7 +131,7 @@ fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCo
     supervisor.apply(config);
     let (ending, stopping, ended) = (Arc::clone(&supervisor), stop.clone(), stopped.clone());
     let (run_for, grace) = (args.run_for.unwrap_or(Duration::MAX), args.grace);
-    manager.add(Unit::function("end", move |cx: &Context| {
+    manager.add(Component::function("end", move |cx: &Context| {
         // The manager stops by itself only if something has failed.
         let failed = stopping.clone();
         let _woken = cx.on_cancel(move || failed.cancel());

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use homeostat::{Action, BoxError, Clock, Manager, muted};
+use homeostat::run::muted;
+use homeostat::{Action, BoxError, Clock, Manager};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::{Config, Service};

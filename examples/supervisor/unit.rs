@@ -5,7 +5,8 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use homeostat::{Exponential, Failure, RetryPolicy, Verdict};
+use homeostat::run::{Failure, RetryDecision};
+use homeostat::{Exponential, RetryPolicy};
 
 use crate::config::Service;
 use crate::process::Process;
@@ -238,9 +239,9 @@ impl Rules {
 }
 
 impl RetryPolicy<Name> for Rules {
-    fn decide(&self, failure: &Failure<'_, Name>) -> Verdict {
+    fn decide(&self, failure: &Failure<'_, Name>) -> RetryDecision {
         match failure.error.downcast_ref() {
-            Some(supervisor::Failure::Ended { back_in, .. }) => Verdict::Retry(*back_in),
+            Some(supervisor::Failure::Ended { back_in, .. }) => RetryDecision::Retry(*back_in),
             _ => self.backoff.decide(failure),
         }
     }

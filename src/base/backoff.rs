@@ -90,7 +90,7 @@ impl Exponential {
         Duration::try_from_secs_f64(moved).unwrap_or(Duration::MAX).min(self.cap)
     }
 
-    /// The first step: a good [`floor`](crate::QueueBuilder::floor) for a queue whose failures this backoff paces.
+    /// The first step: a good [`floor`](crate::queue::QueueBuilder::floor) for a queue whose failures this backoff paces.
     #[must_use]
     pub fn first_step(&self) -> Duration {
         self.first.min(self.cap)

@@ -1,59 +1,7 @@
-//! The errors of the queue and of builders. Each blocking call has its own, with no case that it cannot return.
+//! The error of everything that can be started.
 
 use std::error::Error;
 use std::fmt;
-
-/// [`dequeue`](crate::WorkQueue::dequeue) found the queue shut down and served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DequeueError;
-
-/// Why [`try_dequeue`](crate::WorkQueue::try_dequeue) gave no key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TryDequeueError {
-    /// No key is in line.
-    Empty,
-    /// The queue is shut down, and nothing is or will be in line.
-    Closed,
-}
-
-/// Why [`dequeue_timeout`](crate::WorkQueue::dequeue_timeout) gave no key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DequeueTimeoutError {
-    /// No key came into line in time.
-    Timeout,
-    /// The queue is shut down, and nothing is or will be in line.
-    Closed,
-}
-
-const CLOSED: &str = "the queue is shut down, and no key is left";
-
-impl fmt::Display for DequeueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(CLOSED)
-    }
-}
-
-impl fmt::Display for TryDequeueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "no key is ready",
-            Self::Closed => CLOSED,
-        })
-    }
-}
-
-impl fmt::Display for DequeueTimeoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Timeout => "no key became ready in time",
-            Self::Closed => CLOSED,
-        })
-    }
-}
-
-impl Error for DequeueError {}
-impl Error for TryDequeueError {}
-impl Error for DequeueTimeoutError {}
 
 /// Why something could not be started, or set: a setting that makes no sense, a thread that the system refused, a watch that
 /// has been stopped, or a panic of the user's code.
@@ -78,7 +26,7 @@ enum Cause {
     Named { kind: &'static str, name: String, fault: &'static str },
     Thread { name: String, source: std::io::Error },
     Stopped { watch: String },
-    Panicked { unit: String, message: String },
+    Panicked { component: String, message: String },
     NotSimulated { name: String },
 }
 
@@ -129,8 +77,8 @@ impl StartError {
         Self(Cause::Stopped { watch: watch.to_owned() })
     }
 
-    pub(crate) fn panicked(unit: &str, message: &str) -> Self {
-        Self(Cause::Panicked { unit: unit.to_owned(), message: message.to_owned() })
+    pub(crate) fn panicked(component: &str, message: &str) -> Self {
+        Self(Cause::Panicked { component: component.to_owned(), message: message.to_owned() })
     }
 
     /// A setting is out of its range, or a name cannot be used; the message names the field and the value, or the name.
@@ -158,7 +106,7 @@ impl StartError {
         matches!(self.0, Cause::NotSimulated { .. })
     }
 
-    /// Code of the user's panicked as a unit of a manager was started; the message names the unit and the panic.
+    /// Code of the user's panicked as a component of a manager was started; the message names the component and the panic.
     #[must_use]
     pub fn is_panic(&self) -> bool {
         matches!(self.0, Cause::Panicked { .. })
@@ -172,7 +120,7 @@ impl fmt::Display for StartError {
             Cause::Named { kind, name, fault } => write!(f, "{kind} {name:?} {fault}"),
             Cause::Thread { name, .. } => write!(f, "the system cannot start thread {name}"),
             Cause::Stopped { watch } => write!(f, "watch {watch:?} has been stopped"),
-            Cause::Panicked { unit, message } => write!(f, "{unit} panicked as it was started: {message}"),
+            Cause::Panicked { component, message } => write!(f, "{component} panicked as it was started: {message}"),
             Cause::NotSimulated { name } => write!(f, "{name} cannot be simulated: {NotSimulated}"),
         }
     }

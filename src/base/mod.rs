@@ -12,3 +12,10 @@ pub(crate) mod text;
 pub(crate) mod thread;
 pub(crate) mod time;
 pub(crate) mod wait;
+
+pub use self::backoff::Exponential;
+pub use self::cancel::{CancellationToken, OnCancel};
+pub use self::clock::{Clock, ManualClock};
+pub use self::error::StartError;
+pub use self::group::StillRunning;
+pub use self::thread::ThreadOptions;

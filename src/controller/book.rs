@@ -6,14 +6,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::troubles::{Forgotten, Trouble, Troubles, bounded};
+use super::troubles::{FailedKey, Forgotten, Troubles, bounded};
 use crate::base::clock::{Clock, Wake};
 use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::thread::shielded;
 use crate::base::time::Nanos;
-use crate::base::wait::{Bell, Sleepers};
+use crate::base::wait::{WaiterCounts, Waiters};
 use crate::queue::{FastState, Key, Reasons};
 use crate::run::error::Chain;
 use crate::run::runner::{Failed, Next, Outcome};
@@ -26,7 +26,7 @@ pub struct RunFailure<'a, K> {
     pub controller: &'a str,
     /// The key.
     pub key: &'a K,
-    /// The error; [`Panicked`](crate::Panicked) if the reconciler panicked.
+    /// The error; [`Panicked`](crate::run::Panicked) if the reconciler panicked.
     pub error: &'a (dyn Error + 'static),
     /// How many runs in a row have failed, this one included.
     pub failures: u32,
@@ -42,7 +42,7 @@ pub enum RunOutcome {
     Succeeded,
     /// It asked for another run this much later.
     Requeued(Duration),
-    /// It failed, with this error and its sources (at most 1,024 bytes, as [`Trouble::error`]), and is not tried again.
+    /// It failed, with this error and its sources (at most 1,024 bytes, as [`FailedKey::error`]), and is not tried again.
     Failed(String),
 }
 
@@ -86,13 +86,13 @@ pub(super) struct Book<K> {
     suspensions: AtomicUsize,
     waits: Mutex<Waits<K>>,
     waiting: AtomicUsize,
-    settled: Bell,
+    settled: Waiters,
 }
 
 struct Waits<K> {
     /// Those that somebody waits for.
     keys: HashMap<K, Awaited, FastState>,
-    sleepers: Sleepers,
+    sleepers: WaiterCounts,
     /// Keys are being dropped, so that a key is idle says nothing any more.
     frozen: bool,
     /// Why nothing will change any more.
@@ -111,7 +111,7 @@ struct Awaited {
 
 impl<K: Key> Book<K> {
     pub(super) fn new(clock: Clock, on_error: Option<ErrorHook<K>>, max_failed_keys: usize) -> Arc<Self> {
-        let waits = Waits { keys: HashMap::default(), sleepers: Sleepers::default(), frozen: false, closed: None };
+        let waits = Waits { keys: HashMap::default(), sleepers: WaiterCounts::default(), frozen: false, closed: None };
         Arc::new(Self {
             clock,
             on_error,
@@ -121,7 +121,7 @@ impl<K: Key> Book<K> {
             suspensions: AtomicUsize::new(0),
             waits: Mutex::new(waits),
             waiting: AtomicUsize::new(0),
-            settled: Bell::new(),
+            settled: Waiters::new(),
         })
     }
 
@@ -175,7 +175,7 @@ impl<K: Key> Book<K> {
 
     fn remember(&self, controller: &str, key: &K, failed: &Failed<'_>) {
         let Failed { error, failures, next } = *failed;
-        let trouble = Trouble {
+        let trouble = FailedKey {
             key: key.clone(),
             error: bounded(Chain(error).to_string()),
             failures,
@@ -193,7 +193,7 @@ impl<K: Key> Book<K> {
     }
 
     /// The keys in trouble: those that are parked, or (false) those that will be tried again. In the order of their errors' times.
-    pub(super) fn troubles(&self, parked: bool) -> Vec<Trouble<K>> {
+    pub(super) fn troubles(&self, parked: bool) -> Vec<FailedKey<K>> {
         let mut found = self.troubles.lock().list(parked);
         self.clock.arrange(&mut found, |trouble| &trouble.key);
         found.sort_by_key(|trouble| trouble.since);

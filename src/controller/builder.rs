@@ -90,7 +90,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
     }
 
     /// How long a run may take. Its context is cancelled then. A run that ends promptly has [timed
-    /// out](crate::WorkersMetrics::timeouts). One that is still under way 100 ms after its deadline is an overrun: it is reported while
+    /// out](crate::run::WorkersMetrics::timeouts). One that is still under way 100 ms after its deadline is an overrun: it is reported while
     /// it runs, keeps its key, and has its thread replaced (see [`WorkerPool`](crate::WorkerPool)). Default: as long as it likes.
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -162,7 +162,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
     }
 
     /// How long a source may fail before [`Manager::ready`](crate::Manager::ready) says that this controller is not ready. Default:
-    /// as [the manager's](crate::ManagerBuilder::unready_after).
+    /// as [the manager's](crate::manager::ManagerBuilder::unready_after).
     pub fn unready_after(mut self, bound: Duration) -> Self {
         self.unready_after = Some(bound);
         self
@@ -278,7 +278,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
 
     /// How its threads are made: those of its sources, of its queue's timer and of [`own_threads`](Self::own_threads) among
     /// them. A [`Poller`] or a [`Subscriber`] with thread options of its own keeps them. Default: as the platform does; in a
-    /// manager, as [the manager's](crate::ManagerBuilder::thread_options).
+    /// manager, as [the manager's](crate::manager::ManagerBuilder::thread_options).
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.options = Some(options);
         self

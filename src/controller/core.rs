@@ -34,7 +34,7 @@ pub(super) struct Common<K: Key> {
     pub(super) abort: CancellationToken,
     pub(super) book: Arc<Book<K>>,
     pub(super) timeout: Option<Duration>,
-    pub(super) doors: Mutex<Doors>,
+    pub(super) doors: Mutex<RunConditions>,
     /// Not all doors are open: no key is taken.
     shut: AtomicBool,
     rate: Mutex<Option<Bucket>>,
@@ -65,7 +65,7 @@ pub(super) struct Common<K: Key> {
 /// What has to be so for keys to be taken.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
-pub(super) struct Doors {
+pub(super) struct RunConditions {
     /// The initial listings are in.
     pub(super) synced: bool,
     /// This process leads.
@@ -75,7 +75,7 @@ pub(super) struct Doors {
     pub(super) closed: bool,
 }
 
-impl Doors {
+impl RunConditions {
     fn are_open(self) -> bool {
         self.synced && self.leading && !self.suspended && !self.closed
     }
@@ -98,7 +98,7 @@ impl<K: Key> Common<K> {
             abort: CancellationToken::new(),
             book,
             timeout,
-            doors: Mutex::new(Doors::default()),
+            doors: Mutex::new(RunConditions::default()),
             shut: AtomicBool::new(true),
             limited: AtomicBool::new(rate.is_some()),
             rate: Mutex::new(rate),
@@ -120,7 +120,7 @@ impl<K: Key> Common<K> {
     }
 
     /// Opens or closes a door, and has the pool serve this controller if all are open. Once one is closed, no key is taken.
-    pub(super) fn set_doors(&self, change: impl FnOnce(&mut Doors)) {
+    pub(super) fn set_doors(&self, change: impl FnOnce(&mut RunConditions)) {
         let mut doors = self.doors.lock();
         change(&mut doors);
         self.shut.store(!doors.are_open(), SeqCst);

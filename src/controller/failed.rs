@@ -4,14 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use super::handle::ControllerHandle;
-use super::troubles::Trouble;
-use crate::queue::{Enqueue, Key, Reasons, Verb};
+use super::troubles::FailedKey;
+use crate::queue::{Enqueue, EnqueueMethod, Key, Reasons};
 
 impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// The keys that have been given up, with their last errors; the oldest error first. At most as many as
     /// [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) says; [`metrics`](Self::metrics) counts all.
     #[must_use]
-    pub fn parked(&self) -> Vec<Trouble<K>> {
+    pub fn parked(&self) -> Vec<FailedKey<K>> {
         self.common.book.troubles(true)
     }
 
@@ -19,7 +19,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) says; [`metrics`](Self::metrics) counts all. A key that is
     /// [cancelled](crate::WorkQueue::cancel) is none of them any more.
     #[must_use]
-    pub fn failing(&self) -> Vec<Trouble<K>> {
+    pub fn failing(&self) -> Vec<FailedKey<K>> {
         self.common.book.troubles(false)
     }
 
@@ -28,7 +28,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     pub fn retry_now(&self) -> usize {
         let keys = self.common.book.troubled_keys();
         let queue = self.common.queue.because(Reasons::MANUAL);
-        queue.request_all(&mut keys.into_iter(), Verb::Reschedule(Duration::ZERO).into()).total()
+        queue.request_all(&mut keys.into_iter(), EnqueueMethod::Reschedule(Duration::ZERO).into()).total()
     }
 
     /// Forgets that a key has failed, without running it: the key leaves [`parked`](Self::parked) or [`failing`](Self::failing),
@@ -37,7 +37,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// dismissed: not if it has not failed, or is to be tried again and in process right now, because then that run decides.
     ///
     /// ```
-    /// use homeostat::{Action, BoxError, Context, Controller, NoRetry, WorkerPool};
+    /// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};
+    /// use homeostat::run::NoRetry;
     /// use std::time::Duration;
     ///
     /// let pool = WorkerPool::builder().start()?;

@@ -13,7 +13,7 @@ use crate::base::error::StartError;
 use crate::base::group::{Ended, Handle, StillRunning};
 use crate::base::thread::Joiner;
 use crate::base::time::Rounded;
-use crate::queue::{Admission, Enqueue, Key, Reasons, WorkQueue};
+use crate::queue::{Enqueue, EnqueueOutcome, Key, Reasons, WorkQueue};
 use crate::run::error::BoxError;
 use crate::run::pool::{Membership, WorkerPool};
 use crate::watch::source::SourceHandle;
@@ -23,7 +23,7 @@ use crate::watch::source::SourceHandle;
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Action, Admission, BoxError, Context, Controller, WorkerPool};
+/// use homeostat::{Action, BoxError, Context, Controller, EnqueueOutcome, WorkerPool};
 /// use std::time::Duration;
 ///
 /// let pool = WorkerPool::builder().start()?;
@@ -33,13 +33,13 @@ use crate::watch::source::SourceHandle;
 /// let running = controller.start(&pool)?;
 ///
 /// vms.suspend("vm-1");
-/// assert_eq!(vms.enqueue("vm-1"), Admission::Queued);
+/// assert_eq!(vms.enqueue("vm-1"), EnqueueOutcome::Queued);
 /// vms.resume(&"vm-1");
 /// vms.wait(&"vm-1", Duration::from_secs(10))?;
 /// assert_eq!(vms.metrics().runs.successes, 1);
 ///
 /// running.shutdown(Duration::from_secs(1));
-/// assert_eq!(vms.enqueue("vm-1"), Admission::Closed);
+/// assert_eq!(vms.enqueue("vm-1"), EnqueueOutcome::Closed);
 /// # Ok::<_, BoxError>(())
 /// ```
 pub struct ControllerHandle<K: Key> {
@@ -64,9 +64,9 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     }
 
     /// Puts a key in line, for the reason [`MANUAL`](Reasons::MANUAL); a backoff is cut short to its
-    /// [floor](crate::RetryPolicy::floor). [`Admission::Closed`] once the controller has been stopped, or dropped before it
+    /// [floor](crate::RetryPolicy::floor). [`EnqueueOutcome::Closed`] once the controller has been stopped, or dropped before it
     /// was started.
-    pub fn enqueue(&self, key: K) -> Admission {
+    pub fn enqueue(&self, key: K) -> EnqueueOutcome {
         self.common.queue.because(Reasons::MANUAL).enqueue_now(key)
     }
 

@@ -25,16 +25,16 @@ pub use self::handle::{ControllerHandle, RunningController};
 pub use self::keeper::ControllerError;
 pub use self::source::Sources;
 pub(crate) use self::status::ControllerHealth;
-pub use self::status::{ControllerMetrics, ControllerStatus, Phase, Running};
-pub use self::troubles::Trouble;
+pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};
+pub use self::troubles::FailedKey;
 
 use self::core::Common;
-use self::keeper::Keeper;
+use self::keeper::ControllerThread;
 use self::source::{Start, Target, with_name_of_its_own};
 use crate::base::error::StartError;
-use crate::base::group::{Crew, CrewKind, Handle};
+use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::thread::ThreadOptions;
-use crate::base::wait::{Signal, Stepping};
+use crate::base::wait::{AutoResetEvent, Stepping};
 use crate::queue::Key;
 use crate::run::pool::{Job, WorkerPool};
 use crate::run::reconciler::Reconciler;
@@ -76,7 +76,7 @@ use crate::run::reconciler::Reconciler;
 /// ```
 ///
 /// Dropping a controller that has not been started closes its queue, because nothing would run its keys: requests by its
-/// [handle](Self::handle) answer [`Closed`](crate::Admission::Closed). The same holds if it cannot be started, or if a
+/// [handle](Self::handle) answer [`Closed`](crate::EnqueueOutcome::Closed). The same holds if it cannot be started, or if a
 /// [`Manager`](crate::Manager) refuses it.
 #[must_use = "a controller does nothing until it is started"]
 pub struct Controller<K: Key> {
@@ -181,8 +181,8 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         let _ = common.exporter.set(export::Exporter::new(name));
         let max_concurrent = *common.max_concurrent.lock();
         let membership = Arc::new(pool.pool.join(job, max_concurrent));
-        let crew = Crew::new(CrewKind::Controller, format!("{name}-keeper"), common.clock.clone(), 1);
-        let signal = Signal::new(common.clock.clone());
+        let crew = ThreadGroup::new(ThreadGroupKind::Controller, format!("{name}-keeper"), common.clock.clone(), 1);
+        let signal = AutoResetEvent::new(common.clock.clone());
         let _ = common.membership.set(Arc::clone(&membership));
         let changed = Arc::clone(&signal);
         let _ = common.changed.set(Box::new(move || changed.set()));
@@ -214,7 +214,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             common.source_handles.lock().push(handle);
         }
         let now = common.clock.nanos();
-        let keeper = Keeper {
+        let keeper = ControllerThread {
             crew: Arc::clone(&crew),
             common: Arc::clone(&common),
             missing,

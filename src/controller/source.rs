@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::StartError;
-use crate::base::group::{Crew, StillRunning};
+use crate::base::group::{StillRunning, ThreadGroup};
 use crate::base::thread::ThreadOptions;
 use crate::base::wait::{HandedOver, Progress};
 use crate::queue::{Key, WorkQueue};
@@ -15,7 +15,7 @@ use crate::watch::poller::{Poller, PollerHandle};
 use crate::watch::source::SourceHandle;
 use crate::watch::{Event, Subscriber, Subscription, Watch};
 
-/// Where the keys of a controller are to come from. A [`ControllerBuilder`](crate::ControllerBuilder) has the same methods; this is
+/// Where the keys of a controller are to come from. A [`ControllerBuilder`](crate::controller::ControllerBuilder) has the same methods; this is
 /// for what adds sources to a controller that somebody else builds.
 ///
 /// # Examples
@@ -46,7 +46,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
         Self { starts: Vec::new(), bad: None, knows_keys: false }
     }
 
-    /// See [`ControllerBuilder::poll`](crate::ControllerBuilder::poll).
+    /// See [`ControllerBuilder::poll`](crate::controller::ControllerBuilder::poll).
     pub fn poll<I, E>(&mut self, period: Duration, list: impl FnMut(&Context) -> Result<I, E> + Send + 'static)
     where
         I: IntoIterator<Item = K> + 'static,
@@ -55,7 +55,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
         self.poller(Poller::new(period, list));
     }
 
-    /// See [`ControllerBuilder::poller`](crate::ControllerBuilder::poller).
+    /// See [`ControllerBuilder::poller`](crate::controller::ControllerBuilder::poller).
     pub fn poller<F, I, E>(&mut self, poller: Poller<F>)
     where
         F: FnMut(&Context) -> Result<I, E> + Send + 'static,
@@ -73,7 +73,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
         }));
     }
 
-    /// See [`ControllerBuilder::watch`](crate::ControllerBuilder::watch).
+    /// See [`ControllerBuilder::watch`](crate::controller::ControllerBuilder::watch).
     pub fn watch<J, T, I>(&mut self, watch: &Watch<J, T>, keys: impl FnMut(&Event<J, T>) -> I + Send + 'static)
     where
         J: Key + Sync,
@@ -83,7 +83,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
         self.subscribe(watch, move |queue| Subscriber::to(queue, keys));
     }
 
-    /// See [`ControllerBuilder::subscribe`](crate::ControllerBuilder::subscribe).
+    /// See [`ControllerBuilder::subscribe`](crate::controller::ControllerBuilder::subscribe).
     pub fn subscribe<J, T>(
         &mut self,
         watch: &Watch<J, T>,
@@ -129,7 +129,7 @@ impl<K: Key> fmt::Debug for Sources<K> {
 /// A source that runs.
 pub(super) trait Source: Send {
     /// Its thread.
-    fn crew(&self) -> &Arc<Crew>;
+    fn crew(&self) -> &Arc<ThreadGroup>;
 
     /// Has `progress` called each time that it has handed something over to the queue. The first call counts.
     fn on_progress(&self, progress: Progress);
@@ -170,7 +170,7 @@ pub(super) struct Target<'a, K: Key> {
 }
 
 impl Source for PollerHandle {
-    fn crew(&self) -> &Arc<Crew> {
+    fn crew(&self) -> &Arc<ThreadGroup> {
         self.crew()
     }
 
@@ -204,7 +204,7 @@ impl Source for PollerHandle {
 }
 
 impl Source for Subscription {
-    fn crew(&self) -> &Arc<Crew> {
+    fn crew(&self) -> &Arc<ThreadGroup> {
         self.crew()
     }
 

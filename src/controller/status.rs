@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::core::{Common, Doors};
-use super::troubles::Trouble;
+use super::core::{Common, RunConditions};
+use super::troubles::FailedKey;
 use crate::base::time::Nanos;
 use crate::queue::{Key, QueueMetrics};
 use crate::run::histogram::Histogram;
@@ -62,12 +62,13 @@ pub struct ControllerMetrics {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Action, BoxError, Context, Controller, Phase};
+/// use homeostat::{Action, BoxError, Context, Controller};
+/// use homeostat::controller::ControllerPhase;
 ///
 /// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
 /// let controller = Controller::builder("vm", reconcile).build()?;
 /// let status = controller.handle().status();
-/// assert_eq!((status.name.as_str(), status.phase), ("vm", Phase::Syncing));
+/// assert_eq!((status.name.as_str(), status.phase), ("vm", ControllerPhase::Syncing));
 /// assert!(status.running.is_empty());
 /// # Ok::<_, homeostat::StartError>(())
 /// ```
@@ -77,17 +78,17 @@ pub struct ControllerStatus<K> {
     /// Its name.
     pub name: String,
     /// Whether keys are run, and if not, why.
-    pub phase: Phase,
+    pub phase: ControllerPhase,
     /// The runs under way.
-    pub running: Vec<Running<K>>,
+    pub running: Vec<RunningKey<K>>,
     /// The key that has been in line longest, and for how long.
     pub oldest_waiting: Option<(K, Duration)>,
     /// The delayed key that comes due first, and when.
     pub next_due: Option<(K, Instant)>,
     /// Keys whose last run has failed and that will be tried again.
-    pub failing: Vec<Trouble<K>>,
+    pub failing: Vec<FailedKey<K>>,
     /// Keys that have been given up.
-    pub parked: Vec<Trouble<K>>,
+    pub parked: Vec<FailedKey<K>>,
     /// Keys that are suspended.
     pub suspended: Vec<K>,
     /// How its sources are doing, in the order in which they were given; none before it has been started.
@@ -99,7 +100,7 @@ pub struct ControllerStatus<K> {
 /// Whether a controller runs keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Phase {
+pub enum ControllerPhase {
     /// Its initial listings are not in, or it has not been started.
     Syncing,
     /// Another process leads.
@@ -112,7 +113,7 @@ pub enum Phase {
     Stopped,
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for ControllerPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Syncing => "syncing",
@@ -124,13 +125,13 @@ impl fmt::Display for Phase {
     }
 }
 
-impl From<Doors> for Phase {
-    fn from(doors: Doors) -> Self {
+impl From<RunConditions> for ControllerPhase {
+    fn from(doors: RunConditions) -> Self {
         match doors {
-            Doors { closed: true, .. } => Self::Stopped,
-            Doors { suspended: true, .. } => Self::Suspended,
-            Doors { synced: false, .. } => Self::Syncing,
-            Doors { leading: false, .. } => Self::Standby,
+            RunConditions { closed: true, .. } => Self::Stopped,
+            RunConditions { suspended: true, .. } => Self::Suspended,
+            RunConditions { synced: false, .. } => Self::Syncing,
+            RunConditions { leading: false, .. } => Self::Standby,
             _ => Self::Running,
         }
     }
@@ -139,7 +140,7 @@ impl From<Doors> for Phase {
 /// A run under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Running<K> {
+pub struct RunningKey<K> {
     /// The key.
     pub key: K,
     /// The name of its thread.
@@ -152,9 +153,9 @@ pub struct Running<K> {
 
 /// What the health of a manager is made of: the same, without looking at keys that are not being run.
 pub(crate) struct ControllerHealth<K> {
-    pub(crate) phase: Phase,
+    pub(crate) phase: ControllerPhase,
     /// The runs under way that have passed their deadlines.
-    pub(crate) overdue: Vec<Running<K>>,
+    pub(crate) overdue: Vec<RunningKey<K>>,
     pub(crate) sources: Vec<SourceStatus>,
     /// How long a source may fail before it is not ready, if that is set for this controller.
     pub(crate) unready_after: Option<Duration>,
@@ -164,15 +165,15 @@ impl<K: fmt::Debug> ControllerHealth<K> {
     /// The same with each key as its `Debug` shows it.
     pub(crate) fn shown(self) -> ControllerHealth<String> {
         let Self { phase, overdue, sources, unready_after } = self;
-        let overdue = overdue.into_iter().map(Running::shown).collect();
+        let overdue = overdue.into_iter().map(RunningKey::shown).collect();
         ControllerHealth { phase, overdue, sources, unready_after }
     }
 }
 
-impl<K: fmt::Debug> Running<K> {
-    fn shown(self) -> Running<String> {
+impl<K: fmt::Debug> RunningKey<K> {
+    fn shown(self) -> RunningKey<String> {
         let Self { key, thread, elapsed, overdue } = self;
-        Running { key: format!("{key:?}"), thread, elapsed, overdue }
+        RunningKey { key: format!("{key:?}"), thread, elapsed, overdue }
     }
 }
 
@@ -190,18 +191,18 @@ impl<K: Key> Common<K> {
         self.source_handles.lock().iter().map(SourceHandle::status).collect()
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> ControllerPhase {
         (*self.doors.lock()).into()
     }
 
-    pub(super) fn running(&self) -> Vec<Running<K>> {
+    pub(super) fn running(&self) -> Vec<RunningKey<K>> {
         let now = self.clock.nanos();
         let seats = self.membership.get().map(|membership| membership.seats()).unwrap_or_default();
         let looks = seats.iter().filter_map(|seat| {
             let run = seat.look()?;
             let key = self.queue.shared.key_in_process(run.record)?;
             // Else the record may be that of another key by now.
-            seat.is_at(&run).then(|| Running {
+            seat.is_at(&run).then(|| RunningKey {
                 key,
                 thread: seat.name.clone(),
                 elapsed: now.since(run.since),
@@ -262,11 +263,12 @@ impl<K: fmt::Debug> ControllerStatus<K> {
     #[must_use]
     pub fn shown(self) -> ControllerStatus<String> {
         let show = |key: &K| format!("{key:?}");
-        let troubles = |troubles: Vec<Trouble<K>>| troubles.into_iter().map(|trouble| trouble.with_key(show)).collect();
+        let troubles =
+            |troubles: Vec<FailedKey<K>>| troubles.into_iter().map(|trouble| trouble.with_key(show)).collect();
         ControllerStatus {
             name: self.name,
             phase: self.phase,
-            running: self.running.into_iter().map(Running::shown).collect(),
+            running: self.running.into_iter().map(RunningKey::shown).collect(),
             oldest_waiting: self.oldest_waiting.map(|(key, age)| (show(&key), age)),
             next_due: self.next_due.map(|(key, due)| (show(&key), due)),
             failing: troubles(self.failing),

@@ -19,7 +19,8 @@ const MARK: &str = "…";
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Action, BoxError, Context, Controller, NoRetry, WorkerPool};
+/// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};
+/// use homeostat::run::NoRetry;
 /// use std::time::Duration;
 ///
 /// let pool = WorkerPool::builder().start()?;
@@ -33,7 +34,7 @@ const MARK: &str = "…";
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Trouble<K> {
+pub struct FailedKey<K> {
     /// The key.
     pub key: K,
     /// The error with its sources, at most 1,024 bytes: a longer text is cut and ends with `…`.
@@ -47,10 +48,10 @@ pub struct Trouble<K> {
     pub parked: bool,
 }
 
-impl<K> Trouble<K> {
-    pub(super) fn with_key<J>(self, show: impl FnOnce(&K) -> J) -> Trouble<J> {
+impl<K> FailedKey<K> {
+    pub(super) fn with_key<J>(self, show: impl FnOnce(&K) -> J) -> FailedKey<J> {
         let Self { key, error, failures, since, parked } = self;
-        Trouble { key: show(&key), error, failures, since, parked }
+        FailedKey { key: show(&key), error, failures, since, parked }
     }
 }
 
@@ -70,11 +71,11 @@ pub(super) struct Troubles<K> {
 struct Kept<K> {
     count: usize,
     /// By number, so the oldest failure is the first.
-    troubles: BTreeMap<u64, Trouble<K>>,
+    troubles: BTreeMap<u64, FailedKey<K>>,
 }
 
 /// What is no longer known, to be dropped outside the lock.
-pub(super) type Forgotten<K> = (Option<K>, [Option<Trouble<K>>; 2]);
+pub(super) type Forgotten<K> = (Option<K>, [Option<FailedKey<K>>; 2]);
 
 impl<K: Key> Troubles<K> {
     pub(super) fn new(most: usize) -> Self {
@@ -97,7 +98,7 @@ impl<K: Key> Troubles<K> {
     }
 
     /// The key has failed, perhaps again.
-    pub(super) fn add(&mut self, trouble: Trouble<K>) -> Forgotten<K> {
+    pub(super) fn add(&mut self, trouble: FailedKey<K>) -> Forgotten<K> {
         // User code comes before any change.
         let key = trouble.key.clone();
         self.number += 1;
@@ -123,7 +124,7 @@ impl<K: Key> Troubles<K> {
     }
 
     /// The keys that are parked, or those that will be tried again, with their errors; the oldest failure first.
-    pub(super) fn list(&self, parked: bool) -> Vec<Trouble<K>> {
+    pub(super) fn list(&self, parked: bool) -> Vec<FailedKey<K>> {
         let kept = if parked { &self.parked } else { &self.failing };
         kept.troubles.values().cloned().collect()
     }
@@ -140,13 +141,13 @@ impl<K: Key> Troubles<K> {
 
 impl<K> Kept<K> {
     /// Returns the oldest one if there are too many.
-    fn add(&mut self, number: u64, trouble: Trouble<K>, most: usize) -> Option<Trouble<K>> {
+    fn add(&mut self, number: u64, trouble: FailedKey<K>, most: usize) -> Option<FailedKey<K>> {
         self.count += 1;
         self.troubles.insert(number, trouble);
         if self.troubles.len() > most { self.troubles.pop_first().map(|(_, oldest)| oldest) } else { None }
     }
 
-    fn remove(&mut self, number: u64) -> Option<Trouble<K>> {
+    fn remove(&mut self, number: u64) -> Option<FailedKey<K>> {
         self.count -= 1;
         self.troubles.remove(&number)
     }

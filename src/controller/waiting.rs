@@ -10,10 +10,10 @@ use crate::queue::Key;
 impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// Blocks until a key is idle, and all that its sources had accepted before this call has been acted upon.
     ///
-    /// A source has accepted a change once the call that made it has returned ([`Push::set`](crate::Push::set), say), and the
+    /// A source has accepted a change once the call that made it has returned ([`Push::set`](crate::watch::Push::set), say), and the
     /// keys of a poll once its listing has returned. This waits until the sources have put the keys of those in line, and then
     /// until nothing is in line or under way for `key`, no failure of it is to be tried again, and no change of it waits for the
-    /// end of a debounce or of a [least interval](crate::ControllerBuilder::min_interval). A run that the key has asked for later
+    /// end of a debounce or of a [least interval](crate::controller::ControllerBuilder::min_interval). A run that the key has asked for later
     /// does not keep it from being idle. A key that is suspended, or whose controller is, is not idle while it is wanted. Before
     /// the initial listings are in no key is run: see [`wait_synced`](Self::wait_synced).
     ///
@@ -29,7 +29,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// first.
     ///
     /// ```
-    /// use homeostat::{Action, BoxError, Context, Controller, RunOutcome, Watch, WorkerPool};
+    /// use homeostat::{Action, BoxError, Context, Controller, Watch, WorkerPool};
+    /// use homeostat::controller::RunOutcome;
     /// use std::time::Duration;
     ///
     /// let vms = Watch::<&str, u64>::push();

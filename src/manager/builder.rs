@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Inner, Manager, Phase, State};
+use super::{Inner, Manager, ManagerPhase, State};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
-use crate::base::wait::Signal;
+use crate::base::wait::AutoResetEvent;
 use crate::manager::election::Elector;
 use crate::run::pool::{PoolBuilder, WorkerPool};
 
@@ -78,7 +78,7 @@ impl ManagerBuilder {
         self
     }
 
-    /// How long units may take to finish what they have begun once they are to stop. It is one period for all, and begins for all at
+    /// How long components may take to finish what they have begun once they are to stop. It is one period for all, and begins for all at
     /// the same time. Default: 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
@@ -107,7 +107,7 @@ impl ManagerBuilder {
     }
 
     /// How long a source (a poller or a watch) may fail before [`Manager::ready`] says so, counted from the first failure since it
-    /// last succeeded. A controller can have a [bound of its own](crate::ControllerBuilder::unready_after). Choose it longer than the
+    /// last succeeded. A controller can have a [bound of its own](crate::controller::ControllerBuilder::unready_after). Choose it longer than the
     /// periods of the polls: a poll that fails once counts as failing until the next one. Default: two minutes.
     pub fn unready_after(mut self, bound: Duration) -> Self {
         self.unready_after = bound;
@@ -139,7 +139,7 @@ impl ManagerBuilder {
             .shutdown_grace(Duration::ZERO)
             .thread_options(self.options.clone());
         let state = State {
-            phase: Phase::Idle,
+            phase: ManagerPhase::Idle,
             pending: VecDeque::new(),
             adding: Vec::new(),
             started: Vec::new(),
@@ -162,7 +162,7 @@ impl ManagerBuilder {
             inner: Arc::new(Inner {
                 _abort_on: abort_on.collect(),
                 name: self.name,
-                signal: Signal::new(self.clock.clone()),
+                signal: AutoResetEvent::new(self.clock.clone()),
                 clock: self.clock,
                 grace: self.grace,
                 abort_grace: self.abort_grace,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::unit::Part;
-use super::{Failure, Inner, Phase};
+use super::component::Part;
+use super::{Failure, Inner, ManagerPhase};
 use crate::base::thread::shielded;
 use crate::base::time::{Nanos, Rounded};
 use crate::base::wait::{Next, Task};
@@ -21,7 +21,7 @@ impl Member {
     }
 
     fn stop(&self) {
-        shielded("a unit that stops", || self.part.stop());
+        shielded("a component that stops", || self.part.stop());
     }
 
     /// The names of the threads that have not ended; none once it has.
@@ -29,7 +29,7 @@ impl Member {
         let mut threads = Vec::new();
         let ended = || threads = self.part.try_join().map_or_else(|still| still.threads().to_vec(), |()| Vec::new());
         // What it was made of may be dropped here.
-        shielded("a unit that ends", ended);
+        shielded("a component that ends", ended);
         threads
     }
 
@@ -38,7 +38,7 @@ impl Member {
     }
 
     fn end(self) {
-        shielded("the drop of a unit", || drop(self.part));
+        shielded("the drop of a component", || drop(self.part));
     }
 }
 
@@ -65,7 +65,7 @@ impl Driver {
         Self { inner, members: Vec::new(), course: Course::Running, led: false }
     }
 
-    /// The names of the threads that have not ended, and of the units that are still being added.
+    /// The names of the threads that have not ended, and of the components that are still being added.
     pub(super) fn still_running(&mut self) -> Vec<String> {
         let mut running: Vec<_> = self.members.iter_mut().flat_map(Member::threads).collect();
         running.extend_from_slice(&self.inner.state.lock().adding);
@@ -75,7 +75,7 @@ impl Driver {
     /// Leaves what has not ended to itself.
     pub(super) fn detach(&mut self) {
         for member in self.members.drain(..) {
-            shielded("a unit that is left to itself", || member.part.detach());
+            shielded("a component that is left to itself", || member.part.detach());
         }
     }
 
@@ -127,7 +127,7 @@ impl Driver {
         let inner = &*self.inner;
         let leads = {
             let mut state = inner.state.lock();
-            state.phase = Phase::Stopping;
+            state.phase = ManagerPhase::Stopping;
             state.leading || state.lost
         };
         if !leads {
@@ -145,13 +145,13 @@ impl Driver {
         self.course = Course::Stopping(self.inner.clock.nanos().after(self.inner.grace));
         // None waits for the end of another: each has the whole grace period for what it has begun.
         for member in self.members.iter().rev() {
-            let (manager, unit) = (self.inner.name.as_str(), member.name.as_str());
-            log::debug!(manager, unit; "{manager}: stopping unit {unit}");
+            let (manager, component) = (self.inner.name.as_str(), member.name.as_str());
+            log::debug!(manager, component; "{manager}: stopping component {component}");
             member.stop();
         }
     }
 
-    /// Lets go of the units that have ended.
+    /// Lets go of the components that have ended.
     fn let_go(&mut self) {
         for member in self.members.extract_if(.., Member::has_ended).collect::<Vec<_>>() {
             member.end();
@@ -163,7 +163,7 @@ impl Driver {
         let manager = self.inner.name.as_str();
         log::warn!(manager, still_running:%; "{manager}: aborting; still running: {still_running}");
         for member in self.members.iter().rev() {
-            shielded("a unit that is aborted", || member.part.abort());
+            shielded("a component that is aborted", || member.part.abort());
         }
         self.course = Course::Aborting(now.after(self.inner.abort_grace));
     }
@@ -199,12 +199,12 @@ impl Task for Driver {
 
 impl Inner {
     /// Something cannot go on. The first one counts.
-    pub(super) fn fail(&self, unit: &str, error: &Arc<BoxError>) {
+    pub(super) fn fail(&self, component: &str, error: &Arc<BoxError>) {
         let first = {
             let mut state = self.state.lock();
             let first = state.failure.is_none();
             if first {
-                state.failure = Some(Failure { unit: unit.to_owned(), error: Arc::clone(error) });
+                state.failure = Some(Failure { component: component.to_owned(), error: Arc::clone(error) });
             }
             first
         };
@@ -212,9 +212,9 @@ impl Inner {
         self.signal.set();
         let (manager, shown) = (self.name.as_str(), Chain(&***error));
         if first {
-            log::error!(manager, unit, error:% = shown; "{manager}: unit {unit} has failed, all units are stopped: {shown}");
+            log::error!(manager, component, error:% = shown; "{manager}: component {component} has failed, all components are stopped: {shown}");
         } else {
-            log::warn!(manager, unit, error:% = shown; "{manager}: unit {unit} has failed as well: {shown}");
+            log::warn!(manager, component, error:% = shown; "{manager}: component {component} has failed as well: {shown}");
         }
     }
 

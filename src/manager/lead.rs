@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Inner, Phase};
+use super::{Inner, ManagerPhase};
 use crate::base::cancel::OnCancel;
 use crate::base::error::StartError;
-use crate::base::group::{Crew, CrewKind, Handle};
+use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::thread::{panic_message, shielded};
 use crate::base::time::Nanos;
-use crate::base::wait::{Next, Signal, Stepping, Task};
+use crate::base::wait::{AutoResetEvent, Next, Stepping, Task};
 use crate::manager::election::{Elector, Term};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
@@ -22,8 +22,8 @@ impl Inner {
     /// Campaigns on a thread of its own, and looks after the term, until it is to resign.
     pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Handle>, StartError> {
         let Some(elector) = self.elector.clone() else { return Ok(None) };
-        let crew = Crew::new(CrewKind::Elector, format!("{}-elector", self.name), self.clock.clone(), 1);
-        let (signal, inner) = (Signal::new(self.clock.clone()), Arc::clone(self));
+        let crew = ThreadGroup::new(ThreadGroupKind::Elector, format!("{}-elector", self.name), self.clock.clone(), 1);
+        let (signal, inner) = (AutoResetEvent::new(self.clock.clone()), Arc::clone(self));
         let woken = Arc::clone(&signal);
         let leading = Leading {
             cx: Context::detached_with(self.clock.clone(), self.resign.clone()),
@@ -42,7 +42,7 @@ impl Inner {
     /// Who is stopping does not begin to lead.
     fn begins_to_lead(&self) -> bool {
         let mut state = self.state.lock();
-        state.leading = !matches!(state.phase, Phase::Stopping | Phase::Ended);
+        state.leading = !matches!(state.phase, ManagerPhase::Stopping | ManagerPhase::Ended);
         state.leading
     }
 }
@@ -53,7 +53,7 @@ struct Leading {
     elector: Arc<dyn Elector>,
     /// Cancelled when it is to resign.
     cx: Context,
-    signal: Arc<Signal>,
+    signal: Arc<AutoResetEvent>,
     /// Set the signal.
     wakes: Vec<OnCancel>,
     term: Option<Term>,

@@ -1,13 +1,13 @@
 //! The manager: everything that a program runs, started in order and ended well.
 
 mod builder;
+mod component;
 mod drive;
 pub(crate) mod election;
 mod lead;
 mod running;
 mod start;
 mod status;
-mod unit;
 mod watches;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -17,23 +17,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::builder::ManagerBuilder;
+pub use self::component::Component;
+pub use self::election::{AlwaysLeader, Elector, ElectorError, FileElector, Holder, Leadership, LeadershipLost, Term};
 pub use self::running::RunningManager;
 pub use self::status::{Health, ManagerStatus};
-pub use self::unit::Unit;
 
+use self::component::Entry;
 use self::drive::Member;
 use self::running::Course;
-use self::unit::Entry;
 use self::watches::Known;
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::sync::Mutex;
 use crate::base::thread::{ThreadOptions, shielded};
-use crate::base::wait::Signal;
+use crate::base::wait::AutoResetEvent;
 use crate::controller::ControllerHandle;
-use crate::manager::election::Elector;
-use crate::queue::{Admission, Key};
+use crate::queue::{EnqueueOutcome, Key};
 use crate::run::error::BoxError;
 use crate::run::pool::{PoolBuilder, WorkerPool};
 use crate::watch::source::SourceHandle;
@@ -43,19 +43,19 @@ use crate::watch::source::SourceHandle;
 ///
 /// The first failure of anything stops the rest, and is what [`run`](Self::run) returns. Stopping has two phases:
 ///
-/// 1. All units stop taking work at once. The last that was added is told first, and no unit waits for the end of another: a
-///    controller may finish its runs while its watches have stopped already, and the context of a function is cancelled. All units have
+/// 1. All components stop taking work at once. The last that was added is told first, and no component waits for the end of another: a
+///    controller may finish its runs while its watches have stopped already, and the context of a function is cancelled. All components have
 ///    the same [grace period](ManagerBuilder::shutdown_grace) to finish what they have begun.
-/// 2. Units that have not ended are aborted. After the [abort grace](ManagerBuilder::abort_grace) the manager names the threads that
+/// 2. Components that have not ended are aborted. After the [abort grace](ManagerBuilder::abort_grace) the manager names the threads that
 ///    still run, and returns without them.
 ///
-/// With an [`Elector`] controllers and [leading functions](Unit::leading_function) do nothing until this process leads; watches and
+/// With an [`Elector`] controllers and [leading functions](Component::leading_function) do nothing until this process leads; watches and
 /// pollers run from the start. Loss of leadership is a failure, and aborts at once.
 ///
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Action, BoxError, CancellationToken, Context, Controller, Manager, Unit};
+/// use homeostat::{Action, BoxError, CancellationToken, Component, Context, Controller, Manager};
 /// use std::{convert::Infallible, time::Duration};
 ///
 /// let stop = CancellationToken::new();
@@ -71,7 +71,7 @@ use crate::watch::source::SourceHandle;
 /// let handle = vms.handle();
 /// manager.add(vms)?;
 /// let enough = stop.clone();
-/// manager.add(Unit::function("until-done", move |cx: &Context| {
+/// manager.add(Component::function("until-done", move |cx: &Context| {
 ///     handle.enqueue("vm-3");
 ///     handle.wait(&"vm-3", Duration::from_secs(10))?;
 ///     enough.cancel();
@@ -96,7 +96,7 @@ struct Inner {
     pool: PoolBuilder,
     elector: Option<Arc<dyn Elector>>,
     /// Wakes the thread that drives it.
-    signal: Arc<Signal>,
+    signal: Arc<AutoResetEvent>,
     stop: CancellationToken,
     abort: CancellationToken,
     /// Those of others that cancel it.
@@ -107,9 +107,9 @@ struct Inner {
 }
 
 struct State {
-    phase: Phase,
+    phase: ManagerPhase,
     /// What is started when it starts, in this order.
-    pending: VecDeque<Unit>,
+    pending: VecDeque<Component>,
     /// The names of those that are being started while it runs.
     adding: Vec<String>,
     /// What has been started, until the driver has it.
@@ -120,7 +120,7 @@ struct State {
     watches: HashMap<String, Known>,
     pool: Option<Arc<WorkerPool>>,
     at_end: Vec<Box<dyn FnOnce() + Send>>,
-    /// How units that list are doing: pollers and watches, by unit.
+    /// How components that list are doing: pollers and watches, by component.
     sources: HashMap<String, SourceHandle>,
     failure: Option<Failure>,
     leading: bool,
@@ -130,12 +130,12 @@ struct State {
 
 #[derive(Clone)]
 struct Failure {
-    unit: String,
+    component: String,
     error: Arc<BoxError>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ManagerPhase {
     Idle,
     /// What has been added is started, in its order; what is added meanwhile comes after it.
     Starting,
@@ -152,10 +152,10 @@ pub struct ManagerError {
 }
 
 impl ManagerError {
-    /// The name of the unit that failed first; `None` if all that is wrong is that something did not end.
+    /// The name of the component that failed first; `None` if all that is wrong is that something did not end.
     #[must_use]
-    pub fn unit(&self) -> Option<&str> {
-        self.failure.as_ref().map(|(unit, _)| unit.as_str())
+    pub fn component(&self) -> Option<&str> {
+        self.failure.as_ref().map(|(component, _)| component.as_str())
     }
 
     /// The names of the threads that had not ended when they were given up.
@@ -167,11 +167,11 @@ impl ManagerError {
 
 impl fmt::Display for ManagerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((unit, error)) = &self.failure {
+        if let Some((component, error)) = &self.failure {
             // An error about the manager itself has its name already.
             match error.downcast_ref::<StartError>() {
-                Some(error) if error.is_about("manager", unit) => write!(f, "{error}")?,
-                _ => write!(f, "{unit}: {error}")?,
+                Some(error) if error.is_about("manager", component) => write!(f, "{error}")?,
+                _ => write!(f, "{component}: {error}")?,
             }
         }
         match (&self.failure, self.still_running.is_empty()) {
@@ -197,14 +197,14 @@ impl Manager {
         ManagerBuilder::new()
     }
 
-    /// Adds a unit. It is started with the manager, in the order of these calls; or at once, by this call, if that is running.
+    /// Adds a component. It is started with the manager, in the order of these calls; or at once, by this call, if that is running.
     ///
     /// # Errors
     ///
-    /// If it has no name, there is a unit of that name, the manager is stopping or has ended, or it cannot be started. What has been
+    /// If it has no name, there is a component of that name, the manager is stopping or has ended, or it cannot be started. What has been
     /// started of it by then has ended when this returns: watches have stopped, and the queue of a controller is closed.
-    pub fn add(&self, unit: impl Into<Unit>) -> Result<(), StartError> {
-        self.inner.add(unit.into())
+    pub fn add(&self, component: impl Into<Component>) -> Result<(), StartError> {
+        self.inner.add(component.into())
     }
 
     /// The handle of a controller that has been added.
@@ -237,7 +237,7 @@ impl Manager {
     /// # Errors
     ///
     /// As [`controller`](Self::controller).
-    pub fn enqueue<K: Key + Sync + fmt::Debug>(&self, controller: &str, key: K) -> Result<Admission, StartError> {
+    pub fn enqueue<K: Key + Sync + fmt::Debug>(&self, controller: &str, key: K) -> Result<EnqueueOutcome, StartError> {
         Ok(self.controller(controller)?.enqueue(key))
     }
 
@@ -258,7 +258,7 @@ impl Manager {
     pub fn at_end(&self, hook: impl FnOnce() + Send + 'static) {
         {
             let mut state = self.inner.state.lock();
-            if state.phase != Phase::Ended {
+            if state.phase != ManagerPhase::Ended {
                 state.at_end.push(Box::new(hook));
                 return;
             }
@@ -319,7 +319,7 @@ impl fmt::Debug for Manager {
         f.debug_struct("Manager")
             .field("name", &self.inner.name)
             .field("phase", &state.phase)
-            .field("units", &state.names)
+            .field("components", &state.names)
             .field("leading", &state.leading)
             .finish_non_exhaustive()
     }

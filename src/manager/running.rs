@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::drive::Driver;
-use super::{Failure, HOOK, Inner, ManagerError, Phase};
+use super::{Failure, HOOK, Inner, ManagerError, ManagerPhase};
 use crate::base::cancel::OnCancel;
 use crate::base::error::StartError;
 use crate::base::group::Handle;
@@ -18,7 +18,7 @@ use crate::run::error::Chain;
 use crate::run::pool::WorkerPool;
 
 /// A manager that runs. Dropping it stops everything, as [`wait`](Self::wait) does in the end. On a thread of one of the manager's
-/// own units both wait for that thread too, in vain: they return when it has been given up.
+/// own components both wait for that thread too, in vain: they return when it has been given up.
 ///
 /// # Examples
 ///
@@ -113,17 +113,17 @@ pub(super) struct Course {
 impl Course {
     /// There is only one.
     pub(super) fn begin(inner: &Arc<Inner>) -> Result<Self, ManagerError> {
-        let units = {
+        let components = {
             let mut state = inner.state.lock();
-            if state.phase != Phase::Idle {
+            if state.phase != ManagerPhase::Idle {
                 return Err(inner.not_idle());
             }
-            state.phase = Phase::Starting;
+            state.phase = ManagerPhase::Starting;
             state.leading = inner.elector.is_none();
             state.pending.len()
         };
         let manager = inner.name.as_str();
-        log::info!(manager, units; "{manager}: the manager starts, units: {units}");
+        log::info!(manager, components; "{manager}: the manager starts, components: {components}");
         Ok(Self { inner: Arc::clone(inner), pool: None, elector: None })
     }
 
@@ -161,7 +161,7 @@ impl Course {
         self.end(&mut driver)
     }
 
-    /// Ends what is left once the units have ended, or are given up.
+    /// Ends what is left once the components have ended, or are given up.
     fn end(mut self, driver: &mut Driver) -> Outcome {
         let inner = Arc::clone(&self.inner);
         let mut still_running = driver.still_running();
@@ -171,7 +171,7 @@ impl Course {
         self.end_elector(&mut still_running);
         let (failure, hooks) = {
             let mut state = inner.state.lock();
-            state.phase = Phase::Ended;
+            state.phase = ManagerPhase::Ended;
             (state.failure.clone(), std::mem::take(&mut state.at_end))
         };
         for hook in hooks.into_iter().rev() {
@@ -183,7 +183,7 @@ impl Course {
         } else {
             log::warn!(manager, still_running:% = names; "{manager}: the manager gives up; still running: {names}");
         }
-        let failure = failure.map(|Failure { unit, error }| (unit, error));
+        let failure = failure.map(|Failure { component, error }| (component, error));
         if failure.is_none() && still_running.is_empty() {
             return Ok(());
         }
@@ -195,7 +195,7 @@ impl Course {
         drop(self.inner.state.lock().pool.take());
         let Some(pool) = self.pool.take() else { return };
         pool.stop();
-        // Somebody whose unit takes too long to start has it still, and ends it.
+        // Somebody whose component takes too long to start has it still, and ends it.
         let Some(mut pool) = Arc::into_inner(pool) else { return };
         if still_running.is_empty() {
             pool.shutdown(Duration::ZERO);

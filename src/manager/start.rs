@@ -3,15 +3,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::component::{Component, Env, Part, Report};
 use super::drive::Member;
-use super::unit::{Env, Part, Report, Unit};
-use super::{Inner, Phase, State};
+use super::{Inner, ManagerPhase, State};
 use crate::base::error::StartError;
 use crate::base::group::Ended;
 use crate::base::thread::{panic_message, shielded};
 use crate::run::pool::WorkerPool;
 
-/// A unit that is being started while its manager runs: the manager waits for that, within its grace periods.
+/// A component that is being started while its manager runs: the manager waits for that, within its grace periods.
 struct Adding<'a> {
     inner: &'a Inner,
     name: &'a str,
@@ -25,9 +25,9 @@ impl Drop for Adding<'_> {
 }
 
 impl State {
-    /// No unit is added any more.
+    /// No component is added any more.
     fn is_closed(&self) -> bool {
-        matches!(self.phase, Phase::Stopping | Phase::Ended)
+        matches!(self.phase, ManagerPhase::Stopping | ManagerPhase::Ended)
     }
 }
 
@@ -40,9 +40,9 @@ impl Inner {
 
     fn report(self: &Arc<Self>) -> Report {
         let inner = Arc::downgrade(self);
-        Arc::new(move |unit, error| {
+        Arc::new(move |component, error| {
             if let Some(inner) = inner.upgrade() {
-                inner.fail(unit, &error);
+                inner.fail(component, &error);
             }
         })
     }
@@ -51,8 +51,8 @@ impl Inner {
         StartError::named("manager", &self.name, "is stopping")
     }
 
-    pub(super) fn add(self: &Arc<Self>, mut unit: Unit) -> Result<(), StartError> {
-        let name = unit.name.clone();
+    pub(super) fn add(self: &Arc<Self>, mut component: Component) -> Result<(), StartError> {
+        let name = component.name.clone();
         if name.is_empty() {
             return Err(StartError::named("name", &name, "is empty"));
         }
@@ -63,17 +63,17 @@ impl Inner {
                 return Err(self.is_stopping());
             }
             if !state.names.insert(name.clone()) {
-                return Err(StartError::named("name", &name, "is the name of another unit of the manager"));
+                return Err(StartError::named("name", &name, "is the name of another component of the manager"));
             }
-            if let Some(source) = unit.source.take() {
+            if let Some(source) = component.source.take() {
                 state.sources.insert(name.clone(), source.named(&name));
             }
-            if let Some(entry) = unit.controller.take() {
+            if let Some(entry) = component.controller.take() {
                 state.controllers.insert(name.clone(), Arc::new(entry));
             }
-            let running = state.pool.clone().filter(|_| state.phase == Phase::Running);
+            let running = state.pool.clone().filter(|_| state.phase == ManagerPhase::Running);
             let Some(pool) = running else {
-                state.pending.push_back(unit);
+                state.pending.push_back(component);
                 return Ok(());
             };
             state.adding.push(name.clone());
@@ -81,10 +81,10 @@ impl Inner {
         };
         // Dropped after the pool and what has been started: nothing of this is left when the manager goes on.
         let _adding = Adding { inner: self, name: &name };
-        let added = self.start_unit(unit, &pool).and_then(|part| {
+        let added = self.start_unit(component, &pool).and_then(|part| {
             self.keep(&name, part).map_err(|part| {
                 part.abort();
-                shielded("the end of a unit", || drop(part));
+                shielded("the end of a component", || drop(part));
                 self.is_stopping()
             })
         });
@@ -101,9 +101,9 @@ impl Inner {
         drop(entry);
     }
 
-    fn start_unit(self: &Arc<Self>, unit: Unit, pool: &WorkerPool) -> Result<Box<dyn Part>, StartError> {
-        let Unit { name, start, .. } = unit;
-        // With an elector the driver alone has units lead, so that none begins to once it has seen the loss.
+    fn start_unit(self: &Arc<Self>, component: Component, pool: &WorkerPool) -> Result<Box<dyn Part>, StartError> {
+        let Component { name, start, .. } = component;
+        // With an elector the driver alone has components lead, so that none begins to once it has seen the loss.
         let leading = self.elector.is_none();
         let env = Env { pool, clock: &self.clock, options: &self.options, leading, report: self.report() };
         catch_unwind(AssertUnwindSafe(|| start(&env))).unwrap_or_else(|panic| {
@@ -113,7 +113,7 @@ impl Inner {
         })
     }
 
-    /// Hands a unit that has been started to the driver, or back, if that takes none any more.
+    /// Hands a component that has been started to the driver, or back, if that takes none any more.
     fn keep(&self, name: &str, part: Box<dyn Part>) -> Result<(), Box<dyn Part>> {
         {
             let mut state = self.state.lock();
@@ -130,18 +130,18 @@ impl Inner {
     pub(super) fn start_pending(self: &Arc<Self>, pool: &WorkerPool) {
         loop {
             let goes_on = !self.is_to_stop();
-            let unit = {
+            let component = {
                 let mut state = self.state.lock();
-                let unit = if goes_on { state.pending.pop_front() } else { None };
-                if unit.is_none() {
+                let component = if goes_on { state.pending.pop_front() } else { None };
+                if component.is_none() {
                     // What is still there is not started.
-                    state.phase = if goes_on { Phase::Running } else { Phase::Stopping };
+                    state.phase = if goes_on { ManagerPhase::Running } else { ManagerPhase::Stopping };
                 }
-                unit
+                component
             };
-            let Some(unit) = unit else { return };
-            let name = unit.name.clone();
-            match self.start_unit(unit, pool) {
+            let Some(component) = component else { return };
+            let name = component.name.clone();
+            match self.start_unit(component, pool) {
                 // Nobody has closed it yet.
                 Ok(part) => drop(self.keep(&name, part)),
                 Err(error) => self.fail(&name, &Arc::new(error.into())),
@@ -155,8 +155,8 @@ impl Inner {
             let mut state = self.state.lock();
             (std::mem::take(&mut state.pending), state.controllers.values().cloned().collect::<Vec<_>>())
         };
-        for unit in pending {
-            shielded("the drop of a unit", || drop(unit));
+        for component in pending {
+            shielded("the drop of a component", || drop(component));
         }
         for controller in controllers {
             (controller.stop)();

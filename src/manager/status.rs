@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::unit::Entry;
-use super::{Manager, Phase};
+use super::component::Entry;
+use super::{Manager, ManagerPhase};
 use crate::base::text::{OneLine, one_line};
 use crate::base::time::Rounded;
 use crate::controller::{self, ControllerStatus};
@@ -98,12 +98,12 @@ impl Manager {
     fn doing(&self) -> &'static str {
         let state = self.inner.state.lock();
         match (state.phase, state.leading) {
-            (Phase::Idle, _) => "not started",
-            (Phase::Starting, _) => "starting",
-            (Phase::Running, true) => "running",
-            (Phase::Running, false) => "running, another process leads",
-            (Phase::Stopping, _) => "stopping",
-            (Phase::Ended, _) => "ended",
+            (ManagerPhase::Idle, _) => "not started",
+            (ManagerPhase::Starting, _) => "starting",
+            (ManagerPhase::Running, true) => "running",
+            (ManagerPhase::Running, false) => "running, another process leads",
+            (ManagerPhase::Stopping, _) => "stopping",
+            (ManagerPhase::Ended, _) => "ended",
         }
     }
 
@@ -129,7 +129,7 @@ impl Manager {
         entries
     }
 
-    /// How the units that list are doing, by name.
+    /// How the components that list are doing, by name.
     fn sources(&self) -> Vec<SourceStatus> {
         let handles: Vec<_> = self.inner.state.lock().sources.values().cloned().collect();
         let mut sources: Vec<_> = handles.iter().map(SourceHandle::status).collect();
@@ -150,7 +150,7 @@ impl Manager {
         let failure = self.inner.state.lock().failure.clone();
         // Without the lock: an error that is shown is user code.
         if let Some(failure) = failure {
-            health.add(&failure.unit, &Chain(&**failure.error));
+            health.add(&failure.component, &Chain(&**failure.error));
         }
         for source in self.sources().iter().filter(|source| source.overdue) {
             health.add(&source.name, &source.overdue_text());
@@ -168,7 +168,7 @@ impl Manager {
     }
 
     /// Returns whether the manager runs, the first listings of all its sources are in, and no source has been failing for longer
-    /// than a bound: [`ManagerBuilder::unready_after`](crate::ManagerBuilder::unready_after). The reasons name the controller and
+    /// than a bound: [`ManagerBuilder::unready_after`](crate::manager::ManagerBuilder::unready_after). The reasons name the controller and
     /// its source, or the poller or watch. A process that waits to lead is ready.
     ///
     /// Looks at sources, not at keys, so it may be asked often.
@@ -190,7 +190,7 @@ impl Manager {
         }
         for (name, entry) in self.entries() {
             let controller = (entry.health)();
-            if controller.phase == controller::Phase::Syncing {
+            if controller.phase == controller::ControllerPhase::Syncing {
                 let missing = controller.sources.iter().filter(|source| !source.synced);
                 let missing: Vec<_> =
                     missing.map(|source| format!("{}{}", OneLine(&source.name), why(source))).collect();

@@ -3,18 +3,18 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::unit::Unit;
+use super::component::Component;
 use super::{Inner, Manager};
 use crate::base::error::StartError;
 use crate::base::time::Nanos;
-use crate::base::wait::Gate;
+use crate::base::wait::Latch;
 use crate::queue::Key;
 use crate::watch::{Watch, WatchProducer};
 
 /// What a manager knows of the watch of a name.
 pub(super) enum Known {
     /// Somebody starts it; settled when it is known how that has ended.
-    Starting(Arc<Gate>),
+    Starting(Arc<Latch>),
     /// A [`Watch`], whatever its keys and values are.
     Watch(Box<dyn Any + Send>),
 }
@@ -23,7 +23,7 @@ pub(super) enum Known {
 struct Starter<'a> {
     inner: &'a Inner,
     name: &'a str,
-    gate: Arc<Gate>,
+    gate: Arc<Latch>,
     watch: Option<Box<dyn Any + Send>>,
 }
 
@@ -47,7 +47,8 @@ impl Manager {
     /// runs from then on, and is stopped with the manager, as if it had been added by that first call.
     ///
     /// ```
-    /// use homeostat::{Context, Manager, PollWatch, Watch};
+    /// use homeostat::{Context, Manager, Watch};
+    /// use homeostat::watch::PollWatch;
     /// use std::time::Duration;
     ///
     /// fn disks(manager: &Manager) -> Result<Watch<String, u64>, homeostat::StartError> {
@@ -74,7 +75,7 @@ impl Manager {
     where
         K: Key + Sync,
         T: Send + Sync + 'static,
-        P: WatchProducer<K, T> + Into<Unit>,
+        P: WatchProducer<K, T> + Into<Component>,
     {
         let inner = &*self.inner;
         let gate = loop {
@@ -88,7 +89,7 @@ impl Manager {
                     }
                     Some(Known::Starting(gate)) => Arc::clone(gate),
                     None => {
-                        let gate = Gate::new(inner.clock.clone());
+                        let gate = Latch::new(inner.clock.clone());
                         state.watches.insert(name.to_owned(), Known::Starting(Arc::clone(&gate)));
                         break gate;
                     }
@@ -99,9 +100,9 @@ impl Manager {
         let mut starter = Starter { inner, name, gate, watch: None };
         let producer = start()?;
         let watch = producer.watch().clone();
-        let mut unit: Unit = producer.into();
-        name.clone_into(&mut unit.name);
-        self.inner.add(unit)?;
+        let mut component: Component = producer.into();
+        name.clone_into(&mut component.name);
+        self.inner.add(component)?;
         starter.watch = Some(Box::new(watch.clone()));
         Ok(watch)
     }

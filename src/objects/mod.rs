@@ -142,8 +142,8 @@ pub use self::object::{Object, StatusField};
 pub use self::owner::{controller_key, owner_keys, remove_owner, set_controller};
 pub use self::ownership::{MarkedOwner, Ownership};
 pub use self::primary::{
-    Ensured, External, Operation, PrimaryContext, PrimaryController, PrimaryPolicy, PrimaryReconciler, PrimaryRun,
-    PrimarySettings, Secondary,
+    External, Operation, OperationResult, PrimaryContext, PrimaryController, PrimaryPolicy, PrimaryReconciler,
+    PrimaryRun, PrimarySettings, Secondary,
 };
 pub use self::query::{ObjectList, Query};
 pub use self::reference::{TypedReference, merge_maps};

@@ -22,10 +22,10 @@ use crate::base::backoff::Exponential;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Crew, CrewKind, Handle, StillRunning};
+use crate::base::group::{Handle, StillRunning, ThreadGroup, ThreadGroupKind};
 use crate::base::thread::{Body, Cue, Panic, Player, ThreadOptions, panic_message, shielded};
 use crate::base::time::Nanos;
-use crate::manager::{Manager, Unit};
+use crate::manager::{Component, Manager};
 use crate::run::context::Context;
 use crate::run::error::Chain;
 use crate::watch::fed::Fed;
@@ -147,7 +147,7 @@ impl<T: Object> ObjectWatch<T> {
         let push = WatchBuilder::with(Box::new(same)).name(name.clone()).clock(clock.clone()).push();
         let watch = push.watch().clone();
         let stop = CancellationToken::new();
-        let crew = Crew::new(CrewKind::Watch, name, clock, 1);
+        let crew = ThreadGroup::new(ThreadGroupKind::Watch, name, clock, 1);
         if crew.clock.scheduler().is_some()
             && let Ok(stream) = api.client().watch(api.kind(), &query, None, &stop)
             && !stream.is_polled()
@@ -421,7 +421,7 @@ impl<T: Object> WatchProducer<ObjectKey, T> for ObjectWatchHandle<T> {
     }
 }
 
-impl<T: Object> From<ObjectWatchHandle<T>> for Unit {
+impl<T: Object> From<ObjectWatchHandle<T>> for Component {
     fn from(watch: ObjectWatchHandle<T>) -> Self {
         watch.0.into()
     }

@@ -157,7 +157,8 @@ impl<K, S> fmt::Debug for QueueBuilder<K, S> {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{FastState, WorkQueue};
+/// use homeostat::WorkQueue;
+/// use homeostat::queue::FastState;
 /// use std::hash::RandomState;
 ///
 /// let fast: WorkQueue<u64, FastState> = WorkQueue::builder().build();

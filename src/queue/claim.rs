@@ -12,9 +12,9 @@ use super::records::Taken;
 use super::request::{Priority, Reasons};
 use super::shared::{NoClaim, Shared};
 use super::state::Ending;
-use crate::base::error::TryDequeueError;
 use crate::base::thread::{drop_each, shielded};
 use crate::base::time::Nanos;
+use crate::queue::error::TryDequeueError;
 
 /// A key that one worker processes: until the claim ends, the queue gives the key to nobody else.
 ///
@@ -32,7 +32,7 @@ use crate::base::time::Nanos;
 /// let claim = queue.dequeue()?;
 /// assert_eq!(claim.len(), 4);
 /// claim.done();
-/// # Ok::<_, homeostat::DequeueError>(())
+/// # Ok::<_, homeostat::queue::DequeueError>(())
 /// ```
 ///
 /// ```compile_fail,E0382
@@ -196,7 +196,7 @@ impl<K: Key> Claim<K> {
     }
 
     /// How long the key was in line; `None` where the queue does not measure it
-    /// (see [`QueueBuilder::timing`](crate::QueueBuilder::timing)).
+    /// (see [`QueueBuilder::timing`](crate::queue::QueueBuilder::timing)).
     #[must_use]
     pub fn queued_for(&self) -> Option<Duration> {
         match self.taken.queued_for {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::records::{BATCH, Wanted};
 use super::report::Tally;
-use super::request::{Admission, Request, Verb};
+use super::request::{EnqueueMethod, EnqueueOutcome, EnqueueRequest};
 use super::{Key, WorkQueue};
 use crate::base::clock::Clock;
 use crate::base::thread::drop_each;
@@ -22,23 +22,23 @@ use crate::base::thread::drop_each;
 /// A feeder takes any of them:
 ///
 /// ```
-/// use homeostat::{Admission, Enqueue, WorkQueue};
+/// use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
 ///
-/// fn feed(to: &dyn Enqueue<u64>) -> Admission {
+/// fn feed(to: &dyn Enqueue<u64>) -> EnqueueOutcome {
 ///     to.enqueue(7)
 /// }
 ///
 /// let queue = WorkQueue::new();
-/// assert_eq!(feed(&queue), Admission::Queued);
-/// assert_eq!(feed(&queue), Admission::Merged);
-/// assert_eq!(feed(&queue.clone().filter(|id| *id != 7)), Admission::Ignored);
+/// assert_eq!(feed(&queue), EnqueueOutcome::Queued);
+/// assert_eq!(feed(&queue), EnqueueOutcome::Merged);
+/// assert_eq!(feed(&queue.clone().filter(|id| *id != 7)), EnqueueOutcome::Ignored);
 /// ```
 pub trait Enqueue<K> {
     /// One request for one key. The verbs below are this.
-    fn request(&self, key: K, request: Request) -> Admission;
+    fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome;
 
     /// The same request for each of many keys. The iterator runs outside any lock.
-    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         let mut tally = Tally::default();
         for key in keys {
             tally.count(self.request(key, request));
@@ -52,36 +52,36 @@ pub trait Enqueue<K> {
     }
 
     /// "Still there": puts the key in line if nothing is known of it. For a feeder that will say it again.
-    fn enqueue_if_absent(&self, key: K) -> Admission {
-        self.request(key, Verb::EnqueueIfAbsent.into())
+    fn enqueue_if_absent(&self, key: K) -> EnqueueOutcome {
+        self.request(key, EnqueueMethod::EnqueueIfAbsent.into())
     }
 
     /// "Changed": a run that starts after this call is guaranteed, unless it is cancelled, discarded at shutdown, or held
     /// by a delay that never ends. A delay that stands decides when.
-    fn enqueue(&self, key: K) -> Admission {
-        self.request(key, Verb::Enqueue.into())
+    fn enqueue(&self, key: K) -> EnqueueOutcome {
+        self.request(key, EnqueueMethod::Enqueue.into())
     }
 
     /// As [`enqueue`](Self::enqueue), and no delay holds it back (but for the floor of a backoff, and a cool-down).
-    fn enqueue_now(&self, key: K) -> Admission {
-        self.request(key, Verb::EnqueueNow.into())
+    fn enqueue_now(&self, key: K) -> EnqueueOutcome {
+        self.request(key, EnqueueMethod::EnqueueNow.into())
     }
 
     /// A run `delay` from now, if no wake is pending; a wake that stands absorbs it. [`Duration::MAX`] is legal and never
     /// comes; zero makes it [`enqueue`](Self::enqueue).
-    fn enqueue_after(&self, key: K, delay: Duration) -> Admission {
-        self.request(key, Verb::EnqueueAfter(delay).into())
+    fn enqueue_after(&self, key: K, delay: Duration) -> EnqueueOutcome {
+        self.request(key, EnqueueMethod::EnqueueAfter(delay).into())
     }
 
     /// The wake is now `delay` from now, whatever it was.
-    fn reschedule(&self, key: K, delay: Duration) -> Admission {
-        self.request(key, Verb::Reschedule(delay).into())
+    fn reschedule(&self, key: K, delay: Duration) -> EnqueueOutcome {
+        self.request(key, EnqueueMethod::Reschedule(delay).into())
     }
 
     /// A run once `quiet` has passed without another such request, at the latest `max_wait` after the first. It pushes its
     /// own delay out, and no other.
-    fn enqueue_debounced(&self, key: K, quiet: Duration, max_wait: Duration) -> Admission {
-        self.request(key, Verb::EnqueueDebounced { quiet, max_wait }.into())
+    fn enqueue_debounced(&self, key: K, quiet: Duration, max_wait: Duration) -> EnqueueOutcome {
+        self.request(key, EnqueueMethod::EnqueueDebounced { quiet, max_wait }.into())
     }
 
     /// Runs the key once `quiet` has passed without another such request, and at the latest `max_wait` after this one. Ends
@@ -99,33 +99,33 @@ pub trait Enqueue<K> {
     /// queue.enqueue_now_debounced("vm-1", Duration::from_secs(2), Duration::from_secs(10));
     /// clock.advance(Duration::from_secs(2));
     /// assert_eq!(*queue.try_dequeue()?, "vm-1");
-    /// # Ok::<_, homeostat::TryDequeueError>(())
+    /// # Ok::<_, homeostat::queue::TryDequeueError>(())
     /// ```
-    fn enqueue_now_debounced(&self, key: K, quiet: Duration, max_wait: Duration) -> Admission {
-        self.request(key, Verb::EnqueueNowDebounced { quiet, max_wait }.into())
+    fn enqueue_now_debounced(&self, key: K, quiet: Duration, max_wait: Duration) -> EnqueueOutcome {
+        self.request(key, EnqueueMethod::EnqueueNowDebounced { quiet, max_wait }.into())
     }
 
     /// Runs the key again although nothing has changed, as a resync does. Ends a delay that waits for a requeue. Adds nothing
-    /// ([`Admission::Ignored`]) while the key is in line, is being processed, backs off after a failure, or waits for the end
+    /// ([`EnqueueOutcome::Ignored`]) while the key is in line, is being processed, backs off after a failure, or waits for the end
     /// of a debounce.
     ///
     /// ```
-    /// use homeostat::{Admission, Enqueue, WorkQueue};
+    /// use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
     /// use std::time::Duration;
     ///
     /// let queue = WorkQueue::new();
     /// queue.enqueue("vm-1");
     /// queue.dequeue()?.requeue_after(Duration::from_secs(3600));
-    /// assert_eq!(queue.enqueue_resync("vm-1"), Admission::Queued);
+    /// assert_eq!(queue.enqueue_resync("vm-1"), EnqueueOutcome::Queued);
     /// queue.dequeue()?.retry_after(Duration::from_secs(3600));
-    /// assert_eq!(queue.enqueue_resync("vm-1"), Admission::Ignored);
-    /// # Ok::<_, homeostat::DequeueError>(())
+    /// assert_eq!(queue.enqueue_resync("vm-1"), EnqueueOutcome::Ignored);
+    /// # Ok::<_, homeostat::queue::DequeueError>(())
     /// ```
-    fn enqueue_resync(&self, key: K) -> Admission {
-        self.request(key, Verb::EnqueueResync.into())
+    fn enqueue_resync(&self, key: K) -> EnqueueOutcome {
+        self.request(key, EnqueueMethod::EnqueueResync.into())
     }
 
-    /// This, for the keys that `keep` accepts; the others are [`Admission::Ignored`].
+    /// This, for the keys that `keep` accepts; the others are [`EnqueueOutcome::Ignored`].
     fn filter<F>(self, keep: F) -> Filter<Self, F>
     where
         Self: Sized,
@@ -155,11 +155,11 @@ pub trait Enqueue<K> {
 }
 
 impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for &E {
-    fn request(&self, key: K, request: Request) -> Admission {
+    fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
         (**self).request(key, request)
     }
 
-    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         (**self).request_all(keys, request)
     }
 
@@ -169,11 +169,11 @@ impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for &E {
 }
 
 impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for Arc<E> {
-    fn request(&self, key: K, request: Request) -> Admission {
+    fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
         (**self).request(key, request)
     }
 
-    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         (**self).request_all(keys, request)
     }
 
@@ -187,10 +187,10 @@ impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for Arc<E> {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Admission, Enqueue, WorkQueue};
+/// use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
 ///
 /// let ours = WorkQueue::new().filter(|name: &String| name.starts_with("prod-"));
-/// assert_eq!(ours.enqueue("test-1".to_owned()), Admission::Ignored);
+/// assert_eq!(ours.enqueue("test-1".to_owned()), EnqueueOutcome::Ignored);
 /// ```
 #[derive(Clone, Copy)]
 pub struct Filter<E, F> {
@@ -205,16 +205,16 @@ impl<E: fmt::Debug, F> fmt::Debug for Filter<E, F> {
 }
 
 impl<K, E: Enqueue<K>, F: Fn(&K) -> bool> Enqueue<K> for Filter<E, F> {
-    fn request(&self, key: K, request: Request) -> Admission {
-        if (self.keep)(&key) { self.to.request(key, request) } else { Admission::Ignored }
+    fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
+        if (self.keep)(&key) { self.to.request(key, request) } else { EnqueueOutcome::Ignored }
     }
 
-    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         let mut refused = Tally::default();
         let mut kept = keys.filter(|key| {
             let keep = (self.keep)(key);
             if !keep {
-                refused.count(Admission::Ignored);
+                refused.count(EnqueueOutcome::Ignored);
             }
             keep
         });
@@ -252,11 +252,11 @@ impl<E: fmt::Debug, F> fmt::Debug for Map<E, F> {
 }
 
 impl<J, K, E: Enqueue<K>, F: Fn(J) -> K> Enqueue<J> for Map<E, F> {
-    fn request(&self, key: J, request: Request) -> Admission {
+    fn request(&self, key: J, request: EnqueueRequest) -> EnqueueOutcome {
         self.to.request((self.to_key)(key), request)
     }
 
-    fn request_all(&self, keys: &mut dyn Iterator<Item = J>, request: Request) -> Tally {
+    fn request_all(&self, keys: &mut dyn Iterator<Item = J>, request: EnqueueRequest) -> Tally {
         self.to.request_all(&mut keys.map(&self.to_key), request)
     }
 
@@ -283,13 +283,13 @@ pub struct Tee<A, B> {
 }
 
 impl<K: Clone, A: Enqueue<K>, B: Enqueue<K>> Enqueue<K> for Tee<A, B> {
-    fn request(&self, key: K, request: Request) -> Admission {
+    fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
         self.second.request(key.clone(), request);
         self.first.request(key, request)
     }
 
     /// Hands both a batch of up to 1,024 keys at a time.
-    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         let mut tally = Tally::default();
         loop {
             let batch: Vec<K> = keys.take(BATCH as usize).collect();
@@ -312,7 +312,7 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
     /// # Panics
     ///
     /// If the key's `Hash` or `Eq` does; the queue is then as it was.
-    fn request(&self, key: K, request: Request) -> Admission {
+    fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
         let hash = self.hash(&key);
         // A key that is known already drops after the hold.
         let mut slot = Some(key);
@@ -328,7 +328,7 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
     /// # Panics
     ///
     /// If the iterator or a key's `Hash` or `Eq` does. Keys before it may have been admitted.
-    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         self.request_in_batches(keys, request, |key| self.hash(key), |known, key| known == key, |key| key)
     }
 
@@ -342,7 +342,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
     pub(super) fn request_in_batches<Q>(
         &self,
         keys: &mut dyn Iterator<Item = Q>,
-        request: Request,
+        request: EnqueueRequest,
         hash: impl Fn(&Q) -> u64,
         same: impl Fn(&K, &Q) -> bool,
         own: impl Fn(Q) -> K,

@@ -21,7 +21,7 @@ use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 
 /// A hold of the queue's lock.
-pub(crate) struct Hold<'a, K: Key> {
+pub(crate) struct LockedSection<'a, K: Key> {
     shared: &'a Arc<Shared<K>>,
     pub(super) guard: MutexGuard<'a, Locked<K>>,
     pub(super) effects: Effects,
@@ -30,7 +30,7 @@ pub(crate) struct Hold<'a, K: Key> {
 }
 
 /// What is to be told once the lock is released.
-struct News {
+struct PendingWakeups {
     consumers: usize,
     drainers: usize,
     timer: Rearm,
@@ -40,8 +40,8 @@ struct News {
 impl<K: Key> Shared<K> {
     /// Does `work` under the lock, and then tells whoever must know what has come of it.
     #[inline]
-    pub(crate) fn hold<R>(self: &Arc<Self>, work: impl FnOnce(&mut Hold<'_, K>) -> R) -> R {
-        let mut hold = Hold {
+    pub(crate) fn hold<R>(self: &Arc<Self>, work: impl FnOnce(&mut LockedSection<'_, K>) -> R) -> R {
+        let mut hold = LockedSection {
             shared: self,
             guard: self.locked.lock(),
             effects: Effects::default(),
@@ -59,13 +59,13 @@ impl<K: Key> Shared<K> {
     }
 
     #[cold]
-    fn tell(self: &Arc<Self>, news: &News) {
+    fn tell(self: &Arc<Self>, news: &PendingWakeups) {
         self.consumers.ring(news.consumers);
         self.drainers.ring(news.drainers);
         match news.timer {
             Rearm::Leave => {}
             Rearm::Start => self.start_timer(),
-            Rearm::Signal => self.timer.set(),
+            Rearm::AutoResetEvent => self.timer.set(),
             Rearm::TurnNow => self.turn_up(),
         }
         if news.ready
@@ -76,7 +76,7 @@ impl<K: Key> Shared<K> {
     }
 }
 
-impl<K: Key> Hold<'_, K> {
+impl<K: Key> LockedSection<'_, K> {
     /// The records, what to note effects in, and the time of this hold.
     #[inline]
     pub(crate) fn parts(&mut self) -> (&mut Records<K>, &mut Effects, impl Fn() -> Nanos) {
@@ -96,7 +96,7 @@ impl<K: Key> Hold<'_, K> {
         records.end(index, ending, &now, effects)
     }
 
-    /// Waits as [`Bell::wait`](crate::base::wait::Bell::wait) for the consumers' bell; what comes after has a time of its own.
+    /// Waits as [`Waiters::wait`](crate::base::wait::Waiters::wait) for the consumers' bell; what comes after has a time of its own.
     pub(super) fn wait_for_key(&mut self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) {
         let shared = self.shared;
         shared.consumers.wait(&mut self.guard, |locked| &mut locked.consumers, &shared.config.clock, deadline, timeout);
@@ -152,18 +152,18 @@ impl<K: Key> Hold<'_, K> {
 
     /// Decides, still under the lock, whom to tell. Most holds concern nobody.
     #[inline]
-    fn news(&mut self) -> Option<News> {
+    fn news(&mut self) -> Option<PendingWakeups> {
         let (effects, locked) = (&self.effects, &*self.guard);
         let heard = locked.consumers.asleep() > 0 || self.shared.config.on_ready.is_some();
         let none = !(effects.readied > 0 && heard) && effects.turn_at >= locked.turn_at && !locked.restless;
         if none { None } else { Some(self.settle()) }
     }
 
-    fn settle(&mut self) -> News {
+    fn settle(&mut self) -> PendingWakeups {
         let Self { effects, guard, shared, .. } = self;
         let locked = &mut **guard;
         let clock = &shared.config.clock;
-        let mut news = News { consumers: 0, drainers: 0, timer: Rearm::Leave, ready: false };
+        let mut news = PendingWakeups { consumers: 0, drainers: 0, timer: Rearm::Leave, ready: false };
         if effects.readied > 0 {
             news.ready = effects.from_empty && shared.config.on_ready.is_some() && locked.records.has_ready();
             news.consumers = locked.consumers.rouse(effects.readied, clock);
@@ -190,7 +190,7 @@ impl<K: Key> Hold<'_, K> {
 }
 
 /// Ends a hold whose work panics as any other.
-struct Unwinding<'h, 'a, K: Key>(&'h mut Hold<'a, K>);
+struct Unwinding<'h, 'a, K: Key>(&'h mut LockedSection<'a, K>);
 
 impl<K: Key> Drop for Unwinding<'_, '_, K> {
     fn drop(&mut self) {
@@ -203,7 +203,7 @@ impl<K: Key> Drop for Unwinding<'_, '_, K> {
 
 /// Sees to a key whose `Clone` panics when it is to be taken.
 struct Unclonable<'h, 'a, K: Key> {
-    hold: &'h mut Hold<'a, K>,
+    hold: &'h mut LockedSection<'a, K>,
     index: u32,
 }
 

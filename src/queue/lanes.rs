@@ -12,7 +12,7 @@ pub const STARVATION_BOUND: usize = 16;
 /// Higher lanes go first, but for two turns in every [`STARVATION_BOUND`]: in one the normal lane goes first, in one the
 /// low lane.
 #[derive(Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct PriorityLevels {
     lists: Lists,
     len: usize,
     /// The same lane by lane.
@@ -28,7 +28,7 @@ const LOW_TURN: usize = STARVATION_BOUND - 1;
 /// The turn in which the normal lane goes first.
 const NORMAL_TURN: usize = STARVATION_BOUND / 2 - 1;
 
-impl Lanes {
+impl PriorityLevels {
     pub(crate) fn new() -> Self {
         Self { lists: Lists::new(3 + 1), len: 0, depth: [0; 3], taken: 0 }
     }

@@ -3,6 +3,7 @@
 mod builder;
 mod cancel;
 mod claim;
+mod error;
 mod feed;
 mod hold;
 mod lanes;
@@ -27,17 +28,17 @@ use std::time::{Duration, Instant};
 
 pub use self::builder::{FastHasher, FastState, QueueBuilder};
 pub use self::claim::Claim;
+pub use self::error::{DequeueError, DequeueTimeoutError, TryDequeueError};
 pub use self::feed::{Enqueue, Filter, Map, Tee};
 pub use self::lanes::STARVATION_BOUND;
-pub use self::report::{DrainReport, KeyState, QueueMetrics, Tally, Wish};
-pub use self::request::{Admission, DroppedWake, Priority, Reasons, Request, Shutdown, Verb};
+pub use self::report::{DrainReport, KeyState, PendingRerun, QueueMetrics, Tally};
+pub use self::request::{DroppedRun, EnqueueMethod, EnqueueOutcome, EnqueueRequest, Priority, Reasons, Shutdown};
 pub(crate) use self::shared::{NoClaim, Shared};
 pub(crate) use self::state::Ending;
 pub use self::view::{ByRef, View};
 
 use self::state::{Phase, Wished};
 use crate::base::clock::Clock;
-use crate::base::error::{DequeueError, DequeueTimeoutError, TryDequeueError};
 use crate::base::time::Nanos;
 
 /// What a key must be: cheap to clone, compared and hashed by value, and free to move between threads.
@@ -57,7 +58,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 ///
 /// A key in no record is *idle*. A record is *ready* (in line), *delayed* (has a due time), or *processing* (a claim
 /// holds it); while it is being processed it remembers at most one *wish* for afterwards. One pending wake a key, always.
-/// In each cell: what becomes of the record, and in italics the [`Admission`].
+/// In each cell: what becomes of the record, and in italics the [`EnqueueOutcome`].
 ///
 /// | record is → | idle | ready | delayed | processing, wish: none | soft | at(t) | now |
 /// |---|---|---|---|---|---|---|---|
@@ -101,21 +102,21 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Admission, Enqueue, WorkQueue};
+/// use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
 ///
 /// let queue = WorkQueue::new();
-/// assert_eq!(queue.enqueue("vm-1"), Admission::Queued);
-/// assert_eq!(queue.enqueue("vm-1"), Admission::Merged);
+/// assert_eq!(queue.enqueue("vm-1"), EnqueueOutcome::Queued);
+/// assert_eq!(queue.enqueue("vm-1"), EnqueueOutcome::Merged);
 ///
 /// let claim = queue.dequeue()?;
-/// assert_eq!(queue.enqueue("vm-1"), Admission::Rerun); // it changes while it is being processed
+/// assert_eq!(queue.enqueue("vm-1"), EnqueueOutcome::Rerun); // it changes while it is being processed
 /// claim.done();
 ///
 /// let again = queue.dequeue()?; // nothing is lost
 /// assert_eq!(*again, "vm-1");
 /// again.done();
 /// assert!(queue.is_empty());
-/// # Ok::<_, homeostat::DequeueError>(())
+/// # Ok::<_, homeostat::queue::DequeueError>(())
 /// ```
 pub struct WorkQueue<K: Key, S = FastState> {
     pub(crate) shared: Arc<Shared<K>>,
@@ -168,7 +169,8 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// # Examples
     ///
     /// ```
-    /// use homeostat::{DequeueError, Enqueue, Shutdown, WorkQueue};
+    /// use homeostat::{Enqueue, Shutdown, WorkQueue};
+    /// use homeostat::queue::DequeueError;
     ///
     /// let queue = WorkQueue::new();
     /// queue.enqueue(7);
@@ -218,7 +220,7 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// Shuts the queue down, or shuts it down more strictly; a call that is no stricter than the last changes nothing.
     /// Waits for no claim. It takes the lock for at most 1,024 records at a time, so claims end and keys are served meanwhile.
     ///
-    /// From its start on requests are answered with [`Admission::Closed`]; claims go on and may end at any time.
+    /// From its start on requests are answered with [`EnqueueOutcome::Closed`]; claims go on and may end at any time.
     ///
     /// | mode | ready | delayed | wish soft / now | wish at(t) | requeue or retry afterwards |
     /// |---|---|---|---|---|---|
@@ -361,10 +363,10 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
             Phase::Ready => KeyState::Ready(state.priority),
             Phase::Delayed => KeyState::Delayed(instant()),
             Phase::Processing(wish) => KeyState::Processing(match wish {
-                Wished::None => Wish::None,
-                Wished::Soft => Wish::Soft,
-                Wished::At | Wished::Debounced => Wish::At(instant()),
-                Wished::Now => Wish::Now,
+                Wished::None => PendingRerun::None,
+                Wished::Soft => PendingRerun::Soft,
+                Wished::At | Wished::Debounced => PendingRerun::At(instant()),
+                Wished::Now => PendingRerun::Now,
             }),
         }
     }

@@ -4,14 +4,15 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Instant;
 
-use super::request::{Admission, DroppedWake, Priority};
+use super::request::{DroppedRun, EnqueueOutcome, Priority};
 
 /// Where a key stands at one moment. For information: it may have changed before the caller reads it.
 ///
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Enqueue, KeyState, Priority, WorkQueue};
+/// use homeostat::{Enqueue, Priority, WorkQueue};
+/// use homeostat::queue::KeyState;
 ///
 /// let queue = WorkQueue::new();
 /// queue.enqueue("vm-1");
@@ -28,7 +29,7 @@ pub enum KeyState {
     /// In line at this time; `None`: at a time that does not come.
     Delayed(Option<Instant>),
     /// A claim holds it; the wish is what follows.
-    Processing(Wish),
+    Processing(PendingRerun),
 }
 
 /// What is wanted of a key once its claim has ended.
@@ -36,19 +37,20 @@ pub enum KeyState {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Enqueue, KeyState, Wish, WorkQueue};
+/// use homeostat::{Enqueue, WorkQueue};
+/// use homeostat::queue::{KeyState, PendingRerun};
 ///
 /// let queue = WorkQueue::new();
 /// queue.enqueue("vm-1");
 /// let claim = queue.dequeue()?;
 /// queue.enqueue("vm-1");
-/// assert_eq!(queue.state("vm-1"), KeyState::Processing(Wish::Soft));
+/// assert_eq!(queue.state("vm-1"), KeyState::Processing(PendingRerun::Soft));
 /// # claim.done();
-/// # Ok::<_, homeostat::DequeueError>(())
+/// # Ok::<_, homeostat::queue::DequeueError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Wish {
+pub enum PendingRerun {
     /// Nothing.
     None,
     /// Another run; a delay that the claim asks for holds it.
@@ -64,23 +66,24 @@ pub enum Wish {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Admission, Enqueue, Verb, WorkQueue};
+/// use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
+/// use homeostat::queue::EnqueueMethod;
 ///
 /// let queue = WorkQueue::new();
-/// let tally = queue.request_all(&mut [1, 2, 2].into_iter(), Verb::Enqueue.into());
-/// assert_eq!((tally.of(Admission::Queued), tally.of(Admission::Merged)), (2, 1));
+/// let tally = queue.request_all(&mut [1, 2, 2].into_iter(), EnqueueMethod::Enqueue.into());
+/// assert_eq!((tally.of(EnqueueOutcome::Queued), tally.of(EnqueueOutcome::Merged)), (2, 1));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally([usize; 7]);
 
 impl Tally {
-    pub(crate) fn count(&mut self, admission: Admission) {
+    pub(crate) fn count(&mut self, admission: EnqueueOutcome) {
         self.0[admission as usize] += 1;
     }
 
     /// How many keys were admitted so.
     #[must_use]
-    pub fn of(&self, admission: Admission) -> usize {
+    pub fn of(&self, admission: EnqueueOutcome) -> usize {
         self.0[admission as usize]
     }
 
@@ -157,7 +160,7 @@ impl QueueMetrics {
 /// assert_eq!(report.to_string(), "not drained: 0 ready, 1 processing, 0 wakes dropped");
 /// claim.done();
 /// assert!(queue.drain(Duration::MAX).is_drained());
-/// # Ok::<_, homeostat::DequeueError>(())
+/// # Ok::<_, homeostat::queue::DequeueError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -168,7 +171,7 @@ pub struct DrainReport<K> {
     /// Keys still being processed.
     pub processing: Vec<K>,
     /// Wakes that the shutdown has dropped so far, each with its key, in the order in which they were dropped.
-    pub dropped: Vec<(K, DroppedWake)>,
+    pub dropped: Vec<(K, DroppedRun)>,
 }
 
 impl<K> DrainReport<K> {

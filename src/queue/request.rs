@@ -5,7 +5,7 @@ use std::ops::{BitOr, BitOrAssign};
 use std::time::Duration;
 
 /// Which lane a key stands in. Each lane is first in, first out; a higher one is served first, without starving a lower
-/// one (see [`STARVATION_BOUND`](crate::STARVATION_BOUND)).
+/// one (see [`STARVATION_BOUND`](crate::queue::STARVATION_BOUND)).
 ///
 /// # Examples
 ///
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// queue.at(Priority::Low).enqueue("swept");
 /// queue.at(Priority::High).enqueue("asked for");
 /// assert_eq!(*queue.try_dequeue()?, "asked for");
-/// # Ok::<_, homeostat::TryDequeueError>(())
+/// # Ok::<_, homeostat::queue::TryDequeueError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
@@ -163,14 +163,15 @@ impl fmt::Debug for Reasons {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Enqueue, Verb, WorkQueue};
+/// use homeostat::{Enqueue, WorkQueue};
+/// use homeostat::queue::EnqueueMethod;
 ///
 /// let queue = WorkQueue::new();
-/// let tally = queue.request_all(&mut ["vm-1", "vm-2"].into_iter(), Verb::EnqueueIfAbsent.into());
+/// let tally = queue.request_all(&mut ["vm-1", "vm-2"].into_iter(), EnqueueMethod::EnqueueIfAbsent.into());
 /// assert_eq!(tally.total(), 2);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub enum EnqueueMethod {
     /// "Still there": the feeder will say it again.
     EnqueueIfAbsent,
     /// "Changed": a run that starts after this call; a delay that stands decides when.
@@ -204,29 +205,30 @@ pub enum Verb {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Admission, Enqueue, Priority, Reasons, Request, Verb, WorkQueue};
+/// use homeostat::{Enqueue, EnqueueOutcome, Priority, Reasons, WorkQueue};
+/// use homeostat::queue::{EnqueueMethod, EnqueueRequest};
 ///
 /// let queue = WorkQueue::new();
-/// let request = Request::new(Verb::EnqueueNow).at(Priority::High).because(Reasons::MANUAL);
-/// assert_eq!(queue.request("vm-1", request), Admission::Queued);
+/// let request = EnqueueRequest::new(EnqueueMethod::EnqueueNow).at(Priority::High).because(Reasons::MANUAL);
+/// assert_eq!(queue.request("vm-1", request), EnqueueOutcome::Queued);
 /// assert_eq!(queue.try_dequeue()?.reasons(), Reasons::MANUAL);
-/// # Ok::<_, homeostat::TryDequeueError>(())
+/// # Ok::<_, homeostat::queue::TryDequeueError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Request {
+pub struct EnqueueRequest {
     /// What is asked.
-    pub verb: Verb,
+    pub verb: EnqueueMethod,
     /// The lane to stand in. A request raises the lane of a key and never lowers it.
     pub priority: Priority,
     /// Why; merged into the reasons of the run.
     pub reasons: Reasons,
 }
 
-impl Request {
+impl EnqueueRequest {
     /// `verb` at normal priority, without a reason.
     #[must_use]
-    pub const fn new(verb: Verb) -> Self {
+    pub const fn new(verb: EnqueueMethod) -> Self {
         Self { verb, priority: Priority::Normal, reasons: Reasons::NONE }
     }
 
@@ -245,8 +247,8 @@ impl Request {
     }
 }
 
-impl From<Verb> for Request {
-    fn from(verb: Verb) -> Self {
+impl From<EnqueueMethod> for EnqueueRequest {
+    fn from(verb: EnqueueMethod) -> Self {
         Self::new(verb)
     }
 }
@@ -256,16 +258,16 @@ impl From<Verb> for Request {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Admission, Enqueue, WorkQueue};
+/// use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
 ///
 /// let queue = WorkQueue::new();
-/// assert_eq!(queue.enqueue("vm-1"), Admission::Queued);
-/// assert_eq!(queue.enqueue("vm-1"), Admission::Merged);
-/// assert_eq!(queue.enqueue_if_absent("vm-1"), Admission::Ignored);
+/// assert_eq!(queue.enqueue("vm-1"), EnqueueOutcome::Queued);
+/// assert_eq!(queue.enqueue("vm-1"), EnqueueOutcome::Merged);
+/// assert_eq!(queue.enqueue_if_absent("vm-1"), EnqueueOutcome::Ignored);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Admission {
+pub enum EnqueueOutcome {
     /// The key stands in line now because of this request.
     Queued,
     /// The key stood in line already; the request joined it.
@@ -282,7 +284,7 @@ pub enum Admission {
     Closed,
 }
 
-impl fmt::Display for Admission {
+impl fmt::Display for EnqueueOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Queued => "queued",
@@ -301,15 +303,15 @@ impl fmt::Display for Admission {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Admission, Enqueue, Shutdown, WorkQueue};
+/// use homeostat::{Enqueue, EnqueueOutcome, Shutdown, WorkQueue};
 /// use std::time::Duration;
 ///
 /// let queue = WorkQueue::new();
 /// queue.enqueue_after("vm-1", Duration::from_secs(3600));
 /// queue.shutdown(Shutdown::RunDelayedNow);
 /// assert_eq!(*queue.dequeue()?, "vm-1");
-/// assert_eq!(queue.enqueue("vm-2"), Admission::Closed);
-/// # Ok::<_, homeostat::DequeueError>(())
+/// assert_eq!(queue.enqueue("vm-2"), EnqueueOutcome::Closed);
+/// # Ok::<_, homeostat::queue::DequeueError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shutdown {
@@ -326,22 +328,23 @@ pub enum Shutdown {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{DroppedWake, Enqueue, WorkQueue};
+/// use homeostat::{Enqueue, WorkQueue};
+/// use homeostat::queue::DroppedRun;
 /// use std::time::Duration;
 ///
 /// let queue = WorkQueue::new();
 /// queue.enqueue_after("vm-1", Duration::from_secs(3600));
-/// assert_eq!(queue.drain(Duration::ZERO).dropped, [("vm-1", DroppedWake::Delayed)]);
+/// assert_eq!(queue.drain(Duration::ZERO).dropped, [("vm-1", DroppedRun::Delayed)]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum DroppedWake {
+pub enum DroppedRun {
     /// It stood in line.
     Ready,
     /// It waited for a time.
     Delayed,
     /// It was being processed and was to run again.
-    Wish,
+    PendingRerun,
     /// Its run asked for another one after the shutdown, or was aborted.
     Requeue,
     /// Its run failed after the shutdown and was not tried again.

@@ -20,7 +20,7 @@ use crate::base::clock::{Alarm, Clock, Wake};
 use crate::base::sync::Mutex;
 use crate::base::thread::{ThreadOptions, drop_each, shielded};
 use crate::base::time::Nanos;
-use crate::base::wait::{Bell, Signal, Sleepers};
+use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
 
 /// A consumer that finds nothing looks again so often before it sleeps,
 const LOOKS: u32 = if cfg!(loom) { 2 } else { 8 };
@@ -31,11 +31,11 @@ pub(super) const BUSY: usize = 16;
 pub(crate) struct Shared<K: Key> {
     pub(super) locked: Mutex<Locked<K>>,
     /// Rung for a consumer when a key is in line for it.
-    pub(super) consumers: Bell,
+    pub(super) consumers: Waiters,
     /// Rung for those who drain when nothing is left.
-    pub(super) drainers: Bell,
+    pub(super) drainers: Waiters,
     /// Set for the timer thread when it must look at the wheel sooner than it meant to.
-    pub(super) timer: Arc<Signal>,
+    pub(super) timer: Arc<AutoResetEvent>,
     pub(crate) config: Config,
     /// Called with each key whose scheduled run has been cancelled, once the lock is released.
     pub(super) on_cancel: OnceLock<OnCancel<K>>,
@@ -66,8 +66,8 @@ pub(crate) struct Config {
 /// What the lock guards.
 pub(crate) struct Locked<K> {
     pub(crate) records: Records<K>,
-    pub(super) consumers: Sleepers,
-    pub(super) drainers: Sleepers,
+    pub(super) consumers: WaiterCounts,
+    pub(super) drainers: WaiterCounts,
     /// How many keys had been taken when a consumer last found nothing.
     pub(super) taken_at_wait: usize,
     /// When the timer looks at the wheel next.
@@ -105,8 +105,8 @@ impl<K: Key> Shared<K> {
         Arc::new(Self {
             locked: Mutex::new(Locked {
                 records: Records::new(settings),
-                consumers: Sleepers::default(),
-                drainers: Sleepers::default(),
+                consumers: WaiterCounts::default(),
+                drainers: WaiterCounts::default(),
                 taken_at_wait: 0,
                 turn_at: Nanos::NEVER,
                 alarm: None,
@@ -116,9 +116,9 @@ impl<K: Key> Shared<K> {
                 handles: 1,
                 draws: config.clock.draws(),
             }),
-            consumers: Bell::new(),
-            drainers: Bell::new(),
-            timer: Signal::new(config.clock.clone()),
+            consumers: Waiters::new(),
+            drainers: Waiters::new(),
+            timer: AutoResetEvent::new(config.clock.clone()),
             config,
             on_cancel: OnceLock::new(),
             on_refusal: OnceLock::new(),

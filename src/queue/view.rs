@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hash};
 use super::feed::Enqueue;
 use super::records::Wanted;
 use super::report::Tally;
-use super::request::{Admission, Priority, Reasons, Request};
+use super::request::{EnqueueOutcome, EnqueueRequest, Priority, Reasons};
 use super::{Key, WorkQueue};
 use crate::base::clock::Clock;
 
@@ -24,7 +24,7 @@ use crate::base::clock::Clock;
 /// resync.enqueue_if_absent("vm-1");
 /// resync.enqueue_if_absent("vm-2");
 /// assert_eq!(queue.try_dequeue()?.priority(), Priority::Low);
-/// # Ok::<_, homeostat::TryDequeueError>(())
+/// # Ok::<_, homeostat::queue::TryDequeueError>(())
 /// ```
 #[derive(Debug)]
 pub struct View<'a, K: Key, S> {
@@ -58,7 +58,7 @@ impl<'a, K: Key, S> View<'a, K, S> {
         ByRef(self)
     }
 
-    fn dress(&self, request: Request) -> Request {
+    fn dress(&self, request: EnqueueRequest) -> EnqueueRequest {
         request.at(self.priority).because(self.reasons)
     }
 }
@@ -72,11 +72,11 @@ impl<K: Key, S> Clone for View<'_, K, S> {
 impl<K: Key, S> Copy for View<'_, K, S> {}
 
 impl<K: Key, S: BuildHasher> Enqueue<K> for View<'_, K, S> {
-    fn request(&self, key: K, request: Request) -> Admission {
+    fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
         self.queue.request(key, self.dress(request))
     }
 
-    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: Request) -> Tally {
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         self.queue.request_all(keys, self.dress(request))
     }
 
@@ -91,11 +91,11 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for View<'_, K, S> {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Admission, Enqueue, WorkQueue};
+/// use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
 ///
 /// let queue = WorkQueue::<String>::new();
-/// assert_eq!(queue.by_ref().enqueue("vm-1"), Admission::Queued);
-/// assert_eq!(queue.by_ref().enqueue("vm-1"), Admission::Merged);
+/// assert_eq!(queue.by_ref().enqueue("vm-1"), EnqueueOutcome::Queued);
+/// assert_eq!(queue.by_ref().enqueue("vm-1"), EnqueueOutcome::Merged);
 /// ```
 #[derive(Debug)]
 pub struct ByRef<'a, K: Key, S>(View<'a, K, S>);
@@ -117,7 +117,7 @@ where
     /// # Panics
     ///
     /// If the key's `Hash`, `Eq` or `From` does; the queue is then as it was.
-    fn request(&self, key: &'q Q, request: Request) -> Admission {
+    fn request(&self, key: &'q Q, request: EnqueueRequest) -> EnqueueOutcome {
         let View { queue, .. } = self.0;
         let request = self.0.dress(request);
         let hash = queue.hash(key);
@@ -129,7 +129,7 @@ where
     }
 
     /// Hashes up to 1,024 keys at a time, then takes the lock once for them.
-    fn request_all(&self, keys: &mut dyn Iterator<Item = &'q Q>, request: Request) -> Tally {
+    fn request_all(&self, keys: &mut dyn Iterator<Item = &'q Q>, request: EnqueueRequest) -> Tally {
         let View { queue, .. } = self.0;
         let hash = |key: &&'q Q| queue.hash(*key);
         queue.request_in_batches(keys, self.0.dress(request), hash, |known, key| known.borrow() == *key, K::from)

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::error::Cancelled;
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::clock::Clock;
-use crate::base::group::Seat;
+use crate::base::group::WorkerSlot;
 use crate::base::time::Nanos;
-use crate::base::wait::Signal;
+use crate::base::wait::AutoResetEvent;
 use crate::queue::{Priority, Reasons};
 
 /// What a run is told: its deadline, whether it has been cancelled, and why it was called.
@@ -43,7 +43,7 @@ pub struct Context {
     /// A child of `abort`, made when it is first asked for: most runs never do.
     token: OnceLock<CancellationToken>,
     /// Where the watchdog finds the token.
-    seat: Option<Arc<Seat>>,
+    seat: Option<Arc<WorkerSlot>>,
     pub(crate) call: Call,
 }
 
@@ -69,7 +69,8 @@ impl Context {
     /// # Examples
     ///
     /// ```
-    /// use homeostat::{CancellationToken, Cancelled, Clock, Context};
+    /// use homeostat::{CancellationToken, Clock, Context};
+    /// use homeostat::run::Cancelled;
     /// use std::time::Duration;
     ///
     /// let stop = CancellationToken::new();
@@ -88,14 +89,14 @@ impl Context {
         clock: Clock,
         deadline: Nanos,
         abort: CancellationToken,
-        seat: Option<Arc<Seat>>,
+        seat: Option<Arc<WorkerSlot>>,
         call: Call,
     ) -> Self {
         Self { clock, deadline, abort, token: OnceLock::new(), seat, call }
     }
 
     /// The thread of the runs to come has another seat.
-    pub(crate) fn sit(&mut self, seat: &Arc<Seat>) {
+    pub(crate) fn sit(&mut self, seat: &Arc<WorkerSlot>) {
         self.seat = Some(Arc::clone(seat));
     }
 
@@ -159,7 +160,7 @@ impl Context {
     ///
     /// [`Cancelled`] if the run should end.
     pub fn sleep(&self, duration: Duration) -> Result<(), Cancelled> {
-        let signal = Signal::new(self.clock.clone());
+        let signal = AutoResetEvent::new(self.clock.clone());
         let until = self.clock.nanos().after(duration).min(self.deadline);
         let wake = Arc::clone(&signal);
         // The deadline ends the wait by itself. Not by the run's own token: who cancels that one does not end the run.

@@ -161,7 +161,8 @@ pub struct Muted(Mark);
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Action, BoxError, Context, muted};
+/// use homeostat::{Action, BoxError, Context};
+/// use homeostat::run::muted;
 ///
 /// fn reconcile(cx: &Context, vm: &String) -> Result<Action, BoxError> {
 ///     match ping(vm) {
@@ -219,7 +220,8 @@ impl Error for Muted {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Cancelled, Context};
+/// use homeostat::Context;
+/// use homeostat::run::Cancelled;
 /// use std::time::Duration;
 ///
 /// fn wait_for_boot(cx: &Context) -> Result<(), Cancelled> {

@@ -52,7 +52,7 @@ impl Tallies {
 /// # Examples
 ///
 /// ```
-/// use homeostat::Histogram;
+/// use homeostat::run::Histogram;
 ///
 /// let histogram = Histogram::default();
 /// assert_eq!(histogram.count(), 0);

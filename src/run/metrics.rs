@@ -53,7 +53,7 @@ impl Counter {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Action, BoxError, Context, Enqueue, Workers, WorkQueue};
+/// use homeostat::{Action, BoxError, Context, Enqueue, WorkQueue, Workers};
 /// use std::time::Duration;
 ///
 /// let queue = WorkQueue::new();

@@ -9,3 +9,12 @@ pub(crate) mod pool;
 pub(crate) mod reconciler;
 pub(crate) mod runner;
 pub(crate) mod workers;
+
+pub use self::context::Context;
+pub use self::error::{BoxError, Cancelled, Muted, Panicked, RequeueAfter, Terminal, muted, terminal};
+pub use self::histogram::Histogram;
+pub use self::metrics::WorkersMetrics;
+pub use self::policy::{Failure, NoRetry, RetryDecision, RetryPolicy};
+pub use self::pool::{PoolBuilder, WorkerPool};
+pub use self::reconciler::{Action, Reconciler};
+pub use self::workers::{Workers, WorkersHandle};

@@ -14,7 +14,7 @@ pub struct Failure<'a, K> {
     /// How many runs of it in a row have failed, this one included. A run that a request brought forward out of a backoff
     /// does not count.
     pub failures: u32,
-    /// The error; [`Panicked`](crate::Panicked) if the reconciler panicked.
+    /// The error; [`Panicked`](crate::run::Panicked) if the reconciler panicked.
     pub error: &'a (dyn Error + 'static),
     /// A random number, for jitter.
     pub random: u64,
@@ -23,7 +23,7 @@ pub struct Failure<'a, K> {
 /// What a [`RetryPolicy`] decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Verdict {
+pub enum RetryDecision {
     /// Try again this much later.
     Retry(Duration),
     /// Not again, until a feeder names the key.
@@ -31,29 +31,30 @@ pub enum Verdict {
 }
 
 /// Decides what follows a failed run, unless its error decides itself ([`RequeueAfter`](crate::RequeueAfter),
-/// [`Terminal`](crate::Terminal)).
+/// [`Terminal`](crate::run::Terminal)).
 ///
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Failure, RetryPolicy, Verdict};
+/// use homeostat::RetryPolicy;
+/// use homeostat::run::{Failure, RetryDecision};
 /// use std::{io, time::Duration};
 ///
 /// /// Retries what times out, and nothing else.
 /// struct TimedOutOnly;
 ///
 /// impl<K> RetryPolicy<K> for TimedOutOnly {
-///     fn decide(&self, failure: &Failure<'_, K>) -> Verdict {
+///     fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision {
 ///         match failure.error.downcast_ref::<io::Error>() {
-///             Some(error) if error.kind() == io::ErrorKind::TimedOut => Verdict::Retry(Duration::from_secs(1)),
-///             _ => Verdict::Drop,
+///             Some(error) if error.kind() == io::ErrorKind::TimedOut => RetryDecision::Retry(Duration::from_secs(1)),
+///             _ => RetryDecision::Drop,
 ///         }
 ///     }
 /// }
 /// ```
 pub trait RetryPolicy<K>: Send + Sync {
     /// What follows this failure. Called on the thread whose run has failed, outside any lock.
-    fn decide(&self, failure: &Failure<'_, K>) -> Verdict;
+    fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision;
 
     /// The least backoff that a change leaves of a longer one, so that a reconciler that changes what it watches, and fails, does
     /// not spin. Asked once, when a controller is built. Default: zero.
@@ -64,10 +65,10 @@ pub trait RetryPolicy<K>: Send + Sync {
 
 /// Retries with exponential backoff, until its limit of retries is reached.
 impl<K> RetryPolicy<K> for Exponential {
-    fn decide(&self, failure: &Failure<'_, K>) -> Verdict {
+    fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision {
         match self.retries() {
-            Some(retries) if failure.failures > retries => Verdict::Drop,
-            _ => Verdict::Retry(self.jittered(failure.failures, failure.random)),
+            Some(retries) if failure.failures > retries => RetryDecision::Drop,
+            _ => RetryDecision::Retry(self.jittered(failure.failures, failure.random)),
         }
     }
 
@@ -83,7 +84,8 @@ impl<K> RetryPolicy<K> for Exponential {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Action, BoxError, Context, NoRetry, Workers};
+/// use homeostat::{Action, BoxError, Context, Workers};
+/// use homeostat::run::NoRetry;
 ///
 /// let workers = Workers::new(|_cx: &Context, _vm: &String| -> Result<Action, BoxError> { Err("no answer".into()) });
 /// let workers = workers.retry(NoRetry);
@@ -93,7 +95,7 @@ impl<K> RetryPolicy<K> for Exponential {
 pub struct NoRetry;
 
 impl<K> RetryPolicy<K> for NoRetry {
-    fn decide(&self, _failure: &Failure<'_, K>) -> Verdict {
-        Verdict::Drop
+    fn decide(&self, _failure: &Failure<'_, K>) -> RetryDecision {
+        RetryDecision::Drop
     }
 }

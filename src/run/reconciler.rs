@@ -31,7 +31,7 @@ use super::error::BoxError;
     note = "it is shared by threads: what it captures must be `Send + Sync + 'static`"
 )]
 pub trait Reconciler<K>: Send + Sync {
-    /// What a failed run returns. [`RequeueAfter`](crate::RequeueAfter) and [`Terminal`](crate::Terminal) are found in it
+    /// What a failed run returns. [`RequeueAfter`](crate::RequeueAfter) and [`Terminal`](crate::run::Terminal) are found in it
     /// and in its chain of sources.
     type Error: Into<BoxError>;
 

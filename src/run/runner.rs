@@ -10,13 +10,13 @@ use super::metrics::Counters;
 use crate::base::backoff::Draws;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
-use crate::base::group::{Run, Seat};
+use crate::base::group::{Run, WorkerSlot};
 use crate::base::thread::{Panic, panic_message, shielded};
 use crate::base::time::{Nanos, Rounded};
 use crate::queue::{Claim, Ending, Key};
 use crate::run::context::{Call, Context};
 use crate::run::error::{BoxError, Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
-use crate::run::policy::{Failure, RetryPolicy, Verdict};
+use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
 use crate::run::reconciler::{Action, Follow, Reconciler};
 
 /// What all runs of one reconciler have in common.
@@ -93,7 +93,7 @@ pub(crate) struct Runner<R, P, L = ()> {
 
 impl<R, P, L> Runner<R, P, L> {
     /// Counts in `counters`, which are its own.
-    pub(crate) fn new(runs: Arc<Runs<R, P, L>>, counters: Arc<Counters>, seat: &Arc<Seat>) -> Self {
+    pub(crate) fn new(runs: Arc<Runs<R, P, L>>, counters: Arc<Counters>, seat: &Arc<WorkerSlot>) -> Self {
         let seat = Some(Arc::clone(seat));
         let cx = Context::new(runs.clock.clone(), Nanos::NEVER, runs.abort.clone(), seat, Call::default());
         let draws = runs.clock.draws();
@@ -101,7 +101,7 @@ impl<R, P, L> Runner<R, P, L> {
     }
 
     /// From now on it runs keys on another seat.
-    pub(crate) fn sit(&mut self, seat: &Arc<Seat>) {
+    pub(crate) fn sit(&mut self, seat: &Arc<WorkerSlot>) {
         self.cx.sit(seat);
     }
 
@@ -122,7 +122,7 @@ impl<R, P, L> Runner<R, P, L> {
     pub(crate) fn run<'s, K>(
         &mut self,
         claim: &Claim<K>,
-        seat: &Seat,
+        seat: &WorkerSlot,
         begin: impl FnOnce(Nanos, Nanos) -> Run<'s>,
     ) -> Ending
     where
@@ -269,7 +269,7 @@ impl<R, P, L> Runner<R, P, L> {
         let error = Muted::unwrap(error);
         let chain = Chain(error);
         let (next, ending) = match runs.policy.decide(&Failure { key, failures, error, random }) {
-            Verdict::Retry(backoff) => {
+            RetryDecision::Retry(backoff) => {
                 counters.retries.count();
                 let shown = Rounded(backoff);
                 log::log!(
@@ -278,7 +278,7 @@ impl<R, P, L> Runner<R, P, L> {
                 );
                 (Next::Retry(backoff), Ending::Retry(backoff))
             }
-            Verdict::Drop => {
+            RetryDecision::Drop => {
                 counters.drops.count();
                 log::warn!(
                     controller, key:?, error:% = chain, failures;

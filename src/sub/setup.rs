@@ -150,7 +150,7 @@ impl<'a> Setup<'a> {
     }
 
     /// Objects are reconciled when one of these changes, by a subscriber of one's own: see
-    /// [`ControllerBuilder::subscribe`](crate::ControllerBuilder::subscribe).
+    /// [`ControllerBuilder::subscribe`](crate::controller::ControllerBuilder::subscribe).
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, bounded};
 use super::fed::Fed;
 use super::{Push, PushMessage, Watch, WatchBuilder};
 use crate::base::error::StartError;
-use crate::base::group::{Crew, CrewKind, Handle, StillRunning};
+use crate::base::group::{Handle, StillRunning, ThreadGroup, ThreadGroupKind};
 use crate::base::thread::{panic_message, shielded};
 use crate::queue::Key;
 
@@ -27,7 +27,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
     ///
     /// ```
     /// use crossbeam_channel::bounded;
-    /// use homeostat::{PushMessage, Subscriber, Watch, WorkQueue};
+    /// use homeostat::{Subscriber, Watch, WorkQueue};
+    /// use homeostat::watch::PushMessage;
     ///
     /// let (vms, receiver) = bounded(16);
     /// let watched = Watch::builder().name("vms").from_receiver(receiver)?;
@@ -48,7 +49,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         let push = self.push();
         let watch = push.watch().clone();
         let source = watch.name();
-        let crew = Crew::new(CrewKind::Watch, source.to_owned(), watch.clock(), 1);
+        let crew = ThreadGroup::new(ThreadGroupKind::Watch, source.to_owned(), watch.clock(), 1);
         let (stop, stopped) = bounded(1);
         log::info!(source; "{source}: the watch starts");
         let task = Receiving { crew: Arc::clone(&crew), push: push.clone(), receiver, stopped };
@@ -65,7 +66,7 @@ fn wake(stop: &Sender<()>) {
 
 /// The thread's body. It waits for the channel, so its loop is its own.
 struct Receiving<K: Key + Sync, T: Send + Sync + 'static, M> {
-    crew: Arc<Crew>,
+    crew: Arc<ThreadGroup>,
     push: Push<K, T>,
     receiver: Receiver<M>,
     /// Has something when the crew is stopping.
@@ -132,7 +133,8 @@ where
 /// # Examples
 ///
 /// ```
-/// use homeostat::{PushMessage, Watch};
+/// use homeostat::Watch;
+/// use homeostat::watch::PushMessage;
 /// use std::time::Duration;
 ///
 /// let (sender, receiver) = crossbeam_channel::unbounded::<PushMessage<&str, u32>>();

@@ -6,12 +6,13 @@ use std::sync::Arc;
 /// One thing that a subscriber of a [`Watch`](crate::Watch) is told.
 ///
 /// Of one key the events follow each other as they happened, but a subscriber that lags is told less of what lies between: see
-/// [`Subscription`](crate::Subscription).
+/// [`Subscription`](crate::watch::Subscription).
 ///
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Event, EventKind};
+/// use homeostat::Event;
+/// use homeostat::watch::EventKind;
 /// use std::sync::Arc;
 ///
 /// let event = Event::Updated { key: "vm-1", old: Arc::new(1), new: Arc::new(2) };
@@ -61,7 +62,8 @@ pub enum Event<K, T> {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Event, EventKind};
+/// use homeostat::Event;
+/// use homeostat::watch::EventKind;
 ///
 /// assert_eq!(Event::<u64, String>::Synced.kind(), EventKind::Synced);
 /// assert_eq!(EventKind::Deleted.to_string(), "deleted");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Push, Watch};
-use crate::base::group::{Crew, Handle, StillRunning};
+use crate::base::group::{Handle, StillRunning, ThreadGroup};
 use crate::queue::Key;
 
 /// What the handles of watches with a thread of their own have in common. Dropping it stops the watch and joins the thread.
@@ -28,7 +28,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Fed<K, T> {
         &self.watch
     }
 
-    pub(crate) fn crew(&self) -> &Arc<Crew> {
+    pub(crate) fn crew(&self) -> &Arc<ThreadGroup> {
         &self.handle.crew
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::backlog::Change;
 use super::line::Line;
-use super::push::{Changes, Pushed};
+use super::push::{ChangeCounts, PushOutcome};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::sync::{Mutex, MutexGuard};
@@ -23,7 +23,7 @@ use crate::watch::store::Store;
 /// Whether two values are the same, so that one in the place of the other is no event.
 pub(super) type Same<T> = Box<dyn Fn(&T, &T) -> bool + Send + Sync>;
 
-pub(super) struct Hub<K, T> {
+pub(super) struct WatchCore<K, T> {
     pub(super) name: String,
     pub(super) clock: Clock,
     pub(super) store: Store<K, T>,
@@ -62,7 +62,7 @@ struct After<'a, K, T> {
     keys: Vec<K>,
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
+impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
     pub(super) fn new(name: String, clock: Clock, same: Same<T>) -> Arc<Self> {
         let store = Store::new(clock.clone());
         let writer = Mutex::new(Writer { lines: Vec::new(), synced: false, stopped: false, subscriptions: 0 });
@@ -71,52 +71,52 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
     }
 
     /// The value of `key` is now `value`.
-    pub(super) fn set(&self, key: K, value: Arc<T>) -> Pushed {
+    pub(super) fn set(&self, key: K, value: Arc<T>) -> PushOutcome {
         let mut turn = self.turn();
         let pushed = self.set_in(&mut turn, &key, &value);
         turn.after.forget([(key, value)]);
         pushed
     }
 
-    fn set_in(&self, turn: &mut Turn<'_, K, T>, key: &K, value: &Arc<T>) -> Pushed {
+    fn set_in(&self, turn: &mut Turn<'_, K, T>, key: &K, value: &Arc<T>) -> PushOutcome {
         if turn.writer.stopped {
-            return Pushed::Closed;
+            return PushOutcome::Closed;
         }
         let Some(change) = self.compare(key, value, turn.writer.synced) else {
-            return Pushed::Unchanged;
+            return PushOutcome::Unchanged;
         };
         let pushed = match change {
-            Change::Created { .. } => Pushed::Created,
-            _ => Pushed::Updated,
+            Change::Created { .. } => PushOutcome::Created,
+            _ => PushOutcome::Updated,
         };
         self.publish(turn, key, &change);
         pushed
     }
 
     /// There is no `key` any more; what it was at the end is `last`, or what is known of it.
-    pub(super) fn remove<Q>(&self, key: &Q, last: Option<Arc<T>>) -> Pushed
+    pub(super) fn remove<Q>(&self, key: &Q, last: Option<Arc<T>>) -> PushOutcome
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
         let mut turn = self.turn();
         if turn.writer.stopped {
-            return Pushed::Closed;
+            return PushOutcome::Closed;
         }
         let Some((key, known)) = self.store.entry(key) else {
             turn.after.forgotten.extend(last);
-            return Pushed::Unchanged;
+            return PushOutcome::Unchanged;
         };
         // The store lets go of the value, and the turn keeps it until its end.
         let last = last.unwrap_or_else(|| Arc::clone(&known));
         self.publish(&mut turn, &key, &Change::Deleted { last: Arc::clone(&last) });
         turn.after.forget([(key, known)]);
         turn.after.forgotten.push(last);
-        Pushed::Deleted
+        PushOutcome::Deleted
     }
 
     /// `items` is all there is. Of a key that comes twice, the last counts.
-    pub(super) fn replace_all(&self, items: Vec<(K, Arc<T>)>) -> Changes {
+    pub(super) fn replace_all(&self, items: Vec<(K, Arc<T>)>) -> ChangeCounts {
         let changes = self.relist(&items);
         for item in items {
             shielded("the drop of an item", || drop(item));
@@ -124,10 +124,10 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Hub<K, T> {
         changes
     }
 
-    fn relist(&self, items: &[(K, Arc<T>)]) -> Changes {
+    fn relist(&self, items: &[(K, Arc<T>)]) -> ChangeCounts {
         let numbered = items.iter().enumerate();
         let latest: HashMap<&K, usize, FastState> = numbered.map(|(number, (key, _))| (key, number)).collect();
-        let mut changes = Changes::default();
+        let mut changes = ChangeCounts::default();
         let mut turn = self.turn();
         if turn.writer.stopped {
             return changes;

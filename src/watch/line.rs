@@ -6,7 +6,7 @@ use super::backlog::{Backlog, Change, Told};
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::thread::shielded;
-use crate::base::wait::{Gate, Progress, Signal};
+use crate::base::wait::{AutoResetEvent, Latch, Progress};
 use crate::queue::{FastState, Key};
 
 /// The line to one subscriber. A watch adds to it, the subscriber's thread takes from it; neither waits for the other.
@@ -14,9 +14,9 @@ pub(super) struct Line<K, T> {
     /// Guards what is to be told, and who is still there to tell it or to be told.
     state: Mutex<State<K, T>>,
     /// Set when there is something to take after there was nothing.
-    pub(super) signal: Arc<Signal>,
+    pub(super) signal: Arc<AutoResetEvent>,
     /// Open once the subscriber has been told of the whole initial list.
-    pub(super) synced: Arc<Gate>,
+    pub(super) synced: Arc<Latch>,
     /// Whether it is also told of what a relist finds unchanged.
     pub(super) with_unchanged: bool,
     /// Called after each event that the subscriber has handled, and when it leaves.
@@ -54,8 +54,8 @@ impl<K: Key, T> Line<K, T> {
     pub(super) fn new(clock: &Clock, with_unchanged: bool) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State { backlog: Backlog::new(), handled: 0, stopped: false, gone: false }),
-            signal: Signal::new(clock.clone()),
-            synced: Gate::new(clock.clone()),
+            signal: AutoResetEvent::new(clock.clone()),
+            synced: Latch::new(clock.clone()),
             with_unchanged,
             progress: OnceLock::new(),
         })

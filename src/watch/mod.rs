@@ -25,20 +25,21 @@ pub use self::channel::ChannelWatch;
 pub use self::directory::{Directory, FileKind, FileState};
 pub use self::event::{Event, EventKind};
 pub use self::poll::{PollWatch, PollWatchHandle};
+pub use self::poller::{Poller, PollerHandle};
 pub use self::predicate::Predicate;
-pub use self::push::{Changes, Push, PushMessage, Pushed};
+pub use self::push::{ChangeCounts, Push, PushMessage, PushOutcome};
+pub use self::source::{SourceHandle, SourceStatus};
+pub use self::store::{Index, Store, WithValue, with_value};
 pub use self::subscriber::Subscriber;
 pub use self::subscription::Subscription;
 
-use self::hub::{Hub, Same};
+use self::hub::{Same, WatchCore};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::thread::ThreadOptions;
 use crate::queue::Key;
-use crate::watch::source::SourceHandle;
 #[cfg(feature = "objects")]
 use crate::watch::source::SourceState;
-use crate::watch::store::Store;
 
 /// What is watched: one producer says what there is, any number of subscribers are told what changes. A cheap handle.
 ///
@@ -52,7 +53,8 @@ use crate::watch::store::Store;
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Context, Enqueue, PollWatch, Predicate, Reasons, Subscriber, WorkQueue};
+/// use homeostat::{Context, Enqueue, Predicate, Reasons, Subscriber, WorkQueue};
+/// use homeostat::watch::PollWatch;
 /// use std::time::Duration;
 ///
 /// #[derive(PartialEq)]
@@ -73,7 +75,7 @@ use crate::watch::store::Store;
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
 pub struct Watch<K, T> {
-    hub: Arc<Hub<K, T>>,
+    hub: Arc<WatchCore<K, T>>,
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
@@ -97,13 +99,14 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     /// Settings for a watch of values that are the same if their versions are.
     ///
     /// ```
-    /// use homeostat::{Pushed, Watch};
+    /// use homeostat::Watch;
+    /// use homeostat::watch::PushOutcome;
     ///
     /// struct Vm { revision: u64, load: f64 }
     ///
     /// let push = Watch::versioned(|vm: &Vm| vm.revision).push();
     /// push.set("vm-1", Vm { revision: 1, load: 0.2 });
-    /// assert_eq!(push.set("vm-1", Vm { revision: 1, load: 0.9 }), Pushed::Unchanged);
+    /// assert_eq!(push.set("vm-1", Vm { revision: 1, load: 0.9 }), PushOutcome::Unchanged);
     /// ```
     pub fn versioned<V: PartialEq>(version: impl Fn(&T) -> V + Send + Sync + 'static) -> WatchBuilder<K, T> {
         WatchBuilder::with(Box::new(move |one, other| version(one) == version(other)))
@@ -279,7 +282,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
     /// A watch that is fed by the handle that is returned. It has no thread of its own.
     #[must_use]
     pub fn push(self) -> Push<K, T> {
-        Push::new(Hub::new(self.name, self.clock, self.same))
+        Push::new(WatchCore::new(self.name, self.clock, self.same))
     }
 }
 

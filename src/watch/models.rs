@@ -5,19 +5,19 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::event::Event;
-use super::hub::Hub;
+use super::hub::WatchCore;
 use super::line::{Line, Take};
-use super::push::Pushed;
+use super::push::PushOutcome;
 use crate::base::clock::ManualClock;
 use crate::base::time::Nanos;
 
-type Subject = Hub<u8, u32>;
+type Subject = WatchCore<u8, u32>;
 
 fn hub() -> Arc<Subject> {
-    Hub::new("model".to_owned(), ManualClock::new().clock(), Box::new(u32::eq))
+    WatchCore::new("model".to_owned(), ManualClock::new().clock(), Box::new(u32::eq))
 }
 
-fn set(hub: &Subject, value: u32) -> Pushed {
+fn set(hub: &Subject, value: u32) -> PushOutcome {
     hub.set(0, Arc::new(value))
 }
 
@@ -84,7 +84,7 @@ fn a_deletion_that_races_with_a_late_subscriber_is_told_or_was_never_believed() 
         let (line, _) = hub.attach(false).unwrap();
         let mut believer = Believer::default();
         believer.hear_all(&line, &hub);
-        assert_eq!(changing.join().unwrap(), Pushed::Deleted);
+        assert_eq!(changing.join().unwrap(), PushOutcome::Deleted);
         believer.hear_all(&line, &hub);
         assert_eq!(believer.value, None);
     });
@@ -189,7 +189,7 @@ fn a_subscription_to_a_watch_that_stops_is_refused_or_ends() {
             }
             Err(error) => assert!(error.is_stopped()),
         }
-        assert_eq!(set(&hub, 2), Pushed::Closed);
+        assert_eq!(set(&hub, 2), PushOutcome::Closed);
     });
 }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Watch;
-use super::hub::{Hub, Same};
+use super::hub::{Same, WatchCore};
 use super::push::Producer;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Crew, StillRunning};
+use crate::base::group::{StillRunning, ThreadGroup};
 use crate::base::thread::ThreadOptions;
-use crate::base::wait::Gate;
-use crate::queue::{Admission, Enqueue, Key, Request, Tally};
+use crate::base::wait::Latch;
+use crate::queue::{Enqueue, EnqueueOutcome, EnqueueRequest, Key, Tally};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::watch::poller::{Poller, PollerHandle};
@@ -27,7 +27,8 @@ use crate::watch::poller::{Poller, PollerHandle};
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Context, PollWatch, Predicate, Subscriber, WorkQueue};
+/// use homeostat::{Context, Predicate, Subscriber, WorkQueue};
+/// use homeostat::watch::PollWatch;
 /// use std::time::Duration;
 ///
 /// fn list(_cx: &Context) -> std::io::Result<Vec<(String, u64)>> {
@@ -66,7 +67,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
     /// As [`new`](Self::new), for values that are the same if their versions are.
     ///
     /// ```
-    /// use homeostat::{Context, PollWatch};
+    /// use homeostat::Context;
+    /// use homeostat::watch::PollWatch;
     /// use std::time::Duration;
     ///
     /// struct Vm { revision: u64, load: f64 }
@@ -150,9 +152,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
     ///
     /// If the period is zero, the jitter is not between 0 and 1, or the system gives no thread.
     pub fn start(self) -> Result<PollWatchHandle<K, T>, StartError> {
-        let hub = Hub::new(self.name, self.clock, self.same);
+        let hub = WatchCore::new(self.name, self.clock, self.same);
         let relist = Relist(Arc::new(Producer(Arc::clone(&hub))));
-        let listed = Gate::new(hub.clock.clone());
+        let listed = Latch::new(hub.clock.clone());
         let poller = self.poller.writing_to(Arc::clone(&hub.source), listed).start(&relist)?;
         Ok(PollWatchHandle { stop: StopOnDrop(Some(relist.0)), poller, watch: Watch { hub } })
     }
@@ -174,20 +176,20 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Clone for Relist<K, T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Enqueue<(K, T)> for Relist<K, T> {
-    fn request(&self, item: (K, T), request: Request) -> Admission {
+    fn request(&self, item: (K, T), request: EnqueueRequest) -> EnqueueOutcome {
         self.request_all(&mut std::iter::once(item), request);
-        Admission::Queued
+        EnqueueOutcome::Queued
     }
 
-    fn request_all(&self, items: &mut dyn Iterator<Item = (K, T)>, _request: Request) -> Tally {
+    fn request_all(&self, items: &mut dyn Iterator<Item = (K, T)>, _request: EnqueueRequest) -> Tally {
         let items: Vec<_> = items.map(|(key, value)| (key, Arc::new(value))).collect();
         let changes = self.0.0.replace_all(items);
         let mut tally = Tally::default();
         for _ in 0..changes.created + changes.updated {
-            tally.count(Admission::Queued);
+            tally.count(EnqueueOutcome::Queued);
         }
         for _ in 0..changes.unchanged {
-            tally.count(Admission::Ignored);
+            tally.count(EnqueueOutcome::Ignored);
         }
         tally
     }
@@ -219,7 +221,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Drop for StopOnDrop<K, T> {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Context, PollWatch};
+/// use homeostat::Context;
+/// use homeostat::watch::PollWatch;
 /// use std::time::Duration;
 ///
 /// let list = |_cx: &Context| Ok::<_, std::io::Error>([("vm-1", 4)]);
@@ -244,7 +247,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatchHandle<K, T> {
         &self.watch
     }
 
-    pub(crate) fn crew(&self) -> &Arc<Crew> {
+    pub(crate) fn crew(&self) -> &Arc<ThreadGroup> {
         self.poller.crew()
     }
 

@@ -54,7 +54,8 @@ impl<K: 'static, T: 'static> Predicate<K, T> {
     /// one refuses deletions.
     ///
     /// ```
-    /// use homeostat::{Event, EventKind, Predicate};
+    /// use homeostat::{Event, Predicate};
+    /// use homeostat::watch::EventKind;
     /// use std::sync::Arc;
     ///
     /// let created = Predicate::only([EventKind::Created]);

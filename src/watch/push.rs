@@ -5,11 +5,11 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::hub::Hub;
+use super::hub::WatchCore;
 use super::{Watch, WatchBuilder};
 use crate::queue::Key;
 
-/// Changes what a [`Watch`] watches, from any thread. Cheap to clone; the watch stops when the last clone is dropped, or by
+/// ChangeCounts what a [`Watch`] watches, from any thread. Cheap to clone; the watch stops when the last clone is dropped, or by
 /// [`stop`](Self::stop).
 ///
 /// A change is stored, and then told to every subscriber, before the call returns. No call waits for a subscriber: what one has
@@ -26,15 +26,16 @@ use crate::queue::Key;
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Pushed, Subscriber, Watch, WorkQueue};
+/// use homeostat::{Subscriber, Watch, WorkQueue};
+/// use homeostat::watch::PushOutcome;
 ///
 /// let push = Watch::push();
 /// push.synced(); // there is nothing to begin with
 ///
 /// let queue = WorkQueue::new();
 /// let subscription = push.watch().subscribe(Subscriber::to_itself(&queue))?;
-/// assert_eq!(push.set("vm-1", "running"), Pushed::Created);
-/// assert_eq!(push.set("vm-1", "running"), Pushed::Unchanged);
+/// assert_eq!(push.set("vm-1", "running"), PushOutcome::Created);
+/// assert_eq!(push.set("vm-1", "running"), PushOutcome::Unchanged);
 /// assert_eq!(*queue.dequeue()?, "vm-1");
 /// # drop(subscription);
 /// # Ok::<_, homeostat::BoxError>(())
@@ -46,7 +47,7 @@ pub struct Push<K: Key + Sync, T: Send + Sync + 'static> {
 }
 
 /// Stops a watch when it is dropped.
-pub(super) struct Producer<K: Key + Sync, T: Send + Sync + 'static>(pub(super) Arc<Hub<K, T>>);
+pub(super) struct Producer<K: Key + Sync, T: Send + Sync + 'static>(pub(super) Arc<WatchCore<K, T>>);
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Drop for Producer<K, T> {
     fn drop(&mut self) {
@@ -59,19 +60,20 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Drop for Producer<K, T> {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Pushed, Watch};
+/// use homeostat::Watch;
+/// use homeostat::watch::PushOutcome;
 ///
 /// let push = Watch::push();
-/// assert_eq!(push.set("vm-1", 1), Pushed::Created);
-/// assert_eq!(push.set("vm-1", 2), Pushed::Updated);
-/// assert_eq!(push.remove("vm-1"), Pushed::Deleted);
-/// assert_eq!(push.remove("vm-1"), Pushed::Unchanged);
+/// assert_eq!(push.set("vm-1", 1), PushOutcome::Created);
+/// assert_eq!(push.set("vm-1", 2), PushOutcome::Updated);
+/// assert_eq!(push.remove("vm-1"), PushOutcome::Deleted);
+/// assert_eq!(push.remove("vm-1"), PushOutcome::Unchanged);
 /// push.stop();
-/// assert_eq!(push.set("vm-1", 3), Pushed::Closed);
+/// assert_eq!(push.set("vm-1", 3), PushOutcome::Closed);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Pushed {
+pub enum PushOutcome {
     /// It was not there.
     Created,
     /// It was another.
@@ -98,7 +100,7 @@ pub enum Pushed {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Changes {
+pub struct ChangeCounts {
     /// Listed, and not known before.
     pub created: usize,
     /// Listed with another value.
@@ -114,7 +116,8 @@ pub struct Changes {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{PushMessage, Watch};
+/// use homeostat::Watch;
+/// use homeostat::watch::PushMessage;
 ///
 /// let push = Watch::push();
 /// push.apply(PushMessage::Set("vm-1", 1));
@@ -134,7 +137,7 @@ pub enum PushMessage<K, T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
-    pub(super) fn new(hub: Arc<Hub<K, T>>) -> Self {
+    pub(super) fn new(hub: Arc<WatchCore<K, T>>) -> Self {
         Self { producer: Arc::new(Producer(Arc::clone(&hub))), watch: Watch { hub } }
     }
 
@@ -146,12 +149,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
 
     /// The value of `key` is now `value`, new or changed. If it is the same as before, nothing happens, and the one before is
     /// kept.
-    pub fn set(&self, key: K, value: T) -> Pushed {
+    pub fn set(&self, key: K, value: T) -> PushOutcome {
         self.producer.0.set(key, Arc::new(value))
     }
 
     /// There is no `key` any more.
-    pub fn remove<Q>(&self, key: &Q) -> Pushed
+    pub fn remove<Q>(&self, key: &Q) -> PushOutcome
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -160,7 +163,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
     }
 
     /// As [`remove`](Self::remove), with what it was at the end: where that is more than had been pushed.
-    pub fn remove_with<Q>(&self, key: &Q, last: T) -> Pushed
+    pub fn remove_with<Q>(&self, key: &Q, last: T) -> PushOutcome
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -170,12 +173,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
 
     /// `items` is all there is: what is not among them is deleted. Of a key that comes twice, the last counts. Completes the
     /// initial list. The iterator runs before anything else, outside any lock.
-    pub fn replace_all(&self, items: impl IntoIterator<Item = (K, T)>) -> Changes {
+    pub fn replace_all(&self, items: impl IntoIterator<Item = (K, T)>) -> ChangeCounts {
         self.replace_all_shared(items.into_iter().map(|(key, value)| (key, Arc::new(value))).collect())
     }
 
     /// The same, of values that may be known already.
-    pub(crate) fn replace_all_shared(&self, items: Vec<(K, Arc<T>)>) -> Changes {
+    pub(crate) fn replace_all_shared(&self, items: Vec<(K, Arc<T>)>) -> ChangeCounts {
         self.producer.0.replace_all(items)
     }
 
@@ -187,8 +190,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
     /// Does what a message says. Returns whether the watch has not been stopped.
     pub fn apply(&self, message: PushMessage<K, T>) -> bool {
         match message {
-            PushMessage::Set(key, value) => return self.set(key, value) != Pushed::Closed,
-            PushMessage::Remove(key) => return self.remove(&key) != Pushed::Closed,
+            PushMessage::Set(key, value) => return self.set(key, value) != PushOutcome::Closed,
+            PushMessage::Remove(key) => return self.remove(&key) != PushOutcome::Closed,
             PushMessage::ReplaceAll(items) => drop(self.replace_all(items)),
             PushMessage::Synced => self.synced(),
         }

@@ -9,7 +9,7 @@ use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::base::text::{OneLine, bounded, one_line};
 use crate::base::time::{Nanos, Rounded};
-use crate::base::wait::Gate;
+use crate::base::wait::Latch;
 
 /// How a source is doing: a poller, or a watch of a listing, of a directory or of objects.
 ///
@@ -88,13 +88,14 @@ impl fmt::Display for SourceStatus {
 /// A handle of a source, to ask how it is doing. It neither keeps the source running nor stops it, and stays valid when the
 /// source has been given to a [`Manager`](crate::Manager) or has ended. Cheap to clone.
 ///
-/// From [`PollerHandle::source`](crate::PollerHandle::source), [`Watch::source`](crate::Watch::source),
+/// From [`PollerHandle::source`](crate::watch::PollerHandle::source), [`Watch::source`](crate::Watch::source),
 /// [`ControllerHandle::sources`](crate::ControllerHandle::sources) or [`Manager::source`](crate::Manager::source).
 ///
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Context, Manager, PollWatch};
+/// use homeostat::{Context, Manager};
+/// use homeostat::watch::PollWatch;
 /// use std::time::Duration;
 ///
 /// let list = |_cx: &Context| Ok::<_, std::io::Error>([("disk-1", 10)]);
@@ -110,12 +111,12 @@ impl fmt::Display for SourceStatus {
 pub struct SourceHandle {
     name: Arc<str>,
     /// Open once its first listing is in.
-    synced: Arc<Gate>,
+    synced: Arc<Latch>,
     state: Arc<SourceState>,
 }
 
 impl SourceHandle {
-    pub(crate) fn new(state: &Arc<SourceState>, synced: &Arc<Gate>) -> Self {
+    pub(crate) fn new(state: &Arc<SourceState>, synced: &Arc<Latch>) -> Self {
         Self { name: state.name.as_str().into(), synced: Arc::clone(synced), state: Arc::clone(state) }
     }
 
@@ -125,11 +126,11 @@ impl SourceHandle {
     }
 
     /// The same source, which is synced once `synced` is open.
-    pub(crate) fn synced_by(self, synced: &Arc<Gate>) -> Self {
+    pub(crate) fn synced_by(self, synced: &Arc<Latch>) -> Self {
         Self { synced: Arc::clone(synced), ..self }
     }
 
-    pub(crate) fn synced(&self) -> &Arc<Gate> {
+    pub(crate) fn synced(&self) -> &Arc<Latch> {
         &self.synced
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::event::{Event, EventKind};
 use super::predicate::Predicate;
 use crate::base::thread::ThreadOptions;
-use crate::queue::{Enqueue, FastState, Key, Priority, Reasons, Request, Tally, Verb};
+use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Priority, Reasons, Tally};
 
 /// Where the events of a [`Watch`](crate::Watch) go: the keys that an event means, the queue that takes them, the events that are
 /// wanted.
@@ -60,7 +60,7 @@ pub struct Subscriber<K, T> {
 }
 
 /// Finds the keys of an event and asks for them.
-type Deliver<K, T> = Box<dyn FnMut(&Event<K, T>, Request) -> Tally + Send>;
+type Deliver<K, T> = Box<dyn FnMut(&Event<K, T>, EnqueueRequest) -> Tally + Send>;
 
 /// The reasons that an event is.
 type ReasonsOf<K, T> = Box<dyn FnMut(&Event<K, T>) -> Reasons + Send>;
@@ -68,7 +68,7 @@ type ReasonsOf<K, T> = Box<dyn FnMut(&Event<K, T>) -> Reasons + Send>;
 /// What is asked for the keys of an event.
 #[derive(Clone, Copy, Debug)]
 struct Wishes {
-    verb: Verb,
+    verb: EnqueueMethod,
     priority: Priority,
     initial_priority: Priority,
     reasons: Reasons,
@@ -139,12 +139,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         })
     }
 
-    fn new(deliver: impl FnMut(&Event<K, T>, Request) -> Tally + Send + 'static) -> Self {
+    fn new(deliver: impl FnMut(&Event<K, T>, EnqueueRequest) -> Tally + Send + 'static) -> Self {
         Self {
             deliver: Box::new(deliver),
             predicate: None,
             wishes: Wishes {
-                verb: Verb::EnqueueNow,
+                verb: EnqueueMethod::EnqueueNow,
                 priority: Priority::Normal,
                 initial_priority: Priority::Low,
                 reasons: Reasons::NONE,
@@ -167,7 +167,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
 
     /// Uses [`enqueue`](Enqueue::enqueue) for changes: a delay that stands, a backoff too, decides when the key runs.
     pub fn soft(mut self) -> Self {
-        self.wishes.verb = Verb::Enqueue;
+        self.wishes.verb = EnqueueMethod::Enqueue;
         self
     }
 
@@ -196,7 +196,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn debounced(mut self, quiet: Duration, max_wait: Duration) -> Self {
-        self.wishes.verb = Verb::EnqueueNowDebounced { quiet, max_wait };
+        self.wishes.verb = EnqueueMethod::EnqueueNowDebounced { quiet, max_wait };
         self
     }
 
@@ -209,7 +209,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     /// Gives the reasons of an event that `reasons` finds, instead of those of its kind. [`because`](Self::because) adds to them.
     ///
     /// ```
-    /// use homeostat::{EventKind, Reasons, Subscriber, Watch, WorkQueue};
+    /// use homeostat::{Reasons, Subscriber, Watch, WorkQueue};
+    /// use homeostat::watch::EventKind;
     ///
     /// let queue = WorkQueue::new();
     /// let push = Watch::<&str, u32>::push();
@@ -245,7 +246,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    /// Tells it also of what a whole listing (a poll, a [`replace_all`](crate::Push::replace_all)) finds unchanged, as of a
+    /// Tells it also of what a whole listing (a poll, a [`replace_all`](crate::watch::Push::replace_all)) finds unchanged, as of a
     /// [`resync`](crate::Watch::resync).
     pub fn with_unchanged(mut self) -> Self {
         self.with_unchanged = true;
@@ -284,16 +285,16 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
 }
 
 impl Wishes {
-    fn request(&self, kind: EventKind, initial: bool) -> Request {
+    fn request(&self, kind: EventKind, initial: bool) -> EnqueueRequest {
         let (verb, priority, reasons) = match kind {
-            EventKind::Unchanged => (Verb::EnqueueResync, Priority::Low, Reasons::RESYNC),
-            EventKind::Synced => (Verb::Enqueue, self.initial_priority, Reasons::NONE),
-            EventKind::Created if initial => (Verb::Enqueue, self.initial_priority, Reasons::CREATED),
+            EventKind::Unchanged => (EnqueueMethod::EnqueueResync, Priority::Low, Reasons::RESYNC),
+            EventKind::Synced => (EnqueueMethod::Enqueue, self.initial_priority, Reasons::NONE),
+            EventKind::Created if initial => (EnqueueMethod::Enqueue, self.initial_priority, Reasons::CREATED),
             EventKind::Created => (self.verb, self.priority, Reasons::CREATED),
             EventKind::Updated => (self.verb, self.priority, Reasons::UPDATED),
             EventKind::Deleted => (self.verb, self.priority, Reasons::DELETED),
         };
-        Request::new(verb).at(priority).because(reasons | self.reasons)
+        EnqueueRequest::new(verb).at(priority).because(reasons | self.reasons)
     }
 }
 

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use super::backlog::Told;
 use super::event::EventKind;
-use super::hub::Hub;
+use super::hub::WatchCore;
 use super::line::{Line, Take, discard};
 use super::subscriber::Subscriber;
 use crate::base::error::StartError;
-use crate::base::group::{Crew, CrewKind, Handle, StillRunning};
+use crate::base::group::{Handle, StillRunning, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::base::thread::{panic_message, shielded};
 use crate::base::time::Nanos;
-use crate::base::wait::{Gate, HandedOver, Next, Progress, Stepping, Task};
+use crate::base::wait::{HandedOver, Latch, Next, Progress, Stepping, Task};
 use crate::queue::Key;
 
 /// A subscriber that is told what changes, on a thread of its own. Dropping it ends it and joins the thread;
@@ -65,7 +65,7 @@ pub struct Subscription {
     attachment: Box<dyn Attached>,
     counters: Arc<Counters>,
     /// Open once it has been told of the whole initial list; given up if it ends before.
-    pub(crate) synced: Arc<Gate>,
+    pub(crate) synced: Arc<Latch>,
 }
 
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ trait Attached: Send + Sync {
 }
 
 struct Attachment<K, T> {
-    hub: Arc<Hub<K, T>>,
+    hub: Arc<WatchCore<K, T>>,
     line: Arc<Line<K, T>>,
 }
 
@@ -117,20 +117,20 @@ struct Delivering<K: Key, T> {
     line: Arc<Line<K, T>>,
     subscriber: Subscriber<K, T>,
     counters: Arc<Counters>,
-    crew: Arc<Crew>,
+    crew: Arc<ThreadGroup>,
     /// Where turns are played, others come between two events.
     one_a_step: bool,
 }
 
 pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
     mut subscriber: Subscriber<K, T>,
-    hub: &Arc<Hub<K, T>>,
+    hub: &Arc<WatchCore<K, T>>,
 ) -> Result<Subscription, StartError> {
     let (line, number) = hub.attach(subscriber.with_unchanged)?;
     let name = subscriber.name.take().unwrap_or_else(|| format!("{}-subscription-{number}", hub.name));
     let subscription = name.as_str();
     log::info!(subscription; "{subscription}: the subscription starts");
-    let crew = Crew::new(CrewKind::Subscription, name, hub.clock.clone(), 1);
+    let crew = ThreadGroup::new(ThreadGroupKind::Subscription, name, hub.clock.clone(), 1);
     let threads = subscriber.threads.take().unwrap_or_default();
     let counters = Arc::<Counters>::default();
     let task = Delivering {
@@ -218,7 +218,7 @@ impl Subscription {
         &self.handle.crew.name
     }
 
-    pub(crate) fn crew(&self) -> &Arc<Crew> {
+    pub(crate) fn crew(&self) -> &Arc<ThreadGroup> {
         &self.handle.crew
     }
 

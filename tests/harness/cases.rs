@@ -5,9 +5,10 @@ use std::time::Duration;
 use homeostat::objects::{
     Condition, ConditionStatus, DynamicObject, EventType, Object, ObjectMeta, Patch, set_condition,
 };
+use homeostat::run::Cancelled;
 use homeostat::sub::{ErrorClass, Flow, StashKey, SubContext, SubResult, quiet};
 use homeostat::testing::{Factory, SubReconcilerTable, SubReconcilerTestCase};
-use homeostat::{Cancelled, RequeueAfter, terminal};
+use homeostat::{RequeueAfter, terminal};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

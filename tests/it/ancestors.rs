@@ -4,10 +4,8 @@ use std::collections::HashSet;
 use std::thread;
 use std::time::Duration;
 
-use homeostat::{
-    Admission, DequeueError, DroppedWake, Enqueue, KeyState, Priority, Reasons, Shutdown, TryDequeueError, Wish,
-    WorkQueue,
-};
+use homeostat::queue::{DequeueError, DroppedRun, KeyState, PendingRerun, TryDequeueError};
+use homeostat::{Enqueue, EnqueueOutcome, Priority, Reasons, Shutdown, WorkQueue};
 use parking_lot::Mutex;
 
 use super::support::{Close, HOUR, MS, SECOND, counts, held, held_builder, serve, take};
@@ -18,8 +16,8 @@ fn an_enqueue_during_the_run_is_not_dropped() {
     let queue = WorkQueue::new();
     queue.enqueue("key");
     let claim = take(&queue);
-    assert_eq!(queue.enqueue("key"), Admission::Rerun);
-    assert_eq!(queue.state(&"key"), KeyState::Processing(Wish::Soft));
+    assert_eq!(queue.enqueue("key"), EnqueueOutcome::Rerun);
+    assert_eq!(queue.state(&"key"), KeyState::Processing(PendingRerun::Soft));
     claim.done();
     assert_eq!(serve(&queue), ["key"]);
 }
@@ -88,13 +86,13 @@ fn no_worker_sleeps_while_a_key_is_in_line() {
 fn an_immediate_and_a_delayed_add_fire_once() {
     let (clock, queue) = held();
     queue.enqueue_after("key", SECOND);
-    assert_eq!(queue.enqueue_now("key"), Admission::Queued);
+    assert_eq!(queue.enqueue_now("key"), EnqueueOutcome::Queued);
     assert_eq!(serve(&queue), ["key"]);
     clock.advance(HOUR);
     assert_eq!(counts(&queue), [0; 3]);
 
     queue.enqueue("key");
-    assert_eq!(queue.enqueue_after("key", SECOND), Admission::Merged);
+    assert_eq!(queue.enqueue_after("key", SECOND), EnqueueOutcome::Merged);
     assert_eq!(serve(&queue), ["key"]);
     clock.advance(HOUR);
     assert_eq!(counts(&queue), [0; 3]);
@@ -177,7 +175,7 @@ fn a_second_shutdown_changes_nothing_and_a_milder_one_neither() {
         assert_eq!(queue.dequeue().unwrap_err(), DequeueError);
         assert!(format!("{queue:?}").contains("Discard"));
     }
-    assert_eq!(queue.drain(Duration::MAX).dropped, [("key", DroppedWake::Ready)]);
+    assert_eq!(queue.drain(Duration::MAX).dropped, [("key", DroppedRun::Ready)]);
 }
 
 /// controller-runtime `priorityqueue.go`: `ShutDownWithDrain` does not drain, and what is in line is abandoned.
@@ -192,7 +190,7 @@ fn a_shutdown_that_serves_what_is_in_line_does() {
     assert_eq!(serve(&queue), [0, 1, 2]);
     let report = queue.drain(Duration::ZERO);
     assert!(report.is_drained());
-    assert_eq!(report.dropped, [(3, DroppedWake::Delayed)]);
+    assert_eq!(report.dropped, [(3, DroppedRun::Delayed)]);
 }
 
 /// controller-runtime `priorityqueue.go`: an add that ends a delay keeps the rank of the delayed add and jumps the line.
@@ -202,7 +200,7 @@ fn an_add_that_ends_a_delay_goes_to_the_tail() {
     queue.enqueue_after("old", HOUR);
     queue.enqueue("b");
     queue.enqueue("c");
-    assert_eq!(queue.enqueue_now("old"), Admission::Queued);
+    assert_eq!(queue.enqueue_now("old"), EnqueueOutcome::Queued);
     assert_eq!(serve(&queue), ["b", "c", "old"]);
 }
 
@@ -292,20 +290,20 @@ fn no_event_makes_a_key_forget_its_backoff() {
     take(&queue).retry();
     let due = clock.now() + SECOND;
     for _ in 0..10 {
-        assert_eq!(queue.enqueue("key"), Admission::Held);
-        assert_eq!(queue.enqueue_if_absent("key"), Admission::Ignored);
-        assert_eq!(queue.at(Priority::High).because(Reasons::EVENT).enqueue_after("key", MS), Admission::Held);
+        assert_eq!(queue.enqueue("key"), EnqueueOutcome::Held);
+        assert_eq!(queue.enqueue_if_absent("key"), EnqueueOutcome::Ignored);
+        assert_eq!(queue.at(Priority::High).because(Reasons::EVENT).enqueue_after("key", MS), EnqueueOutcome::Held);
         assert_eq!(queue.state(&"key"), KeyState::Delayed(Some(due)));
     }
     clock.advance(SECOND);
     let claim = take(&queue);
     assert_eq!(claim.failures(), 1);
     // Nor does one during the run: the next step is the second, 2 s.
-    assert_eq!(queue.enqueue("key"), Admission::Rerun);
+    assert_eq!(queue.enqueue("key"), EnqueueOutcome::Rerun);
     claim.retry();
     assert_eq!(queue.state(&"key"), KeyState::Delayed(Some(clock.now() + 2 * SECOND)));
     // What is worth a run at once gets one, no sooner than the floor, and leaves the count as it is.
-    assert_eq!(queue.enqueue_now("key"), Admission::Scheduled);
+    assert_eq!(queue.enqueue_now("key"), EnqueueOutcome::Scheduled);
     assert_eq!(queue.state(&"key"), KeyState::Delayed(Some(clock.now() + 100 * MS)));
     clock.advance(100 * MS);
     let early = take(&queue);
@@ -335,7 +333,7 @@ fn a_low_lane_does_not_starve() {
         if *claim == 0 {
             break;
         }
-        assert!(key <= homeostat::STARVATION_BOUND, "passed over {key} times");
+        assert!(key <= homeostat::queue::STARVATION_BOUND, "passed over {key} times");
         claim.done();
     }
 }

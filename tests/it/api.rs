@@ -9,13 +9,20 @@ use std::marker::PhantomData;
 use std::panic::catch_unwind;
 use std::time::Duration;
 
+use homeostat::base::OnCancel;
+use homeostat::manager::{AlwaysLeader, ElectorError, Holder, LeadershipLost, Term};
+use homeostat::queue::{
+    ByRef, DequeueError, DequeueTimeoutError, DrainReport, DroppedRun, EnqueueMethod, EnqueueRequest, FastHasher,
+    FastState, Filter, KeyState, Map, PendingRerun, QueueBuilder, STARVATION_BOUND, Tally, Tee, TryDequeueError, View,
+};
+use homeostat::watch::{
+    ChangeCounts, ChannelWatch, Directory, EventKind, FileKind, FileState, Index, PollWatch, PollWatchHandle, Push,
+    PushMessage, PushOutcome, Subscription, WatchBuilder, WithValue,
+};
 use homeostat::{
-    Admission, AlwaysLeader, ByRef, CancellationToken, Changes, ChannelWatch, Claim, Clock, Context, DequeueError,
-    DequeueTimeoutError, Directory, DrainReport, DroppedWake, Elector, ElectorError, Enqueue, Event, EventKind,
-    Exponential, FastHasher, FastState, FileElector, FileKind, FileState, Filter, Holder, Index, KeyState,
-    LeadershipLost, ManualClock, Map, OnCancel, PollWatch, PollWatchHandle, Predicate, Priority, Push, PushMessage,
-    Pushed, QueueBuilder, Reasons, Request, STARVATION_BOUND, Shutdown, StartError, Store, Subscriber, Subscription,
-    Tally, Tee, Term, ThreadOptions, TryDequeueError, Verb, View, Watch, WatchBuilder, Wish, WithValue, WorkQueue,
+    CancellationToken, Claim, Clock, Context, Elector, Enqueue, EnqueueOutcome, Event, Exponential, FileElector,
+    ManualClock, Predicate, Priority, Reasons, Shutdown, StartError, Store, Subscriber, ThreadOptions, Watch,
+    WorkQueue,
 };
 
 use super::support::{SECOND, held, take};
@@ -47,10 +54,21 @@ fn what_threads_share_can_be_shared_and_what_they_hand_over_can_be_sent() {
     shared::<ThreadOptions>();
     shared::<FastState>();
     shared::<FastHasher>();
-    shared::<(Admission, KeyState, Wish, Tally, DroppedWake, Priority, Reasons, Request, Verb, Shutdown)>();
+    shared::<(
+        EnqueueOutcome,
+        KeyState,
+        PendingRerun,
+        Tally,
+        DroppedRun,
+        Priority,
+        Reasons,
+        EnqueueRequest,
+        EnqueueMethod,
+        Shutdown,
+    )>();
     shared::<StartError>();
     shared::<(Watch<u32, u64>, Push<u32, u64>, Store<u32, u64>, Index<u8, u32, u64>)>();
-    shared::<(Event<u32, u64>, EventKind, Pushed, Changes, PushMessage<u32, u64>)>();
+    shared::<(Event<u32, u64>, EventKind, PushOutcome, ChangeCounts, PushMessage<u32, u64>)>();
     shared::<(Predicate<u32, u64>, Subscription, ChannelWatch<u32, u64>, PollWatchHandle<u32, u64>)>();
     shared::<(WithValue<u32, u64, u8>, Directory, FileState, FileKind, WatchBuilder<u32, u64>)>();
     sent::<(Subscriber<u32, u64>, PollWatch<u32, u64>)>();
@@ -113,10 +131,13 @@ fn everything_public_prints_something_short() {
     says(AlwaysLeader.campaign(&Context::detached()), "Term { elector: \"always\", lost: false");
     says(FileElector::new("/run/lock"), "FileElector { path: \"/run/lock\"");
     says(Holder::default(), "Holder { name: None");
-    says(Request::new(Verb::EnqueueAfter(SECOND)), "Request { verb: EnqueueAfter(1s), priority: Normal");
+    says(
+        EnqueueRequest::new(EnqueueMethod::EnqueueAfter(SECOND)),
+        "EnqueueRequest { verb: EnqueueAfter(1s), priority: Normal",
+    );
     says(Reasons::POLL | Reasons::user(4), "Reasons(poll, user-4)");
-    says(KeyState::Processing(Wish::At(None)), "Processing(At(None))");
-    says((Admission::Rerun, DroppedWake::Wish, Shutdown::ServeReady), "(Rerun, Wish, ServeReady)");
+    says(KeyState::Processing(PendingRerun::At(None)), "Processing(At(None))");
+    says((EnqueueOutcome::Rerun, DroppedRun::PendingRerun, Shutdown::ServeReady), "(Rerun, PendingRerun, ServeReady)");
     says((DequeueError, TryDequeueError::Empty, DequeueTimeoutError::Timeout), "(DequeueError, Empty, Timeout)");
 }
 
@@ -141,7 +162,7 @@ fn everything_of_a_watch_prints_something_short() {
     says(Event::Deleted { key: "vm-1", last: std::sync::Arc::new(1) }, "Deleted(\"vm-1\")");
     says(Event::<u8, u32>::Synced, "Synced");
     says(push.set("vm-1", 1), "Created");
-    says(push.replace_all([]), "Changes { created: 0, updated: 0, deleted: 1, unchanged: 0 }");
+    says(push.replace_all([]), "ChangeCounts { created: 0, updated: 0, deleted: 1, unchanged: 0 }");
     says(PushMessage::Set("vm-1", 1), "Set(\"vm-1\", 1)");
     let (_sender, receiver) = crossbeam_channel::unbounded::<PushMessage<u8, u32>>();
     says(Watch::builder().from_receiver(receiver).unwrap(), "ChannelWatch { watch: Watch {");
@@ -194,13 +215,13 @@ fn admissions_reasons_and_reports_print_words() {
     }
     words(
         &[
-            Admission::Queued,
-            Admission::Merged,
-            Admission::Scheduled,
-            Admission::Held,
-            Admission::Rerun,
-            Admission::Ignored,
-            Admission::Closed,
+            EnqueueOutcome::Queued,
+            EnqueueOutcome::Merged,
+            EnqueueOutcome::Scheduled,
+            EnqueueOutcome::Held,
+            EnqueueOutcome::Rerun,
+            EnqueueOutcome::Ignored,
+            EnqueueOutcome::Closed,
         ],
         &["queued", "merged", "scheduled", "held", "rerun", "ignored", "closed"],
     );

@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use homeostat::controller::{ControllerBuilder, ControllerError, ControllerPhase, RunOutcome, WaitError};
+use homeostat::queue::KeyState;
+use homeostat::run::NoRetry;
 use homeostat::{
-    Action, Admission, BoxError, Context, Controller, ControllerBuilder, ControllerError, Enqueue, Exponential,
-    KeyState, ManualClock, NoRetry, Phase, Reasons, RunOutcome, WaitError, Watch, WorkerPool, terminal,
+    Action, BoxError, Context, Controller, Enqueue, EnqueueOutcome, Exponential, ManualClock, Reasons, Watch,
+    WorkerPool, terminal,
 };
 use parking_lot::Mutex;
 
@@ -53,7 +56,7 @@ fn keys_that_are_asked_for_are_run() {
     let (said, heard) = unbounded();
     let controller = builder(&clock, saying(said)).build().unwrap();
     let vms = controller.handle();
-    assert_eq!(vms.enqueue("early"), Admission::Queued);
+    assert_eq!(vms.enqueue("early"), EnqueueOutcome::Queued);
     let running = controller.start(&pool).unwrap();
     vms.enqueue("late");
     running.wait(&"late", Duration::MAX).unwrap();
@@ -62,7 +65,7 @@ fn keys_that_are_asked_for_are_run() {
     seen.sort_unstable();
     assert_eq!(seen, ["early", "late"]);
     running.shutdown(Duration::ZERO);
-    assert_eq!((vms.enqueue("vm"), vms.status().phase), (Admission::Closed, Phase::Stopped));
+    assert_eq!((vms.enqueue("vm"), vms.status().phase), (EnqueueOutcome::Closed, ControllerPhase::Stopped));
     pool.shutdown(Duration::ZERO);
 }
 
@@ -84,7 +87,7 @@ fn no_key_is_run_before_all_initial_listings_are_in() {
     // Its keeper, the pool, two subscriptions.
     clock.wait_for_sleepers(IDLE + 2);
     assert_eq!((keys(&heard).len(), running.queue().len(), running.has_synced()), (0, 3, false));
-    assert_eq!(running.status().phase, Phase::Syncing);
+    assert_eq!(running.status().phase, ControllerPhase::Syncing);
     disks.synced();
     for key in ["vm-1", "vm-2", "vm-3"] {
         running.wait(&key, Duration::MAX).unwrap();
@@ -115,7 +118,7 @@ fn listings_that_do_not_come_are_an_error() {
     let error = running.failure().unwrap();
     assert_eq!(error.to_string(), "controller vm: no initial listing after 10s from watch");
     assert!(matches!(error.downcast_ref(), Some(ControllerError::SyncTimeout { .. })));
-    assert_eq!(running.enqueue("vm"), Admission::Closed);
+    assert_eq!(running.enqueue("vm"), EnqueueOutcome::Closed);
 }
 
 #[test]
@@ -271,7 +274,7 @@ fn what_fails_is_listed_and_what_is_given_up_is_parked() {
         running.enqueue(key);
         clock.wait_for_sleepers(IDLE);
     }
-    let errors = |troubles: Vec<homeostat::Trouble<Key>>| -> Vec<_> {
+    let errors = |troubles: Vec<homeostat::controller::FailedKey<Key>>| -> Vec<_> {
         let mut errors: Vec<_> = troubles.into_iter().map(|trouble| (trouble.key, trouble.error)).collect();
         errors.sort_unstable();
         errors
@@ -318,7 +321,7 @@ fn a_key_that_is_suspended_waits_and_keeps_its_reasons() {
     running.suspend_all();
     running.enqueue("vm");
     clock.wait_for_sleepers(IDLE);
-    assert_eq!((heard.len(), running.status().phase), (0, Phase::Suspended));
+    assert_eq!((heard.len(), running.status().phase), (0, ControllerPhase::Suspended));
     running.resume_all();
     running.wait(&"vm", Duration::MAX).unwrap();
     assert_eq!(heard.len(), 1);
@@ -366,7 +369,7 @@ fn a_key_that_is_suspended_and_wanted_is_not_idle_and_runs_once_when_it_is_resum
     let running = builder(&clock, saying(said)).min_interval(SECOND).build().unwrap().start(&pool).unwrap();
     running.suspend("vm");
     assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
-    assert_eq!(running.queue().because(Reasons::EVENT).enqueue_if_absent("vm"), Admission::Queued);
+    assert_eq!(running.queue().because(Reasons::EVENT).enqueue_if_absent("vm"), EnqueueOutcome::Queued);
     clock.wait_for_sleepers(IDLE);
     running.queue().because(Reasons::POLL).enqueue("vm");
     running.enqueue("vm");

@@ -5,9 +5,11 @@
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
+use homeostat::controller::ControllerBuilder;
+use homeostat::watch::{Directory, PollWatch, Push};
 use homeostat::{
-    Action, BoxError, Context, Controller, ControllerBuilder, Directory, Enqueue, Exponential, ManualClock, PollWatch,
-    Push, Reasons, RunningController, Subscriber, Watch, WorkQueue, WorkerPool,
+    Action, BoxError, Context, Controller, Enqueue, Exponential, ManualClock, Reasons, RunningController, Subscriber,
+    Watch, WorkQueue, WorkerPool,
 };
 
 use crate::stages::{Director, SECOND, stage};

@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
+use homeostat::controller::{ControllerBuilder, WaitError};
+use homeostat::queue::KeyState;
 use homeostat::{
-    Action, BoxError, Context, Controller, ControllerBuilder, Exponential, KeyState, ManualClock, RunningController,
-    WaitError, WorkerPool, terminal,
+    Action, BoxError, Context, Controller, Exponential, ManualClock, RunningController, WorkerPool, terminal,
 };
 
 use crate::stages::{SECOND, stage};

@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
+use homeostat::controller::{ControllerBuilder, ControllerPhase, WaitError};
+use homeostat::queue::KeyState;
+use homeostat::watch::{Push, PushMessage};
 use homeostat::{
-    Action, Admission, BoxError, CancellationToken, Context, Controller, ControllerBuilder, ControllerHandle, Enqueue,
-    Exponential, KeyState, ManualClock, Phase, Priority, Push, PushMessage, Reasons, RequeueAfter, RunningController,
-    WaitError, Watch, WorkerPool, terminal,
+    Action, BoxError, CancellationToken, Context, Controller, ControllerHandle, Enqueue, EnqueueOutcome, Exponential,
+    ManualClock, Priority, Reasons, RequeueAfter, RunningController, Watch, WorkerPool, terminal,
 };
 use parking_lot::Mutex;
 
@@ -344,7 +346,7 @@ fn a_listing_that_comes_in_time_and_a_stop_before_it_are_no_errors() {
         }
         rig.clock.advance(10 * SECOND);
         assert!(vms.failure().is_none());
-        assert_eq!(vms.status().phase, if stops { Phase::Stopped } else { Phase::Running });
+        assert_eq!(vms.status().phase, if stops { ControllerPhase::Stopped } else { ControllerPhase::Running });
         assert_eq!(rig.times().len(), usize::from(!stops));
     }
 }
@@ -390,7 +392,7 @@ fn a_controller_that_is_stopped_ends_with_keys_in_line() {
         vms.stop();
         assert_eq!(waits.join().unwrap(), Err(WaitError::Stopped));
     });
-    assert_eq!((vms.enqueue("four"), vms.queue().len()), (Admission::Closed, 0));
+    assert_eq!((vms.enqueue("four"), vms.queue().len()), (EnqueueOutcome::Closed, 0));
     director.cue();
     vms.join_timeout(Duration::MAX).unwrap();
     assert_eq!((vms.metrics().runs.runs(), vms.queue().delayed_count(), vms.queue().processing_count()), (1, 0, 0));
@@ -434,7 +436,7 @@ fn a_key_that_is_wanted_while_it_runs_runs_again_afterwards() {
     vms.enqueue("vm");
     director.next();
     for _ in 0..3 {
-        assert_eq!(vms.enqueue("vm"), Admission::Rerun);
+        assert_eq!(vms.enqueue("vm"), EnqueueOutcome::Rerun);
     }
     rig.clock.wait_for_sleepers(rig.idle - 1);
     assert!(director.is_quiet());

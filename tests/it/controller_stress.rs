@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
+use homeostat::controller::WaitError;
+use homeostat::queue::KeyState;
 use homeostat::{
-    Action, BoxError, Context, Controller, Enqueue, Exponential, KeyState, Reasons, RequeueAfter, RunningController,
-    WaitError, WorkerPool, terminal,
+    Action, BoxError, Context, Controller, Enqueue, Exponential, Reasons, RequeueAfter, RunningController, WorkerPool,
+    terminal,
 };
 
 const CONTROLLERS: usize = 3;

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use homeostat::{
-    Action, BoxError, Context, Controller, ControllerBuilder, ManualClock, RunOutcome, Subscriber, WaitError, Watch,
-    WorkerPool,
-};
+use homeostat::controller::{ControllerBuilder, RunOutcome, WaitError};
+use homeostat::{Action, BoxError, Context, Controller, ManualClock, Subscriber, Watch, WorkerPool};
 use parking_lot::Mutex;
 
 use crate::stages::{SECOND, stage};

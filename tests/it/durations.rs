@@ -3,10 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use homeostat::{
-    Admission, Claim, DequeueError, DequeueTimeoutError, DroppedWake, Enqueue, Exponential, KeyState, ManualClock,
-    Reasons, Shutdown, TryDequeueError, Wish, WorkQueue,
-};
+use homeostat::queue::{DequeueError, DequeueTimeoutError, DroppedRun, KeyState, PendingRerun, TryDequeueError};
+use homeostat::{Claim, Enqueue, EnqueueOutcome, Exponential, ManualClock, Reasons, Shutdown, WorkQueue};
 
 use super::support::{Close, HOUR, SECOND, counts, held, held_builder, serve, take};
 
@@ -48,7 +46,7 @@ const FOR_EVER: [Act; 8] = [
         queue.enqueue(1);
         let claim = take(queue);
         queue.enqueue_after(1, Duration::MAX);
-        assert_eq!(queue.state(&1), KeyState::Processing(Wish::At(None)));
+        assert_eq!(queue.state(&1), KeyState::Processing(PendingRerun::At(None)));
         claim.done();
     }),
     ("a cool-down", |queue| {
@@ -92,7 +90,7 @@ fn a_key_put_off_for_ever_can_be_brought_back_cancelled_and_shut_down() {
         let (_clock, queue) = held();
         act(&queue);
         // Nothing but a cool-down holds this verb.
-        let admission = if cooling { Admission::Held } else { Admission::Queued };
+        let admission = if cooling { EnqueueOutcome::Held } else { EnqueueOutcome::Queued };
         assert_eq!(queue.enqueue_now(1), admission, "{place}");
         queue.cancel(&1);
         assert_eq!(counts(&queue), [0; 3], "{place}");
@@ -100,7 +98,7 @@ fn a_key_put_off_for_ever_can_be_brought_back_cancelled_and_shut_down() {
         let (_clock, queue) = held();
         act(&queue);
         queue.shutdown(Shutdown::ServeReady);
-        assert_eq!(queue.drain(Duration::ZERO).dropped, [(1, DroppedWake::Delayed)], "{place}");
+        assert_eq!(queue.drain(Duration::ZERO).dropped, [(1, DroppedRun::Delayed)], "{place}");
 
         let (_clock, queue) = held();
         act(&queue);
@@ -112,12 +110,12 @@ fn a_key_put_off_for_ever_can_be_brought_back_cancelled_and_shut_down() {
 #[test]
 fn a_delay_of_zero_is_none() {
     let (_clock, queue) = held();
-    assert_eq!(queue.enqueue_after(1, Duration::ZERO), Admission::Queued);
-    assert_eq!(queue.reschedule(2, Duration::ZERO), Admission::Queued);
-    assert_eq!(queue.enqueue_debounced(3, Duration::ZERO, HOUR), Admission::Queued);
-    assert_eq!(queue.enqueue_debounced(4, HOUR, Duration::ZERO), Admission::Queued);
+    assert_eq!(queue.enqueue_after(1, Duration::ZERO), EnqueueOutcome::Queued);
+    assert_eq!(queue.reschedule(2, Duration::ZERO), EnqueueOutcome::Queued);
+    assert_eq!(queue.enqueue_debounced(3, Duration::ZERO, HOUR), EnqueueOutcome::Queued);
+    assert_eq!(queue.enqueue_debounced(4, HOUR, Duration::ZERO), EnqueueOutcome::Queued);
     // To the tail, also where the key is in line already.
-    assert_eq!(queue.reschedule(1, Duration::ZERO), Admission::Queued);
+    assert_eq!(queue.reschedule(1, Duration::ZERO), EnqueueOutcome::Queued);
     assert_eq!(serve(&queue), [2, 3, 4, 1]);
 
     let ends: [fn(Claim<u32>); 3] = [
@@ -135,8 +133,8 @@ fn a_delay_of_zero_is_none() {
         queue.enqueue(1);
         take(&queue)
     };
-    assert_eq!(queue.enqueue_after(1, Duration::ZERO), Admission::Rerun);
-    assert_eq!(queue.state(&1), KeyState::Processing(Wish::Soft));
+    assert_eq!(queue.enqueue_after(1, Duration::ZERO), EnqueueOutcome::Rerun);
+    assert_eq!(queue.state(&1), KeyState::Processing(PendingRerun::Soft));
     claim.done();
     assert_eq!(serve(&queue), [1]);
     assert_eq!(counts(&queue), [0; 3]);
@@ -158,7 +156,7 @@ fn a_backoff_of_zero_and_one_without_end() {
     endless.enqueue(1);
     drop(take(&endless));
     // The floor holds what would end a backoff, here for ever.
-    assert_eq!(endless.enqueue_now(1), Admission::Held);
+    assert_eq!(endless.enqueue_now(1), EnqueueOutcome::Held);
     run_out(&clock);
     assert_eq!(counts(&endless), [0, 1, 0]);
 }

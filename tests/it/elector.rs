@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, unbounded};
-use homeostat::{AlwaysLeader, BoxError, CancellationToken, Clock, Context, Elector, ElectorError, Tenure, Term};
+use homeostat::manager::{AlwaysLeader, ElectorError, Leadership, Term};
+use homeostat::{BoxError, CancellationToken, Clock, Context, Elector};
 use log::Level;
 
 use crate::stages::logs::Logs;
@@ -19,7 +20,7 @@ struct Told {
     given_back: Sender<()>,
 }
 
-impl Tenure for Told {
+impl Leadership for Told {
     fn check(&mut self) -> Result<(), BoxError> {
         self.checks.fetch_add(1, SeqCst);
         self.answers.remove(0).map_err(BoxError::from)

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 use std::{fs, io};
 
-use homeostat::{CancellationToken, Clock, Context, Elector, ElectorError, FileElector, ManualClock, Term};
+use homeostat::manager::{ElectorError, Term};
+use homeostat::{CancellationToken, Clock, Context, Elector, FileElector, ManualClock};
 use log::Level;
 use tempfile::TempDir;
 

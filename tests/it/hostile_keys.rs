@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use homeostat::{Admission, Enqueue, KeyState, Request, Verb, WorkQueue};
+use homeostat::queue::{EnqueueMethod, EnqueueRequest, KeyState};
+use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
 use parking_lot::Mutex;
 
 use super::support::{SECOND, counts, held, serve, take};
@@ -227,7 +228,7 @@ fn a_hash_that_panics_leaves_the_queue_as_it_was() {
         assert_eq!(panics(|| call(&traps, &queue)), "Hash of 1", "{place}");
         assert_eq!(counts(&queue), [1, 1, 0], "{place}");
         traps.disarm();
-        assert_eq!(queue.enqueue(traps.key(1)), Admission::Queued);
+        assert_eq!(queue.enqueue(traps.key(1)), EnqueueOutcome::Queued);
         assert_eq!(ids(&serve(&queue)), [2, 1], "{place}");
         traps.close(queue);
     }
@@ -267,7 +268,7 @@ fn an_eq_or_a_borrow_that_panics_leaves_the_queue_as_it_was() {
                 if op == Op::Eq {
                     assert_eq!(panics(|| queue.enqueue(traps.key(101))), "Eq of 1");
                 }
-                assert_eq!(queue.enqueue(traps.key(3)), Admission::Queued);
+                assert_eq!(queue.enqueue(traps.key(3)), EnqueueOutcome::Queued);
                 clock.advance(SECOND);
                 let mut served = ids(&serve(&queue));
                 served.sort_unstable();
@@ -300,18 +301,18 @@ fn a_from_that_panics_leaves_the_queue_as_it_was() {
     traps.arm(Op::From, 1);
     assert_eq!(panics(|| queue.by_ref().enqueue(&traps.probe(1))), "From of 1");
     assert_eq!(counts(&queue), [0; 3]);
-    assert_eq!(queue.by_ref().enqueue(&traps.probe(2)), Admission::Queued);
+    assert_eq!(queue.by_ref().enqueue(&traps.probe(2)), EnqueueOutcome::Queued);
     traps.disarm();
     // A key that is known is not made again.
     traps.arm(Op::From, 2);
-    assert_eq!(queue.by_ref().enqueue(&traps.probe(2)), Admission::Merged);
+    assert_eq!(queue.by_ref().enqueue(&traps.probe(2)), EnqueueOutcome::Merged);
     assert_eq!(ids(&serve(&queue)), [2]);
     traps.close(queue);
 }
 
 #[test]
 fn a_batch_whose_iterator_or_hash_panics_admits_whole_holds_only() {
-    let request = Request::new(Verb::Enqueue);
+    let request = EnqueueRequest::new(EnqueueMethod::Enqueue);
     for hold in [0, 1024] {
         let traps = Traps::new();
         let queue = WorkQueue::new();
@@ -336,12 +337,12 @@ fn a_batch_whose_eq_panics_in_the_middle_admits_what_came_before() {
     let queue = WorkQueue::new();
     queue.enqueue(traps.key(3));
     traps.arm(Op::Eq, 3);
-    let request = Request::new(Verb::EnqueueNow);
+    let request = EnqueueRequest::new(EnqueueMethod::EnqueueNow);
     assert_eq!(panics(|| queue.request_all(&mut traps.keys(1..6), request)), "Eq of 3");
     assert_eq!(queue.len(), 3);
     traps.disarm();
     let tally = queue.request_all(&mut traps.keys(1..6), request);
-    assert_eq!((tally.of(Admission::Merged), tally.of(Admission::Queued), tally.total()), (3, 2, 5));
+    assert_eq!((tally.of(EnqueueOutcome::Merged), tally.of(EnqueueOutcome::Queued), tally.total()), (3, 2, 5));
     assert_eq!(ids(&serve(&queue)), [3, 1, 2, 4, 5]);
     traps.close(queue);
 }
@@ -350,7 +351,7 @@ fn a_batch_whose_eq_panics_in_the_middle_admits_what_came_before() {
 fn an_on_ready_hook_that_panics_takes_nobody_down() {
     let traps = Traps::new();
     let queue = WorkQueue::builder().on_ready(|| panic!("the hook")).build();
-    assert_eq!(queue.enqueue(traps.key(1)), Admission::Queued);
+    assert_eq!(queue.enqueue(traps.key(1)), EnqueueOutcome::Queued);
     let claim = take(&queue);
     queue.enqueue(traps.key(1));
     claim.done();

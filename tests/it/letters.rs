@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use homeostat::{Claim, Enqueue, KeyState, ManualClock, Priority, QueueBuilder, Shutdown, Verb, Wish, WorkQueue};
+use homeostat::queue::{EnqueueMethod, KeyState, PendingRerun, QueueBuilder};
+use homeostat::{Claim, Enqueue, ManualClock, Priority, Shutdown, WorkQueue};
 
 pub(crate) const ZERO: Duration = Duration::ZERO;
 
@@ -91,7 +92,7 @@ impl Bench {
         self.queue.try_dequeue().unwrap()
     }
 
-    pub(crate) fn ask(&self, verb: Verb) -> homeostat::Admission {
+    pub(crate) fn ask(&self, verb: EnqueueMethod) -> homeostat::EnqueueOutcome {
         self.queue.request('k', verb.into())
     }
 
@@ -105,10 +106,10 @@ impl Bench {
             KeyState::Idle => Is::Idle,
             KeyState::Ready(_) => Is::Ready,
             KeyState::Delayed(at) => Is::Delayed(time(at)),
-            KeyState::Processing(Wish::None) => Is::No,
-            KeyState::Processing(Wish::Soft) => Is::Soft,
-            KeyState::Processing(Wish::At(at)) => Is::At(time(at)),
-            KeyState::Processing(Wish::Now) => Is::Now,
+            KeyState::Processing(PendingRerun::None) => Is::No,
+            KeyState::Processing(PendingRerun::Soft) => Is::Soft,
+            KeyState::Processing(PendingRerun::At(at)) => Is::At(time(at)),
+            KeyState::Processing(PendingRerun::Now) => Is::Now,
             other => panic!("a state that no table names: {other:?}"),
         }
     }

@@ -6,7 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use homeostat::{Action, Context, Enqueue, NoRetry, WorkQueue, Workers};
+use homeostat::run::NoRetry;
+use homeostat::{Action, Context, Enqueue, WorkQueue, Workers};
 use log::Level;
 
 use crate::stages::logs::Logs;

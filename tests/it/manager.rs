@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded, unbounded};
+use homeostat::manager::{ElectorError, Leadership, Term};
+use homeostat::watch::{PollWatch, PushMessage};
 use homeostat::{
-    Action, Admission, BoxError, CancellationToken, Context, Controller, ControllerHandle, Elector, ElectorError,
-    Manager, ManualClock, PollWatch, PushMessage, Tenure, Term, ThreadOptions, Unit, Watch, WorkerPool,
+    Action, BoxError, CancellationToken, Component, Context, Controller, ControllerHandle, Elector, EnqueueOutcome,
+    Manager, ManualClock, ThreadOptions, Watch, WorkerPool,
 };
 use parking_lot::Mutex;
 
@@ -24,9 +26,9 @@ fn controller(name: &str) -> Controller<Key> {
 }
 
 /// A function that says when it begins and ends.
-fn noting(name: &'static str, notes: &Arc<Mutex<Vec<String>>>) -> Unit {
+fn noting(name: &'static str, notes: &Arc<Mutex<Vec<String>>>) -> Component {
     let notes = Arc::clone(notes);
-    Unit::function(name, move |cx: &Context| {
+    Component::function(name, move |cx: &Context| {
         notes.lock().push(format!("{name} begins"));
         cx.token().wait();
         notes.lock().push(format!("{name} ends"));
@@ -51,7 +53,7 @@ fn units_are_told_to_stop_in_reverse_without_waiting_for_each_other() {
             notes.lock().push("one ends");
             Ok::<_, BoxError>(())
         };
-        manager.add(Unit::function(name, function)).unwrap();
+        manager.add(Component::function(name, function)).unwrap();
     }
     let ended = Arc::clone(&notes);
     manager.at_end(move || ended.lock().push("the end"));
@@ -104,7 +106,7 @@ fn all_units_stop_taking_work_at_once_and_one_that_hangs_takes_no_grace_from_the
         let _ = caught.recv();
         Ok::<_, Infallible>(())
     };
-    manager.add(Unit::function("hang", hang)).unwrap();
+    manager.add(Component::function("hang", hang)).unwrap();
     let vms = manager.controller::<Key>("vm").unwrap();
     let running = manager.start().unwrap();
     for key in ["vm-1", "vm-2"] {
@@ -114,7 +116,7 @@ fn all_units_stop_taking_work_at_once_and_one_that_hangs_takes_no_grace_from_the
     manager.stop();
     // The second key waits for the first: only the stop ends this wait. Those who wait are told before the queue is closed.
     assert!(vms.wait(&"vm-2", Duration::MAX).is_err());
-    while vms.enqueue("vm-3") != Admission::Closed {
+    while vms.enqueue("vm-3") != EnqueueOutcome::Closed {
         std::thread::yield_now();
     }
     drop(go);
@@ -128,7 +130,7 @@ fn all_units_stop_taking_work_at_once_and_one_that_hangs_takes_no_grace_from_the
     clock.wait_for_sleepers(4);
     clock.advance(SECOND);
     let error = running.wait().unwrap_err();
-    assert_eq!((error.unit(), error.still_running()), (None, &["hang-0".to_owned()][..]));
+    assert_eq!((error.component(), error.still_running()), (None, &["hang-0".to_owned()][..]));
     drop(free);
 }
 
@@ -136,7 +138,7 @@ fn all_units_stop_taking_work_at_once_and_one_that_hangs_takes_no_grace_from_the
 #[test]
 fn a_controller_that_is_refused_or_never_started_takes_no_keys() {
     let is_closed = |vms: &ControllerHandle<Key>| {
-        assert_eq!(vms.enqueue("vm-1"), Admission::Closed);
+        assert_eq!(vms.enqueue("vm-1"), EnqueueOutcome::Closed);
         assert!(vms.wait(&"vm-1", Duration::MAX).is_err());
     };
     let manager = Manager::builder().build().unwrap();
@@ -146,7 +148,7 @@ fn a_controller_that_is_refused_or_never_started_takes_no_keys() {
     let handles = [second.handle(), third.handle()];
     manager.add(second).unwrap_err();
     is_closed(&handles[0]);
-    assert_eq!(first.enqueue("vm-1"), Admission::Queued);
+    assert_eq!(first.enqueue("vm-1"), EnqueueOutcome::Queued);
     let running = manager.start().unwrap();
     first.wait(&"vm-1", Duration::MAX).unwrap();
     manager.stop();
@@ -159,7 +161,7 @@ fn a_controller_that_is_refused_or_never_started_takes_no_keys() {
     let idle = Manager::builder().build().unwrap();
     idle.add(controller("vm")).unwrap();
     let vms = idle.controller::<Key>("vm").unwrap();
-    assert_eq!(vms.enqueue("vm-1"), Admission::Queued);
+    assert_eq!(vms.enqueue("vm-1"), EnqueueOutcome::Queued);
     drop(idle);
     is_closed(&vms);
 
@@ -185,7 +187,7 @@ fn a_watch_or_a_function_that_is_refused_has_ended() {
     manager.add(watched).unwrap_err();
     assert!(watch.is_stopped());
     let (sender, receiver) = bounded::<()>(0);
-    manager.add(Unit::function("vm", move |_: &Context| Ok::<_, BoxError>(sender.send(())?))).unwrap_err();
+    manager.add(Component::function("vm", move |_: &Context| Ok::<_, BoxError>(sender.send(())?))).unwrap_err();
     assert!(receiver.recv().is_err(), "it is dropped uncalled");
 }
 
@@ -195,14 +197,16 @@ fn the_first_failure_stops_the_rest_and_is_returned() {
     let manager = Manager::builder().build().unwrap();
     manager.add(noting("other", &notes)).unwrap();
     manager.add(controller("vm")).unwrap();
-    manager.add(Unit::function("short", |_: &Context| Ok::<_, Infallible>(()))).unwrap();
-    manager.add(Unit::function("broken", |_: &Context| Err("no such device"))).unwrap();
+    manager.add(Component::function("short", |_: &Context| Ok::<_, Infallible>(()))).unwrap();
+    manager.add(Component::function("broken", |_: &Context| Err("no such device"))).unwrap();
     let error = manager.run(&CancellationToken::new()).unwrap_err();
-    assert_eq!((error.unit(), error.to_string().as_str()), (Some("broken"), "broken: no such device"));
+    assert_eq!((error.component(), error.to_string().as_str()), (Some("broken"), "broken: no such device"));
     assert_eq!(notes.lock().last().map(String::as_str), Some("other ends"));
 
     let manager = Manager::builder().build().unwrap();
-    manager.add(Unit::function("broken", |_: &Context| -> Result<(), BoxError> { panic!("out of luck") })).unwrap();
+    manager
+        .add(Component::function("broken", |_: &Context| -> Result<(), BoxError> { panic!("out of luck") }))
+        .unwrap();
     let error = manager.run(&CancellationToken::new()).unwrap_err();
     assert_eq!(error.to_string(), "broken: it panicked: out of luck");
 }
@@ -216,7 +220,7 @@ fn a_controller_that_fails_fails_the_manager() {
     manager.add(vms).unwrap();
     watch.stop();
     let error = manager.run(&CancellationToken::new()).unwrap_err();
-    assert_eq!(error.unit(), Some("vm"));
+    assert_eq!(error.component(), Some("vm"));
 }
 
 #[test]
@@ -224,12 +228,12 @@ fn what_makes_no_sense_is_refused_by_name() {
     let manager = Manager::builder().build().unwrap();
     manager.add(controller("vm")).unwrap();
     let error = manager.add(controller("vm")).unwrap_err();
-    assert_eq!(error.to_string(), "name \"vm\" is the name of another unit of the manager");
+    assert_eq!(error.to_string(), "name \"vm\" is the name of another component of the manager");
     let error = manager.enqueue("disk", "disk-1").unwrap_err();
     assert_eq!(error.to_string(), "controller \"disk\" has not been added to the manager");
     let error = manager.controller::<u64>("vm").unwrap_err();
     assert_eq!(error.to_string(), "controller \"vm\" has keys of another type");
-    assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), Admission::Queued);
+    assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), EnqueueOutcome::Queued);
 
     let list = |_: &Context| Ok::<_, Infallible>([("disk-1", 1_u32)]);
     let start = || PollWatch::new(3600 * SECOND, list).start();
@@ -252,7 +256,7 @@ fn what_makes_no_sense_is_refused_by_name() {
     assert!(disks.is_stopped());
     let error = manager.add(controller("late")).unwrap_err();
     assert_eq!(error.to_string(), "manager \"manager\" is stopping");
-    assert_eq!(disk.enqueue("disk-1"), Admission::Closed);
+    assert_eq!(disk.enqueue("disk-1"), EnqueueOutcome::Closed);
 }
 
 #[test]
@@ -267,7 +271,7 @@ fn a_unit_that_cannot_be_started_ends_those_before_it() {
     manager.add(vms.build().unwrap()).unwrap();
     manager.add(noting("never", &notes)).unwrap();
     let error = manager.start().unwrap_err();
-    assert_eq!(error.unit(), Some("vm"));
+    assert_eq!(error.component(), Some("vm"));
     assert_eq!(*notes.lock(), ["first begins", "first ends"]);
 }
 
@@ -297,7 +301,7 @@ impl Elector for Told {
     }
 }
 
-impl Tenure for Told {
+impl Leadership for Told {
     fn check(&mut self) -> Result<(), BoxError> {
         if *self.lost.lock() { Err("somebody else has it".into()) } else { Ok(()) }
     }
@@ -318,7 +322,7 @@ fn controllers_and_leading_functions_wait_for_the_leadership() {
     let (said, heard) = unbounded();
     let function = said.clone();
     manager
-        .add(Unit::leading_function("janitor", move |cx: &Context| {
+        .add(Component::leading_function("janitor", move |cx: &Context| {
             function.send("janitor")?;
             cx.token().wait();
             Ok::<_, BoxError>(())
@@ -365,7 +369,7 @@ fn the_leadership_is_given_back_at_the_end() {
     }
     let at_end = Arc::clone(&resigned);
     manager
-        .add(Unit::function("last", move |cx: &Context| {
+        .add(Component::function("last", move |cx: &Context| {
             cx.token().wait();
             assert!(!*at_end.lock());
             Ok::<_, Infallible>(())

@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
+use homeostat::controller::{RunOutcome, WaitError};
+use homeostat::manager::{ElectorError, ManagerBuilder, Term};
+use homeostat::watch::{PollWatch, PushMessage};
 use homeostat::{
-    Action, Admission, BoxError, CancellationToken, Clock, Context, Controller, Elector, ElectorError, Manager,
-    ManagerBuilder, ManualClock, PollWatch, PushMessage, RunOutcome, StartError, Subscriber, Term, Unit, WaitError,
-    Watch, WorkQueue, WorkerPool,
+    Action, BoxError, CancellationToken, Clock, Component, Context, Controller, Elector, EnqueueOutcome, Manager,
+    ManualClock, StartError, Subscriber, Watch, WorkQueue, WorkerPool,
 };
 use parking_lot::Mutex;
 
@@ -53,9 +55,9 @@ fn starting_by(clock: &Clock, name: &str, code: impl FnOnce() + Send + 'static) 
 }
 
 /// A function that says when it begins and ends.
-fn noting(name: &'static str, notes: &Notes) -> Unit {
+fn noting(name: &'static str, notes: &Notes) -> Component {
     let notes = Arc::clone(notes);
-    Unit::function(name, move |cx: &Context| {
+    Component::function(name, move |cx: &Context| {
         notes.lock().push(format!("{name} begins"));
         cx.token().wait();
         notes.lock().push(format!("{name} ends"));
@@ -64,9 +66,9 @@ fn noting(name: &'static str, notes: &Notes) -> Unit {
 }
 
 /// A function that says when it begins, and, on the thread that stops it, when it is told to stop.
-fn noting_its_stop(name: &'static str, notes: &Notes) -> Unit {
+fn noting_its_stop(name: &'static str, notes: &Notes) -> Component {
     let notes = Arc::clone(notes);
-    Unit::function(name, move |cx: &Context| {
+    Component::function(name, move |cx: &Context| {
         let told = Arc::clone(&notes);
         cx.on_cancel(move || told.lock().push(format!("{name} is told"))).detach();
         notes.lock().push(format!("{name} begins"));
@@ -200,7 +202,7 @@ fn a_stop_while_it_starts_is_heard_before_the_next_unit() {
     manager.at_end(move || assert!(other.add(controller("late")).is_err()));
     manager.run(&stop).unwrap();
     assert_eq!(*notes.lock(), [""; 0]);
-    assert_eq!(vms.enqueue("vm-1"), Admission::Closed);
+    assert_eq!(vms.enqueue("vm-1"), EnqueueOutcome::Closed);
 }
 
 #[test]
@@ -214,7 +216,7 @@ fn who_waits_for_a_controller_that_is_never_started_is_told() {
         let waiting = scope.spawn(|| vms.wait(&"vm-1", Duration::MAX));
         manager.run(&CancellationToken::new()).unwrap_err();
         assert_eq!(waiting.join().unwrap(), Err(WaitError::Stopped));
-        assert_eq!(vms.enqueue("vm-1"), Admission::Closed);
+        assert_eq!(vms.enqueue("vm-1"), EnqueueOutcome::Closed);
     });
 }
 
@@ -234,7 +236,7 @@ fn a_panic_as_a_unit_is_started_is_a_failure_of_that_unit() {
     let error: StartError = manager.add(starting("vm", || panic!("out of luck"))).unwrap_err();
     assert!(error.is_panic() && !error.is_invalid_setting(), "{error}");
     manager.add(controller("vm")).unwrap();
-    assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), Admission::Queued);
+    assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), EnqueueOutcome::Queued);
     let vms = manager.controller::<Key>("vm").unwrap();
     vms.wait(&"vm-1", Duration::MAX).unwrap();
     manager.stop();
@@ -267,7 +269,7 @@ fn a_unit_that_is_being_started_as_the_manager_stops_ends_before_it() {
         assert_eq!(error.to_string(), "manager \"manager\" is stopping");
         waiting.join().unwrap().unwrap();
     });
-    assert_eq!(handle.enqueue("vm-1"), Admission::Closed);
+    assert_eq!(handle.enqueue("vm-1"), EnqueueOutcome::Closed);
     assert!(manager.controller::<Key>("slow").is_err());
 }
 
@@ -299,12 +301,12 @@ fn a_unit_whose_start_does_not_return_is_named_and_ends_later() {
         drop(go);
         assert!(adding.join().unwrap().is_err());
     });
-    assert_eq!(handle.enqueue("vm-1"), Admission::Closed);
+    assert_eq!(handle.enqueue("vm-1"), EnqueueOutcome::Closed);
     // The pool's threads have ended with the last who had it.
     assert_eq!(clock.sleepers(), 0);
 }
 
-/// On the thread of a unit it waits for itself, until that is given up.
+/// On the thread of a component it waits for itself, until that is given up.
 #[test]
 fn a_running_manager_that_one_of_its_units_drops_ends_after_the_grace_periods() {
     let clock = ManualClock::new();
@@ -314,7 +316,7 @@ fn a_running_manager_that_one_of_its_units_drops_ends_after_the_grace_periods() 
     let notes = Arc::clone(&said);
     let (go, gate) = bounded::<()>(0);
     manager
-        .add(Unit::function("suicide", move |_: &Context| {
+        .add(Component::function("suicide", move |_: &Context| {
             let _ = gate.recv();
             let running = own.lock().take();
             drop(running);
@@ -343,7 +345,7 @@ fn a_manager_that_is_started_needs_nobody_to_wait_for_it() {
     manager.add(noting("other", &notes)).unwrap();
     let (fail, told) = bounded::<()>(0);
     manager
-        .add(Unit::function("broken", move |_: &Context| {
+        .add(Component::function("broken", move |_: &Context| {
             let _ = told.recv();
             Err("no such device")
         }))
@@ -352,7 +354,7 @@ fn a_manager_that_is_started_needs_nobody_to_wait_for_it() {
     drop(fail);
     until(&manager, "ended");
     assert_eq!(notes.lock().last().map(String::as_str), Some("other ends"));
-    assert_eq!(running.wait().unwrap_err().unit(), Some("broken"));
+    assert_eq!(running.wait().unwrap_err().component(), Some("broken"));
 }
 
 #[test]
@@ -389,7 +391,7 @@ fn a_hook_at_the_end_is_called_also_if_it_is_late() {
     assert_eq!(*notes.lock(), ["early", "in another", "late"]);
 }
 
-/// A reconciler, a function that was never called, a unit that was never started: what they own may panic as it is dropped.
+/// A reconciler, a function that was never called, a component that was never started: what they own may panic as it is dropped.
 #[test]
 fn what_panics_as_it_is_dropped_keeps_nothing_from_ending() {
     let notes = Notes::default();
@@ -403,7 +405,7 @@ fn what_panics_as_it_is_dropped_keeps_nothing_from_ending() {
     manager.add(Controller::builder("vm", reconcile).build().unwrap()).unwrap();
     let bomb = PanicsInDrop;
     manager
-        .add(Unit::leading_function("janitor", move |_: &Context| {
+        .add(Component::leading_function("janitor", move |_: &Context| {
             let _bomb = &bomb;
             Ok::<_, Infallible>(())
         }))
@@ -419,12 +421,12 @@ fn what_panics_as_it_is_dropped_keeps_nothing_from_ending() {
     let bomb = PanicsInDrop;
     manager.add(starting("broken", || panic!("out of luck"))).unwrap();
     manager
-        .add(Unit::function("never", move |_: &Context| {
+        .add(Component::function("never", move |_: &Context| {
             let _bomb = &bomb;
             Ok::<_, Infallible>(())
         }))
         .unwrap();
-    assert_eq!(manager.run(&CancellationToken::new()).unwrap_err().unit(), Some("broken"));
+    assert_eq!(manager.run(&CancellationToken::new()).unwrap_err().component(), Some("broken"));
 }
 
 /// Campaigns in vain.
@@ -442,8 +444,8 @@ fn an_error_that_cannot_be_shown_stops_the_rest_all_the_same() {
     let notes = Notes::default();
     let manager = Manager::builder().build().unwrap();
     manager.add(noting("other", &notes)).unwrap();
-    manager.add(Unit::function("broken", |_: &Context| Err(PanicsInDisplay))).unwrap();
-    assert_eq!(manager.run(&CancellationToken::new()).unwrap_err().unit(), Some("broken"));
+    manager.add(Component::function("broken", |_: &Context| Err(PanicsInDisplay))).unwrap();
+    assert_eq!(manager.run(&CancellationToken::new()).unwrap_err().component(), Some("broken"));
     assert_eq!(notes.lock().last().map(String::as_str), Some("other ends"));
 }
 
@@ -488,7 +490,7 @@ fn what_is_shown_may_ask_the_manager() {
     seen.recv().unwrap();
     assert!(manager.status().to_string().contains("vm: vm-1 Some(true) has been running"));
     // Refused if its failure has stopped the manager before it was handed over.
-    let _ = manager.add(Unit::function("broken", |_: &Context| Err(AskingError)));
+    let _ = manager.add(Component::function("broken", |_: &Context| Err(AskingError)));
     while manager.live().is_ok() {
         std::thread::yield_now();
     }
@@ -585,7 +587,7 @@ fn a_controller_that_cannot_be_started_takes_no_keys() {
     assert!(manager.add(vms).unwrap_err().is_invalid_setting());
     assert_eq!(
         (handle.enqueue("vm-1"), handle.wait(&"vm-1", Duration::MAX)),
-        (Admission::Closed, Err(WaitError::Stopped))
+        (EnqueueOutcome::Closed, Err(WaitError::Stopped))
     );
     manager.stop();
     running.wait().unwrap();
@@ -602,10 +604,10 @@ fn keys_that_are_wanted_before_the_start_are_run_after_it() {
     };
     manager.add(Controller::builder("vm", reconcile).build().unwrap()).unwrap();
     let vms = manager.controller::<Key>("vm").unwrap();
-    assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), Admission::Queued);
-    assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), Admission::Merged);
+    assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), EnqueueOutcome::Queued);
+    assert_eq!(manager.enqueue("vm", "vm-1").unwrap(), EnqueueOutcome::Merged);
     vms.suspend("vm-2");
-    assert_eq!(manager.enqueue("vm", "vm-2").unwrap(), Admission::Queued);
+    assert_eq!(manager.enqueue("vm", "vm-2").unwrap(), EnqueueOutcome::Queued);
     assert_eq!(vms.wait(&"vm-1", MS), Err(WaitError::Timeout));
     let running = manager.start().unwrap();
     assert!(matches!(vms.wait(&"vm-1", Duration::MAX), Ok(None | Some(RunOutcome::Succeeded))));
@@ -626,13 +628,13 @@ fn what_is_added_as_it_starts_and_stops_ends_with_it_or_is_refused() {
             scope.spawn(move || {
                 for number in 0..20 {
                     let (begun, ended) = (Arc::clone(begun), Arc::clone(ended));
-                    let unit = Unit::function(format!("unit-{thread}-{number}"), move |cx: &Context| {
+                    let component = Component::function(format!("component-{thread}-{number}"), move |cx: &Context| {
                         begun.fetch_add(1, SeqCst);
                         cx.token().wait();
                         ended.fetch_add(1, SeqCst);
                         Ok::<_, Infallible>(())
                     });
-                    if manager.add(unit).is_ok() {
+                    if manager.add(component).is_ok() {
                         added.fetch_add(1, SeqCst);
                     }
                 }
@@ -656,9 +658,9 @@ fn what_is_added_as_it_starts_and_stops_ends_with_it_or_is_refused() {
 fn a_name_that_no_thread_can_have_is_an_error() {
     let manager = Manager::builder().build().unwrap();
     let nothing = |_: &Context| Ok::<_, Infallible>(());
-    let error = manager.add(Unit::function("", nothing)).unwrap_err();
+    let error = manager.add(Component::function("", nothing)).unwrap_err();
     assert_eq!(error.to_string(), "name \"\" is empty");
-    let error = manager.add(Unit::function("a\0b", nothing)).unwrap_err();
+    let error = manager.add(Component::function("a\0b", nothing)).unwrap_err();
     assert_eq!(error.to_string(), "name is \"a\\0b\", but must be free of NUL characters");
 }
 
@@ -712,7 +714,7 @@ fn a_keeper_that_panics_fails_the_manager() {
     let error = running.wait().unwrap_err();
     assert_eq!(error.to_string(), "vm: controller vm: its thread panicked: out of luck");
     assert_eq!(vms.failure().unwrap().to_string(), "controller vm: its thread panicked: out of luck");
-    assert_eq!(vms.enqueue(Resynced(panics)), Admission::Closed);
+    assert_eq!(vms.enqueue(Resynced(panics)), EnqueueOutcome::Closed);
 }
 
 /// A first and a second signal that have a token each, say.

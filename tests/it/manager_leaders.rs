@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use homeostat::manager::{ElectorError, Leadership, Term};
+use homeostat::run::Cancelled;
 use homeostat::{
-    Action, BoxError, CancellationToken, Cancelled, Context, Controller, Elector, ElectorError, FileElector, Manager,
-    ManualClock, RunningManager, Tenure, Term, Unit,
+    Action, BoxError, CancellationToken, Component, Context, Controller, Elector, FileElector, Manager, ManualClock,
+    RunningManager,
 };
 use parking_lot::Mutex;
 
@@ -35,7 +37,7 @@ struct Held<F> {
     notes: Notes,
 }
 
-impl<F: FnMut() -> Result<(), BoxError> + Send> Tenure for Held<F> {
+impl<F: FnMut() -> Result<(), BoxError> + Send> Leadership for Held<F> {
     fn check(&mut self) -> Result<(), BoxError> {
         (self.check)()
     }
@@ -109,7 +111,7 @@ fn a_loss_aborts_the_runs_and_the_term_is_given_up_after_them() {
         }
         drop(go);
         let error = running.wait().unwrap_err();
-        assert_eq!(error.unit(), Some("elector"));
+        assert_eq!(error.component(), Some("elector"));
         let expected =
             if panics { "elector: it panicked: out of luck" } else { "elector: the leadership of told is lost" };
         assert_eq!(error.to_string(), expected);
@@ -171,7 +173,7 @@ fn what_is_added_to_a_manager_that_leads_leads_too() {
     let (said, heard) = bounded(0);
     let leads = |name: &'static str| {
         let said = said.clone();
-        Unit::leading_function(name, move |_: &Context| said.send(name))
+        Component::leading_function(name, move |_: &Context| said.send(name))
     };
     manager.add(leads("first")).unwrap();
     let running = manager.start().unwrap();
@@ -224,7 +226,7 @@ fn an_elector_that_does_not_end_is_named() {
 /// Asks its manager, as it is given back, whether it leads.
 struct Asks(Arc<Mutex<Option<Manager>>>, Notes);
 
-impl Tenure for Asks {
+impl Leadership for Asks {
     fn check(&mut self) -> Result<(), BoxError> {
         Ok(())
     }
@@ -303,7 +305,7 @@ struct Lossy {
     lost: Arc<AtomicBool>,
 }
 
-impl Tenure for Lossy {
+impl Leadership for Lossy {
     fn check(&mut self) -> Result<(), BoxError> {
         if self.lost.load(SeqCst) {
             return Err("the disk does not answer".into());
@@ -354,7 +356,7 @@ impl Candidate {
             cx.check()?;
             Ok(())
         };
-        manager.add(Unit::leading_function("janitor", janitor)).unwrap();
+        manager.add(Component::leading_function("janitor", janitor)).unwrap();
         let running = manager.start().unwrap();
         Self { who, manager, running, lost }
     }

@@ -10,9 +10,11 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use homeostat::manager::ManagerError;
+use homeostat::watch::PollWatch;
 use homeostat::{
-    Action, BoxError, CancellationToken, Context, Controller, Exponential, Manager, ManagerError, ManualClock,
-    PollWatch, RunningManager, Unit,
+    Action, BoxError, CancellationToken, Component, Context, Controller, Exponential, Manager, ManualClock,
+    RunningManager,
 };
 
 type Key = &'static str;
@@ -60,7 +62,7 @@ const STATES: [State; 6] = [
 ];
 
 /// Threads of this process with this in their names. The system shows the role and the number first, and keeps 15 characters, so the
-/// names of the manager and its units begin with a letter that no other test uses.
+/// names of the manager and its components begin with a letter that no other test uses.
 fn threads(part: &str) -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").expect("this system has it");
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -133,7 +135,7 @@ fn scene(state: State, grace: Duration) -> Scene {
         .expect("its settings are in range");
     manager.add(controller).expect("it is not stopping");
     manager
-        .add(Unit::function("Zx-other", move |cx: &Context| {
+        .add(Component::function("Zx-other", move |cx: &Context| {
             let (done, end) = bounded::<()>(0);
             let _guard = cx.on_cancel(move || drop(done));
             crossbeam_channel::select! {
@@ -240,7 +242,7 @@ fn check(state: State, cause: Cause, outcome: &Result<(), ManagerError>) {
     match outcome {
         Ok(()) => assert!(!failed && stuck.is_empty(), "{seen}"),
         Err(error) => {
-            assert_eq!(error.unit(), failed.then_some("Zx-other"), "{seen}");
+            assert_eq!(error.component(), failed.then_some("Zx-other"), "{seen}");
             assert_eq!(error.still_running().len(), stuck.len(), "{seen}");
             let all = error.still_running().iter().zip(stuck).all(|(name, start)| name.starts_with(start));
             assert!(all, "{seen}");
@@ -276,7 +278,7 @@ fn by_a_second_signal() {
     row(Cause::SecondSignal, Duration::from_secs(3600));
 }
 
-/// A unit that takes its time within the grace is not aborted.
+/// A component that takes its time within the grace is not aborted.
 #[test]
 fn what_ends_within_the_grace_is_not_aborted() {
     let Scene { manager, under_way, release, .. } = scene(State::IgnoringCancellation, Duration::from_secs(3600));

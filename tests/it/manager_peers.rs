@@ -1,7 +1,7 @@
 //! The cases of controller-runtime's `pkg/manager/manager_test.go` and `pkg/manager/runnable_group_test.go` (Apache-2.0) that make
 //! sense here, written anew against this API. Each test names its source: the title of the case.
 //!
-//! A *runnable* there is a unit here; one that needs leader election is a controller or a leading function. Servers, caches, clusters
+//! A *runnable* there is a component here; one that needs leader election is a controller or a leading function. Servers, caches, clusters
 //! and configurations of a client have no counterpart.
 
 use std::convert::Infallible;
@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, unbounded};
+use homeostat::manager::ManagerBuilder;
+use homeostat::watch::PollWatch;
 use homeostat::{
-    Action, BoxError, CancellationToken, Context, Controller, FileElector, Manager, ManagerBuilder, ManualClock,
-    PollWatch, Unit,
+    Action, BoxError, CancellationToken, Component, Context, Controller, FileElector, Manager, ManualClock,
 };
 use parking_lot::Mutex;
 
@@ -28,9 +29,9 @@ fn manager() -> ManagerBuilder {
 }
 
 /// A function that does nothing until it is stopped, and counts its end.
-fn waiting(name: impl Into<String>, ended: &Arc<AtomicUsize>) -> Unit {
+fn waiting(name: impl Into<String>, ended: &Arc<AtomicUsize>) -> Component {
     let ended = Arc::clone(ended);
-    Unit::function(name, move |cx: &Context| {
+    Component::function(name, move |cx: &Context| {
         cx.token().wait();
         ended.fetch_add(1, SeqCst);
         Ok::<_, Infallible>(())
@@ -50,7 +51,7 @@ fn each_unit_is_started() {
     let (said, heard) = bounded(2);
     for name in ["one", "other"] {
         let said = said.clone();
-        manager.add(Unit::function(name, move |_: &Context| said.send(name))).unwrap();
+        manager.add(Component::function(name, move |_: &Context| said.send(name))).unwrap();
     }
     let stop = CancellationToken::new();
     std::thread::scope(|scope| {
@@ -112,10 +113,10 @@ fn a_unit_that_fails_is_returned_when_the_others_have_ended() {
     let manager = manager().build().unwrap();
     let ended = Arc::default();
     manager.add(waiting("waits", &ended)).unwrap();
-    manager.add(Unit::function("fails", |_: &Context| Err("expected error"))).unwrap();
-    manager.add(Unit::function("ends", |_: &Context| Ok::<_, Infallible>(()))).unwrap();
+    manager.add(Component::function("fails", |_: &Context| Err("expected error"))).unwrap();
+    manager.add(Component::function("ends", |_: &Context| Ok::<_, Infallible>(()))).unwrap();
     let error = manager.run(&CancellationToken::new()).unwrap_err();
-    assert_eq!((error.unit(), error.to_string().as_str()), (Some("fails"), "fails: expected error"));
+    assert_eq!((error.component(), error.to_string().as_str()), (Some("fails"), "fails: expected error"));
     // Which of them had begun by then is anybody's guess; none is left.
     assert!(ended.load(SeqCst) <= 1 && error.still_running().is_empty());
 }
@@ -130,7 +131,7 @@ fn a_stop_waits_for_units_that_take_their_time() {
     for number in 1..=4_u32 {
         let (said, clock) = (said.clone(), clock.clock());
         manager
-            .add(Unit::function(format!("unit-{number}"), move |cx: &Context| {
+            .add(Component::function(format!("component-{number}"), move |cx: &Context| {
                 cx.token().wait();
                 Context::detached_with(clock, CancellationToken::new()).sleep(number * HOUR)?;
                 Ok::<_, BoxError>(said.send(number)?)
@@ -139,7 +140,7 @@ fn a_stop_waits_for_units_that_take_their_time() {
     }
     let running = manager.start().unwrap();
     manager.stop();
-    // The driver, the pool's thread, its watchdog, and all units.
+    // The driver, the pool's thread, its watchdog, and all components.
     clock.wait_for_sleepers(7);
     for number in 1..=4 {
         assert_eq!((ended.len(), manager.status().doing), (0, "stopping"));
@@ -155,7 +156,7 @@ fn nothing_is_added_while_it_stops() {
     let manager = manager().build().unwrap();
     let (go, gate) = bounded::<()>(0);
     manager
-        .add(Unit::function("slow", move |cx: &Context| {
+        .add(Component::function("slow", move |cx: &Context| {
             cx.token().wait();
             let _ = gate.recv();
             Ok::<_, Infallible>(())
@@ -180,13 +181,13 @@ fn a_unit_that_returns_its_own_cancellation_has_not_failed() {
     let (began, seen) = bounded(2);
     let said = began.clone();
     manager
-        .add(Unit::function("sleeps", move |cx: &Context| -> Result<(), BoxError> {
+        .add(Component::function("sleeps", move |cx: &Context| -> Result<(), BoxError> {
             said.send(())?;
             Ok(cx.sleep(Duration::MAX)?)
         }))
         .unwrap();
     manager
-        .add(Unit::function("checks", move |cx: &Context| -> Result<(), BoxError> {
+        .add(Component::function("checks", move |cx: &Context| -> Result<(), BoxError> {
             began.send(())?;
             cx.token().wait();
             Ok(cx.check()?)
@@ -200,8 +201,8 @@ fn a_unit_that_returns_its_own_cancellation_has_not_failed() {
 
     // That of another, or in another's name, is an error like any other.
     let manager = Manager::builder().build().unwrap();
-    manager.add(Unit::function("early", |_: &Context| Err(homeostat::Cancelled::Aborted))).unwrap();
-    assert_eq!(manager.run(&CancellationToken::new()).unwrap_err().unit(), Some("early"));
+    manager.add(Component::function("early", |_: &Context| Err(homeostat::run::Cancelled::Aborted))).unwrap();
+    assert_eq!(manager.run(&CancellationToken::new()).unwrap_err().component(), Some("early"));
 }
 
 #[derive(Debug)]
@@ -230,7 +231,7 @@ fn what_has_failed_and_what_does_not_end_are_both_said() {
         let (told, stopped) = bounded(1);
         let (go, gate) = bounded::<()>(0);
         manager
-            .add(Unit::function("stuck", move |cx: &Context| {
+            .add(Component::function("stuck", move |cx: &Context| {
                 cx.token().wait();
                 told.send(())?;
                 if stuck {
@@ -241,7 +242,7 @@ fn what_has_failed_and_what_does_not_end_are_both_said() {
             .unwrap();
         let (fail, failing) = bounded::<()>(0);
         manager
-            .add(Unit::function("fails", move |_: &Context| {
+            .add(Component::function("fails", move |_: &Context| {
                 let _ = failing.recv();
                 if fails { Err(NotFeelingLikeThat) } else { Ok(()) }
             }))
@@ -251,7 +252,7 @@ fn what_has_failed_and_what_does_not_end_are_both_said() {
         if !fails {
             manager.stop();
         }
-        // The last unit has ended when the one before it is stopped.
+        // The last component has ended when the one before it is stopped.
         stopped.recv().unwrap();
         for _ in 0..if stuck { 2 } else { 0 } {
             // The driver, the pool's thread and its watchdog.
@@ -260,7 +261,7 @@ fn what_has_failed_and_what_does_not_end_are_both_said() {
         }
         let error = running.wait().unwrap_err();
         assert_eq!(error.to_string(), expected);
-        assert_eq!(error.unit(), fails.then_some("fails"));
+        assert_eq!(error.component(), fails.then_some("fails"));
         assert_eq!(error.still_running().len(), usize::from(stuck));
         drop(go);
     }
@@ -295,7 +296,7 @@ fn a_lost_leadership_leaves_no_grace() {
     // The driver, the elector, the keeper, the watchdog and the run.
     clock.wait_for_sleepers(5);
     clock.advance(SECOND);
-    assert_eq!(running.wait().unwrap_err().unit(), Some("elector"));
+    assert_eq!(running.wait().unwrap_err().component(), Some("elector"));
 }
 
 /// "should return nil if leader election is not held and the manager is stopped", "should prevent leader election when shutting down
@@ -310,7 +311,7 @@ fn who_stops_before_it_leads_leads_no_more() {
     let manager = manager().elector(elector.clone()).build().unwrap();
     let (go, gate) = bounded::<()>(0);
     manager
-        .add(Unit::function("slow", move |cx: &Context| {
+        .add(Component::function("slow", move |cx: &Context| {
             cx.token().wait();
             let _ = gate.recv();
             Ok::<_, Infallible>(())
@@ -319,7 +320,7 @@ fn who_stops_before_it_leads_leads_no_more() {
     let led = Arc::new(Mutex::new(false));
     let leads = Arc::clone(&led);
     manager
-        .add(Unit::leading_function("leads", move |_: &Context| {
+        .add(Component::leading_function("leads", move |_: &Context| {
             *leads.lock() = true;
             Ok::<_, Infallible>(())
         }))
@@ -348,7 +349,7 @@ fn units_are_added_before_while_and_after_it_starts() {
             let (manager, ended) = (&manager, &ended);
             scope.spawn(move || {
                 for number in 0..5 {
-                    manager.add(waiting(format!("unit-{thread}-{number}"), ended)).unwrap();
+                    manager.add(waiting(format!("component-{thread}-{number}"), ended)).unwrap();
                 }
             });
         }
@@ -370,7 +371,7 @@ fn units_are_added_or_refused_while_it_stops() {
             let (manager, ended, added) = (&manager, &ended, &added);
             scope.spawn(move || {
                 for number in 0..50 {
-                    match manager.add(waiting(format!("unit-{thread}-{number}"), ended)) {
+                    match manager.add(waiting(format!("component-{thread}-{number}"), ended)) {
                         Ok(()) => {
                             added.fetch_add(1, SeqCst);
                         }

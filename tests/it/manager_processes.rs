@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use homeostat::{Action, BoxError, CancellationToken, Context, Controller, Manager, Unit};
+use homeostat::{Action, BoxError, CancellationToken, Component, Context, Controller, Manager};
 use parking_lot::Mutex;
 
 use crate::house::{FOLDER, House, Recorder, check, elector, end_with_the_test};
@@ -74,7 +74,7 @@ fn candidate(folder: &Path) {
         }
         Ok(())
     };
-    manager.add(Unit::leading_function("janitor", janitor)).unwrap();
+    manager.add(Component::leading_function("janitor", janitor)).unwrap();
     let waits = folder.join(format!("waits-{}", std::process::id()));
     let says = move |cx: &Context| -> Result<(), BoxError> {
         while !handle.has_synced() {
@@ -82,6 +82,6 @@ fn candidate(folder: &Path) {
         }
         Ok(std::fs::write(waits, "")?)
     };
-    manager.add(Unit::function("says", says)).unwrap();
+    manager.add(Component::function("says", says)).unwrap();
     manager.run(&CancellationToken::new()).unwrap();
 }

@@ -5,9 +5,11 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use homeostat::controller::ControllerBuilder;
+use homeostat::watch::PollWatch;
 use homeostat::{
-    Action, BoxError, Context, Controller, ControllerBuilder, Manager, PollWatch, Poller, StartError, Subscriber, Unit,
-    Watch, WorkQueue, WorkerPool, Workers,
+    Action, BoxError, Component, Context, Controller, Manager, Poller, StartError, Subscriber, Watch, WorkQueue,
+    WorkerPool, Workers,
 };
 
 use crate::stages::SECOND;
@@ -47,7 +49,7 @@ fn a_name_with_a_nul_character_is_refused_wherever_threads_have_it() {
     refused(plain(NUL).build(), rule);
     refused(Manager::builder().name(NUL).build(), rule);
     let manager = Manager::builder().build().unwrap();
-    refused(manager.add(Unit::function(NUL, |_: &Context| Ok::<_, Infallible>(()))), rule);
+    refused(manager.add(Component::function(NUL, |_: &Context| Ok::<_, Infallible>(()))), rule);
     refused(PollWatch::new(SECOND, list).name(NUL).start(), rule);
     let watch = Watch::<Key, u32>::builder().push();
     refused(watch.watch().subscribe(Subscriber::to_itself(&queue).name(NUL)), rule);
@@ -63,13 +65,13 @@ fn of_a_manager() {
     refused(WorkerPool::builder().threads(0).start(), "threads is 0, but must be at least 1");
     let manager = Manager::builder().build().unwrap();
     manager.add(plain("vm").build().unwrap()).unwrap();
-    let taken = "name \"vm\" is the name of another unit of the manager";
+    let taken = "name \"vm\" is the name of another component of the manager";
     refused(manager.add(plain("vm").build().unwrap()), taken);
-    refused(manager.add(Unit::function("vm", |_: &Context| Ok::<_, Infallible>(()))), taken);
-    refused(manager.add(Unit::poller("vm", Poller::new(SECOND, keys), &WorkQueue::new())), taken);
+    refused(manager.add(Component::function("vm", |_: &Context| Ok::<_, Infallible>(()))), taken);
+    refused(manager.add(Component::poller("vm", Poller::new(SECOND, keys), &WorkQueue::new())), taken);
     refused(manager.watch::<Key, u32, _>("vm", || PollWatch::new(SECOND, list).start()), taken);
     let unnamed = "name \"\" is empty";
-    refused(manager.add(Unit::function("", |_: &Context| Ok::<_, Infallible>(()))), unnamed);
+    refused(manager.add(Component::function("", |_: &Context| Ok::<_, Infallible>(()))), unnamed);
     refused(manager.watch::<Key, u32, _>("", || PollWatch::new(SECOND, list).start()), unnamed);
     refused(manager.enqueue("disk", "disk-1"), "controller \"disk\" has not been added to the manager");
     refused(manager.enqueue("vm", 7_u64), "controller \"vm\" has keys of another type");
@@ -86,12 +88,12 @@ fn of_a_manager() {
 #[test]
 fn of_a_unit_that_is_started_later() {
     let manager = Manager::builder().build().unwrap();
-    manager.add(Unit::poller("vms", Poller::new(Duration::ZERO, keys), &WorkQueue::new())).unwrap();
+    manager.add(Component::poller("vms", Poller::new(Duration::ZERO, keys), &WorkQueue::new())).unwrap();
     let error = manager.start().unwrap_err();
     assert_eq!(error.to_string(), "vms: period is 0ns, but must be longer than zero");
     let manager = Manager::builder().build().unwrap();
     let running = manager.start().unwrap();
-    let poller = Unit::poller("vms", Poller::new(Duration::ZERO, keys), &WorkQueue::new());
+    let poller = Component::poller("vms", Poller::new(Duration::ZERO, keys), &WorkQueue::new());
     refused(manager.add(poller), "period is 0ns, but must be longer than zero");
     refused(
         manager.watch::<Key, u32, _>("disks", || PollWatch::new(Duration::ZERO, list).start()),

@@ -1,4 +1,4 @@
-//! The order in which a manager stops its units, seen by a hook that it calls on the way.
+//! The order in which a manager stops its components, seen by a hook that it calls on the way.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
-use homeostat::{Action, BoxError, Context, Controller, Manager, Phase, PollWatch, Unit};
+use homeostat::controller::ControllerPhase;
+use homeostat::watch::PollWatch;
+use homeostat::{Action, BoxError, Component, Context, Controller, Manager};
 use parking_lot::Mutex;
 
 use crate::support::HOUR;
@@ -19,7 +21,7 @@ fn idle<K>(_: &Context, _: &K) -> Result<Action, BoxError> {
 /// Adds a function that calls `hook` on the thread that stops it.
 fn add_function_with_hook(manager: &Manager, hook: impl FnOnce() + Send + 'static) {
     let (began, begins) = bounded(0);
-    let function = Unit::function("function", move |cx: &Context| {
+    let function = Component::function("function", move |cx: &Context| {
         cx.on_cancel(hook).detach();
         began.send(()).unwrap();
         cx.token().wait();
@@ -42,7 +44,7 @@ fn no_controller_takes_a_key_any_more_once_the_first_unit_is_stopped() {
     add_function_with_hook(&manager, move || phases.lock().push(handle.status().phase));
     manager.stop();
     running.wait().unwrap();
-    assert_eq!(*seen.lock(), [Phase::Stopped]);
+    assert_eq!(*seen.lock(), [ControllerPhase::Stopped]);
 }
 
 #[test]
@@ -57,7 +59,7 @@ fn a_watch_that_is_stopped_before_its_unsynced_controller_is_no_failure() {
     manager.add(controller).unwrap();
     // Between the two: holds the manager up until the controller has taken note of the end of its watch, or has been stopped.
     add_function_with_hook(&manager, move || {
-        while handle.status().phase != Phase::Stopped {
+        while handle.status().phase != ControllerPhase::Stopped {
             thread::yield_now();
         }
     });

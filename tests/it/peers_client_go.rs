@@ -8,9 +8,8 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use homeostat::{
-    Admission, Claim, DequeueError, DrainReport, Enqueue, Exponential, Shutdown, TryDequeueError, WorkQueue,
-};
+use homeostat::queue::{DequeueError, DrainReport, TryDequeueError};
+use homeostat::{Claim, Enqueue, EnqueueOutcome, Exponential, Shutdown, WorkQueue};
 
 use super::support::{Close, MS, SECOND, counts, held, held_builder, serve, take};
 
@@ -44,13 +43,13 @@ fn fifty_producers_and_ten_consumers_leave_nothing_behind() {
                     let queue = &queue;
                     producers.spawn(move || {
                         for _ in 0..50 {
-                            assert_ne!(queue.enqueue(key), Admission::Closed);
+                            assert_ne!(queue.enqueue(key), EnqueueOutcome::Closed);
                         }
                     });
                 }
             });
             end(&queue);
-            assert_eq!(queue.enqueue(LATE), Admission::Closed);
+            assert_eq!(queue.enqueue(LATE), EnqueueOutcome::Closed);
             // The consumers serve the rest before they see the end.
             assert!(queue.drain(Duration::MAX).is_drained());
         });
@@ -77,7 +76,7 @@ fn a_key_that_is_added_while_it_is_processed_runs_again() {
                         runs.fetch_add(1, Ordering::Relaxed);
                         let seen = seen.entry(*claim).or_default();
                         *seen += 1;
-                        if *seen < 2 && queue.enqueue(*claim) == Admission::Rerun {
+                        if *seen < 2 && queue.enqueue(*claim) == EnqueueOutcome::Rerun {
                             admitted.fetch_add(1, Ordering::Relaxed);
                         }
                         claim.done();
@@ -88,7 +87,7 @@ fn a_key_that_is_added_while_it_is_processed_runs_again() {
                 for key in 0..PRODUCERS {
                     let (queue, admitted) = (&queue, &admitted);
                     producers.spawn(move || {
-                        assert_eq!(queue.enqueue(key), Admission::Queued);
+                        assert_eq!(queue.enqueue(key), EnqueueOutcome::Queued);
                         admitted.fetch_add(1, Ordering::Relaxed);
                     });
                 }
@@ -109,7 +108,7 @@ fn a_duplicate_does_not_lengthen_the_line() {
     assert_eq!(queue.len(), 1);
     queue.enqueue("bar");
     assert_eq!(queue.len(), 2);
-    assert_eq!(queue.enqueue("foo"), Admission::Merged);
+    assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Merged);
     assert_eq!(queue.len(), 2);
 }
 
@@ -119,7 +118,7 @@ fn a_key_added_during_its_run_is_in_line_again_after_it() {
     let queue = WorkQueue::new();
     queue.enqueue("foo");
     let first = take(&queue);
-    assert_eq!(queue.enqueue("foo"), Admission::Rerun);
+    assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Rerun);
     assert_eq!(queue.len(), 0);
     first.done();
     assert_eq!(serve(&queue), ["foo"]);
@@ -130,8 +129,8 @@ fn a_key_added_during_its_run_is_in_line_again_after_it() {
 #[test]
 fn two_adds_collapse_into_one_run() {
     let queue = WorkQueue::new();
-    assert_eq!(queue.enqueue("bar"), Admission::Queued);
-    assert_eq!(queue.enqueue("bar"), Admission::Merged);
+    assert_eq!(queue.enqueue("bar"), EnqueueOutcome::Queued);
+    assert_eq!(queue.enqueue("bar"), EnqueueOutcome::Merged);
     assert_eq!(serve(&queue), ["bar"]);
     assert_eq!(counts(&queue), [0; 3]);
 }
@@ -142,8 +141,8 @@ fn two_adds_during_a_run_are_one_run_after_it_and_no_other_worker_comes_before()
     let (clock, queue) = held();
     queue.enqueue("foo");
     let first = take(&queue);
-    assert_eq!(queue.enqueue("foo"), Admission::Rerun);
-    assert_eq!(queue.enqueue("foo"), Admission::Rerun);
+    assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Rerun);
+    assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Rerun);
     thread::scope(|scope| {
         let _close = Close(&queue);
         let second = scope.spawn(|| queue.dequeue().map(Claim::done));
@@ -231,7 +230,7 @@ fn a_key_wanted_again_before_the_drain_is_served_during_it() {
     let (clock, queue) = held();
     queue.enqueue("foo");
     let first = take(&queue);
-    assert_eq!(queue.enqueue("foo"), Admission::Rerun);
+    assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Rerun);
     thread::scope(|scope| {
         let _close = Close(&queue);
         let drain = scope.spawn(|| queue.drain(Duration::MAX));
@@ -282,7 +281,7 @@ fn an_ended_key_is_not_retained() {
 #[test]
 fn a_delay_fires_once_and_at_its_time() {
     let (clock, queue) = held();
-    assert_eq!(queue.enqueue_after("foo", 50 * MS), Admission::Scheduled);
+    assert_eq!(queue.enqueue_after("foo", 50 * MS), EnqueueOutcome::Scheduled);
     clock.advance((50 * MS).saturating_sub(Duration::from_nanos(1)));
     assert_eq!(queue.len(), 0);
     clock.advance(Duration::from_nanos(1));
@@ -299,15 +298,15 @@ fn a_delay_fires_once_and_at_its_time() {
 fn two_delays_of_a_key_fire_once() {
     let (clock, queue) = held();
     queue.enqueue_after("foo", 50 * MS);
-    assert_eq!(queue.enqueue_after("foo", 70 * MS), Admission::Held);
+    assert_eq!(queue.enqueue_after("foo", 70 * MS), EnqueueOutcome::Held);
     clock.advance(60 * MS);
     assert_eq!(serve(&queue), ["foo"]);
     clock.advance(20 * MS);
     assert_eq!(counts(&queue), [0; 3]);
 
     queue.enqueue_after("foo", 50 * MS);
-    assert_eq!(queue.enqueue_after("foo", 30 * MS), Admission::Held);
-    assert_eq!(queue.reschedule("foo", 30 * MS), Admission::Scheduled);
+    assert_eq!(queue.enqueue_after("foo", 30 * MS), EnqueueOutcome::Held);
+    assert_eq!(queue.reschedule("foo", 30 * MS), EnqueueOutcome::Scheduled);
     clock.advance(30 * MS);
     assert_eq!(serve(&queue), ["foo"]);
     clock.advance(20 * MS);

@@ -7,9 +7,8 @@ mod threads;
 
 use std::time::Duration;
 
-use homeostat::{
-    Admission, DequeueError, Enqueue, Exponential, KeyState, Priority, STARVATION_BOUND, Shutdown, WorkQueue,
-};
+use homeostat::queue::{DequeueError, KeyState, STARVATION_BOUND};
+use homeostat::{Enqueue, EnqueueOutcome, Exponential, Priority, Shutdown, WorkQueue};
 
 use super::support::{HOUR, MS, SECOND, counts, held, held_builder, serve, take};
 
@@ -60,8 +59,8 @@ fn a_key_wanted_during_its_run_is_in_line_as_soon_as_the_run_ends() {
 #[test]
 fn duplicates_are_one_key() {
     let queue = WorkQueue::new();
-    assert_eq!(queue.enqueue("foo"), Admission::Queued);
-    assert_eq!(queue.enqueue("foo"), Admission::Merged);
+    assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Queued);
+    assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Merged);
     assert_eq!(counts(&queue), [1, 0, 0]);
 }
 
@@ -72,7 +71,7 @@ fn a_key_in_process_can_be_enqueued() {
     queue.enqueue("foo");
     let first = take(&queue);
     assert_eq!(first.priority(), Priority::Normal);
-    assert_eq!(queue.enqueue("foo"), Admission::Rerun);
+    assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Rerun);
     assert_eq!(counts(&queue), [0, 0, 1]);
     first.done();
     assert_eq!(counts(&queue), [1, 0, 0]);
@@ -88,7 +87,7 @@ fn the_highest_lane_that_was_asked_for_counts() {
     let queue = WorkQueue::new();
     for [first, second] in [[Priority::Normal, Priority::High], [Priority::High, Priority::Normal]] {
         queue.at(first).enqueue("foo");
-        assert_eq!(queue.at(second).enqueue("foo"), Admission::Merged);
+        assert_eq!(queue.at(second).enqueue("foo"), EnqueueOutcome::Merged);
         assert_eq!(queue.state(&"foo"), KeyState::Ready(Priority::High));
         let claim = take(&queue);
         assert_eq!(claim.priority(), Priority::High);
@@ -128,7 +127,7 @@ fn a_key_keeps_its_place_when_its_lane_does_not_rise() {
     }
     queue.at(Priority::Normal).enqueue("foo");
     queue.at(Priority::Low).enqueue("foo");
-    assert_eq!(queue.at(Priority::High).enqueue_if_absent("bar"), Admission::Ignored);
+    assert_eq!(queue.at(Priority::High).enqueue_if_absent("bar"), EnqueueOutcome::Ignored);
     assert_eq!(serve(&queue), ["foo", "bar"]);
 }
 
@@ -136,8 +135,8 @@ fn a_key_keeps_its_place_when_its_lane_does_not_rise() {
 #[test]
 fn a_delay_does_not_hold_a_key_in_line() {
     let (_clock, queue) = held();
-    assert_eq!(queue.enqueue_after("foo", Duration::ZERO), Admission::Queued);
-    assert_eq!(queue.enqueue_after("foo", HOUR), Admission::Merged);
+    assert_eq!(queue.enqueue_after("foo", Duration::ZERO), EnqueueOutcome::Queued);
+    assert_eq!(queue.enqueue_after("foo", HOUR), EnqueueOutcome::Merged);
     assert_eq!(serve(&queue), ["foo"]);
     assert_eq!(counts(&queue), [0; 3]);
 }
@@ -166,7 +165,7 @@ fn a_dequeue_after_the_shutdown_returns() {
     let queue = WorkQueue::new();
     queue.enqueue("baz");
     queue.shutdown(Shutdown::Discard);
-    assert_eq!(queue.enqueue_after("foo", SECOND), Admission::Closed);
+    assert_eq!(queue.enqueue_after("foo", SECOND), EnqueueOutcome::Closed);
     for _ in 0..2 {
         assert_eq!(queue.dequeue().unwrap_err(), DequeueError);
     }
@@ -178,7 +177,7 @@ fn a_key_that_leaves_its_delay_is_counted_once() {
     let (clock, queue) = held();
     queue.enqueue_after("foo", HOUR);
     assert_eq!(counts(&queue), [0, 1, 0]);
-    assert_eq!(queue.enqueue_now("foo"), Admission::Queued);
+    assert_eq!(queue.enqueue_now("foo"), EnqueueOutcome::Queued);
     assert_eq!(counts(&queue), [1, 0, 0]);
     let claim = take(&queue);
     assert_eq!(counts(&queue), [0, 0, 1]);
@@ -249,7 +248,7 @@ fn a_key_that_came_due_and_is_enqueued_again_is_counted_once() {
     queue.enqueue_after("foo", 50 * MS);
     clock.advance(50 * MS);
     assert_eq!(counts(&queue), [1, 0, 0]);
-    assert_eq!(queue.enqueue("foo"), Admission::Merged);
+    assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Merged);
     assert_eq!(counts(&queue), [1, 0, 0]);
     assert_eq!(serve(&queue), ["foo"]);
     assert_eq!(counts(&queue), [0; 3]);

@@ -7,7 +7,8 @@
 use std::thread;
 use std::time::Duration;
 
-use homeostat::{Admission, Enqueue, Key, KeyState, ManualClock, TryDequeueError, WorkQueue};
+use homeostat::queue::{KeyState, TryDequeueError};
+use homeostat::{Enqueue, EnqueueOutcome, Key, ManualClock, WorkQueue};
 
 use super::support::{Close, MS, SECOND, counts, held, serve, take};
 
@@ -32,10 +33,10 @@ fn a_key_that_waits_for_its_own_run_to_end_is_wanted_once() {
     queue.enqueue(1);
     let running = take(&queue);
     for _ in 0..3 {
-        assert_eq!(queue.enqueue(1), Admission::Rerun);
+        assert_eq!(queue.enqueue(1), EnqueueOutcome::Rerun);
     }
     running.done();
-    assert_eq!(queue.enqueue(1), Admission::Merged);
+    assert_eq!(queue.enqueue(1), EnqueueOutcome::Merged);
     assert_eq!(serve(&queue), [1]);
 }
 
@@ -71,7 +72,7 @@ fn each_key_comes_at_its_own_time() {
 fn a_later_delay_does_not_put_an_earlier_one_off() {
     let (clock, queue) = held();
     queue.enqueue_after(1, SECOND);
-    assert_eq!(queue.enqueue_after(1, 3 * SECOND), Admission::Held);
+    assert_eq!(queue.enqueue_after(1, 3 * SECOND), EnqueueOutcome::Held);
     clock.advance(2 * SECOND);
     assert_eq!(serve(&queue), [1]);
     clock.advance(5 * SECOND);
@@ -84,7 +85,7 @@ fn a_later_delay_does_not_put_an_earlier_one_off() {
 fn a_sooner_time_replaces_a_later_one_by_reschedule() {
     let (clock, queue) = held();
     queue.enqueue_after(1, 3 * SECOND);
-    assert_eq!(queue.reschedule(1, SECOND), Admission::Scheduled);
+    assert_eq!(queue.reschedule(1, SECOND), EnqueueOutcome::Scheduled);
     clock.advance(SECOND);
     assert_eq!(serve(&queue), [1]);
     clock.advance(5 * SECOND);
@@ -96,7 +97,7 @@ fn a_sooner_time_replaces_a_later_one_by_reschedule() {
 fn a_key_can_be_delayed_again_once_it_has_come() {
     let (clock, queue) = held();
     for _ in 0..2 {
-        assert_eq!(queue.enqueue_after(1, SECOND), Admission::Scheduled);
+        assert_eq!(queue.enqueue_after(1, SECOND), EnqueueOutcome::Scheduled);
         assert!(serve(&queue).is_empty());
         clock.advance(2 * SECOND);
         assert_eq!(serve(&queue), [1]);
@@ -107,7 +108,7 @@ fn a_key_can_be_delayed_again_once_it_has_come() {
 #[test]
 fn a_debounced_key_comes_once_it_has_been_quiet() {
     let (clock, queue) = held();
-    assert_eq!(queue.enqueue_debounced(1, 2 * SECOND, 60 * SECOND), Admission::Scheduled);
+    assert_eq!(queue.enqueue_debounced(1, 2 * SECOND, 60 * SECOND), EnqueueOutcome::Scheduled);
     clock.advance(SECOND);
     assert!(serve(&queue).is_empty());
     clock.advance(SECOND);
@@ -120,7 +121,7 @@ fn a_second_request_within_the_quiet_time_pushes_the_first_out() {
     let (clock, queue) = held();
     queue.enqueue_debounced(1, 3 * SECOND, 60 * SECOND);
     clock.advance(SECOND);
-    assert_eq!(queue.enqueue_debounced(1, 3 * SECOND, 60 * SECOND), Admission::Scheduled);
+    assert_eq!(queue.enqueue_debounced(1, 3 * SECOND, 60 * SECOND), EnqueueOutcome::Scheduled);
     clock.advance(2500 * MS);
     assert!(serve(&queue).is_empty());
     clock.advance(500 * MS);
@@ -158,10 +159,10 @@ fn two_requests_are_two_serial_runs() {
             thread::yield_now();
         }
         clock.wait_for_sleepers(2);
-        assert_eq!(queue.enqueue("key"), Admission::Rerun);
+        assert_eq!(queue.enqueue("key"), EnqueueOutcome::Rerun);
         clock.advance(SECOND);
         // The first run ends, and one of the workers begins the second.
-        while !matches!(queue.state(&"key"), KeyState::Processing(homeostat::Wish::None)) {
+        while !matches!(queue.state(&"key"), KeyState::Processing(homeostat::queue::PendingRerun::None)) {
             thread::yield_now();
         }
         clock.wait_for_sleepers(2);

@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 
-use homeostat::{Admission, Claim, Enqueue, Verb, WorkQueue};
+use homeostat::queue::EnqueueMethod;
+use homeostat::{Claim, Enqueue, EnqueueOutcome, WorkQueue};
 
 /// One step of a case.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Add(&'static str, Admission),
+    Add(&'static str, EnqueueOutcome),
     /// The next key must be this one.
     Get(&'static str),
     Has(&'static str, bool),
@@ -17,7 +18,7 @@ enum Step {
 use Step::{Add, Done, Get, Has};
 
 /// Plays a case with one verb. At the end nothing may be left.
-fn play(verb: Verb, steps: &[Step]) {
+fn play(verb: EnqueueMethod, steps: &[Step]) {
     let queue = WorkQueue::new();
     let mut claims: HashMap<&str, Claim<&str>> = HashMap::new();
     for (number, &step) in steps.iter().enumerate() {
@@ -35,7 +36,7 @@ fn play(verb: Verb, steps: &[Step]) {
     assert_eq!((queue.len(), queue.processing_count()), (0, 0));
 }
 
-const ADDS: [Verb; 3] = [Verb::EnqueueIfAbsent, Verb::Enqueue, Verb::EnqueueNow];
+const ADDS: [EnqueueMethod; 3] = [EnqueueMethod::EnqueueIfAbsent, EnqueueMethod::Enqueue, EnqueueMethod::EnqueueNow];
 
 /// "sanity".
 #[test]
@@ -44,9 +45,9 @@ fn first_in_first_out() {
         play(
             verb,
             &[
-                Add("foo", Admission::Queued),
-                Add("bar", Admission::Queued),
-                Add("baz", Admission::Queued),
+                Add("foo", EnqueueOutcome::Queued),
+                Add("bar", EnqueueOutcome::Queued),
+                Add("baz", EnqueueOutcome::Queued),
                 Get("foo"),
                 Done("foo"),
                 Get("bar"),
@@ -63,13 +64,13 @@ fn first_in_first_out() {
 #[test]
 fn enqueue_if_absent_adds_nothing_to_a_key_in_line_or_in_process() {
     play(
-        Verb::EnqueueIfAbsent,
+        EnqueueMethod::EnqueueIfAbsent,
         &[
-            Add("foo", Admission::Queued),
-            Add("bar", Admission::Queued),
-            Add("foo", Admission::Ignored),
+            Add("foo", EnqueueOutcome::Queued),
+            Add("bar", EnqueueOutcome::Queued),
+            Add("foo", EnqueueOutcome::Ignored),
             Get("foo"),
-            Add("foo", Admission::Ignored),
+            Add("foo", EnqueueOutcome::Ignored),
             Done("foo"),
             Get("bar"),
             Done("bar"),
@@ -81,13 +82,13 @@ fn enqueue_if_absent_adds_nothing_to_a_key_in_line_or_in_process() {
 #[test]
 fn enqueue_during_a_run_is_one_more_run() {
     play(
-        Verb::Enqueue,
+        EnqueueMethod::Enqueue,
         &[
-            Add("foo", Admission::Queued),
-            Add("bar", Admission::Queued),
-            Add("foo", Admission::Merged),
+            Add("foo", EnqueueOutcome::Queued),
+            Add("bar", EnqueueOutcome::Queued),
+            Add("foo", EnqueueOutcome::Merged),
             Get("foo"),
-            Add("foo", Admission::Rerun),
+            Add("foo", EnqueueOutcome::Rerun),
             Done("foo"),
             Get("bar"),
             Done("bar"),
@@ -104,11 +105,11 @@ fn a_key_can_be_added_again_after_its_run() {
         play(
             verb,
             &[
-                Add("foo", Admission::Queued),
-                Add("bar", Admission::Queued),
+                Add("foo", EnqueueOutcome::Queued),
+                Add("bar", EnqueueOutcome::Queued),
                 Get("foo"),
                 Done("foo"),
-                Add("foo", Admission::Queued),
+                Add("foo", EnqueueOutcome::Queued),
                 Get("bar"),
                 Done("bar"),
                 Get("foo"),
@@ -122,10 +123,10 @@ fn a_key_can_be_added_again_after_its_run() {
 #[test]
 fn the_queue_says_what_it_holds() {
     play(
-        Verb::Enqueue,
+        EnqueueMethod::Enqueue,
         &[
-            Add("foo", Admission::Queued),
-            Add("bar", Admission::Queued),
+            Add("foo", EnqueueOutcome::Queued),
+            Add("bar", EnqueueOutcome::Queued),
             Has("foo", true),
             Has("bar", true),
             Has("baz", false),

@@ -2,9 +2,8 @@
 //! anew: which keys each kind of event puts in line. And what client-go's shared informers promise their listeners
 //! (`tools/cache/shared_informer_test.go`, Apache-2.0).
 
-use homeostat::{
-    Action, BoxError, Context, Enqueue, Event, ManualClock, Push, Subscriber, Subscription, Watch, WorkQueue, Workers,
-};
+use homeostat::watch::{Push, Subscription};
+use homeostat::{Action, BoxError, Context, Enqueue, Event, ManualClock, Subscriber, Watch, WorkQueue, Workers};
 
 use crate::support::{SECOND, held_builder, serve};
 

@@ -5,7 +5,8 @@
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
-use homeostat::{BoxError, Context, ManualClock, Poller, PollerHandle, WorkQueue};
+use homeostat::watch::PollerHandle;
+use homeostat::{BoxError, Context, ManualClock, Poller, WorkQueue};
 
 use crate::stages::{SECOND, held, just_before, stage};
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use homeostat::{
-    BoxError, Cancelled, Context, Enqueue, KeyState, ManualClock, Poller, PollerHandle, Priority, Reasons, Shutdown,
-    Wish, WorkQueue,
-};
+use homeostat::queue::{KeyState, PendingRerun};
+use homeostat::run::Cancelled;
+use homeostat::watch::PollerHandle;
+use homeostat::{BoxError, Context, Enqueue, ManualClock, Poller, Priority, Reasons, Shutdown, WorkQueue};
 use log::Level;
 
 use crate::stages::logs::Logs;
@@ -122,7 +122,7 @@ fn whatever_a_poll_throws_the_next_one_comes_as_planned() {
 
 #[test]
 fn a_poll_feeds_only_what_is_absent_unless_it_is_an_edge() {
-    for (edge, wish) in [(false, Wish::None), (true, Wish::Soft)] {
+    for (edge, wish) in [(false, PendingRerun::None), (true, PendingRerun::Soft)] {
         let (clock, queue) = held();
         let poller = Poller::new(PERIOD, |_cx: &Context| -> Keys { Ok(vec!["vm"]) });
         let poller = if edge { poller.edge() } else { poller }.start(&queue).unwrap();

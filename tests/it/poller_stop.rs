@@ -8,7 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use homeostat::{BoxError, Cancelled, Context, Poller, PollerHandle, ThreadOptions, WorkQueue};
+use homeostat::run::Cancelled;
+use homeostat::watch::PollerHandle;
+use homeostat::{BoxError, Context, Poller, ThreadOptions, WorkQueue};
 use log::Level;
 
 use crate::stages::logs::Logs;

@@ -9,10 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use homeostat::{
-    Action, BoxError, Clock, Context, Controller, ControllerBuilder, Enqueue, ManualClock, RunningController, Verb,
-    WorkerPool,
-};
+use homeostat::controller::ControllerBuilder;
+use homeostat::queue::EnqueueMethod;
+use homeostat::{Action, BoxError, Clock, Context, Controller, Enqueue, ManualClock, RunningController, WorkerPool};
 use parking_lot::Mutex;
 
 use crate::stages::{ALLOWANCE, SECOND, just_before};
@@ -65,7 +64,7 @@ impl Runs {
 }
 
 fn feed(controller: &RunningController<u32>, keys: u32) {
-    let tally = controller.queue().request_all(&mut (0..keys), Verb::Enqueue.into());
+    let tally = controller.queue().request_all(&mut (0..keys), EnqueueMethod::Enqueue.into());
     assert_eq!(tally.total(), keys as usize);
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use homeostat::Priority::{High, Low, Normal};
-use homeostat::{Admission, Enqueue, KeyState, Reasons, Request, Shutdown, Tally, Verb, WorkQueue};
+use homeostat::queue::{EnqueueMethod, EnqueueRequest, KeyState, Tally};
+use homeostat::{Enqueue, EnqueueOutcome, Reasons, Shutdown, WorkQueue};
 use parking_lot::Mutex;
 
 use crate::letters::{Bench, Is, secs};
@@ -14,23 +15,31 @@ fn a_batch_is_tallied() {
     let bench = Bench::new();
     let _claim = bench.bring(Is::No);
     bench.queue.enqueue_after('d', secs(9));
-    let batch = |verb| bench.queue.request_all(&mut "ckadabc".chars(), Request::new(verb));
-    let tally = batch(Verb::EnqueueIfAbsent);
-    assert_eq!((tally.of(Admission::Queued), tally.of(Admission::Ignored), tally.total()), (1, 6, 7));
-    let tally = batch(Verb::Enqueue);
-    assert_eq!((tally.of(Admission::Merged), tally.of(Admission::Held), tally.of(Admission::Rerun)), (5, 1, 1));
-    let tally = batch(Verb::EnqueueNow);
-    assert_eq!((tally.of(Admission::Merged), tally.of(Admission::Queued), tally.of(Admission::Rerun)), (5, 1, 1));
-    let tally = batch(Verb::Reschedule(secs(5)));
-    assert_eq!((tally.of(Admission::Scheduled), tally.of(Admission::Rerun)), (6, 1));
-    assert_eq!(bench.queue.request_all(&mut std::iter::empty(), Verb::Enqueue.into()).total(), 0);
+    let batch = |verb| bench.queue.request_all(&mut "ckadabc".chars(), EnqueueRequest::new(verb));
+    let tally = batch(EnqueueMethod::EnqueueIfAbsent);
+    assert_eq!((tally.of(EnqueueOutcome::Queued), tally.of(EnqueueOutcome::Ignored), tally.total()), (1, 6, 7));
+    let tally = batch(EnqueueMethod::Enqueue);
+    assert_eq!(
+        (tally.of(EnqueueOutcome::Merged), tally.of(EnqueueOutcome::Held), tally.of(EnqueueOutcome::Rerun)),
+        (5, 1, 1)
+    );
+    let tally = batch(EnqueueMethod::EnqueueNow);
+    assert_eq!(
+        (tally.of(EnqueueOutcome::Merged), tally.of(EnqueueOutcome::Queued), tally.of(EnqueueOutcome::Rerun)),
+        (5, 1, 1)
+    );
+    let tally = batch(EnqueueMethod::Reschedule(secs(5)));
+    assert_eq!((tally.of(EnqueueOutcome::Scheduled), tally.of(EnqueueOutcome::Rerun)), (6, 1));
+    assert_eq!(bench.queue.request_all(&mut std::iter::empty(), EnqueueMethod::Enqueue.into()).total(), 0);
 }
 
 #[test]
 fn a_batch_keeps_its_order_lane_and_reasons() {
     let bench = Bench::new();
-    bench.queue.at(Low).because(Reasons::POLL).request_all(&mut "xyz".chars(), Verb::Enqueue.into());
-    bench.queue.request_all(&mut "mn".chars(), Request::new(Verb::Enqueue).at(High).because(Reasons::MANUAL));
+    bench.queue.at(Low).because(Reasons::POLL).request_all(&mut "xyz".chars(), EnqueueMethod::Enqueue.into());
+    bench
+        .queue
+        .request_all(&mut "mn".chars(), EnqueueRequest::new(EnqueueMethod::Enqueue).at(High).because(Reasons::MANUAL));
     let taken: Vec<_> = bench.claims().iter().map(|claim| (**claim, claim.priority(), claim.reasons())).collect();
     assert_eq!(
         taken,
@@ -57,8 +66,8 @@ fn the_iterator_of_a_batch_may_use_the_queue() {
             queue.enqueue(9_999);
         }
     });
-    let tally = queue.request_all(&mut keys, Verb::Enqueue.into());
-    assert_eq!(tally.of(Admission::Queued), 2_500);
+    let tally = queue.request_all(&mut keys, EnqueueMethod::Enqueue.into());
+    assert_eq!(tally.of(EnqueueOutcome::Queued), 2_500);
     let expected = |key: usize| match key {
         0..1_024 => 0,
         1_024..2_001 => 1_024,
@@ -72,19 +81,19 @@ fn the_iterator_of_a_batch_may_use_the_queue() {
 #[test]
 fn a_queue_may_be_fed_from_itself() {
     let (from, to) = (WorkQueue::new(), WorkQueue::new());
-    from.request_all(&mut (0..100), Verb::Enqueue.into());
+    from.request_all(&mut (0..100), EnqueueMethod::Enqueue.into());
     let mut moved = std::iter::from_fn(|| from.try_dequeue().ok()).map(|claim| {
         let key = *claim;
         claim.done();
         key
     });
-    assert_eq!(to.request_all(&mut moved, Verb::Enqueue.into()).of(Admission::Queued), 100);
+    assert_eq!(to.request_all(&mut moved, EnqueueMethod::Enqueue.into()).of(EnqueueOutcome::Queued), 100);
     assert!(from.is_empty());
     let bench = Bench::new();
-    bench.queue.request_all(&mut "abc".chars(), Verb::Enqueue.into());
+    bench.queue.request_all(&mut "abc".chars(), EnqueueMethod::Enqueue.into());
     let mut again = std::iter::from_fn(|| bench.queue.try_dequeue().ok()).map(|claim| *claim);
-    let tally = bench.queue.request_all(&mut again, Verb::Enqueue.into());
-    assert_eq!(tally.of(Admission::Held), 3, "claims that were dropped back off");
+    let tally = bench.queue.request_all(&mut again, EnqueueMethod::Enqueue.into());
+    assert_eq!(tally.of(EnqueueOutcome::Held), 3, "claims that were dropped back off");
 }
 
 #[test]
@@ -95,37 +104,40 @@ fn a_closed_queue_stops_no_iterator_but_takes_nothing() {
             queue.shutdown(Shutdown::ServeReady);
         }
     });
-    let tally = queue.request_all(&mut keys, Verb::Enqueue.into());
-    assert_eq!((tally.of(Admission::Queued), tally.of(Admission::Closed)), (1_024, 1_976));
+    let tally = queue.request_all(&mut keys, EnqueueMethod::Enqueue.into());
+    assert_eq!((tally.of(EnqueueOutcome::Queued), tally.of(EnqueueOutcome::Closed)), (1_024, 1_976));
 }
 
 #[test]
 fn borrowed_keys_are_the_same_keys() {
     let queue = WorkQueue::<String>::new();
-    assert_eq!(queue.by_ref().enqueue("vm-1"), Admission::Queued);
-    assert_eq!(queue.enqueue("vm-1".to_owned()), Admission::Merged);
-    assert_eq!(queue.at(High).because(Reasons::EVENT).by_ref().enqueue("vm-1"), Admission::Merged);
+    assert_eq!(queue.by_ref().enqueue("vm-1"), EnqueueOutcome::Queued);
+    assert_eq!(queue.enqueue("vm-1".to_owned()), EnqueueOutcome::Merged);
+    assert_eq!(queue.at(High).because(Reasons::EVENT).by_ref().enqueue("vm-1"), EnqueueOutcome::Merged);
     assert_eq!(queue.state("vm-1"), KeyState::Ready(High));
     assert!(queue.contains("vm-1") && !queue.contains("vm-2"));
     let claim = queue.try_dequeue().unwrap();
     assert_eq!((claim.as_str(), claim.reasons()), ("vm-1", Reasons::EVENT));
     assert_eq!(queue.cancel("vm-2"), KeyState::Idle);
-    assert_eq!(queue.by_ref().request_all(&mut ["vm-1", "vm-2"].into_iter(), Verb::Enqueue.into()).total(), 2);
+    assert_eq!(queue.by_ref().request_all(&mut ["vm-1", "vm-2"].into_iter(), EnqueueMethod::Enqueue.into()).total(), 2);
     claim.done();
     assert_eq!(queue.len(), 2);
 
     let shared = WorkQueue::<Arc<str>>::new();
-    assert_eq!(shared.by_ref().enqueue("vm-1"), Admission::Queued);
-    assert_eq!(shared.by_ref().enqueue_if_absent("vm-1"), Admission::Ignored);
+    assert_eq!(shared.by_ref().enqueue("vm-1"), EnqueueOutcome::Queued);
+    assert_eq!(shared.by_ref().enqueue_if_absent("vm-1"), EnqueueOutcome::Ignored);
 }
 
 #[test]
 fn a_filter_refuses_and_passes_on() {
     let bench = Bench::new();
     let even = (&bench.queue).filter(|key: &char| (*key as u32).is_multiple_of(2));
-    assert_eq!((even.enqueue('a'), even.enqueue('b')), (Admission::Ignored, Admission::Queued));
-    let tally = even.request_all(&mut "abcd".chars(), Verb::Enqueue.into());
-    assert_eq!((tally.of(Admission::Ignored), tally.of(Admission::Merged), tally.of(Admission::Queued)), (2, 1, 1));
+    assert_eq!((even.enqueue('a'), even.enqueue('b')), (EnqueueOutcome::Ignored, EnqueueOutcome::Queued));
+    let tally = even.request_all(&mut "abcd".chars(), EnqueueMethod::Enqueue.into());
+    assert_eq!(
+        (tally.of(EnqueueOutcome::Ignored), tally.of(EnqueueOutcome::Merged), tally.of(EnqueueOutcome::Queued)),
+        (2, 1, 1)
+    );
     assert_eq!(bench.line(), "bd");
 }
 
@@ -133,8 +145,14 @@ fn a_filter_refuses_and_passes_on() {
 fn a_map_takes_other_keys() {
     let bench = Bench::new();
     let digits = bench.queue.clone().map(|digit: u32| char::from_digit(digit, 10).unwrap());
-    assert_eq!((digits.enqueue(7), digits.enqueue_after(8, secs(5))), (Admission::Queued, Admission::Scheduled));
-    assert_eq!(digits.request_all(&mut [7, 9].into_iter(), Verb::Enqueue.into()).of(Admission::Merged), 1);
+    assert_eq!(
+        (digits.enqueue(7), digits.enqueue_after(8, secs(5))),
+        (EnqueueOutcome::Queued, EnqueueOutcome::Scheduled)
+    );
+    assert_eq!(
+        digits.request_all(&mut [7, 9].into_iter(), EnqueueMethod::Enqueue.into()).of(EnqueueOutcome::Merged),
+        1
+    );
     assert_eq!((bench.line().as_str(), bench.is('8')), ("79", Is::Delayed(1_005)));
 }
 
@@ -143,10 +161,10 @@ fn a_tee_feeds_both_and_answers_for_the_first() {
     let (one, other) = (Bench::new(), Bench::new());
     other.queue.enqueue('k');
     let both: Arc<dyn Enqueue<char>> = Arc::new(one.queue.clone().tee(other.queue.at(High)));
-    assert_eq!(both.enqueue('k'), Admission::Queued);
+    assert_eq!(both.enqueue('k'), EnqueueOutcome::Queued);
     assert_eq!((one.lane('k'), other.lane('k')), (Normal, High));
-    let tally = both.request_all(&mut "kl".chars(), Verb::Enqueue.into());
-    assert_eq!((tally.of(Admission::Merged), tally.of(Admission::Queued)), (1, 1));
+    let tally = both.request_all(&mut "kl".chars(), EnqueueMethod::Enqueue.into());
+    assert_eq!((tally.of(EnqueueOutcome::Merged), tally.of(EnqueueOutcome::Queued)), (1, 1));
     assert_eq!((one.line(), other.line()), ("kl".to_owned(), "kl".to_owned()));
 }
 
@@ -154,17 +172,17 @@ fn a_tee_feeds_both_and_answers_for_the_first() {
 fn views_pass_on_lane_and_reasons_and_every_verb() {
     let bench = Bench::new();
     let view = bench.queue.at(Low).because(Reasons::POLL).because(Reasons::RESYNC);
-    assert_eq!(view.enqueue_if_absent('a'), Admission::Queued);
-    assert_eq!(view.enqueue('b'), Admission::Queued);
-    assert_eq!(view.enqueue_now('c'), Admission::Queued);
-    assert_eq!(view.enqueue_after('d', secs(1)), Admission::Scheduled);
-    assert_eq!(view.reschedule('e', secs(2)), Admission::Scheduled);
-    assert_eq!(view.enqueue_debounced('f', secs(9), secs(3)), Admission::Scheduled);
+    assert_eq!(view.enqueue_if_absent('a'), EnqueueOutcome::Queued);
+    assert_eq!(view.enqueue('b'), EnqueueOutcome::Queued);
+    assert_eq!(view.enqueue_now('c'), EnqueueOutcome::Queued);
+    assert_eq!(view.enqueue_after('d', secs(1)), EnqueueOutcome::Scheduled);
+    assert_eq!(view.reschedule('e', secs(2)), EnqueueOutcome::Scheduled);
+    assert_eq!(view.enqueue_debounced('f', secs(9), secs(3)), EnqueueOutcome::Scheduled);
     bench.clock.advance(secs(3));
     let claims = bench.claims();
     assert_eq!(claims.iter().map(|claim| **claim).collect::<String>(), "abcdef");
     assert!(claims.iter().all(|claim| claim.priority() == Low && claim.reasons() == Reasons::POLL | Reasons::RESYNC));
-    assert_eq!(view.at(High).enqueue('a'), Admission::Rerun);
+    assert_eq!(view.at(High).enqueue('a'), EnqueueOutcome::Rerun);
 }
 
 /// A queue whose hook counts its calls and looks at the queue.
@@ -218,10 +236,10 @@ fn the_hook_is_called_when_the_queue_goes_from_empty_to_ready_and_at_no_other_ti
     claim.retry_after(secs(0));
     called("failed and ready at once", 1);
     bench.take().done();
-    queue.request_all(&mut "abc".chars(), Verb::Enqueue.into());
+    queue.request_all(&mut "abc".chars(), EnqueueMethod::Enqueue.into());
     called("a batch", 1);
     assert_eq!(bench.line(), "abc");
-    queue.request_all(&mut "abc".chars(), Verb::EnqueueAfter(secs(5)).into());
+    queue.request_all(&mut "abc".chars(), EnqueueMethod::EnqueueAfter(secs(5)).into());
     bench.clock.advance(secs(5));
     called("many delays of one instant", 1);
     assert_eq!(bench.line(), "abc");
@@ -233,7 +251,7 @@ fn the_hook_is_called_when_the_queue_goes_from_empty_to_ready_and_at_no_other_ti
 #[test]
 fn a_hook_that_panics_leaves_the_queue_usable() {
     let bench = Bench::with(|settings| settings.on_ready(|| panic!("a hook's panic")));
-    assert_eq!(bench.queue.enqueue('a'), Admission::Queued);
+    assert_eq!(bench.queue.enqueue('a'), EnqueueOutcome::Queued);
     bench.queue.enqueue_after('b', secs(5));
     bench.clock.advance(secs(5));
     assert_eq!(bench.line(), "ab");
@@ -252,10 +270,10 @@ fn shrinking_forgets_nothing() {
     assert_eq!((bench.is('a'), bench.is('k'), bench.is('d')), (Is::Ready, Is::Soft, Is::Delayed(1_005)));
     claim.done();
     bench.clock.advance(secs(5));
-    assert_eq!(bench.queue.enqueue('c'), Admission::Queued);
+    assert_eq!(bench.queue.enqueue('c'), EnqueueOutcome::Queued);
     assert_eq!(bench.line(), "abkdc");
     bench.queue.shrink_to_fit();
-    assert_eq!((bench.queue.enqueue('z'), bench.line().as_str()), (Admission::Queued, "z"));
+    assert_eq!((bench.queue.enqueue('z'), bench.line().as_str()), (EnqueueOutcome::Queued, "z"));
 }
 
 #[test]
@@ -266,7 +284,7 @@ fn an_iterator_that_has_ended_is_not_asked_again() {
         asked += 1;
         (asked != 3).then_some(asked)
     });
-    assert_eq!(queue.request_all(&mut keys, Verb::Enqueue.into()).total(), 2);
+    assert_eq!(queue.request_all(&mut keys, EnqueueMethod::Enqueue.into()).total(), 2);
     assert_eq!(asked, 3);
 }
 
@@ -275,7 +293,7 @@ type Names<'a> = &'a mut dyn Iterator<Item = &'static str>;
 /// The hook is called once for each hold of the lock that makes a key ready.
 #[test]
 fn every_wrapper_and_view_hands_on_a_whole_batch_under_one_lock() {
-    const REQUEST: Request = Request::new(Verb::Enqueue);
+    const REQUEST: EnqueueRequest = EnqueueRequest::new(EnqueueMethod::Enqueue);
     let batches_of = |feed: fn(&WorkQueue<String>, Names) -> Tally| {
         let holds = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&holds);
@@ -284,7 +302,7 @@ fn every_wrapper_and_view_hands_on_a_whole_batch_under_one_lock() {
         };
         let queue = WorkQueue::<String>::builder().on_ready(count).build();
         let tally = feed(&queue, &mut ["a", "b", "c", "d"].into_iter());
-        assert_eq!((tally.of(Admission::Queued), tally.total()), (4, 4));
+        assert_eq!((tally.of(EnqueueOutcome::Queued), tally.total()), (4, 4));
         assert_eq!(queue.len(), 4);
         holds.load(Ordering::SeqCst)
     };

@@ -1,7 +1,8 @@
 //! Lanes: the order of service, raising, and the bound on starvation.
 
 use homeostat::Priority::{self, High, Low, Normal};
-use homeostat::{Admission, Enqueue, STARVATION_BOUND, Verb, WorkQueue};
+use homeostat::queue::{EnqueueMethod, STARVATION_BOUND};
+use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
 use proptest::prelude::*;
 
 use crate::letters::{Bench, Is, secs};
@@ -12,7 +13,7 @@ const LANES: [Priority; 3] = [High, Normal, Low];
 fn each_lane_is_first_in_first_out_and_higher_ones_go_first() {
     let bench = Bench::new();
     for (key, lane) in [('x', Low), ('m', Normal), ('a', High), ('y', Low), ('n', Normal), ('b', High)] {
-        assert_eq!(bench.queue.at(lane).enqueue(key), Admission::Queued);
+        assert_eq!(bench.queue.at(lane).enqueue(key), EnqueueOutcome::Queued);
     }
     let taken: Vec<_> = bench.claims().iter().map(|claim| (**claim, claim.priority())).collect();
     assert_eq!(taken, [('a', High), ('b', High), ('m', Normal), ('n', Normal), ('x', Low), ('y', Low)]);
@@ -29,7 +30,12 @@ fn a_request_raises_a_lane_and_never_lowers_it() {
         (Normal, Low, Normal, "abmknxy"), (Normal, Normal, Normal, "abmknxy"), (Normal, High, High, "abkmnxy"),
         (High, Low, High, "akbmnxy"), (High, Normal, High, "akbmnxy"), (High, High, High, "akbmnxy"),
     ];
-    for verb in [Verb::Enqueue, Verb::EnqueueNow, Verb::EnqueueAfter(secs(9)), Verb::EnqueueIfAbsent] {
+    for verb in [
+        EnqueueMethod::Enqueue,
+        EnqueueMethod::EnqueueNow,
+        EnqueueMethod::EnqueueAfter(secs(9)),
+        EnqueueMethod::EnqueueIfAbsent,
+    ] {
         for (from, by, then, line) in cells {
             let bench = Bench::new();
             for (lane, first, second) in [(High, 'a', 'b'), (Normal, 'm', 'n'), (Low, 'x', 'y')] {
@@ -40,10 +46,10 @@ fn a_request_raises_a_lane_and_never_lowers_it() {
                 bench.queue.at(lane).enqueue(second);
             }
             let admission = bench.queue.at(by).request('k', verb.into());
-            if verb == Verb::EnqueueIfAbsent {
-                assert_eq!((admission, bench.lane('k')), (Admission::Ignored, from));
+            if verb == EnqueueMethod::EnqueueIfAbsent {
+                assert_eq!((admission, bench.lane('k')), (EnqueueOutcome::Ignored, from));
             } else {
-                assert_eq!((admission, bench.lane('k')), (Admission::Merged, then), "{from:?} by {by:?}");
+                assert_eq!((admission, bench.lane('k')), (EnqueueOutcome::Merged, then), "{from:?} by {by:?}");
                 assert_eq!(bench.line(), line, "{from:?} by {by:?}");
             }
         }
@@ -56,7 +62,7 @@ fn a_lane_outlives_a_delay_and_a_claim() {
     for (by, lane) in [(Low, Normal), (Normal, Normal), (High, High)] {
         let bench = Bench::new();
         bench.queue.enqueue_after('k', secs(10));
-        assert_eq!(bench.queue.at(by).enqueue('k'), Admission::Held);
+        assert_eq!(bench.queue.at(by).enqueue('k'), EnqueueOutcome::Held);
         bench.queue.at(High).enqueue_if_absent('k');
         bench.clock.advance(secs(10));
         assert_eq!(bench.lane('k'), lane);
@@ -198,14 +204,14 @@ proptest! {
                 let admission = queue.at(lane).enqueue(key);
                 match place {
                     None => {
-                        prop_assert_eq!(admission, Admission::Queued);
+                        prop_assert_eq!(admission, EnqueueOutcome::Queued);
                         line.push((key, lane, dequeues + allow(&line, lane)));
                     }
                     Some(place) if line[place].1 < lane => {
                         line.remove(place);
                         line.push((key, lane, dequeues + allow(&line, lane)));
                     }
-                    Some(_) => prop_assert_eq!(admission, Admission::Merged),
+                    Some(_) => prop_assert_eq!(admission, EnqueueOutcome::Merged),
                 }
             } else if step == 5 {
                 queue.cancel(&key);

@@ -4,10 +4,10 @@ mod model;
 
 use std::time::Duration;
 
-use homeostat::{
-    Admission, Claim, DrainReport, DroppedWake, Enqueue, Exponential, KeyState, ManualClock, Priority, Reasons,
-    Request, Shutdown, TryDequeueError, Verb, Wish, WorkQueue,
+use homeostat::queue::{
+    DrainReport, DroppedRun, EnqueueMethod, EnqueueRequest, KeyState, PendingRerun, TryDequeueError,
 };
+use homeostat::{Claim, Enqueue, EnqueueOutcome, Exponential, ManualClock, Priority, Reasons, Shutdown, WorkQueue};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -15,8 +15,8 @@ use self::model::{BACKOFF, End, FLOOR, KEYS, Model, NEVER, State, Wanted};
 
 #[derive(Clone, Debug)]
 enum Step {
-    Ask(u8, Request),
-    AskAll(Vec<u8>, Request),
+    Ask(u8, EnqueueRequest),
+    AskAll(Vec<u8>, EnqueueRequest),
     Cancel(u8),
     Take,
     /// Ends one of the claims that are held.
@@ -31,22 +31,23 @@ fn duration() -> impl Strategy<Value = Duration> {
     prop_oneof![1 => Just(Duration::ZERO), 12 => (1..9_u64).prop_map(Duration::from_secs), 1 => Just(Duration::MAX)]
 }
 
-fn verb() -> impl Strategy<Value = Verb> {
+fn verb() -> impl Strategy<Value = EnqueueMethod> {
     prop_oneof![
-        1 => Just(Verb::EnqueueIfAbsent),
-        2 => Just(Verb::Enqueue),
-        2 => Just(Verb::EnqueueNow),
-        2 => duration().prop_map(Verb::EnqueueAfter),
-        2 => duration().prop_map(Verb::Reschedule),
-        3 => (duration(), duration()).prop_map(|(quiet, max_wait)| Verb::EnqueueDebounced { quiet, max_wait }),
-        3 => (duration(), duration()).prop_map(|(quiet, max_wait)| Verb::EnqueueNowDebounced { quiet, max_wait }),
-        1 => Just(Verb::EnqueueResync),
+        1 => Just(EnqueueMethod::EnqueueIfAbsent),
+        2 => Just(EnqueueMethod::Enqueue),
+        2 => Just(EnqueueMethod::EnqueueNow),
+        2 => duration().prop_map(EnqueueMethod::EnqueueAfter),
+        2 => duration().prop_map(EnqueueMethod::Reschedule),
+        3 => (duration(), duration()).prop_map(|(quiet, max_wait)| EnqueueMethod::EnqueueDebounced { quiet, max_wait }),
+        3 => (duration(), duration()).prop_map(|(quiet, max_wait)| EnqueueMethod::EnqueueNowDebounced { quiet, max_wait }),
+        1 => Just(EnqueueMethod::EnqueueResync),
     ]
 }
 
-fn request() -> impl Strategy<Value = Request> {
+fn request() -> impl Strategy<Value = EnqueueRequest> {
     let lane = prop_oneof![1 => Just(Priority::High), 2 => Just(Priority::Normal), 1 => Just(Priority::Low)];
-    (verb(), lane, 0..5_u32).prop_map(|(verb, lane, why)| Request::new(verb).at(lane).because(Reasons::user(why)))
+    (verb(), lane, 0..5_u32)
+        .prop_map(|(verb, lane, why)| EnqueueRequest::new(verb).at(lane).because(Reasons::user(why)))
 }
 
 fn end() -> impl Strategy<Value = End> {
@@ -107,13 +108,13 @@ impl Pair {
                 let tally = self.queue.request_all(&mut keys.iter().copied(), *request);
                 let expected: Vec<_> = keys.iter().map(|&key| self.model.request(key, *request)).collect();
                 for admission in [
-                    Admission::Queued,
-                    Admission::Merged,
-                    Admission::Scheduled,
-                    Admission::Held,
-                    Admission::Rerun,
-                    Admission::Ignored,
-                    Admission::Closed,
+                    EnqueueOutcome::Queued,
+                    EnqueueOutcome::Merged,
+                    EnqueueOutcome::Scheduled,
+                    EnqueueOutcome::Held,
+                    EnqueueOutcome::Rerun,
+                    EnqueueOutcome::Ignored,
+                    EnqueueOutcome::Closed,
                 ] {
                     assert_eq!(tally.of(admission), expected.iter().filter(|&&other| other == admission).count());
                 }
@@ -189,7 +190,7 @@ impl Pair {
         assert_eq!(ready, self.model.line());
         processing.sort_unstable();
         assert_eq!(processing, self.model.claimed());
-        let order = |&(key, wake): &(u8, DroppedWake)| (key, format!("{wake:?}"));
+        let order = |&(key, wake): &(u8, DroppedRun)| (key, format!("{wake:?}"));
         dropped.sort_by_key(order);
         let mut expected = self.model.dropped().to_vec();
         expected.sort_by_key(order);
@@ -248,10 +249,10 @@ fn seen(state: Option<State>, clock: &ManualClock, now: u64) -> KeyState {
         Some(State::Ready(lane)) => KeyState::Ready(lane),
         Some(State::Delayed(at)) => KeyState::Delayed(instant(at, clock, now)),
         Some(State::Claimed(wanted)) => KeyState::Processing(match wanted {
-            Wanted::Nothing => Wish::None,
-            Wanted::Soft => Wish::Soft,
-            Wanted::At(at) | Wanted::Debounced(at) => Wish::At(instant(at, clock, now)),
-            Wanted::Now => Wish::Now,
+            Wanted::Nothing => PendingRerun::None,
+            Wanted::Soft => PendingRerun::Soft,
+            Wanted::At(at) | Wanted::Debounced(at) => PendingRerun::At(instant(at, clock, now)),
+            Wanted::Now => PendingRerun::Now,
         }),
     }
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use homeostat::Admission::{Held, Ignored, Merged, Queued, Rerun, Scheduled};
-use homeostat::{Admission, Enqueue, Exponential, Reasons, Verb};
+use homeostat::EnqueueOutcome::{Held, Ignored, Merged, Queued, Rerun, Scheduled};
+use homeostat::queue::EnqueueMethod;
+use homeostat::{Enqueue, EnqueueOutcome, Exponential, Reasons};
 
 use crate::letters::{Bench, Is, ZERO, secs};
 
@@ -70,22 +71,22 @@ fn a_failed_early_run_backs_off_by_the_same_step_again() {
     #[rustfmt::skip]
     let cells: [BroughtForward; 10] = [
         ("the time came", |bench| bench.clock.advance(secs(10)), 2, 20),
-        ("an enqueue is held", |bench| { bench.ask(Verb::Enqueue); bench.clock.advance(secs(10)); }, 2, 20),
-        ("enqueue_now", |bench| { bench.ask(Verb::EnqueueNow); }, 1, 10),
-        ("reschedule to now", |bench| { bench.ask(Verb::Reschedule(ZERO)); }, 1, 10),
-        ("reschedule to sooner", |bench| { bench.ask(Verb::Reschedule(secs(3))); bench.clock.advance(secs(3)); }, 1, 10),
-        ("reschedule to later", |bench| { bench.ask(Verb::Reschedule(secs(30))); bench.clock.advance(secs(30)); }, 2, 20),
+        ("an enqueue is held", |bench| { bench.ask(EnqueueMethod::Enqueue); bench.clock.advance(secs(10)); }, 2, 20),
+        ("enqueue_now", |bench| { bench.ask(EnqueueMethod::EnqueueNow); }, 1, 10),
+        ("reschedule to now", |bench| { bench.ask(EnqueueMethod::Reschedule(ZERO)); }, 1, 10),
+        ("reschedule to sooner", |bench| { bench.ask(EnqueueMethod::Reschedule(secs(3))); bench.clock.advance(secs(3)); }, 1, 10),
+        ("reschedule to later", |bench| { bench.ask(EnqueueMethod::Reschedule(secs(30))); bench.clock.advance(secs(30)); }, 2, 20),
         ("enqueue_now, then reschedule to later", |bench| {
-            bench.ask(Verb::EnqueueNow); bench.ask(Verb::Reschedule(secs(30))); bench.clock.advance(secs(30));
+            bench.ask(EnqueueMethod::EnqueueNow); bench.ask(EnqueueMethod::Reschedule(secs(30))); bench.clock.advance(secs(30));
         }, 2, 20),
         ("reschedule to sooner, then to later", |bench| {
-            bench.ask(Verb::Reschedule(secs(3))); bench.ask(Verb::Reschedule(secs(30))); bench.clock.advance(secs(30));
+            bench.ask(EnqueueMethod::Reschedule(secs(3))); bench.ask(EnqueueMethod::Reschedule(secs(30))); bench.clock.advance(secs(30));
         }, 2, 20),
         ("enqueue_now, then reschedule to sooner", |bench| {
-            bench.ask(Verb::EnqueueNow); bench.ask(Verb::Reschedule(secs(9))); bench.clock.advance(secs(9));
+            bench.ask(EnqueueMethod::EnqueueNow); bench.ask(EnqueueMethod::Reschedule(secs(9))); bench.clock.advance(secs(9));
         }, 1, 10),
         ("reschedule to later, then enqueue_now after the backoff", |bench| {
-            bench.ask(Verb::Reschedule(secs(30))); bench.clock.advance(secs(10)); bench.ask(Verb::EnqueueNow);
+            bench.ask(EnqueueMethod::Reschedule(secs(30))); bench.clock.advance(secs(10)); bench.ask(EnqueueMethod::EnqueueNow);
         }, 2, 20),
     ];
     for (name, bring_forward, failures, backoff) in cells {
@@ -122,13 +123,13 @@ fn a_wish_for_now_makes_the_next_run_early() {
 #[test]
 fn the_floor_holds_enqueue_now_while_a_key_backs_off() {
     #[rustfmt::skip]
-    let cells: [(u64, Verb, Is, Admission); 6] = [
-        (50, Verb::EnqueueNow, Is::Delayed(1_020), Scheduled),
-        (20, Verb::EnqueueNow, Is::Delayed(1_020), Held),
-        (15, Verb::EnqueueNow, Is::Delayed(1_015), Held),
-        (50, Verb::Enqueue, Is::Delayed(1_050), Held),
-        (50, Verb::Reschedule(secs(5)), Is::Delayed(1_005), Scheduled),
-        (50, Verb::Reschedule(ZERO), Is::Ready, Queued),
+    let cells: [(u64, EnqueueMethod, Is, EnqueueOutcome); 6] = [
+        (50, EnqueueMethod::EnqueueNow, Is::Delayed(1_020), Scheduled),
+        (20, EnqueueMethod::EnqueueNow, Is::Delayed(1_020), Held),
+        (15, EnqueueMethod::EnqueueNow, Is::Delayed(1_015), Held),
+        (50, EnqueueMethod::Enqueue, Is::Delayed(1_050), Held),
+        (50, EnqueueMethod::Reschedule(secs(5)), Is::Delayed(1_005), Scheduled),
+        (50, EnqueueMethod::Reschedule(ZERO), Is::Ready, Queued),
     ];
     for (backoff, verb, after, admission) in cells {
         let bench = Bench::with(|settings| settings.floor(secs(20)));
@@ -138,7 +139,7 @@ fn the_floor_holds_enqueue_now_while_a_key_backs_off() {
     // A delay that is no backoff has no floor.
     let bench = Bench::with(|settings| settings.floor(secs(20)));
     bench.claim('k').requeue_after(secs(50));
-    assert_eq!((bench.ask(Verb::EnqueueNow), bench.is('k')), (Queued, Is::Ready));
+    assert_eq!((bench.ask(EnqueueMethod::EnqueueNow), bench.is('k')), (Queued, Is::Ready));
     // Nor can a stream of events push the run out.
     let bench = Bench::with(|settings| settings.floor(secs(20)));
     bench.claim('k').retry_after(secs(50));
@@ -169,16 +170,16 @@ fn a_key_that_fails_and_wakes_itself_cannot_spin() {
 #[test]
 fn a_cool_down_holds_every_verb() {
     #[rustfmt::skip]
-    let cells: [(Verb, Is, Admission); 9] = [
-        (Verb::EnqueueIfAbsent, Is::Delayed(1_100), Scheduled),
-        (Verb::Enqueue, Is::Delayed(1_100), Scheduled),
-        (Verb::EnqueueNow, Is::Delayed(1_100), Scheduled),
-        (Verb::EnqueueAfter(ZERO), Is::Delayed(1_100), Scheduled),
-        (Verb::EnqueueAfter(secs(50)), Is::Delayed(1_100), Scheduled),
-        (Verb::EnqueueAfter(secs(150)), Is::Delayed(1_150), Scheduled),
-        (Verb::Reschedule(ZERO), Is::Delayed(1_100), Scheduled),
-        (Verb::Reschedule(secs(150)), Is::Delayed(1_150), Scheduled),
-        (Verb::EnqueueDebounced { quiet: secs(50), max_wait: secs(500) }, Is::Delayed(1_100), Scheduled),
+    let cells: [(EnqueueMethod, Is, EnqueueOutcome); 9] = [
+        (EnqueueMethod::EnqueueIfAbsent, Is::Delayed(1_100), Scheduled),
+        (EnqueueMethod::Enqueue, Is::Delayed(1_100), Scheduled),
+        (EnqueueMethod::EnqueueNow, Is::Delayed(1_100), Scheduled),
+        (EnqueueMethod::EnqueueAfter(ZERO), Is::Delayed(1_100), Scheduled),
+        (EnqueueMethod::EnqueueAfter(secs(50)), Is::Delayed(1_100), Scheduled),
+        (EnqueueMethod::EnqueueAfter(secs(150)), Is::Delayed(1_150), Scheduled),
+        (EnqueueMethod::Reschedule(ZERO), Is::Delayed(1_100), Scheduled),
+        (EnqueueMethod::Reschedule(secs(150)), Is::Delayed(1_150), Scheduled),
+        (EnqueueMethod::EnqueueDebounced { quiet: secs(50), max_wait: secs(500) }, Is::Delayed(1_100), Scheduled),
     ];
     for (verb, after, admission) in cells {
         let bench = Bench::new();
@@ -186,17 +187,21 @@ fn a_cool_down_holds_every_verb() {
         assert_eq!((bench.is('k'), bench.queue.contains(&'k'), bench.queue.delayed_count()), (Is::Idle, false, 0));
         assert_eq!((bench.ask(verb), bench.is('k')), (admission, after), "{verb:?}");
         // Nothing brings it forward either.
-        bench.ask(Verb::EnqueueNow);
-        bench.ask(Verb::Reschedule(ZERO));
+        bench.ask(EnqueueMethod::EnqueueNow);
+        bench.ask(EnqueueMethod::Reschedule(ZERO));
         assert_eq!(bench.is('k'), Is::Delayed(1_100), "{verb:?}");
         bench.queue.cancel(&'k');
-        assert_eq!((bench.is('k'), bench.ask(Verb::EnqueueNow)), (Is::Idle, Scheduled), "cancelled and wanted again");
+        assert_eq!(
+            (bench.is('k'), bench.ask(EnqueueMethod::EnqueueNow)),
+            (Is::Idle, Scheduled),
+            "cancelled and wanted again"
+        );
         assert_eq!(bench.is('k'), Is::Delayed(1_100));
         bench.clock.advance(secs(99) + Duration::from_nanos(999_999_999));
         assert_eq!(bench.queue.len(), 0, "{verb:?}");
         bench.clock.advance(Duration::from_nanos(1));
         assert_eq!(bench.line(), "k", "{verb:?}");
-        assert_eq!(bench.ask(Verb::Enqueue), Queued, "it is over");
+        assert_eq!(bench.ask(EnqueueMethod::Enqueue), Queued, "it is over");
     }
 }
 
@@ -205,13 +210,13 @@ fn a_cool_down_that_nobody_disturbs_is_forgotten() {
     let bench = Bench::new();
     bench.claim('k').cool_down(secs(100));
     bench.clock.advance(secs(100));
-    assert_eq!((bench.ask(Verb::Enqueue), bench.line().as_str()), (Queued, "k"));
+    assert_eq!((bench.ask(EnqueueMethod::Enqueue), bench.line().as_str()), (Queued, "k"));
     bench.claim('k').cool_down(Duration::MAX);
     bench.clock.advance(secs(1_000_000));
-    assert_eq!((bench.ask(Verb::EnqueueNow), bench.queue.next_due()), (Scheduled, None));
+    assert_eq!((bench.ask(EnqueueMethod::EnqueueNow), bench.queue.next_due()), (Scheduled, None));
 }
 
-fn debounced(bench: &Bench, quiet: u64, max_wait: u64) -> Admission {
+fn debounced(bench: &Bench, quiet: u64, max_wait: u64) -> EnqueueOutcome {
     bench.queue.enqueue_debounced('k', secs(quiet), secs(max_wait))
 }
 

@@ -6,10 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use homeostat::Shutdown::{Discard, RunDelayedNow, ServeReady};
-use homeostat::{
-    Admission, Claim, DequeueError, DequeueTimeoutError, DroppedWake, Enqueue, ManualClock, Shutdown, TryDequeueError,
-    Verb, WorkQueue,
-};
+use homeostat::queue::{DequeueError, DequeueTimeoutError, DroppedRun, EnqueueMethod, TryDequeueError};
+use homeostat::{Claim, Enqueue, EnqueueOutcome, ManualClock, Shutdown, WorkQueue};
 
 use parking_lot::Mutex;
 
@@ -27,7 +25,7 @@ fn alone(to: Is) -> (Bench, Option<Claim<char>>) {
 const COLUMNS: [Is; 7] = [Is::Idle, Is::Ready, Is::Delayed(1_300), Is::No, Is::Soft, Is::At(1_300), Is::Now];
 
 /// The state afterwards, the wake that is dropped, and the state once the claim, if there is one, is done.
-type Cell = (Is, Option<DroppedWake>, Is);
+type Cell = (Is, Option<DroppedRun>, Is);
 
 /// Mode × state.
 #[rustfmt::skip]
@@ -37,13 +35,13 @@ const SHUTDOWNS: [(Shutdown, [Cell; 7]); 3] = [
         (Is::No, None, Is::Idle), (Is::Soft, None, Is::Ready), (Is::At(1_300), None, Is::Ready), (Is::Now, None, Is::Ready),
     ]),
     (ServeReady, [
-        (Is::Idle, None, Is::Idle), (Is::Ready, None, Is::Ready), (Is::Idle, Some(DroppedWake::Delayed), Is::Idle),
-        (Is::No, None, Is::Idle), (Is::Soft, None, Is::Ready), (Is::No, Some(DroppedWake::Wish), Is::Idle), (Is::Now, None, Is::Ready),
+        (Is::Idle, None, Is::Idle), (Is::Ready, None, Is::Ready), (Is::Idle, Some(DroppedRun::Delayed), Is::Idle),
+        (Is::No, None, Is::Idle), (Is::Soft, None, Is::Ready), (Is::No, Some(DroppedRun::PendingRerun), Is::Idle), (Is::Now, None, Is::Ready),
     ]),
     (Discard, [
-        (Is::Idle, None, Is::Idle), (Is::Idle, Some(DroppedWake::Ready), Is::Idle), (Is::Idle, Some(DroppedWake::Delayed), Is::Idle),
-        (Is::No, None, Is::Idle), (Is::No, Some(DroppedWake::Wish), Is::Idle), (Is::No, Some(DroppedWake::Wish), Is::Idle),
-        (Is::No, Some(DroppedWake::Wish), Is::Idle),
+        (Is::Idle, None, Is::Idle), (Is::Idle, Some(DroppedRun::Ready), Is::Idle), (Is::Idle, Some(DroppedRun::Delayed), Is::Idle),
+        (Is::No, None, Is::Idle), (Is::No, Some(DroppedRun::PendingRerun), Is::Idle), (Is::No, Some(DroppedRun::PendingRerun), Is::Idle),
+        (Is::No, Some(DroppedRun::PendingRerun), Is::Idle),
     ]),
 ];
 
@@ -82,15 +80,15 @@ type End = fn(Claim<char>);
 #[test]
 fn a_requeue_or_retry_after_a_shutdown_is_not_run_and_reported() {
     #[rustfmt::skip]
-    let cells: [(End, Option<DroppedWake>); 8] = [
+    let cells: [(End, Option<DroppedRun>); 8] = [
         (|claim| claim.done(), None),
         (|claim| claim.cool_down(secs(9)), None),
-        (|claim| claim.requeue_after(secs(9)), Some(DroppedWake::Requeue)),
-        (|claim| claim.requeue_after(ZERO), Some(DroppedWake::Requeue)),
-        (|claim| claim.retry_after(secs(9)), Some(DroppedWake::Retry)),
-        (|claim| claim.retry_after(ZERO), Some(DroppedWake::Retry)),
-        (|claim| claim.retry(), Some(DroppedWake::Retry)),
-        (|claim| drop(claim), Some(DroppedWake::Retry)),
+        (|claim| claim.requeue_after(secs(9)), Some(DroppedRun::Requeue)),
+        (|claim| claim.requeue_after(ZERO), Some(DroppedRun::Requeue)),
+        (|claim| claim.retry_after(secs(9)), Some(DroppedRun::Retry)),
+        (|claim| claim.retry_after(ZERO), Some(DroppedRun::Retry)),
+        (|claim| claim.retry(), Some(DroppedRun::Retry)),
+        (|claim| drop(claim), Some(DroppedRun::Retry)),
     ];
     for mode in [RunDelayedNow, ServeReady, Discard] {
         for (end, dropped) in cells {
@@ -182,14 +180,14 @@ fn a_shutdown_may_be_said_twice() {
 #[test]
 fn a_queue_that_is_shut_down_takes_no_more() {
     let verbs = [
-        Verb::EnqueueIfAbsent,
-        Verb::Enqueue,
-        Verb::EnqueueNow,
-        Verb::EnqueueAfter(ZERO),
-        Verb::EnqueueAfter(secs(9)),
-        Verb::Reschedule(ZERO),
-        Verb::Reschedule(secs(9)),
-        Verb::EnqueueDebounced { quiet: secs(1), max_wait: secs(9) },
+        EnqueueMethod::EnqueueIfAbsent,
+        EnqueueMethod::Enqueue,
+        EnqueueMethod::EnqueueNow,
+        EnqueueMethod::EnqueueAfter(ZERO),
+        EnqueueMethod::EnqueueAfter(secs(9)),
+        EnqueueMethod::Reschedule(ZERO),
+        EnqueueMethod::Reschedule(secs(9)),
+        EnqueueMethod::EnqueueDebounced { quiet: secs(1), max_wait: secs(9) },
     ];
     for mode in [RunDelayedNow, ServeReady, Discard] {
         for state in COLUMNS {
@@ -197,16 +195,16 @@ fn a_queue_that_is_shut_down_takes_no_more() {
             bench.queue.shutdown(mode);
             let before = bench.is('k');
             for verb in verbs {
-                assert_eq!(bench.ask(verb), Admission::Closed, "{verb:?} of {state:?} after {mode:?}");
+                assert_eq!(bench.ask(verb), EnqueueOutcome::Closed, "{verb:?} of {state:?} after {mode:?}");
                 let tally = bench.queue.request_all(&mut ['k', 'l'].into_iter(), verb.into());
-                assert_eq!((tally.of(Admission::Closed), tally.total()), (2, 2));
+                assert_eq!((tally.of(EnqueueOutcome::Closed), tally.total()), (2, 2));
                 assert_eq!((bench.is('k'), bench.is('l')), (before, Is::Idle));
             }
             drop(claim);
         }
         let queue = WorkQueue::<String>::new();
         queue.shutdown(mode);
-        assert_eq!(queue.by_ref().enqueue("k"), Admission::Closed);
+        assert_eq!(queue.by_ref().enqueue("k"), EnqueueOutcome::Closed);
     }
 }
 
@@ -291,7 +289,7 @@ fn a_drain_that_times_out_reports_what_is_left_and_leaves_the_queue_serving() {
         let report = drain.join().unwrap();
         assert!(!report.is_drained());
         assert_eq!((report.ready, report.processing), (vec!['a', 'b'], vec!['k']));
-        assert_eq!(report.dropped, [('d', DroppedWake::Delayed)]);
+        assert_eq!(report.dropped, [('d', DroppedRun::Delayed)]);
     });
     assert_eq!(bench.line(), "ab");
     claim.done();
@@ -319,7 +317,7 @@ fn a_stricter_shutdown_ends_a_drain() {
         bench.clock.wait_for_sleepers(1);
         bench.queue.shutdown(Discard);
         let report = drain.join().unwrap();
-        assert_eq!((report.is_drained(), report.dropped), (true, vec![('a', DroppedWake::Ready)]));
+        assert_eq!((report.is_drained(), report.dropped), (true, vec![('a', DroppedRun::Ready)]));
     });
 }
 
@@ -361,7 +359,7 @@ fn claims_may_outlive_all_handles() {
     bench.queue.enqueue('a');
     let Bench { clock, queue, .. } = bench;
     drop(queue.clone());
-    assert_eq!(queue.enqueue('b'), Admission::Queued, "a handle is left");
+    assert_eq!(queue.enqueue('b'), EnqueueOutcome::Queued, "a handle is left");
     drop(queue);
     let next = second.done_and_next().unwrap();
     assert_eq!(*next, 'a', "the last handle serves what is in line");

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use homeostat::Admission::{self, Held, Ignored, Merged, Queued, Rerun, Scheduled};
-use homeostat::{Claim, Enqueue, Exponential, TryDequeueError, Verb};
+use homeostat::EnqueueOutcome::{self, Held, Ignored, Merged, Queued, Rerun, Scheduled};
+use homeostat::queue::{EnqueueMethod, TryDequeueError};
+use homeostat::{Claim, Enqueue, Exponential};
 
 use crate::letters::{Bench, Is, NEVER, ZERO, secs};
 
@@ -15,65 +16,65 @@ const LATE: Duration = secs(500);
 const COLUMNS: [Is; 7] = [Is::Idle, Is::Ready, Is::Delayed(T), Is::No, Is::Soft, Is::At(T), Is::Now];
 
 /// A cell: what becomes of `k`, the admission, and the line of keys afterwards. `k` came between `a` and `b`.
-type Cell = (Is, Admission, &'static str);
+type Cell = (Is, EnqueueOutcome, &'static str);
 
 /// Request × state.
 #[rustfmt::skip]
-const REQUESTS: [(Verb, [Cell; 7]); 14] = [
-    (Verb::EnqueueIfAbsent, [
+const REQUESTS: [(EnqueueMethod, [Cell; 7]); 14] = [
+    (EnqueueMethod::EnqueueIfAbsent, [
         (Is::Ready, Queued, "abk"), (Is::Ready, Ignored, "akb"), (Is::Delayed(T), Ignored, "ab"),
         (Is::No, Ignored, "ab"), (Is::Soft, Ignored, "ab"), (Is::At(T), Ignored, "ab"), (Is::Now, Ignored, "ab"),
     ]),
-    (Verb::Enqueue, [
+    (EnqueueMethod::Enqueue, [
         (Is::Ready, Queued, "abk"), (Is::Ready, Merged, "akb"), (Is::Delayed(T), Held, "ab"),
         (Is::Soft, Rerun, "ab"), (Is::Soft, Rerun, "ab"), (Is::At(T), Rerun, "ab"), (Is::Now, Rerun, "ab"),
     ]),
-    (Verb::EnqueueNow, [
+    (EnqueueMethod::EnqueueNow, [
         (Is::Ready, Queued, "abk"), (Is::Ready, Merged, "akb"), (Is::Ready, Queued, "abk"),
         (Is::Now, Rerun, "ab"), (Is::Now, Rerun, "ab"), (Is::Now, Rerun, "ab"), (Is::Now, Rerun, "ab"),
     ]),
-    (Verb::EnqueueAfter(SOON), [
+    (EnqueueMethod::EnqueueAfter(SOON), [
         (Is::Delayed(1_050), Scheduled, "ab"), (Is::Ready, Merged, "akb"), (Is::Delayed(T), Held, "ab"),
         (Is::At(1_050), Rerun, "ab"), (Is::Soft, Rerun, "ab"), (Is::At(T), Rerun, "ab"), (Is::Now, Rerun, "ab"),
     ]),
-    (Verb::EnqueueAfter(LATE), [
+    (EnqueueMethod::EnqueueAfter(LATE), [
         (Is::Delayed(1_500), Scheduled, "ab"), (Is::Ready, Merged, "akb"), (Is::Delayed(T), Held, "ab"),
         (Is::At(1_500), Rerun, "ab"), (Is::Soft, Rerun, "ab"), (Is::At(T), Rerun, "ab"), (Is::Now, Rerun, "ab"),
     ]),
-    (Verb::EnqueueAfter(ZERO), [
+    (EnqueueMethod::EnqueueAfter(ZERO), [
         (Is::Ready, Queued, "abk"), (Is::Ready, Merged, "akb"), (Is::Delayed(T), Held, "ab"),
         (Is::Soft, Rerun, "ab"), (Is::Soft, Rerun, "ab"), (Is::At(T), Rerun, "ab"), (Is::Now, Rerun, "ab"),
     ]),
-    (Verb::EnqueueAfter(Duration::MAX), [
+    (EnqueueMethod::EnqueueAfter(Duration::MAX), [
         (Is::Delayed(NEVER), Scheduled, "ab"), (Is::Ready, Merged, "akb"), (Is::Delayed(T), Held, "ab"),
         (Is::At(NEVER), Rerun, "ab"), (Is::Soft, Rerun, "ab"), (Is::At(T), Rerun, "ab"), (Is::Now, Rerun, "ab"),
     ]),
-    (Verb::Reschedule(SOON), [
+    (EnqueueMethod::Reschedule(SOON), [
         (Is::Delayed(1_050), Scheduled, "ab"), (Is::Delayed(1_050), Scheduled, "ab"), (Is::Delayed(1_050), Scheduled, "ab"),
         (Is::At(1_050), Rerun, "ab"), (Is::At(1_050), Rerun, "ab"), (Is::At(1_050), Rerun, "ab"), (Is::At(1_050), Rerun, "ab"),
     ]),
-    (Verb::Reschedule(LATE), [
+    (EnqueueMethod::Reschedule(LATE), [
         (Is::Delayed(1_500), Scheduled, "ab"), (Is::Delayed(1_500), Scheduled, "ab"), (Is::Delayed(1_500), Scheduled, "ab"),
         (Is::At(1_500), Rerun, "ab"), (Is::At(1_500), Rerun, "ab"), (Is::At(1_500), Rerun, "ab"), (Is::At(1_500), Rerun, "ab"),
     ]),
     // A time already past means ready, at the tail.
-    (Verb::Reschedule(ZERO), [
+    (EnqueueMethod::Reschedule(ZERO), [
         (Is::Ready, Queued, "abk"), (Is::Ready, Queued, "abk"), (Is::Ready, Queued, "abk"),
         (Is::At(1_000), Rerun, "ab"), (Is::At(1_000), Rerun, "ab"), (Is::At(1_000), Rerun, "ab"), (Is::At(1_000), Rerun, "ab"),
     ]),
-    (Verb::Reschedule(Duration::MAX), [
+    (EnqueueMethod::Reschedule(Duration::MAX), [
         (Is::Delayed(NEVER), Scheduled, "ab"), (Is::Delayed(NEVER), Scheduled, "ab"), (Is::Delayed(NEVER), Scheduled, "ab"),
         (Is::At(NEVER), Rerun, "ab"), (Is::At(NEVER), Rerun, "ab"), (Is::At(NEVER), Rerun, "ab"), (Is::At(NEVER), Rerun, "ab"),
     ]),
-    (Verb::EnqueueDebounced { quiet: SOON, max_wait: LATE }, [
+    (EnqueueMethod::EnqueueDebounced { quiet: SOON, max_wait: LATE }, [
         (Is::Delayed(1_050), Scheduled, "ab"), (Is::Ready, Merged, "akb"), (Is::Delayed(T), Held, "ab"),
         (Is::At(1_050), Rerun, "ab"), (Is::Soft, Rerun, "ab"), (Is::At(T), Rerun, "ab"), (Is::Now, Rerun, "ab"),
     ]),
-    (Verb::EnqueueNowDebounced { quiet: SOON, max_wait: LATE }, [
+    (EnqueueMethod::EnqueueNowDebounced { quiet: SOON, max_wait: LATE }, [
         (Is::Delayed(1_050), Scheduled, "ab"), (Is::Ready, Merged, "akb"), (Is::Delayed(1_050), Scheduled, "ab"),
         (Is::At(1_050), Rerun, "ab"), (Is::At(1_050), Rerun, "ab"), (Is::At(1_050), Rerun, "ab"), (Is::Now, Rerun, "ab"),
     ]),
-    (Verb::EnqueueResync, [
+    (EnqueueMethod::EnqueueResync, [
         (Is::Ready, Queued, "abk"), (Is::Ready, Ignored, "akb"), (Is::Ready, Queued, "abk"),
         (Is::No, Ignored, "ab"), (Is::Soft, Ignored, "ab"), (Is::At(T), Ignored, "ab"), (Is::Now, Ignored, "ab"),
     ]),

@@ -5,7 +5,8 @@ use std::cell::Cell;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use homeostat::{Admission, Enqueue, KeyState, ManualClock, Priority, Reasons, Shutdown, Verb, WorkQueue};
+use homeostat::queue::{EnqueueMethod, KeyState};
+use homeostat::{Enqueue, EnqueueOutcome, ManualClock, Priority, Reasons, Shutdown, WorkQueue};
 
 use crate::letters::{Bench, secs};
 
@@ -121,7 +122,7 @@ fn a_key_is_hashed_once_a_request_and_never_again() {
         queue.enqueue(Key(id));
     }
     hashed(10_000);
-    queue.request_all(&mut (0..20_000).map(Key), Verb::Enqueue.into());
+    queue.request_all(&mut (0..20_000).map(Key), EnqueueMethod::Enqueue.into());
     hashed(20_000);
     let claims: Vec<_> = (0..4_000).map(|_| queue.try_dequeue().unwrap()).collect();
     for (number, claim) in claims.into_iter().enumerate() {
@@ -148,7 +149,7 @@ fn a_key_is_hashed_once_a_request_and_never_again() {
 #[test]
 fn keys_of_different_hashes_are_never_compared() {
     let queue = WorkQueue::builder().hasher(BuildHasherDefault::<DefaultHasher>::default()).build();
-    queue.request_all(&mut (0..10_000).map(Key), Verb::Enqueue.into());
+    queue.request_all(&mut (0..10_000).map(Key), EnqueueMethod::Enqueue.into());
     for id in 10_000..20_000 {
         queue.enqueue(Key(id));
         assert!(!queue.contains(&Key(id + 10_000)));
@@ -170,7 +171,7 @@ fn a_request_clones_nothing_and_a_claim_clones_once() {
         queue.enqueue_after(Key(1), secs(5));
         queue.reschedule(Key(1), secs(0));
     }
-    queue.request_all(&mut [Key(1), Key(2)].into_iter(), Verb::Enqueue.into());
+    queue.request_all(&mut [Key(1), Key(2)].into_iter(), EnqueueMethod::Enqueue.into());
     assert_eq!(calls(), (11, 0, 0));
     let claim = queue.try_dequeue().unwrap();
     assert_eq!(calls(), (0, 1, 0));
@@ -181,20 +182,20 @@ fn a_request_clones_nothing_and_a_claim_clones_once() {
 #[test]
 fn only_a_key_that_is_not_known_is_made_of_a_borrowed_one() {
     let queue = standing_still::<Key>();
-    assert_eq!(queue.by_ref().enqueue(&7), Admission::Queued);
+    assert_eq!(queue.by_ref().enqueue(&7), EnqueueOutcome::Queued);
     assert_eq!(calls(), (0, 0, 1));
-    assert_eq!(queue.by_ref().enqueue(&7), Admission::Merged);
-    assert_eq!(queue.by_ref().enqueue_now(&7), Admission::Merged);
+    assert_eq!(queue.by_ref().enqueue(&7), EnqueueOutcome::Merged);
+    assert_eq!(queue.by_ref().enqueue_now(&7), EnqueueOutcome::Merged);
     let claim = queue.try_dequeue().unwrap();
-    assert_eq!(queue.by_ref().enqueue(&7), Admission::Rerun);
+    assert_eq!(queue.by_ref().enqueue(&7), EnqueueOutcome::Rerun);
     claim.requeue_after(secs(5));
-    assert_eq!(queue.by_ref().enqueue_if_absent(&7), Admission::Ignored);
-    assert_eq!(queue.by_ref().reschedule(&7, secs(5)), Admission::Scheduled);
-    let tally = queue.by_ref().request_all(&mut [7, 7].iter(), Verb::Enqueue.into());
-    assert_eq!(tally.of(Admission::Held), 2);
+    assert_eq!(queue.by_ref().enqueue_if_absent(&7), EnqueueOutcome::Ignored);
+    assert_eq!(queue.by_ref().reschedule(&7, secs(5)), EnqueueOutcome::Scheduled);
+    let tally = queue.by_ref().request_all(&mut [7, 7].iter(), EnqueueMethod::Enqueue.into());
+    assert_eq!(tally.of(EnqueueOutcome::Held), 2);
     assert_eq!(calls(), (0, 1, 0), "the clone is the claim's");
     queue.shutdown(Shutdown::Discard);
-    assert_eq!(queue.by_ref().enqueue(&8), Admission::Closed);
+    assert_eq!(queue.by_ref().enqueue(&8), EnqueueOutcome::Closed);
     assert_eq!(calls(), (0, 0, 0));
 }
 
@@ -233,7 +234,7 @@ fn still_serves(queue: &WorkQueue<Key>, expected: &[u32]) {
         claim.done();
     }
     assert_eq!(line, expected);
-    assert_eq!((queue.processing_count(), queue.enqueue(Key(9))), (0, Admission::Queued));
+    assert_eq!((queue.processing_count(), queue.enqueue(Key(9))), (0, EnqueueOutcome::Queued));
     queue.try_dequeue().unwrap().done();
 }
 
@@ -257,7 +258,7 @@ fn a_hash_that_panics_changes_nothing() {
             let _ = queue.state(&Key(1));
         },
         |queue| {
-            queue.request_all(&mut [Key(1)].into_iter(), Verb::Enqueue.into());
+            queue.request_all(&mut [Key(1)].into_iter(), EnqueueMethod::Enqueue.into());
         },
     ];
     for request in uses {
@@ -284,7 +285,7 @@ fn an_eq_that_panics_changes_nothing() {
             let _ = queue.state(&Key(1));
         },
         |queue| {
-            queue.request_all(&mut [Key(1)].into_iter(), Verb::Reschedule(secs(5)).into());
+            queue.request_all(&mut [Key(1)].into_iter(), EnqueueMethod::Reschedule(secs(5)).into());
         },
     ];
     for request in uses {

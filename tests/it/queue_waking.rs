@@ -5,7 +5,8 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use homeostat::Priority::High;
-use homeostat::{Claim, DequeueTimeoutError, Enqueue, Shutdown, Verb};
+use homeostat::queue::{DequeueTimeoutError, EnqueueMethod};
+use homeostat::{Claim, Enqueue, Shutdown};
 
 use crate::letters::{Bench, Is, secs};
 
@@ -73,7 +74,7 @@ fn a_batch_wakes_as_many_as_there_are_keys_and_sleepers() {
         thread::scope(|threads| {
             let _watch = bench.watch();
             let consumers = asleep(&bench, threads, sleepers);
-            bench.queue.request_all(&mut keys.chars(), Verb::Enqueue.into());
+            bench.queue.request_all(&mut keys.chars(), EnqueueMethod::Enqueue.into());
             assert_eq!(bench.clock.sleepers(), left, "{keys} for {sleepers}");
             assert_eq!(finish(&bench, consumers), taken);
         });

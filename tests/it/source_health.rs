@@ -4,9 +4,11 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use homeostat::controller::{ControllerBuilder, ControllerError};
+use homeostat::watch::{Directory, PollWatch, SourceHandle};
 use homeostat::{
-    Action, BoxError, Context, Controller, ControllerBuilder, ControllerError, Directory, Manager, ManualClock,
-    PollWatch, Poller, RunningManager, SourceHandle, Subscriber, Unit, WorkQueue, WorkerPool,
+    Action, BoxError, Component, Context, Controller, Manager, ManualClock, Poller, RunningManager, Subscriber,
+    WorkQueue, WorkerPool,
 };
 use log::Level;
 
@@ -125,7 +127,7 @@ fn live_names_a_hanging_poller_that_is_a_unit() {
     let manager = manager(&clock);
     let queue = WorkQueue::<Key>::builder().clock(clock.clock()).build();
     let (director, list) = hanging();
-    manager.add(Unit::poller("inventory", Poller::new(PERIOD, list), &queue)).unwrap();
+    manager.add(Component::poller("inventory", Poller::new(PERIOD, list), &queue)).unwrap();
     let running = manager.start().unwrap();
     director.next();
     assert_eq!(manager.ready().to_string(), "inventory: its first listing is not in");
@@ -352,34 +354,34 @@ fn what_has_been_given_to_a_manager_can_still_be_asked_and_triggered() {
             Ok::<_, Infallible>([(who, 1)])
         }
     };
-    let (unit, own) = (lists("unit"), lists("own"));
-    let poller = Poller::new(PERIOD, move |cx: &Context| unit(cx).map(|items| items.map(|(key, _)| key)));
-    manager.add(Unit::poller("unit", poller, &queue)).unwrap();
+    let (component, own) = (lists("component"), lists("own"));
+    let poller = Poller::new(PERIOD, move |cx: &Context| component(cx).map(|items| items.map(|(key, _)| key)));
+    manager.add(Component::poller("component", poller, &queue)).unwrap();
     manager.add(PollWatch::new(PERIOD, lists("watch")).name("watch").clock(clock.clock()).start().unwrap()).unwrap();
     let shared = || PollWatch::new(PERIOD, lists("shared")).clock(clock.clock()).start();
     let shared = manager.watch::<Key, i32, _>("shared", shared).unwrap();
     let own = move |cx: &Context| own(cx).map(|items| items.map(|(key, _)| key));
     manager.add(plain("vm", &clock).poll(PERIOD, own).build().unwrap()).unwrap();
     let running = manager.start().unwrap();
-    let mut sources: Vec<_> = ["unit", "watch", "shared"].map(|name| manager.source(name).unwrap()).into();
+    let mut sources: Vec<_> = ["component", "watch", "shared"].map(|name| manager.source(name).unwrap()).into();
     sources.extend(manager.controller::<Key>("vm").unwrap().sources());
     let sorted = |seen: &Receiver<Key>| {
         let mut seen: Vec<_> = seen.iter().take(4).collect();
         seen.sort_unstable();
         seen
     };
-    assert_eq!(sorted(&seen), ["own", "shared", "unit", "watch"]);
+    assert_eq!(sorted(&seen), ["own", "shared", "component", "watch"]);
     all_listed(&sources, 1);
     for source in &sources {
         assert!(source.trigger());
     }
-    assert_eq!(sorted(&seen), ["own", "shared", "unit", "watch"]);
+    assert_eq!(sorted(&seen), ["own", "shared", "component", "watch"]);
     all_listed(&sources, 2);
     assert!(sources.iter().all(|source| source.status().synced && source.status().failures == 0));
     assert_eq!(shared.source().status().listings, 2);
     let status = manager.status();
     let names: Vec<_> = status.sources.iter().map(|source| source.name.as_str()).collect();
-    assert_eq!(names, ["shared", "unit", "watch"]);
+    assert_eq!(names, ["shared", "component", "watch"]);
     let unknown = "source \"vm\" is no poller or watch that has been added to the manager";
     assert_eq!(manager.source("vm").unwrap_err().to_string(), unknown);
     end(&manager, running);

@@ -15,9 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use homeostat::{
-    Admission, Claim, DequeueTimeoutError, DroppedWake, Exponential, Shutdown, TryDequeueError, WorkQueue,
-};
+use homeostat::queue::{DequeueTimeoutError, DroppedRun, TryDequeueError};
+use homeostat::{Claim, EnqueueOutcome, Exponential, Shutdown, WorkQueue};
 
 use self::checker::{Answers, Checker, Random};
 
@@ -162,7 +161,7 @@ fn round(answers: &Answers, seed: u32, requests: usize, consumers: Consumers, mo
             scope.spawn(move || {
                 let mut random = Random::new(seed * THREADS + number);
                 for _ in 0..requests {
-                    if checker.request(queue, number, &mut random) == Some(Admission::Closed) {
+                    if checker.request(queue, number, &mut random) == Some(EnqueueOutcome::Closed) {
                         break;
                     }
                     if random.below(4) == 0 {
@@ -184,8 +183,8 @@ fn round(answers: &Answers, seed: u32, requests: usize, consumers: Consumers, mo
         assert!(checker.all_ended(), "a run goes on after the drain");
         for (key, wake) in &report.dropped {
             let dropped_in = match wake {
-                DroppedWake::Requeue | DroppedWake::Retry => Shutdown::RunDelayedNow,
-                DroppedWake::Delayed | DroppedWake::Wish => Shutdown::ServeReady,
+                DroppedRun::Requeue | DroppedRun::Retry => Shutdown::RunDelayedNow,
+                DroppedRun::Delayed | DroppedRun::PendingRerun => Shutdown::ServeReady,
                 _ => Shutdown::Discard,
             };
             assert!(mode >= dropped_in, "{mode:?} has dropped {key}: {wake:?}");

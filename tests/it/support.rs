@@ -4,7 +4,8 @@ use std::fmt::Debug;
 use std::process::Command;
 use std::time::Duration;
 
-use homeostat::{Claim, Exponential, Key, ManualClock, QueueBuilder, Shutdown, WorkQueue};
+use homeostat::queue::QueueBuilder;
+use homeostat::{Claim, Exponential, Key, ManualClock, Shutdown, WorkQueue};
 use parking_lot::Mutex;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);

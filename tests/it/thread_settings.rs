@@ -5,9 +5,10 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use homeostat::controller::ControllerBuilder;
 use homeostat::{
-    Action, BoxError, Context, Controller, ControllerBuilder, Manager, Poller, Subscriber, ThreadOptions, Unit, Watch,
-    WorkQueue, WorkerPool,
+    Action, BoxError, Component, Context, Controller, Manager, Poller, Subscriber, ThreadOptions, Watch, WorkQueue,
+    WorkerPool,
 };
 
 use crate::stages::SECOND;
@@ -134,14 +135,14 @@ fn thread_options_of_a_manager_reach_components_without_their_own() {
     manager.add(vms).unwrap();
     let lists = said;
     let list = move |_: &Context| {
-        say(&lists, "unit");
+        say(&lists, "component");
         Ok::<_, Infallible>(["vm-1"])
     };
-    manager.add(Unit::poller("unit", Poller::new(3600 * SECOND, list), &WorkQueue::new())).unwrap();
+    manager.add(Component::poller("component", Poller::new(3600 * SECOND, list), &WorkQueue::new())).unwrap();
     let running = manager.start().unwrap();
-    let everybody = ["mapping", "poll", "poller", "run", "unit"].map(|who| (who, "manager"));
+    let everybody = ["mapping", "poll", "poller", "run", "component"].map(|who| (who, "manager"));
     assert_eq!(sorted(&heard, 5), everybody);
-    // The shared pool and its watchdog, the driver, the unit and its watchdog, and the controller's.
+    // The shared pool and its watchdog, the driver, the component and its watchdog, and the controller's.
     assert_eq!(sorted(&heard_names, 5 + THREADS).len(), 5 + THREADS);
     // The timer of the controller's queue starts with the first delay.
     handle.enqueue("delayed");

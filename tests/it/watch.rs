@@ -1,9 +1,8 @@
 //! What a watch stores, tells, and asks of a queue, on a clock that stands still.
 
-use homeostat::{
-    Changes, Enqueue, Event, EventKind, KeyState, ManualClock, Predicate, Priority, Push, Pushed, Reasons, Subscriber,
-    Subscription, Watch, WorkQueue,
-};
+use homeostat::queue::KeyState;
+use homeostat::watch::{ChangeCounts, EventKind, Push, PushOutcome, Subscription};
+use homeostat::{Enqueue, Event, ManualClock, Predicate, Priority, Reasons, Subscriber, Watch, WorkQueue};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,19 +55,19 @@ fn each_kind_of_change_gives_its_reason() {
     push.synced();
     let _subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
     let mut reasons = Vec::new();
-    let mut after = |pushed: Pushed, expected: Pushed| {
+    let mut after = |pushed: PushOutcome, expected: PushOutcome| {
         assert_eq!(pushed, expected);
         clock.wait_for_sleepers(1);
         reasons.push(next(&queue).2);
     };
-    after(push.set("a", 1), Pushed::Created);
-    after(push.set("a", 2), Pushed::Updated);
-    after(push.remove("a"), Pushed::Deleted);
+    after(push.set("a", 1), PushOutcome::Created);
+    after(push.set("a", 2), PushOutcome::Updated);
+    after(push.remove("a"), PushOutcome::Deleted);
     assert_eq!(reasons, [Reasons::CREATED, Reasons::UPDATED, Reasons::DELETED]);
-    assert_eq!(push.set("b", 1), Pushed::Created);
+    assert_eq!(push.set("b", 1), PushOutcome::Created);
     clock.wait_for_sleepers(1);
-    assert_eq!(push.set("b", 1), Pushed::Unchanged);
-    assert_eq!(push.remove("never there"), Pushed::Unchanged);
+    assert_eq!(push.set("b", 1), PushOutcome::Unchanged);
+    assert_eq!(push.remove("never there"), PushOutcome::Unchanged);
     clock.wait_for_sleepers(1);
     assert_eq!((next(&queue).0, queue.len()), ("b", 0));
 }
@@ -246,7 +245,7 @@ fn a_whole_listing_is_compared_and_only_its_differences_are_events() {
     assert_eq!(push.watch().store().get("new").as_deref(), Some(&1), "the last of two counts");
     assert_eq!((plain.panics(), curious.panics()), (0, 0));
     push.stop();
-    assert_eq!(push.replace_all([("late", 1)]), Changes::default());
+    assert_eq!(push.replace_all([("late", 1)]), ChangeCounts::default());
 }
 
 #[test]
@@ -423,9 +422,9 @@ fn the_value_that_is_kept_is_the_one_before_when_nothing_has_changed() {
     let push = Watch::versioned(|vm: &(u32, &str)| vm.0).push();
     push.set("a", (1, "first"));
     let before = push.watch().store().get("a").unwrap();
-    assert_eq!(push.set("a", (1, "second")), Pushed::Unchanged);
+    assert_eq!(push.set("a", (1, "second")), PushOutcome::Unchanged);
     assert!(Arc::ptr_eq(&before, &push.watch().store().get("a").unwrap()));
-    assert_eq!(push.set("a", (2, "third")), Pushed::Updated);
+    assert_eq!(push.set("a", (2, "third")), PushOutcome::Updated);
     assert_eq!(push.watch().store().get("a").unwrap().1, "third");
 }
 

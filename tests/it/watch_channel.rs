@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded, unbounded};
-use homeostat::{ChannelWatch, Event, ManualClock, PushMessage, Subscriber, ThreadOptions, Watch, WorkQueue};
+use homeostat::watch::{ChannelWatch, PushMessage};
+use homeostat::{Event, ManualClock, Subscriber, ThreadOptions, Watch, WorkQueue};
 use log::Level;
 
 use crate::stages::logs::Logs;

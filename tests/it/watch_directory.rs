@@ -4,9 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use homeostat::{
-    CancellationToken, Clock, Context, Directory, FileKind, FileState, ManualClock, PollWatch, Reasons, Subscriber,
-};
+use homeostat::watch::{Directory, FileKind, FileState, PollWatch};
+use homeostat::{CancellationToken, Clock, Context, ManualClock, Reasons, Subscriber};
 use tempfile::TempDir;
 
 use crate::support::{SECOND, held};

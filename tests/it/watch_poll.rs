@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use homeostat::{BoxError, Context, ManualClock, PollWatch, PollWatchHandle, Priority, Reasons, Subscriber, WorkQueue};
+use homeostat::watch::{PollWatch, PollWatchHandle};
+use homeostat::{BoxError, Context, ManualClock, Priority, Reasons, Subscriber, WorkQueue};
 use log::Level;
 use parking_lot::Mutex;
 
@@ -123,7 +124,7 @@ fn a_setting_that_makes_no_sense_is_refused_at_the_start() {
     assert_eq!(error.to_string(), "period is 0ns, but must be longer than zero");
     let error = PollWatch::new(SECOND, list).jitter(1.5).start().unwrap_err();
     assert_eq!(error.to_string(), "jitter is 1.5, but must be between 0 and 1");
-    let error = homeostat::Directory::new(".").poll(Duration::ZERO).start().unwrap_err();
+    let error = homeostat::watch::Directory::new(".").poll(Duration::ZERO).start().unwrap_err();
     assert!(error.is_invalid_setting());
 }
 

@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use homeostat::EventKind::{Created, Deleted, Unchanged, Updated};
-use homeostat::{Event, EventKind, Predicate};
+use homeostat::watch::EventKind;
+use homeostat::watch::EventKind::{Created, Deleted, Unchanged, Updated};
+use homeostat::{Event, Predicate};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Pod {

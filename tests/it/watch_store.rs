@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
+use homeostat::watch::Push;
 use homeostat::{
-    Action, BoxError, Context, Enqueue, Event, Push, Reconciler, Subscriber, Watch, WorkQueue, Workers, with_value,
+    Action, BoxError, Context, Enqueue, Event, Reconciler, Subscriber, Watch, WorkQueue, Workers, with_value,
 };
 
 use crate::support::{held, serve};

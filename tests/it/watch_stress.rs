@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use homeostat::{Event, Push, Subscriber, Subscription, Watch, WorkQueue};
+use homeostat::watch::{Push, Subscription};
+use homeostat::{Event, Subscriber, Watch, WorkQueue};
 use parking_lot::Mutex;
 
 const KEYS: u32 = 8;

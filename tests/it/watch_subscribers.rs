@@ -6,7 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, unbounded};
-use homeostat::{Event, ManualClock, Predicate, Push, Subscriber, Subscription, ThreadOptions, Watch, WorkQueue};
+use homeostat::watch::{Push, Subscription};
+use homeostat::{Event, ManualClock, Predicate, Subscriber, ThreadOptions, Watch, WorkQueue};
 use log::Level;
 
 use crate::stages::logs::Logs;
@@ -293,7 +294,7 @@ fn values_whose_drop_panics_harm_nobody() {
             serve(&queue);
         }
     }
-    assert_eq!(push.set("a", hostile(9)), homeostat::Pushed::Unchanged);
+    assert_eq!(push.set("a", hostile(9)), homeostat::watch::PushOutcome::Unchanged);
     push.replace_all([("a", hostile(9)), ("c", hostile(1)), ("c", hostile(2)), ("d", hostile(3))]);
     push.replace_all([]);
     clock.wait_for_sleepers(1);

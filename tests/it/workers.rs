@@ -4,9 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
+use homeostat::queue::KeyState;
+use homeostat::run::NoRetry;
 use homeostat::{
-    Action, BoxError, Context, Enqueue, KeyState, ManualClock, NoRetry, Poller, Priority, Reasons, ThreadOptions,
-    WorkQueue, Workers,
+    Action, BoxError, Context, Enqueue, ManualClock, Poller, Priority, Reasons, ThreadOptions, WorkQueue, Workers,
 };
 use log::Level;
 

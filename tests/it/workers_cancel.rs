@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use homeostat::{
-    Action, BoxError, CancellationToken, Cancelled, Clock, Context, Enqueue, Exponential, KeyState, NoRetry, Workers,
-};
+use homeostat::queue::KeyState;
+use homeostat::run::{Cancelled, NoRetry};
+use homeostat::{Action, BoxError, CancellationToken, Clock, Context, Enqueue, Exponential, Workers};
 use log::Level;
 
 use crate::stages::logs::Logs;

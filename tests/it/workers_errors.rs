@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use crossbeam_channel::unbounded;
+use homeostat::queue::KeyState;
+use homeostat::run::{Cancelled, Failure, Muted, NoRetry, Panicked, RetryDecision, Terminal, muted};
 use homeostat::{
-    Action, BoxError, Cancelled, Context, Enqueue, Exponential, Failure, KeyState, Muted, NoRetry, Panicked, Reasons,
-    RequeueAfter, RetryPolicy, Terminal, Verdict, Workers, muted, terminal,
+    Action, BoxError, Context, Enqueue, Exponential, Reasons, RequeueAfter, RetryPolicy, Workers, terminal,
 };
 use log::Level;
 
@@ -359,10 +360,10 @@ fn error_of_threads<T: Error + Send + Sync + 'static>() {}
 struct OnceIfOwn;
 
 impl<K> RetryPolicy<K> for OnceIfOwn {
-    fn decide(&self, failure: &Failure<'_, K>) -> Verdict {
+    fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision {
         match failure.error.downcast_ref::<StoreError>() {
-            Some(_) if failure.failures == 1 => Verdict::Retry(SECOND),
-            _ => Verdict::Drop,
+            Some(_) if failure.failures == 1 => RetryDecision::Retry(SECOND),
+            _ => RetryDecision::Drop,
         }
     }
 }

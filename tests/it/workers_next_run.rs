@@ -5,7 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use homeostat::{Action, BoxError, CancellationToken, Context, Enqueue, NoRetry, Priority, Reasons, Workers};
+use homeostat::run::NoRetry;
+use homeostat::{Action, BoxError, CancellationToken, Context, Enqueue, Priority, Reasons, Workers};
 
 use crate::stages::{ALLOWANCE, SECOND, held, just_before, stage};
 

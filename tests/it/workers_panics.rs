@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use homeostat::{
-    Action, BoxError, Context, Enqueue, Exponential, Failure, KeyState, ManualClock, NoRetry, Panicked, RetryPolicy,
-    Verdict, WorkQueue, Workers,
-};
+use homeostat::queue::KeyState;
+use homeostat::run::{Failure, NoRetry, Panicked, RetryDecision};
+use homeostat::{Action, BoxError, Context, Enqueue, Exponential, ManualClock, RetryPolicy, WorkQueue, Workers};
 use log::Level;
 use parking_lot::Mutex;
 
@@ -25,10 +24,10 @@ type Outcome = Result<Action, BoxError>;
 struct Recorder(Arc<Mutex<Vec<String>>>);
 
 impl RetryPolicy<&'static str> for Recorder {
-    fn decide(&self, failure: &Failure<'_, &'static str>) -> Verdict {
+    fn decide(&self, failure: &Failure<'_, &'static str>) -> RetryDecision {
         let panicked = failure.error.downcast_ref::<Panicked>().map(|panicked| panicked.message().to_owned());
         self.0.lock().push(panicked.unwrap_or_else(|| "an error".to_owned()));
-        Verdict::Retry(SECOND)
+        RetryDecision::Retry(SECOND)
     }
 }
 
@@ -113,16 +112,16 @@ fn a_panic_that_shows_itself_as_an_error_says_so() {
 struct Keep(Arc<Mutex<Option<Panicked>>>);
 
 impl<K> RetryPolicy<K> for Keep {
-    fn decide(&self, failure: &Failure<'_, K>) -> Verdict {
+    fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision {
         *self.0.lock() = failure.error.downcast_ref::<Panicked>().cloned();
-        Verdict::Drop
+        RetryDecision::Drop
     }
 }
 
 struct Confused;
 
 impl<K> RetryPolicy<K> for Confused {
-    fn decide(&self, _failure: &Failure<'_, K>) -> Verdict {
+    fn decide(&self, _failure: &Failure<'_, K>) -> RetryDecision {
         panic!("a policy that panics");
     }
 }
@@ -211,7 +210,7 @@ impl Drop for Loaded {
 struct Trigger;
 
 impl RetryPolicy<Loaded> for Trigger {
-    fn decide(&self, _failure: &Failure<'_, Loaded>) -> Verdict {
+    fn decide(&self, _failure: &Failure<'_, Loaded>) -> RetryDecision {
         DROP_PANICS.store(true, SeqCst);
         panic!("a policy that panics");
     }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
+use homeostat::queue::KeyState;
+use homeostat::run::{Failure, NoRetry, RetryDecision, WorkersHandle};
 use homeostat::{
-    Action, Admission, BoxError, Context, Enqueue, Exponential, Failure, KeyState, NoRetry, Priority, Reasons,
-    RetryPolicy, Verdict, WorkQueue, Workers, WorkersHandle,
+    Action, BoxError, Context, Enqueue, EnqueueOutcome, Exponential, Priority, Reasons, RetryPolicy, WorkQueue, Workers,
 };
 use log::Level;
 use parking_lot::Mutex;
@@ -143,7 +144,7 @@ fn without_retries_a_failed_key_waits_for_its_feeder() {
     assert_eq!(workers.metrics().drops, 1);
     let line = logs.wait_for(Level::Warn, "not retried");
     assert_eq!((line.field("key"), line.field("error"), line.field("failures")), ("\"vm\"", "no answer", "1"));
-    assert_eq!(queue.enqueue_if_absent("vm"), Admission::Queued);
+    assert_eq!(queue.enqueue_if_absent("vm"), EnqueueOutcome::Queued);
     clock.wait_for_sleepers(1);
     assert_eq!(workers.metrics().drops, 2);
     workers.shutdown(Duration::ZERO);
@@ -176,11 +177,11 @@ struct TimedOutOnly(Arc<Mutex<Vec<Asked>>>);
 type Asked = (&'static str, u32, String);
 
 impl RetryPolicy<&'static str> for TimedOutOnly {
-    fn decide(&self, failure: &Failure<'_, &'static str>) -> Verdict {
+    fn decide(&self, failure: &Failure<'_, &'static str>) -> RetryDecision {
         self.0.lock().push((failure.key, failure.failures, failure.error.to_string()));
         match failure.error.downcast_ref::<io::Error>() {
-            Some(error) if error.kind() == io::ErrorKind::TimedOut => Verdict::Retry(SECOND * failure.failures),
-            _ => Verdict::Drop,
+            Some(error) if error.kind() == io::ErrorKind::TimedOut => RetryDecision::Retry(SECOND * failure.failures),
+            _ => RetryDecision::Drop,
         }
     }
 }
@@ -217,7 +218,7 @@ fn a_run_brought_forward_out_of_a_backoff_does_not_raise_the_failures() {
     clock.wait_for_sleepers(1);
     for _ in 0..5 {
         clock.advance(SECOND / 10);
-        assert_eq!(queue.enqueue_now("vm"), Admission::Queued);
+        assert_eq!(queue.enqueue_now("vm"), EnqueueOutcome::Queued);
         clock.wait_for_sleepers(1);
     }
     // The same step again each time, from each early run on.

@@ -8,10 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
-use homeostat::{
-    Action, Admission, BoxError, Cancelled, Context, Enqueue, KeyState, Priority, Shutdown, WorkQueue, Workers,
-    WorkersHandle,
-};
+use homeostat::queue::KeyState;
+use homeostat::run::{Cancelled, WorkersHandle};
+use homeostat::{Action, BoxError, Context, Enqueue, EnqueueOutcome, Priority, Shutdown, WorkQueue, Workers};
 use log::Level;
 
 use crate::stages::logs::Logs;
@@ -225,7 +224,7 @@ fn of_two_sets_of_workers_the_one_that_is_left_serves_on() {
     clock.wait_for_sleepers(3);
     one.shutdown(SECOND);
     clock.wait_for_sleepers(1);
-    assert_eq!(queue.enqueue("vm"), Admission::Queued);
+    assert_eq!(queue.enqueue("vm"), EnqueueOutcome::Queued);
     assert_eq!(director.next(), "vm");
     drop(director);
     other.shutdown(SECOND);

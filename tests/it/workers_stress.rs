@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
+use homeostat::queue::EnqueueMethod;
 use homeostat::{
-    Action, Admission, BoxError, Context, Enqueue, Exponential, RequeueAfter, Shutdown, Verb, WorkQueue, Workers,
+    Action, BoxError, Context, Enqueue, EnqueueOutcome, Exponential, RequeueAfter, Shutdown, WorkQueue, Workers,
     terminal,
 };
 
@@ -152,12 +153,12 @@ fn two_sets_of_workers_run_no_key_twice_at_once_and_forget_none() {
                     let draw = draw(producer * REQUESTS + n);
                     let key = key_of(draw >> 8);
                     // A delay that stands may hold `enqueue`, but not for ever: the run comes before the drain.
-                    let verb = if draw.is_multiple_of(2) { Verb::Enqueue } else { Verb::EnqueueNow };
+                    let verb = if draw.is_multiple_of(2) { EnqueueMethod::Enqueue } else { EnqueueMethod::EnqueueNow };
                     while queue.len() > IN_LINE {
                         thread::yield_now();
                     }
                     checker.asks(key);
-                    if queue.request(key, verb.into()) == Admission::Rerun {
+                    if queue.request(key, verb.into()) == EnqueueOutcome::Rerun {
                         checker.reruns.fetch_add(1, SeqCst);
                     }
                 }

@@ -7,7 +7,8 @@ use homeostat::objects::{
     Api, ClientError, DeleteOptions, Object, Operation, Ownership, PrimaryContext, PrimaryController,
     PrimaryReconciler, remove_finalizer,
 };
-use homeostat::{Action, Admission, BoxError, Context, Manager, NoRetry};
+use homeostat::run::NoRetry;
+use homeostat::{Action, BoxError, Context, EnqueueOutcome, Manager};
 use parking_lot::Mutex;
 
 use crate::client::unreachable;
@@ -399,7 +400,7 @@ fn the_retry_policy_decides_what_follows_a_failure() {
     let started = world.start(|settings| settings);
     started.failing("a");
     // Its backoff has a floor.
-    assert_eq!(started.handle.enqueue(key("a")), Admission::Held);
+    assert_eq!(started.handle.enqueue(key("a")), EnqueueOutcome::Held);
     started.stop();
     let started = world.start(|settings| settings.retry(NoRetry));
     until(|| if started.handle.parked().len() == 1 { Ok(()) } else { Err("it is not given up".into()) });

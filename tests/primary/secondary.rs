@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use homeostat::objects::{
-    Api, ClientError, DeleteOptions, Ensured, MemoryClient, Object, ObjectMeta, OwnerReference, Ownership, Query,
-    Secondary,
+    Api, ClientError, DeleteOptions, MemoryClient, Object, ObjectMeta, OperationResult, OwnerReference, Ownership,
+    Query, Secondary,
 };
 use serde_json::json;
 
@@ -21,26 +21,30 @@ fn it_is_created_marked_and_written_only_if_it_differs() {
     for world in World::both() {
         let (pages, a) = (world.pages(), created(&world, "a"));
         world.of_pages.writes();
-        let Ensured::Created(first) = pages.ensure(&a, page("p", "one")).unwrap() else { panic!("not created") };
+        let OperationResult::Created(first) = pages.ensure(&a, page("p", "one")).unwrap() else {
+            panic!("not created")
+        };
         assert_eq!(Ownership::new().owner_key(first.meta(), &Site::KIND), Some(a.key()));
         assert_eq!(first.metadata.labels["homeostat.dev/owner-key"], "default_a");
         assert_eq!(world.of_pages.writes(), ["create p"]);
 
         let again = pages.ensure(&a, page("p", "one")).unwrap();
         assert!(!again.is_changed());
-        assert_eq!(again, Ensured::Unchanged(first.clone()));
+        assert_eq!(again, OperationResult::Unchanged(first.clone()));
         assert!(world.of_pages.writes().is_empty());
 
-        let Ensured::Updated(second) = pages.ensure(&a, page("p", "two")).unwrap() else { panic!("not updated") };
+        let OperationResult::Updated(second) = pages.ensure(&a, page("p", "two")).unwrap() else {
+            panic!("not updated")
+        };
         assert_eq!((second.text.as_str(), &second.metadata.uid), ("two", &first.metadata.uid));
         assert_eq!(world.of_pages.writes(), ["update p"]);
         assert_eq!(world.bare_pages().get(&page_key("p")).unwrap(), second);
 
         // What was read may be desired: neither its version nor its uid counts, nor its status.
         let old = Page { status: Some(7), text: "three".into(), ..first };
-        assert!(matches!(pages.ensure(&a, old.clone()).unwrap(), Ensured::Updated(now) if now.text == "three"));
+        assert!(matches!(pages.ensure(&a, old.clone()).unwrap(), OperationResult::Updated(now) if now.text == "three"));
         world.of_pages.writes();
-        assert!(matches!(pages.ensure(&a, old.clone()).unwrap(), Ensured::Unchanged(_)));
+        assert!(matches!(pages.ensure(&a, old.clone()).unwrap(), OperationResult::Unchanged(_)));
         assert!(world.of_pages.writes().is_empty());
         world.bare_pages().purge(&page_key("p")).unwrap();
         assert!(pages.ensure(&a, old).unwrap().is_changed());
@@ -63,7 +67,7 @@ fn what_others_have_added_stays() {
         bare.update_status(&Page { status: Some(3), ..changed }).unwrap();
 
         desired.metadata.finalizers.push(FINALIZER.into());
-        let Ensured::Updated(now) = pages.ensure(&a, desired.clone()).unwrap() else { panic!("not updated") };
+        let OperationResult::Updated(now) = pages.ensure(&a, desired.clone()).unwrap() else { panic!("not updated") };
         let meta = &now.metadata;
         assert_eq!((&*meta.labels["tier"], &*meta.labels["other"]), ("web", "x"));
         assert_eq!((&*meta.annotations["note"], &*meta.annotations["other"]), ("mine", "y"));
@@ -86,7 +90,7 @@ fn owner_references_that_are_desired_are_there_beside_others() {
     let (a, mut desired) = (site("a", &[]), page("p", "one"));
     pages.ensure(&a, desired.clone()).unwrap();
     desired.metadata.owner_references = vec![owner("u"), owner("v")];
-    assert!(matches!(pages.ensure(&a, desired.clone()).unwrap(), Ensured::Updated(_)));
+    assert!(matches!(pages.ensure(&a, desired.clone()).unwrap(), OperationResult::Updated(_)));
     desired.metadata.owner_references.remove(0);
     assert!(!pages.ensure(&a, desired.clone()).unwrap().is_changed());
     desired.metadata.owner_references[0].controller = Some(true);
@@ -191,7 +195,7 @@ fn whoever_is_faster_is_not_written_over() {
             });
             let ensured = pages.ensure(&a, page(&name, "mine"));
             if owner == "a" {
-                assert!(matches!(ensured.unwrap(), Ensured::Updated(page) if page.text == "mine"));
+                assert!(matches!(ensured.unwrap(), OperationResult::Updated(page) if page.text == "mine"));
             } else {
                 assert!(ensured.unwrap_err().is_invalid());
                 assert_eq!(bare.get(&page_key(&name)).unwrap().text, "faster");
@@ -288,9 +292,9 @@ fn a_write_that_changes_nothing_is_no_update() {
     let blind = Secondary::new(Api::<Blind>::new(Arc::new(MemoryClient::new())));
     let desired = |text: &str| Blind { metadata: ObjectMeta::new("a", "b"), text: text.into() };
     let a = site("a", &[]);
-    assert!(matches!(blind.ensure(&a, desired("x")).unwrap(), Ensured::Created(_)));
-    assert!(matches!(blind.ensure(&a, desired("x")).unwrap(), Ensured::Unchanged(_)));
-    assert!(matches!(blind.ensure(&a, desired("y")).unwrap(), Ensured::Updated(_)));
+    assert!(matches!(blind.ensure(&a, desired("x")).unwrap(), OperationResult::Created(_)));
+    assert!(matches!(blind.ensure(&a, desired("x")).unwrap(), OperationResult::Unchanged(_)));
+    assert!(matches!(blind.ensure(&a, desired("y")).unwrap(), OperationResult::Updated(_)));
 }
 
 #[test]
@@ -301,7 +305,7 @@ fn labels_that_are_taken_away_come_back() {
     bald.metadata.labels.clear();
     bare.update(&bald).unwrap();
     assert!(pages.list(&a).unwrap().is_empty());
-    assert!(matches!(pages.ensure(&a, page("p", "")).unwrap(), Ensured::Updated(_)));
+    assert!(matches!(pages.ensure(&a, page("p", "")).unwrap(), OperationResult::Updated(_)));
     assert_eq!(pages.list(&a).unwrap().len(), 1);
     assert_eq!(
         bare.list(&Query::all().labels("homeostat.dev/owner-key=default_a".parse().unwrap())).unwrap().items.len(),

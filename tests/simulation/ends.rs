@@ -6,11 +6,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
+use homeostat::controller::{RunOutcome, WaitError};
 use homeostat::objects::{Api, Kind, ObjectStream, ObjectWatch};
+use homeostat::run::NoRetry;
 use homeostat::testing::Simulation;
+use homeostat::watch::PushMessage;
 use homeostat::{
-    Action, BoxError, Context, Controller, ControllerHandle, Enqueue, Manager, NoRetry, Poller, PushMessage,
-    RunOutcome, RunningController, StartError, ThreadOptions, Unit, WaitError, Watch, WorkQueue, WorkerPool, Workers,
+    Action, BoxError, Component, Context, Controller, ControllerHandle, Enqueue, Manager, Poller, RunningController,
+    StartError, ThreadOptions, Watch, WorkQueue, WorkerPool, Workers,
 };
 use parking_lot::Mutex;
 
@@ -279,7 +282,7 @@ fn what_waits_for_something_else_than_the_clock_is_refused() {
 
     let manager = Manager::builder().clock(sim.clock()).build().unwrap();
     let running = manager.start().unwrap();
-    let function = Unit::function("serve", |_cx: &Context| Ok::<_, BoxError>(()));
+    let function = Component::function("serve", |_cx: &Context| Ok::<_, BoxError>(()));
     assert_refused("serve-0", manager.add(function));
     manager.stop();
     running.wait().unwrap();

@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
+use homeostat::manager::{AlwaysLeader, ElectorError, Leadership, Term};
 use homeostat::objects::{
     Api, DeleteOptions, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectStream, ObjectWatch, PollEvents,
     PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary, owner_keys, set_controller,
 };
 use homeostat::testing::{Simulation, Turn};
 use homeostat::{
-    Action, AlwaysLeader, BoxError, Clock, Context, Controller, Elector, ElectorError, Exponential, Health, Manager,
-    RunningManager, Subscriber, Tenure, Term, WorkQueue,
+    Action, BoxError, Clock, Context, Controller, Elector, Exponential, Health, Manager, RunningManager, Subscriber,
+    WorkQueue,
 };
 
 use crate::client::Around;
@@ -277,7 +278,7 @@ impl Elector for Late {
     }
 }
 
-impl Tenure for Lasting {
+impl Leadership for Lasting {
     fn check(&mut self) -> Result<(), BoxError> {
         self.0 = self.0.checked_sub(1).ok_or("another one leads")?;
         Ok(())
@@ -318,7 +319,7 @@ fn a_leadership_that_is_won_late_and_lost_again() {
     Simulation::seeds(0..20, |sim| {
         let (manager, notes) = led(sim, Late { after: MINUTE, checks: 2 });
         let error = manager.start().unwrap().wait().unwrap_err();
-        assert_eq!(error.unit(), Some("elector"));
+        assert_eq!(error.component(), Some("elector"));
         // Checked as it begins, after ten seconds, and after twenty.
         assert_eq!(sim.elapsed(), MINUTE + 20 * SECOND);
         assert_eq!(notes.times(), [60, 67, 74].map(Duration::from_secs));

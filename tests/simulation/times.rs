@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use homeostat::run::{Cancelled, NoRetry};
 use homeostat::testing::Simulation;
+use homeostat::watch::PollWatch;
 use homeostat::{
-    Action, BoxError, CancellationToken, Cancelled, Context, Controller, Enqueue, Exponential, NoRetry, PollWatch,
-    Poller, RequeueAfter, Watch, WorkQueue, Workers,
+    Action, BoxError, CancellationToken, Context, Controller, Enqueue, Exponential, Poller, RequeueAfter, Watch,
+    WorkQueue, Workers,
 };
 
 use crate::{DAY, HOUR, Key, MINUTE, Notes, Outcome, SECOND, done, pool};

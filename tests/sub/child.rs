@@ -5,10 +5,11 @@
 use std::sync::Arc;
 
 use homeostat::objects::{Api, Client, ClientError, DynamicObject, Kind, Object, OwnerReference, Query};
+use homeostat::run::Terminal;
 use homeostat::sub::{
     ChildReconciler, Desired, ErrorClass, Failures, Flow, Request, SubContext, SubReconciler, SubResult,
 };
-use homeostat::{BoxError, Context, Terminal};
+use homeostat::{BoxError, Context};
 use parking_lot::Mutex;
 use serde_json::json;
 

@@ -2,9 +2,10 @@
 //!
 //! The cases of reconciler.io's `reconcilers/childset_test.go`, and what that one leaves open.
 
+use homeostat::BoxError;
 use homeostat::objects::{ClientError, Object, Query};
+use homeostat::run::Terminal;
 use homeostat::sub::{ChildResult, ChildSetReconciler, Desired, ErrorClass, Failures, Flow, SubContext, SubResult};
-use homeostat::{BoxError, Terminal};
 
 use crate::pages::{Page, Site, manager, out_of_luck};
 use crate::support::{Thing, step};

@@ -2,8 +2,9 @@
 //! hides what had failed before.
 
 use homeostat::objects::ClientError;
+use homeostat::run::Cancelled;
 use homeostat::sub::{Failures, Flow, Sequence, SubContext, SubReconciler, SubResult, TryCatch, quiet};
-use homeostat::{BoxError, Cancelled, terminal};
+use homeostat::{BoxError, terminal};
 
 use crate::support::{Spy, Thing, config, step};
 use crate::trail::{Returns, both, halts, leave, leaves, never, on, run, seconds};

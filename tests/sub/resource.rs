@@ -10,10 +10,11 @@ use homeostat::objects::{
     Api, Client, ClientError, Condition, ConditionStatus, DeleteOptions, DynamicObject, Kind, MemoryClient, Object,
     ObjectKey, ObjectMeta, ObjectRef, Query, TrackRef, Tracker, set_condition,
 };
+use homeostat::queue::KeyState;
+use homeostat::run::{Cancelled, Terminal};
 use homeostat::sub::{Config, Failures, Flow, ResourceReconciler, SubContext, SubReconciler, SubResult, quiet};
 use homeostat::{
-    Action, BoxError, Cancelled, Context, Enqueue, KeyState, ManualClock, Reconciler, RequeueAfter, Terminal,
-    WorkQueue, Workers, terminal,
+    Action, BoxError, Context, Enqueue, ManualClock, Reconciler, RequeueAfter, WorkQueue, Workers, terminal,
 };
 use log::Level;
 use parking_lot::Mutex;
@@ -532,7 +533,7 @@ fn a_finalizer_that_is_removed_late_does_not_pass_off_an_old_status_as_new() {
 
 #[test]
 fn a_delay_that_was_asked_for_outlives_what_marks_the_error_beside_it() {
-    use homeostat::muted;
+    use homeostat::run::muted;
     use homeostat::sub::{Advice, Sequence};
     let marked = |mark: fn(BoxError) -> BoxError| {
         let asks = |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Ok(Flow::requeue_after(MINUTE)) };

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::objects::ClientError;
+use homeostat::run::Cancelled;
 use homeostat::sub::{Always, ErrorClass, Failures, Flow, Sequence, SubContext, SubResult, quiet};
-use homeostat::{Cancelled, RequeueAfter, terminal};
+use homeostat::{RequeueAfter, terminal};
 use parking_lot::Mutex;
 
 use crate::support::{Spy, Thing, config, step};

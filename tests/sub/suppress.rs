@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Sender, unbounded};
 use homeostat::objects::{ClientError, Object, ObjectMeta};
+use homeostat::run::{Cancelled, Failure, Muted, RetryDecision, Terminal};
 use homeostat::sub::{
     Always, Config, Failures, Flow, Request, ResourceReconciler, Sequence, SubContext, SubReconciler, SubResult,
     SuppressTransientErrors, quiet,
 };
 use homeostat::{
-    Action, BoxError, Cancelled, Context, Controller, Exponential, Failure, Manager, ManualClock, Muted, Reconciler,
-    RequeueAfter, RetryPolicy, Terminal, Verdict, terminal,
+    Action, BoxError, Context, Controller, Exponential, Manager, ManualClock, Reconciler, RequeueAfter, RetryPolicy,
+    terminal,
 };
 use parking_lot::Mutex;
 
@@ -249,7 +250,7 @@ fn neither_status_nor_event_shows_what_is_not_shown_and_it_is_retried() {
 struct Noting(Exponential, Sender<bool>);
 
 impl<K> RetryPolicy<K> for Noting {
-    fn decide(&self, failure: &Failure<'_, K>) -> Verdict {
+    fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision {
         let _ = self.1.send(failure.error.is::<io::Error>());
         self.0.decide(failure)
     }

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Crew, Seat};
+use super::{ThreadGroup, WorkerSlot};
 use crate::base::thread::Joiner;
 use crate::base::time::Rounded;
 
 /// What the handle of a poller and that of workers have in common.
 pub(crate) struct Handle {
-    pub(crate) crew: Arc<Crew>,
+    pub(crate) crew: Arc<ThreadGroup>,
     /// One for each seat, in their order, then that of the watchdog if there is one.
     joiners: Vec<Joiner>,
     /// Wakes the crew's threads, to look at whether they are to stop.
@@ -26,7 +26,7 @@ pub(crate) struct Handle {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Action, BoxError, Context, Workers, WorkQueue};
+/// use homeostat::{Action, BoxError, Context, WorkQueue, Workers};
 /// use std::time::Duration;
 ///
 /// let queue = WorkQueue::<String>::new();
@@ -63,7 +63,7 @@ impl std::error::Error for StillRunning {}
 
 impl Handle {
     pub(crate) fn new(
-        crew: Arc<Crew>,
+        crew: Arc<ThreadGroup>,
         joiners: Vec<Joiner>,
         nudge: Box<dyn Fn() + Send + Sync>,
         grace: Duration,
@@ -117,7 +117,7 @@ impl Handle {
     pub(crate) fn shutdown(&mut self, grace: Duration) {
         self.stop();
         if self.join_timeout(grace).is_err() {
-            let still_running = self.crew.names(Seat::is_busy);
+            let still_running = self.crew.names(WorkerSlot::is_busy);
             if !still_running.is_empty() {
                 let (field, name) = (self.crew.kind.field(), self.crew.name.as_str());
                 let (grace, still_running) = (Rounded(grace), still_running.join(", "));
@@ -150,12 +150,12 @@ impl Drop for Handle {
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = |of: fn(&Seat) -> bool| self.crew.seats.iter().filter(|seat| of(seat)).count();
+        let count = |of: fn(&WorkerSlot) -> bool| self.crew.seats.iter().filter(|seat| of(seat)).count();
         f.debug_struct("Handle")
             .field("name", &self.crew.name)
             .field("threads", &self.crew.present.lock().threads)
-            .field("busy", &count(Seat::is_busy))
-            .field("overdue", &count(Seat::is_overdue))
+            .field("busy", &count(WorkerSlot::is_busy))
+            .field("overdue", &count(WorkerSlot::is_overdue))
             .field("stopping", &self.crew.is_stopping())
             .finish_non_exhaustive()
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub(crate) use self::handle::Handle;
 pub use self::handle::StillRunning;
-pub(crate) use self::seat::Seat;
+pub(crate) use self::seat::WorkerSlot;
 
 use self::watchdog::Watchdog;
 use crate::base::cancel::CancellationToken;
@@ -28,14 +28,14 @@ use crate::base::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::base::sync::atomic::{AtomicBool, AtomicU64};
 use crate::base::thread::{Body, Cue, Joiner, Player, ThreadOptions};
 use crate::base::time::Nanos;
-use crate::base::wait::{Bell, Signal, Sleepers, Stepping};
+use crate::base::wait::{AutoResetEvent, Stepping, WaiterCounts, Waiters};
 
 /// What the threads of one crew have in common.
-pub(crate) struct Crew {
+pub(crate) struct ThreadGroup {
     pub(crate) name: String,
     pub(crate) clock: Clock,
     /// One for each thread that starts with it, then those for threads that may be started later.
-    pub(crate) seats: Box<[Arc<Seat>]>,
+    pub(crate) seats: Box<[Arc<WorkerSlot>]>,
     size: usize,
     stopping: AtomicBool,
     pub(crate) abort: CancellationToken,
@@ -43,12 +43,12 @@ pub(crate) struct Crew {
     present: Mutex<Present>,
     /// Threads that have been started later, to be joined with the others.
     adopted: Mutex<Vec<Joiner>>,
-    left: Bell,
+    left: Waiters,
     /// Up to when the watchdog sleeps; never if it has nothing to watch.
     watching_until: AtomicU64,
-    watchdog: Arc<Signal>,
+    watchdog: Arc<AutoResetEvent>,
     /// What the threads are, for the log.
-    kind: CrewKind,
+    kind: ThreadGroupKind,
     /// Called once the last thread has ended.
     on_end: OnceLock<Ended>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Crew {
 #[derive(Debug, Default)]
 struct Present {
     threads: usize,
-    waiting: Sleepers,
+    waiting: WaiterCounts,
 }
 
 /// How long after its deadline a run that goes on becomes an overrun. A run that ends because it is cancelled needs a moment for it.
@@ -65,7 +65,7 @@ pub(crate) const ALLOWANCE: Duration = Duration::from_millis(100);
 /// A run that goes on although its deadline and the [`ALLOWANCE`] have passed.
 pub(crate) struct Overrun<'a> {
     pub(crate) thread: &'a str,
-    pub(crate) seat: &'a Seat,
+    pub(crate) seat: &'a WorkerSlot,
     run: u64,
     pub(crate) record: u32,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Overrun<'a> {
 #[cfg(all(test, loom))]
 impl<'a> Overrun<'a> {
     /// That of a seat's first run.
-    pub(crate) fn of_first_run(seat: &'a Seat) -> Self {
+    pub(crate) fn of_first_run(seat: &'a WorkerSlot) -> Self {
         Self { thread: &seat.name, seat, run: 1, record: 0 }
     }
 }
@@ -87,18 +87,18 @@ impl Overrun<'_> {
 
 /// What the threads of a crew are, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CrewKind {
+pub(crate) enum ThreadGroupKind {
     Controller,
     Elector,
     Pool,
     Poller,
     Subscription,
-    Unit,
+    Component,
     Watch,
     Workers,
 }
 
-impl CrewKind {
+impl ThreadGroupKind {
     /// The field of a log line that has the name of the crew.
     pub(crate) fn field(self) -> &'static str {
         match self {
@@ -107,7 +107,7 @@ impl CrewKind {
             Self::Pool => "pool",
             Self::Poller | Self::Watch => "source",
             Self::Subscription => "subscription",
-            Self::Unit => "unit",
+            Self::Component => "component",
         }
     }
 
@@ -132,12 +132,12 @@ pub(crate) type Watch = Box<dyn Fn(Overrun) + Send>;
 
 /// A run, from begin to end.
 #[must_use = "the run ends when this is dropped"]
-pub(crate) struct Run<'a>(&'a Seat);
+pub(crate) struct Run<'a>(&'a WorkerSlot);
 
 impl<'a> Run<'a> {
     /// A run without a deadline begins on `seat`, in a crew that has no watchdog.
     #[inline]
-    pub(crate) fn begin(seat: &'a Seat) -> Self {
+    pub(crate) fn begin(seat: &'a WorkerSlot) -> Self {
         seat.begin();
         Self(seat)
     }
@@ -150,15 +150,21 @@ impl Drop for Run<'_> {
     }
 }
 
-impl Crew {
+impl ThreadGroup {
     /// A crew of `size` seats, named `<name>-0` and so on.
-    pub(crate) fn new(kind: CrewKind, name: String, clock: Clock, size: usize) -> Arc<Self> {
+    pub(crate) fn new(kind: ThreadGroupKind, name: String, clock: Clock, size: usize) -> Arc<Self> {
         Self::with_spares(kind, name, clock, size, 0)
     }
 
     /// The same with seats for threads that may be [started later](Self::start_on).
-    pub(crate) fn with_spares(kind: CrewKind, name: String, clock: Clock, size: usize, spares: usize) -> Arc<Self> {
-        let seats = (0..size + spares).map(|number| Seat::new(format!("{name}-{number}"))).collect();
+    pub(crate) fn with_spares(
+        kind: ThreadGroupKind,
+        name: String,
+        clock: Clock,
+        size: usize,
+        spares: usize,
+    ) -> Arc<Self> {
+        let seats = (0..size + spares).map(|number| WorkerSlot::new(format!("{name}-{number}"))).collect();
         Arc::new(Self {
             name,
             seats,
@@ -167,9 +173,9 @@ impl Crew {
             abort: CancellationToken::new(),
             present: Mutex::new(Present::default()),
             adopted: Mutex::new(Vec::new()),
-            left: Bell::new(),
+            left: Waiters::new(),
             watching_until: AtomicU64::new(Nanos::NEVER.0),
-            watchdog: Signal::new(clock.clone()),
+            watchdog: AutoResetEvent::new(clock.clone()),
             clock,
             kind,
             on_end: OnceLock::new(),
@@ -181,7 +187,7 @@ impl Crew {
     pub(crate) fn start<B: Body>(
         self: &Arc<Self>,
         options: &ThreadOptions,
-        mut body: impl FnMut(Arc<Seat>) -> B,
+        mut body: impl FnMut(Arc<WorkerSlot>) -> B,
         watch: Option<Watch>,
     ) -> Result<Vec<Joiner>, StartError> {
         self.check_name()?;
@@ -252,7 +258,7 @@ impl Crew {
 
     /// The names of the threads whose run is an overrun.
     pub(crate) fn overdue(&self) -> Vec<String> {
-        self.names(Seat::is_overdue)
+        self.names(WorkerSlot::is_overdue)
     }
 
     /// The names of the threads that have not ended.
@@ -260,7 +266,7 @@ impl Crew {
         self.names(|seat| !seat.has_left())
     }
 
-    fn names(&self, of: impl Fn(&Seat) -> bool) -> Vec<String> {
+    fn names(&self, of: impl Fn(&WorkerSlot) -> bool) -> Vec<String> {
         self.seats.iter().filter(|seat| of(seat)).map(|seat| seat.name.clone()).collect()
     }
 
@@ -281,7 +287,7 @@ impl Crew {
 
     /// A run begins on `seat`, for the watchdog to see.
     #[inline]
-    pub(crate) fn begin_until<'a>(&self, seat: &'a Seat, deadline: Nanos, record: u32) -> Run<'a> {
+    pub(crate) fn begin_until<'a>(&self, seat: &'a WorkerSlot, deadline: Nanos, record: u32) -> Run<'a> {
         seat.begin_until(deadline, record);
         if deadline.0 < self.watching_until.load(Relaxed) {
             self.watchdog.set();
@@ -325,17 +331,17 @@ impl Crew {
     }
 }
 
-impl Wake for Crew {
+impl Wake for ThreadGroup {
     fn wake(&self) {
         self.rouse_waiting();
     }
 }
 
 /// Counts one thread of a crew, from before it is spawned until it has ended in whatever way.
-struct Attendance(Arc<Crew>, Arc<Seat>);
+struct Attendance(Arc<ThreadGroup>, Arc<WorkerSlot>);
 
 impl Attendance {
-    fn new(crew: Arc<Crew>, seat: Arc<Seat>) -> Self {
+    fn new(crew: Arc<ThreadGroup>, seat: Arc<WorkerSlot>) -> Self {
         crew.present.lock().threads += 1;
         seat.come();
         Self(crew, seat)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use loom::thread;
 
 use super::watchdog::Watchdog;
-use super::{ALLOWANCE, Attendance, Crew, CrewKind, Seat};
+use super::{ALLOWANCE, Attendance, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::ManualClock;
 use crate::base::sync::Mutex;
@@ -31,22 +31,22 @@ fn overdue() -> Nanos {
     Nanos::ZERO.after(OVERDUE)
 }
 
-fn crew(clock: &ManualClock, seats: usize) -> Arc<Crew> {
-    Crew::new(CrewKind::Workers, "crew".to_owned(), clock.clock(), seats)
+fn crew(clock: &ManualClock, seats: usize) -> Arc<ThreadGroup> {
+    ThreadGroup::new(ThreadGroupKind::Workers, "crew".to_owned(), clock.clock(), seats)
 }
 
-fn watchdog(crew: &Arc<Crew>) -> (Watchdog, Reports) {
+fn watchdog(crew: &Arc<ThreadGroup>) -> (Watchdog, Reports) {
     let reports = Reports::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&reports);
     let report = move |overrun: super::Overrun| seen.lock().push((overrun.run, overrun.record));
     (Watchdog::new(Arc::clone(crew), Box::new(report)), reports)
 }
 
-fn present(crew: &Arc<Crew>) -> Attendance {
+fn present(crew: &Arc<ThreadGroup>) -> Attendance {
     Attendance::new(Arc::clone(crew), Arc::clone(&crew.seats[0]))
 }
 
-fn context(crew: &Crew, deadline: Nanos) -> Context {
+fn context(crew: &ThreadGroup, deadline: Nanos) -> Context {
     let seat = Some(Arc::clone(&crew.seats[0]));
     Context::new(crew.clock.clone(), deadline, crew.abort.clone(), seat, Call::default())
 }
@@ -196,7 +196,7 @@ fn of_two_runs_with_one_deadline_the_second_is_reported_once() {
 fn of_two_runs_on_one_seat(deadlines: [Nanos; 2], outcomes: &[&'static str]) {
     // All interleavings take a minute; with at most four preemptions it is a second or two.
     explore(Some(4), outcomes, move || {
-        let seat = Seat::new("seat".to_owned());
+        let seat = WorkerSlot::new("seat".to_owned());
         let seen = Arc::clone(&seat);
         let looking = thread::spawn(move || (seen.overrun(overdue()), seen.overrun(overdue())));
         for (deadline, record) in deadlines.into_iter().zip([11, 12]) {
@@ -260,7 +260,7 @@ fn an_overrun_never_cancels_the_token_of_the_next_run() {
 #[test]
 fn a_run_is_busy_from_begin_to_end_and_overdue_no_longer() {
     explore(None, &["idle", "busy", "overdue"], || {
-        let seat = Seat::new("seat".to_owned());
+        let seat = WorkerSlot::new("seat".to_owned());
         let seen = Arc::clone(&seat);
         let looking = thread::spawn(move || {
             let reported = seen.overrun(overdue()).is_some();

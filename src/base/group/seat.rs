@@ -33,7 +33,7 @@ use crate::base::time::Nanos;
 #[derive(Debug)]
 // Two threads that write to their seats must not share a cache line; processors fetch lines in pairs.
 #[cfg_attr(not(loom), repr(align(128)))]
-pub(crate) struct Seat {
+pub(crate) struct WorkerSlot {
     /// The name of its thread.
     pub(crate) name: String,
     /// The number of the last run that has begun; 0 before the first.
@@ -70,7 +70,7 @@ pub(crate) struct Look {
     pub(crate) record: u32,
 }
 
-impl Seat {
+impl WorkerSlot {
     pub(crate) fn new(name: String) -> Arc<Self> {
         Arc::new(Self {
             name,

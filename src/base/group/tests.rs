@@ -6,8 +6,8 @@ use crate::base::wait::{Next, Task};
 
 const PERIOD: Duration = Duration::from_secs(10);
 
-fn crew_of_one() -> (Arc<Crew>, Attendance, Watchdog) {
-    let crew = Crew::new(CrewKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
+fn crew_of_one() -> (Arc<ThreadGroup>, Attendance, Watchdog) {
+    let crew = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
     let attendance = Attendance::new(Arc::clone(&crew), Arc::clone(&crew.seats[0]));
     let watchdog = Watchdog::new(Arc::clone(&crew), Box::new(|_| {}));
     (crew, attendance, watchdog)

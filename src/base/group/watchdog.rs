@@ -14,19 +14,19 @@
 
 use std::sync::Arc;
 
-use super::{Crew, Overrun, Watch};
+use super::{Overrun, ThreadGroup, Watch};
 use crate::base::sync::atomic::Ordering::Relaxed;
 use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 use crate::base::wait::{Next, Task};
 
 pub(super) struct Watchdog {
-    crew: Arc<Crew>,
+    crew: Arc<ThreadGroup>,
     report: Watch,
 }
 
 impl Watchdog {
-    pub(super) fn new(crew: Arc<Crew>, report: Watch) -> Self {
+    pub(super) fn new(crew: Arc<ThreadGroup>, report: Watch) -> Self {
         Self { crew, report }
     }
 

@@ -28,12 +28,12 @@ use crate::base::time::Nanos;
 
 /// The counts of one condition, kept under the mutex that guards it.
 #[derive(Debug, Default)]
-pub(crate) struct Sleepers {
+pub(crate) struct WaiterCounts {
     asleep: usize,
     woken: usize,
 }
 
-impl Sleepers {
+impl WaiterCounts {
     pub(crate) fn asleep(&self) -> usize {
         self.asleep
     }
@@ -51,16 +51,16 @@ impl Sleepers {
     }
 }
 
-/// The condition variable of one [`Sleepers`].
+/// The condition variable of one [`WaiterCounts`].
 #[derive(Debug)]
-pub(crate) struct Bell(Condvar);
+pub(crate) struct Waiters(Condvar);
 
-impl Bell {
+impl Waiters {
     pub(crate) fn new() -> Self {
         Self(Condvar::new())
     }
 
-    /// Sends the notifications that [`Sleepers::rouse`] decided on.
+    /// Sends the notifications that [`WaiterCounts::rouse`] decided on.
     pub(crate) fn ring(&self, count: usize) {
         for _ in 0..count {
             self.0.notify_one();
@@ -74,7 +74,7 @@ impl Bell {
     pub(crate) fn wait<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
-        sleepers: impl Fn(&mut T) -> &mut Sleepers,
+        sleepers: impl Fn(&mut T) -> &mut WaiterCounts,
         clock: &Clock,
         deadline: Nanos,
         timeout: impl FnOnce() -> Arc<dyn Wake>,
@@ -97,21 +97,21 @@ impl Bell {
 
 /// An event that stays set until the one thread that waits for it has seen it.
 #[derive(Debug)]
-pub(crate) struct Signal {
+pub(crate) struct AutoResetEvent {
     state: Mutex<SignalState>,
-    bell: Bell,
+    bell: Waiters,
     clock: Clock,
 }
 
 #[derive(Debug, Default)]
 struct SignalState {
     set: bool,
-    sleepers: Sleepers,
+    sleepers: WaiterCounts,
 }
 
-impl Signal {
+impl AutoResetEvent {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(SignalState::default()), bell: Bell::new(), clock })
+        Arc::new(Self { state: Mutex::new(SignalState::default()), bell: Waiters::new(), clock })
     }
 
     pub(crate) fn set(&self) {
@@ -153,7 +153,7 @@ impl Signal {
     }
 }
 
-impl Wake for Signal {
+impl Wake for AutoResetEvent {
     fn wake(&self) {
         let count = self.state.lock().sleepers.rouse(usize::MAX, &self.clock);
         self.bell.ring(count);
@@ -161,9 +161,9 @@ impl Wake for Signal {
 }
 
 /// A fact that becomes true once, or is given up, and that any number of threads wait for.
-pub(crate) struct Gate {
+pub(crate) struct Latch {
     state: Mutex<GateState>,
-    bell: Bell,
+    bell: Waiters,
     clock: Clock,
 }
 
@@ -171,7 +171,7 @@ pub(crate) struct Gate {
 struct GateState {
     /// Once it is known: whether the fact is true, or never will be.
     known: Option<bool>,
-    sleepers: Sleepers,
+    sleepers: WaiterCounts,
     /// To be called once it is known; empty from then on.
     calls: Vec<OnSettled>,
 }
@@ -182,9 +182,9 @@ const CALL: &str = "what waits for a gate";
 /// Given whether the fact is true.
 pub(crate) type OnSettled = Box<dyn FnOnce(bool) + Send>;
 
-impl Gate {
+impl Latch {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(GateState::default()), bell: Bell::new(), clock })
+        Arc::new(Self { state: Mutex::new(GateState::default()), bell: Waiters::new(), clock })
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -250,7 +250,7 @@ impl Gate {
     }
 }
 
-impl Wake for Gate {
+impl Wake for Latch {
     fn wake(&self) {
         let count = self.state.lock().sleepers.rouse(usize::MAX, &self.clock);
         self.bell.ring(count);
@@ -285,7 +285,7 @@ impl<T: Task + ?Sized> Task for &mut T {
 }
 
 /// The thin loop that makes a thread of a task.
-pub(crate) fn run(mut task: impl Task, signal: &Arc<Signal>) {
+pub(crate) fn run(mut task: impl Task, signal: &Arc<AutoResetEvent>) {
     while let Next::At(time) = task.step(signal.clock.nanos()) {
         signal.wait_until(time);
     }
@@ -294,12 +294,12 @@ pub(crate) fn run(mut task: impl Task, signal: &Arc<Signal>) {
 /// The body of a thread that is a task and the signal that it waits for.
 pub(crate) struct Stepping<T> {
     task: T,
-    signal: Arc<Signal>,
+    signal: Arc<AutoResetEvent>,
     next: Nanos,
 }
 
 impl<T: Task + 'static> Stepping<T> {
-    pub(crate) fn new(task: T, signal: &Arc<Signal>) -> Self {
+    pub(crate) fn new(task: T, signal: &Arc<AutoResetEvent>) -> Self {
         Self { task, signal: Arc::clone(signal), next: Nanos::ZERO }
     }
 }
@@ -335,9 +335,9 @@ mod tests {
 
     use super::*;
 
-    fn gate() -> (Arc<Gate>, mpsc::Sender<bool>, mpsc::Receiver<bool>) {
+    fn gate() -> (Arc<Latch>, mpsc::Sender<bool>, mpsc::Receiver<bool>) {
         let (said, heard) = mpsc::channel();
-        (Gate::new(Clock::system()), said, heard)
+        (Latch::new(Clock::system()), said, heard)
     }
 
     fn say(said: &mpsc::Sender<bool>) -> OnSettled {

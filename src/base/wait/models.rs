@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::Gate;
+use super::Latch;
 use crate::base::clock::ManualClock;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 
-fn gate() -> Arc<Gate> {
-    Gate::new(ManualClock::new().clock())
+fn gate() -> Arc<Latch> {
+    Latch::new(ManualClock::new().clock())
 }
 
 /// Asks `gate` to write down what it calls with.
-fn listen(gate: &Gate) -> Arc<Mutex<Vec<bool>>> {
+fn listen(gate: &Latch) -> Arc<Mutex<Vec<bool>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let writes = Arc::clone(&heard);
     gate.on_settled(Box::new(move |truth| writes.lock().push(truth)));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::Common;
-use crate::base::group::Crew;
+use crate::base::group::ThreadGroup;
 use crate::base::text::OneLine;
 use crate::base::thread::{panic_message, shielded};
 use crate::base::time::{Nanos, Rounded};
@@ -76,8 +76,8 @@ fn missing(source: &SourceStatus) -> String {
 impl std::error::Error for ControllerError {}
 
 /// The thread's body.
-pub(super) struct Keeper<K: Key> {
-    pub(super) crew: Arc<Crew>,
+pub(super) struct ControllerThread<K: Key> {
+    pub(super) crew: Arc<ThreadGroup>,
     pub(super) common: Arc<Common<K>>,
     /// The sources whose initial listings are not in.
     pub(super) missing: Vec<SourceHandle>,
@@ -89,7 +89,7 @@ pub(super) struct Keeper<K: Key> {
     pub(super) synced: bool,
 }
 
-impl<K: Key> Keeper<K> {
+impl<K: Key> ControllerThread<K> {
     /// Opens the door once all listings are in. Returns whether it goes on.
     fn sync(&mut self, now: Nanos) -> bool {
         let controller = self.common.name.as_str();
@@ -148,7 +148,7 @@ impl<K: Key> Keeper<K> {
     }
 }
 
-impl<K: Key> Task for Keeper<K> {
+impl<K: Key> Task for ControllerThread<K> {
     /// A controller whose keeper dies has failed.
     fn step(&mut self, now: Nanos) -> Next {
         catch_unwind(AssertUnwindSafe(|| self.keep(now))).unwrap_or_else(|panic| {

@@ -71,7 +71,7 @@ impl Error for ElectorError {
     }
 }
 
-/// A term ended before it was given up; the source says why. What [`Term::check`](crate::Term::check) returns.
+/// A term ended before it was given up; the source says why. What [`Term::check`](crate::manager::Term::check) returns.
 #[derive(Debug)]
 pub struct LeadershipLost {
     elector: String,

@@ -7,10 +7,13 @@ pub(crate) mod error;
 pub(crate) mod file;
 pub(crate) mod holder;
 
+pub use self::error::{ElectorError, LeadershipLost};
+pub use self::file::FileElector;
+pub use self::holder::Holder;
+
 use std::fmt;
 use std::time::Duration;
 
-use self::error::{ElectorError, LeadershipLost};
 use crate::base::cancel::CancellationToken;
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain};
@@ -19,14 +22,15 @@ use crate::run::error::{BoxError, Chain};
 ///
 /// The crate has two: [`AlwaysLeader`], for a process that is alone, and [`FileElector`](crate::FileElector), for several on
 /// one machine. An elector of one's own, on a lease in a database for example, is a campaign that ends with a
-/// [`Term`], and a [`Tenure`] that looks after what the term stands on.
+/// [`Term`], and a [`Leadership`] that looks after what the term stands on.
 ///
 /// # Examples
 ///
 /// A lease that has to be renewed, and that is lost to somebody else:
 ///
 /// ```
-/// use homeostat::{BoxError, Context, Elector, ElectorError, Tenure, Term};
+/// use homeostat::{BoxError, Context, Elector};
+/// use homeostat::manager::{ElectorError, Leadership, Term};
 /// use std::sync::{Arc, Mutex};
 /// use std::time::Duration;
 ///
@@ -56,7 +60,7 @@ use crate::run::error::{BoxError, Chain};
 ///     row: Row,
 /// }
 ///
-/// impl Tenure for Lease {
+/// impl Leadership for Lease {
 ///     fn check(&mut self) -> Result<(), BoxError> {
 ///         match *self.row.lock().unwrap() {
 ///             Some(owner) if owner == self.me => Ok(()), // here a real one renews it
@@ -102,7 +106,7 @@ pub trait Elector: Send + Sync {
 }
 
 /// What a [`Term`] stands on: a lock, a lease. Dropping it gives the leadership back, if it has not been lost.
-pub trait Tenure: Send {
+pub trait Leadership: Send {
     /// Looks whether the leadership is still there, and renews it where that is needed. An error is its loss: then it is not
     /// called again.
     ///
@@ -131,7 +135,8 @@ pub trait Tenure: Send {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{AlwaysLeader, CancellationToken, Clock, Context, Elector, ElectorError};
+/// use homeostat::{CancellationToken, Clock, Context, Elector};
+/// use homeostat::manager::{AlwaysLeader, ElectorError};
 ///
 /// let stop = CancellationToken::new();
 /// let cx = Context::detached_with(Clock::system(), stop.clone());
@@ -152,15 +157,15 @@ pub struct Term {
     elector: String,
     lost: CancellationToken,
     /// Dropped after [`Term::drop`] has cancelled `lost`.
-    tenure: Box<dyn Tenure>,
+    tenure: Box<dyn Leadership>,
 }
 
 impl Term {
     /// A term that has just begun. `elector` names it in log lines and errors.
     ///
-    /// An elector that hears of a loss by itself, instead of finding it in a [check](Tenure::check), cancels a clone of
+    /// An elector that hears of a loss by itself, instead of finding it in a [check](Leadership::check), cancels a clone of
     /// [`lost`](Self::lost).
-    pub fn new(elector: impl Into<String>, tenure: impl Tenure + 'static) -> Self {
+    pub fn new(elector: impl Into<String>, tenure: impl Leadership + 'static) -> Self {
         let elector = elector.into();
         log::info!(elector:%; "{elector}: elected");
         Self { elector, lost: CancellationToken::new(), tenure: Box::new(tenure) }
@@ -224,7 +229,8 @@ impl fmt::Debug for Term {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{AlwaysLeader, Context, Elector, ElectorError};
+/// use homeostat::{Context, Elector};
+/// use homeostat::manager::{AlwaysLeader, ElectorError};
 ///
 /// let mut term = AlwaysLeader.campaign(&Context::detached())?;
 /// assert!(term.check().is_ok());
@@ -237,7 +243,7 @@ impl Elector for AlwaysLeader {
     fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
         struct Unopposed;
 
-        impl Tenure for Unopposed {
+        impl Leadership for Unopposed {
             fn check(&mut self) -> Result<(), BoxError> {
                 Ok(())
             }

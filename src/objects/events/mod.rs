@@ -17,7 +17,7 @@ use crate::base::clock::{Clock, Wake};
 use crate::base::sync::Mutex;
 use crate::base::thread::shielded;
 use crate::base::time::Nanos;
-use crate::base::wait::Bell;
+use crate::base::wait::Waiters;
 use crate::run::error::Chain;
 
 /// How an event is meant.
@@ -97,7 +97,7 @@ struct Inner {
     /// Not held while a client is called.
     records: Mutex<Records>,
     /// For those who wait until another thread has stored its event.
-    stored: Bell,
+    stored: Waiters,
 }
 
 /// Is told of each event: what it is about, its type, reason and message.
@@ -147,7 +147,7 @@ impl EventRecorderBuilder {
     pub fn build(self) -> EventRecorder {
         let Self { component, client, log, clock, observer, most } = self;
         let records = Mutex::new(Records::new(most));
-        let inner = Arc::new(Inner { component, client, log, clock, observer, records, stored: Bell::new() });
+        let inner = Arc::new(Inner { component, client, log, clock, observer, records, stored: Waiters::new() });
         EventRecorder(Arc::new(Handle { inner, writer: OnceLock::new() }))
     }
 }

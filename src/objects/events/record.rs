@@ -15,7 +15,7 @@ use super::super::key::ObjectKey;
 use super::super::object::Object;
 use super::super::validate::is_subdomain;
 use super::{EventRecorder, EventType};
-use crate::base::wait::Sleepers;
+use crate::base::wait::WaiterCounts;
 
 /// As much as Kubernetes takes for its note.
 const MOST_MESSAGE: usize = 1024;
@@ -98,7 +98,7 @@ pub(super) struct Records {
     pending: BTreeMap<u64, Arc<Happening>>,
     writing: bool,
     /// Those who wait until nobody writes.
-    pub(super) waiting: Sleepers,
+    pub(super) waiting: WaiterCounts,
     dropped: u64,
     next: u64,
 }
@@ -111,7 +111,7 @@ impl Records {
             order: BTreeMap::new(),
             pending: BTreeMap::new(),
             writing: false,
-            waiting: Sleepers::default(),
+            waiting: WaiterCounts::default(),
             dropped: 0,
             next: 0,
         }

@@ -9,11 +9,11 @@ use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use crate::base::thread::{Joiner, ThreadOptions};
 use crate::base::time::Nanos;
-use crate::base::wait::{Next, Signal, Stepping, Task};
+use crate::base::wait::{AutoResetEvent, Next, Stepping, Task};
 
 /// The thread of a recorder. It is started for the first event.
 pub(super) struct Writer {
-    signal: Arc<Signal>,
+    signal: Arc<AutoResetEvent>,
     stopping: Arc<AtomicBool>,
     joiner: Mutex<Option<Joiner>>,
 }
@@ -25,7 +25,7 @@ impl Writer {
     ///
     /// If the system gives no thread.
     pub(super) fn start(inner: &Arc<Inner>) -> io::Result<Self> {
-        let (signal, stopping) = (Signal::new(inner.clock.clone()), Arc::new(AtomicBool::new(false)));
+        let (signal, stopping) = (AutoResetEvent::new(inner.clock.clone()), Arc::new(AtomicBool::new(false)));
         let body = Stepping::new(Body { inner: Arc::clone(inner), stopping: Arc::clone(&stopping) }, &signal);
         let name = format!("events-{}", inner.component);
         let joiner = stage::start(&ThreadOptions::new(), &inner.clock, name, body)?;

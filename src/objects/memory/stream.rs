@@ -11,7 +11,7 @@ use super::state::{Change, State};
 use super::watchers::Registration;
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::time::Nanos;
-use crate::base::wait::Signal;
+use crate::base::wait::AutoResetEvent;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query, WatchEvent};
 
 /// The versions that stand for any: a watch from one of them begins with what is there.
@@ -28,7 +28,7 @@ pub(super) struct Stream {
     /// Up to which version the reader knows that it has been told everything.
     told: u64,
     ready: VecDeque<WatchEvent<Arc<Value>>>,
-    signal: Arc<Signal>,
+    signal: Arc<AutoResetEvent>,
     stop: CancellationToken,
     /// Wakes it.
     _on_stop: OnCancel,
@@ -44,7 +44,7 @@ impl Stream {
         from: Option<&str>,
         stop: &CancellationToken,
     ) -> Result<Self, ClientError> {
-        let signal = Signal::new(server.clock.clone());
+        let signal = AutoResetEvent::new(server.clock.clone());
         let wake = Arc::clone(&signal);
         // Before the state is read: what comes then sets the signal.
         let namespace = query.namespace.as_deref().unwrap_or_default();

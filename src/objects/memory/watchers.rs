@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::Server;
 use super::state::Change;
-use crate::base::wait::Signal;
+use crate::base::wait::AutoResetEvent;
 use crate::objects::Kind;
 
 /// The signals of some streams, each under the number of its stream.
-type Signals = HashMap<u64, Arc<Signal>>;
+type Signals = HashMap<u64, Arc<AutoResetEvent>>;
 
 #[derive(Default)]
 pub(super) struct Watchers {
@@ -28,7 +28,7 @@ impl Watchers {
 
     /// Returns the signals of the streams that these changes concern. Every `pace` versions it returns the signals of all streams, so
     /// that they read on before the history forgets where they are.
-    pub(super) fn concerned(&mut self, changes: &[Change], pace: u64) -> Vec<Arc<Signal>> {
+    pub(super) fn concerned(&mut self, changes: &[Change], pace: u64) -> Vec<Arc<AutoResetEvent>> {
         let head = changes.last().map_or(self.told, |change| change.version);
         if head.saturating_sub(self.told) > pace {
             self.told = head;
@@ -65,7 +65,7 @@ pub(super) struct Registration {
 
 impl Registration {
     /// Registers a stream of a kind, in a namespace or (empty) in all.
-    pub(super) fn new(server: &Arc<Server>, kind: &Kind, namespace: &str, signal: &Arc<Signal>) -> Self {
+    pub(super) fn new(server: &Arc<Server>, kind: &Kind, namespace: &str, signal: &Arc<AutoResetEvent>) -> Self {
         let mut watchers = server.watchers.lock();
         let number = watchers.count;
         watchers.count += 1;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use self::external::External;
 pub use self::reconcile::{Operation, PrimaryContext, PrimaryReconciler, PrimaryRun};
-pub use self::secondary::{Ensured, Secondary};
+pub use self::secondary::{OperationResult, Secondary};
 
 use self::external::Named;
 use self::reconcile::Collect;
@@ -30,7 +30,7 @@ use crate::manager::Manager;
 use crate::queue::Reasons;
 use crate::run::context::Context;
 use crate::run::error::Chain;
-use crate::run::policy::{Failure, RetryPolicy, Verdict};
+use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
 use crate::watch::store::Store;
 use crate::watch::{Event, EventKind, Predicate, Subscriber, Watch};
 
@@ -137,7 +137,7 @@ impl fmt::Debug for PrimaryPolicy {
 }
 
 impl RetryPolicy<ObjectKey> for PrimaryPolicy {
-    fn decide(&self, failure: &Failure<'_, ObjectKey>) -> Verdict {
+    fn decide(&self, failure: &Failure<'_, ObjectKey>) -> RetryDecision {
         self.0.decide(failure)
     }
 

@@ -26,7 +26,7 @@ use super::super::reasons;
 /// # Examples
 ///
 /// ```
-/// use homeostat::objects::{Api, DynamicObject, Ensured, Kind, MemoryClient, Object, Secondary};
+/// use homeostat::objects::{Api, DynamicObject, OperationResult, Kind, MemoryClient, Object, Secondary};
 /// use serde_json::json;
 /// use std::sync::Arc;
 ///
@@ -36,8 +36,8 @@ use super::super::reasons;
 /// let (one, other) = (DynamicObject::new(&SITE, "default", "one"), DynamicObject::new(&SITE, "default", "other"));
 /// let page = DynamicObject::new(&PAGE, "pages", "index").with("text", json!("Welcome"));
 ///
-/// assert!(matches!(pages.ensure(&one, page.clone())?, Ensured::Created(_)));
-/// assert!(matches!(pages.ensure(&one, page.clone())?, Ensured::Unchanged(_)));
+/// assert!(matches!(pages.ensure(&one, page.clone())?, OperationResult::Created(_)));
+/// assert!(matches!(pages.ensure(&one, page.clone())?, OperationResult::Unchanged(_)));
 /// let refused = pages.ensure(&other, page).unwrap_err();
 /// assert_eq!(
 ///     refused.to_string(),
@@ -56,7 +56,7 @@ pub struct Secondary<S> {
 
 /// What [`Secondary::ensure`] has found and done, with the object as it is then.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Ensured<S> {
+pub enum OperationResult<S> {
     /// It was not there.
     Created(S),
     /// It was there, and another.
@@ -65,7 +65,7 @@ pub enum Ensured<S> {
     Unchanged(S),
 }
 
-impl<S> Ensured<S> {
+impl<S> OperationResult<S> {
     /// The object.
     #[must_use]
     pub fn object(&self) -> &S {
@@ -135,7 +135,7 @@ impl<S: Object> Secondary<S> {
     ///   [`reasons::ERR_RESOURCE_EXISTS`]. Or if `desired` has no name, or is marked as another's;
     /// - [`ClientError::Conflict`], if it has changed since it was read, or is being deleted: it is made anew once it is gone;
     /// - those of the [`Client`](super::super::client::Client).
-    pub fn ensure(&self, primary: &impl Object, mut desired: S) -> Result<Ensured<S>, ClientError> {
+    pub fn ensure(&self, primary: &impl Object, mut desired: S) -> Result<OperationResult<S>, ClientError> {
         if desired.meta().name.is_empty() {
             return Err(ClientError::invalid(desired.object_ref(), "metadata.name", "", "must be set"));
         }
@@ -147,7 +147,7 @@ impl<S: Object> Secondary<S> {
             return match self.api.create(&desired) {
                 Ok(created) => {
                     self.synced(primary, &reasons::created(&created.object_ref()));
-                    Ok(Ensured::Created(created))
+                    Ok(OperationResult::Created(created))
                 }
                 // Somebody was faster: whose is it?
                 Err(ClientError::AlreadyExists { .. }) => self.adjust(primary, self.api.get(&key)?, desired),
@@ -157,7 +157,7 @@ impl<S: Object> Secondary<S> {
         self.adjust(primary, current, desired)
     }
 
-    fn adjust(&self, primary: &impl Object, current: S, mut desired: S) -> Result<Ensured<S>, ClientError> {
+    fn adjust(&self, primary: &impl Object, current: S, mut desired: S) -> Result<OperationResult<S>, ClientError> {
         self.check_owned(primary, &current)?;
         if current.meta().is_deleting() {
             let reason = "it is being deleted, and is to be there: it is made anew once it is gone".to_owned();
@@ -166,15 +166,15 @@ impl<S: Object> Secondary<S> {
         let meta = merged(current.meta(), desired.meta());
         *desired.meta_mut() = meta;
         if desired.meta() == current.meta() && content(&desired)? == content(&current)? {
-            return Ok(Ensured::Unchanged(current));
+            return Ok(OperationResult::Unchanged(current));
         }
         let updated = self.api.update(&desired)?;
         // The client may know better: what it fills in by itself is not a difference.
         if updated.meta().resource_version == current.meta().resource_version {
-            return Ok(Ensured::Unchanged(updated));
+            return Ok(OperationResult::Unchanged(updated));
         }
         self.synced(primary, &reasons::updated(&updated.object_ref()));
-        Ok(Ensured::Updated(updated))
+        Ok(OperationResult::Updated(updated))
     }
 
     /// All that belong to the primary, those that are being deleted too, in the order of their keys.

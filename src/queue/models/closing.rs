@@ -11,7 +11,7 @@ use loom::thread;
 use super::{Busy, Fixed, Queue, SECOND, explore, queue};
 use crate::base::clock::ManualClock;
 use crate::base::time::Nanos;
-use crate::queue::{Admission, Claim, DroppedWake, Enqueue, KeyState, NoClaim, Shutdown, Wish, WorkQueue};
+use crate::queue::{Claim, DroppedRun, Enqueue, EnqueueOutcome, KeyState, NoClaim, PendingRerun, Shutdown, WorkQueue};
 
 const MODES: [Shutdown; 3] = [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard];
 
@@ -61,13 +61,13 @@ fn a_request_races_a_shutdown(mode: Shutdown, delay: Duration, outcomes: &[&'sta
         let report = queue.drain(Duration::ZERO);
         assert!(report.is_drained());
         match (admission, served, &report.dropped[..]) {
-            (Admission::Closed, 0, []) => seen.note("refused"),
-            (Admission::Queued | Admission::Scheduled, 1, []) => seen.note("served"),
-            (Admission::Queued, 0, [(1, DroppedWake::Ready)])
-            | (Admission::Scheduled, 0, [(1, DroppedWake::Delayed)]) => seen.note("reported"),
+            (EnqueueOutcome::Closed, 0, []) => seen.note("refused"),
+            (EnqueueOutcome::Queued | EnqueueOutcome::Scheduled, 1, []) => seen.note("served"),
+            (EnqueueOutcome::Queued, 0, [(1, DroppedRun::Ready)])
+            | (EnqueueOutcome::Scheduled, 0, [(1, DroppedRun::Delayed)]) => seen.note("reported"),
             other => panic!("{mode:?}: {other:?}"),
         }
-        assert_eq!(queue.enqueue(1), Admission::Closed);
+        assert_eq!(queue.enqueue(1), EnqueueOutcome::Closed);
         clock.advance(SECOND);
         assert!(!queue.contains(&1));
     });
@@ -101,7 +101,7 @@ fn a_wish_holds_consumers(served: usize, end: fn(&Queue, Claim<u8>) -> Option<Cl
         let (clock, queue) = queue();
         queue.enqueue(1);
         let claim = queue.try_dequeue().unwrap();
-        assert_eq!(queue.enqueue(1), Admission::Rerun);
+        assert_eq!(queue.enqueue(1), EnqueueOutcome::Rerun);
         queue.shutdown(Shutdown::ServeReady);
         let consumers = [server(&queue), server(&queue)];
         match clock.sleepers() {
@@ -154,7 +154,7 @@ fn a_claim_with_a_wish_that_takes_its_own_key_again_closes() {
 #[test]
 fn a_wish_that_is_cancelled_or_discarded_after_shutdown_closes_while_the_claim_goes_on() {
     a_wish_holds_consumers(0, |queue, claim| {
-        assert_eq!(queue.cancel(&1), KeyState::Processing(Wish::Soft));
+        assert_eq!(queue.cancel(&1), KeyState::Processing(PendingRerun::Soft));
         Some(claim)
     });
     a_wish_holds_consumers(0, |queue, claim| {
@@ -196,12 +196,12 @@ fn a_drain_returns_when_the_last_run_has_ended_and_no_sooner() {
         let (served, ended) = (served.load(SeqCst), ended.load(SeqCst));
         assert!(ended >= 1);
         match producer.join().unwrap() {
-            Admission::Closed => seen.note("refused"),
-            Admission::Queued | Admission::Merged => {
+            EnqueueOutcome::Closed => seen.note("refused"),
+            EnqueueOutcome::Queued | EnqueueOutcome::Merged => {
                 seen.note("queued");
                 assert_eq!(served, 2);
             }
-            Admission::Rerun => {
+            EnqueueOutcome::Rerun => {
                 seen.note("rerun");
                 assert_eq!((served, ended), (2, 2));
             }
@@ -224,7 +224,7 @@ fn a_drain_ends_by_a_stricter_shutdown() {
         queue.shutdown(Shutdown::Discard);
         let report = drainer.join().unwrap();
         assert!(report.is_drained());
-        assert_eq!(report.dropped, [(1, DroppedWake::Ready)]);
+        assert_eq!(report.dropped, [(1, DroppedRun::Ready)]);
     });
 }
 
@@ -290,7 +290,7 @@ fn of_two_handles_dropped_at_once_the_last_closes_and_the_first_does_not() {
         };
         let dropper = thread::spawn(move || {
             // This handle is there, so the queue is open.
-            assert_eq!(clone.enqueue(1), Admission::Queued);
+            assert_eq!(clone.enqueue(1), EnqueueOutcome::Queued);
         });
         seen.note(if clock.sleepers() == 0 { "awake" } else { "asleep" });
         drop(queue);
@@ -333,7 +333,7 @@ fn no_key_is_served_once_a_request_was_refused_by_a_shutdown_that_discards() {
             let queue = queue.clone();
             thread::spawn(move || queue.shutdown(Shutdown::Discard))
         };
-        if queue.enqueue(1) == Admission::Closed {
+        if queue.enqueue(1) == EnqueueOutcome::Closed {
             seen.note("refused");
             assert!(queue.try_dequeue().is_err());
         } else {
@@ -341,7 +341,7 @@ fn no_key_is_served_once_a_request_was_refused_by_a_shutdown_that_discards() {
         }
         closer.join().unwrap();
         let report = queue.drain(Duration::MAX);
-        assert_eq!(report.dropped, [(1, DroppedWake::Ready), (2, DroppedWake::Ready)]);
+        assert_eq!(report.dropped, [(1, DroppedRun::Ready), (2, DroppedRun::Ready)]);
     });
 }
 
@@ -383,9 +383,9 @@ fn a_claim_that_ends_during_a_shutdown_leaves_no_wish_unreported() {
         let mut dropped = queue.drain(Duration::MAX).dropped;
         dropped.sort_unstable_by_key(|(key, _)| *key);
         let first = dropped.remove(0);
-        seen.note(if first.1 == DroppedWake::Wish { "dropped as a wish" } else { "dropped as a delay" });
-        assert!([(1, DroppedWake::Wish), (1, DroppedWake::Delayed)].contains(&first));
-        assert_eq!(dropped, [(2, DroppedWake::Delayed)]);
+        seen.note(if first.1 == DroppedRun::PendingRerun { "dropped as a wish" } else { "dropped as a delay" });
+        assert!([(1, DroppedRun::PendingRerun), (1, DroppedRun::Delayed)].contains(&first));
+        assert_eq!(dropped, [(2, DroppedRun::Delayed)]);
     });
 }
 

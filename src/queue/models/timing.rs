@@ -7,10 +7,10 @@ use loom::thread;
 
 use super::{Queue, SECOND, explore, queue};
 use crate::base::clock::ManualClock;
-use crate::base::error::DequeueError;
 use crate::base::time::Nanos;
-use crate::base::wait::Signal;
-use crate::queue::{Admission, Claim, Enqueue, KeyState, NoClaim, Shutdown, Wish};
+use crate::base::wait::AutoResetEvent;
+use crate::queue::error::DequeueError;
+use crate::queue::{Claim, Enqueue, EnqueueOutcome, KeyState, NoClaim, PendingRerun, Shutdown};
 
 /// When the second that most models pass is over. A timeout is given as this time, not as a duration: a thread may begin
 /// to wait when it has come already.
@@ -121,21 +121,21 @@ fn a_consumer_that_is_served_in_time_leaves_nothing_on_the_clock() {
 fn a_delay_that_ends_while_a_request_ends_it_fires_once() {
     explore(5, &["queued", "merged", "rerun"], |seen| {
         let (clock, queue) = queue();
-        assert_eq!(queue.enqueue_after(1, SECOND), Admission::Scheduled);
+        assert_eq!(queue.enqueue_after(1, SECOND), EnqueueOutcome::Scheduled);
         let consumer = consumer(&queue);
         let advancer = advancer(&clock, SECOND);
         let wish = match queue.enqueue_now(1) {
-            Admission::Queued => {
+            EnqueueOutcome::Queued => {
                 seen.note("queued");
-                Wish::None
+                PendingRerun::None
             }
-            Admission::Merged => {
+            EnqueueOutcome::Merged => {
                 seen.note("merged");
-                Wish::None
+                PendingRerun::None
             }
-            Admission::Rerun => {
+            EnqueueOutcome::Rerun => {
                 seen.note("rerun");
-                Wish::Now
+                PendingRerun::Now
             }
             other => panic!("{other}"),
         };
@@ -144,7 +144,7 @@ fn a_delay_that_ends_while_a_request_ends_it_fires_once() {
         assert_eq!(queue.state(&1), KeyState::Processing(wish));
         assert_eq!(clock.next_alarm(), None);
         claim.done();
-        assert_eq!(queue.len(), usize::from(wish == Wish::Now));
+        assert_eq!(queue.len(), usize::from(wish == PendingRerun::Now));
     });
 }
 
@@ -166,18 +166,18 @@ fn a_delay_that_ends_while_it_is_pushed_out_is_not_early() {
         clock.advance(5 * SECOND);
         let (started, claim) = consumer.join().unwrap();
         match admission {
-            Admission::Scheduled => {
+            EnqueueOutcome::Scheduled => {
                 seen.note("pushed out");
                 assert!(started >= Nanos::ZERO.after(5 * SECOND));
             }
-            Admission::Rerun => {
+            EnqueueOutcome::Rerun => {
                 seen.note("rerun");
                 assert!(started >= Nanos::ZERO.after(SECOND));
             }
             other => panic!("{other}"),
         }
         claim.done();
-        assert_eq!(queue.len(), usize::from(admission == Admission::Rerun));
+        assert_eq!(queue.len(), usize::from(admission == EnqueueOutcome::Rerun));
     });
 }
 
@@ -195,7 +195,7 @@ fn a_delay_that_ends_while_it_is_cancelled_comes_or_not_as_the_answer_says() {
         match found {
             KeyState::Delayed(_) => seen.note("delayed"),
             KeyState::Ready(_) => seen.note("ready"),
-            KeyState::Processing(Wish::None) => seen.note("processing"),
+            KeyState::Processing(PendingRerun::None) => seen.note("processing"),
             other => panic!("{other:?}"),
         }
         assert_eq!(took, matches!(found, KeyState::Processing(_)));
@@ -213,7 +213,7 @@ fn a_delay_that_begins_while_its_time_comes_is_not_forgotten() {
             thread::spawn(move || queue.enqueue_after(1, SECOND))
         };
         clock.advance(SECOND);
-        assert!(matches!(producer.join().unwrap(), Admission::Scheduled | Admission::Queued));
+        assert!(matches!(producer.join().unwrap(), EnqueueOutcome::Scheduled | EnqueueOutcome::Queued));
         if queue.len() == 1 {
             seen.note("due at once");
         } else {
@@ -252,7 +252,7 @@ fn an_earlier_delay_than_the_one_that_is_waited_for_is_kept() {
 fn a_signal_reaches_who_goes_to_sleep() {
     explore(None, &["asleep", "awake"], |seen| {
         let clock = ManualClock::new();
-        let signal = Signal::new(clock.clock());
+        let signal = AutoResetEvent::new(clock.clock());
         let waiter = {
             let signal = Arc::clone(&signal);
             thread::spawn(move || signal.wait_until(Nanos::NEVER))
@@ -267,7 +267,7 @@ fn a_signal_reaches_who_goes_to_sleep() {
 fn a_signal_that_races_a_deadline_is_seen_once() {
     explore(None, &["signalled", "timed out"], |seen| {
         let clock = ManualClock::new();
-        let signal = Signal::new(clock.clock());
+        let signal = AutoResetEvent::new(clock.clock());
         let waiter = {
             let signal = Arc::clone(&signal);
             thread::spawn(move || signal.wait_until(ONE))

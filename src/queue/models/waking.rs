@@ -10,11 +10,11 @@ use loom::thread;
 
 use super::{Busy, Fixed, Queue, Seen, explore, queue};
 use crate::base::clock::ManualClock;
-use crate::base::error::TryDequeueError;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::time::Nanos;
+use crate::queue::error::TryDequeueError;
 use crate::queue::shared::BUSY;
-use crate::queue::{Admission, Claim, Enqueue, KeyState, NoClaim, Shutdown, Wish, WorkQueue};
+use crate::queue::{Claim, Enqueue, EnqueueOutcome, KeyState, NoClaim, PendingRerun, Shutdown, WorkQueue};
 
 /// A consumer that takes one key and holds it.
 fn taker(queue: &Queue) -> thread::JoinHandle<Claim<u8>> {
@@ -37,7 +37,7 @@ fn a_consumer_that_goes_to_sleep_sees_the_key_that_comes() {
         let (clock, queue) = queue();
         let consumer = taker(&queue);
         note_sleepers(seen, &clock);
-        assert_eq!(queue.enqueue(1), Admission::Queued);
+        assert_eq!(queue.enqueue(1), EnqueueOutcome::Queued);
         consumer.join().unwrap().done();
         assert!(!queue.contains(&1));
         assert_eq!(clock.sleepers(), 0);
@@ -61,7 +61,7 @@ fn a_consumer_that_looks_again_before_it_sleeps_sees_the_key_that_comes() {
                 (false, _) => "asleep",
             });
         }
-        assert_eq!(queue.enqueue(1), Admission::Queued);
+        assert_eq!(queue.enqueue(1), EnqueueOutcome::Queued);
         consumer.join().unwrap().done();
         assert!(!queue.contains(&1));
     });
@@ -85,7 +85,7 @@ fn one_key_asked_for_twice(next: fn(Claim<u8>) -> Option<Claim<u8>>) {
                     while let Some(run) = claim {
                         served.fetch_max(requested.load(SeqCst), SeqCst);
                         busy.hold();
-                        let asked_again = queue.state(&1) == KeyState::Processing(Wish::Soft);
+                        let asked_again = queue.state(&1) == KeyState::Processing(PendingRerun::Soft);
                         claim = next(run);
                         if asked_again && open.load(SeqCst) {
                             seen.note("ended while open");
@@ -99,9 +99,9 @@ fn one_key_asked_for_twice(next: fn(Claim<u8>) -> Option<Claim<u8>>) {
             let admission = queue.enqueue(1);
             if request == 2 {
                 seen.note(match admission {
-                    Admission::Queued => "queued",
-                    Admission::Merged => "merged",
-                    Admission::Rerun => "rerun",
+                    EnqueueOutcome::Queued => "queued",
+                    EnqueueOutcome::Merged => "merged",
+                    EnqueueOutcome::Rerun => "rerun",
                     other => panic!("{other}"),
                 });
             }
@@ -150,7 +150,12 @@ fn a_batch_of_two_keys_reaches_two_consumers() {
         let (clock, queue) = queue();
         let consumers = [taker(&queue), taker(&queue)];
         note_sleepers(seen, &clock);
-        assert_eq!(queue.request_all(&mut [1, 2].into_iter(), crate::Verb::Enqueue.into()).of(Admission::Queued), 2);
+        assert_eq!(
+            queue
+                .request_all(&mut [1, 2].into_iter(), crate::queue::EnqueueMethod::Enqueue.into())
+                .of(EnqueueOutcome::Queued),
+            2
+        );
         let [one, other] = consumers.map(|consumer| consumer.join().unwrap());
         assert_ne!(*one, *other);
         one.done();
@@ -169,7 +174,7 @@ fn keys_from_two_producers_reach_two_consumers() {
         };
         note_sleepers(seen, &clock);
         queue.enqueue(1);
-        assert_eq!(producer.join().unwrap(), Admission::Queued);
+        assert_eq!(producer.join().unwrap(), EnqueueOutcome::Queued);
         let [one, other] = consumers.map(|consumer| consumer.join().unwrap());
         assert_ne!(*one, *other);
         one.done();

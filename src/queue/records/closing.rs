@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::super::report::{DrainReport, QueueMetrics};
-use super::super::request::{DroppedWake, Priority, Shutdown};
+use super::super::request::{DroppedRun, Priority, Shutdown};
 use super::super::state::{Bounds, Phase, State};
 use super::{BATCH, Counts, Effects, Records};
 use crate::base::time::Nanos;
@@ -29,14 +29,14 @@ pub(crate) struct Swept<K> {
 
 /// The wakes that a shutdown has dropped, in order. Adding one never moves more than [`BATCH`] others.
 #[derive(Debug)]
-pub(super) struct Dropped<K>(Vec<Vec<(K, DroppedWake)>>);
+pub(super) struct Dropped<K>(Vec<Vec<(K, DroppedRun)>>);
 
 impl<K> Dropped<K> {
     pub(super) fn new() -> Self {
         Self(Vec::new())
     }
 
-    pub(super) fn push(&mut self, key: K, wake: DroppedWake) {
+    pub(super) fn push(&mut self, key: K, wake: DroppedRun) {
         match self.0.last_mut() {
             Some(chunk) if chunk.len() < BATCH as usize => chunk.push((key, wake)),
             _ => self.0.push(vec![(key, wake)]),
@@ -147,7 +147,7 @@ impl<K> Records<K> {
     }
 
     /// Applies a shutdown that is under way to a claim that ends before the shutdown has reached its record.
-    pub(super) fn shut_down_before(&self, state: &mut State) -> Option<DroppedWake> {
+    pub(super) fn shut_down_before(&self, state: &mut State) -> Option<DroppedRun> {
         self.sweep.as_ref().and(self.mode).and_then(|mode| state.shut_down(mode))
     }
 

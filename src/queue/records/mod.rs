@@ -17,8 +17,8 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use self::closing::{Dropped, Sweep};
-use super::lanes::Lanes;
-use super::request::{Admission, Priority, Reasons, Request, Shutdown};
+use super::lanes::PriorityLevels;
+use super::request::{EnqueueOutcome, EnqueueRequest, Priority, Reasons, Shutdown};
 use super::slab::{Slab, fold, spread};
 use super::state::{Bounds, Brief, Ending, Late, Phase, State};
 use super::wheel::Wheel;
@@ -28,7 +28,7 @@ use crate::base::time::Nanos;
 pub(crate) struct Records<K> {
     slab: Slab<K>,
     index: HashTable<u32>,
-    lanes: Lanes,
+    lanes: PriorityLevels,
     wheel: Wheel,
     /// By index, as far as any record has had bounds.
     bounds: Vec<Bounds>,
@@ -91,7 +91,7 @@ impl Default for Effects {
 pub(crate) struct Wanted<'a, Q> {
     pub(crate) key: &'a mut Option<Q>,
     pub(crate) hash: u64,
-    pub(crate) request: &'a Request,
+    pub(crate) request: &'a EnqueueRequest,
 }
 
 /// A key that a claim has taken.
@@ -114,7 +114,7 @@ impl<K> Records<K> {
         Self {
             slab: Slab::new(settings.tick_shift),
             index: HashTable::new(),
-            lanes: Lanes::new(),
+            lanes: PriorityLevels::new(),
             wheel: Wheel::new(),
             bounds: Vec::new(),
             ready_since: Vec::new(),
@@ -213,9 +213,9 @@ impl<K> Records<K> {
         own: impl FnOnce(Q) -> K,
         now: &impl Fn() -> Nanos,
         effects: &mut Effects,
-    ) -> Admission {
+    ) -> EnqueueOutcome {
         if self.mode.is_some() {
-            return Admission::Closed;
+            return EnqueueOutcome::Closed;
         }
         let folded = fold(hash);
         let slab = &self.slab;
@@ -234,7 +234,7 @@ impl<K> Records<K> {
             }
             Entry::Vacant(vacant) => {
                 let Some(key) = slot.take() else {
-                    return Admission::Ignored;
+                    return EnqueueOutcome::Ignored;
                 };
                 let key = own(key);
                 let brief = Brief::new(request);
@@ -243,7 +243,7 @@ impl<K> Records<K> {
                 if brief.phase == Phase::Ready {
                     // As most keys come, the short way.
                     self.line_up(index, brief.priority, now, effects);
-                    return Admission::Queued;
+                    return EnqueueOutcome::Queued;
                 }
                 self.admit(index, request, now, effects)
             }
@@ -251,7 +251,13 @@ impl<K> Records<K> {
     }
 
     /// The first request for a new record, which is in no list yet.
-    fn admit(&mut self, index: u32, request: &Request, now: &impl Fn() -> Nanos, effects: &mut Effects) -> Admission {
+    fn admit(
+        &mut self,
+        index: u32,
+        request: &EnqueueRequest,
+        now: &impl Fn() -> Nanos,
+        effects: &mut Effects,
+    ) -> EnqueueOutcome {
         let mut state = self.slab.state(index);
         let mut bounds = Bounds::default();
         let answer = state.request(&mut bounds, request, self.settings.floor, now);
@@ -265,10 +271,10 @@ impl<K> Records<K> {
     fn transition(
         &mut self,
         index: u32,
-        request: &Request,
+        request: &EnqueueRequest,
         now: &impl Fn() -> Nanos,
         effects: &mut Effects,
-    ) -> Admission {
+    ) -> EnqueueOutcome {
         let floor = self.settings.floor;
         self.change(index, now, effects, |state, bounds| {
             let answer = state.request(bounds, request, floor, now);

@@ -5,11 +5,11 @@ use super::*;
 const KEYS: u32 = 5_000;
 
 /// Records of `KEYS` keys, each requested with the verb that `verb` returns for it.
-fn records(verb: impl Fn(u64) -> super::super::request::Verb) -> Records<u32> {
+fn records(verb: impl Fn(u64) -> super::super::request::EnqueueMethod) -> Records<u32> {
     let settings = Settings { floor: Duration::ZERO, min_interval: Duration::ZERO, timing: false, tick_shift: 0 };
     let mut records = Records::new(settings);
     for key in 0..KEYS {
-        let request = Request::new(verb(u64::from(key)));
+        let request = EnqueueRequest::new(verb(u64::from(key)));
         let wanted = Wanted { key: &mut Some(key), hash: u64::from(key), request: &request };
         records.request(wanted, |one, other| one == other, |key| key, &|| Nanos::ZERO, &mut Effects::default());
     }
@@ -17,11 +17,11 @@ fn records(verb: impl Fn(u64) -> super::super::request::Verb) -> Records<u32> {
 }
 
 fn delayed() -> Records<u32> {
-    records(|key| super::super::request::Verb::EnqueueAfter(Duration::from_nanos(1 + key * key)))
+    records(|key| super::super::request::EnqueueMethod::EnqueueAfter(Duration::from_nanos(1 + key * key)))
 }
 
 fn ready() -> Records<u32> {
-    records(|_| super::super::request::Verb::Enqueue)
+    records(|_| super::super::request::EnqueueMethod::Enqueue)
 }
 
 /// Shuts down in steps. Returns how many records each step has changed.
@@ -72,21 +72,26 @@ fn a_key_in_line_is_not_served_once_discarding_has_begun() {
 
 #[test]
 fn a_wish_is_dropped_also_if_its_claim_ends_before_the_shutdown_has_reached_it() {
-    use super::super::request::Verb;
-    for (verb, mode) in [(Verb::EnqueueAfter(Duration::MAX), Shutdown::ServeReady), (Verb::Enqueue, Shutdown::Discard)]
-    {
+    use super::super::request::EnqueueMethod;
+    for (verb, mode) in [
+        (EnqueueMethod::EnqueueAfter(Duration::MAX), Shutdown::ServeReady),
+        (EnqueueMethod::Enqueue, Shutdown::Discard),
+    ] {
         let mut records = ready();
         let (now, mut effects) = (|| Nanos::ZERO, Effects::default());
         let index = records.front().unwrap();
         let key = *records.key(index);
         records.take(index, key, &now);
         let wanted = Wanted { key: &mut Some(key), hash: u64::from(key), request: &verb.into() };
-        assert_eq!(records.request(wanted, |one, other| one == other, |key| key, &now, &mut effects), Admission::Rerun);
+        assert_eq!(
+            records.request(wanted, |one, other| one == other, |key| key, &now, &mut effects),
+            EnqueueOutcome::Rerun
+        );
         records.begin_shutdown(mode);
         records.end(index, Ending::Done, &now, &mut effects);
         let mut report = super::super::report::DrainReport::new();
         records.report_dropped(&mut report, 1);
-        assert_eq!(report.dropped, [(key, super::super::request::DroppedWake::Wish)], "{mode:?}");
+        assert_eq!(report.dropped, [(key, super::super::request::DroppedRun::PendingRerun)], "{mode:?}");
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::super::request::Admission;
+use super::super::request::EnqueueOutcome;
 use super::{Answer, Bounds, State, Wished};
 use crate::base::time::Nanos;
 
@@ -30,7 +30,7 @@ impl State {
             wanted = wanted.max(self.earliest(bounds, floor, now));
         }
         let answer = if wanted == self.due && wanted > now {
-            Admission::Held.into()
+            EnqueueOutcome::Held.into()
         } else {
             self.move_delay(bounds, wanted, now)
         };

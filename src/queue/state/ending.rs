@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::request::{DroppedWake, Reasons, Shutdown};
+use super::super::request::{DroppedRun, Reasons, Shutdown};
 use super::{Bounds, Ending, Phase, State, Wished};
 use crate::base::time::Nanos;
 
@@ -32,7 +32,7 @@ impl State {
         floor: Duration,
         mode: Option<Shutdown>,
         now: impl Fn() -> Nanos,
-    ) -> Option<DroppedWake> {
+    ) -> Option<DroppedRun> {
         let Phase::Processing(wish) = self.phase else {
             unreachable!("only a claim ends, and what it claims is being processed");
         };
@@ -124,7 +124,7 @@ impl State {
         };
     }
 
-    fn end_after_shutdown(&mut self, bounds: &mut Bounds, wish: Wished, ending: Ending) -> Option<DroppedWake> {
+    fn end_after_shutdown(&mut self, bounds: &mut Bounds, wish: Wished, ending: Ending) -> Option<DroppedRun> {
         *bounds = Bounds::default();
         if wish != Wished::None {
             self.phase = Phase::Ready;
@@ -133,20 +133,20 @@ impl State {
         self.phase = Phase::Idle;
         match ending {
             Ending::Done | Ending::CoolDown(_) => None,
-            Ending::RequeueAfter(_) | Ending::PutBack(_) | Ending::PutAside(_) => Some(DroppedWake::Requeue),
-            Ending::Retry(_) => Some(DroppedWake::Retry),
+            Ending::RequeueAfter(_) | Ending::PutBack(_) | Ending::PutAside(_) => Some(DroppedRun::Requeue),
+            Ending::Retry(_) => Some(DroppedRun::Retry),
         }
     }
 
     /// The queue is shut down, or shut down more strictly. Returns the wake that this drops.
-    pub(crate) fn shut_down(&mut self, mode: Shutdown) -> Option<DroppedWake> {
+    pub(crate) fn shut_down(&mut self, mode: Shutdown) -> Option<DroppedRun> {
         let (phase, dropped) = match (self.phase, mode) {
-            (Phase::Ready, Shutdown::Discard) => (Phase::Idle, Some(DroppedWake::Ready)),
+            (Phase::Ready, Shutdown::Discard) => (Phase::Idle, Some(DroppedRun::Ready)),
             (Phase::Delayed, Shutdown::RunDelayedNow) => (Phase::Ready, None),
-            (Phase::Delayed, Shutdown::ServeReady | Shutdown::Discard) => (Phase::Idle, Some(DroppedWake::Delayed)),
+            (Phase::Delayed, Shutdown::ServeReady | Shutdown::Discard) => (Phase::Idle, Some(DroppedRun::Delayed)),
             (Phase::Processing(Wished::At | Wished::Debounced), Shutdown::ServeReady)
             | (Phase::Processing(Wished::Soft | Wished::At | Wished::Debounced | Wished::Now), Shutdown::Discard) => {
-                (Phase::Processing(Wished::None), Some(DroppedWake::Wish))
+                (Phase::Processing(Wished::None), Some(DroppedRun::PendingRerun))
             }
             (Phase::Cooling, _) => (Phase::Idle, None),
             (phase, _) => (phase, None),

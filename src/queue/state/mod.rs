@@ -3,13 +3,16 @@
 //! A record is a plain value. It knows no lock, no clock and no thread; where a decision needs the time it asks the
 //! closure `now`, and only then, so that a queue without delays never reads a clock.
 
+mod answer;
 mod debounce;
 mod ending;
 mod settled;
 
+pub(crate) use self::answer::{Answer, Ending, Place};
+
 use std::time::Duration;
 
-use super::request::{Admission, Priority, Reasons, Request, Verb};
+use super::request::{EnqueueMethod, EnqueueOutcome, EnqueueRequest, Priority, Reasons};
 use crate::base::time::Nanos;
 
 /// Where a record stands.
@@ -89,48 +92,6 @@ pub(crate) struct Late {
     pub(crate) aside: bool,
 }
 
-/// Which list a record is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// In none: it is idle, or a claim holds it.
-    Out,
-    /// In line, in this lane.
-    Lane(Priority),
-    /// In the wheel, due at this time.
-    Wheel(Nanos),
-}
-
-/// How a claim ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    Done,
-    /// As done, and the key is ready no sooner than this much later.
-    CoolDown(Duration),
-    RequeueAfter(Duration),
-    /// The run failed; try again this much later.
-    Retry(Duration),
-    /// The run was given up before it succeeded or failed: the key is in line again, for these reasons and whatever came
-    /// meanwhile, and its failures stand.
-    PutBack(Reasons),
-    /// There was no run: the key is put aside, with these reasons and its failures, until something asks for it at once or for a
-    /// time.
-    PutAside(Reasons),
-}
-
-/// What a request did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) admission: Admission,
-    /// The key goes to the tail of its list even where it stands in that list already.
-    pub(crate) to_tail: bool,
-}
-
-impl From<Admission> for Answer {
-    fn from(admission: Admission) -> Self {
-        Self { admission, to_tail: false }
-    }
-}
-
 impl Brief {
     #[inline]
     pub(crate) fn has_wish(self) -> bool {
@@ -139,15 +100,17 @@ impl Brief {
 
     /// A request that joins what stands, or adds nothing to it: the record stays where it is. `None`: it may move.
     #[inline]
-    pub(crate) fn absorb(&mut self, request: &Request) -> Option<Admission> {
+    pub(crate) fn absorb(&mut self, request: &EnqueueRequest) -> Option<EnqueueOutcome> {
         let admission = match (self.phase, request.verb) {
-            (Phase::Ready | Phase::Delayed | Phase::Processing(_), Verb::EnqueueIfAbsent) => {
-                return Some(Admission::Ignored);
+            (Phase::Ready | Phase::Delayed | Phase::Processing(_), EnqueueMethod::EnqueueIfAbsent) => {
+                return Some(EnqueueOutcome::Ignored);
             }
-            (Phase::Ready | Phase::Processing(_), Verb::EnqueueResync) => return Some(Admission::Ignored),
-            (Phase::Ready, Verb::Reschedule(_)) => return None,
-            (Phase::Ready, _) if request.priority <= self.priority => Admission::Merged,
-            (Phase::Delayed, Verb::Enqueue | Verb::EnqueueAfter(_)) => Admission::Held,
+            (Phase::Ready | Phase::Processing(_), EnqueueMethod::EnqueueResync) => {
+                return Some(EnqueueOutcome::Ignored);
+            }
+            (Phase::Ready, EnqueueMethod::Reschedule(_)) => return None,
+            (Phase::Ready, _) if request.priority <= self.priority => EnqueueOutcome::Merged,
+            (Phase::Delayed, EnqueueMethod::Enqueue | EnqueueMethod::EnqueueAfter(_)) => EnqueueOutcome::Held,
             _ => return None,
         };
         self.reasons |= request.reasons;
@@ -164,9 +127,14 @@ impl Brief {
 
     /// The record of a key that had none: in line, if the request for it puts it there at once, or else idle still.
     #[inline]
-    pub(crate) fn new(request: &Request) -> Self {
-        let at_once =
-            matches!(request.verb, Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow | Verb::EnqueueResync);
+    pub(crate) fn new(request: &EnqueueRequest) -> Self {
+        let at_once = matches!(
+            request.verb,
+            EnqueueMethod::EnqueueIfAbsent
+                | EnqueueMethod::Enqueue
+                | EnqueueMethod::EnqueueNow
+                | EnqueueMethod::EnqueueResync
+        );
         let phase = if at_once { Phase::Ready } else { Phase::Idle };
         Self { phase, priority: request.priority, reasons: request.reasons }
     }
@@ -208,7 +176,7 @@ impl State {
     pub(crate) fn request(
         &mut self,
         bounds: &mut Bounds,
-        request: &Request,
+        request: &EnqueueRequest,
         floor: Duration,
         now: impl Fn() -> Nanos,
     ) -> Answer {
@@ -221,8 +189,8 @@ impl State {
         if self.phase == Phase::Cooling {
             self.priority = request.priority;
         }
-        if verb == Verb::EnqueueResync && self.phase == Phase::Delayed && !self.is_idle_delay(bounds) {
-            return Admission::Ignored.into();
+        if verb == EnqueueMethod::EnqueueResync && self.phase == Phase::Delayed && !self.is_idle_delay(bounds) {
+            return EnqueueOutcome::Ignored.into();
         }
         let answer = match self.phase {
             Phase::Idle => self.request_idle(bounds, verb, now),
@@ -237,17 +205,21 @@ impl State {
     }
 
     #[inline]
-    fn request_idle(&mut self, bounds: &mut Bounds, verb: Verb, now: impl Fn() -> Nanos) -> Answer {
+    fn request_idle(&mut self, bounds: &mut Bounds, verb: EnqueueMethod, now: impl Fn() -> Nanos) -> Answer {
         match verb {
-            Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow | Verb::EnqueueResync => {
+            EnqueueMethod::EnqueueIfAbsent
+            | EnqueueMethod::Enqueue
+            | EnqueueMethod::EnqueueNow
+            | EnqueueMethod::EnqueueResync => {
                 self.phase = Phase::Ready;
-                Admission::Queued.into()
+                EnqueueOutcome::Queued.into()
             }
-            Verb::EnqueueAfter(delay) | Verb::Reschedule(delay) => {
+            EnqueueMethod::EnqueueAfter(delay) | EnqueueMethod::Reschedule(delay) => {
                 let now = now();
                 self.schedule(now.after(delay), now)
             }
-            Verb::EnqueueDebounced { quiet, max_wait } | Verb::EnqueueNowDebounced { quiet, max_wait } => {
+            EnqueueMethod::EnqueueDebounced { quiet, max_wait }
+            | EnqueueMethod::EnqueueNowDebounced { quiet, max_wait } => {
                 let now = now();
                 self.debounce(bounds, now.after(max_wait), quiet, now)
             }
@@ -255,11 +227,15 @@ impl State {
     }
 
     /// No wake is pending, but none may come before the cool-down ends.
-    fn request_cooling(&mut self, bounds: &mut Bounds, verb: Verb, now: Nanos) -> Answer {
+    fn request_cooling(&mut self, bounds: &mut Bounds, verb: EnqueueMethod, now: Nanos) -> Answer {
         let wanted = match verb {
-            Verb::EnqueueIfAbsent | Verb::Enqueue | Verb::EnqueueNow | Verb::EnqueueResync => now,
-            Verb::EnqueueAfter(delay) | Verb::Reschedule(delay) => now.after(delay),
-            Verb::EnqueueDebounced { quiet, max_wait } | Verb::EnqueueNowDebounced { quiet, max_wait } => {
+            EnqueueMethod::EnqueueIfAbsent
+            | EnqueueMethod::Enqueue
+            | EnqueueMethod::EnqueueNow
+            | EnqueueMethod::EnqueueResync => now,
+            EnqueueMethod::EnqueueAfter(delay) | EnqueueMethod::Reschedule(delay) => now.after(delay),
+            EnqueueMethod::EnqueueDebounced { quiet, max_wait }
+            | EnqueueMethod::EnqueueNowDebounced { quiet, max_wait } => {
                 bounds.cap = Some(now.after(max_wait));
                 now.after(quiet.min(max_wait))
             }
@@ -267,9 +243,9 @@ impl State {
         self.schedule(wanted.max(bounds.not_before), now)
     }
 
-    fn request_ready(&mut self, bounds: &mut Bounds, verb: Verb, now: impl Fn() -> Nanos) -> Answer {
+    fn request_ready(&mut self, bounds: &mut Bounds, verb: EnqueueMethod, now: impl Fn() -> Nanos) -> Answer {
         match verb {
-            Verb::Reschedule(delay) => {
+            EnqueueMethod::Reschedule(delay) => {
                 let now = now();
                 let at = now.after(delay).max(bounds.not_before);
                 bounds.cap = None;
@@ -278,72 +254,84 @@ impl State {
                 self.schedule(at, now)
             }
             // What is left raises the lane.
-            _ => Admission::Merged.into(),
+            _ => EnqueueOutcome::Merged.into(),
         }
     }
 
-    fn request_delayed(&mut self, bounds: &mut Bounds, verb: Verb, floor: Duration, now: impl Fn() -> Nanos) -> Answer {
+    fn request_delayed(
+        &mut self,
+        bounds: &mut Bounds,
+        verb: EnqueueMethod,
+        floor: Duration,
+        now: impl Fn() -> Nanos,
+    ) -> Answer {
         match (verb, bounds.cap) {
-            (Verb::EnqueueNow | Verb::EnqueueResync, _) => {
+            (EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueResync, _) => {
                 let now = now();
                 let wanted = self.earliest(bounds, floor, now);
                 if wanted == self.due && wanted > now {
                     bounds.cap = None;
-                    return Admission::Held.into();
+                    return EnqueueOutcome::Held.into();
                 }
                 self.move_delay(bounds, wanted, now)
             }
-            (Verb::EnqueueNowDebounced { quiet, max_wait }, _) => {
+            (EnqueueMethod::EnqueueNowDebounced { quiet, max_wait }, _) => {
                 self.request_change(bounds, quiet, max_wait, floor, now())
             }
-            (Verb::Reschedule(delay), _) => {
+            (EnqueueMethod::Reschedule(delay), _) => {
                 let now = now();
                 let wanted = now.after(delay).max(bounds.not_before);
                 self.move_delay(bounds, wanted, now)
             }
-            (Verb::EnqueueDebounced { quiet, .. }, Some(cap)) => {
+            (EnqueueMethod::EnqueueDebounced { quiet, .. }, Some(cap)) => {
                 let now = now();
                 let pushed = now.after(quiet).min(cap);
                 if pushed <= self.due {
-                    return Admission::Held.into();
+                    return EnqueueOutcome::Held.into();
                 }
                 self.early = pushed < bounds.backoff_end;
                 self.schedule(pushed, now)
             }
             // What is left is a debounced request, and the delay is not its own.
-            _ => Admission::Held.into(),
+            _ => EnqueueOutcome::Held.into(),
         }
     }
 
-    fn request_processing(&mut self, bounds: &mut Bounds, wish: Wished, verb: Verb, now: impl Fn() -> Nanos) -> Answer {
+    fn request_processing(
+        &mut self,
+        bounds: &mut Bounds,
+        wish: Wished,
+        verb: EnqueueMethod,
+        now: impl Fn() -> Nanos,
+    ) -> Answer {
         let wish = match (verb, wish) {
-            (Verb::Reschedule(delay), _) => {
+            (EnqueueMethod::Reschedule(delay), _) => {
                 bounds.cap = None;
                 self.due = now().after(delay);
                 Wished::At
             }
             (_, Wished::Now) => Wished::Now,
-            (Verb::EnqueueNow, _) => {
+            (EnqueueMethod::EnqueueNow, _) => {
                 bounds.cap = None;
                 Wished::Now
             }
-            (Verb::EnqueueAfter(delay), Wished::None) => {
+            (EnqueueMethod::EnqueueAfter(delay), Wished::None) => {
                 self.due = now().after(delay);
                 Wished::At
             }
-            (Verb::EnqueueDebounced { quiet, max_wait }, Wished::None) => {
+            (EnqueueMethod::EnqueueDebounced { quiet, max_wait }, Wished::None) => {
                 let now = now();
                 bounds.cap = Some(now.after(max_wait));
                 self.due = now.after(quiet.min(max_wait));
                 Wished::At
             }
-            (Verb::EnqueueDebounced { quiet, .. }, Wished::At | Wished::Debounced) => {
+            (EnqueueMethod::EnqueueDebounced { quiet, .. }, Wished::At | Wished::Debounced) => {
                 if let Some(cap) = bounds.cap {
                     self.due = now().after(quiet).min(cap).max(self.due);
                 }
                 wish
             }
-            (Verb::EnqueueNowDebounced { quiet, max_wait }, _) => {
+            (EnqueueMethod::EnqueueNowDebounced { quiet, max_wait }, _) => {
                 self.wish_change(bounds, wish, quiet, max_wait, now());
                 Wished::Debounced
             }
@@ -351,18 +339,18 @@ impl State {
             (_, wish @ (Wished::Soft | Wished::At | Wished::Debounced)) => wish,
         };
         self.phase = Phase::Processing(wish);
-        Admission::Rerun.into()
+        EnqueueOutcome::Rerun.into()
     }
 
     /// The key is to run at `at`: a time that has come already puts it in line, at the tail.
     fn schedule(&mut self, at: Nanos, now: Nanos) -> Answer {
         let admission = if at <= now {
             self.phase = Phase::Ready;
-            Admission::Queued
+            EnqueueOutcome::Queued
         } else {
             self.phase = Phase::Delayed;
             self.due = at;
-            Admission::Scheduled
+            EnqueueOutcome::Scheduled
         };
         Answer { admission, to_tail: true }
     }
@@ -437,8 +425,8 @@ impl State {
 
 /// A delay of zero is no delay.
 #[inline]
-fn plain(verb: Verb) -> Verb {
-    if verb == Verb::EnqueueAfter(Duration::ZERO) { Verb::Enqueue } else { verb }
+fn plain(verb: EnqueueMethod) -> EnqueueMethod {
+    if verb == EnqueueMethod::EnqueueAfter(Duration::ZERO) { EnqueueMethod::Enqueue } else { verb }
 }
 
 /// A failed run counts, unless a request had ended the backoff before it: then the key backs off by the same step again.

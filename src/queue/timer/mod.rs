@@ -35,7 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(super) enum Rearm {
     Leave,
     Start,
-    Signal,
+    AutoResetEvent,
     /// A held clock has passed the time meanwhile.
     TurnNow,
 }
@@ -81,7 +81,7 @@ impl<K: Key> Shared<K> {
             return Rearm::Start;
         }
         // After a refusal, `retry_timer` decides.
-        if let TimerThread::Refused(_) = locked.timer { Rearm::Leave } else { Rearm::Signal }
+        if let TimerThread::Refused(_) = locked.timer { Rearm::Leave } else { Rearm::AutoResetEvent }
     }
 
     /// Whether it is time to ask again for a timer thread. The caller then calls [`start_timer`](Self::start_timer) without the lock.

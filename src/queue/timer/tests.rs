@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::base::thread::ThreadOptions;
-use crate::queue::{Admission, Enqueue, KeyState, WorkQueue};
+use crate::queue::{Enqueue, EnqueueOutcome, KeyState, WorkQueue};
 
 /// How long a test that has failed waits.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -16,7 +16,7 @@ fn refused(times: usize) -> (WorkQueue<char>, Arc<AtomicUsize>) {
     let refusals = Arc::new(AtomicUsize::new(times));
     let options = ThreadOptions::new().refusing(Arc::clone(&refusals));
     let queue = WorkQueue::builder().thread_options(options).build();
-    assert_eq!(queue.enqueue_after('d', Duration::from_millis(1)), Admission::Scheduled);
+    assert_eq!(queue.enqueue_after('d', Duration::from_millis(1)), EnqueueOutcome::Scheduled);
     assert_eq!(refusals.load(SeqCst), times - 1, "the first delay asks for a thread");
     (queue, refusals)
 }

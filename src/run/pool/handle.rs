@@ -8,14 +8,14 @@ use super::Pool;
 use super::working::Working;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Crew, CrewKind, Handle, Overrun, StillRunning};
+use crate::base::group::{Handle, Overrun, StillRunning, ThreadGroup, ThreadGroupKind};
 use crate::base::thread::ThreadOptions;
 
 /// One bounded set of threads that all controllers of a program share. Dropping it stops it and joins its threads.
 ///
 /// It is fair: a controller that gets work is served after at most one key of each of the others, however many keys they have in
 /// line. How many threads serve one controller at once is that one's
-/// [`max_concurrent_reconciles`](crate::ControllerBuilder::max_concurrent_reconciles).
+/// [`max_concurrent_reconciles`](crate::controller::ControllerBuilder::max_concurrent_reconciles).
 ///
 /// # Runs that are stuck
 ///
@@ -116,7 +116,7 @@ impl PoolBuilder {
     /// If the number of threads is zero, or the system gives no thread.
     pub fn start(self) -> Result<WorkerPool, StartError> {
         self.check()?;
-        let crew = Crew::with_spares(CrewKind::Pool, self.name, self.clock, self.threads, self.spares);
+        let crew = ThreadGroup::with_spares(ThreadGroupKind::Pool, self.name, self.clock, self.threads, self.spares);
         let pool = Pool::new(Arc::clone(&crew), self.threads, self.options.clone());
         let (pool_name, threads, spares) = (crew.name.as_str(), self.threads, self.spares);
         log::info!(pool = pool_name, threads, spares; "{pool_name}: the pool starts, threads: {threads}, spares: {spares}");

@@ -26,13 +26,13 @@ pub use self::handle::{PoolBuilder, WorkerPool};
 use self::line::{Hint, Line, Place};
 use self::working::Working;
 use crate::base::clock::Wake;
-use crate::base::group::{Crew, Overrun, Run, Seat};
+use crate::base::group::{Overrun, Run, ThreadGroup, WorkerSlot};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::{AcqRel, Relaxed};
 use crate::base::thread::{ThreadOptions, panic_message, shielded};
 use crate::base::time::Nanos;
-use crate::base::wait::{Bell, Sleepers};
+use crate::base::wait::{WaiterCounts, Waiters};
 
 /// What a member does with the pool's threads.
 pub(crate) trait Job: Send + Sync {
@@ -61,23 +61,23 @@ pub(crate) trait Job: Send + Sync {
 type Found = (Place, Arc<Hint>, Arc<dyn Job>);
 
 pub(crate) struct Pool {
-    pub(crate) crew: Arc<Crew>,
+    pub(crate) crew: Arc<ThreadGroup>,
     /// How many runs that are not stuck there may be at once.
     threads: usize,
     options: ThreadOptions,
     state: Mutex<State>,
     /// Rings for threads that wait for a member.
-    idle: Bell,
+    idle: Waiters,
     /// Rings for those who wait until a member is not served any more.
-    left: Bell,
+    left: Waiters,
 }
 
 struct State {
     line: Line,
     /// By place.
     jobs: Vec<Option<Arc<dyn Job>>>,
-    idle: Sleepers,
-    leaving: Sleepers,
+    idle: WaiterCounts,
+    leaving: WaiterCounts,
     /// By seat.
     seats: Vec<At>,
     /// How many threads serve a member, and how many of them are stuck.
@@ -96,18 +96,18 @@ struct At {
 }
 
 impl Pool {
-    pub(crate) fn new(crew: Arc<Crew>, threads: usize, options: ThreadOptions) -> Arc<Self> {
+    pub(crate) fn new(crew: Arc<ThreadGroup>, threads: usize, options: ThreadOptions) -> Arc<Self> {
         let state = State {
             line: Line::new(crew.clock.scheduler().is_some()),
             jobs: Vec::new(),
-            idle: Sleepers::default(),
-            leaving: Sleepers::default(),
+            idle: WaiterCounts::default(),
+            leaving: WaiterCounts::default(),
             seats: crew.seats.iter().map(|_| At::default()).collect(),
             busy: 0,
             stuck: 0,
             started: threads,
         };
-        Arc::new(Self { crew, threads, options, state: Mutex::new(state), idle: Bell::new(), left: Bell::new() })
+        Arc::new(Self { crew, threads, options, state: Mutex::new(state), idle: Waiters::new(), left: Waiters::new() })
     }
 
     /// A new member, closed for now, that at most `limit` threads serve at once.
@@ -276,7 +276,7 @@ impl Pool {
 
 impl State {
     /// Decides to wake a thread, if there is something for one: a member in line, or one to wait for. Returns how many to wake.
-    fn rouse(&mut self, crew: &Crew) -> usize {
+    fn rouse(&mut self, crew: &ThreadGroup) -> usize {
         if self.line.is_empty() && self.line.next_time() == Nanos::NEVER {
             return 0;
         }
@@ -300,13 +300,13 @@ pub(crate) struct Turn<'a> {
     pool: &'a Arc<Pool>,
     place: Place,
     hint: &'a Hint,
-    seat: &'a Arc<Seat>,
+    seat: &'a Arc<WorkerSlot>,
     stuck: &'a AtomicBool,
 }
 
 impl Turn<'_> {
     /// The thread's seat.
-    pub(crate) fn seat(&self) -> &Arc<Seat> {
+    pub(crate) fn seat(&self) -> &Arc<WorkerSlot> {
         self.seat
     }
 
@@ -397,7 +397,7 @@ impl Membership {
     }
 
     /// The seats of the threads that serve it.
-    pub(crate) fn seats(&self) -> Vec<Arc<Seat>> {
+    pub(crate) fn seats(&self) -> Vec<Arc<WorkerSlot>> {
         let state = self.pool.state.lock();
         if self.ended.load(Relaxed) {
             return Vec::new();

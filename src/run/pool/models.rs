@@ -6,7 +6,7 @@ use loom::thread;
 
 use super::{Job, Pool, Turn};
 use crate::base::clock::ManualClock;
-use crate::base::group::{Crew, CrewKind, Overrun};
+use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
@@ -106,7 +106,8 @@ impl Job for Counted {
 }
 
 fn pool(threads: usize, spares: usize) -> Arc<Pool> {
-    let crew = Crew::with_spares(CrewKind::Pool, "pool".to_owned(), ManualClock::new().clock(), threads, spares);
+    let crew =
+        ThreadGroup::with_spares(ThreadGroupKind::Pool, "pool".to_owned(), ManualClock::new().clock(), threads, spares);
     Pool::new(crew, threads, ThreadOptions::new())
 }
 

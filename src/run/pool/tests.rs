@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Job, Pool, Turn};
 use crate::base::clock::ManualClock;
-use crate::base::group::{Crew, CrewKind, Overrun};
+use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
@@ -34,7 +34,7 @@ impl Job for Limited {
 
 #[test]
 fn a_member_is_served_at_once_after_a_thread_has_put_its_token_back() {
-    let crew = Crew::new(CrewKind::Pool, "pool".to_owned(), ManualClock::new().clock(), 2);
+    let crew = ThreadGroup::new(ThreadGroupKind::Pool, "pool".to_owned(), ManualClock::new().clock(), 2);
     let pool = Pool::new(crew, 2, ThreadOptions::new());
     let limited = Arc::new(Limited(Mutex::new(Nanos::ZERO)));
     let job: Arc<dyn Job> = Arc::<Limited>::clone(&limited);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use self::worker::Worker;
 use crate::base::backoff::Exponential;
 use crate::base::error::StartError;
-use crate::base::group::{Crew, CrewKind, Handle, StillRunning, Watch};
+use crate::base::group::{Handle, StillRunning, ThreadGroup, ThreadGroupKind, Watch};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Rounded;
 use crate::queue::{Key, Shared, WorkQueue};
@@ -21,13 +21,13 @@ use crate::run::runner::{Runner, Runs};
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
 ///
 /// What a run returns decides what follows: an [`Action`](crate::Action), or an error, of which
-/// [`RequeueAfter`](crate::RequeueAfter) asks for another run, [`Terminal`](crate::Terminal) gives up, and any other is for
+/// [`RequeueAfter`](crate::RequeueAfter) asks for another run, [`Terminal`](crate::run::Terminal) gives up, and any other is for
 /// the [`RetryPolicy`]. A panic is caught and handled as an error. Several `Workers` on one queue are safe.
 ///
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Action, Context, Enqueue, Workers, WorkQueue};
+/// use homeostat::{Action, Context, Enqueue, WorkQueue, Workers};
 /// use std::time::Duration;
 ///
 /// let queue = WorkQueue::new();
@@ -93,7 +93,7 @@ impl<R, P> Workers<R, P> {
     }
 
     /// Decides what follows an error. Default: [`Exponential`], so that a key backs off longer each time it fails.
-    /// [`NoRetry`](crate::NoRetry) never tries again.
+    /// [`NoRetry`](crate::run::NoRetry) never tries again.
     pub fn retry<Q>(self, policy: Q) -> Workers<R, Q> {
         let Self { reconciler, policy: _, threads, name, timeout, grace, options } = self;
         Workers { reconciler, policy, threads, name, timeout, grace, options }
@@ -130,7 +130,7 @@ impl<R, P> Workers<R, P> {
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(StartError::setting("reconcile_timeout", &Duration::ZERO, "longer than zero"));
         }
-        let crew = Crew::new(CrewKind::Workers, self.name, queue.clock(), self.threads);
+        let crew = ThreadGroup::new(ThreadGroupKind::Workers, self.name, queue.clock(), self.threads);
         let queue = Arc::clone(&queue.shared);
         queue.measure();
         let runs = Arc::new(Runs {
@@ -168,7 +168,7 @@ impl<R, P> Workers<R, P> {
 /// What the watchdog does about an overrun.
 fn report_overruns<K: Key + fmt::Debug>(
     queue: &Arc<Shared<K>>,
-    crew: &Crew,
+    crew: &ThreadGroup,
     overruns: &Arc<Counter>,
     timeout: Duration,
 ) -> Watch {
@@ -210,7 +210,7 @@ impl<R, P> fmt::Debug for Workers<R, P> {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Action, BoxError, Context, Enqueue, Workers, WorkQueue};
+/// use homeostat::{Action, BoxError, Context, Enqueue, WorkQueue, Workers};
 /// use std::time::Duration;
 ///
 /// let queue = WorkQueue::new();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::base::group::{Crew, Run, Seat};
+use crate::base::group::{Run, ThreadGroup, WorkerSlot};
 use crate::base::thread::{Body, Cue, Player, shielded};
 use crate::base::time::Nanos;
 use crate::queue::{self, Claim, Key, NoClaim};
@@ -15,8 +15,8 @@ use crate::run::runner::Runner;
 /// One thread's worker.
 pub(super) struct Worker<K: Key, R, P> {
     pub(super) queue: Arc<queue::Shared<K>>,
-    pub(super) crew: Arc<Crew>,
-    pub(super) seat: Arc<Seat>,
+    pub(super) crew: Arc<ThreadGroup>,
+    pub(super) seat: Arc<WorkerSlot>,
     pub(super) runner: Runner<R, P>,
 }
 
@@ -29,7 +29,7 @@ where
     /// Waits for a key, works off what is in line, and so on, until there is no more to come.
     fn serve(&mut self, claim: &mut Option<Claim<K>>) {
         while let Ok(taken) = self.queue.dequeue(Nanos::NEVER, || self.crew.is_stopping()) {
-            let no_claim = self.work_off(claim.insert(taken), Crew::is_stopping);
+            let no_claim = self.work_off(claim.insert(taken), ThreadGroup::is_stopping);
             drop(claim.take());
             match no_claim {
                 NoClaim::Empty => {}
@@ -40,7 +40,7 @@ where
 
     /// Runs one key, and then whichever is in line, until there is none, or it is to stop. Each is taken under the lock that ends
     /// the one before. Does not block but in the reconciler.
-    fn work_off(&mut self, claim: &mut Claim<K>, stop: impl Fn(&Crew) -> bool) -> NoClaim {
+    fn work_off(&mut self, claim: &mut Claim<K>, stop: impl Fn(&ThreadGroup) -> bool) -> NoClaim {
         let Self { crew, seat, runner, .. } = self;
         loop {
             let ending = runner.run(claim, seat, |_, deadline| match deadline {

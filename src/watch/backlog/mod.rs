@@ -168,7 +168,7 @@ impl<K: Clone + Eq + Hash, T, S: BuildHasher + Default> Backlog<K, T, S> {
 
     /// Adds what has happened. Returns the values that it makes forgotten, to be dropped outside the lock.
     ///
-    /// Changes must follow each other: what is created was not there, what is updated was as it says.
+    /// ChangeCounts must follow each other: what is created was not there, what is updated was as it says.
     pub(crate) fn add(&mut self, key: &K, change: Change<T>) -> [Option<Arc<T>>; 2] {
         let Self { places, first, index, hasher } = self;
         let hash = hasher.hash_one(key);

@@ -27,7 +27,8 @@ use crate::run::error::{BoxError, Cancelled};
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Directory, Predicate, Subscriber, WorkQueue};
+/// use homeostat::{Predicate, Subscriber, WorkQueue};
+/// use homeostat::watch::Directory;
 /// use std::path::{Path, PathBuf};
 /// use std::time::Duration;
 ///
@@ -37,7 +38,7 @@ use crate::run::error::{BoxError, Cancelled};
 ///
 /// let files = Directory::new(&folder).recursive().poll(Duration::from_millis(100)).name("conf").start()?;
 /// let queue = WorkQueue::<PathBuf>::new();
-/// let only_files = Predicate::matching(homeostat::FileState::is_file);
+/// let only_files = Predicate::matching(homeostat::watch::FileState::is_file);
 /// let subscription = files.watch().subscribe(Subscriber::to_itself(&queue).when(only_files))?;
 /// assert_eq!(*queue.dequeue()?, Path::new("conf.d/web.toml"));
 ///
@@ -59,7 +60,8 @@ pub struct Directory {
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Context, Directory, FileKind};
+/// use homeostat::Context;
+/// use homeostat::watch::{Directory, FileKind};
 /// use std::path::Path;
 ///
 /// let entries = Directory::new(env!("CARGO_MANIFEST_DIR")).list(&Context::detached())?;
@@ -85,7 +87,7 @@ pub struct FileState {
 /// # Examples
 ///
 /// ```
-/// use homeostat::FileKind;
+/// use homeostat::watch::FileKind;
 ///
 /// assert_ne!(FileKind::Symlink, FileKind::File);
 /// ```

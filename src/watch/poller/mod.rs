@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use self::polling::{Polling, Shared, SourceOf};
 use crate::base::error::StartError;
-use crate::base::group::{Crew, CrewKind, Handle, Overrun, StillRunning};
+use crate::base::group::{Handle, Overrun, StillRunning, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::{Nanos, Rounded};
-use crate::base::wait::{Gate, HandedOver, Progress, Signal, Stepping};
-use crate::queue::{Enqueue, Priority, Reasons, Request, Verb};
+use crate::base::wait::{AutoResetEvent, HandedOver, Latch, Progress, Stepping};
+use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, Priority, Reasons};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::watch::source::{SourceHandle, SourceState};
@@ -54,7 +54,7 @@ pub struct Poller<F> {
     source: Option<SourceOf>,
     jitter: f64,
     first_after: bool,
-    verb: Verb,
+    verb: EnqueueMethod,
     priority: Priority,
     grace: Duration,
     threads: Option<ThreadOptions>,
@@ -77,7 +77,7 @@ impl<F> Poller<F> {
             source: None,
             jitter: 0.0,
             first_after: false,
-            verb: Verb::EnqueueIfAbsent,
+            verb: EnqueueMethod::EnqueueIfAbsent,
             priority: Priority::Normal,
             grace: Duration::from_secs(30),
             threads: None,
@@ -98,7 +98,7 @@ impl<F> Poller<F> {
     }
 
     /// Has it write down there how it is doing. The second is settled when its first listing is in.
-    pub(crate) fn writing_to(mut self, state: Arc<SourceState>, listed: Arc<Gate>) -> Self {
+    pub(crate) fn writing_to(mut self, state: Arc<SourceState>, listed: Arc<Latch>) -> Self {
         self.source = Some(SourceOf { state, listed });
         self
     }
@@ -119,7 +119,7 @@ impl<F> Poller<F> {
     /// Offers keys with [`enqueue`](Enqueue::enqueue): what is listed has changed, and a run must follow even if the key is
     /// being processed.
     pub fn edge(mut self) -> Self {
-        self.verb = Verb::Enqueue;
+        self.verb = EnqueueMethod::Enqueue;
         self
     }
 
@@ -174,8 +174,8 @@ impl<F> Poller<F> {
         let (name, controller) = (self.name, self.controller);
         let source = self.source.unwrap_or_else(|| SourceOf::new(&name, controller, to.clock()));
         let SourceOf { state, listed } = source;
-        let crew = Crew::new(CrewKind::Poller, self.thread_name.unwrap_or(name), to.clock(), 1);
-        let signal = Signal::new(crew.clock.clone());
+        let crew = ThreadGroup::new(ThreadGroupKind::Poller, self.thread_name.unwrap_or(name), to.clock(), 1);
+        let signal = AutoResetEvent::new(crew.clock.clone());
         let shared = Arc::new(Shared {
             triggered: AtomicBool::new(false),
             overruns: AtomicU64::new(0),
@@ -200,7 +200,7 @@ impl<F> Poller<F> {
             due: Nanos::ZERO,
             jitter: self.jitter,
             draws: to.clock().draws(),
-            request: Request::new(self.verb).at(self.priority).because(Reasons::POLL),
+            request: EnqueueRequest::new(self.verb).at(self.priority).because(Reasons::POLL),
             seat: Arc::clone(&crew.seats[0]),
         };
         polling.plan(now);
@@ -268,7 +268,7 @@ pub struct PollerHandle {
 }
 
 impl PollerHandle {
-    pub(crate) fn crew(&self) -> &Arc<Crew> {
+    pub(crate) fn crew(&self) -> &Arc<ThreadGroup> {
         &self.handle.crew
     }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::base::backoff::Draws;
 use crate::base::clock::Clock;
-use crate::base::group::{Crew, Seat};
+use crate::base::group::{ThreadGroup, WorkerSlot};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::base::thread::{panic_message, shielded};
 use crate::base::time::Nanos;
-use crate::base::wait::{Gate, Next, Progress, Signal, Task};
-use crate::queue::{Enqueue, Reasons, Request};
+use crate::base::wait::{AutoResetEvent, Latch, Next, Progress, Task};
+use crate::queue::{Enqueue, EnqueueRequest, Reasons};
 use crate::run::context::{Call, Context};
 use crate::run::error::{BoxError, Chain};
 use crate::watch::source::SourceState;
@@ -21,7 +21,7 @@ use crate::watch::source::SourceState;
 pub(super) struct Shared {
     pub(super) triggered: AtomicBool,
     pub(super) overruns: AtomicU64,
-    pub(super) signal: Arc<Signal>,
+    pub(super) signal: Arc<AutoResetEvent>,
     /// A period that the thread does not know of yet, and when it was set.
     pub(super) new_period: Mutex<Option<(Duration, Nanos)>>,
     /// How many listings have returned, and how many of them have been handed over to the queue. A listing that fails on the way
@@ -43,7 +43,7 @@ impl Shared {
 pub(super) struct SourceOf {
     pub(super) state: Arc<SourceState>,
     /// Open once a poll has succeeded and its keys are in the queue; given up if the poller ends before.
-    pub(super) listed: Arc<Gate>,
+    pub(super) listed: Arc<Latch>,
 }
 
 /// Counts a listing as handed over when it is dropped.
@@ -67,17 +67,17 @@ impl Drop for HandingOver<'_> {
 
 impl SourceOf {
     pub(super) fn new(name: &str, controller: Option<String>, clock: Clock) -> Self {
-        Self { state: SourceState::new(name, controller, clock.clone()), listed: Gate::new(clock) }
+        Self { state: SourceState::new(name, controller, clock.clone()), listed: Latch::new(clock) }
     }
 }
 
 /// The thread's body.
 pub(super) struct Polling<F, Q> {
-    pub(super) crew: Arc<Crew>,
+    pub(super) crew: Arc<ThreadGroup>,
     pub(super) shared: Arc<Shared>,
     pub(super) source: Arc<SourceState>,
-    pub(super) listed: Arc<Gate>,
-    pub(super) seat: Arc<Seat>,
+    pub(super) listed: Arc<Latch>,
+    pub(super) seat: Arc<WorkerSlot>,
     pub(super) to: Q,
     pub(super) list: F,
     pub(super) period: Duration,
@@ -87,7 +87,7 @@ pub(super) struct Polling<F, Q> {
     pub(super) due: Nanos,
     pub(super) jitter: f64,
     pub(super) draws: Draws,
-    pub(super) request: Request,
+    pub(super) request: EnqueueRequest,
 }
 
 impl<F, Q> Polling<F, Q> {

@@ -20,7 +20,7 @@ use self::index::{Maintain, Table};
 use crate::base::clock::Clock;
 use crate::base::sync::{Mutex, RwLock};
 use crate::base::thread::shielded;
-use crate::base::wait::Gate;
+use crate::base::wait::Latch;
 use crate::queue::{FastState, Key};
 
 /// The last known state of what a [`Watch`](crate::Watch) watches. Cheap to clone; clones show the same.
@@ -55,7 +55,7 @@ struct Inner<K, T> {
     /// Taken by who changes the state or adds an index, one at a time, for as long as the index functions take.
     turn: Mutex<()>,
     state: RwLock<State<K, T>>,
-    synced: Arc<Gate>,
+    synced: Arc<Latch>,
 }
 
 struct State<K, T> {
@@ -67,7 +67,7 @@ struct State<K, T> {
 impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
     pub(crate) fn new(clock: Clock) -> Self {
         let state = State { items: HashMap::default(), indexes: Vec::new() };
-        Self { inner: Arc::new(Inner { turn: Mutex::new(()), state: RwLock::new(state), synced: Gate::new(clock) }) }
+        Self { inner: Arc::new(Inner { turn: Mutex::new(()), state: RwLock::new(state), synced: Latch::new(clock) }) }
     }
 
     /// The value of a key, if it is there.
@@ -235,7 +235,7 @@ impl<K: Key, T> State<K, T> {
 
 impl<K, T> Store<K, T> {
     /// Open once the initial list is in; given up if the watch is stopped before.
-    pub(crate) fn synced(&self) -> &Arc<Gate> {
+    pub(crate) fn synced(&self) -> &Arc<Latch> {
         &self.inner.synced
     }
 

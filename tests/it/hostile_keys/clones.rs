@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-use homeostat::{Claim, DroppedWake, Enqueue, Shutdown, TryDequeueError, WorkQueue};
+use homeostat::queue::{DroppedRun, TryDequeueError};
+use homeostat::{Claim, Enqueue, Shutdown, WorkQueue};
 
 use super::super::support::{Close, SECOND, counts, held, serve, take};
 use super::{Key, Op, Traps, ids, panics};
@@ -117,7 +118,7 @@ fn a_clone_that_panics_at_shutdown_does_not_keep_the_queue_open() {
         assert!(report.is_drained());
         // What could be named is.
         let dropped: Vec<_> = report.dropped.iter().map(|(key, wake)| (key.0.id, *wake)).collect();
-        assert_eq!(dropped, [(1, DroppedWake::Wish), (3, DroppedWake::Wish)]);
+        assert_eq!(dropped, [(1, DroppedRun::PendingRerun), (3, DroppedRun::PendingRerun)]);
         drop(report);
         traps.close(queue);
     }
@@ -140,7 +141,7 @@ fn a_clone_that_panics_after_shutdown_drops_its_key_from_the_line() {
     traps.disarm();
     let report = queue.drain(Duration::MAX);
     assert!(report.is_drained());
-    assert_eq!((report.dropped[0].0.0.id, report.dropped[0].1), (1, DroppedWake::Retry));
+    assert_eq!((report.dropped[0].0.0.id, report.dropped[0].1), (1, DroppedRun::Retry));
     drop(report);
     traps.close(queue);
 }

@@ -3,9 +3,8 @@
 use std::sync::atomic::AtomicBool;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use homeostat::{
-    Action, BoxError, Context, Controller, ControllerBuilder, Exponential, ManualClock, RunningController, WorkerPool,
-};
+use homeostat::controller::ControllerBuilder;
+use homeostat::{Action, BoxError, Context, Controller, Exponential, ManualClock, RunningController, WorkerPool};
 
 use super::*;
 use crate::stages::logs::Logs;
@@ -158,7 +157,7 @@ fn a_key_that_panics_as_its_overrun_is_reported_gets_its_thread_replaced() {
 fn what_a_handle_is_asked_about_a_key_that_panics_harms_nobody() {
     type Call = fn(&RunningController<Key>, &Arc<Traps>);
     let calls: [(&str, Call, &[Op]); 6] = [
-        ("enqueue", |vms, traps| assert_eq!(vms.enqueue(traps.key(1)), Admission::Queued), &[Op::Hash, Op::Eq]),
+        ("enqueue", |vms, traps| assert_eq!(vms.enqueue(traps.key(1)), EnqueueOutcome::Queued), &[Op::Hash, Op::Eq]),
         ("wait", |vms, traps| drop(vms.wait(&traps.key(1), Duration::ZERO)), &[Op::Hash, Op::Eq, Op::Clone]),
         ("suspend", |vms, traps| vms.suspend(traps.key(1)), &[Op::Hash, Op::Eq]),
         ("resume", |vms, traps| vms.resume(&traps.key(1)), &[Op::Hash, Op::Eq]),

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use homeostat::{Admission, Claim, DequeueError, Enqueue, Request, Shutdown, TryDequeueError, Verb, WorkQueue};
+use homeostat::queue::{DequeueError, EnqueueMethod, EnqueueRequest, TryDequeueError};
+use homeostat::{Claim, Enqueue, EnqueueOutcome, Shutdown, WorkQueue};
 
 use super::super::support::{MS, SECOND, counts, held, in_a_process_of_its_own, serve, take};
 use super::{Key, Op, Traps, ids, on_the_timer, panics};
@@ -36,7 +37,7 @@ fn drops_that_panic_in_a_batch_do_not_keep_the_rest_out() {
     in_a_process_of_its_own("hostile_keys::drops::drops_that_panic_in_a_batch_do_not_keep_the_rest_out", || {
         let traps = Traps::new();
         let queue = WorkQueue::new();
-        let request = Request::new(Verb::Enqueue);
+        let request = EnqueueRequest::new(EnqueueMethod::Enqueue);
         queue.request_all(&mut traps.keys(0..4), request);
         for id in 0..4 {
             traps.arm(Op::Drop, id);
@@ -179,7 +180,7 @@ fn drops_that_panic_at_shutdown_do_not_keep_the_queue_open() {
             }
             assert!(panics(|| queue.shutdown(mode)).starts_with("Drop of"));
             traps.disarm();
-            assert_eq!(queue.enqueue(traps.key(1)), Admission::Closed);
+            assert_eq!(queue.enqueue(traps.key(1)), EnqueueOutcome::Closed);
             let served = ids(&serve(&queue));
             assert_eq!(served, if mode == Shutdown::Discard { vec![] } else { vec![9] });
             assert_eq!(queue.try_dequeue().unwrap_err(), TryDequeueError::Closed);

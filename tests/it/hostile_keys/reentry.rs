@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use homeostat::{Enqueue, Request, Shutdown, Verb, WorkQueue};
+use homeostat::queue::{EnqueueMethod, EnqueueRequest};
+use homeostat::{Enqueue, Shutdown, WorkQueue};
 
 use super::super::support::{MS, SECOND, counts, held, held_builder, serve, take};
 use super::{Key, Op, Traps, on_the_timer, panics};
@@ -36,7 +37,7 @@ fn a_drop_may_call_the_queue_wherever_a_key_leaves() {
     queue.enqueue(traps.key(1));
     more("a duplicate");
     queue.by_ref().enqueue(&traps.probe(1));
-    queue.request_all(&mut traps.keys(1..4), Request::new(Verb::Enqueue));
+    queue.request_all(&mut traps.keys(1..4), EnqueueRequest::new(EnqueueMethod::Enqueue));
     more("a batch");
     take(&queue).done();
     more("done");
@@ -105,7 +106,10 @@ fn a_drop_may_call_the_queue_while_a_panic_of_another_key_unwinds() {
 
     // A batch whose third key cannot be compared.
     traps.arm(Op::Eq, 3);
-    assert_eq!(panics(|| queue.request_all(&mut traps.keys(1..6), Request::new(Verb::Enqueue))), "Eq of 3");
+    assert_eq!(
+        panics(|| queue.request_all(&mut traps.keys(1..6), EnqueueRequest::new(EnqueueMethod::Enqueue))),
+        "Eq of 3"
+    );
     assert_eq!(calls.swap(0, Ordering::Relaxed), 4);
     traps.disarm();
 

@@ -1,7 +1,8 @@
 //! A watch of such keys: who brings a change gets the panic, a subscriber loses what it is about, and no thread ends.
 
 use crossbeam_channel::unbounded;
-use homeostat::{Event, EventKind, Push, Subscriber};
+use homeostat::watch::{EventKind, Push};
+use homeostat::{Event, Subscriber};
 
 use super::*;
 use crate::stages::{Director, stage};

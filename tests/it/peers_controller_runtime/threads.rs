@@ -5,7 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
-use homeostat::{Admission, Claim, DequeueError, Enqueue, Priority, Shutdown, WorkQueue};
+use homeostat::queue::DequeueError;
+use homeostat::{Claim, Enqueue, EnqueueOutcome, Priority, Shutdown, WorkQueue};
 use parking_lot::Mutex;
 
 use super::super::support::{Close, HOUR, MS, SECOND, counts, held};
@@ -84,9 +85,9 @@ fn an_enqueue_now_supersedes_a_delay() {
         clock.wait_for_sleepers(1);
         queue.enqueue_after("foo", 60 * SECOND);
         assert_eq!(clock.sleepers(), 1);
-        assert_eq!(queue.enqueue("foo"), Admission::Held);
+        assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Held);
         assert_eq!(clock.sleepers(), 1);
-        assert_eq!(queue.enqueue_now("foo"), Admission::Queued);
+        assert_eq!(queue.enqueue_now("foo"), EnqueueOutcome::Queued);
         assert_eq!(consumer.join().unwrap(), Ok(()));
     });
     clock.advance(HOUR);
@@ -203,8 +204,8 @@ fn under_load_a_key_is_held_once_and_keeps_the_highest_lane_asked_for() {
                         let (key, lane) = (number * 13 % KEYS, LANES[number / 7 % 3]);
                         let mut known = table[key].lock();
                         let run = match queue.at(lane).enqueue(key) {
-                            Admission::Queued | Admission::Merged => 0,
-                            Admission::Rerun => 1,
+                            EnqueueOutcome::Queued | EnqueueOutcome::Merged => 0,
+                            EnqueueOutcome::Rerun => 1,
                             other => panic!("{other}"),
                         };
                         known.lanes[run] = known.lanes[run].max(Some(lane));

@@ -2,7 +2,9 @@
 
 use std::cell::RefCell;
 
-use homeostat::{Admission, KeyState, PoolBuilder, ThreadOptions};
+use homeostat::queue::KeyState;
+use homeostat::run::PoolBuilder;
+use homeostat::{EnqueueOutcome, ThreadOptions};
 use log::Level;
 use parking_lot::Condvar;
 
@@ -61,7 +63,7 @@ fn a_stuck_run_is_reported_keeps_its_key_and_has_its_thread_replaced() {
     let seen: Vec<_> = running.iter().map(|run| (run.key, run.thread.as_str(), run.elapsed, run.overdue)).collect();
     assert_eq!(seen, [(1, "stuck-0", OVERRUN, true), (2, "stuck-1", Duration::ZERO, false)]);
     // Its key stays claimed: it is wanted, and not run.
-    assert_eq!(vms.enqueue(1), Admission::Rerun);
+    assert_eq!(vms.enqueue(1), EnqueueOutcome::Rerun);
     drop(second);
     assert_quiet(&clock, &runs, 1);
     assert!(matches!(vms.queue().state(&1), KeyState::Processing(_)));

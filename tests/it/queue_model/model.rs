@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use homeostat::{Admission, DroppedWake, Priority, Reasons, Request, STARVATION_BOUND, Shutdown, Verb};
+use homeostat::queue::{DroppedRun, EnqueueMethod, EnqueueRequest, STARVATION_BOUND};
+use homeostat::{EnqueueOutcome, Priority, Reasons, Shutdown};
 
 pub(super) const KEYS: u8 = 3;
 /// Seconds of the floor, and of the backoff after so many failures and one.
@@ -70,7 +71,7 @@ pub(super) struct Model {
     /// When the cool-down of a key ends that was not claimed since.
     cool: HashMap<u8, u64>,
     pub(super) mode: Option<Shutdown>,
-    dropped: Vec<(u8, DroppedWake)>,
+    dropped: Vec<(u8, DroppedRun)>,
     numbers: u64,
     /// Of each dequeue, whether it passed over a key in a higher lane.
     takes: Vec<bool>,
@@ -129,7 +130,7 @@ impl Model {
         (0..KEYS).filter(|&key| matches!(self.state(key), Some(State::Claimed(_)))).collect()
     }
 
-    pub(super) fn dropped(&self) -> &[(u8, DroppedWake)] {
+    pub(super) fn dropped(&self) -> &[(u8, DroppedRun)] {
         &self.dropped
     }
 
@@ -152,15 +153,15 @@ impl Model {
     }
 
     /// The wake of the key is at `due`: in line if that has come.
-    fn wake_at(&mut self, key: u8, due: u64) -> Admission {
+    fn wake_at(&mut self, key: u8, due: u64) -> EnqueueOutcome {
         if due <= self.now {
             self.put_in_line(key);
-            return Admission::Queued;
+            return EnqueueOutcome::Queued;
         }
         self.line.retain(|&(other, _)| other != key);
         self.numbers += 1;
         self.records.get_mut(&key).unwrap().at = At::Delay(due, self.numbers);
-        Admission::Scheduled
+        EnqueueOutcome::Scheduled
     }
 
     pub(super) fn advance(&mut self, by: u64) {
@@ -172,21 +173,25 @@ impl Model {
         self.now = target;
     }
 
-    pub(super) fn request(&mut self, key: u8, request: Request) -> Admission {
+    pub(super) fn request(&mut self, key: u8, request: EnqueueRequest) -> EnqueueOutcome {
         if self.mode.is_some() {
-            return Admission::Closed;
+            return EnqueueOutcome::Closed;
         }
-        let verb = if request.verb == Verb::EnqueueAfter(Duration::ZERO) { Verb::Enqueue } else { request.verb };
+        let verb = if request.verb == EnqueueMethod::EnqueueAfter(Duration::ZERO) {
+            EnqueueMethod::Enqueue
+        } else {
+            request.verb
+        };
         let admission = match self.records.get(&key).map(|record| record.at) {
             None => self.request_idle(key, verb, request.priority),
             Some(At::Line) => self.request_in_line(key, verb),
             Some(At::Delay(due, _)) => self.request_delayed(key, due, verb),
             Some(At::Claim(wanted)) => self.request_claimed(key, wanted, verb),
         };
-        if admission != Admission::Ignored {
+        if admission != EnqueueOutcome::Ignored {
             let record = self.records.get_mut(&key).unwrap();
             record.reasons |= request.reasons;
-            if verb != Verb::EnqueueIfAbsent && request.priority > record.lane {
+            if verb != EnqueueMethod::EnqueueIfAbsent && request.priority > record.lane {
                 record.lane = request.priority;
                 if record.at == At::Line {
                     self.put_in_line(key);
@@ -201,11 +206,15 @@ impl Model {
         due.max(self.cool.get(&key).copied().unwrap_or(0))
     }
 
-    fn request_idle(&mut self, key: u8, verb: Verb, lane: Priority) -> Admission {
+    fn request_idle(&mut self, key: u8, verb: EnqueueMethod, lane: Priority) -> EnqueueOutcome {
         let (due, cap) = match verb {
-            Verb::EnqueueIfAbsent | Verb::EnqueueResync | Verb::Enqueue | Verb::EnqueueNow => (self.now, None),
-            Verb::EnqueueAfter(delay) | Verb::Reschedule(delay) => (after(self.now, delay), None),
-            Verb::EnqueueDebounced { quiet, max_wait } | Verb::EnqueueNowDebounced { quiet, max_wait } => {
+            EnqueueMethod::EnqueueIfAbsent
+            | EnqueueMethod::EnqueueResync
+            | EnqueueMethod::Enqueue
+            | EnqueueMethod::EnqueueNow => (self.now, None),
+            EnqueueMethod::EnqueueAfter(delay) | EnqueueMethod::Reschedule(delay) => (after(self.now, delay), None),
+            EnqueueMethod::EnqueueDebounced { quiet, max_wait }
+            | EnqueueMethod::EnqueueNowDebounced { quiet, max_wait } => {
                 (after(self.now, quiet.min(max_wait)), Some(after(self.now, max_wait)))
             }
         };
@@ -215,29 +224,31 @@ impl Model {
         self.wake_at(key, self.cooled(key, due))
     }
 
-    fn request_in_line(&mut self, key: u8, verb: Verb) -> Admission {
+    fn request_in_line(&mut self, key: u8, verb: EnqueueMethod) -> EnqueueOutcome {
         match verb {
-            Verb::EnqueueIfAbsent | Verb::EnqueueResync => Admission::Ignored,
-            Verb::Reschedule(delay) => {
+            EnqueueMethod::EnqueueIfAbsent | EnqueueMethod::EnqueueResync => EnqueueOutcome::Ignored,
+            EnqueueMethod::Reschedule(delay) => {
                 let wanted = self.cooled(key, after(self.now, delay));
                 let record = self.records.get_mut(&key).unwrap();
                 record.cap = None;
                 record.early = wanted < record.backoff_end;
                 self.wake_at(key, wanted)
             }
-            _ => Admission::Merged,
+            _ => EnqueueOutcome::Merged,
         }
     }
 
-    fn request_delayed(&mut self, key: u8, due: u64, verb: Verb) -> Admission {
+    fn request_delayed(&mut self, key: u8, due: u64, verb: EnqueueMethod) -> EnqueueOutcome {
         let now = self.now;
         let record = &self.records[&key];
         let floor = if record.failures > 0 { FLOOR } else { 0 };
         let mut cap_after = None;
         let wanted = match verb {
-            Verb::EnqueueIfAbsent => return Admission::Ignored,
-            Verb::EnqueueResync if record.failures > 0 || record.cap.is_some() => return Admission::Ignored,
-            Verb::EnqueueNowDebounced { quiet, max_wait } => {
+            EnqueueMethod::EnqueueIfAbsent => return EnqueueOutcome::Ignored,
+            EnqueueMethod::EnqueueResync if record.failures > 0 || record.cap.is_some() => {
+                return EnqueueOutcome::Ignored;
+            }
+            EnqueueMethod::EnqueueNowDebounced { quiet, max_wait } => {
                 // The latest that the change may wait, and the run that stands.
                 let latest = after(now, max_wait).min(record.cap.unwrap_or(due));
                 let quiet = if record.cap.is_some() { after(now, quiet).max(due) } else { after(now, quiet) };
@@ -248,55 +259,58 @@ impl Model {
                 cap_after = Some(latest.max(wanted));
                 wanted
             }
-            Verb::EnqueueDebounced { quiet, .. } => {
+            EnqueueMethod::EnqueueDebounced { quiet, .. } => {
                 return match record.cap.map(|cap| after(now, quiet).min(cap)) {
                     Some(pushed) if pushed > due => {
                         self.records.get_mut(&key).unwrap().early = pushed < record.backoff_end;
                         self.wake_at(key, pushed)
                     }
-                    _ => Admission::Held,
+                    _ => EnqueueOutcome::Held,
                 };
             }
-            Verb::EnqueueNow | Verb::EnqueueResync => self.cooled(key, now + floor).min(due),
-            Verb::Reschedule(delay) => self.cooled(key, after(now, delay)),
-            Verb::Enqueue | Verb::EnqueueAfter(_) => return Admission::Held,
+            EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueResync => self.cooled(key, now + floor).min(due),
+            EnqueueMethod::Reschedule(delay) => self.cooled(key, after(now, delay)),
+            EnqueueMethod::Enqueue | EnqueueMethod::EnqueueAfter(_) => return EnqueueOutcome::Held,
         };
         let record = self.records.get_mut(&key).unwrap();
         record.cap = cap_after;
         record.early = wanted < record.backoff_end;
-        let may_stand = matches!(verb, Verb::EnqueueNow | Verb::EnqueueResync | Verb::EnqueueNowDebounced { .. });
+        let may_stand = matches!(
+            verb,
+            EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueResync | EnqueueMethod::EnqueueNowDebounced { .. }
+        );
         if may_stand && wanted == due {
-            return Admission::Held;
+            return EnqueueOutcome::Held;
         }
         self.wake_at(key, wanted)
     }
 
-    fn request_claimed(&mut self, key: u8, wanted: Wanted, verb: Verb) -> Admission {
+    fn request_claimed(&mut self, key: u8, wanted: Wanted, verb: EnqueueMethod) -> EnqueueOutcome {
         let now = self.now;
         let record = self.records.get_mut(&key).unwrap();
         let (wanted, cap) = match (verb, wanted) {
-            (Verb::EnqueueIfAbsent | Verb::EnqueueResync, _) => return Admission::Ignored,
-            (Verb::Reschedule(delay), _) | (Verb::EnqueueAfter(delay), Wanted::Nothing) => {
+            (EnqueueMethod::EnqueueIfAbsent | EnqueueMethod::EnqueueResync, _) => return EnqueueOutcome::Ignored,
+            (EnqueueMethod::Reschedule(delay), _) | (EnqueueMethod::EnqueueAfter(delay), Wanted::Nothing) => {
                 (Wanted::At(after(now, delay)), None)
             }
-            (_, Wanted::Now) | (Verb::EnqueueNow, _) => (Wanted::Now, None),
-            (Verb::Enqueue, Wanted::Nothing) => (Wanted::Soft, None),
-            (Verb::EnqueueDebounced { quiet, max_wait }, Wanted::Nothing) => {
+            (_, Wanted::Now) | (EnqueueMethod::EnqueueNow, _) => (Wanted::Now, None),
+            (EnqueueMethod::Enqueue, Wanted::Nothing) => (Wanted::Soft, None),
+            (EnqueueMethod::EnqueueDebounced { quiet, max_wait }, Wanted::Nothing) => {
                 (Wanted::At(after(now, quiet.min(max_wait))), Some(after(now, max_wait)))
             }
-            (Verb::EnqueueDebounced { quiet, .. }, Wanted::Debounced(due)) => {
+            (EnqueueMethod::EnqueueDebounced { quiet, .. }, Wanted::Debounced(due)) => {
                 let cap = record.cap.unwrap();
                 (Wanted::Debounced(after(now, quiet).min(cap).max(due)), Some(cap))
             }
-            (Verb::EnqueueNowDebounced { quiet, max_wait }, Wanted::Nothing | Wanted::Soft) => {
+            (EnqueueMethod::EnqueueNowDebounced { quiet, max_wait }, Wanted::Nothing | Wanted::Soft) => {
                 (Wanted::Debounced(after(now, quiet.min(max_wait))), Some(after(now, max_wait)))
             }
-            (Verb::EnqueueNowDebounced { quiet, max_wait }, Wanted::At(due) | Wanted::Debounced(due)) => {
+            (EnqueueMethod::EnqueueNowDebounced { quiet, max_wait }, Wanted::At(due) | Wanted::Debounced(due)) => {
                 let cap = after(now, max_wait).min(record.cap.unwrap_or(due));
                 let quiet = if record.cap.is_some() { after(now, quiet).max(due) } else { after(now, quiet) };
                 (Wanted::Debounced(quiet.min(cap)), Some(cap))
             }
-            (Verb::EnqueueDebounced { quiet, .. }, Wanted::At(due)) => match record.cap {
+            (EnqueueMethod::EnqueueDebounced { quiet, .. }, Wanted::At(due)) => match record.cap {
                 Some(cap) => (Wanted::At(after(now, quiet).min(cap).max(due)), Some(cap)),
                 None => (Wanted::At(due), None),
             },
@@ -304,7 +318,7 @@ impl Model {
         };
         record.at = At::Claim(wanted);
         record.cap = cap;
-        Admission::Rerun
+        EnqueueOutcome::Rerun
     }
 
     pub(super) fn cancel(&mut self, key: u8) {
@@ -363,7 +377,7 @@ impl Model {
                 return self.put_in_line(key);
             }
             self.records.remove(&key);
-            let wake = requeued.map(|_| DroppedWake::Requeue).or(failed.map(|_| DroppedWake::Retry));
+            let wake = requeued.map(|_| DroppedRun::Requeue).or(failed.map(|_| DroppedRun::Retry));
             self.dropped.extend(wake.map(|wake| (key, wake)));
             return;
         }
@@ -416,7 +430,7 @@ impl Model {
                 self.put_in_line(key);
             } else {
                 self.records.remove(&key);
-                self.dropped.push((key, DroppedWake::Delayed));
+                self.dropped.push((key, DroppedRun::Delayed));
             }
         }
         for key in self.claimed() {
@@ -428,13 +442,13 @@ impl Model {
             };
             if !survives {
                 *at = At::Claim(Wanted::Nothing);
-                self.dropped.push((key, DroppedWake::Wish));
+                self.dropped.push((key, DroppedRun::PendingRerun));
             }
         }
         if mode == Shutdown::Discard {
             for (key, _) in std::mem::take(&mut self.line) {
                 self.records.remove(&key);
-                self.dropped.push((key, DroppedWake::Ready));
+                self.dropped.push((key, DroppedRun::Ready));
             }
         }
     }

@@ -28,7 +28,7 @@ impl Line {
 }
 
 /// What names a line's source.
-const NAMES: [&str; 7] = ["source", "subscription", "elector", "pool", "controller", "unit", "reconciler"];
+const NAMES: [&str; 7] = ["source", "subscription", "elector", "pool", "controller", "component", "reconciler"];
 
 #[derive(Default)]
 struct Collector {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use homeostat::{Admission, Clock, Enqueue, Priority, Reasons, Shutdown};
+use homeostat::{Clock, Enqueue, EnqueueOutcome, Priority, Reasons, Shutdown};
 
 use super::{MICROSECOND, Queue, THREADS};
 
@@ -61,8 +61,14 @@ pub(crate) struct Answers {
 }
 
 /// All that a queue answers while it is open.
-const ANSWERS: [Admission; 6] =
-    [Admission::Queued, Admission::Merged, Admission::Scheduled, Admission::Held, Admission::Rerun, Admission::Ignored];
+const ANSWERS: [EnqueueOutcome; 6] = [
+    EnqueueOutcome::Queued,
+    EnqueueOutcome::Merged,
+    EnqueueOutcome::Scheduled,
+    EnqueueOutcome::Held,
+    EnqueueOutcome::Rerun,
+    EnqueueOutcome::Ignored,
+];
 
 impl<'a> Checker<'a> {
     pub(crate) fn new(answers: &'a Answers) -> Self {
@@ -88,7 +94,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Makes one request of some kind for some key. `None` where there was nothing to ask.
-    pub(crate) fn request(&self, queue: &Queue, producer: u32, random: &mut Random) -> Option<Admission> {
+    pub(crate) fn request(&self, queue: &Queue, producer: u32, random: &mut Random) -> Option<EnqueueOutcome> {
         match random.below(10) {
             0 => {
                 let key = SERVED + random.below(CANCELLED);
@@ -107,7 +113,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn ask(&self, queue: &Queue, key: u32, random: &mut Random) -> Admission {
+    fn ask(&self, queue: &Queue, key: u32, random: &mut Random) -> EnqueueOutcome {
         let known = &self.keys[key as usize];
         let delay = random.below(300) * MICROSECOND;
         let number = known.asked.fetch_add(1, SeqCst) + 1;
@@ -124,13 +130,13 @@ impl<'a> Checker<'a> {
         if let Some(answer) = ANSWERS.iter().position(|answer| *answer == admission) {
             self.answers.given[answer].fetch_add(1, SeqCst);
         }
-        if !matches!(admission, Admission::Closed | Admission::Ignored) {
+        if !matches!(admission, EnqueueOutcome::Closed | EnqueueOutcome::Ignored) {
             known.admitted.fetch_max(number, SeqCst);
         }
         admission
     }
 
-    fn ask_exact(&self, queue: &Queue, producer: u32, random: &mut Random) -> Option<Admission> {
+    fn ask_exact(&self, queue: &Queue, producer: u32, random: &mut Random) -> Option<EnqueueOutcome> {
         let key = SERVED + CANCELLED + producer + THREADS * random.below(EXACT / THREADS);
         let known = &self.keys[key as usize];
         if known.not_before.load(SeqCst) != 0 {
@@ -143,11 +149,11 @@ impl<'a> Checker<'a> {
         // Without a delay this is `enqueue`.
         let admission = queue.enqueue_after(key, delay);
         match admission {
-            Admission::Queued | Admission::Scheduled | Admission::Rerun => {
+            EnqueueOutcome::Queued | EnqueueOutcome::Scheduled | EnqueueOutcome::Rerun => {
                 known.admitted.fetch_max(number, SeqCst);
-                self.answers.exact_reruns.fetch_add(usize::from(admission == Admission::Rerun), SeqCst);
+                self.answers.exact_reruns.fetch_add(usize::from(admission == EnqueueOutcome::Rerun), SeqCst);
             }
-            Admission::Closed => {}
+            EnqueueOutcome::Closed => {}
             other => panic!("an exact key was {other}"),
         }
         Some(admission)

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use homeostat::{Admission, Enqueue, Priority, WorkQueue};
+use homeostat::{Enqueue, EnqueueOutcome, Priority, WorkQueue};
 
 use super::checker::Random;
 
@@ -33,7 +33,7 @@ fn of_many_delays_each_fires_once_and_none_early_and_each_lane_in_due_order() {
             .map(|key| {
                 let delay = SPREAD * (1 + random.below(1000)) / 1000;
                 let before = clock.now();
-                assert_eq!(queue.at(LANES[key % 3]).enqueue_after(key, delay), Admission::Scheduled);
+                assert_eq!(queue.at(LANES[key % 3]).enqueue_after(key, delay), EnqueueOutcome::Scheduled);
                 (before + delay, clock.now() + delay)
             })
             .collect();

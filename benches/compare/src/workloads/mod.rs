@@ -9,7 +9,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use homeostat::{FastState, WorkQueue};
+use homeostat::WorkQueue;
+use homeostat::queue::FastState;
 
 use crate::keys::BenchKey;
 use crate::meter::Figures;

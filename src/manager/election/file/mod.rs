@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::error::ElectorError;
 use super::holder::{Holder, is_ours, text};
-use super::{Elector, Tenure, Term};
+use super::{Elector, Leadership, Term};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 
@@ -189,7 +189,7 @@ impl Lock {
     }
 }
 
-impl Tenure for Lock {
+impl Leadership for Lock {
     fn check(&mut self) -> Result<(), BoxError> {
         if self.is_at_its_path()? {
             Ok(())

@@ -6,8 +6,8 @@ mod rules;
 use std::time::Duration;
 
 use super::*;
-use crate::queue::request::{DroppedWake, Shutdown};
-use Admission::{Held, Ignored, Merged, Queued, Rerun, Scheduled};
+use crate::queue::request::{DroppedRun, Shutdown};
+use EnqueueOutcome::{Held, Ignored, Merged, Queued, Rerun, Scheduled};
 
 /// The time at which everything in these tests happens, unless they say otherwise.
 const NOW: Nanos = Nanos(1_000);
@@ -74,46 +74,46 @@ fn take(state: &mut State) -> Reasons {
 }
 
 /// One request without bounds and floor.
-fn ask(state: &mut State, verb: Verb) -> Answer {
+fn ask(state: &mut State, verb: EnqueueMethod) -> Answer {
     state.request(&mut Bounds::default(), &verb.into(), ZERO, || NOW)
 }
 
 /// Never, as a time that a record waits for.
 const NEVER: u64 = u64::MAX;
 
-type Row = (Verb, [(Is, Admission); 7]);
+type Row = (EnqueueMethod, [(Is, EnqueueOutcome); 7]);
 
-/// Request × state. `cancel` answers nothing and has its own test.
+/// EnqueueRequest × state. `cancel` answers nothing and has its own test.
 #[rustfmt::skip]
 const REQUESTS: [Row; 17] = [
     //                            idle                        ready                       delayed                     none                    soft                  at(t)                   now
-    (Verb::EnqueueIfAbsent,     [(Is::Ready, Queued),          (Is::Ready, Ignored),        (Is::Delayed(T), Ignored),   (Is::No, Ignored),       (Is::Soft, Ignored),   (Is::At(T), Ignored),    (Is::Now, Ignored)]),
-    (Verb::Enqueue,             [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Delayed(T), Held),      (Is::Soft, Rerun),       (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
-    (Verb::EnqueueNow,          [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Ready, Queued),         (Is::Now, Rerun),        (Is::Now, Rerun),      (Is::Now, Rerun),        (Is::Now, Rerun)]),
-    (Verb::EnqueueAfter(SOON),  [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
-    (Verb::EnqueueAfter(LATE),  [(Is::Delayed(1_500), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_500), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    (EnqueueMethod::EnqueueIfAbsent,     [(Is::Ready, Queued),          (Is::Ready, Ignored),        (Is::Delayed(T), Ignored),   (Is::No, Ignored),       (Is::Soft, Ignored),   (Is::At(T), Ignored),    (Is::Now, Ignored)]),
+    (EnqueueMethod::Enqueue,             [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Delayed(T), Held),      (Is::Soft, Rerun),       (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    (EnqueueMethod::EnqueueNow,          [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Ready, Queued),         (Is::Now, Rerun),        (Is::Now, Rerun),      (Is::Now, Rerun),        (Is::Now, Rerun)]),
+    (EnqueueMethod::EnqueueAfter(SOON),  [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    (EnqueueMethod::EnqueueAfter(LATE),  [(Is::Delayed(1_500), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_500), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
     // A delay of zero is `enqueue`.
-    (Verb::EnqueueAfter(ZERO),  [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Delayed(T), Held),      (Is::Soft, Rerun),       (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
-    (Verb::EnqueueAfter(Duration::MAX),
+    (EnqueueMethod::EnqueueAfter(ZERO),  [(Is::Ready, Queued),          (Is::Ready, Merged),         (Is::Delayed(T), Held),      (Is::Soft, Rerun),       (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
+    (EnqueueMethod::EnqueueAfter(Duration::MAX),
                                 [(Is::Delayed(NEVER), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(NEVER), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
-    (Verb::Reschedule(SOON),    [(Is::Delayed(1_050), Scheduled), (Is::Delayed(1_050), Scheduled), (Is::Delayed(1_050), Scheduled), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun)]),
-    (Verb::Reschedule(LATE),    [(Is::Delayed(1_500), Scheduled), (Is::Delayed(1_500), Scheduled), (Is::Delayed(1_500), Scheduled), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun)]),
+    (EnqueueMethod::Reschedule(SOON),    [(Is::Delayed(1_050), Scheduled), (Is::Delayed(1_050), Scheduled), (Is::Delayed(1_050), Scheduled), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun)]),
+    (EnqueueMethod::Reschedule(LATE),    [(Is::Delayed(1_500), Scheduled), (Is::Delayed(1_500), Scheduled), (Is::Delayed(1_500), Scheduled), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun)]),
     // A time already past means ready, at the tail; a wish for a time past is one for that time.
-    (Verb::Reschedule(ZERO),    [(Is::Ready, Queued),          (Is::Ready, Queued),         (Is::Ready, Queued),         (Is::At(1_000), Rerun),  (Is::At(1_000), Rerun), (Is::At(1_000), Rerun), (Is::At(1_000), Rerun)]),
-    (Verb::Reschedule(Duration::MAX),
+    (EnqueueMethod::Reschedule(ZERO),    [(Is::Ready, Queued),          (Is::Ready, Queued),         (Is::Ready, Queued),         (Is::At(1_000), Rerun),  (Is::At(1_000), Rerun), (Is::At(1_000), Rerun), (Is::At(1_000), Rerun)]),
+    (EnqueueMethod::Reschedule(Duration::MAX),
                                 [(Is::Delayed(NEVER), Scheduled), (Is::Delayed(NEVER), Scheduled), (Is::Delayed(NEVER), Scheduled), (Is::At(NEVER), Rerun), (Is::At(NEVER), Rerun), (Is::At(NEVER), Rerun), (Is::At(NEVER), Rerun)]),
-    (Verb::EnqueueDebounced { quiet: SOON, max_wait: LATE },
+    (EnqueueMethod::EnqueueDebounced { quiet: SOON, max_wait: LATE },
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
-    (Verb::EnqueueDebounced { quiet: LATE, max_wait: SOON },
+    (EnqueueMethod::EnqueueDebounced { quiet: LATE, max_wait: SOON },
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
     // A delay that ends later is brought forward, one that ends sooner stands.
-    (Verb::EnqueueNowDebounced { quiet: SOON, max_wait: LATE },
+    (EnqueueMethod::EnqueueNowDebounced { quiet: SOON, max_wait: LATE },
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(1_050), Scheduled), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Now, Rerun)]),
-    (Verb::EnqueueNowDebounced { quiet: LATE, max_wait: LATE },
+    (EnqueueMethod::EnqueueNowDebounced { quiet: LATE, max_wait: LATE },
                                 [(Is::Delayed(1_500), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::Debounced(1_500), Rerun), (Is::Debounced(1_500), Rerun), (Is::Debounced(T), Rerun), (Is::Now, Rerun)]),
-    (Verb::EnqueueNowDebounced { quiet: LATE, max_wait: SOON },
+    (EnqueueMethod::EnqueueNowDebounced { quiet: LATE, max_wait: SOON },
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(1_050), Scheduled), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Now, Rerun)]),
-    (Verb::EnqueueResync,       [(Is::Ready, Queued),          (Is::Ready, Ignored),        (Is::Ready, Queued),         (Is::No, Ignored),       (Is::Soft, Ignored),   (Is::At(T), Ignored),    (Is::Now, Ignored)]),
+    (EnqueueMethod::EnqueueResync,       [(Is::Ready, Queued),          (Is::Ready, Ignored),        (Is::Ready, Queued),         (Is::No, Ignored),       (Is::Soft, Ignored),   (Is::At(T), Ignored),    (Is::Now, Ignored)]),
 ];
 
 #[test]
@@ -135,12 +135,12 @@ fn what_sets_a_time_moves_to_the_tail_and_what_joins_does_not() {
             let mut record = state(before);
             let to_tail = ask(&mut record, verb).to_tail;
             match (verb, before) {
-                (Verb::Reschedule(_), Is::Ready | Is::Delayed(_))
-                | (Verb::EnqueueNow | Verb::EnqueueResync, Is::Delayed(_)) => {
+                (EnqueueMethod::Reschedule(_), Is::Ready | Is::Delayed(_))
+                | (EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueResync, Is::Delayed(_)) => {
                     assert!(to_tail, "{verb:?} of {before:?}");
                 }
                 // It moves where its time does.
-                (Verb::EnqueueNowDebounced { .. }, Is::Delayed(_)) => assert_eq!(to_tail, after != before),
+                (EnqueueMethod::EnqueueNowDebounced { .. }, Is::Delayed(_)) => assert_eq!(to_tail, after != before),
                 (_, Is::Ready | Is::Delayed(_)) => assert!(!to_tail, "{verb:?} of {before:?}"),
                 _ => {}
             }
@@ -223,7 +223,7 @@ const SHUTDOWN_COLUMNS: [Is; 9] =
     [Is::Idle, Is::Cooling(T), Is::Ready, Is::Delayed(T), Is::No, Is::Soft, Is::At(T), Is::Debounced(T), Is::Now];
 
 /// What becomes of the record, and what is reported.
-type ShutdownCell = (Is, Option<DroppedWake>);
+type ShutdownCell = (Is, Option<DroppedRun>);
 
 /// Mode × state.
 #[rustfmt::skip]
@@ -233,13 +233,13 @@ const SHUTDOWNS: [(Shutdown, [ShutdownCell; 9]); 3] = [
         (Is::No, None), (Is::Soft, None), (Is::At(T), None), (Is::Debounced(T), None), (Is::Now, None),
     ]),
     (Shutdown::ServeReady, [
-        (Is::Idle, None), (Is::Idle, None), (Is::Ready, None), (Is::Idle, Some(DroppedWake::Delayed)),
-        (Is::No, None), (Is::Soft, None), (Is::No, Some(DroppedWake::Wish)), (Is::No, Some(DroppedWake::Wish)), (Is::Now, None),
+        (Is::Idle, None), (Is::Idle, None), (Is::Ready, None), (Is::Idle, Some(DroppedRun::Delayed)),
+        (Is::No, None), (Is::Soft, None), (Is::No, Some(DroppedRun::PendingRerun)), (Is::No, Some(DroppedRun::PendingRerun)), (Is::Now, None),
     ]),
     (Shutdown::Discard, [
-        (Is::Idle, None), (Is::Idle, None), (Is::Idle, Some(DroppedWake::Ready)), (Is::Idle, Some(DroppedWake::Delayed)),
-        (Is::No, None), (Is::No, Some(DroppedWake::Wish)), (Is::No, Some(DroppedWake::Wish)), (Is::No, Some(DroppedWake::Wish)),
-        (Is::No, Some(DroppedWake::Wish)),
+        (Is::Idle, None), (Is::Idle, None), (Is::Idle, Some(DroppedRun::Ready)), (Is::Idle, Some(DroppedRun::Delayed)),
+        (Is::No, None), (Is::No, Some(DroppedRun::PendingRerun)), (Is::No, Some(DroppedRun::PendingRerun)), (Is::No, Some(DroppedRun::PendingRerun)),
+        (Is::No, Some(DroppedRun::PendingRerun)),
     ]),
 ];
 
@@ -260,14 +260,14 @@ fn every_shutdown_in_every_state() {
 #[test]
 fn every_ending_after_every_shutdown() {
     #[rustfmt::skip]
-    const CELLS: [(Ending, Option<DroppedWake>); 9] = [
+    const CELLS: [(Ending, Option<DroppedRun>); 9] = [
         (Ending::Done, None), (Ending::CoolDown(ZERO), None), (Ending::CoolDown(SOON), None),
-        (Ending::RequeueAfter(ZERO), Some(DroppedWake::Requeue)),
-        (Ending::RequeueAfter(SOON), Some(DroppedWake::Requeue)),
-        (Ending::RequeueAfter(Duration::MAX), Some(DroppedWake::Requeue)),
-        (Ending::Retry(ZERO), Some(DroppedWake::Retry)),
-        (Ending::Retry(SOON), Some(DroppedWake::Retry)),
-        (Ending::Retry(Duration::MAX), Some(DroppedWake::Retry)),
+        (Ending::RequeueAfter(ZERO), Some(DroppedRun::Requeue)),
+        (Ending::RequeueAfter(SOON), Some(DroppedRun::Requeue)),
+        (Ending::RequeueAfter(Duration::MAX), Some(DroppedRun::Requeue)),
+        (Ending::Retry(ZERO), Some(DroppedRun::Retry)),
+        (Ending::Retry(SOON), Some(DroppedRun::Retry)),
+        (Ending::Retry(Duration::MAX), Some(DroppedRun::Retry)),
     ];
     let after = |wish, ending, mode| {
         let mut record = state(wish);
@@ -295,12 +295,17 @@ fn a_wish_counts_as_one() {
 #[test]
 fn no_clock_is_read_where_no_time_matters() {
     let no_clock = || -> Nanos { panic!("the clock was read") };
-    for verb in [Verb::EnqueueIfAbsent, Verb::EnqueueResync, Verb::Enqueue, Verb::EnqueueNow] {
+    for verb in [
+        EnqueueMethod::EnqueueIfAbsent,
+        EnqueueMethod::EnqueueResync,
+        EnqueueMethod::Enqueue,
+        EnqueueMethod::EnqueueNow,
+    ] {
         for before in [Is::Idle, Is::Ready, Is::No, Is::Soft, Is::At(T), Is::Now] {
             state(before).request(&mut Bounds::default(), &verb.into(), ZERO, no_clock);
         }
     }
-    state(Is::Delayed(T)).request(&mut Bounds::default(), &Verb::Enqueue.into(), ZERO, no_clock);
+    state(Is::Delayed(T)).request(&mut Bounds::default(), &EnqueueMethod::Enqueue.into(), ZERO, no_clock);
     for wish in [Is::No, Is::Soft, Is::Now] {
         state(wish).end(&mut Bounds::default(), Ending::Done, ZERO, None, no_clock);
     }

@@ -9,7 +9,7 @@ fn backing_off(failures: u32, due: u64) -> State {
     State { failures, ..state(Is::Delayed(due)) }
 }
 
-fn ask_under_floor(state: &mut State, verb: Verb) -> Admission {
+fn ask_under_floor(state: &mut State, verb: EnqueueMethod) -> EnqueueOutcome {
     state.request(&mut Bounds::default(), &verb.into(), FLOOR, || NOW).admission
 }
 
@@ -49,11 +49,11 @@ fn a_failed_early_run_counts_no_further() {
 #[test]
 fn a_run_is_early_if_a_request_has_ended_its_backoff() {
     #[rustfmt::skip]
-    const CELLS: [(Verb, bool); 8] = [
-        (Verb::EnqueueIfAbsent, false), (Verb::Enqueue, false), (Verb::EnqueueAfter(SOON), false),
-        (Verb::EnqueueDebounced { quiet: SOON, max_wait: LATE }, false),
-        (Verb::EnqueueNow, true), (Verb::Reschedule(SOON), true), (Verb::Reschedule(ZERO), true),
-        (Verb::Reschedule(LATE), false),
+    const CELLS: [(EnqueueMethod, bool); 8] = [
+        (EnqueueMethod::EnqueueIfAbsent, false), (EnqueueMethod::Enqueue, false), (EnqueueMethod::EnqueueAfter(SOON), false),
+        (EnqueueMethod::EnqueueDebounced { quiet: SOON, max_wait: LATE }, false),
+        (EnqueueMethod::EnqueueNow, true), (EnqueueMethod::Reschedule(SOON), true), (EnqueueMethod::Reschedule(ZERO), true),
+        (EnqueueMethod::Reschedule(LATE), false),
     ];
     for (verb, early) in CELLS {
         let mut record = backing_off(2, T);
@@ -67,9 +67,11 @@ fn a_run_is_early_if_a_request_has_ended_its_backoff() {
 
 #[test]
 fn a_delay_that_is_set_after_the_backoff_is_over_is_no_backoff() {
-    for brings_forward in
-        [Verb::EnqueueNow, Verb::Reschedule(ZERO), Verb::EnqueueNowDebounced { quiet: SOON, max_wait: SOON }]
-    {
+    for brings_forward in [
+        EnqueueMethod::EnqueueNow,
+        EnqueueMethod::Reschedule(ZERO),
+        EnqueueMethod::EnqueueNowDebounced { quiet: SOON, max_wait: SOON },
+    ] {
         let mut bounds = Bounds::default();
         let mut ready = State { failures: 2, ..state(Is::Ready) };
         let mut aside = State { failures: 2, ..state(Is::No) };
@@ -77,7 +79,7 @@ fn a_delay_that_is_set_after_the_backoff_is_over_is_no_backoff() {
         end(&mut aside, Ending::PutAside(Reasons::POLL));
         for record in [&mut ready, &mut aside] {
             bounds = Bounds::default();
-            record.request(&mut bounds, &Verb::Reschedule(LATE).into(), FLOOR, || NOW);
+            record.request(&mut bounds, &EnqueueMethod::Reschedule(LATE).into(), FLOOR, || NOW);
             record.request(&mut bounds, &brings_forward.into(), FLOOR, || NOW);
             assert!(!record.early, "{brings_forward:?}");
             assert_eq!(record.failures_if_retried(), 3);
@@ -120,20 +122,20 @@ fn an_early_run_ends_with_the_run() {
 #[test]
 fn the_floor_holds_enqueue_now_while_a_key_backs_off_and_nothing_else() {
     #[rustfmt::skip]
-    const CELLS: [(u32, u64, Verb, Is, Admission); 9] = [
+    const CELLS: [(u32, u64, EnqueueMethod, Is, EnqueueOutcome); 9] = [
         // Without a failure a delay is no backoff.
-        (0, T,     Verb::EnqueueNow, Is::Ready, Queued),
-        (1, T,     Verb::EnqueueNow, Is::Delayed(1_200), Scheduled),
+        (0, T,     EnqueueMethod::EnqueueNow, Is::Ready, Queued),
+        (1, T,     EnqueueMethod::EnqueueNow, Is::Delayed(1_200), Scheduled),
         // The backoff ends before the floor, or with it: it stands.
-        (1, 1_150, Verb::EnqueueNow, Is::Delayed(1_150), Held),
-        (1, 1_200, Verb::EnqueueNow, Is::Delayed(1_200), Held),
-        (1, NEVER, Verb::EnqueueNow, Is::Delayed(1_200), Scheduled),
+        (1, 1_150, EnqueueMethod::EnqueueNow, Is::Delayed(1_150), Held),
+        (1, 1_200, EnqueueMethod::EnqueueNow, Is::Delayed(1_200), Held),
+        (1, NEVER, EnqueueMethod::EnqueueNow, Is::Delayed(1_200), Scheduled),
         // The time has come, and only the timer has not.
-        (1, 1_000, Verb::EnqueueNow, Is::Ready, Queued),
-        (1, T,     Verb::Enqueue, Is::Delayed(T), Held),
+        (1, 1_000, EnqueueMethod::EnqueueNow, Is::Ready, Queued),
+        (1, T,     EnqueueMethod::Enqueue, Is::Delayed(T), Held),
         // `reschedule` says a time, and that holds.
-        (1, T,     Verb::Reschedule(SOON), Is::Delayed(1_050), Scheduled),
-        (1, T,     Verb::Reschedule(ZERO), Is::Ready, Queued),
+        (1, T,     EnqueueMethod::Reschedule(SOON), Is::Delayed(1_050), Scheduled),
+        (1, T,     EnqueueMethod::Reschedule(ZERO), Is::Ready, Queued),
     ];
     for (failures, due, verb, after, admission) in CELLS {
         let mut record = backing_off(failures, due);
@@ -145,24 +147,24 @@ fn the_floor_holds_enqueue_now_while_a_key_backs_off_and_nothing_else() {
 #[test]
 fn a_cool_down_holds_every_verb() {
     #[rustfmt::skip]
-    const CELLS: [(Verb, [(Is, Admission); 3]); 13] = [
+    const CELLS: [(EnqueueMethod, [(Is, EnqueueOutcome); 3]); 13] = [
         //                             cooling until T                     delayed until T, cooling until 1 200       ready, cooling until T
-        (Verb::EnqueueIfAbsent,      [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Ignored),                 (Is::Ready, Ignored)]),
-        (Verb::Enqueue,              [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
-        (Verb::EnqueueNow,           [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Ready, Merged)]),
-        (Verb::EnqueueAfter(ZERO),   [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
-        (Verb::EnqueueAfter(SOON),   [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
-        (Verb::EnqueueAfter(LATE),   [(Is::Delayed(1_500), Scheduled),     (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
-        (Verb::Reschedule(ZERO),     [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Delayed(T), Scheduled)]),
-        (Verb::Reschedule(SOON),     [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Delayed(T), Scheduled)]),
-        (Verb::Reschedule(LATE),     [(Is::Delayed(1_500), Scheduled),     (Is::Delayed(1_500), Scheduled),           (Is::Delayed(1_500), Scheduled)]),
-        (Verb::EnqueueDebounced { quiet: SOON, max_wait: LATE },
+        (EnqueueMethod::EnqueueIfAbsent,      [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Ignored),                 (Is::Ready, Ignored)]),
+        (EnqueueMethod::Enqueue,              [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
+        (EnqueueMethod::EnqueueNow,           [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Ready, Merged)]),
+        (EnqueueMethod::EnqueueAfter(ZERO),   [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
+        (EnqueueMethod::EnqueueAfter(SOON),   [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
+        (EnqueueMethod::EnqueueAfter(LATE),   [(Is::Delayed(1_500), Scheduled),     (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
+        (EnqueueMethod::Reschedule(ZERO),     [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Delayed(T), Scheduled)]),
+        (EnqueueMethod::Reschedule(SOON),     [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Delayed(T), Scheduled)]),
+        (EnqueueMethod::Reschedule(LATE),     [(Is::Delayed(1_500), Scheduled),     (Is::Delayed(1_500), Scheduled),           (Is::Delayed(1_500), Scheduled)]),
+        (EnqueueMethod::EnqueueDebounced { quiet: SOON, max_wait: LATE },
                                      [(Is::Delayed(T), Scheduled),         (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
-        (Verb::EnqueueDebounced { quiet: LATE, max_wait: LATE },
+        (EnqueueMethod::EnqueueDebounced { quiet: LATE, max_wait: LATE },
                                      [(Is::Delayed(1_500), Scheduled),     (Is::Delayed(T), Held),                    (Is::Ready, Merged)]),
-        (Verb::EnqueueNowDebounced { quiet: SOON, max_wait: LATE },
+        (EnqueueMethod::EnqueueNowDebounced { quiet: SOON, max_wait: LATE },
                                      [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Ready, Merged)]),
-        (Verb::EnqueueResync,        [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Ready, Ignored)]),
+        (EnqueueMethod::EnqueueResync,        [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Ready, Ignored)]),
     ];
     let starts = [(Is::Cooling(T), T), (Is::Delayed(T), 1_200), (Is::Ready, T)];
     for (verb, cells) in CELLS {
@@ -211,7 +213,7 @@ fn cancel_leaves_a_cool_down() {
 
 #[test]
 fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
-    type Row = (Is, Option<u64>, u64, Is, Admission);
+    type Row = (Is, Option<u64>, u64, Is, EnqueueOutcome);
     #[rustfmt::skip]
     const CELLS: [Row; 9] = [
         (Is::Delayed(T), Some(2_000), 400, Is::Delayed(1_400), Scheduled),
@@ -225,8 +227,10 @@ fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
         (Is::At(T), Some(2_000), 100, Is::At(T), Rerun),
         (Is::At(T), None, 5_000, Is::At(T), Rerun),
     ];
-    let debounced =
-        |quiet| Verb::EnqueueDebounced { quiet: Duration::from_nanos(quiet), max_wait: Duration::from_nanos(9_999) };
+    let debounced = |quiet| EnqueueMethod::EnqueueDebounced {
+        quiet: Duration::from_nanos(quiet),
+        max_wait: Duration::from_nanos(9_999),
+    };
     for (before, cap, quiet, after, admission) in CELLS {
         let mut record = state(before);
         let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
@@ -288,7 +292,7 @@ fn a_debounced_change_brings_other_delays_forward() {
         let mut record = State { failures, ..state(before) };
         let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
         let (quiet, max_wait) = (Duration::from_nanos(quiet), Duration::from_nanos(wait));
-        let verb = Verb::EnqueueNowDebounced { quiet, max_wait };
+        let verb = EnqueueMethod::EnqueueNowDebounced { quiet, max_wait };
         record.request(&mut bounds, &verb.into(), FLOOR, || NOW);
         let found = (is(&record), bounds.cap);
         assert_eq!(found, (after, cap_after.map(Nanos)), "{before:?} up to {cap:?}: {quiet:?}, {max_wait:?}");
@@ -308,7 +312,7 @@ fn a_resync_ends_a_delay_unless_it_is_a_backoff_a_debounce_or_that_of_a_key_put_
     for (mut record, cap, after, admission) in cells {
         let before = record;
         let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
-        let request = Request::new(Verb::EnqueueResync).at(Priority::High).because(Reasons::RESYNC);
+        let request = EnqueueRequest::new(EnqueueMethod::EnqueueResync).at(Priority::High).because(Reasons::RESYNC);
         let answer = record.request(&mut bounds, &request, FLOOR, || NOW);
         assert_eq!((is(&record), answer.admission), (after, admission), "{before:?}");
         if admission == Ignored {
@@ -321,13 +325,13 @@ fn a_resync_ends_a_delay_unless_it_is_a_backoff_a_debounce_or_that_of_a_key_put_
 #[test]
 fn other_wakes_are_not_debounced() {
     #[rustfmt::skip]
-    const CELLS: [(Is, Verb, Option<u64>); 10] = [
-        (Is::Delayed(T), Verb::Enqueue, Some(2_000)), (Is::Delayed(T), Verb::EnqueueNow, None),
-        (Is::Delayed(T), Verb::Reschedule(SOON), None), (Is::Delayed(T), Verb::EnqueueIfAbsent, Some(2_000)),
-        (Is::Ready, Verb::Reschedule(SOON), None),
-        (Is::At(T), Verb::Enqueue, Some(2_000)), (Is::At(T), Verb::EnqueueNow, None),
-        (Is::At(T), Verb::Reschedule(SOON), None), (Is::At(T), Verb::EnqueueAfter(SOON), Some(2_000)),
-        (Is::At(T), Verb::EnqueueIfAbsent, Some(2_000)),
+    const CELLS: [(Is, EnqueueMethod, Option<u64>); 10] = [
+        (Is::Delayed(T), EnqueueMethod::Enqueue, Some(2_000)), (Is::Delayed(T), EnqueueMethod::EnqueueNow, None),
+        (Is::Delayed(T), EnqueueMethod::Reschedule(SOON), None), (Is::Delayed(T), EnqueueMethod::EnqueueIfAbsent, Some(2_000)),
+        (Is::Ready, EnqueueMethod::Reschedule(SOON), None),
+        (Is::At(T), EnqueueMethod::Enqueue, Some(2_000)), (Is::At(T), EnqueueMethod::EnqueueNow, None),
+        (Is::At(T), EnqueueMethod::Reschedule(SOON), None), (Is::At(T), EnqueueMethod::EnqueueAfter(SOON), Some(2_000)),
+        (Is::At(T), EnqueueMethod::EnqueueIfAbsent, Some(2_000)),
     ];
     for (before, verb, cap) in CELLS {
         let mut bounds = Bounds { cap: Some(Nanos(2_000)), ..Bounds::default() };
@@ -347,7 +351,7 @@ fn other_wakes_are_not_debounced() {
 fn enqueue_now_ends_the_debounce_of_a_delay_that_cannot_come_sooner() {
     let mut bounds = Bounds { not_before: Nanos(T), cap: Some(Nanos(2_000)), ..Bounds::default() };
     let mut record = state(Is::Delayed(T));
-    let answer = record.request(&mut bounds, &Verb::EnqueueNow.into(), ZERO, || NOW);
+    let answer = record.request(&mut bounds, &EnqueueMethod::EnqueueNow.into(), ZERO, || NOW);
     assert_eq!((is(&record), answer.admission, bounds.cap), (Is::Delayed(T), Held, None));
 }
 
@@ -364,10 +368,10 @@ fn a_request_raises_the_lane_and_never_lowers_it() {
         for before in COLUMNS.into_iter().filter(|&before| before != Is::Idle) {
             for (from, by, raised) in CELLS {
                 let mut record = State { priority: from, ..state(before) };
-                record.request(&mut Bounds::default(), &Request::new(verb).at(by), ZERO, || NOW);
+                record.request(&mut Bounds::default(), &EnqueueRequest::new(verb).at(by), ZERO, || NOW);
                 let ignored = match verb {
-                    Verb::EnqueueIfAbsent => true,
-                    Verb::EnqueueResync => before != Is::Delayed(T),
+                    EnqueueMethod::EnqueueIfAbsent => true,
+                    EnqueueMethod::EnqueueResync => before != Is::Delayed(T),
                     _ => false,
                 };
                 let expected = if ignored { from } else { raised };
@@ -377,11 +381,11 @@ fn a_request_raises_the_lane_and_never_lowers_it() {
         // What nothing is known of has the lane of the request, also during a cool-down.
         for by in [Low, Normal, High] {
             let mut record = State { priority: by, ..State::default() };
-            record.request(&mut Bounds::default(), &Request::new(verb).at(by), ZERO, || NOW);
+            record.request(&mut Bounds::default(), &EnqueueRequest::new(verb).at(by), ZERO, || NOW);
             assert_eq!(record.priority, by);
             let mut record = State { priority: High, ..state(Is::Cooling(T)) };
             let mut bounds = Bounds { not_before: Nanos(T), ..Bounds::default() };
-            record.request(&mut bounds, &Request::new(verb).at(by), ZERO, || NOW);
+            record.request(&mut bounds, &EnqueueRequest::new(verb).at(by), ZERO, || NOW);
             assert_eq!(record.priority, by);
         }
     }
@@ -392,7 +396,7 @@ fn reasons_are_merged_unless_a_request_is_ignored() {
     for (verb, cells) in REQUESTS {
         for (before, (_, admission)) in COLUMNS.into_iter().zip(cells) {
             let mut record = State { reasons: Reasons::POLL, ..state(before) };
-            record.request(&mut Bounds::default(), &Request::new(verb).because(Reasons::user(4)), ZERO, || NOW);
+            record.request(&mut Bounds::default(), &EnqueueRequest::new(verb).because(Reasons::user(4)), ZERO, || NOW);
             let expected = if admission == Ignored { Reasons::POLL } else { Reasons::POLL | Reasons::user(4) };
             assert_eq!(record.reasons, expected, "{verb:?} of {before:?}");
         }
@@ -463,8 +467,8 @@ fn a_key_that_is_put_aside_keeps_its_failures_and_waits_until_it_is_asked_for() 
         }
         let mut record = State { failures: 3, early, ..state(Is::No) };
         end(&mut record, Ending::PutAside(Reasons::POLL));
-        assert_eq!(ask_under_floor(&mut record, Verb::Enqueue), Held);
-        assert_eq!(ask_under_floor(&mut record, Verb::Reschedule(ZERO)), Queued);
+        assert_eq!(ask_under_floor(&mut record, EnqueueMethod::Enqueue), Held);
+        assert_eq!(ask_under_floor(&mut record, EnqueueMethod::Reschedule(ZERO)), Queued);
         assert_eq!((is(&record), record.early), (Is::Ready, early), "it had not waited for the end of a backoff");
     }
 }

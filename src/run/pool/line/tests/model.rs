@@ -22,7 +22,7 @@ enum Step {
     /// A turn ends.
     Done(Index),
     /// Not before so long from now.
-    Hold(Index, u64),
+    LockedSection(Index, u64),
     Limit(Index, usize),
     Advance(u64),
 }
@@ -36,7 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => which().prop_map(Step::Offer),
         6 => (1..4usize).prop_map(Step::Next),
         5 => which().prop_map(Step::Done),
-        2 => (which(), 0..6u64).prop_map(|(which, ahead)| Step::Hold(which, ahead)),
+        2 => (which(), 0..6u64).prop_map(|(which, ahead)| Step::LockedSection(which, ahead)),
         2 => (which(), 1..4usize).prop_map(|(which, limit)| Step::Limit(which, limit)),
         3 => (0..5u64).prop_map(Step::Advance),
     ]
@@ -101,7 +101,7 @@ impl Pair {
                     assert_eq!(self.line.done(Place(place)), left);
                 }
             }
-            Step::Hold(which, ahead) => {
+            Step::LockedSection(which, ahead) => {
                 let time = self.now + ahead;
                 if let Some((place, member)) = self.any(which) {
                     member.not_before = time;

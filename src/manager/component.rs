@@ -1,4 +1,4 @@
-//! What a manager runs: units, and their parts once they run.
+//! What a manager runs: components, and their parts once they run.
 
 use std::any::Any;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Crew, CrewKind, Ended, Handle, StillRunning};
+use crate::base::group::{Ended, Handle, StillRunning, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::Mutex;
 use crate::base::thread::{ThreadOptions, panic_message, shielded};
-use crate::base::wait::Gate;
+use crate::base::wait::Latch;
 use crate::controller::{Controller, ControllerHealth, ControllerStatus, RunningController};
 use crate::queue::{Enqueue, Key};
 use crate::run::context::Context;
@@ -28,11 +28,11 @@ use crate::watch::{ChannelWatch, PollWatchHandle};
 /// # Examples
 ///
 /// ```
-/// use homeostat::{Context, Manager, Unit};
+/// use homeostat::{Component, Context, Manager};
 /// use std::time::Duration;
 ///
 /// let manager = Manager::builder().build()?;
-/// manager.add(Unit::function("beat", |cx: &Context| {
+/// manager.add(Component::function("beat", |cx: &Context| {
 ///     while cx.sleep(Duration::from_secs(1)).is_ok() {
 ///         log::info!("still there");
 ///     }
@@ -40,8 +40,8 @@ use crate::watch::{ChannelWatch, PollWatchHandle};
 /// }))?;
 /// # Ok::<_, homeostat::StartError>(())
 /// ```
-#[must_use = "a unit does nothing until it is added to a manager"]
-pub struct Unit {
+#[must_use = "a component does nothing until it is added to a manager"]
+pub struct Component {
     pub(super) name: String,
     pub(super) start: Start,
     pub(super) controller: Option<Entry>,
@@ -63,7 +63,7 @@ pub(super) struct Entry {
     pub(super) export: Box<dyn Fn() + Send + Sync>,
 }
 
-/// What a unit is started with.
+/// What a component is started with.
 pub(super) struct Env<'a> {
     pub(super) pool: &'a WorkerPool,
     pub(super) clock: &'a Clock,
@@ -73,10 +73,10 @@ pub(super) struct Env<'a> {
     pub(super) report: Report,
 }
 
-/// Tells the manager that a unit cannot go on.
+/// Tells the manager that a component cannot go on.
 pub(super) type Report = Arc<dyn Fn(&str, Arc<BoxError>) + Send + Sync>;
 
-/// A unit that runs.
+/// A component that runs.
 pub(super) trait Part: Send {
     /// Calls `hook` whenever something of it has ended, and at once if it has.
     fn on_end(&self, hook: &Ended);
@@ -84,7 +84,7 @@ pub(super) trait Part: Send {
     /// This process leads now.
     fn lead(&mut self) {}
 
-    /// Takes no further work. Returns at once and runs no user code, so that all units are closed before the first one is stopped.
+    /// Takes no further work. Returns at once and runs no user code, so that all components are closed before the first one is stopped.
     fn close(&self) {}
 
     fn stop(&self);
@@ -106,7 +106,7 @@ pub(super) trait Part: Send {
     fn detach(self: Box<Self>);
 }
 
-impl Unit {
+impl Component {
     fn new<P: Part + 'static>(
         name: String,
         start: impl FnOnce(&Env<'_>) -> Result<P, StartError> + Send + 'static,
@@ -139,7 +139,7 @@ impl Unit {
     fn function_of(name: String, leading: bool, body: Body) -> Self {
         Self::new(name.clone(), move |env| {
             let mut function = Function {
-                crew: Crew::new(CrewKind::Unit, name, env.clock.clone(), 1),
+                crew: ThreadGroup::new(ThreadGroupKind::Component, name, env.clock.clone(), 1),
                 stop: CancellationToken::new(),
                 body: Some(body),
                 handle: None,
@@ -154,7 +154,7 @@ impl Unit {
         })
     }
 
-    /// A poller that feeds a queue of one's own; that of a controller is one of its [sources](crate::ControllerBuilder::poll).
+    /// A poller that feeds a queue of one's own; that of a controller is one of its [sources](crate::controller::ControllerBuilder::poll).
     pub fn poller<F, K, I, E, Q>(name: impl Into<String>, poller: Poller<F>, to: &Q) -> Self
     where
         F: FnMut(&Context) -> Result<I, E> + Send + 'static,
@@ -167,14 +167,14 @@ impl Unit {
         let own = name.clone();
         // Made here, so that it can be asked before it is started.
         let clock = to.clock();
-        let (state, listed) = (SourceState::new(&name, None, clock.clone()), Gate::new(clock));
+        let (state, listed) = (SourceState::new(&name, None, clock.clone()), Latch::new(clock));
         let source = SourceHandle::new(&state, &listed);
         let poller = poller.writing_to(state, listed);
         Self::new(name, move |env| poller.name(own).or_thread_options(env.options).start(&to)).with_source(source)
     }
 }
 
-impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Unit {
+impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
     fn from(controller: Controller<K>) -> Self {
         let handle = controller.handle();
         let (asked, checked, stopped) = (handle.clone(), handle.clone(), handle.clone());
@@ -182,7 +182,7 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Unit {
         let exporter = handle.clone();
         let name = controller.name().to_owned();
         let own = name.clone();
-        let unit = Self::new(name, move |env| {
+        let component = Self::new(name, move |env| {
             let running = controller.start_as(env.pool, env.leading, env.options)?;
             let report = Arc::clone(&env.report);
             running.on_failure(Box::new(move |error| report(&own, error)));
@@ -197,34 +197,34 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Unit {
             #[cfg(feature = "metrics")]
             export: Box::new(move || exporter.export_metrics()),
         };
-        Self { controller: Some(entry), ..unit }
+        Self { controller: Some(entry), ..component }
     }
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> From<PollWatchHandle<K, T>> for Unit {
+impl<K: Key + Sync, T: Send + Sync + 'static> From<PollWatchHandle<K, T>> for Component {
     fn from(watch: PollWatchHandle<K, T>) -> Self {
         let source = watch.watch().source();
         Self::new(source.name().to_owned(), |_| Ok(watch)).with_source(source)
     }
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> From<ChannelWatch<K, T>> for Unit {
+impl<K: Key + Sync, T: Send + Sync + 'static> From<ChannelWatch<K, T>> for Component {
     fn from(watch: ChannelWatch<K, T>) -> Self {
         watch.0.into()
     }
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> From<Fed<K, T>> for Unit {
+impl<K: Key + Sync, T: Send + Sync + 'static> From<Fed<K, T>> for Component {
     fn from(watch: Fed<K, T>) -> Self {
         let (source, lists) = (watch.watch().source(), !watch.may_end);
-        let unit = Self::new(source.name().to_owned(), |_| Ok(watch));
-        if lists { unit.with_source(source) } else { unit }
+        let component = Self::new(source.name().to_owned(), |_| Ok(watch));
+        if lists { component.with_source(source) } else { component }
     }
 }
 
-impl fmt::Debug for Unit {
+impl fmt::Debug for Component {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unit").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Component").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -332,7 +332,7 @@ type Body = Box<dyn FnOnce(&Context) -> Result<(), BoxError> + Send>;
 
 /// A function, waiting to be called or on its thread.
 struct Function {
-    crew: Arc<Crew>,
+    crew: Arc<ThreadGroup>,
     stop: CancellationToken,
     body: Option<Body>,
     handle: Option<Handle>,
@@ -363,8 +363,8 @@ impl Function {
             };
             report(&name, Arc::new(error));
         };
-        let unit = self.crew.name.as_str();
-        log::info!(unit; "{unit}: the unit starts");
+        let component = self.crew.name.as_str();
+        log::info!(component; "{component}: the component starts");
         let joiners = self.crew.start_one(&self.options, thread, None)?;
         let stop = self.stop.clone();
         self.handle =
