@@ -370,12 +370,12 @@ fn what_has_been_given_to_a_manager_can_still_be_asked_and_triggered() {
         seen.sort_unstable();
         seen
     };
-    assert_eq!(sorted(&seen), ["own", "shared", "component", "watch"]);
+    assert_eq!(sorted(&seen), ["component", "own", "shared", "watch"]);
     all_listed(&sources, 1);
     for source in &sources {
         assert!(source.trigger());
     }
-    assert_eq!(sorted(&seen), ["own", "shared", "component", "watch"]);
+    assert_eq!(sorted(&seen), ["component", "own", "shared", "watch"]);
     all_listed(&sources, 2);
     assert!(sources.iter().all(|source| source.status().synced && source.status().failures == 0));
     assert_eq!(shared.source().status().listings, 2);

@@ -140,7 +140,7 @@ fn thread_options_of_a_manager_reach_components_without_their_own() {
     };
     manager.add(Component::poller("component", Poller::new(3600 * SECOND, list), &WorkQueue::new())).unwrap();
     let running = manager.start().unwrap();
-    let everybody = ["mapping", "poll", "poller", "run", "component"].map(|who| (who, "manager"));
+    let everybody = ["component", "mapping", "poll", "poller", "run"].map(|who| (who, "manager"));
     assert_eq!(sorted(&heard, 5), everybody);
     // The shared pool and its watchdog, the driver, the component and its watchdog, and the controller's.
     assert_eq!(sorted(&heard_names, 5 + THREADS).len(), 5 + THREADS);

@@ -388,7 +388,7 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(never.unwrap_err(), "reconcile_timeout is 0ns, but must be longer than zero");
     add(world.controller()).unwrap();
     let twice = add(world.controller());
-    assert_eq!(twice.unwrap_err(), "name \"sites\" is the name of another unit of the manager");
+    assert_eq!(twice.unwrap_err(), "name \"sites\" is the name of another component of the manager");
     assert_eq!(manager.controller::<homeostat::objects::ObjectKey>("sites").unwrap().name(), "sites");
 }
 
