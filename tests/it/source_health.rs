@@ -381,7 +381,7 @@ fn what_has_been_given_to_a_manager_can_still_be_asked_and_triggered() {
     assert_eq!(shared.source().status().listings, 2);
     let status = manager.status();
     let names: Vec<_> = status.sources.iter().map(|source| source.name.as_str()).collect();
-    assert_eq!(names, ["shared", "component", "watch"]);
+    assert_eq!(names, ["component", "shared", "watch"]);
     let unknown = "source \"vm\" is no poller or watch that has been added to the manager";
     assert_eq!(manager.source("vm").unwrap_err().to_string(), unknown);
     end(&manager, running);
