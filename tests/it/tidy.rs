@@ -485,3 +485,13 @@ fn the_readmes_commands_are_those_that_are_run() {
     }
     assert!(root.join("examples/services.toml").exists() && root.join("tests/supervisor/main.rs").exists());
 }
+
+/// crates.io and docs.rs show the README without the files beside it.
+#[test]
+fn the_readme_has_no_relative_links() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let targets = readme.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let relative: Vec<_> =
+        targets.filter(|target| !target.starts_with("https://") && !target.starts_with('#')).collect();
+    assert!(relative.is_empty(), "the README has relative links: {relative:?}");
+}
