@@ -6,6 +6,8 @@ mod drive;
 pub(crate) mod election;
 mod lead;
 mod running;
+#[cfg(all(unix, feature = "signals"))]
+mod signals;
 mod start;
 mod status;
 mod watches;
@@ -152,6 +154,11 @@ pub struct ManagerError {
 }
 
 impl ManagerError {
+    #[cfg(all(unix, feature = "signals"))]
+    fn of(component: &str, error: impl Into<BoxError>) -> Self {
+        Self { failure: Some((component.to_owned(), Arc::new(error.into()))), still_running: Vec::new() }
+    }
+
     /// The name of the component that failed first; `None` if all that is wrong is that something did not end.
     #[must_use]
     pub fn component(&self) -> Option<&str> {

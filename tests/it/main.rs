@@ -31,6 +31,8 @@ mod manager_peers;
 #[cfg(unix)]
 mod manager_processes;
 mod manager_settings;
+#[cfg(all(unix, feature = "signals"))]
+mod manager_signals;
 mod manager_stop;
 mod peers_client_go;
 mod peers_controller_runtime;

@@ -1,0 +1,111 @@
+//! Signals of the operating system: a manager that runs until SIGINT or SIGTERM, and a component that reloads on SIGHUP.
+
+use std::io;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::{Component, Manager, ManagerError};
+use crate::base::cancel::CancellationToken;
+use crate::base::thread::ThreadOptions;
+use crate::run::context::Context;
+use crate::run::error::{BoxError, Chain};
+
+impl Manager {
+    /// Runs the manager until the process receives SIGINT (Ctrl-C) or SIGTERM. Feature `signals`, on Unix.
+    ///
+    /// Starts all components and blocks. The first signal stops the manager with its grace period, as
+    /// [`stop`](Self::stop) does. Each further signal [aborts](Self::abort) it. Also returns once a component has failed or
+    /// [`stop`](Self::stop) has been called. Signals that arrive after this call began never end the process by themselves.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`run`](Self::run). Also a [`ManagerError`] if the system lets no signal be collected or gives no thread
+    /// for it; the manager has not been started then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use homeostat::{Component, Context, Manager};
+    /// use std::time::Duration;
+    ///
+    /// let manager = Manager::builder().build()?;
+    /// manager.add(Component::function("beat", |cx: &Context| {
+    ///     while cx.sleep(Duration::from_secs(1)).is_ok() {
+    ///         println!("alive");
+    ///     }
+    ///     Ok::<_, std::io::Error>(())
+    /// }))?;
+    /// manager.run_until_signal()?;
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn run_until_signal(&self) -> Result<(), ManagerError> {
+        let failed = |error: io::Error| ManagerError::of("signals", error);
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let (handle, stop, manager) = (signals.handle(), CancellationToken::new(), self.clone());
+        let stopped = stop.clone();
+        let watch = move || {
+            for signal in signals.forever() {
+                let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+                if stopped.is_cancelled() {
+                    log::warn!("{name} again: aborting what still runs");
+                    manager.abort();
+                } else {
+                    log::info!("{name}: stopping");
+                    stopped.cancel();
+                }
+            }
+        };
+        let thread = ThreadOptions::default().spawn("signals".to_owned(), watch).map_err(failed)?;
+        let ended = self.run(&stop);
+        handle.close();
+        thread.join();
+        ended
+    }
+}
+
+impl Component {
+    /// Calls `reload` each time that the process receives SIGHUP. Feature `signals`, on Unix.
+    ///
+    /// The calls come one after the other, on a thread of the component (`<name>-0`). Several signals during a call lead to one
+    /// more call. An error is logged, and the component goes on: a mistake in a new configuration does not end the program.
+    /// From this call on SIGHUP no longer ends the process.
+    ///
+    /// If the system lets no signal be collected, the component fails as it starts, and so does its manager.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::{BoxError, Component, Manager};
+    ///
+    /// let manager = Manager::builder().build()?;
+    /// manager.add(Component::on_reload("configuration", |_cx| {
+    ///     let text = std::fs::read_to_string("/etc/appliance.toml")?;
+    ///     println!("{} bytes of new configuration", text.len());
+    ///     Ok::<_, BoxError>(())
+    /// }))?;
+    /// # Ok::<_, BoxError>(())
+    /// ```
+    pub fn on_reload<E: Into<BoxError>>(
+        name: impl Into<String>,
+        mut reload: impl FnMut(&Context) -> Result<(), E> + Send + 'static,
+    ) -> Self {
+        let name = name.into();
+        let component = name.clone();
+        let signals = Signals::new([SIGHUP]);
+        Self::function(name, move |cx| -> io::Result<()> {
+            let mut signals = signals?;
+            let handle = signals.handle();
+            let _close = cx.on_cancel(move || handle.close());
+            for _ in signals.forever() {
+                log::info!(component; "{component}: SIGHUP: reloading");
+                if let Err(error) = reload(cx) {
+                    let error = error.into();
+                    let error = Chain(&*error);
+                    log::warn!(component, error:%; "{component}: the reload failed: {error}");
+                }
+            }
+            Ok(())
+        })
+    }
+}

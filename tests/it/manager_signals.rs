@@ -1,0 +1,130 @@
+//! A manager in a process of its own, and the signals that the process receives.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use homeostat::{Action, BoxError, Component, Context, Controller, Manager};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Set in the processes that a test starts.
+const CHILD: &str = "HOMEOSTAT_TEST_SIGNALS";
+
+/// A process that runs the same test. It is killed when this is dropped.
+struct Process {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    fn start(test: &str) -> Self {
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("{module}::{test}"), "--nocapture", "--test-threads=1"])
+            .env(CHILD, "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Blocks until the process prints this line.
+    fn wait_for(&mut self, line: &str) {
+        // The test harness prints lines of its own, and may begin this one.
+        assert!(
+            self.lines.any(|printed| printed.unwrap().ends_with(line)),
+            "the process ended before it printed {line}"
+        );
+    }
+
+    fn ends_well(mut self) {
+        self.wait_for("ended");
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).unwrap();
+}
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+#[test]
+fn a_manager_reloads_at_sighup_and_stops_at_sigterm_and_sigint() {
+    if is_child() {
+        let manager = Manager::builder().build().unwrap();
+        let mut reloads = 0;
+        let reload = move |_cx: &Context| {
+            reloads += 1;
+            say(&format!("reload {reloads}"));
+            if reloads == 1 { Err("a mistake in the configuration") } else { Ok(()) }
+        };
+        manager.add(Component::on_reload("configuration", reload)).unwrap();
+        let beat = |cx: &Context| {
+            say("started");
+            let cancelled = cx.sleep(Duration::MAX);
+            say("stopped");
+            cancelled
+        };
+        manager.add(Component::function("beat", beat)).unwrap();
+        manager.run_until_signal().unwrap();
+        return say("ended");
+    }
+    for stop in [Signal::TERM, Signal::INT] {
+        let mut process = Process::start("a_manager_reloads_at_sighup_and_stops_at_sigterm_and_sigint");
+        process.wait_for("started");
+        for reload in ["reload 1", "reload 2"] {
+            process.signal(Signal::HUP);
+            process.wait_for(reload);
+        }
+        process.signal(stop);
+        process.wait_for("stopped");
+        process.ends_well();
+    }
+}
+
+#[test]
+fn a_second_signal_aborts_what_still_runs() {
+    if is_child() {
+        let manager = Manager::builder().shutdown_grace(Duration::MAX).build().unwrap();
+        let reconcile = |cx: &Context, _key: &&str| -> Result<Action, BoxError> {
+            say("running");
+            cx.sleep(Duration::MAX)?;
+            Ok(Action::await_change())
+        };
+        let controller = Controller::builder("vm", reconcile).build().unwrap();
+        controller.handle().enqueue("vm-1");
+        manager.add(controller).unwrap();
+        // A function is cancelled as soon as its manager stops.
+        let stopping = |cx: &Context| {
+            let cancelled = cx.sleep(Duration::MAX);
+            say("stopping");
+            cancelled
+        };
+        manager.add(Component::function("stopping", stopping)).unwrap();
+        manager.run_until_signal().unwrap();
+        return say("ended");
+    }
+    let mut process = Process::start("a_second_signal_aborts_what_still_runs");
+    process.wait_for("running");
+    process.signal(Signal::TERM);
+    process.wait_for("stopping");
+    process.signal(Signal::INT);
+    process.ends_well();
+}
