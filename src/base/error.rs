@@ -1,4 +1,4 @@
-//! The error of everything that can be started.
+//! The errors of starting and joining.
 
 use std::error::Error;
 use std::fmt;
@@ -138,3 +138,45 @@ impl Error for StartError {
         }
     }
 }
+
+/// The error of a `join_timeout` that ran out of time: it names the threads that have not ended.
+///
+/// The threads go on, and the handle can be joined again.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, WorkQueue, Workers};
+/// use std::time::Duration;
+///
+/// let queue = WorkQueue::<String>::new();
+/// let idle = |_cx: &Context, _vm: &String| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+/// let mut workers = Workers::new(idle).start(&queue)?;
+/// let still = workers.join_timeout(Duration::ZERO).unwrap_err(); // nothing has asked them to stop
+/// assert_eq!(still.to_string(), "still running: worker-0");
+/// # Ok::<_, BoxError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StillRunning {
+    threads: Vec<String>,
+}
+
+impl StillRunning {
+    pub(crate) fn new(threads: Vec<String>) -> Self {
+        Self { threads }
+    }
+
+    /// Returns the names of the threads that had not ended by then.
+    #[must_use]
+    pub fn threads(&self) -> &[String] {
+        &self.threads
+    }
+}
+
+impl fmt::Display for StillRunning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "still running: {}", self.threads.join(", "))
+    }
+}
+
+impl Error for StillRunning {}

@@ -8,6 +8,8 @@ pub(crate) mod group;
 #[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a simulation makes a stage"))]
 pub(crate) mod stage;
 pub(crate) mod sync;
+#[allow(dead_code, reason = "its users follow")]
+pub(crate) mod task_thread;
 pub(crate) mod text;
 pub(crate) mod thread;
 pub(crate) mod time;
@@ -16,6 +18,5 @@ pub(crate) mod wait;
 pub use self::backoff::Exponential;
 pub use self::cancel::{CancellationToken, OnCancel};
 pub use self::clock::{Clock, ManualClock};
-pub use self::error::StartError;
-pub use self::group::StillRunning;
+pub use self::error::{StartError, StillRunning};
 pub use self::thread::ThreadOptions;

@@ -41,6 +41,16 @@ pub(crate) fn start(options: &ThreadOptions, clock: &Clock, name: String, body: 
     Arc::clone(scheduler).enter(&clock, name, player)
 }
 
+/// Has a simulation play `player`.
+///
+/// # Errors
+///
+/// If the clock has no scheduler, or its simulation is over.
+pub(crate) fn start_player(clock: &Clock, name: String, player: Box<dyn Player>) -> io::Result<Joiner> {
+    let (clock, scheduler) = clock.scheduler().ok_or_else(|| io::Error::other("there is no simulation"))?;
+    Arc::clone(scheduler).enter(&clock, name, player)
+}
+
 impl Clock {
     /// A stream of random numbers of its own.
     pub(crate) fn draws(&self) -> Draws {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ThreadGroup, WorkerSlot};
+use crate::base::error::StillRunning;
 use crate::base::thread::Joiner;
 use crate::base::time::Rounded;
 
@@ -18,48 +19,6 @@ pub(crate) struct Handle {
     grace: Duration,
     detached: bool,
 }
-
-/// Threads that have not ended in time.
-///
-/// Returned by `join_timeout` of a handle. The threads go on, and the handle can be joined again.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::{Action, BoxError, Context, WorkQueue, Workers};
-/// use std::time::Duration;
-///
-/// let queue = WorkQueue::<String>::new();
-/// let idle = |_cx: &Context, _vm: &String| -> Result<Action, BoxError> { Ok(Action::await_change()) };
-/// let mut workers = Workers::new(idle).start(&queue)?;
-/// let still = workers.join_timeout(Duration::ZERO).unwrap_err(); // nothing has asked them to stop
-/// assert_eq!(still.to_string(), "still running: worker-0");
-/// # Ok::<_, BoxError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StillRunning {
-    threads: Vec<String>,
-}
-
-impl StillRunning {
-    pub(crate) fn new(threads: Vec<String>) -> Self {
-        Self { threads }
-    }
-
-    /// The names of the threads that had not ended when the time was over.
-    #[must_use]
-    pub fn threads(&self) -> &[String] {
-        &self.threads
-    }
-}
-
-impl fmt::Display for StillRunning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "still running: {}", self.threads.join(", "))
-    }
-}
-
-impl std::error::Error for StillRunning {}
 
 impl Handle {
     pub(crate) fn new(
@@ -106,7 +65,7 @@ impl Handle {
         if !crew.wait_until_empty(crew.clock.nanos().after(timeout)) {
             let threads = crew.threads();
             if !threads.is_empty() {
-                return Err(StillRunning { threads });
+                return Err(StillRunning::new(threads));
             }
         }
         self.join();

@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub(crate) use self::handle::Handle;
-pub use self::handle::StillRunning;
 pub(crate) use self::seat::WorkerSlot;
+pub(crate) use crate::base::error::StillRunning;
 
 use self::watchdog::Watchdog;
 use crate::base::cancel::CancellationToken;
@@ -26,9 +26,10 @@ use crate::base::stage;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::base::sync::atomic::{AtomicBool, AtomicU64};
+use crate::base::task_thread::{TaskThread, TaskWaker};
 use crate::base::thread::{Body, Cue, Joiner, Player, ThreadOptions};
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, Stepping, WaiterCounts, Waiters};
+use crate::base::wait::{AutoResetEvent, Next, Stepping, Task, WaiterCounts, Waiters};
 
 /// What the threads of one crew have in common.
 pub(crate) struct ThreadGroup {
@@ -214,6 +215,21 @@ impl ThreadGroup {
         Ok(joiners)
     }
 
+    /// Adds `task` to `thread` in place of the group's only thread. The group ends when the task leaves.
+    #[allow(dead_code, reason = "its users follow")]
+    pub(crate) fn start_task(
+        self: &Arc<Self>,
+        thread: &TaskThread,
+        waker: &TaskWaker,
+        task: impl Task + 'static,
+    ) -> Result<Joiner, StartError> {
+        self.check_name()?;
+        let seat = &self.seats[0];
+        let attendance = Attendance::new(Arc::clone(self), Arc::clone(seat));
+        let added = thread.add(waker, &seat.name, Attending { body: task, attendance });
+        self.or_stop(&seat.name, added)
+    }
+
     fn start_watchdog(
         self: &Arc<Self>,
         options: &ThreadOptions,
@@ -363,6 +379,12 @@ impl<B: Body> Body for Attending<B> {
     fn into_player(self) -> Option<Box<dyn Player>> {
         let Self { body, attendance } = self;
         Some(Box::new(Attending { body: body.into_player()?, attendance }))
+    }
+}
+
+impl<T: Task> Task for Attending<T> {
+    fn step(&mut self, now: Nanos) -> Next {
+        self.body.step(now)
     }
 }
 

@@ -1,0 +1,358 @@
+//! One thread that runs the steps of many tasks.
+//!
+//! The thread sleeps until the earliest time that a task wants, or until a [`TaskWaker`] is set. A wake costs time for
+//! the tasks that have something to do, and not for the others: due times are an ordered set.
+//!
+//! Lock order: the lock of the shared state is taken alone. Tasks run and drop outside it.
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::clock::{Clock, Wake};
+use crate::base::error::{StartError, StillRunning};
+use crate::base::stage;
+use crate::base::sync::Mutex;
+use crate::base::thread::{Cue, Joiner, Played, Player, ThreadOptions, log_panic};
+use crate::base::time::Nanos;
+use crate::base::wait::{AutoResetEvent, Next, Stepping, Task, WaiterCounts, Waiters};
+
+/// A thread that runs the steps of any number of [`Task`]s, one step at a time.
+///
+/// A step that blocks delays all other tasks. In a simulation there is no thread: the scheduler plays each task by itself.
+pub(crate) struct TaskThread {
+    shared: Arc<Shared>,
+}
+
+/// Brings the next step of one task forward.
+#[derive(Clone)]
+pub(crate) struct TaskWaker {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+struct Shared {
+    name: String,
+    clock: Clock,
+    /// Wakes the thread.
+    event: Arc<AutoResetEvent>,
+    state: Mutex<TaskState>,
+    /// Notified when a task leaves.
+    left: Waiters,
+}
+
+#[derive(Default)]
+struct TaskState {
+    next_id: u64,
+    /// Tasks that the thread has not taken over yet.
+    added: Vec<(u64, ScheduledTask)>,
+    /// Tasks whose waker has been set since their last step began.
+    woken: BTreeSet<u64>,
+    /// The names of the tasks that have not left, by id.
+    present: BTreeMap<u64, String>,
+    /// No task may be added any more.
+    stopped: bool,
+    /// The thread; taken by the one that joins it.
+    thread: Option<Joiner>,
+    waiting: WaiterCounts,
+}
+
+impl TaskThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// If the name is unusable, or the operating system refuses a thread.
+    pub(crate) fn start(options: &ThreadOptions, clock: &Clock, name: &str) -> Result<Self, StartError> {
+        StartError::check_name(name)?;
+        let shared = Arc::new(Shared {
+            name: name.to_owned(),
+            clock: clock.clone(),
+            event: AutoResetEvent::new(clock.clone()),
+            state: Mutex::new(TaskState::default()),
+            left: Waiters::new(),
+        });
+        if clock.scheduler().is_none() {
+            let body = Stepping::new(Executor::new(&shared), &shared.event);
+            let joiner = stage::start(options, clock, name.to_owned(), body);
+            shared.state.lock().thread = Some(joiner.map_err(|error| StartError::thread(name, error))?);
+        }
+        Ok(Self { shared })
+    }
+
+    /// Returns the waker for a task that is not added yet.
+    pub(crate) fn waker(&self) -> TaskWaker {
+        let mut state = self.shared.state.lock();
+        state.next_id += 1;
+        TaskWaker { shared: Arc::clone(&self.shared), id: state.next_id }
+    }
+
+    /// Adds the task that `waker` was made for. Its first step is called soon.
+    ///
+    /// The returned joiner waits until the task has left: it returned [`Next::Finished`], or panicked. On the task thread
+    /// itself, joining returns at once.
+    ///
+    /// # Errors
+    ///
+    /// If the thread has been stopped.
+    pub(crate) fn add(&self, waker: &TaskWaker, name: &str, task: impl Task + 'static) -> io::Result<Joiner> {
+        let TaskWaker { shared, id } = waker;
+        let task = {
+            let mut state = shared.state.lock();
+            if state.stopped {
+                drop(state);
+                return Err(io::Error::other("its task thread has been stopped"));
+            }
+            state.present.insert(*id, name.to_owned());
+            let presence = Presence { shared: Arc::clone(shared), id: *id };
+            let task = ScheduledTask { task: Box::new(task), due: Nanos::ZERO, presence };
+            if shared.clock.scheduler().is_none() {
+                state.added.push((*id, task));
+                None
+            } else {
+                Some(task)
+            }
+        };
+        let Some(task) = task else {
+            shared.event.set();
+            return Ok(Joiner::of_played(name.to_owned(), waker.clone()));
+        };
+        stage::start_player(&shared.clock, name.to_owned(), Box::new(task))
+    }
+
+    /// Accepts no further task. The thread ends once every task has left.
+    pub(crate) fn stop(&self) {
+        self.shared.stop();
+    }
+
+    /// Returns the names of the tasks that have not left.
+    pub(crate) fn tasks(&self) -> Vec<String> {
+        self.shared.state.lock().present.values().cloned().collect()
+    }
+
+    /// Blocks until every task has left, for at most `timeout`. If the thread has been stopped, it then joins the thread.
+    /// Woken by the last task that leaves. On the task thread itself it does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`] names the tasks that have not left.
+    pub(crate) fn join_timeout(&self, timeout: Duration) -> Result<(), StillRunning> {
+        let shared = &self.shared;
+        if !shared.is_current() {
+            shared.wait_until(shared.clock.nanos().after(timeout), |state| state.present.is_empty());
+        }
+        let thread = {
+            let mut state = shared.state.lock();
+            if !state.present.is_empty() {
+                return Err(StillRunning::new(state.present.values().cloned().collect()));
+            }
+            if state.stopped { state.thread.take() } else { None }
+        };
+        if let Some(thread) = thread {
+            thread.join();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for TaskThread {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for TaskThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskThread")
+            .field("name", &self.shared.name)
+            .field("tasks", &self.tasks())
+            .finish_non_exhaustive()
+    }
+}
+
+impl TaskWaker {
+    /// Has the task's step called soon, even if it is being called now.
+    pub(crate) fn set(&self) {
+        // If the task is in the set already, the one that put it there wakes the thread.
+        if self.shared.state.lock().woken.insert(self.id) {
+            self.shared.event.set();
+        }
+    }
+}
+
+impl fmt::Debug for TaskWaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskWaker").field("thread", &self.shared.name).field("id", &self.id).finish()
+    }
+}
+
+impl Played for TaskWaker {
+    fn is_current(&self) -> bool {
+        self.shared.is_current()
+    }
+
+    fn join(&self) {
+        self.shared.wait_until(Nanos::NEVER, |state| !state.present.contains_key(&self.id));
+    }
+}
+
+impl Shared {
+    fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.event.set();
+    }
+
+    /// Whether this is the task thread.
+    fn is_current(&self) -> bool {
+        self.state.lock().thread.as_ref().is_some_and(Joiner::is_current)
+    }
+
+    /// Blocks until `holds`, or until `deadline`.
+    fn wait_until(self: &Arc<Self>, deadline: Nanos, holds: impl Fn(&TaskState) -> bool) {
+        let mut state = self.state.lock();
+        while !holds(&state) && !self.clock.reached(deadline) {
+            self.left.wait(
+                &mut state,
+                |state| &mut state.waiting,
+                &self.clock,
+                deadline,
+                || Arc::clone(self) as Arc<dyn Wake>,
+            );
+        }
+    }
+}
+
+impl Wake for Shared {
+    fn wake(&self) {
+        let count = self.state.lock().waiting.rouse(usize::MAX, &self.clock);
+        self.left.ring(count);
+    }
+}
+
+/// A task and the time of its next step.
+struct ScheduledTask {
+    task: Box<dyn Task>,
+    due: Nanos,
+    /// Dropped after the task.
+    presence: Presence,
+}
+
+impl ScheduledTask {
+    /// Runs one step. Returns whether the task stays.
+    fn step(&mut self, now: Nanos) -> bool {
+        let next = catch_unwind(AssertUnwindSafe(|| self.task.step(now)));
+        match next {
+            Ok(Next::At(time)) => {
+                self.due = time;
+                true
+            }
+            Ok(Next::Finished) => false,
+            Err(panic) => {
+                log_panic(&self.presence.name(), &*panic);
+                false
+            }
+        }
+    }
+}
+
+/// In a simulation each task is played by itself.
+impl Player for ScheduledTask {
+    fn due(&mut self) -> Nanos {
+        if self.presence.shared.state.lock().woken.contains(&self.presence.id) { Nanos::ZERO } else { self.due }
+    }
+
+    fn play(&mut self, cue: &Cue<'_>) -> bool {
+        self.presence.shared.state.lock().woken.remove(&self.presence.id);
+        self.step(cue.now)
+    }
+}
+
+/// Counts a task as present until it is dropped.
+struct Presence {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl Presence {
+    fn name(&self) -> String {
+        self.shared.state.lock().present.get(&self.id).cloned().unwrap_or_default()
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let count = {
+            let mut state = self.shared.state.lock();
+            state.present.remove(&self.id);
+            state.woken.remove(&self.id);
+            state.waiting.rouse(usize::MAX, &self.shared.clock)
+        };
+        self.shared.left.ring(count);
+    }
+}
+
+/// The work of the thread: the steps of all its tasks.
+struct Executor {
+    shared: Arc<Shared>,
+    tasks: BTreeMap<u64, ScheduledTask>,
+    /// The tasks in the order of their due times, without those that wait only for their waker.
+    due: BTreeSet<(Nanos, u64)>,
+}
+
+impl Executor {
+    fn new(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared), tasks: BTreeMap::new(), due: BTreeSet::new() }
+    }
+
+    /// The tasks to run now: those just added, those woken, and those due at `now`.
+    fn ready(&mut self, now: Nanos) -> Vec<u64> {
+        let (added, woken) = {
+            let mut state = self.shared.state.lock();
+            (std::mem::take(&mut state.added), std::mem::take(&mut state.woken))
+        };
+        let mut ready = woken;
+        for (id, task) in added {
+            self.tasks.insert(id, task);
+            ready.insert(id);
+        }
+        while let Some(&(time, id)) = self.due.first().filter(|(time, _)| *time <= now) {
+            self.due.remove(&(time, id));
+            ready.insert(id);
+        }
+        ready.into_iter().collect()
+    }
+
+    fn step_one(&mut self, id: u64) {
+        // The waker of a task that has left, or that is not added yet.
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        self.due.remove(&(task.due, id));
+        if !task.step(self.shared.clock.nanos()) {
+            self.tasks.remove(&id);
+        } else if task.due != Nanos::NEVER {
+            self.due.insert((task.due, id));
+        }
+    }
+}
+
+impl Task for Executor {
+    fn step(&mut self, now: Nanos) -> Next {
+        for id in self.ready(now) {
+            self.step_one(id);
+        }
+        if self.tasks.is_empty() {
+            let state = self.shared.state.lock();
+            if state.stopped && state.added.is_empty() {
+                return Next::Finished;
+            }
+        }
+        Next::At(self.due.first().map_or(Nanos::NEVER, |(time, _)| *time))
+    }
+}

@@ -1,0 +1,86 @@
+//! Wakers of a task thread, in every interleaving.
+
+use loom::thread;
+
+use super::*;
+use crate::base::clock::ManualClock;
+use crate::base::sync::atomic::AtomicUsize;
+use crate::base::sync::atomic::Ordering::{Acquire, Release};
+use crate::base::wait::run;
+
+fn shared() -> Arc<Shared> {
+    let clock = ManualClock::new().clock();
+    Arc::new(Shared {
+        name: "tasks".to_owned(),
+        event: AutoResetEvent::new(clock.clone()),
+        clock,
+        state: Mutex::new(TaskState::default()),
+        left: Waiters::new(),
+    })
+}
+
+/// Ends once its flag is set. Sleeps until then.
+struct Flag(Arc<AtomicUsize>);
+
+impl Task for Flag {
+    fn step(&mut self, _now: Nanos) -> Next {
+        if self.0.load(Acquire) == 1 { Next::Finished } else { Next::At(Nanos::NEVER) }
+    }
+}
+
+/// Adds a task. Returns its waker and its flag.
+fn add(thread: &TaskThread, name: &str) -> (TaskWaker, Arc<AtomicUsize>) {
+    let (waker, flag) = (thread.waker(), Arc::new(AtomicUsize::new(0)));
+    thread.add(&waker, name, Flag(Arc::clone(&flag))).unwrap();
+    (waker, flag)
+}
+
+#[test]
+fn a_wake_set_while_the_thread_goes_to_sleep_is_not_lost() {
+    loom::model(|| {
+        let thread = TaskThread { shared: shared() };
+        let (waker, flag) = add(&thread, "task");
+        thread.stop();
+        let waking = thread::spawn(move || {
+            flag.store(1, Release);
+            waker.set();
+        });
+        // Returns once the task has left.
+        run(Executor::new(&thread.shared), &thread.shared.event);
+        waking.join().unwrap();
+    });
+}
+
+#[test]
+fn of_two_tasks_each_one_hears_its_own_wake() {
+    loom::model(|| {
+        let thread = TaskThread { shared: shared() };
+        let (one, one_flag) = add(&thread, "one");
+        let (two, two_flag) = add(&thread, "two");
+        thread.stop();
+        let waking = thread::spawn(move || {
+            one_flag.store(1, Release);
+            one.set();
+            two_flag.store(1, Release);
+            two.set();
+        });
+        run(Executor::new(&thread.shared), &thread.shared.event);
+        waking.join().unwrap();
+    });
+}
+
+#[test]
+fn a_task_added_while_the_thread_stops_is_run_or_refused() {
+    loom::model(|| {
+        let thread = Arc::new(TaskThread { shared: shared() });
+        let other = Arc::clone(&thread);
+        let adding = thread::spawn(move || {
+            let flag = Arc::new(AtomicUsize::new(1));
+            let _ = other.add(&other.waker(), "task", Flag(flag));
+        });
+        thread.stop();
+        run(Executor::new(&thread.shared), &thread.shared.event);
+        adding.join().unwrap();
+        assert!(thread.tasks().is_empty());
+    });
+}

@@ -1,0 +1,202 @@
+//! Tasks on one thread: their steps, their wakers, and their end.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::*;
+use crate::base::clock::ManualClock;
+use crate::base::group::{ThreadGroup, ThreadGroupKind};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A task made of a closure.
+struct Steps<F>(F);
+
+impl<F: FnMut(Nanos) -> Next + Send> Task for Steps<F> {
+    fn step(&mut self, now: Nanos) -> Next {
+        (self.0)(now)
+    }
+}
+
+fn start(clock: &ManualClock) -> TaskThread {
+    TaskThread::start(&ThreadOptions::new(), &clock.clock(), "tasks").unwrap()
+}
+
+fn at(seconds: u32) -> Nanos {
+    Nanos::ZERO.after(SECOND * seconds)
+}
+
+fn steps() -> (Sender<(&'static str, Nanos)>, Receiver<(&'static str, Nanos)>) {
+    channel()
+}
+
+/// Adds a task that reports its steps and wants the next one after `period`.
+fn add_periodic(
+    thread: &TaskThread,
+    name: &'static str,
+    period: Duration,
+    steps: &Sender<(&'static str, Nanos)>,
+) -> (TaskWaker, Joiner) {
+    let (waker, steps) = (thread.waker(), steps.clone());
+    let task = Steps(move |now: Nanos| {
+        steps.send((name, now)).unwrap();
+        Next::At(now.after(period))
+    });
+    let joiner = thread.add(&waker, name, task).unwrap();
+    (waker, joiner)
+}
+
+#[test]
+fn each_task_is_stepped_when_it_is_added_and_at_the_times_that_it_wants() {
+    let clock = ManualClock::new();
+    let thread = start(&clock);
+    let (said, heard) = steps();
+    let _one = add_periodic(&thread, "one", 2 * SECOND, &said);
+    let _two = add_periodic(&thread, "two", 3 * SECOND, &said);
+    assert_eq!(heard.recv(), Ok(("one", at(0))));
+    assert_eq!(heard.recv(), Ok(("two", at(0))));
+    for (advance, expected) in [(2, &["one"][..]), (1, &["two"]), (1, &["one"]), (2, &["one", "two"])] {
+        clock.wait_for_sleepers(1);
+        assert!(heard.try_recv().is_err());
+        clock.advance(SECOND * advance);
+        for name in expected {
+            assert_eq!(heard.recv().unwrap().0, *name);
+        }
+    }
+    clock.wait_for_sleepers(1);
+    assert_eq!(clock.sleepers(), 1, "the thread is one sleeper");
+    assert_eq!(thread.tasks(), ["one", "two"]);
+}
+
+#[test]
+fn a_waker_brings_the_step_of_its_own_task_forward() {
+    let clock = ManualClock::new();
+    let thread = start(&clock);
+    let (said, heard) = steps();
+    let (waker, _one) = add_periodic(&thread, "one", Duration::MAX, &said);
+    let _two = add_periodic(&thread, "two", Duration::MAX, &said);
+    heard.recv().unwrap();
+    heard.recv().unwrap();
+    for _ in 0..3 {
+        clock.wait_for_sleepers(1);
+        waker.set();
+        assert_eq!(heard.recv(), Ok(("one", at(0))));
+    }
+    clock.wait_for_sleepers(1);
+    assert!(heard.try_recv().is_err());
+}
+
+#[test]
+fn a_task_that_wakes_itself_during_its_step_is_stepped_again() {
+    let clock = ManualClock::new();
+    let thread = start(&clock);
+    let waker = thread.waker();
+    let (own, mut left) = (waker.clone(), 3);
+    let task = Steps(move |_| {
+        left -= 1;
+        own.set();
+        if left == 0 { Next::Finished } else { Next::At(Nanos::NEVER) }
+    });
+    thread.add(&waker, "task", task).unwrap().join();
+    assert!(thread.tasks().is_empty());
+}
+
+#[test]
+fn a_task_may_add_another_one() {
+    let clock = ManualClock::new();
+    let thread = Arc::new(start(&clock));
+    let (said, heard) = steps();
+    let (inner, outer) = (Arc::clone(&thread), thread.waker());
+    let task = Steps(move |_| {
+        add_periodic(&inner, "inner", SECOND, &said);
+        Next::Finished
+    });
+    thread.add(&outer, "outer", task).unwrap().join();
+    assert_eq!(heard.recv(), Ok(("inner", at(0))));
+}
+
+#[test]
+fn a_stopped_thread_ends_with_its_last_task_and_takes_no_other() {
+    let clock = ManualClock::new();
+    let thread = start(&clock);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (waker, stopping) = (thread.waker(), Arc::clone(&stop));
+    let task = Steps(move |_| if stopping.load(SeqCst) { Next::Finished } else { Next::At(Nanos::NEVER) });
+    let joiner = thread.add(&waker, "task", task).unwrap();
+    thread.stop();
+    let refused = thread.add(&thread.waker(), "late", Steps(|_| Next::Finished)).unwrap_err();
+    assert_eq!(refused.to_string(), "its task thread has been stopped");
+    assert_eq!(thread.join_timeout(Duration::ZERO).unwrap_err().threads(), ["task"]);
+    stop.store(true, SeqCst);
+    waker.set();
+    joiner.join();
+    thread.join_timeout(Duration::MAX).unwrap();
+    assert_eq!(thread.join_timeout(Duration::ZERO), Ok(()));
+    assert_eq!(clock.sleepers(), 0);
+}
+
+#[test]
+fn a_task_that_panics_leaves_and_the_others_stay() {
+    let clock = ManualClock::new();
+    let thread = start(&clock);
+    let (said, heard) = steps();
+    let _other = add_periodic(&thread, "other", SECOND, &said);
+    heard.recv().unwrap();
+    let waker = thread.waker();
+    thread.add(&waker, "broken", Steps(|_| panic!("out of luck"))).unwrap().join();
+    assert_eq!(thread.tasks(), ["other"]);
+    clock.wait_for_sleepers(1);
+    clock.advance(SECOND);
+    assert_eq!(heard.recv(), Ok(("other", at(1))));
+}
+
+#[test]
+fn a_task_does_not_wait_for_its_own_thread() {
+    let clock = ManualClock::new();
+    let thread = Arc::new(start(&clock));
+    let (said, heard) = steps();
+    let (_, other) = add_periodic(&thread, "other", SECOND, &said);
+    heard.recv().unwrap();
+    let (waker, own, mut other) = (thread.waker(), Arc::clone(&thread), Some(other));
+    let task = Steps(move |_| {
+        other.take().unwrap().join();
+        assert_eq!(own.join_timeout(Duration::MAX).unwrap_err().threads(), ["other", "task"]);
+        Next::Finished
+    });
+    thread.add(&waker, "task", task).unwrap().join();
+}
+
+#[test]
+fn the_group_of_a_task_ends_when_the_task_leaves() {
+    let clock = ManualClock::new();
+    let thread = start(&clock);
+    let group = ThreadGroup::new(ThreadGroupKind::Controller, "group".to_owned(), clock.clock(), 1);
+    let (waker, stopping) = (thread.waker(), Arc::clone(&group));
+    let task = Steps(move |_| if stopping.is_stopping() { Next::Finished } else { Next::At(Nanos::NEVER) });
+    let joiner = group.start_task(&thread, &waker, task).unwrap();
+    assert_eq!(thread.tasks(), ["group-0"]);
+    assert!(!group.is_empty());
+    group.stop();
+    waker.set();
+    joiner.join();
+    assert!(group.is_empty());
+}
+
+#[cfg(feature = "testing")]
+#[test]
+fn a_simulation_plays_each_task_by_itself() {
+    let simulation = crate::testing::Simulation::new(7);
+    let thread = TaskThread::start(&ThreadOptions::new(), &simulation.clock(), "tasks").unwrap();
+    let (said, heard) = steps();
+    let (waker, _one) = add_periodic(&thread, "one", SECOND, &said);
+    let finished = thread.waker();
+    let joiner = thread.add(&finished, "two", Steps(|_| Next::Finished)).unwrap();
+    joiner.join();
+    simulation.run_for(3 * SECOND);
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3].map(|seconds| ("one", at(seconds))));
+    waker.set();
+    simulation.run_for(Duration::ZERO);
+    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [("one", at(3))]);
+    assert_eq!(thread.join_timeout(Duration::ZERO).unwrap_err().threads(), ["one"]);
+}
