@@ -1,76 +1,100 @@
-//! The queue and what is built on it, through the public API. Time stands still unless a test moves it.
+//! Tests of the crate through its public API, in a folder for each room of `src`. Time stands still unless a test moves it.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
-mod ancestors;
-mod api;
-#[cfg(feature = "objects")]
-mod compile_errors;
-mod controller;
-mod controller_delays;
-mod controller_failed_keys;
-mod controller_peers;
-mod controller_stress;
-mod controller_waits;
-mod durations;
-mod elector;
-mod elector_file;
-#[cfg(unix)]
-mod elector_processes;
-mod hostile_keys;
-#[cfg(unix)]
-mod house;
-mod letters;
-mod log_fields;
-mod manager;
-mod manager_faults;
-mod manager_leaders;
-mod manager_matrix;
-mod manager_peers;
-#[cfg(unix)]
-mod manager_processes;
-mod manager_settings;
-#[cfg(all(unix, feature = "signals"))]
-mod manager_signals;
-mod manager_stop;
-mod peers_client_go;
-mod peers_controller_runtime;
-mod peers_kube_rs;
-mod peers_openclarity;
-mod peers_watch;
-mod poller;
-mod poller_period;
-mod poller_runs;
-mod poller_stop;
-mod pool;
-mod queue_feeding;
-mod queue_lanes;
-mod queue_model;
-mod queue_rules;
-mod queue_shutdown;
-mod queue_tables;
-mod queue_user_code;
-mod queue_waking;
-mod source_health;
 mod stages;
-mod stress;
 mod support;
-mod thread_settings;
-mod tidy;
-mod watch;
-mod watch_channel;
-mod watch_directory;
-mod watch_poll;
-mod watch_predicates;
-mod watch_store;
-mod watch_stress;
-mod watch_subscribers;
-mod workers;
-mod workers_cancel;
-mod workers_errors;
-mod workers_next_run;
-mod workers_panics;
-mod workers_retry;
-mod workers_stop;
-mod workers_stress;
+
+mod base {
+    mod thread_settings;
+}
+
+mod queue {
+    mod durations;
+    mod feeding;
+    mod hostile_keys;
+    mod lanes;
+    mod letters;
+    mod model;
+    mod rules;
+    mod shutdown;
+    mod stress;
+    mod tables;
+    mod user_code;
+    mod waking;
+}
+
+mod run {
+    mod pool;
+    mod workers;
+    mod workers_cancel;
+    mod workers_errors;
+    mod workers_next_run;
+    mod workers_panics;
+    mod workers_retry;
+    mod workers_stop;
+    mod workers_stress;
+}
+
+mod watch {
+    mod channel;
+    mod directory;
+    mod poll_watch;
+    mod poller;
+    mod poller_period;
+    mod poller_runs;
+    mod poller_stop;
+    mod predicates;
+    mod source_health;
+    mod store;
+    mod stress;
+    mod subscribers;
+    mod watches;
+}
+
+mod controller {
+    mod controllers;
+    mod delays;
+    mod failed_keys;
+    #[cfg(feature = "metrics")]
+    mod metrics;
+    mod stress;
+    mod waits;
+}
+
+mod manager {
+    mod elector;
+    mod faults;
+    mod file_elector;
+    mod leaders;
+    mod managers;
+    mod matrix;
+    #[cfg(unix)]
+    mod processes;
+    mod settings;
+    #[cfg(all(unix, feature = "signals"))]
+    mod signals;
+    mod stop;
+}
+
+/// The test cases of similar projects.
+mod peers {
+    mod ancestors;
+    mod client_go;
+    mod controller_runtime;
+    mod controllers;
+    mod kube_rs;
+    mod managers;
+    mod openclarity;
+    mod watches;
+}
+
+/// The public API as a whole, and the rules that the source keeps.
+mod project {
+    mod api;
+    #[cfg(feature = "objects")]
+    mod compile_errors;
+    mod log_fields;
+    mod tidy;
+}

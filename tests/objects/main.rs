@@ -1,7 +1,25 @@
-//! Objects as a cluster writes them, objects as a program declares them, and the kinds of both.
+//! Objects, clients and what is built on any client.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+mod client;
+#[path = "../testing/clients.rs"]
+mod clients;
 mod declared;
+mod embedded;
+mod events;
+mod expiry;
+#[cfg(feature = "file-client")]
+mod file_client;
+mod finalizer;
+mod garbage;
 mod globs;
+#[cfg(feature = "file-client")]
+mod limits;
+#[path = "../it/stages/logs.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod logs;
 mod manifests;
+mod primary;
 mod scheme;
+mod tracker;
+mod watch;

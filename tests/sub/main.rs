@@ -8,7 +8,7 @@ mod branch;
 mod cast;
 mod child;
 mod childset;
-#[path = "../clients/mod.rs"]
+#[path = "../testing/clients.rs"]
 mod clients;
 mod finalizing;
 mod guard;

@@ -1,0 +1,339 @@
+//! What the queues before this one got wrong: a test each, so that none of it comes back.
+
+use std::collections::HashSet;
+use std::thread;
+use std::time::Duration;
+
+use homeostat::queue::{DequeueError, DroppedRun, KeyState, PendingRerun, TryDequeueError};
+use homeostat::{Enqueue, EnqueueOutcome, Priority, Reasons, Shutdown, WorkQueue};
+use parking_lot::Mutex;
+
+use crate::support::{Close, HOUR, MS, SECOND, counts, held, held_builder, serve, take};
+
+/// openclarity `queue.go`: an enqueue that lands while its key is processed is dropped.
+#[test]
+fn an_enqueue_during_the_run_is_not_dropped() {
+    let queue = WorkQueue::new();
+    queue.enqueue("key");
+    let claim = take(&queue);
+    assert_eq!(queue.enqueue("key"), EnqueueOutcome::Rerun);
+    assert_eq!(queue.state(&"key"), KeyState::Processing(PendingRerun::Soft));
+    claim.done();
+    assert_eq!(serve(&queue), ["key"]);
+}
+
+/// openclarity `queue.go`: a woken worker pops without looking again whether another one was faster, and panics.
+#[test]
+fn several_workers_never_panic() {
+    const KEYS: usize = 4000;
+    let queue = WorkQueue::<usize>::new();
+    let taken = Mutex::new(HashSet::new());
+    thread::scope(|scope| {
+        let _close = Close(&queue);
+        let workers = [(); 8].map(|()| {
+            scope.spawn(|| {
+                while let Ok(claim) = queue.dequeue() {
+                    assert!(taken.lock().insert(*claim));
+                    claim.done();
+                }
+            })
+        });
+        thread::scope(|producers| {
+            for producer in 0..4 {
+                let queue = &queue;
+                producers.spawn(move || {
+                    (producer..KEYS).step_by(4).for_each(|key| {
+                        queue.enqueue(key);
+                    });
+                });
+            }
+        });
+        assert!(queue.drain(Duration::MAX).is_drained());
+        for worker in workers {
+            assert!(worker.join().is_ok());
+        }
+    });
+    assert_eq!(taken.into_inner().len(), KEYS);
+}
+
+/// openclarity `queue.go`: a worker can go to sleep although a key is in line.
+#[test]
+fn no_worker_sleeps_while_a_key_is_in_line() {
+    let queue = WorkQueue::<u32>::new();
+    let served = WorkQueue::<u32>::new();
+    thread::scope(|scope| {
+        let _close = [Close(&queue), Close(&served)];
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Ok(claim) = queue.dequeue() {
+                    served.enqueue(*claim);
+                    claim.done();
+                }
+            });
+        }
+        // One key at a time: whoever misses it sleeps for ever, and so does this.
+        for key in 0..5000 {
+            queue.enqueue(key);
+            let claim = served.dequeue_timeout(30 * SECOND).unwrap();
+            assert_eq!(*claim, key);
+            claim.done();
+        }
+    });
+}
+
+/// client-go `delaying_queue.go`: an immediate add and a delayed one both fire.
+#[test]
+fn an_immediate_and_a_delayed_add_fire_once() {
+    let (clock, queue) = held();
+    queue.enqueue_after("key", SECOND);
+    assert_eq!(queue.enqueue_now("key"), EnqueueOutcome::Queued);
+    assert_eq!(serve(&queue), ["key"]);
+    clock.advance(HOUR);
+    assert_eq!(counts(&queue), [0; 3]);
+
+    queue.enqueue("key");
+    assert_eq!(queue.enqueue_after("key", SECOND), EnqueueOutcome::Merged);
+    assert_eq!(serve(&queue), ["key"]);
+    clock.advance(HOUR);
+    assert_eq!(counts(&queue), [0; 3]);
+
+    // The same from a run: what asks for a run later and what asks for one at once.
+    queue.enqueue("key");
+    let claim = take(&queue);
+    queue.enqueue_now("key");
+    claim.requeue_after(SECOND);
+    assert_eq!(serve(&queue), ["key"]);
+    clock.advance(HOUR);
+    assert_eq!(counts(&queue), [0; 3]);
+
+    // And two that ask for a run later: the sooner one is the run.
+    queue.enqueue("key");
+    let claim = take(&queue);
+    queue.enqueue_after("key", SECOND);
+    claim.requeue_after(60 * SECOND);
+    clock.advance(SECOND);
+    assert_eq!(serve(&queue), ["key"]);
+    clock.advance(HOUR);
+    assert_eq!(counts(&queue), [0; 3]);
+}
+
+/// client-go `queue.go`: a drain waits for what is in process only, and returns while keys are in line.
+#[test]
+fn a_drain_waits_for_the_line_too() {
+    let (clock, queue) = held();
+    queue.enqueue(1);
+    queue.enqueue(2);
+    let first = take(&queue);
+    thread::scope(|scope| {
+        let _close = Close(&queue);
+        let drain = scope.spawn(|| queue.drain(Duration::MAX));
+        clock.wait_for_sleepers(1);
+        first.done();
+        assert_eq!((clock.sleepers(), queue.len()), (1, 1));
+        let second = take(&queue);
+        assert_eq!((clock.sleepers(), queue.len()), (1, 0));
+        second.done();
+        assert!(drain.join().unwrap().is_drained());
+    });
+}
+
+/// client-go `queue.go`: `Done` for a key that nobody has taken hands it out twice. Here only a claim can say done, and
+/// it is gone afterwards (a `compile_fail` example at `Claim` shows the second one); what is left of the claim is its
+/// drop, which must not end it again.
+#[test]
+fn an_ended_claim_does_not_end_again_when_it_drops() {
+    let (_clock, queue) = held();
+    queue.enqueue("key");
+    let claim = take(&queue);
+    queue.enqueue("key");
+    claim.done();
+    let again = take(&queue);
+    // A second ending of the first claim would have freed the key, or made a failure of it.
+    assert_eq!(again.failures(), 0);
+    assert_eq!(counts(&queue), [0, 0, 1]);
+    assert!(queue.try_dequeue().is_err());
+    let Err(TryDequeueError::Empty) = again.done_and_next() else { panic!("the key came again") };
+    assert_eq!(counts(&queue), [0; 3]);
+
+    queue.enqueue("key");
+    drop(take(&queue));
+    assert_eq!(counts(&queue), [0, 1, 0]);
+}
+
+/// controller-runtime `priorityqueue.go`: the second `ShutDown` closes a closed channel and panics.
+#[test]
+fn a_second_shutdown_changes_nothing_and_a_milder_one_neither() {
+    let queue = WorkQueue::new();
+    queue.enqueue("key");
+    for mode in [Shutdown::ServeReady, Shutdown::ServeReady, Shutdown::RunDelayedNow] {
+        queue.shutdown(mode);
+        assert_eq!(queue.len(), 1);
+    }
+    assert!(format!("{queue:?}").contains("ServeReady"));
+    for mode in [Shutdown::Discard, Shutdown::Discard, Shutdown::ServeReady] {
+        queue.shutdown(mode);
+        assert_eq!(queue.dequeue().unwrap_err(), DequeueError);
+        assert!(format!("{queue:?}").contains("Discard"));
+    }
+    assert_eq!(queue.drain(Duration::MAX).dropped, [("key", DroppedRun::Ready)]);
+}
+
+/// controller-runtime `priorityqueue.go`: `ShutDownWithDrain` does not drain, and what is in line is abandoned.
+#[test]
+fn a_shutdown_that_serves_what_is_in_line_does() {
+    let (_clock, queue) = held();
+    for key in 0..3 {
+        queue.enqueue(key);
+    }
+    queue.enqueue_after(3, SECOND);
+    queue.shutdown(Shutdown::ServeReady);
+    assert_eq!(serve(&queue), [0, 1, 2]);
+    let report = queue.drain(Duration::ZERO);
+    assert!(report.is_drained());
+    assert_eq!(report.dropped, [(3, DroppedRun::Delayed)]);
+}
+
+/// controller-runtime `priorityqueue.go`: an add that ends a delay keeps the rank of the delayed add and jumps the line.
+#[test]
+fn an_add_that_ends_a_delay_goes_to_the_tail() {
+    let (_clock, queue) = held();
+    queue.enqueue_after("old", HOUR);
+    queue.enqueue("b");
+    queue.enqueue("c");
+    assert_eq!(queue.enqueue_now("old"), EnqueueOutcome::Queued);
+    assert_eq!(serve(&queue), ["b", "c", "old"]);
+}
+
+/// controller-runtime `internal/controller/controller.go`: a key that failed before keeps its count after an error that
+/// is not retried; kubernetes-sigs/controller-runtime#392, kubernetes/kubernetes#138743: counts leak. Whatever ends a
+/// run without a retry is `done` here, and takes the count with it, also where the record lives on.
+#[test]
+fn a_count_of_failures_does_not_outlive_the_end_of_its_runs() {
+    let (clock, queue) = held();
+    let fail_twice = || {
+        queue.enqueue("key");
+        for failures in [0, 1] {
+            let claim = take(&queue);
+            assert_eq!(claim.failures(), failures);
+            claim.retry();
+            clock.advance(2 * SECOND);
+        }
+        let claim = take(&queue);
+        assert_eq!(claim.failures(), 2);
+        claim
+    };
+    fail_twice().done();
+    let claim = fail_twice();
+    queue.enqueue("key");
+    claim.done();
+    assert_eq!(take(&queue).failures(), 0);
+    queue.cancel(&"key");
+
+    fail_twice().requeue_after(SECOND);
+    clock.advance(SECOND);
+    assert_eq!(take(&queue).failures(), 0);
+    queue.cancel(&"key");
+
+    fail_twice().cool_down(SECOND);
+    queue.enqueue("key");
+    clock.advance(SECOND);
+    assert_eq!(take(&queue).failures(), 0);
+    queue.cancel(&"key");
+
+    // A cancelled retry is the end of its runs as well.
+    fail_twice().retry();
+    queue.cancel(&"key");
+    assert!(!queue.contains(&"key"));
+    queue.enqueue("key");
+    assert_eq!(take(&queue).failures(), 0);
+}
+
+/// kube-rs `scheduler.rs`: what waits for a running key is a set without an order, scanned from the front.
+#[test]
+fn keys_wanted_during_their_runs_come_in_the_order_in_which_these_end() {
+    let queue = WorkQueue::new();
+    let keys: Vec<u32> = (0..100).collect();
+    for &key in &keys {
+        queue.enqueue(key);
+    }
+    let claims: Vec<_> = keys.iter().map(|_| take(&queue)).collect();
+    for &key in keys.iter().rev() {
+        queue.enqueue(key);
+    }
+    for claim in claims {
+        claim.done();
+    }
+    assert_eq!(serve(&queue), keys);
+}
+
+/// kube-rs `scheduler.rs`: a trailing debounce without a cap hides a key for as long as events keep coming.
+#[test]
+fn a_debounce_has_a_cap() {
+    let (clock, queue) = held();
+    let mut waited = Duration::ZERO;
+    while queue.is_empty() {
+        queue.enqueue_debounced("key", 100 * MS, SECOND);
+        clock.advance(60 * MS);
+        waited += 60 * MS;
+        assert!(waited <= SECOND + 60 * MS, "still hidden after {waited:?}");
+    }
+    assert!(waited >= SECOND, "it came after {waited:?}");
+    assert_eq!(serve(&queue), ["key"]);
+}
+
+/// easykube `queue.py`: any event resets the attempts of its key, so a key whose events keep coming never backs off.
+#[test]
+fn no_event_makes_a_key_forget_its_backoff() {
+    let (clock, builder) = held_builder();
+    let queue = builder.floor(100 * MS).build();
+    queue.enqueue("key");
+    take(&queue).retry();
+    let due = clock.now() + SECOND;
+    for _ in 0..10 {
+        assert_eq!(queue.enqueue("key"), EnqueueOutcome::Held);
+        assert_eq!(queue.enqueue_if_absent("key"), EnqueueOutcome::Ignored);
+        assert_eq!(queue.at(Priority::High).because(Reasons::EVENT).enqueue_after("key", MS), EnqueueOutcome::Held);
+        assert_eq!(queue.state(&"key"), KeyState::Delayed(Some(due)));
+    }
+    clock.advance(SECOND);
+    let claim = take(&queue);
+    assert_eq!(claim.failures(), 1);
+    // Nor does one during the run: the next step is the second, 2 s.
+    assert_eq!(queue.enqueue("key"), EnqueueOutcome::Rerun);
+    claim.retry();
+    assert_eq!(queue.state(&"key"), KeyState::Delayed(Some(clock.now() + 2 * SECOND)));
+    // What is worth a run at once gets one, no sooner than the floor, and leaves the count as it is.
+    assert_eq!(queue.enqueue_now("key"), EnqueueOutcome::Scheduled);
+    assert_eq!(queue.state(&"key"), KeyState::Delayed(Some(clock.now() + 100 * MS)));
+    clock.advance(100 * MS);
+    let early = take(&queue);
+    assert_eq!(early.failures(), 2);
+    early.retry();
+    assert_eq!(queue.state(&"key"), KeyState::Delayed(Some(clock.now() + 2 * SECOND)));
+}
+
+/// kubernetes/kubernetes#133560: a delay that nobody can take back.
+#[test]
+fn a_delay_can_be_cancelled() {
+    let (clock, queue) = held();
+    queue.enqueue_after("key", SECOND);
+    assert!(matches!(queue.cancel(&"key"), KeyState::Delayed(Some(_))));
+    clock.advance(HOUR);
+    assert_eq!(counts(&queue), [0; 3]);
+}
+
+/// kubernetes-sigs/controller-runtime#3496: what is of low priority starves.
+#[test]
+fn a_low_lane_does_not_starve() {
+    let queue = WorkQueue::new();
+    queue.at(Priority::Low).enqueue(0);
+    for key in 1.. {
+        queue.at(Priority::High).enqueue(key);
+        let claim = take(&queue);
+        if *claim == 0 {
+            break;
+        }
+        assert!(key <= homeostat::queue::STARVATION_BOUND, "passed over {key} times");
+        claim.done();
+    }
+}

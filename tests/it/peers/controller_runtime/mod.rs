@@ -1,0 +1,279 @@
+//! The cases of controller-runtime's `pkg/controller/priorityqueue/priorityqueue_test.go` (Apache-2.0), written anew
+//! against this API. Each test names its source: the title of the case, or the test.
+//!
+//! There a priority is any number; here there are three lanes. What its cases say of metrics is said of the counts.
+
+mod threads;
+
+use std::time::Duration;
+
+use homeostat::queue::{DequeueError, KeyState, STARVATION_BOUND};
+use homeostat::{Enqueue, EnqueueOutcome, Exponential, Priority, Shutdown, WorkQueue};
+
+use crate::support::{HOUR, MS, SECOND, counts, held, held_builder, serve, take};
+
+const LANES: [Priority; 3] = [Priority::Low, Priority::Normal, Priority::High];
+
+/// "returns an item", "returns items in order".
+#[test]
+fn keys_come_in_the_order_in_which_they_went_in() {
+    let queue = WorkQueue::new();
+    queue.enqueue("foo");
+    queue.enqueue("bar");
+    assert_eq!(serve(&queue), ["foo", "bar"]);
+    assert_eq!(counts(&queue), [0; 3]);
+}
+
+/// "doesn't return an item that is currently locked".
+#[test]
+fn a_key_in_process_is_given_to_nobody_else() {
+    let queue = WorkQueue::new();
+    queue.enqueue("foo");
+    let foo = take(&queue);
+    queue.enqueue("foo");
+    queue.enqueue("bar");
+    let bar = take(&queue);
+    assert_eq!((*foo, *bar), ("foo", "bar"));
+    assert!(queue.try_dequeue().is_err());
+    foo.done();
+    bar.done();
+}
+
+/// "returns an item as soon as its unlocked". There it comes at the rank of its add, before "baz"; here a key goes to
+/// the tail when its claim ends.
+#[test]
+fn a_key_wanted_during_its_run_is_in_line_as_soon_as_the_run_ends() {
+    let queue = WorkQueue::new();
+    queue.enqueue("foo");
+    let foo = take(&queue);
+    queue.enqueue("foo");
+    queue.enqueue("bar");
+    let bar = take(&queue);
+    queue.enqueue("baz");
+    foo.done();
+    assert_eq!(serve(&queue), ["baz", "foo"]);
+    bar.done();
+}
+
+/// "de-duplicates items".
+#[test]
+fn duplicates_are_one_key() {
+    let queue = WorkQueue::new();
+    assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Queued);
+    assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Merged);
+    assert_eq!(counts(&queue), [1, 0, 0]);
+}
+
+/// "enqueues a locked item". There a key that is wanted during its run counts as in line; here it does not before it is.
+#[test]
+fn a_key_in_process_can_be_enqueued() {
+    let queue = WorkQueue::new();
+    queue.enqueue("foo");
+    let first = take(&queue);
+    assert_eq!(first.priority(), Priority::Normal);
+    assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Rerun);
+    assert_eq!(counts(&queue), [0, 0, 1]);
+    first.done();
+    assert_eq!(counts(&queue), [1, 0, 0]);
+    let second = take(&queue);
+    assert_eq!(second.priority(), Priority::Normal);
+    second.done();
+    assert_eq!(counts(&queue), [0; 3]);
+}
+
+/// "retains the highest priority", "will not decrease the priority".
+#[test]
+fn the_highest_lane_that_was_asked_for_counts() {
+    let queue = WorkQueue::new();
+    for [first, second] in [[Priority::Normal, Priority::High], [Priority::High, Priority::Normal]] {
+        queue.at(first).enqueue("foo");
+        assert_eq!(queue.at(second).enqueue("foo"), EnqueueOutcome::Merged);
+        assert_eq!(queue.state(&"foo"), KeyState::Ready(Priority::High));
+        let claim = take(&queue);
+        assert_eq!(claim.priority(), Priority::High);
+        claim.done();
+        assert_eq!(counts(&queue), [0; 3]);
+    }
+}
+
+/// "gets pushed to the front if the priority increases".
+#[test]
+fn a_raised_key_passes_those_of_its_old_lane() {
+    let queue = WorkQueue::new();
+    for key in ["foo", "bar", "baz"] {
+        queue.enqueue(key);
+    }
+    queue.at(Priority::High).enqueue("baz");
+    assert_eq!(serve(&queue), ["baz", "foo", "bar"]);
+}
+
+/// "follows FIFO order in the new priority queue when item priority changes".
+#[test]
+fn a_raised_key_goes_to_the_tail_of_its_new_lane() {
+    let queue = WorkQueue::new();
+    queue.enqueue("foo");
+    queue.at(Priority::High).enqueue("bar");
+    queue.at(Priority::High).enqueue("foo");
+    assert_eq!(queue.len(), 2);
+    assert_eq!(serve(&queue), ["bar", "foo"]);
+}
+
+/// New: a poll never raises a key, and asking for the lane that a key is in does not move it.
+#[test]
+fn a_key_keeps_its_place_when_its_lane_does_not_rise() {
+    let queue = WorkQueue::new();
+    for key in ["foo", "bar"] {
+        queue.enqueue(key);
+    }
+    queue.at(Priority::Normal).enqueue("foo");
+    queue.at(Priority::Low).enqueue("foo");
+    assert_eq!(queue.at(Priority::High).enqueue_if_absent("bar"), EnqueueOutcome::Ignored);
+    assert_eq!(serve(&queue), ["foo", "bar"]);
+}
+
+/// "retains the lowest after duration".
+#[test]
+fn a_delay_does_not_hold_a_key_in_line() {
+    let (_clock, queue) = held();
+    assert_eq!(queue.enqueue_after("foo", Duration::ZERO), EnqueueOutcome::Queued);
+    assert_eq!(queue.enqueue_after("foo", HOUR), EnqueueOutcome::Merged);
+    assert_eq!(serve(&queue), ["foo"]);
+    assert_eq!(counts(&queue), [0; 3]);
+}
+
+/// "doesn't include non-ready items in `Len()`", and `TestItemsAreInludedInLenAndMetricsOnceTheyAreReady`.
+#[test]
+fn the_length_counts_delayed_keys_once_they_are_ready() {
+    let (clock, queue) = held();
+    for _ in 0..2 {
+        queue.enqueue_after("foo", 500 * MS);
+        queue.enqueue("baz");
+        queue.enqueue_after("bar", 500 * MS);
+        queue.enqueue("bal");
+        assert_eq!(counts(&queue), [2, 2, 0]);
+        clock.advance(SECOND);
+        assert_eq!(counts(&queue), [4, 0, 0]);
+        assert_eq!(serve(&queue), ["baz", "bal", "foo", "bar"]);
+        assert_eq!(counts(&queue), [0; 3]);
+    }
+}
+
+/// "Get from priority queue might get stuck when the priority queue is shut down" (#3239). There what is in line is
+/// dropped at once; that is what discarding does here.
+#[test]
+fn a_dequeue_after_the_shutdown_returns() {
+    let queue = WorkQueue::new();
+    queue.enqueue("baz");
+    queue.shutdown(Shutdown::Discard);
+    assert_eq!(queue.enqueue_after("foo", SECOND), EnqueueOutcome::Closed);
+    for _ in 0..2 {
+        assert_eq!(queue.dequeue().unwrap_err(), DequeueError);
+    }
+}
+
+/// "updates metrics correctly for an item that gets initially added with after and then without".
+#[test]
+fn a_key_that_leaves_its_delay_is_counted_once() {
+    let (clock, queue) = held();
+    queue.enqueue_after("foo", HOUR);
+    assert_eq!(counts(&queue), [0, 1, 0]);
+    assert_eq!(queue.enqueue_now("foo"), EnqueueOutcome::Queued);
+    assert_eq!(counts(&queue), [1, 0, 0]);
+    let claim = take(&queue);
+    assert_eq!(counts(&queue), [0, 0, 1]);
+    claim.done();
+    clock.advance(2 * HOUR);
+    assert_eq!(counts(&queue), [0; 3]);
+}
+
+/// "updates metrics correctly when an item with after is re-added with higher priority and no after".
+#[test]
+fn a_key_that_leaves_its_delay_for_a_higher_lane_is_taken_from_there() {
+    let (_clock, queue) = held();
+    queue.enqueue_after("foo", HOUR);
+    queue.at(Priority::High).enqueue_now("foo");
+    assert_eq!(queue.state(&"foo"), KeyState::Ready(Priority::High));
+    let claim = take(&queue);
+    assert_eq!(claim.priority(), Priority::High);
+    claim.done();
+    assert_eq!(counts(&queue), [0; 3]);
+}
+
+/// `TestHighPriorityItemsAreReturnedBeforeLowPriorityItemMultipleTimes`: with no delay, one that is over at once, and
+/// one that has to be waited for. There the low lane starves meanwhile; here two turns in every sixteen are its own and
+/// the normal lane's, so order is promised within a lane.
+#[test]
+fn each_lane_keeps_its_order_and_higher_lanes_come_first() {
+    const KEYS: usize = 1000;
+    for delay in [Duration::ZERO, Duration::from_nanos(1), SECOND] {
+        let (clock, queue) = held();
+        for number in 0..KEYS {
+            for lane in [Priority::Low, Priority::High, Priority::Normal] {
+                queue.at(lane).enqueue_after((lane, number), delay);
+            }
+        }
+        clock.advance(delay);
+        let mut last = [None, None, None];
+        let mut high_after = 0;
+        for turn in 0..3 * KEYS {
+            let claim = take(&queue);
+            let (lane, number) = *claim;
+            assert_eq!(claim.priority(), lane);
+            assert_eq!(last[lane as usize].replace(number), number.checked_sub(1));
+            if lane == Priority::High {
+                high_after = turn;
+            }
+            claim.done();
+        }
+        // Fourteen turns of sixteen are the high lane's while it holds a key.
+        assert!(high_after <= KEYS * STARVATION_BOUND / (STARVATION_BOUND - 2), "{high_after}");
+        assert!(queue.try_dequeue().is_err());
+    }
+}
+
+/// `TestHighPriorityItemThatBecameReadyIsReturnedBeforeLowPriorityItem`.
+#[test]
+fn a_key_that_came_due_is_taken_before_one_of_a_lower_lane() {
+    let (clock, queue) = held();
+    queue.at(Priority::Low).enqueue("foo");
+    queue.at(Priority::Normal).enqueue_after("prio", SECOND);
+    clock.advance(SECOND);
+    assert_eq!(serve(&queue), ["prio", "foo"]);
+}
+
+/// `TestMetricsAreUpdatedForItemWhoseRequeueAfterExpiredThatGetsAddedAgainWithoutRequeueAfter`.
+#[test]
+fn a_key_that_came_due_and_is_enqueued_again_is_counted_once() {
+    let (clock, queue) = held();
+    queue.enqueue_after("foo", 50 * MS);
+    clock.advance(50 * MS);
+    assert_eq!(counts(&queue), [1, 0, 0]);
+    assert_eq!(queue.enqueue("foo"), EnqueueOutcome::Merged);
+    assert_eq!(counts(&queue), [1, 0, 0]);
+    assert_eq!(serve(&queue), ["foo"]);
+    assert_eq!(counts(&queue), [0; 3]);
+}
+
+/// `TestWhenAddingMultipleItemsWithRatelimitTrueTheyDontAffectEachOther`.
+#[test]
+fn the_backoff_of_one_key_does_not_delay_another() {
+    let (clock, builder) = held_builder();
+    let queue = builder.backoff(Exponential::new(5 * MS, 1000 * SECOND).jitter(0.0)).build();
+    queue.enqueue("bar");
+    for failures in 0..7 {
+        let claim = take(&queue);
+        assert_eq!(claim.failures(), failures);
+        claim.retry();
+        clock.advance(SECOND);
+    }
+    let bar = take(&queue);
+    queue.enqueue("foo");
+    take(&queue).retry();
+    bar.retry();
+    clock.advance(5 * MS);
+    assert_eq!(serve(&queue), ["foo"]);
+    clock.advance(634 * MS);
+    assert_eq!(counts(&queue), [0, 1, 0]);
+    clock.advance(MS);
+    assert_eq!(serve(&queue), ["bar"]);
+}

@@ -1,0 +1,392 @@
+//! The cases of controller-runtime's `pkg/manager/manager_test.go` and `pkg/manager/runnable_group_test.go` (Apache-2.0) that make
+//! sense here, written anew against this API. Each test names its source: the title of the case.
+//!
+//! A *runnable* there is a component here; one that needs leader election is a controller or a leading function. Servers, caches, clusters
+//! and configurations of a client have no counterpart.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use crossbeam_channel::{bounded, unbounded};
+use homeostat::manager::ManagerBuilder;
+use homeostat::watch::PollWatch;
+use homeostat::{
+    Action, BoxError, CancellationToken, Component, Context, Controller, FileElector, Manager, ManualClock,
+};
+use parking_lot::Mutex;
+
+use crate::stages::SECOND;
+use crate::support::{HOUR, MS};
+
+type Key = &'static str;
+
+fn manager() -> ManagerBuilder {
+    Manager::builder().shutdown_grace(HOUR)
+}
+
+/// A function that does nothing until it is stopped, and counts its end.
+fn waiting(name: impl Into<String>, ended: &Arc<AtomicUsize>) -> Component {
+    let ended = Arc::clone(ended);
+    Component::function(name, move |cx: &Context| {
+        cx.token().wait();
+        ended.fetch_add(1, SeqCst);
+        Ok::<_, Infallible>(())
+    })
+}
+
+fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        std::thread::yield_now();
+    }
+}
+
+/// "should Start each Component": also those that end at once, and none ends the manager.
+#[test]
+fn each_unit_is_started() {
+    let manager = manager().build().unwrap();
+    let (said, heard) = bounded(2);
+    for name in ["one", "other"] {
+        let said = said.clone();
+        manager.add(Component::function(name, move |_: &Context| said.send(name))).unwrap();
+    }
+    let stop = CancellationToken::new();
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| manager.run(&stop));
+        let mut seen = [heard.recv().unwrap(), heard.recv().unwrap()];
+        seen.sort_unstable();
+        assert_eq!(seen, ["one", "other"]);
+        stop.cancel();
+        run.join().unwrap().unwrap();
+    });
+}
+
+/// "should stop when context is cancelled": also if it was before.
+#[test]
+fn a_token_that_is_cancelled_before_the_start_stops_it() {
+    let manager = manager().build().unwrap();
+    let ended = Arc::default();
+    manager.add(waiting("one", &ended)).unwrap();
+    let stop = CancellationToken::new();
+    stop.cancel();
+    manager.run(&stop).unwrap();
+    assert_eq!(manager.status().doing, "ended");
+}
+
+/// "should start the cache before starting anything else", "should start caches added after Manager has started". There a cache is
+/// synced before a runnable starts; here a controller takes no key before.
+#[test]
+fn no_key_is_run_before_the_listing_is_in_also_of_a_watch_that_is_added_later() {
+    let manager = manager().build().unwrap();
+    let running = manager.start().unwrap();
+    for (disks, name) in [("disks-1", "vm-1"), ("disks-2", "vm-2")] {
+        let (go, gate) = bounded::<()>(0);
+        let list = move |_: &Context| {
+            let _ = gate.recv();
+            Ok::<_, Infallible>([("disk", 1)])
+        };
+        let watch = manager.watch::<Key, i32, _>(disks, || PollWatch::new(HOUR, list).start()).unwrap();
+        let store = watch.store();
+        let (said, heard) = unbounded();
+        let reconcile = move |_: &Context, _: &Key| -> Result<Action, BoxError> {
+            said.send(store.has_synced())?;
+            Ok(Action::await_change())
+        };
+        let vms = Controller::builder(name, reconcile).watch(&watch, |event| event.key().copied()).build().unwrap();
+        manager.add(vms).unwrap();
+        manager.enqueue(name, "vm").unwrap();
+        assert!(!manager.ready().is_ok() && heard.is_empty());
+        drop(go);
+        assert!(heard.recv().unwrap(), "{name}");
+        until(|| manager.ready().is_ok());
+    }
+    manager.stop();
+    running.wait().unwrap();
+}
+
+/// "should return an error if any Components fail to Start", "… and wait for runnables to stop".
+#[test]
+fn a_unit_that_fails_is_returned_when_the_others_have_ended() {
+    let manager = manager().build().unwrap();
+    let ended = Arc::default();
+    manager.add(waiting("waits", &ended)).unwrap();
+    manager.add(Component::function("fails", |_: &Context| Err("expected error"))).unwrap();
+    manager.add(Component::function("ends", |_: &Context| Ok::<_, Infallible>(()))).unwrap();
+    let error = manager.run(&CancellationToken::new()).unwrap_err();
+    assert_eq!((error.component(), error.to_string().as_str()), (Some("fails"), "fails: expected error"));
+    // Which of them had begun by then is anybody's guess; none is left.
+    assert!(ended.load(SeqCst) <= 1 && error.still_running().is_empty());
+}
+
+/// "should wait for runnables to stop", "should be able to close the group and wait for all runnables to finish", "should wait
+/// forever for runnables if gracefulShutdownTimeout is <0": the grace is as long as one likes.
+#[test]
+fn a_stop_waits_for_units_that_take_their_time() {
+    let clock = ManualClock::new();
+    let manager = Manager::builder().clock(clock.clock()).threads(1).shutdown_grace(Duration::MAX).build().unwrap();
+    let (said, ended) = unbounded();
+    for number in 1..=4_u32 {
+        let (said, clock) = (said.clone(), clock.clock());
+        manager
+            .add(Component::function(format!("component-{number}"), move |cx: &Context| {
+                cx.token().wait();
+                Context::detached_with(clock, CancellationToken::new()).sleep(number * HOUR)?;
+                Ok::<_, BoxError>(said.send(number)?)
+            }))
+            .unwrap();
+    }
+    let running = manager.start().unwrap();
+    manager.stop();
+    // The driver, the pool's thread, its watchdog, and all components.
+    clock.wait_for_sleepers(7);
+    for number in 1..=4 {
+        assert_eq!((ended.len(), manager.status().doing), (0, "stopping"));
+        clock.advance(HOUR);
+        assert_eq!(ended.recv().unwrap(), number);
+    }
+    running.wait().unwrap();
+}
+
+/// "should refuse to add runnable if stop procedure is already engaged".
+#[test]
+fn nothing_is_added_while_it_stops() {
+    let manager = manager().build().unwrap();
+    let (go, gate) = bounded::<()>(0);
+    manager
+        .add(Component::function("slow", move |cx: &Context| {
+            cx.token().wait();
+            let _ = gate.recv();
+            Ok::<_, Infallible>(())
+        }))
+        .unwrap();
+    let running = manager.start().unwrap();
+    manager.stop();
+    until(|| manager.status().doing == "stopping");
+    let ended = Arc::default();
+    let error = manager.add(waiting("late", &ended)).unwrap_err();
+    assert_eq!(error.to_string(), "manager \"manager\" is stopping");
+    let start = || PollWatch::new(HOUR, |_: &Context| Ok::<_, Infallible>([("disk", 1)])).start();
+    assert!(manager.watch::<Key, i32, _>("late", start).is_err());
+    drop(go);
+    running.wait().unwrap();
+}
+
+/// "should not return runnables context.Canceled errors".
+#[test]
+fn a_unit_that_returns_its_own_cancellation_has_not_failed() {
+    let manager = manager().build().unwrap();
+    let (began, seen) = bounded(2);
+    let said = began.clone();
+    manager
+        .add(Component::function("sleeps", move |cx: &Context| -> Result<(), BoxError> {
+            said.send(())?;
+            Ok(cx.sleep(Duration::MAX)?)
+        }))
+        .unwrap();
+    manager
+        .add(Component::function("checks", move |cx: &Context| -> Result<(), BoxError> {
+            began.send(())?;
+            cx.token().wait();
+            Ok(cx.check()?)
+        }))
+        .unwrap();
+    let running = manager.start().unwrap();
+    seen.recv().unwrap();
+    seen.recv().unwrap();
+    manager.stop();
+    running.wait().unwrap();
+
+    // That of another, or in another's name, is an error like any other.
+    let manager = Manager::builder().build().unwrap();
+    manager.add(Component::function("early", |_: &Context| Err(homeostat::run::Cancelled::Aborted))).unwrap();
+    assert_eq!(manager.run(&CancellationToken::new()).unwrap_err().component(), Some("early"));
+}
+
+#[derive(Debug)]
+struct NotFeelingLikeThat;
+
+impl fmt::Display for NotFeelingLikeThat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not feeling like that")
+    }
+}
+
+impl Error for NotFeelingLikeThat {}
+
+/// "should return both runnables and stop errors when both error", "should return only stop errors if runnables dont error",
+/// "should return only runnables error if stop doesn't error", "should not wait for runnables if gracefulShutdownTimeout is 0".
+#[test]
+fn what_has_failed_and_what_does_not_end_are_both_said() {
+    for (fails, stuck, expected) in [
+        (true, true, "fails: not feeling like that; still running: stuck-0"),
+        (false, true, "still running: stuck-0"),
+        (true, false, "fails: not feeling like that"),
+    ] {
+        let clock = ManualClock::new();
+        let builder = Manager::builder().clock(clock.clock()).threads(1);
+        let manager = builder.shutdown_grace(SECOND).abort_grace(SECOND).build().unwrap();
+        let (told, stopped) = bounded(1);
+        let (go, gate) = bounded::<()>(0);
+        manager
+            .add(Component::function("stuck", move |cx: &Context| {
+                cx.token().wait();
+                told.send(())?;
+                if stuck {
+                    let _ = gate.recv();
+                }
+                Ok::<_, BoxError>(())
+            }))
+            .unwrap();
+        let (fail, failing) = bounded::<()>(0);
+        manager
+            .add(Component::function("fails", move |_: &Context| {
+                let _ = failing.recv();
+                if fails { Err(NotFeelingLikeThat) } else { Ok(()) }
+            }))
+            .unwrap();
+        let running = manager.start().unwrap();
+        drop(fail);
+        if !fails {
+            manager.stop();
+        }
+        // The last component has ended when the one before it is stopped.
+        stopped.recv().unwrap();
+        for _ in 0..if stuck { 2 } else { 0 } {
+            // The driver, the pool's thread and its watchdog.
+            clock.wait_for_sleepers(3);
+            clock.advance(SECOND);
+        }
+        let error = running.wait().unwrap_err();
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(error.component(), fails.then_some("fails"));
+        assert_eq!(error.still_running().len(), usize::from(stuck));
+        drop(go);
+    }
+}
+
+/// "should not gracefully wait for runnables if leader election is lost": the loss aborts at once. "should cancel the leader
+/// election only after all runnables are done": [`manager_leaders`](super::leaders) has both for controllers.
+#[test]
+fn a_lost_leadership_leaves_no_grace() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leader.lock");
+    let clock = ManualClock::new();
+    let manager = Manager::builder()
+        .clock(clock.clock())
+        .threads(1)
+        .shutdown_grace(Duration::MAX)
+        .elector(FileElector::new(&path).interval(SECOND))
+        .build()
+        .unwrap();
+    let (entered, seen) = bounded(1);
+    let reconcile = move |cx: &Context, _: &Key| -> Result<Action, BoxError> {
+        entered.send(())?;
+        // Only an abort ends it.
+        cx.sleep(Duration::MAX)?;
+        Ok(Action::await_change())
+    };
+    manager.add(Controller::builder("vm", reconcile).clock(clock.clock()).build().unwrap()).unwrap();
+    manager.enqueue("vm", "vm-1").unwrap();
+    let running = manager.start().unwrap();
+    seen.recv().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    // The driver, the elector, the keeper, the watchdog and the run.
+    clock.wait_for_sleepers(5);
+    clock.advance(SECOND);
+    assert_eq!(running.wait().unwrap_err().component(), Some("elector"));
+}
+
+/// "should return nil if leader election is not held and the manager is stopped", "should prevent leader election when shutting down
+/// a non-elected manager".
+#[test]
+fn who_stops_before_it_leads_leads_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leader.lock");
+    let elector = FileElector::new(&path).interval(MS);
+    let first = elector.clone();
+    let term = homeostat::Elector::campaign(&first, &Context::detached()).unwrap();
+    let manager = manager().elector(elector.clone()).build().unwrap();
+    let (go, gate) = bounded::<()>(0);
+    manager
+        .add(Component::function("slow", move |cx: &Context| {
+            cx.token().wait();
+            let _ = gate.recv();
+            Ok::<_, Infallible>(())
+        }))
+        .unwrap();
+    let led = Arc::new(Mutex::new(false));
+    let leads = Arc::clone(&led);
+    manager
+        .add(Component::leading_function("leads", move |_: &Context| {
+            *leads.lock() = true;
+            Ok::<_, Infallible>(())
+        }))
+        .unwrap();
+    let running = manager.start().unwrap();
+    manager.stop();
+    until(|| manager.status().doing == "stopping");
+    drop(term);
+    // Another one is elected, while this one has not ended.
+    let other = homeostat::Elector::campaign(&elector, &Context::detached()).unwrap();
+    assert_eq!((manager.status().doing, manager.is_leading()), ("stopping", false));
+    drop(go);
+    running.wait().unwrap();
+    drop(other);
+    assert!(!*led.lock());
+}
+
+/// "should be able to add new runnables before it starts", "… before and after start", "… before and after start concurrently",
+/// "should be able to wait for all runnables to be ready at different intervals".
+#[test]
+fn units_are_added_before_while_and_after_it_starts() {
+    let manager = manager().build().unwrap();
+    let ended = Arc::<AtomicUsize>::default();
+    let running = std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (manager, ended) = (&manager, &ended);
+            scope.spawn(move || {
+                for number in 0..5 {
+                    manager.add(waiting(format!("component-{thread}-{number}"), ended)).unwrap();
+                }
+            });
+        }
+        scope.spawn(|| manager.start()).join().unwrap().unwrap()
+    });
+    manager.stop();
+    running.wait().unwrap();
+    assert_eq!(ended.load(SeqCst), 20);
+}
+
+/// "should be able to handle adding runnables while stopping".
+#[test]
+fn units_are_added_or_refused_while_it_stops() {
+    let manager = manager().build().unwrap();
+    let ended = Arc::<AtomicUsize>::default();
+    let added = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (manager, ended, added) = (&manager, &ended, &added);
+            scope.spawn(move || {
+                for number in 0..50 {
+                    match manager.add(waiting(format!("component-{thread}-{number}"), ended)) {
+                        Ok(()) => {
+                            added.fetch_add(1, SeqCst);
+                        }
+                        Err(error) => assert!(error.is_invalid_setting(), "{error}"),
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            let running = manager.start().unwrap();
+            until(|| added.load(SeqCst) > 20);
+            manager.stop();
+            running.wait().unwrap();
+        });
+    });
+    // One that was refused because the manager began to stop as it was started has been ended too.
+    assert!(ended.load(SeqCst) >= added.load(SeqCst));
+}

@@ -1,0 +1,499 @@
+//! The architecture, as far as a test can read it from the source: which room may use which, and names reserved to one file.
+//!
+//! The test reads text, not syntax. Comments and test modules do not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+/// The floors: a room (a folder of `src`) may use rooms of lower floors. Rooms of one floor do not use each other.
+const FLOORS: [&[&str]; 9] =
+    [&["base"], &["queue"], &["run"], &["watch"], &["controller"], &["manager"], &["objects"], &["sub"], &["testing"]];
+
+/// The one file that may use all rooms: it declares them and re-exports their public names.
+const ROOT: &str = "lib";
+
+/// Names that only one file may use, and the text that gives them away.
+const RESERVED: [(&str, &str); 7] = [
+    ("thread::spawn", "base/thread"),
+    ("thread::scope", "base/thread"),
+    ("thread::Builder", "base/thread"),
+    ("Instant::now", "base/clock"),
+    ("SystemTime::now", "base/clock"),
+    ("thread::sleep", "base/clock"),
+    ("parking_lot", "base/sync"),
+];
+
+/// Files and folders that hold plain values: they know no lock, no clock and no thread.
+const PURE: [&str; 11] = [
+    "queue/state",
+    "queue/request",
+    "queue/report",
+    "queue/wheel",
+    "queue/lists",
+    "queue/lanes",
+    "queue/slab",
+    "queue/records",
+    "watch/event",
+    "watch/backlog",
+    "watch/predicate",
+];
+const NOT_PURE: [&str; 7] =
+    ["base/sync", "base/thread", "base/cancel", "base/clock", "base/wait", "base/group", "queue/shared"];
+
+/// Rooms whose files still use each other in a circle. The list only shrinks.
+const CIRCULAR: [&str; 8] = ["base", "controller", "manager", "objects", "queue", "run", "testing", "watch"];
+
+const MOST_LINES: usize = 450;
+
+/// A source file: its path under `src` without the ending, and its lines as far as they count.
+struct Source {
+    path: String,
+    total: usize,
+    lines: Vec<(usize, String)>,
+}
+
+impl Source {
+    fn new(path: &str, text: &str) -> Self {
+        let mut lines = Vec::new();
+        let mut test_follows = false;
+        for (number, line) in (1..).zip(text.lines()) {
+            let code = line.split("//").next().unwrap_or_default().trim_end();
+            let trimmed = code.trim_start();
+            if test_follows && trimmed.starts_with("mod ") && trimmed.ends_with('{') {
+                // By habit the last item of a file.
+                break;
+            }
+            test_follows = (test_follows && trimmed.is_empty())
+                || (trimmed.starts_with("#[cfg(") && trimmed.contains("test") && !trimmed.contains("not(test"));
+            if !trimmed.is_empty() {
+                lines.push((number, code.to_owned()));
+            }
+        }
+        Self { path: path.to_owned(), total: text.lines().count(), lines }
+    }
+
+    /// Whether all of it is test code.
+    fn is_test(&self) -> bool {
+        self.path.split('/').any(|part| part == "tests" || part == "models")
+    }
+
+    /// The module the file holds.
+    fn module(&self) -> Vec<&str> {
+        let mut module: Vec<_> = self.path.split('/').collect();
+        if matches!(module.last(), Some(&"mod" | &"lib")) {
+            module.pop();
+        }
+        module
+    }
+
+    /// The paths within the crate that its lines name: line number, and the path from the crate's root.
+    fn paths(&self) -> Vec<(usize, String)> {
+        let mut paths = Vec::new();
+        // A name that is re-exported is not used here.
+        let is_re_export = |line: &str| line.starts_with("pub") && line.contains(" use ");
+        let used = self.lines.iter().enumerate().filter(|(_, (_, line))| !is_re_export(line));
+        for (at, (number, line)) in used {
+            for start in ["crate::", "super::", "self::"] {
+                for (offset, _) in line.match_indices(start) {
+                    let before = line[..offset].chars().next_back();
+                    if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':' || c == '$') {
+                        continue;
+                    }
+                    // A group of names may go on over the next lines.
+                    let rest: String =
+                        self.lines[at..].iter().map(|(_, line)| line.trim()).collect::<Vec<_>>().join(" ");
+                    let from = rest.find(&line[offset..]).unwrap_or(0);
+                    paths.extend(self.resolve(&rest[from..]).into_iter().map(|path| (*number, path)));
+                }
+            }
+        }
+        paths
+    }
+
+    /// The names that this file re-exports: the path by which others may use each, and the path that it stands for.
+    fn re_exports(&self) -> Vec<(String, String)> {
+        let module = self.module().join("/");
+        let mut found = Vec::new();
+        for (at, (_, line)) in self.lines.iter().enumerate() {
+            let Some(start) =
+                ["pub use ", "pub(crate) use ", "pub(super) use "].iter().find_map(|text| line.strip_prefix(text))
+            else {
+                continue;
+            };
+            let rest = self.lines[at + 1..].iter().map(|(_, line)| line.trim());
+            let text = std::iter::once(start).chain(rest).collect::<Vec<_>>().join(" ");
+            found.extend(self.resolve(&text).into_iter().map(|path| {
+                let name = path.rsplit('/').next().unwrap_or_default();
+                (format!("{module}/{name}").trim_start_matches('/').to_owned(), path)
+            }));
+        }
+        found
+    }
+
+    /// The paths that a text starts with, written out from the crate's root.
+    fn resolve(&self, text: &str) -> Vec<String> {
+        let (mut base, mut rest) = (self.module(), text);
+        loop {
+            if let Some(after) = rest.strip_prefix("crate::") {
+                (base, rest) = (Vec::new(), after);
+            } else if let Some(after) = rest.strip_prefix("super::") {
+                base.pop();
+                rest = after;
+            } else if let Some(after) = rest.strip_prefix("self::") {
+                rest = after;
+            } else {
+                break;
+            }
+        }
+        let base = base.join("/");
+        names(rest).into_iter().map(|name| format!("{base}/{name}").trim_start_matches('/').to_owned()).collect()
+    }
+}
+
+/// The paths that a text starts with, each as `a/b/c`, groups written out: `a::{b, c::d}` is `a/b` and `a/c/d`.
+fn names(text: &str) -> Vec<String> {
+    if let Some(group) = text.strip_prefix('{') {
+        let (mut depth, mut parts, mut part) = (1, Vec::new(), String::new());
+        for c in group.chars() {
+            depth += match c {
+                '{' => 1,
+                '}' => -1,
+                _ => 0,
+            };
+            match c {
+                _ if depth == 0 => break,
+                ',' if depth == 1 => parts.push(std::mem::take(&mut part)),
+                c => part.push(c),
+            }
+        }
+        parts.push(part);
+        return parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty()).flat_map(names).collect();
+    }
+    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    match rest.strip_prefix("::") {
+        Some(rest) => match names(rest) {
+            empty if empty.is_empty() => vec![name.to_owned()],
+            deeper => deeper.into_iter().map(|deeper| format!("{name}/{deeper}")).collect(),
+        },
+        None if name.is_empty() => Vec::new(),
+        None => vec![name.to_owned()],
+    }
+}
+
+/// The floor of a room.
+fn floor(room: &str) -> Option<usize> {
+    FLOORS.iter().position(|rooms| rooms.contains(&room))
+}
+
+/// The room of a path: its first part.
+fn room(path: &str) -> &str {
+    path.split('/').next().unwrap_or_default()
+}
+
+/// Whether a path is this file or folder, or lies in it.
+fn is_in(path: &str, place: &str) -> bool {
+    path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The modules of the crate, and the names that they re-export.
+struct Modules {
+    modules: BTreeSet<String>,
+    re_exports: BTreeMap<String, String>,
+}
+
+impl Modules {
+    fn new(sources: &[Source]) -> Self {
+        let modules = sources.iter().map(|source| source.module().join("/")).collect();
+        let re_exports = sources.iter().filter(|source| !source.is_test()).flat_map(Source::re_exports).collect();
+        Self { modules, re_exports }
+    }
+
+    /// The module that defines what `path` names. Re-exports are followed.
+    fn definition(&self, path: &str) -> Option<String> {
+        let mut path = path.to_owned();
+        for _ in 0..20 {
+            let parts: Vec<_> = path.split('/').collect();
+            let length = (0..=parts.len()).rev().find(|&n| self.modules.contains(&parts[..n].join("/")))?;
+            let named = parts[..parts.len().min(length + 1)].join("/");
+            match self.re_exports.get(&named) {
+                Some(target) if *target != named => {
+                    path = [target.as_str()]
+                        .into_iter()
+                        .chain(parts[(length + 1).min(parts.len())..].iter().copied())
+                        .collect::<Vec<_>>()
+                        .join("/");
+                }
+                _ => return Some(parts[..length].join("/")),
+            }
+        }
+        None
+    }
+}
+
+/// The breaches of the rules in these sources, a line each.
+fn faults(sources: &[Source]) -> Vec<String> {
+    let modules = Modules::new(sources);
+    let mut faults = Vec::new();
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in sources {
+        let Source { path, total, lines } = source;
+        let own_floor = floor(room(path));
+        if own_floor.is_none() && path != ROOT {
+            faults.push(format!(
+                "src/{path}.rs: is in no room; put it into a folder of FLOORS in tests/it/project/tidy.rs"
+            ));
+        }
+        if source.is_test() {
+            continue;
+        }
+        if *total > MOST_LINES {
+            faults.push(format!("src/{path}.rs: has {total} lines, of at most {MOST_LINES}"));
+        }
+        for (number, line) in lines {
+            for (name, owner) in RESERVED {
+                if line.contains(name) && !is_in(path, owner) {
+                    faults.push(format!("src/{path}.rs:{number}: names `{name}`, which only {owner} may"));
+                }
+            }
+        }
+        let Some(own_floor) = own_floor else { continue };
+        let own = source.module().join("/");
+        let is_pure = PURE.iter().any(|pure| is_in(path, pure));
+        for (number, used) in source.paths() {
+            let mut fault = |text: String| {
+                faults.push(format!("src/{path}.rs:{number}: uses `{}`, {text}", used.replace('/', "::")));
+            };
+            let other = room(&used);
+            let Some(other_floor) = floor(other) else {
+                fault("which is in no room (name the module, not the crate's root)".to_owned());
+                continue;
+            };
+            if other_floor > own_floor || (other_floor == own_floor && other != room(path)) {
+                fault(format!("and {other} is on floor {other_floor}, {} on {own_floor}", room(path)));
+                continue;
+            }
+            if is_pure && NOT_PURE.iter().any(|place| is_in(&used, place)) {
+                fault(format!("but {own} is a plain value and knows no lock, clock or thread"));
+                continue;
+            }
+            if let Some(definition) = modules.definition(&used)
+                && definition != own
+                && room(&definition) == room(path)
+            {
+                uses.entry(own.clone()).or_default().insert(definition);
+            }
+        }
+    }
+    faults.extend(circles(uses));
+    faults
+}
+
+/// Files of one room that use each other in a circle, a line for each room.
+fn circles(mut uses: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    // A file that uses no other file, or that no other file uses, is in no circle.
+    loop {
+        let used: BTreeSet<_> = uses.values().flatten().cloned().collect();
+        let before = uses.len();
+        let users: BTreeSet<_> = uses.keys().cloned().collect();
+        uses.retain(|file, others| {
+            others.retain(|other| users.contains(other));
+            !others.is_empty() && used.contains(file)
+        });
+        if uses.len() == before {
+            break;
+        }
+    }
+    let mut rooms: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (file, others) in &uses {
+        let others = others.iter().cloned().collect::<Vec<_>>().join(", ");
+        rooms.entry(room(file).to_owned()).or_default().push(format!("{file} uses {others}"));
+    }
+    rooms
+        .into_iter()
+        .map(|(room, uses)| format!("src/{room}: files use each other in a circle: {}", uses.join("; ")))
+        .collect()
+}
+
+/// All Rust files under a folder of the project, by path without the ending.
+fn read(folder: &str) -> Vec<(String, String)> {
+    fn walk(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) {
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        for entry in entries {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            if entry.file_type().unwrap().is_dir() && name != "target" {
+                walk(&entry.path(), &format!("{prefix}{name}/"), files);
+            } else if let Some(stem) = name.strip_suffix(".rs") {
+                files.push((format!("{prefix}{stem}"), fs::read_to_string(entry.path()).unwrap()));
+            }
+        }
+    }
+    let mut files = Vec::new();
+    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), "", &mut files);
+    files.sort();
+    files
+}
+
+fn assert_tidy(faults: &[String]) {
+    let mut text = String::new();
+    for fault in faults {
+        let _ = writeln!(text, "  {fault}");
+    }
+    assert!(faults.is_empty(), "{} faults:\n{text}", faults.len());
+}
+
+#[test]
+fn every_file_keeps_to_its_floor() {
+    let sources: Vec<_> = read("src").iter().map(|(path, text)| Source::new(path, text)).collect();
+    assert!(sources.len() > 20, "the walk found {} files", sources.len());
+    let mut faults = faults(&sources);
+    let is_known = |fault: &String, room: &str| fault.starts_with(&format!("src/{room}: files use each other"));
+    for room in CIRCULAR {
+        assert!(faults.iter().any(|fault| is_known(fault, room)), "src/{room} has no circle: take it off CIRCULAR");
+        faults.retain(|fault| !is_known(fault, room));
+    }
+    assert_tidy(&faults);
+}
+
+#[test]
+fn no_test_is_switched_off() {
+    let mark = concat!("#[", "ignore");
+    let mut found = Vec::new();
+    for folder in ["src", "tests", "examples", "benches"] {
+        for (path, text) in read(folder) {
+            let lines = (1..).zip(text.lines()).filter(|(_, line)| line.contains(mark));
+            found.extend(lines.map(|(number, _)| format!("{folder}/{path}.rs:{number}: switches a test off")));
+        }
+    }
+    assert_tidy(&found);
+}
+
+/// The rules find what breaks them, and say where.
+#[test]
+fn broken_rules_are_found() {
+    let long = "fn f() {}\n".repeat(MOST_LINES + 1);
+    let cases: [(&str, &str, &[&str]); 14] = [
+        ("queue/state", "use super::request::EnqueueMethod;\nuse crate::base::time::Nanos;\n", &[]),
+        (
+            "queue/state",
+            "\nuse super::shared::Shared;",
+            &[
+                "src/queue/state.rs:2: uses `queue::shared::Shared`, but queue/state is a plain value and knows no lock, clock or thread",
+            ],
+        ),
+        (
+            "base/clock/mod",
+            "use crate::{\n    base::sync::Mutex,\n    queue::{Key, WorkQueue},\n};",
+            &[
+                "src/base/clock/mod.rs:1: uses `queue::Key`, and queue is on floor 1, base on 0",
+                "src/base/clock/mod.rs:1: uses `queue::WorkQueue`, and queue is on floor 1, base on 0",
+            ],
+        ),
+        (
+            "queue/feed",
+            "fn f() { crate::run::workers::go(); }",
+            &["src/queue/feed.rs:1: uses `run::workers::go`, and run is on floor 2, queue on 1"],
+        ),
+        (
+            "watch/poller/mod",
+            "use crate::WorkQueue;",
+            &[
+                "src/watch/poller/mod.rs:1: uses `WorkQueue`, which is in no room (name the module, not the crate's root)",
+            ],
+        ),
+        ("extra", "", &["src/extra.rs: is in no room; put it into a folder of FLOORS in tests/it/project/tidy.rs"]),
+        (
+            "run/workers/mod",
+            "// thread::spawn\nfn f() { std::thread::spawn(|| {}); }",
+            &["src/run/workers/mod.rs:2: names `thread::spawn`, which only base/thread may"],
+        ),
+        (
+            "queue/mod",
+            "let now = Instant::now();",
+            &["src/queue/mod.rs:1: names `Instant::now`, which only base/clock may"],
+        ),
+        (
+            "base/wait/mod",
+            "use parking_lot::Condvar;",
+            &["src/base/wait/mod.rs:1: names `parking_lot`, which only base/sync may"],
+        ),
+        ("base/wait/mod", "#[cfg(test)]\nmod tests {\n    use std::thread::spawn;\n    use crate::queue::Key;\n}", &[]),
+        ("base/cancel/tests/callbacks", "use std::thread::scope;\nuse crate::run::Workers;", &[]),
+        ("run/pool/mod", "//! `crate::nothing`\nuse super::Workers;\nuse crate::queue::WorkQueue;", &[]),
+        (
+            "objects/mod",
+            "pub use crate::sub::Stash;\nuse crate::testing::Simulation;",
+            &["src/objects/mod.rs:2: uses `testing::Simulation`, and testing is on floor 8, objects on 6"],
+        ),
+        ("base/error", &long, &["src/base/error.rs: has 451 lines, of at most 450"]),
+    ];
+    for (path, text, expected) in cases {
+        assert_eq!(faults(&[Source::new(path, text)]), expected, "{path}: {text:.80}");
+    }
+}
+
+#[test]
+fn circles_are_found_through_re_exports() {
+    let room = |claim: &str| {
+        [
+            Source::new("queue/mod", "mod claim;\nmod shared;\npub use self::shared::{\n    NoClaim,\n    Shared,\n};"),
+            Source::new("queue/shared", "use super::claim::Claim;"),
+            Source::new("queue/claim", claim),
+            Source::new("queue/slab", "use super::Shared;"),
+        ]
+    };
+    assert!(faults(&room("use crate::base::sync::Mutex;")).is_empty());
+    for claim in ["use super::shared::Shared;", "use super::Shared;", "use crate::queue::{Key, Shared};"] {
+        assert_eq!(
+            faults(&room(claim)),
+            [
+                "src/queue: files use each other in a circle: queue/claim uses queue/shared; queue/shared uses queue/claim"
+            ],
+            "{claim}"
+        );
+    }
+}
+
+/// The commands of the README, and what of `.ci/run` runs them. The supervisor and the mirror are driven by tests of their own too.
+#[test]
+fn the_readmes_commands_are_those_that_are_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let ci = fs::read_to_string(root.join(".ci/run")).unwrap();
+    let run = [
+        (
+            "cargo run --example supervisor -- examples/services.toml",
+            "cargo run --locked --example supervisor -- --for 2s examples/services.toml",
+        ),
+        (
+            "cargo run --example mirror -- examples /tmp/examples-mirrored",
+            "cargo run --locked --example mirror -- --once examples target/mirrored",
+        ),
+        ("cargo test", "cargo test"),
+        ("cargo run --features objects --example function", "cargo run --locked --features objects --example function"),
+        // Tests of examples are among those of all features.
+        ("cargo test --features testing --example function", "cargo nextest run --locked --workspace --all-features"),
+    ];
+    let blocks = readme.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
+    let commands: Vec<_> = blocks.flat_map(str::lines).collect();
+    assert_eq!(commands, run.map(|(command, _)| command), "the README has commands that nothing runs");
+    for (command, step) in run {
+        let is_run =
+            |line: &str| line.split_once(step).is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with(' '));
+        assert!(ci.lines().any(is_run), "CI does not run {command}");
+    }
+    assert!(root.join("examples/services.toml").exists() && root.join("tests/examples/supervisor/mod.rs").exists());
+}
+
+/// crates.io and docs.rs show the README without the files beside it.
+#[test]
+fn the_readme_has_no_relative_links() {
+    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let targets = readme.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let relative: Vec<_> =
+        targets.filter(|target| !target.starts_with("https://") && !target.starts_with('#')).collect();
+    assert!(relative.is_empty(), "the README has relative links: {relative:?}");
+}

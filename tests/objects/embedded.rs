@@ -1,0 +1,259 @@
+//! What is particular to the embedded clients, beyond what every client does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use homeostat::objects::{
+    Api, Client, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, Object, ObjectKey, Part, Patch,
+    Propagation, Query, WatchEvent,
+};
+use homeostat::{CancellationToken, ManualClock};
+use serde_json::{Value, json};
+
+const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
+
+fn api(client: &MemoryClient) -> Api<DynamicObject> {
+    Api::of_kind(Arc::new(client.clone()), THING)
+}
+
+fn thing(name: &str) -> DynamicObject {
+    DynamicObject::new(&THING, "default", name).with("spec", json!({"size": 1}))
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+fn names(api: &Api<DynamicObject>) -> Vec<String> {
+    api.list(&Query::all()).unwrap().items.into_iter().map(|object| object.metadata.name).collect()
+}
+
+fn owned(name: &str, owners: &[&DynamicObject], blocks: bool) -> DynamicObject {
+    let mut object = thing(name);
+    object.metadata.owner_references = owners.iter().map(|owner| owner.owner_reference()).collect();
+    for owner in &mut object.metadata.owner_references {
+        owner.block_owner_deletion = Some(blocks);
+    }
+    object
+}
+
+#[test]
+fn times_are_those_of_the_clock_in_whole_seconds() {
+    let clock = ManualClock::new();
+    let api = api(&MemoryClient::builder().clock(clock.clock()).seed(7).build());
+    clock.advance(Duration::from_millis(90_500));
+    let mut a = thing("a");
+    a.metadata.finalizers = vec!["example.com/x".into()];
+    let a = api.create(&a).unwrap();
+    assert_eq!(a.metadata.creation_timestamp.unwrap().to_string(), "1970-01-01T00:01:30Z");
+    assert_eq!(a.metadata.uid, "00000000-0000-0007-0000-000000000002", "a seed makes uids known");
+    clock.advance(Duration::from_secs(10));
+    let a = api.delete(&a.key(), &DeleteOptions::default()).unwrap();
+    assert_eq!(a.metadata.deletion_timestamp.unwrap().to_string(), "1970-01-01T00:01:40Z");
+}
+
+#[test]
+fn a_chain_of_owners_goes_at_once_however_long() {
+    let api = api(&MemoryClient::new());
+    let first = api.create(&thing("first")).unwrap();
+    let mut last = first.clone();
+    for number in 0..2_000 {
+        last = api.create(&owned(&format!("link-{number}"), &[&last], false)).unwrap();
+    }
+    api.delete(&first.key(), &DeleteOptions::default()).unwrap();
+    assert_eq!(names(&api), Vec::<String>::new());
+}
+
+#[test]
+fn those_who_belong_to_each_other_can_be_deleted_in_the_foreground() {
+    let api = api(&MemoryClient::new());
+    let a = api.create(&thing("a")).unwrap();
+    let b = api.create(&owned("b", &[&a], true)).unwrap();
+    let mut a = a;
+    a.metadata.owner_references = owned("a", &[&b], true).metadata.owner_references;
+    let a = api.update(&a).unwrap();
+    let foreground = DeleteOptions { propagation: Propagation::Foreground, ..DeleteOptions::default() };
+    api.delete(&a.key(), &foreground).unwrap();
+    assert_eq!(names(&api), Vec::<String>::new());
+}
+
+#[test]
+fn an_owner_named_in_another_version_takes_its_child_along() {
+    let api = api(&MemoryClient::new());
+    let a = api.create(&thing("a")).unwrap();
+    let mut b = owned("b", &[&a], true);
+    b.metadata.owner_references[0].api_version = "example.com/v1beta1".into();
+    api.create(&b).unwrap();
+    assert_eq!(names(&api), ["a", "b"]);
+    api.delete(&a.key(), &DeleteOptions::default()).unwrap();
+    assert_eq!(names(&api), Vec::<String>::new());
+}
+
+#[test]
+fn without_a_cascade_nothing_goes_along() {
+    let api = api(&MemoryClient::builder().cascade(false).build());
+    let a = api.create(&thing("a")).unwrap();
+    api.create(&owned("b", &[&a], true)).unwrap();
+    api.delete(&a.key(), &DeleteOptions::default()).unwrap();
+    assert_eq!(names(&api), ["b"]);
+}
+
+#[test]
+fn a_generated_name_that_is_taken_is_not_the_end() {
+    // With a seed the names are known: those that one client makes are taken in another before it makes them.
+    let made = |client: &MemoryClient| {
+        let mut object = thing("");
+        object.metadata.generate_name = "web-".into();
+        api(client).create(&object).map(|object| object.metadata.name)
+    };
+    let first = made(&MemoryClient::builder().seed(1).build()).unwrap();
+    let client = MemoryClient::builder().seed(1).build();
+    let taken = MemoryClient::builder().seed(1).build();
+    api(&taken).create(&thing("x")).unwrap();
+    let second = made(&taken).unwrap();
+    api(&client).create(&thing(&second)).unwrap();
+    let other = made(&client).unwrap();
+    assert!(other.starts_with("web-") && other != second && other != first, "{first} {second} {other}");
+}
+
+#[test]
+fn applying_twice_changes_nothing() {
+    let clock = ManualClock::new();
+    let client = MemoryClient::builder().clock(clock.clock()).build();
+    let fields = json!({"apiVersion": "example.com/v1", "kind": "Thing",
+        "metadata": {"namespace": "default", "name": "a", "labels": {"x": "y"}}, "spec": {"size": 2, "ports": [1, 2]}});
+    let owner = FieldOwner::new("me");
+    let first = client.apply(&THING, fields.clone(), &owner).unwrap();
+    clock.advance(Duration::from_secs(60));
+    let again = client.apply(&THING, fields, &owner).unwrap();
+    assert_eq!(first, again);
+    assert_eq!(
+        first["metadata"]["managedFields"][0]["fieldsV1"],
+        json!({"f:metadata": {"f:labels": {"f:x": {}}}, "f:spec": {"f:ports": {}, "f:size": {}}})
+    );
+}
+
+/// A status, and metadata that the client sets itself.
+#[test]
+fn applying_fields_that_are_ignored_changes_nothing() {
+    let clock = ManualClock::new();
+    let client = MemoryClient::builder().clock(clock.clock()).build();
+    let fields = json!({"apiVersion": "example.com/v1", "kind": "Thing",
+        "metadata": {"namespace": "default", "name": "a"}, "spec": {"size": 2}});
+    let owner = FieldOwner::new("me");
+    let first = client.apply(&THING, fields.clone(), &owner).unwrap();
+    clock.advance(Duration::from_secs(60));
+    let metadata = |field: &str, value: Value| {
+        let mut metadata = json!({"namespace": "default", "name": "a"});
+        metadata[field] = value;
+        ("metadata", metadata)
+    };
+    for (field, value) in [
+        ("status", json!({"ready": false})),
+        metadata("generation", json!(7)),
+        metadata("creationTimestamp", json!("2001-01-01T00:00:00Z")),
+        metadata("deletionTimestamp", json!("2001-01-01T00:00:00Z")),
+        metadata("deletionGracePeriodSeconds", json!(5)),
+        metadata("managedFields", json!([])),
+        metadata("uid", first["metadata"]["uid"].clone()),
+        metadata("resourceVersion", first["metadata"]["resourceVersion"].clone()),
+    ] {
+        let mut fields = fields.clone();
+        fields[field] = value;
+        assert_eq!(client.apply(&THING, fields.clone(), &owner).unwrap(), first, "{fields}");
+    }
+}
+
+#[test]
+fn an_owner_has_no_conflict_about_a_field_that_a_plain_write_has_taken_from_another() {
+    let client = MemoryClient::new();
+    let fields = |size: u32| {
+        json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"namespace": "default", "name": "a"},
+            "spec": {"size": size}})
+    };
+    let (one, two) = (FieldOwner::new("one"), FieldOwner::new("two"));
+    client.apply(&THING, fields(1), &one).unwrap();
+    let merge = Patch::Merge(json!({"spec": {"size": 5}}));
+    let patched = client.patch(&THING, &key("a"), &merge, Part::Object).unwrap();
+    assert_eq!(patched["metadata"].get("managedFields"), None, "one owns nothing any more");
+    let applied = client.apply(&THING, fields(1), &two).unwrap();
+    assert_eq!(applied["metadata"]["managedFields"].as_array().unwrap().len(), 1);
+    assert!(client.apply(&THING, fields(2), &one).unwrap_err().is_conflict());
+}
+
+#[test]
+fn what_others_change_is_told_as_bookmarks_so_that_a_watch_can_go_on() {
+    let client = MemoryClient::builder().history(8).build();
+    let other = Kind::cluster("", "v1", "Other");
+    let stop = CancellationToken::new();
+    let mut watch = client.watch(&THING, &Query::all(), None, &stop).unwrap();
+    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("1".into()));
+    let create = |number: usize| {
+        let json = json!({"apiVersion": "v1", "kind": "Other", "metadata": {"name": format!("o-{number}")}});
+        client.create(&other, json).unwrap();
+    };
+    (0..3).for_each(create);
+    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("4".into()));
+    (3..20).for_each(create);
+    let error = watch.next().unwrap().unwrap_err();
+    assert!(error.is_gone(), "{error}");
+    assert!(watch.next().is_none());
+    assert!(client.watch(&THING, &Query::all(), Some("12"), &stop).unwrap_err().is_gone());
+    assert!(client.watch(&THING, &Query::all(), Some("13"), &stop).is_ok());
+    assert!(client.watch(&THING, &Query::all(), Some("22"), &stop).unwrap_err().is_gone(), "it has not been yet");
+    assert!(client.watch(&THING, &Query::all(), Some("x"), &stop).unwrap_err().is_gone());
+}
+
+#[test]
+fn what_comes_out_is_shared() {
+    let client = MemoryClient::new();
+    let created = client.create(&THING, thing("a").to_json().unwrap()).unwrap();
+    let got: Arc<Value> = client.get(&THING, &key("a")).unwrap();
+    assert!(Arc::ptr_eq(&created, &got));
+    assert!(Arc::ptr_eq(&got, &client.list(&THING, &Query::all()).unwrap().items[0]));
+}
+
+/// Changes an object so often, to this many bytes each time, and counts the versions that are still in memory.
+fn versions_in_memory(client: &MemoryClient, changes: usize, bytes: usize) -> usize {
+    client.create(&THING, thing("a").to_json().unwrap()).unwrap();
+    let changes = (0..changes).map(|number| {
+        let patch = Patch::Merge(json!({"data": format!("{number}{}", "x".repeat(bytes))}));
+        Arc::downgrade(&client.patch(&THING, &key("a"), &patch, Part::Object).unwrap())
+    });
+    let seen: Vec<_> = changes.collect();
+    seen.iter().filter(|version| version.strong_count() > 0).count()
+}
+
+#[test]
+fn the_history_keeps_no_more_bytes_than_it_may() {
+    let client = MemoryClient::builder().history_bytes(2_000_000).build();
+    let versions = versions_in_memory(&client, 50, 200_000);
+    assert!((5..=10).contains(&versions), "{versions} versions of 200 kB");
+    let stop = CancellationToken::new();
+    let watch = |version: u64| client.watch(&THING, &Query::all(), Some(&version.to_string()), &stop);
+    assert!(watch(40).unwrap_err().is_gone());
+    let mut watch = watch(48).unwrap();
+    let told = (0..3).map(|_| match watch.next().unwrap().unwrap() {
+        WatchEvent::Modified(object) => object["metadata"]["resourceVersion"].as_str().unwrap().to_owned(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(told.collect::<Vec<_>>(), ["49", "50", "51"]);
+
+    let versions = versions_in_memory(&MemoryClient::new(), 52, 1_400_000);
+    assert!((42..=48).contains(&versions), "{versions} versions of 1.4 MB, of 64 MiB by default");
+}
+
+#[test]
+fn a_watch_of_others_is_told_where_to_go_on_while_large_changes_are_forgotten() {
+    let client = MemoryClient::builder().history_bytes(2_000_000).build();
+    let other = Kind::cluster("", "v1", "Other");
+    let stop = CancellationToken::new();
+    let mut watch = client.watch(&THING, &Query::all(), None, &stop).unwrap();
+    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("1".into()));
+    client.create(&other, json!({"apiVersion": "v1", "kind": "Other", "metadata": {"name": "o"}})).unwrap();
+    for number in 0..8 {
+        let patch = Patch::Merge(json!({"data": format!("{number}{}", "x".repeat(200_000))}));
+        client.patch(&other, &ObjectKey::cluster("o"), &patch, Part::Object).unwrap();
+    }
+    assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("10".into()));
+}

@@ -1,0 +1,372 @@
+//! Objects in a file: what has been acknowledged outlives a process that is killed, and one process at a time has the file.
+
+use std::io::{BufRead, BufReader};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use homeostat::CancellationToken;
+use homeostat::objects::{
+    Api, DeleteOptions, DynamicObject, FileClient, Kind, Object, ObjectKey, ObjectList, Patch, Query, WatchEvent,
+};
+use redb::{MultimapTableHandle, ReadableDatabase, TableHandle};
+use serde_json::json;
+
+const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
+/// Where a child of this test finds its file.
+const FILE: &str = "HOMEOSTAT_TEST_FILE";
+
+fn api(path: &Path) -> Api<DynamicObject> {
+    Api::of_kind(Arc::new(FileClient::open(path).unwrap()), THING)
+}
+
+fn thing(name: &str) -> DynamicObject {
+    DynamicObject::new(&THING, "default", name).with("spec", json!({"count": 0}))
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+/// A process that is killed when the test is over, however that ends.
+struct Writer(Child);
+
+impl Writer {
+    fn start(path: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "file_client::the_child_writes", "--nocapture"]).env(FILE, path);
+        Self(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The body of the child: writes for ever, and says what has been acknowledged. Each round sets a counter, and creates an object
+/// and one that belongs to it, and deletes those of the round before, in one go.
+#[test]
+fn the_child_writes() {
+    let Some(path) = std::env::var_os(FILE).map(PathBuf::from) else { return };
+    let api = api(&path);
+    let known = api.get(&key("counter")).map(|counter| counter.pointer("/spec/count").unwrap().as_u64().unwrap());
+    let known = known.unwrap_or_else(|_| {
+        api.create(&thing("counter")).unwrap();
+        0
+    });
+    for count in known + 1.. {
+        api.patch(&key("counter"), &Patch::Merge(json!({"spec": {"count": count}}))).unwrap();
+        println!("count {count}");
+        let owner = api.create(&thing(&format!("owner-{count}"))).unwrap();
+        let mut child = thing(&format!("child-{count}"));
+        child.metadata.owner_references.push(owner.controller_reference());
+        api.create(&child).unwrap();
+        println!("created {count}");
+        if api.delete(&key(&format!("owner-{}", count - 1)), &DeleteOptions::default()).is_ok() {
+            println!("deleted {}", count - 1);
+        }
+    }
+}
+
+/// A hundred kills at random moments; what the child had said before is there, and nothing is there by half.
+#[test]
+fn a_killed_writer_loses_nothing_that_was_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects.redb");
+    let (mut version, mut seen) = (0, 0);
+    for round in 0..100_usize {
+        let mut writer = Writer::start(&path);
+        let lines = BufReader::new(writer.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+        // Of what it says some more is read each time; then it is killed, wherever it is.
+        let mut told = lines.filter(|line| line.split(' ').count() == 2 && !line.contains("..."));
+        let heard: Vec<_> = told.by_ref().take(3 + round % 7).collect();
+        writer.kill();
+        let rest: Vec<_> = told.collect();
+        let said = |word: &str| {
+            let all = heard.iter().chain(&rest).filter_map(|line| line.strip_prefix(word)?.trim().parse::<u64>().ok());
+            all.max().unwrap_or(0)
+        };
+        let api = api(&path);
+        let list = api.list(&Query::all()).unwrap();
+        let count = api.get(&key("counter")).unwrap().pointer("/spec/count").unwrap().as_u64().unwrap();
+        assert!(count >= said("count") && count >= seen, "{count} of {}", said("count"));
+        assert!(count <= said("count").max(seen) + 1, "no more than one write can have been under way");
+        let is_there = |name: String| list.items.iter().any(|object| object.metadata.name == name);
+        let (created, deleted) = (said("created"), said("deleted"));
+        let next = format!("owner-{}", created + 1);
+        assert!(created == 0 || is_there(format!("child-{created}")) || is_there(next));
+        assert!(deleted == 0 || !is_there(format!("owner-{deleted}")));
+        for object in &list.items {
+            if let Some(owner) = object.metadata.owner_references.first() {
+                assert!(is_there(owner.name.clone()), "an object and what belongs to it are deleted as one");
+            }
+        }
+        let now: u64 = list.version.parse().unwrap();
+        assert!(now > version, "versions rise over restarts");
+        (version, seen) = (now, count);
+    }
+    assert!(seen >= 100, "{seen}");
+}
+
+#[test]
+fn everything_is_as_it_was_when_the_file_is_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects.redb");
+    let before = {
+        let api = api(&path);
+        let mut held = thing("held");
+        held.metadata.finalizers.push("example.com/x".into());
+        let owner = api.create(&held).unwrap();
+        let mut child = thing("child");
+        child.metadata.owner_references.push(owner.controller_reference());
+        api.create(&child).unwrap();
+        api.create(&thing("gone")).unwrap();
+        api.delete(&key("gone"), &DeleteOptions::default()).unwrap();
+        api.delete(&key("held"), &DeleteOptions::default()).unwrap();
+        api.client()
+            .create(
+                &Kind::cluster("", "v1", "Node"),
+                json!({
+                    "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"},
+                }),
+            )
+            .unwrap();
+        api.list(&Query::all()).unwrap()
+    };
+    let api = api(&path);
+    assert_eq!(api.list(&Query::all()).unwrap(), before);
+    let node = api.client().get(&Kind::cluster("", "v1", "Node"), &ObjectKey::cluster("node-1")).unwrap();
+    assert_eq!(node["metadata"]["resourceVersion"], before.version);
+
+    // A watch can go on from the last version, but from none before: the history is not stored.
+    let stop = CancellationToken::new();
+    let older = (before.version.parse::<u64>().unwrap() - 1).to_string();
+    assert!(api.watch(&Query::all(), Some(&older), &stop).err().unwrap().is_gone());
+    let mut watch = api.watch(&Query::all(), Some(&before.version), &stop).unwrap();
+
+    // Finalizers and owners are still looked after.
+    let mut held = api.get(&key("held")).unwrap();
+    assert!(held.metadata.is_deleting());
+    held.metadata.finalizers.clear();
+    api.update(&held).unwrap();
+    assert_eq!(api.list(&Query::all()).unwrap().items, []);
+    let names = watch.by_ref().take(2).map(|event| match event.unwrap() {
+        WatchEvent::Deleted(object) => object.metadata.name,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(names.collect::<Vec<_>>(), ["held", "child"]);
+}
+
+#[test]
+fn a_file_is_open_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects.redb");
+    let mut writer = Writer::start(&path);
+    let mut lines = BufReader::new(writer.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    lines.find(|line| line.starts_with("created"));
+    let error = FileClient::open(&path).unwrap_err();
+    assert!(error.is_open_elsewhere());
+    assert!(error.to_string().contains("objects.redb: it is open already"), "{error}");
+    writer.kill();
+
+    let first = FileClient::open(&path).unwrap();
+    assert!(FileClient::open(&path).unwrap_err().is_open_elsewhere(), "nor twice in one process");
+    let handle = first.clone();
+    drop(first);
+    assert!(FileClient::open(&path).is_err());
+    drop(handle);
+    FileClient::open(&path).unwrap();
+}
+
+#[test]
+fn what_cannot_be_opened_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("notes.txt");
+    std::fs::write(&text, "not a database, but long enough to be mistaken for one".repeat(100)).unwrap();
+    for path in [text.as_path(), folder.path(), &folder.path().join("missing/objects.redb")] {
+        let error = FileClient::open(path).unwrap_err();
+        assert!(!error.is_open_elsewhere());
+        assert!(error.to_string().starts_with(&format!("{}: ", path.display())), "{error}");
+    }
+    assert_eq!(std::fs::read_to_string(&text).unwrap().len(), 5_400, "what it is not is left alone");
+}
+
+#[test]
+fn what_is_refused_is_not_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects.redb");
+    {
+        let api = api(&path);
+        api.create(&thing("a")).unwrap();
+        assert!(api.create(&thing("a")).unwrap_err().is_already_exists());
+        assert!(api.create(&thing("A")).unwrap_err().is_invalid());
+    }
+    assert_eq!(api(&path).list(&Query::all()).unwrap().version, "2");
+}
+
+/// The numbers of a seed (`SplitMix64`).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap()
+    }
+}
+
+#[test]
+fn numbers_are_the_same_after_reopening() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects.redb");
+    let mut numbers = Numbers(27);
+    let mut floats: Vec<f64> = std::iter::repeat_with(|| f64::from_bits(numbers.next()))
+        .filter(|float| float.is_finite())
+        .take(5_000)
+        .collect();
+    floats.extend([0.1, -0.0, 1e20, 1e300 / 3.0, f64::MIN_POSITIVE / 4.0, f64::MAX, f64::from_bits(1), 0.1 + 0.2]);
+    let integers = json!([i64::MIN, i64::MAX, u64::MAX, 0, -1, 9_007_199_254_740_993_u64]);
+    let beyond: serde_json::Value = serde_json::from_str("[123456789012345678901234567890, -1e25]").unwrap();
+    let spec = json!({"floats": floats, "integers": integers, "beyond": beyond});
+    let created = api(&path).create(&thing("numbers").with("spec", spec.clone())).unwrap();
+    let reopened = api(&path).get(&key("numbers")).unwrap();
+    assert_eq!(reopened.pointer("/spec").unwrap(), &spec);
+    assert_eq!(reopened, created);
+    let bits = |object: &DynamicObject| {
+        let floats = object.pointer("/spec/floats").unwrap().as_array().unwrap().iter();
+        floats.map(|float| float.as_f64().unwrap().to_bits()).collect::<Vec<_>>()
+    };
+    assert_eq!(bits(&reopened), bits(&created), "zeros keep their sign");
+}
+
+/// A file with objects of all sizes, after many writes: its bytes, and what was listed at the end.
+fn used_file(path: &Path) -> (Vec<u8>, ObjectList<DynamicObject>) {
+    for round in 0..3 {
+        let api = api(path);
+        for number in 0..30 {
+            let size = [10, 100, 3_000, 9_000][number % 4];
+            let made = thing(&format!("thing-{round}-{number}")).with("data", json!("x".repeat(size)));
+            api.create(&made).unwrap();
+            if number % 3 == 0 {
+                api.delete(&key(&format!("thing-{round}-{number}")), &DeleteOptions::default()).unwrap();
+            }
+        }
+    }
+    let list = api(path).list(&Query::all()).unwrap();
+    (std::fs::read(path).unwrap(), list)
+}
+
+/// Opens damaged bytes. Either everything is as it was written, and the file can be written to, or an error names the file.
+/// Returns whether it is as written.
+fn is_as_written(path: &Path, bytes: &[u8], written: &ObjectList<DynamicObject>, what: &str) -> bool {
+    std::fs::write(path, bytes).unwrap();
+    let opened = catch_unwind(|| FileClient::open(path)).unwrap_or_else(|_| panic!("{what}: open panicked"));
+    let client = match opened {
+        Ok(client) => client,
+        Err(error) => {
+            assert!(error.to_string().starts_with(&format!("{}: ", path.display())), "{what}: {error}");
+            return false;
+        }
+    };
+    let api: Api<DynamicObject> = Api::of_kind(Arc::new(client), THING);
+    assert!(api.list(&Query::all()).unwrap() == *written, "{what}: it was opened with other contents");
+    let used = catch_unwind(AssertUnwindSafe(|| {
+        if let Err(error) = api.create(&thing("another")) {
+            assert!(error.to_string().contains(&path.display().to_string()), "{what}: {error}");
+        }
+        drop(api);
+    }));
+    assert!(used.is_ok(), "{what}: a write panicked");
+    true
+}
+
+#[test]
+fn a_damaged_file_is_as_written_or_an_error_names_it() {
+    const PAGE: usize = 4_096;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("objects.redb");
+    let (bytes, written) = used_file(&path);
+    let pages: Vec<usize> = (0..bytes.len() / PAGE).filter(|page| bytes[page * PAGE..][..PAGE] != [0; PAGE]).collect();
+    let mut numbers = Numbers(25);
+    let (mut damaged, mut noticed) = (0, 0);
+    let mut check = |bytes: &[u8], what: &str| {
+        damaged += 1;
+        noticed += usize::from(!is_as_written(&path, bytes, &written, what));
+    };
+    let flip = |bit: usize| {
+        let mut bytes = bytes.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        bytes
+    };
+    // Of the header one bit of eleven: it tells where everything is.
+    for bit in (0..320 * 8).step_by(11) {
+        check(&flip(bit), &format!("bit {bit} of the header"));
+    }
+    for _ in 0..150 {
+        let bit = pages[numbers.below(pages.len())] * PAGE * 8 + numbers.below(PAGE * 8);
+        check(&flip(bit), &format!("bit {bit}"));
+    }
+    for page in &pages {
+        let mut zeroed = bytes.clone();
+        zeroed[page * PAGE..][..PAGE].fill(0);
+        check(&zeroed, &format!("page {page} zeroed"));
+        let mut torn = bytes.clone();
+        let other = pages[numbers.below(pages.len())];
+        torn[page * PAGE..][..PAGE].copy_from_slice(&bytes[other * PAGE..][..PAGE]);
+        check(&torn, &format!("page {page} replaced by page {other}"));
+    }
+    for _ in 0..30 {
+        let len = numbers.below(bytes.len()).max(1);
+        check(&bytes[..len], &format!("cut to {len} bytes"));
+    }
+    assert!(noticed * 3 > damaged, "most damage is in pages that are in use: {noticed} of {damaged}");
+}
+
+#[test]
+fn a_database_of_another_program_is_refused_and_left_as_it_is() {
+    const OTHERS: redb::TableDefinition<u64, &str> = redb::TableDefinition::new("users");
+    const SAME: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("numbers");
+    const MANY: redb::MultimapTableDefinition<u64, u64> = redb::MultimapTableDefinition::new("visits");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users.redb");
+    let tables = |database: &redb::Database| {
+        let reading = database.begin_read().unwrap();
+        let mut names: Vec<_> = reading.list_tables().unwrap().map(|table| table.name().to_owned()).collect();
+        names.extend(reading.list_multimap_tables().unwrap().map(|table| table.name().to_owned()));
+        names.sort();
+        names
+    };
+    {
+        let database = redb::Database::create(&path).unwrap();
+        let writing = database.begin_write().unwrap();
+        writing.open_table(OTHERS).unwrap().insert(1, "ann").unwrap();
+        writing.open_table(SAME).unwrap().insert("one", 1).unwrap();
+        writing.open_multimap_table(MANY).unwrap().insert(1, 2).unwrap();
+        writing.commit().unwrap();
+    }
+    let error = FileClient::open(&path).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{}: it is a redb database of another program", path.display())), "{error}");
+    assert!(error.contains("users") && error.contains("visits"), "{error}");
+    let database = redb::Database::open(&path).unwrap();
+    assert_eq!(tables(&database), ["numbers", "users", "visits"]);
+    drop(database);
+
+    // One without a table is nobody's.
+    let empty = folder.path().join("empty.redb");
+    drop(redb::Database::create(&empty).unwrap());
+    FileClient::open(&empty).unwrap();
+}

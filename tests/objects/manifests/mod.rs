@@ -1,0 +1,129 @@
+//! What a cluster has written is written again as it was, whatever it holds.
+
+use std::sync::Arc;
+
+use homeostat::objects::{Api, Client, DynamicObject, Kind, MemoryClient, Object, ObjectMeta, Patch, Query, Scheme};
+use serde_json::{Value, json};
+
+/// Each file with what it holds.
+const FILES: [(&str, &str); 11] = [
+    ("config-map", include_str!("config-map.json")),
+    ("custom-resource-definition", include_str!("custom-resource-definition.json")),
+    ("custom-resource", include_str!("custom-resource.json")),
+    ("deployment", include_str!("deployment.json")),
+    ("event", include_str!("event.json")),
+    ("list", include_str!("list.json")),
+    ("node", include_str!("node.json")),
+    ("pod-list", include_str!("pod-list.json")),
+    ("pod", include_str!("pod.json")),
+    ("secret", include_str!("secret.json")),
+    ("service", include_str!("service.json")),
+];
+
+/// The kinds of the files, but for what only an owner reference names.
+pub(super) fn scheme() -> Scheme {
+    let core = ["ConfigMap", "Event", "Pod", "Secret", "Service"].map(|name| Kind::namespaced("", "v1", name));
+    core.into_iter()
+        .fold(Scheme::new(), Scheme::register_kind)
+        .register_kind(Kind::cluster("", "v1", "Node"))
+        .register_kind(Kind::namespaced("apps", "v1", "Deployment"))
+        .register_kind(Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition"))
+        .register_kind(Kind::namespaced("compute.example.com", "v1beta2", "VirtualMachine"))
+}
+
+pub(super) fn file(name: &str) -> Value {
+    serde_json::from_str(FILES.iter().find(|(known, _)| *known == name).unwrap().1).unwrap()
+}
+
+fn objects() -> Vec<(Kind, Value)> {
+    let objects: Vec<_> = FILES.iter().flat_map(|(name, _)| scheme().objects(&file(name)).unwrap()).collect();
+    assert_eq!(objects.len(), 14);
+    objects
+}
+
+#[test]
+fn objects_are_written_as_they_were_read() {
+    for (kind, json) in objects() {
+        let object = DynamicObject::from_json(&json).unwrap();
+        assert_eq!(serde_json::to_value(&object).unwrap(), json, "{kind}");
+        assert_eq!(object.to_json().unwrap(), json, "{kind}");
+        assert_eq!(object.kind(), kind);
+        assert_eq!(object.key().name(), json["metadata"]["name"]);
+        let meta: ObjectMeta = serde_json::from_value(json["metadata"].clone()).unwrap();
+        assert_eq!(serde_json::to_value(&meta).unwrap(), json["metadata"], "{kind}");
+        let text = serde_json::to_string(&object).unwrap();
+        assert_eq!(serde_json::from_str::<DynamicObject>(&text).unwrap(), object, "{kind}");
+    }
+}
+
+/// A list has no name and no kind of its own in a program; as a whole it is an object all the same.
+#[test]
+fn lists_are_written_as_they_were_read() {
+    for name in ["list", "pod-list"] {
+        let list = DynamicObject::from_json(&file(name)).unwrap();
+        assert_eq!(serde_json::to_value(&list).unwrap(), file(name));
+        assert!(list.fields["items"].as_array().unwrap().len() >= 2);
+    }
+}
+
+#[test]
+fn metadata_is_understood() {
+    let pod = DynamicObject::from_json(&file("pod")).unwrap();
+    assert_eq!(pod.key().to_string(), "shop/web-6d5f8c7b9-x2x8p");
+    assert_eq!(pod.metadata.generate_name, "web-6d5f8c7b9-");
+    assert_eq!(pod.metadata.controller().unwrap().kind, "ReplicaSet");
+    assert_eq!(pod.metadata.creation_timestamp.unwrap().to_string(), "2024-05-05T08:14:32Z");
+    assert!(!pod.metadata.is_deleting() && pod.metadata.annotations.is_empty() && pod.metadata.finalizers.is_empty());
+    let vm = DynamicObject::from_json(&file("custom-resource")).unwrap();
+    assert!(vm.metadata.is_deleting() && vm.metadata.has_finalizer("foregroundDeletion"));
+    assert_eq!(vm.pointer("/spec/big"), Some(&json!(u64::MAX)));
+    assert_eq!(vm.pointer("/spec/negative"), Some(&json!(i64::MIN)));
+    assert_eq!(vm.metadata.generation, 12);
+}
+
+/// The fields of the metadata that the client sets, or has no use for.
+const CLIENTS: [&str; 7] = [
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+];
+
+fn as_a_writer_says_it(json: &Value) -> Value {
+    let mut json = json.clone();
+    let meta = json["metadata"].as_object_mut().unwrap();
+    // The client drops what is empty.
+    let empty = [json!(null), json!({}), json!([]), json!("")];
+    meta.retain(|name, value| !CLIENTS.contains(&name.as_str()) && !empty.contains(value));
+    json
+}
+
+#[test]
+fn a_client_keeps_them_as_they_are() {
+    let client: Arc<dyn Client> = Arc::new(MemoryClient::builder().cascade(false).build());
+    for (kind, json) in objects() {
+        let mut said = json.clone();
+        said["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+        let created = client.create(&kind, said).unwrap();
+        let mut expected = as_a_writer_says_it(&json);
+        let status = expected.as_object_mut().unwrap().remove("status");
+        assert_eq!(as_a_writer_says_it(&created), expected, "{kind}");
+
+        let api = Api::<DynamicObject>::of_kind(Arc::clone(&client), kind.clone());
+        let mut object = api.get(&DynamicObject::from_json(&json).unwrap().key()).unwrap();
+        if let Some(status) = status {
+            object.fields.insert("status".to_owned(), status);
+            object = api.update_status(&object).unwrap();
+        }
+        assert_eq!(as_a_writer_says_it(&object.to_json().unwrap()), as_a_writer_says_it(&json), "{kind}");
+        assert_eq!(api.update(&object).unwrap(), object, "{kind}: there is nothing to be written");
+        let unchanged = api.patch(&object.key(), &Patch::Merge(json!({}))).unwrap();
+        assert_eq!(unchanged, object, "{kind}: nor patched");
+    }
+    let pods = Api::<DynamicObject>::of_kind(client, Kind::of("v1", "Pod"));
+    let failed = pods.list(&Query::all().field("status.phase", "Failed")).unwrap();
+    assert_eq!(failed.items.iter().map(|pod| pod.key().to_string()).collect::<Vec<_>>(), ["other/b"]);
+}

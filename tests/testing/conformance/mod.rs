@@ -1,0 +1,69 @@
+//! The crate's own back ends keep the rules of a client: the conformance suite, a test a case.
+
+use std::sync::Arc;
+
+use homeostat::objects::{Client, MemoryClient};
+use homeostat::testing::conformance::Backend;
+
+mod broken;
+mod slow;
+mod suite;
+
+/// In memory, with as long a history as the cases need.
+struct Memory;
+
+impl Backend for Memory {
+    fn client(&self) -> Arc<dyn Client> {
+        Arc::new(MemoryClient::builder().history(170).build())
+    }
+
+    fn history(&self) -> Option<usize> {
+        Some(170)
+    }
+}
+
+mod memory {
+    homeostat::conformance_tests!(super::Memory);
+}
+
+/// One with hardly a history, beside which no garbage collector runs.
+struct Plain;
+
+impl Backend for Plain {
+    fn client(&self) -> Arc<dyn Client> {
+        Arc::new(MemoryClient::builder().history(3).cascade(false).build())
+    }
+
+    fn history(&self) -> Option<usize> {
+        Some(3)
+    }
+
+    fn cascades(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "file-client")]
+mod file {
+    use std::sync::Arc;
+
+    use homeostat::objects::{Client, FileClient};
+    use homeostat::testing::conformance::Backend;
+
+    struct File;
+
+    impl Backend for File {
+        /// The file has no name any more as soon as it is open.
+        #[expect(clippy::unwrap_used, reason = "without a file there is no test")]
+        fn client(&self) -> Arc<dyn Client> {
+            let folder = tempfile::tempdir().unwrap();
+            Arc::new(FileClient::builder().history(170).open(folder.path().join("objects.redb")).unwrap())
+        }
+
+        fn history(&self) -> Option<usize> {
+            Some(170)
+        }
+    }
+
+    homeostat::conformance_tests!(File);
+}

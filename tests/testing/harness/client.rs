@@ -1,0 +1,291 @@
+//! The client of tests: objects as they are given, names, what calls meet, and what it remembers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use homeostat::objects::{
+    Api, Client, ClientError, DeleteOptions, DynamicObject, FieldOwner, Object, ObjectKey, Patch, Propagation, Query,
+    WatchEvent,
+};
+use homeostat::testing::{Call, Factory, Reactor, Sample, TestClient, Verb, Write};
+use homeostat::{CancellationToken, ManualClock};
+use serde_json::json;
+
+use super::support::{APP, app};
+
+fn client() -> (TestClient, Api<DynamicObject>) {
+    let client = TestClient::new(ManualClock::new().clock());
+    (client.clone(), Api::of_kind(Arc::new(client), APP))
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::new("default", name)
+}
+
+#[test]
+fn objects_are_there_just_as_they_are_given() {
+    let (client, apps) = client();
+    let odd = app("shop").created(5).deleted(9).uid("no uuid").generation(7).field("/status/ready", true);
+    client.give(&odd);
+    assert_eq!(apps.get(&key("shop")).unwrap(), odd.build());
+    assert_eq!(client.writes(), []);
+    client.give(&app("shop").field("/spec", json!({})));
+    let whole = apps.get(&key("shop")).unwrap();
+    assert_eq!(whole, app("shop").field("/spec", json!({})).created(0).build());
+}
+
+/// It is the engine of the embedded clients behind it: versions, conflicts, generations, finalizers, owners.
+#[test]
+fn what_is_given_goes_on_by_the_rules() {
+    let (client, apps) = client();
+    client.give(&app("shop").finalizer("example.com/a"));
+    client.give(&app("part").controlled_by(&app("shop")));
+    let shop = apps.get(&key("shop")).unwrap();
+    let mut changed = shop.clone();
+    changed.fields.insert("spec".to_owned(), json!({"size": 1}));
+    let updated = apps.update(&changed).unwrap();
+    assert_eq!((&*updated.metadata.resource_version, updated.metadata.generation), ("1000", 2));
+    assert!(apps.update(&changed).unwrap_err().is_conflict());
+    assert!(apps.delete(&key("shop"), &DeleteOptions::default()).unwrap().metadata.is_deleting());
+    assert!(apps.get(&key("part")).is_ok());
+    let mut free = apps.get(&key("shop")).unwrap();
+    free.metadata.finalizers.clear();
+    apps.update(&free).unwrap();
+    assert!(apps.get(&key("shop")).unwrap_err().is_not_found());
+    assert!(apps.get(&key("part")).unwrap_err().is_not_found());
+}
+
+/// What is put over another forgets to whom that one belonged: it is not even looked at.
+#[test]
+fn an_object_that_is_given_again_is_another() {
+    let (client, apps) = client();
+    client.give(&app("shop"));
+    client.give(&app("part").controlled_by(&app("shop")));
+    client.give(&app("part"));
+    let orphans = DeleteOptions { propagation: Propagation::Orphan, ..DeleteOptions::default() };
+    apps.delete(&key("shop"), &orphans).unwrap();
+    assert_eq!(apps.get(&key("part")).unwrap().metadata.resource_version, "999");
+}
+
+/// A watch is not told half of what has happened: it has to list anew.
+#[test]
+fn no_change_before_an_object_was_given_is_known() {
+    let (client, apps) = client();
+    let versions = ["shop", "mill"].map(|name| apps.create(&app(name).build()).unwrap().metadata.resource_version);
+    client.give(&app("bank").resource_version("4"));
+    let stop = CancellationToken::new();
+    for version in ["1", &versions[0], &versions[1]] {
+        let watch = client.watch(&APP, &Query::all(), Some(version), &stop);
+        assert!(watch.is_err_and(|error| error.is_gone()), "from {version}");
+    }
+    let list = apps.list(&Query::all()).unwrap();
+    assert_eq!((list.items.len(), &*list.version), (3, "4"));
+    apps.delete(&key("shop"), &DeleteOptions::default()).unwrap();
+    let next = apps.watch(&Query::all(), Some(&list.version), &stop).unwrap().next().unwrap().unwrap();
+    assert!(matches!(next, WatchEvent::Deleted(object) if object.key() == key("shop")));
+}
+
+/// No two objects of a set of clients have one uid.
+#[test]
+fn uids_are_the_same_each_time_and_of_one_client_alone() {
+    let uids = || {
+        let (client, apps) = client();
+        let beside = Api::of_kind(Arc::new(client.beside(ManualClock::new().clock())), APP);
+        [apps, beside].map(|apps| apps.create(&app("shop").build()).unwrap().metadata.uid)
+    };
+    let [one, other] = uids();
+    assert_ne!(one, other);
+    assert_eq!(uids(), [one, other]);
+}
+
+#[test]
+fn times_are_those_of_the_clock() {
+    let clock = ManualClock::at(std::time::UNIX_EPOCH + Duration::from_secs(90));
+    let apps = Api::<DynamicObject>::of_kind(Arc::new(TestClient::new(clock.clock())), APP);
+    let created = apps.create(&app("shop").build()).unwrap();
+    assert_eq!(created.metadata.creation_timestamp, app("shop").created(90).build().metadata.creation_timestamp);
+}
+
+#[test]
+fn names_have_numbers_by_their_beginnings() {
+    let (_, apps) = client();
+    let names =
+        ["web-", "db-", "web-"].map(|start| apps.create(&app("").generate_name(start).build()).unwrap().metadata.name);
+    assert_eq!(names, ["web-001", "db-001", "web-002"]);
+    // A name that is said is kept.
+    assert_eq!(apps.create(&app("").generate_name("web-").name("x").build()).unwrap().metadata.name, "x");
+}
+
+#[test]
+fn all_writes_are_remembered_as_they_were_sent() {
+    let (client, apps) = client();
+    let shop = apps.create(&app("shop").build()).unwrap();
+    let object = shop.object_ref();
+    apps.update(&shop).unwrap();
+    apps.update_status(&shop).unwrap();
+    let patch = Patch::Merge(json!({"spec": {}}));
+    apps.patch(&key("shop"), &patch).unwrap();
+    apps.patch_status(&key("shop"), &patch).unwrap();
+    let fields = app("shop").build().to_json().unwrap();
+    apps.apply(fields.clone(), &FieldOwner::new("me")).unwrap();
+    apps.get(&key("shop")).unwrap();
+    apps.list(&Query::all()).unwrap();
+    apps.purge(&key("shop")).unwrap();
+    let sent = shop.to_json().unwrap();
+    let expected = [
+        Write::Create(object.clone(), fields.clone()),
+        Write::Update(object.clone(), sent.clone()),
+        Write::UpdateStatus(object.clone(), sent),
+        Write::Patch(object.clone(), patch.clone(), homeostat::objects::Part::Object),
+        Write::Patch(object.clone(), patch, homeostat::objects::Part::Status),
+        Write::Apply(object.clone(), fields, FieldOwner::new("me")),
+        Write::Delete(object, DeleteOptions { purge: true, ..DeleteOptions::default() }),
+    ];
+    assert_eq!(client.writes(), expected);
+    assert_eq!(client.take_writes(), expected);
+    assert_eq!(client.writes(), []);
+}
+
+/// A call of each method.
+fn call_all(client: &TestClient) -> Vec<(Verb, Result<(), ClientError>)> {
+    let apps = Api::<DynamicObject>::of_kind(Arc::new(client.clone()), APP);
+    let given = || {
+        client.give(&app("shop"));
+        apps.get(&key("shop"))
+    };
+    let patch = Patch::Merge(json!({}));
+    let shop = app("shop").created(0).build();
+    let all = Query::all();
+    drop(given());
+    vec![
+        (Verb::Get, apps.get(&key("shop")).map(drop)),
+        (Verb::List, apps.list(&all).map(drop)),
+        (Verb::Create, apps.create(&app("new").build()).map(drop)),
+        (Verb::Update, apps.update(&shop).map(drop)),
+        (Verb::UpdateStatus, apps.update_status(&shop).map(drop)),
+        (Verb::Patch, apps.patch(&key("shop"), &patch).map(drop)),
+        (Verb::PatchStatus, apps.patch_status(&key("shop"), &patch).map(drop)),
+        (Verb::Apply, apps.apply(app("shop").build().to_json().unwrap(), &FieldOwner::new("me")).map(drop)),
+        (Verb::Delete, apps.delete(&key("shop"), &DeleteOptions::default()).map(drop)),
+        (Verb::Watch, apps.watch(&all, None, &CancellationToken::new()).map(drop)),
+    ]
+}
+
+#[test]
+fn a_reactor_fails_the_calls_of_its_verb_alone() {
+    let verbs: Vec<_> =
+        call_all(&client().0).into_iter().map(|(verb, result)| result.map(|()| verb).unwrap()).collect();
+    for failing in verbs {
+        let (client, _) = client();
+        client.react(&Reactor::fail(failing));
+        for (verb, result) in call_all(&client) {
+            assert_eq!(result.is_err(), verb == failing, "{verb:?} where {failing:?} fails");
+        }
+    }
+    let (client, _) = client();
+    client.react(&Reactor::fail(None));
+    assert!(call_all(&client).iter().all(|(_, result)| result.is_err()));
+}
+
+#[test]
+fn a_reactor_is_for_a_kind_a_name_and_a_number_of_calls() {
+    let (client, apps) = client();
+    let creates = |name: &str| apps.create(&app(name).build()).is_ok();
+    let create = || Reactor::fail(Verb::Create);
+    client.react(&create().kind(&Factory::pod("", "").sample().kind()));
+    client.react(&create().kind(&APP).name("bank"));
+    assert_eq!(["shop", "bank", "bank"].map(creates), [true, false, false]);
+    client.react(&create().name("web-*").once());
+    let generated = || apps.create(&app("").generate_name("web-").build());
+    assert!(generated().is_err());
+    assert_eq!(generated().unwrap().metadata.name, "web-001");
+    client.react(&create().name("x").times(2));
+    assert_eq!(["x", "y", "x", "x"].map(creates), [false, true, false, true]);
+}
+
+#[test]
+fn a_reactor_fails_with_the_error_that_it_was_given() {
+    let (client, apps) = client();
+    client.react(&Reactor::fail(Verb::Get).error(|object| ClientError::NotFound { object: object.clone() }));
+    client.give(&app("shop"));
+    let error = apps.get(&key("shop")).unwrap_err();
+    assert!(error.is_not_found() && *error.object() == app("shop").build().object_ref());
+    // The one that came last is asked first.
+    client.react(&Reactor::fail(Verb::Get).once());
+    assert!(apps.get(&key("shop")).unwrap_err().is_transport());
+    assert!(apps.get(&key("shop")).unwrap_err().is_not_found());
+}
+
+#[test]
+fn a_reactor_answers_in_the_place_of_the_client() {
+    let (client, apps) = client();
+    let ghost = app("ghost").created(1).build().to_json().unwrap();
+    let answer = ghost.clone();
+    client.react(&Reactor::answer(Verb::Get, move |call| {
+        (call.object.key().name() == "ghost").then(|| Ok(answer.clone()))
+    }));
+    client.react(&Reactor::answer(Verb::List, move |_| Some(Ok(json!([ghost])))));
+    client.react(&Reactor::answer(Verb::Create, |call| {
+        let sent = call.sent.unwrap();
+        (sent["spec"]["size"] == 13).then(|| Err(ClientError::AlreadyExists { object: call.object.clone() }))
+    }));
+    client.give(&app("shop"));
+    assert_eq!(apps.get(&key("ghost")).unwrap().key(), key("ghost"));
+    assert_eq!(apps.get(&key("shop")).unwrap().key(), key("shop"));
+    assert_eq!(apps.list(&Query::all()).unwrap().items.len(), 1);
+    assert!(apps.create(&app("a").field("/spec/size", 13).build()).unwrap_err().is_already_exists());
+    assert!(apps.create(&app("a").field("/spec/size", 12).build()).is_ok());
+}
+
+#[test]
+fn an_answer_that_is_none_is_no_answer() {
+    for verb in [Verb::List, Verb::Watch] {
+        let client = TestClient::new(ManualClock::new().clock());
+        client.react(&Reactor::answer(verb, |_| Some(Ok(json!({})))));
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match verb {
+            Verb::List => client.list(&APP, &Query::all()).map(drop),
+            _ => client.watch(&APP, &Query::all(), None, &CancellationToken::new()).map(drop),
+        }));
+        assert!(panic.is_err(), "{verb:?}");
+    }
+}
+
+#[test]
+fn a_reactor_changes_what_is_sent() {
+    let (client, apps) = client();
+    client.react(&Reactor::change(Verb::Create, |app| app["spec"]["size"] = 1.into()));
+    client.react(&Reactor::change(Verb::Patch, |patch| patch["spec"]["size"] = 2.into()));
+    assert_eq!(apps.create(&app("shop").build()).unwrap().pointer("/spec/size"), Some(&json!(1)));
+    // What was sent is remembered.
+    assert!(matches!(&client.writes()[..], [Write::Create(_, sent)] if sent["spec"].is_null()));
+    let patched = apps.patch(&key("shop"), &Patch::Merge(json!({}))).unwrap();
+    assert_eq!(patched.pointer("/spec/size"), Some(&json!(2)));
+}
+
+/// A client beside another has other objects, and the same memory.
+#[test]
+fn clients_beside_each_other_share_what_they_know() {
+    let (client, apps) = client();
+    let beside = client.beside(ManualClock::new().clock());
+    client.give(&app("shop"));
+    assert!(beside.get(&APP, &key("shop")).unwrap_err().is_not_found());
+    beside.create(&APP, app("bank").build().to_json().unwrap()).unwrap();
+    assert_eq!(client.writes().len(), 1);
+    client.react(&Reactor::fail(Verb::Get));
+    assert!(beside.get(&APP, &key("bank")).unwrap_err().is_transport());
+    assert!(apps.get(&key("shop")).unwrap_err().is_transport());
+}
+
+/// A call that it leaves alone is none of those.
+#[test]
+fn a_reactor_counts_the_calls_that_it_does_something_to() {
+    let (client, apps) = client();
+    let create = |name: &str| apps.create(&app(name).build());
+    let taken = |call: &Call<'_>| Err(ClientError::AlreadyExists { object: call.object.clone() });
+    client.react(&Reactor::answer(None, move |call| (call.object.key().name() == "bank").then(|| taken(call))).once());
+    assert_eq!(["shop", "bank", "bank"].map(|name| create(name).is_ok()), [true, false, true]);
+    client.react(&Reactor::change(None, |app| app["spec"]["size"] = 1.into()).once());
+    apps.get(&key("shop")).unwrap();
+    let [one, other] = ["mill", "port"].map(|name| create(name).unwrap());
+    assert_eq!([one.pointer("/spec/size"), other.pointer("/spec/size")], [Some(&json!(1)), None]);
+}

@@ -1,0 +1,93 @@
+//! A mistake that only some orders show, and the seed that shows it again.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient, ObjectKey, ObjectWatch, ObjectWatchHandle};
+use homeostat::testing::Simulation;
+use homeostat::{Action, Context, Controller};
+
+use super::{CHILD, MINUTE, Notes, Outcome, panic_of, pool};
+
+const CONFIG: Kind = Kind::namespaced("", "v1", "ConfigMap");
+const SECRET: Kind = Kind::namespaced("", "v1", "Secret");
+
+fn key() -> ObjectKey {
+    ObjectKey::new("default", "app")
+}
+
+fn watch(sim: &Simulation, client: &MemoryClient, kind: &Kind) -> ObjectWatchHandle<DynamicObject> {
+    let api = Api::of_kind(Arc::new(client.clone()), kind.clone());
+    ObjectWatch::new(api).clock(sim.clock()).start().unwrap()
+}
+
+/// An app that needs a config and a secret. Whoever makes them makes the config first, so an app that has its secret has its config:
+/// but that is so in the client, not in two watches of it.
+fn app(sim: &Simulation, relies_on_order: bool) {
+    let client = MemoryClient::builder().clock(sim.clock()).build();
+    let (configs, secrets) = (watch(sim, &client, &CONFIG), watch(sim, &client, &SECRET));
+    let (notes, pool) = (Notes::new(sim), pool(sim, 1));
+    let (config, secret) = (configs.watch().store(), secrets.watch().store());
+    let said = notes.clone();
+    let reconcile = move |_cx: &Context, key: &ObjectKey| -> Outcome {
+        if secret.contains(key) && (relies_on_order || config.contains(key)) {
+            said.add(if config.contains(key) { "runs" } else { "crashes" });
+        }
+        Ok(Action::await_change())
+    };
+    let apps = Controller::builder("app", reconcile)
+        .watch(configs.watch(), |event| event.key().cloned())
+        .watch(secrets.watch(), |event| event.key().cloned())
+        .clock(sim.clock())
+        .build()
+        .unwrap()
+        .start(&pool)
+        .unwrap();
+    sim.run_until(MINUTE, || apps.has_synced());
+    for kind in [CONFIG, SECRET] {
+        let api = Api::of_kind(Arc::new(client.clone()), kind.clone());
+        api.create(&DynamicObject::new(&kind, "default", key().name())).unwrap();
+    }
+    sim.run_until(MINUTE, || !notes.all().is_empty());
+    assert_eq!(notes.whats()[0], "runs");
+}
+
+const SEEDS: std::ops::Range<u64> = 0..100;
+
+#[test]
+fn what_does_not_rely_on_an_order_works_in_all() {
+    Simulation::seeds(SEEDS, |sim| app(sim, false));
+}
+
+/// Run with a seed in the environment by the next one.
+#[test]
+fn the_seed_of_the_environment() {
+    if std::env::var_os(CHILD).is_some() {
+        Simulation::seeds(SEEDS, |sim| app(sim, true));
+    }
+}
+
+#[test]
+fn what_relies_on_an_order_is_found_and_found_again() {
+    let text = panic_of(|| Simulation::seeds(SEEDS, |sim| app(sim, true)));
+    let (seed, rest) = text.strip_prefix("with the seed ").unwrap().split_once(", alone by HOMEOSTAT_SEED=").unwrap();
+    assert!(rest.starts_with(&format!("{seed}: ")) && rest.contains("crashes"), "{text}");
+    let bad: u64 = seed.parse().unwrap();
+    assert!(panic_of(|| app(&Simulation::new(bad), true)).contains("crashes"));
+
+    let alone = |seed: &str| {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "simulation::races::the_seed_of_the_environment", "--nocapture"]);
+        let output = child.env(CHILD, "1").env("HOMEOSTAT_SEED", seed).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (passed, said) = alone(seed);
+    assert!(!passed && said.contains(&text), "{said}");
+    let good = SEEDS
+        .filter(|seed| *seed != bad)
+        .find(|seed| std::panic::catch_unwind(|| app(&Simulation::new(*seed), true)).is_ok());
+    let (passed, said) = alone(&good.unwrap().to_string());
+    assert!(passed, "{said}");
+    let (passed, said) = alone("many");
+    assert!(!passed && said.contains("HOMEOSTAT_SEED is \"many\", but must be a number"), "{said}");
+}

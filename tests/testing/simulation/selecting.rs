@@ -1,0 +1,251 @@
+//! Which objects a reconciler of objects watches, and which of their changes run it.
+
+use std::sync::Arc;
+
+use homeostat::objects::{
+    Api, Client, ClientError, DynamicObject, Kind, LabelSelector, MemoryClient, Object, ObjectKey, ObjectList,
+    ObjectRef, ObjectStream, PrimaryContext, PrimaryController, Query, Secondary, controller_key,
+};
+use homeostat::sub::{
+    ChildReconciler, Config, Desired, Flow, ResourceReconciler, SubContext, SubResult, UpdatingObjectManager,
+};
+use homeostat::testing::Simulation;
+use homeostat::{Action, BoxError, CancellationToken, Controller, Manager, Predicate, RunningManager};
+use serde_json::{Value, json};
+
+use super::{HOUR, Notes, SECOND};
+use crate::clients::hand_on;
+
+const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
+const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
+const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
+
+/// A client that may list and watch in the namespace `a` only.
+struct Restricted(MemoryClient);
+
+impl Restricted {
+    fn check(kind: &Kind, query: &Query) -> Result<(), ClientError> {
+        if query.namespace.as_deref() == Some("a") {
+            return Ok(());
+        }
+        Err(ClientError::transport(ObjectRef::new(kind, &ObjectKey::cluster("")), "not allowed in all namespaces"))
+    }
+}
+
+impl Client for Restricted {
+    hand_on!(self.0: get, create, update, update_status, patch, apply, delete);
+
+    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+        Self::check(kind, query)?;
+        self.0.list(kind, query)
+    }
+
+    fn watch(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        from: Option<&str>,
+        stop: &CancellationToken,
+    ) -> Result<ObjectStream, ClientError> {
+        Self::check(kind, query)?;
+        self.0.watch(kind, query, from, stop)
+    }
+}
+
+struct World {
+    sim: Simulation,
+    client: MemoryClient,
+    notes: Notes,
+}
+
+impl World {
+    fn new() -> Self {
+        let sim = Simulation::new(1);
+        let client = MemoryClient::builder().clock(sim.clock()).build();
+        let notes = Notes::new(&sim);
+        Self { sim, client, notes }
+    }
+
+    fn config(&self) -> Config {
+        Config::new(Arc::new(self.client.clone())).with_clock(self.sim.clock())
+    }
+
+    /// Notes each run, and counts the first three in the status of its object.
+    fn reconciler(&self, config: Config, kind: &Kind) -> ResourceReconciler<DynamicObject> {
+        let notes = self.notes.clone();
+        let counts = move |cx: &SubContext<'_>, object: &mut DynamicObject| -> SubResult {
+            notes.add(cx.key().to_string());
+            let runs = object.pointer("/status/runs").and_then(Value::as_u64).unwrap_or_default();
+            object.fields.insert("status".to_owned(), json!({"runs": 3.min(runs + 1)}));
+            Ok(Flow::proceed())
+        };
+        ResourceReconciler::of_kind("site", kind.clone(), config, counts)
+    }
+
+    fn start(&self, reconciler: ResourceReconciler<DynamicObject>) -> RunningManager {
+        let manager = Manager::builder().clock(self.sim.clock()).build().unwrap();
+        let sources = reconciler.setup(&manager).unwrap();
+        let settings = Controller::builder("site", reconciler).clock(self.sim.clock());
+        manager.add(settings.sources(sources).build().unwrap()).unwrap();
+        manager.start().unwrap()
+    }
+
+    fn start_primary(&self, controller: PrimaryController<DynamicObject>) -> RunningManager {
+        let manager = Manager::builder().clock(self.sim.clock()).build().unwrap();
+        controller.add_to(&manager).unwrap();
+        manager.start().unwrap()
+    }
+
+    fn api(&self, kind: &Kind) -> Api<DynamicObject> {
+        Api::of_kind(Arc::new(self.client.clone()), kind.clone())
+    }
+
+    /// What has run since this was asked last, after ten seconds: no test has more than one run that is wanted.
+    fn ran(&self) -> Vec<String> {
+        self.sim.run_for(10 * SECOND);
+        std::mem::take(&mut *self.notes.list.lock()).into_iter().map(|(_, what)| what).collect()
+    }
+
+    /// Changes the object as `change` says, and returns what has run then.
+    fn after(&self, kind: &Kind, change: impl FnOnce(&mut DynamicObject)) -> Vec<String> {
+        let mut object = self.api(kind).get(&ObjectKey::new("a", "web")).unwrap();
+        change(&mut object);
+        self.api(kind).update(&object).unwrap();
+        self.ran()
+    }
+}
+
+fn object(kind: &Kind, namespace: &str) -> DynamicObject {
+    DynamicObject::new(kind, namespace, "web").with("data", json!({"text": "one"}))
+}
+
+#[test]
+fn a_write_of_the_status_does_not_run_its_own_key_again_and_all_other_changes_do() {
+    for kind in [SITE, CONFIG_MAP] {
+        let world = World::new();
+        let _running = world.start(world.reconciler(world.config(), &kind));
+        world.api(&kind).create(&object(&kind, "a")).unwrap();
+        assert_eq!(world.ran(), ["a/web"], "and its status has been written: {kind}");
+        let changes: [fn(&mut DynamicObject); 4] = [
+            |object| drop(object.fields.insert("data".to_owned(), json!({"text": "two"}))),
+            |object| drop(object.metadata.labels.insert("a".to_owned(), "b".to_owned())),
+            |object| drop(object.metadata.annotations.insert("a".to_owned(), "b".to_owned())),
+            |object| object.metadata.finalizers.push("example.com/f".to_owned()),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            assert_eq!(world.after(&kind, change), ["a/web"], "change {number} of a {kind}");
+        }
+        world.api(&kind).delete(&ObjectKey::new("a", "web"), &<_>::default()).unwrap();
+        assert_eq!(world.ran(), ["a/web"], "its deletion is asked for");
+    }
+}
+
+#[test]
+fn every_event_runs_a_reconciler_that_asks_for_it() {
+    let world = World::new();
+    let _running = world.start(world.reconciler(world.config(), &SITE).when(Predicate::new(|_| true)));
+    world.api(&SITE).create(&object(&SITE, "a")).unwrap();
+    assert_eq!(world.ran().len(), 4, "each write of the status calls the next run");
+}
+
+/// Its children are watched as it is itself: in the one namespace.
+#[test]
+fn a_reconciler_of_one_namespace_needs_no_rights_in_others() {
+    let world = World::new();
+    let config = Config::new(Arc::new(Restricted(world.client.clone()))).with_clock(world.sim.clock());
+    let notes = world.notes.clone();
+    let page = ChildReconciler::of_kind(
+        PAGE,
+        move |cx: &SubContext<'_>, _: &mut DynamicObject| {
+            notes.add(cx.key().to_string());
+            Ok(Desired::This(object(&PAGE, cx.key().namespace())))
+        },
+        |_, _, _| Ok(Flow::proceed()),
+        UpdatingObjectManager::of_kind(PAGE, |page: &mut DynamicObject, desired| page.fields = desired.fields.clone()),
+    );
+    let _running = world.start(ResourceReconciler::of_kind("site", SITE, config, page).namespace("a"));
+    for namespace in ["a", "b"] {
+        world.api(&SITE).create(&object(&SITE, namespace)).unwrap();
+    }
+    world.ran();
+    let pages = world.api(&PAGE).list(&Query::all()).unwrap().items;
+    assert_eq!(pages.iter().map(Object::key).collect::<Vec<_>>(), [ObjectKey::new("a", "web")]);
+    assert_eq!(controller_key(pages[0].meta(), &SITE), Some(ObjectKey::new("a", "web")));
+    assert_eq!(world.after(&PAGE, |page| drop(page.fields.remove("data")))[0], "a/web", "its child has changed");
+}
+
+#[test]
+fn an_object_that_is_not_selected_is_left_alone() {
+    let world = World::new();
+    let labels = LabelSelector::label("run", "yes");
+    let _running = world.start(world.reconciler(world.config(), &SITE).labels(labels));
+    world.api(&SITE).create(&object(&SITE, "a")).unwrap();
+    assert_eq!(world.ran(), [""; 0]);
+    let label = |site: &mut DynamicObject| drop(site.metadata.labels.insert("run".to_owned(), "yes".to_owned()));
+    assert_eq!(world.after(&SITE, label), ["a/web"]);
+    assert_eq!(world.after(&SITE, |site| site.metadata.labels.clear()), [""; 0]);
+}
+
+/// A primary with a page in its own namespace, which counts its runs in its status.
+fn primary(world: &World, client: &Arc<dyn Client>) -> PrimaryController<DynamicObject> {
+    let sites = Api::<DynamicObject>::of_kind(client.clone(), SITE);
+    let pages = Secondary::new(Api::<DynamicObject>::of_kind(client.clone(), PAGE)).namespace("a");
+    let (notes, writes, makes) = (world.notes.clone(), sites.clone(), pages.clone());
+    let sync = move |_: &PrimaryContext<'_>, site: &DynamicObject| -> Result<Action, BoxError> {
+        notes.add(site.key().to_string());
+        makes.ensure(site, object(&PAGE, "a"))?;
+        let runs = site.pointer("/status/runs").and_then(Value::as_u64).unwrap_or_default();
+        writes.update_status(&site.clone().with("status", json!({"runs": runs + 1})))?;
+        Ok(Action::await_change())
+    };
+    PrimaryController::new("sites", sites, sync).secondary(&pages).resync(HOUR)
+}
+
+#[test]
+fn a_primary_controller_of_one_namespace_needs_no_rights_in_others_and_does_not_run_for_its_own_status() {
+    let world = World::new();
+    let client: Arc<dyn Client> = Arc::new(Restricted(world.client.clone()));
+    let _running = world.start_primary(primary(&world, &client).namespace("a"));
+    for namespace in ["a", "b"] {
+        world.api(&SITE).create(&object(&SITE, namespace)).unwrap();
+    }
+    assert_eq!(world.ran(), ["a/web"; 2], "once for the site, and once for its page");
+    assert_eq!(world.after(&SITE, |site| drop(site.fields.remove("data"))), ["a/web"]);
+}
+
+/// Its secondary stays: the primary is not gone.
+#[test]
+fn a_primary_that_leaves_the_selection_is_left_alone_with_its_secondaries() {
+    let world = World::new();
+    let client: Arc<dyn Client> = Arc::new(world.client.clone());
+    let _running = world.start_primary(primary(&world, &client).labels(LabelSelector::label("run", "yes")));
+    let mut site = object(&SITE, "a");
+    site.metadata.labels.insert("run".to_owned(), "yes".to_owned());
+    world.api(&SITE).create(&site).unwrap();
+    assert_eq!(world.ran(), ["a/web"; 2]);
+    assert_eq!(world.after(&SITE, |site| site.metadata.labels.clear()), [""; 0]);
+    assert_eq!(world.api(&PAGE).list(&Query::all()).unwrap().items.len(), 1);
+}
+
+#[test]
+fn a_primary_controller_hands_on_every_setting_of_its_controller() {
+    let world = World::new();
+    let client: Arc<dyn Client> = Arc::new(world.client.clone());
+    let (failures, seen) = (world.notes.clone(), world.notes.clone());
+    let sync = move |_: &PrimaryContext<'_>, site: &DynamicObject| -> Result<Action, BoxError> {
+        seen.add(site.key().to_string());
+        Err("out of luck".into())
+    };
+    let controller = PrimaryController::new("sites", Api::<DynamicObject>::of_kind(client, SITE), sync).controller(
+        move |settings| {
+            let settings = settings.on_error(move |failure| failures.add(failure.error.to_string()));
+            settings.debounce(5 * SECOND, 5 * SECOND)
+        },
+    );
+    let _running = world.start_primary(controller);
+    world.sim.run_for(SECOND);
+    world.api(&SITE).create(&object(&SITE, "a")).unwrap();
+    world.sim.run_for(4 * SECOND);
+    assert_eq!(world.notes.whats(), [""; 0], "changes are debounced");
+    assert_eq!(world.ran()[..2], ["a/web", "out of luck"]);
+}
