@@ -65,7 +65,7 @@ impl<K: Key> Shared<K> {
         match news.timer {
             Rearm::Leave => {}
             Rearm::Start => self.start_timer(),
-            Rearm::AutoResetEvent => self.timer.set(),
+            Rearm::Wake => self.wake_timer(),
             Rearm::TurnNow => self.turn_up(),
         }
         if news.ready

@@ -18,6 +18,7 @@ use super::timer::TimerThread;
 use crate::base::backoff::{Draws, Exponential};
 use crate::base::clock::{Alarm, Clock, Wake};
 use crate::base::sync::Mutex;
+use crate::base::task_thread::TaskWaker;
 use crate::base::thread::{ThreadOptions, drop_each, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
@@ -34,8 +35,10 @@ pub(crate) struct Shared<K: Key> {
     pub(super) consumers: Waiters,
     /// Rung for those who drain when nothing is left.
     pub(super) drainers: Waiters,
-    /// Set for the timer thread when it must look at the wheel sooner than it meant to.
+    /// Wakes the queue's own timer thread.
     pub(super) timer: Arc<AutoResetEvent>,
+    /// Wakes the shared timer thread, if the queue uses one. Set under the lock.
+    pub(super) shared_timer: OnceLock<TaskWaker>,
     pub(crate) config: Config,
     /// Called with each key whose scheduled run has been cancelled, once the lock is released.
     pub(super) on_cancel: OnceLock<OnCancel<K>>,
@@ -119,6 +122,7 @@ impl<K: Key> Shared<K> {
             consumers: Waiters::new(),
             drainers: Waiters::new(),
             timer: AutoResetEvent::new(config.clock.clone()),
+            shared_timer: OnceLock::new(),
             config,
             on_cancel: OnceLock::new(),
             on_refusal: OnceLock::new(),
@@ -270,7 +274,7 @@ impl<K: Key> Shared<K> {
                 break;
             }
         }
-        self.timer.set();
+        self.wake_timer();
         drop_each(gone);
         if let Some(panic) = panic {
             resume_unwind(panic);

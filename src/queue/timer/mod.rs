@@ -5,6 +5,7 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::Key;
 use super::records::BATCH;
 use super::shared::{Locked, OnRefusal, Shared};
 use crate::base::clock::Wake;
+use crate::base::task_thread::TaskThread;
 use crate::base::thread::{Joiner, shielded};
 use crate::base::time::{Nanos, Rounded};
 use crate::base::wait::{Next, Task, run};
@@ -35,7 +37,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(super) enum Rearm {
     Leave,
     Start,
-    AutoResetEvent,
+    /// The timer thread sleeps for too long.
+    Wake,
     /// A held clock has passed the time meanwhile.
     TurnNow,
 }
@@ -81,7 +84,38 @@ impl<K: Key> Shared<K> {
             return Rearm::Start;
         }
         // After a refusal, `retry_timer` decides.
-        if let TimerThread::Refused(_) = locked.timer { Rearm::Leave } else { Rearm::AutoResetEvent }
+        if let TimerThread::Refused(_) = locked.timer { Rearm::Leave } else { Rearm::Wake }
+    }
+
+    /// Wakes the timer thread, which then turns the wheel and sleeps until the next delay ends.
+    pub(super) fn wake_timer(&self) {
+        match self.shared_timer.get() {
+            Some(waker) => waker.set(),
+            None => self.timer.set(),
+        }
+    }
+
+    /// Has `thread` turn the wheel until the queue is shut down. Does nothing on a held clock, where advancing the clock turns
+    /// the wheel, and if the queue has a timer thread already.
+    ///
+    /// # Errors
+    ///
+    /// If `thread` has been stopped.
+    #[allow(dead_code, reason = "for the controllers of a manager, which do not share a timer yet")]
+    pub(crate) fn use_timer(self: &Arc<Self>, thread: &TaskThread) -> io::Result<()> {
+        if self.config.clock.is_held() {
+            return Ok(());
+        }
+        // Held throughout: from the moment that the task is there, every earlier deadline wakes its thread.
+        let mut locked = self.locked.lock();
+        if let TimerThread::None | TimerThread::Refused(_) = locked.timer {
+            let waker = thread.waker();
+            let name = format!("{}-timer", self.config.name);
+            locked.timer = TimerThread::Running(thread.add(&waker, &name, TurnWheel(Arc::clone(self)))?);
+            let _ = self.shared_timer.set(waker);
+            locked.restless = locked.records.mode().is_some();
+        }
+        Ok(())
     }
 
     /// Whether it is time to ask again for a timer thread. The caller then calls [`start_timer`](Self::start_timer) without the lock.

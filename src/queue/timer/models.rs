@@ -14,7 +14,9 @@ use std::time::Duration;
 use loom::thread;
 
 use super::{Shared, TimerThread, TurnWheel};
+use crate::base::clock::Clock;
 use crate::base::sync::{Condvar, Mutex};
+use crate::base::task_thread::TaskThread;
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::base::wait::{Next, Task, run};
@@ -67,6 +69,17 @@ fn watch(shared: &Arc<Shared<u8>>) -> (Arc<Said>, thread::JoinHandle<()>) {
     (said, thread::spawn(move || run(task, &signal)))
 }
 
+/// The same on a timer thread that several queues share.
+fn watch_on(timer: &TaskThread, shared: &Arc<Shared<u8>>) -> Arc<Said> {
+    let said = Arc::new(Said { next: Mutex::new(None), changed: Condvar::new(), steps: AtomicUsize::new(0) });
+    let task = Watched { task: TurnWheel(Arc::clone(shared)), said: Arc::clone(&said) };
+    let mut locked = shared.locked.lock();
+    let waker = timer.waker();
+    locked.timer = TimerThread::Running(timer.add(&waker, "timer", task).unwrap());
+    assert!(shared.shared_timer.set(waker).is_ok());
+    said
+}
+
 impl Said {
     /// Blocks until the timer means to wake for the earliest entry of the wheel: for ever, if nobody tells it to.
     fn wait_for_earliest(&self, shared: &Shared<u8>) {
@@ -115,6 +128,31 @@ fn the_timer_hears_of_delays_from_two_threads() {
         said.wait_for_earliest(&queue.shared);
         drop(queue);
         timer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_shared_timer_hears_of_earlier_delays_of_two_queues() {
+    explore(2, || {
+        let timer = TaskThread::start(&ThreadOptions::new(), &Clock::system(), "timer").unwrap();
+        let queues = [(); 2].map(|()| queue(ThreadOptions::new()));
+        let said = queues.each_ref().map(|queue| watch_on(&timer, &queue.shared));
+        let feeder = {
+            let queue = queues[0].clone();
+            thread::spawn(move || queue.enqueue_after(1, MINUTE))
+        };
+        for queue in &queues {
+            queue.enqueue_after(2, HOUR);
+        }
+        feeder.join().unwrap();
+        for (queue, said) in queues.iter().zip(&said) {
+            said.wait_for_earliest(&queue.shared);
+        }
+        let left = queues.each_ref().map(|queue| Arc::downgrade(&queue.shared));
+        drop(queues);
+        assert!(left.iter().all(|left| left.upgrade().is_none()), "the timer is still there");
+        timer.stop();
+        timer.join_timeout(HOUR).unwrap();
     });
 }
 
