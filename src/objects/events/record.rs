@@ -1,6 +1,7 @@
-//! What a recorder remembers: which events there were, how often, and which of them a client has still to be told.
+//! The memory of a recorder: its events, their counts, and which of them are still to be stored.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -12,18 +13,40 @@ use super::super::digest::digest;
 use super::super::error::ObjectRef;
 use super::super::json::whole_seconds;
 use super::super::key::ObjectKey;
+use super::super::kind::Kind;
 use super::super::object::Object;
 use super::super::validate::is_subdomain;
-use super::{EventRecorder, EventType};
 use crate::base::wait::WaiterCounts;
 
-/// As much as Kubernetes takes for its note.
+/// The kind of event objects.
+pub(super) const EVENT: Kind = Kind::namespaced("", "v1", "Event");
+
+/// The length limit of a message in bytes: the same as for the note of a Kubernetes event.
 const MOST_MESSAGE: usize = 1024;
 const MOST_NAME: usize = 253;
-/// Where events go that are about objects in no namespace.
+/// The namespace of events about objects that have none.
 const NAMESPACE: &str = "default";
 
-/// What happens: the same again is the same event.
+/// The type of an event, for the field `type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EventType {
+    /// Nothing is wrong.
+    Normal,
+    /// Somebody may have to act.
+    Warning,
+}
+
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        })
+    }
+}
+
+/// What identifies an event: if the same happens again, only the count rises.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Happening {
     pub(super) object: ObjectRef,
@@ -45,30 +68,31 @@ impl Happening {
     }
 }
 
-/// As many whole letters of a text as fit into so many bytes.
+/// Cuts a text to at most this many bytes, between two characters.
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
 }
 
-/// How often, and when.
+/// The count and the times of an event.
 #[derive(Clone, Copy, Debug)]
 struct Series {
     count: i32,
     first: Timestamp,
     last: Timestamp,
-    /// Whether the client has had it.
+    /// Whether the client has stored it.
     stored: bool,
-    /// Its place in `Records::order`.
+    /// Its key in `EventRecords::order`.
     turn: u64,
-    /// Its place in `Records::pending`.
+    /// Its key in `EventRecords::pending`.
     pending: Option<u64>,
 }
 
-/// An event as it is to be written.
+/// An event to be stored.
 pub(super) struct Recorded {
     happening: Arc<Happening>,
     series: Series,
+    /// Its key in `EventRecords::pending` before it was taken.
     place: u64,
 }
 
@@ -79,38 +103,40 @@ impl Recorded {
     }
 }
 
-/// How the writing of an event has ended.
+/// The outcome of storing an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum StoreOutcome {
     Stored,
-    /// Trying again is of no use.
+    /// The client refuses it for good.
     Refused,
-    /// To be tried again.
+    /// The client cannot be reached. Try again later.
     Unreachable,
 }
 
-pub(super) struct Records {
+/// The remembered events.
+pub(super) struct EventRecords {
     most: usize,
     known: HashMap<Arc<Happening>, Series>,
-    /// Those that have not happened for longest first.
+    /// The events by the time they happened last, the oldest first.
     order: BTreeMap<u64, Arc<Happening>>,
-    /// What is to be written and is in nobody's hands.
+    /// The events that are to be stored, without the one that is being stored.
     pending: BTreeMap<u64, Arc<Happening>>,
-    writing: bool,
-    /// Those who wait until nobody writes.
+    /// Whether a thread stores an event now.
+    storing: bool,
+    /// The threads that wait until no event is being stored.
     pub(super) waiting: WaiterCounts,
     dropped: u64,
     next: u64,
 }
 
-impl Records {
+impl EventRecords {
     pub(super) fn new(most: usize) -> Self {
         Self {
             most: most.max(1),
             known: HashMap::new(),
             order: BTreeMap::new(),
             pending: BTreeMap::new(),
-            writing: false,
+            storing: false,
             waiting: WaiterCounts::default(),
             dropped: 0,
             next: 0,
@@ -121,7 +147,7 @@ impl Records {
         self.known.len()
     }
 
-    /// It happens, again perhaps. Returns how often it has, and what had to be forgotten for it that no client had been told.
+    /// Counts an event. Returns its count, and the event that was forgotten for it if that one was still to be stored.
     pub(super) fn raise(&mut self, happening: Happening, now: SystemTime, keep: bool) -> (i32, Option<Arc<Happening>>) {
         let now = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
         self.next += 1;
@@ -154,33 +180,33 @@ impl Records {
         self.pending.remove(&place)
     }
 
-    /// How many have been forgotten that no client had been told.
+    /// Returns how many events were forgotten before they were stored.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    pub(super) fn is_writing(&self) -> bool {
-        self.writing
+    pub(super) fn is_storing(&self) -> bool {
+        self.storing
     }
 
-    /// What is to be written next; `None`, if there is nothing or somebody writes.
+    /// Takes the next event to be stored; `None` if there is none or another one is being stored.
     pub(super) fn take(&mut self) -> Option<Recorded> {
-        if self.writing {
+        if self.storing {
             return None;
         }
         let (place, happening) = self.pending.pop_first()?;
         let series = self.known.get_mut(&happening)?;
         series.pending = None;
-        self.writing = true;
+        self.storing = true;
         Some(Recorded { happening, series: *series, place })
     }
 
-    /// What was taken is in nobody's hands any more.
-    pub(super) fn put_back(&mut self, recorded: &Recorded, written: Written) {
-        self.writing = false;
+    /// Ends the storing of an event that was taken. If the client was unreachable, the event is to be stored again.
+    pub(super) fn finish(&mut self, recorded: &Recorded, outcome: StoreOutcome) {
+        self.storing = false;
         let Some(series) = self.known.get_mut(&recorded.happening) else { return };
-        series.stored |= written == Written::Stored;
-        if written == Written::Unreachable && series.pending.is_none() {
+        series.stored |= outcome == StoreOutcome::Stored;
+        if outcome == StoreOutcome::Unreachable && series.pending.is_none() {
             series.pending = Some(recorded.place);
             self.pending.insert(recorded.place, Arc::clone(&recorded.happening));
         }
@@ -188,12 +214,12 @@ impl Records {
 }
 
 impl Recorded {
-    /// Whether the client has had it before.
+    /// Returns whether the client has stored this event before.
     pub(super) fn is_stored(&self) -> bool {
         self.series.stored
     }
 
-    /// The key of the event object: the name of what it is about, and 16 digits that no other event has.
+    /// Returns the key of the event object: the name of the object that it is about, and 16 digits of its own.
     pub(super) fn key(&self, component: &str) -> ObjectKey {
         let Happening { object, uid, event, reason, message } = &*self.happening;
         let first = self.series.first.as_nanosecond().to_string();
@@ -218,8 +244,8 @@ impl Recorded {
             }
         }
         json!({
-            "apiVersion": EventRecorder::KIND.api_version(),
-            "kind": EventRecorder::KIND.name(),
+            "apiVersion": EVENT.api_version(),
+            "kind": EVENT.name(),
             "metadata": {"namespace": key.namespace(), "name": key.name()},
             "involvedObject": involved,
             "type": event.to_string(),
@@ -232,7 +258,7 @@ impl Recorded {
         })
     }
 
-    /// What makes of the event that is there the one that is to be.
+    /// Returns the patch that updates the count and the time of a stored event.
     pub(super) fn patch(&self) -> Patch {
         let last = whole_seconds(self.series.last).to_string();
         Patch::Merge(json!({"count": self.series.count, "lastTimestamp": last}))

@@ -1,9 +1,9 @@
-//! The thread of a recorder, which stores its events, so that nobody who records one waits for the client.
+//! The thread of a recorder. It stores the events, so that the threads that record them do not wait for the client.
 
 use std::io;
 use std::sync::Arc;
 
-use super::Inner;
+use super::storing::RecorderCore;
 use crate::base::stage;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -11,33 +11,33 @@ use crate::base::thread::{Joiner, ThreadOptions};
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, Next, Stepping, Task};
 
-/// The thread of a recorder. It is started for the first event.
-pub(super) struct Writer {
+/// The thread of a recorder, started for the first event.
+pub(super) struct EventWriter {
     signal: Arc<AutoResetEvent>,
     stopping: Arc<AtomicBool>,
     joiner: Mutex<Option<Joiner>>,
 }
 
-impl Writer {
+impl EventWriter {
     /// Starts the thread.
     ///
     /// # Errors
     ///
-    /// If the system gives no thread.
-    pub(super) fn start(inner: &Arc<Inner>) -> io::Result<Self> {
-        let (signal, stopping) = (AutoResetEvent::new(inner.clock.clone()), Arc::new(AtomicBool::new(false)));
-        let body = Stepping::new(Body { inner: Arc::clone(inner), stopping: Arc::clone(&stopping) }, &signal);
-        let name = format!("events-{}", inner.component);
-        let joiner = stage::start(&ThreadOptions::new(), &inner.clock, name, body)?;
+    /// If the system cannot create a thread.
+    pub(super) fn start(core: &Arc<RecorderCore>) -> io::Result<Self> {
+        let (signal, stopping) = (AutoResetEvent::new(core.clock.clone()), Arc::new(AtomicBool::new(false)));
+        let body = Stepping::new(StoreEvents { core: Arc::clone(core), stopping: Arc::clone(&stopping) }, &signal);
+        let name = format!("events-{}", core.component);
+        let joiner = stage::start(&ThreadOptions::new(), &core.clock, name, body)?;
         Ok(Self { signal, stopping, joiner: Mutex::new(Some(joiner)) })
     }
 
-    /// There is something to be stored.
+    /// Makes the thread store the events that wait.
     pub(super) fn wake(&self) {
         self.signal.set();
     }
 
-    /// Has the thread store once more what is left, and waits until it has ended.
+    /// Makes the thread store the events that wait and end. Blocks until it has ended.
     pub(super) fn stop(&self) {
         self.stopping.store(true, SeqCst);
         self.signal.set();
@@ -46,16 +46,17 @@ impl Writer {
     }
 }
 
-struct Body {
-    inner: Arc<Inner>,
+/// The task of the thread.
+struct StoreEvents {
+    core: Arc<RecorderCore>,
     stopping: Arc<AtomicBool>,
 }
 
-impl Task for Body {
+impl Task for StoreEvents {
     fn step(&mut self, _now: Nanos) -> Next {
-        // Read first: what was recorded before the stop is stored.
+        // Read the flag first, so that all events recorded before the stop are stored.
         let stopping = self.stopping.load(SeqCst);
-        self.inner.store_all();
+        self.core.store_all();
         if stopping { Next::Finished } else { Next::At(Nanos::NEVER) }
     }
 }

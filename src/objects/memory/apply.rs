@@ -82,8 +82,8 @@ pub(super) fn apply(
     }
     // What has not changed keeps its time, so that applying it again changes nothing.
     let own = own.filter(|_| before == fields && next == *current);
-    let place = entries.partition_point(|entry| entry["manager"].as_str() < Some(&owner.name));
-    entries.insert(place, own.unwrap_or_else(|| entry(owner, api_version, now, &fields)));
+    let location = entries.partition_point(|entry| entry["manager"].as_str() < Some(&owner.name));
+    entries.insert(location, own.unwrap_or_else(|| entry(owner, api_version, now, &fields)));
     meta_mut(&mut next).remove("managedFields");
     Ok((next, Value::Array(entries)))
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::state::Place;
+use super::change::Location;
 use super::txn::Txn;
 use crate::objects::json::{finalizers_of, is_deleting, meta_mut, owners_of, uid_of};
 
@@ -18,23 +18,23 @@ fn is_waiting(object: &Value) -> bool {
 impl Txn<'_> {
     /// Looks after all whose owners or dependents have changed, until nothing follows.
     pub(super) fn settle(&mut self) {
-        while let Some(place) = self.unsettled.take() {
-            let Some(object) = self.find(&place) else { continue };
+        while let Some(location) = self.unsettled.take() {
+            let Some(object) = self.find(&location) else { continue };
             if !is_deleting(&object) {
-                self.settle_owners(&place, &object);
+                self.settle_owners(&location, &object);
             } else if is_waiting(&object) && !self.is_blocked(uid_of(&object["metadata"])) {
                 let mut next = (*object).clone();
                 retain(&mut next, "finalizers", |name| name != FOREGROUND);
-                self.put_or_remove(&place, next);
+                self.put_or_remove(&location, next);
             }
         }
     }
 
     /// An object is deleted with its last owner. While it has another, those that are gone, or wait, are forgotten.
-    fn settle_owners(&mut self, place: &Place, object: &Value) {
+    fn settle_owners(&mut self, location: &Location, object: &Value) {
         let (mut solid, mut waiting, mut lost) = (false, false, Vec::new());
         for owner in owners_of(object) {
-            match self.owner(place, owner).and_then(|owner| self.find(&owner)) {
+            match self.owner(location, owner).and_then(|owner| self.find(&owner)) {
                 Some(owner) if !is_waiting(&owner) => {
                     solid = true;
                     continue;
@@ -49,18 +49,18 @@ impl Txn<'_> {
         if solid {
             let mut next = object.clone();
             retain(&mut next, "ownerReferences", |owner| !lost.contains(&owner));
-            self.put(place, next);
+            self.put(location, next);
         } else {
             // Of two that belong to each other one must not wait.
-            let waits = |place: &Place| self.find(place).is_some_and(|object| is_waiting(&object));
+            let waits = |location: &Location| self.find(location).is_some_and(|object| is_waiting(&object));
             let foreground = waiting && !self.dependents(uid_of(&object["metadata"])).iter().any(waits);
-            self.begin_deletion(place, foreground);
+            self.begin_deletion(location, foreground);
         }
     }
 
     /// Removes an object, or has its finalizers see that it is to go; in the foreground once nothing is left that belongs to it.
-    pub(super) fn begin_deletion(&mut self, place: &Place, foreground: bool) {
-        let Some(object) = self.find(place) else { return };
+    pub(super) fn begin_deletion(&mut self, location: &Location, foreground: bool) {
+        let Some(object) = self.find(location) else { return };
         let mut next = (*object).clone();
         let meta = meta_mut(&mut next);
         if !is_deleting(&object) {
@@ -78,25 +78,25 @@ impl Txn<'_> {
             self.unsettled.extend(dependents);
         }
         if next != *object {
-            self.put_or_remove(place, next);
+            self.put_or_remove(location, next);
         }
     }
 
     /// What belongs to an object no longer does.
     pub(super) fn orphan_dependents(&mut self, owner: &Value) {
         let uid = uid_of(&owner["metadata"]);
-        for place in self.dependents(uid) {
-            let Some(object) = self.find(&place) else { continue };
+        for location in self.dependents(uid) {
+            let Some(object) = self.find(&location) else { continue };
             let mut next = (*object).clone();
             retain(&mut next, "ownerReferences", |owner| uid_of(owner) != uid);
-            self.put(&place, next);
+            self.put(&location, next);
         }
     }
 
     /// Writes an object, or removes it if it is being deleted and nothing holds it any more.
-    pub(super) fn put_or_remove(&mut self, place: &Place, object: Value) {
+    pub(super) fn put_or_remove(&mut self, location: &Location, object: Value) {
         let removed = is_deleting(&object) && finalizers_of(&object).next().is_none();
-        self.change(place, object, removed);
+        self.change(location, object, removed);
     }
 }
 

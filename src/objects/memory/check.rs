@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::state::Place;
+use super::change::Location;
 use super::txn::Txn;
 use crate::objects::json::{finalizers_of, key_of, meta_mut, owners_of};
 use crate::objects::meta::{Misfit, is_empty};
@@ -124,24 +124,24 @@ fn check_meta(check: &Check, kind: &Kind, meta: &ObjectMeta) -> Result<(), Clien
 }
 
 /// Checks that no owner lives in another namespace, or under another name.
-pub(super) fn check_owners(txn: &Txn<'_>, place: &Place, object: &Value) -> Result<(), ClientError> {
+pub(super) fn check_owners(txn: &Txn<'_>, location: &Location, object: &Value) -> Result<(), ClientError> {
     for (at, owner) in owners_of(object).enumerate() {
-        if txn.owner(place, owner).is_none()
+        if txn.owner(location, owner).is_none()
             && let Some(elsewhere) = txn.namesake(owner)
         {
             let field = format!("metadata.ownerReferences[{at}]");
             let rule =
                 "must have the name of the object with this uid, and be in the namespace of what it owns or in none";
-            return Check(place.object_ref()).fail(field, elsewhere.key.to_string(), rule);
+            return Check(location.object_ref()).fail(field, elsewhere.key.to_string(), rule);
         }
     }
     Ok(())
 }
 
 /// Checks that no finalizer comes to what is being deleted.
-pub(super) fn check_finalizers(place: &Place, old: &Value, new: &Value) -> Result<(), ClientError> {
+pub(super) fn check_finalizers(location: &Location, old: &Value, new: &Value) -> Result<(), ClientError> {
     match finalizers_of(new).find(|name| !finalizers_of(old).any(|known| known == *name)) {
-        Some(name) => Check(place.object_ref()).fail(
+        Some(name) => Check(location.object_ref()).fail(
             "metadata.finalizers",
             name,
             "must not be added: the object is being deleted",
@@ -151,11 +151,16 @@ pub(super) fn check_finalizers(place: &Place, old: &Value, new: &Value) -> Resul
 }
 
 /// Checks that a patch has not made another object of it.
-pub(super) fn check_identity(place: &Place, object: &Value) -> Result<(), ClientError> {
+pub(super) fn check_identity(location: &Location, object: &Value) -> Result<(), ClientError> {
     let key = key_of(object);
-    let check = Check(place.object_ref());
-    check.that(key.name() == place.key.name(), "metadata.name", key.name(), "must not be changed")?;
-    check.that(key.namespace() == place.key.namespace(), "metadata.namespace", key.namespace(), "must not be changed")
+    let check = Check(location.object_ref());
+    check.that(key.name() == location.key.name(), "metadata.name", key.name(), "must not be changed")?;
+    check.that(
+        key.namespace() == location.key.namespace(),
+        "metadata.namespace",
+        key.namespace(),
+        "must not be changed",
+    )
 }
 
 pub(super) fn check_selector(kind: &Kind, selector: &LabelSelector) -> Result<(), ClientError> {

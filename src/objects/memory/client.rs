@@ -1,26 +1,27 @@
-//! Objects in memory.
+//! The client that keeps its objects in memory.
 
 use std::sync::Arc;
 
 #[cfg(feature = "testing")]
 use serde_json::Value;
 
-use super::state::{Change, State};
-use super::{EmbeddedBuilder, Journal, Server};
+use super::builder::EmbeddedBuilder;
+use super::change::{Journal, ObjectChange};
+use super::server::Server;
+use super::state::ServerState;
 #[cfg(feature = "testing")]
 use crate::objects::{Kind, json::text_of};
 use crate::run::error::BoxError;
 
-/// A [`Client`](crate::objects::Client) that keeps its objects in memory, and behaves as an API server does. A cheap handle; clones
-/// have the same objects.
+/// A [`Client`](crate::objects::Client) that keeps its objects in memory and follows the rules of an API server.
 ///
-/// Reads copy no object. Writes take their turn. Belonging is looked after in the very call that changes it: when a deletion returns,
-/// what it takes along has gone too.
+/// Clones are cheap and share the objects. Reads copy no object. Writes run one after the other. When a deletion returns, the
+/// dependents that it deletes are gone too.
 ///
-/// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after the last time that they tell.
+/// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after the latest time that they state.
 ///
-/// The depth of an object is limited, and its [size](EmbeddedBuilder::max_object_bytes): a write of another is
-/// [invalid](crate::objects::ClientError::Invalid).
+/// The depth of an object is limited, and so is its [size](EmbeddedBuilder::max_object_bytes): writing an object beyond the limits
+/// is [invalid](crate::objects::ClientError::Invalid).
 ///
 /// # Examples
 ///
@@ -44,19 +45,19 @@ pub struct MemoryClient {
 }
 
 impl MemoryClient {
-    /// A client without objects.
+    /// Returns a client without objects, with default settings.
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// Settings for a client.
+    /// Returns the default settings, to be changed before the client is built.
     pub fn builder() -> EmbeddedBuilder {
         EmbeddedBuilder::new()
     }
 
-    /// Puts an object there just as it is, without a rule, a change or an event, in the place of the one of its key. Versions go on
-    /// behind its own.
+    /// Inserts an object as it is, replacing the object with its key. No rule is checked, and watches are not told. Later versions
+    /// are higher than the object's.
     #[cfg(feature = "testing")]
     pub(crate) fn load(&self, kind: &Kind, object: Value) {
         let version = text_of(&object, "resourceVersion").parse().unwrap_or_default();
@@ -65,10 +66,14 @@ impl MemoryClient {
         state.head = state.head.max(version);
         state.load(kind, object);
     }
+}
 
-    pub(super) fn with(settings: EmbeddedBuilder) -> Self {
-        let state = State::new(&settings);
-        Self { server: Server::new(settings, Box::new(Nowhere), state) }
+impl EmbeddedBuilder {
+    /// Builds a client that keeps its objects in memory only.
+    #[must_use]
+    pub fn build(self) -> MemoryClient {
+        let state = ServerState::new(&self);
+        MemoryClient { server: Server::new(self, Box::new(NoJournal), state) }
     }
 }
 
@@ -78,11 +83,11 @@ impl Default for MemoryClient {
     }
 }
 
-/// Nothing is stored.
-struct Nowhere;
+/// A journal that stores nothing.
+struct NoJournal;
 
-impl Journal for Nowhere {
-    fn store(&self, _changes: &[Change]) -> Result<(), BoxError> {
+impl Journal for NoJournal {
+    fn store(&self, _changes: &[ObjectChange]) -> Result<(), BoxError> {
         Ok(())
     }
 }

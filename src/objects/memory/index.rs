@@ -5,31 +5,31 @@ use std::collections::{BTreeSet, HashMap};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::change::Location;
 use super::expiry::last_time;
-use super::state::Place;
 use crate::objects::json::{owners_of, uid_of};
 
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct ObjectIndex {
     /// Where the object of a uid is.
-    places: HashMap<String, Place>,
+    locations: HashMap<String, Location>,
     /// The objects that refer to an owner, by its uid.
-    dependents: HashMap<String, BTreeSet<Place>>,
+    dependents: HashMap<String, BTreeSet<Location>>,
     /// How many references to an owner block its deletion, by its uid.
     blocking: HashMap<String, isize>,
     /// The events that will expire, by the latest time that each tells.
-    events: BTreeSet<(Timestamp, Place)>,
+    events: BTreeSet<(Timestamp, Location)>,
 }
 
-impl Index {
+impl ObjectIndex {
     /// Where the object of this uid is.
-    pub(super) fn place(&self, uid: &str) -> Option<&Place> {
+    pub(super) fn location(&self, uid: &str) -> Option<&Location> {
         super::cost::visit();
-        self.places.get(uid)
+        self.locations.get(uid)
     }
 
     /// The objects that refer to the owner of this uid.
-    pub(super) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Place> {
+    pub(super) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Location> {
         self.dependents.get(uid).into_iter().flatten().inspect(|_| super::cost::visit())
     }
 
@@ -40,33 +40,33 @@ impl Index {
     }
 
     /// Returns the events whose latest time is this or an earlier one, the oldest first.
-    pub(super) fn events_until(&self, time: Timestamp) -> impl Iterator<Item = &Place> {
+    pub(super) fn events_until(&self, time: Timestamp) -> impl Iterator<Item = &Location> {
         let visited = self.events.iter().inspect(|_| super::cost::visit());
-        visited.take_while(move |(last, _)| *last <= time).map(|(_, place)| place)
+        visited.take_while(move |(last, _)| *last <= time).map(|(_, location)| location)
     }
 
-    pub(super) fn insert(&mut self, object: &Value, place: &Place) {
-        self.places.insert(uid_of(&object["metadata"]).to_owned(), place.clone());
-        self.events.extend(last_time(place, object).map(|time| (time, place.clone())));
+    pub(super) fn insert(&mut self, object: &Value, location: &Location) {
+        self.locations.insert(uid_of(&object["metadata"]).to_owned(), location.clone());
+        self.events.extend(last_time(location, object).map(|time| (time, location.clone())));
         for owner in owners_of(object) {
-            self.dependents.entry(uid_of(owner).to_owned()).or_default().insert(place.clone());
+            self.dependents.entry(uid_of(owner).to_owned()).or_default().insert(location.clone());
             self.count(owner, 1);
         }
     }
 
     /// Forgets an object. In a transaction's index it need not have been inserted.
-    pub(super) fn remove(&mut self, object: &Value, place: &Place) {
+    pub(super) fn remove(&mut self, object: &Value, location: &Location) {
         let uid = uid_of(&object["metadata"]);
-        if self.places.get(uid) == Some(place) {
-            self.places.remove(uid);
+        if self.locations.get(uid) == Some(location) {
+            self.locations.remove(uid);
         }
-        if let Some(time) = last_time(place, object) {
-            self.events.remove(&(time, place.clone()));
+        if let Some(time) = last_time(location, object) {
+            self.events.remove(&(time, location.clone()));
         }
         for owner in owners_of(object) {
-            if let Some(places) = self.dependents.get_mut(uid_of(owner)) {
-                places.remove(place);
-                if places.is_empty() {
+            if let Some(locations) = self.dependents.get_mut(uid_of(owner)) {
+                locations.remove(location);
+                if locations.is_empty() {
                     self.dependents.remove(uid_of(owner));
                 }
             }
@@ -87,6 +87,6 @@ impl Index {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty() && self.dependents.is_empty() && self.blocking.is_empty() && self.events.is_empty()
+        self.locations.is_empty() && self.dependents.is_empty() && self.blocking.is_empty() && self.events.is_empty()
     }
 }

@@ -1,29 +1,24 @@
-//! How deep and how large an object may be. Nothing here recurses, so that no value is too deep for it.
+//! The limits of an object: its depth and its size. Except for [`size`], nothing here recurses, so it takes values of any depth.
 
 use std::io;
 
 use serde_json::Value;
 
-use super::Server;
-use super::state::Place;
-use super::txn::Txn;
-use crate::objects::json::key_of;
-use crate::objects::{ClientError, Kind, ObjectRef};
+use super::change::Location;
+use crate::objects::{ClientError, ObjectRef};
 
-/// The most arrays and objects in one another, the object itself included. Parsers commonly read 127 levels, as `serde_json`
-/// does: they can read every object, its managed fields, and a list of such objects.
+/// The most levels of nested arrays and objects, the object itself included. Common parsers, such as `serde_json`, read 127 levels:
+/// enough for every object, its managed fields, and a list of such objects.
 pub(super) const MOST_DEPTH: usize = 120;
-/// How many levels deeper than its fields an object's `managedFields` may be: they repeat the paths of the fields.
+/// How many levels deeper than the object its `managedFields` may be: they repeat the paths of the fields.
 pub(super) const MANAGED: usize = 5;
-/// The size of an object unless it is set, in bytes of JSON: as etcd has it.
-pub(super) const MOST_SIZE: usize = 1_536 * 1_024;
 
-/// The number of arrays and objects in one another.
+/// Returns how many levels of arrays and objects are nested in a value.
 pub(super) fn depth(value: &Value) -> usize {
     walk(value, None, 0)
 }
 
-/// The depth of an object, of which managed fields count for [`MANAGED`] levels less.
+/// Returns the depth of an object. Its managed fields count for [`MANAGED`] levels less.
 pub(super) fn object_depth(object: &Value) -> usize {
     walk(object, object.pointer("/metadata/managedFields"), MANAGED) - MANAGED
 }
@@ -43,7 +38,7 @@ fn walk(value: &Value, managed: Option<&Value>, above: usize) -> usize {
     deepest
 }
 
-/// The length of a value's JSON text in bytes. Recurses: the depth must be known to be small.
+/// Returns the length of a value's JSON text in bytes. It recurses, so check the depth first.
 pub(super) fn size(value: &Value) -> usize {
     struct Count(usize);
 
@@ -59,14 +54,14 @@ pub(super) fn size(value: &Value) -> usize {
     }
 
     let mut count = Count(0);
-    // A value is always written: its keys are strings.
+    // Writing a value cannot fail: its keys are strings.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
 }
 
-/// About how many bytes of memory a value takes.
+/// Estimates how many bytes of memory a value takes.
 pub(super) fn footprint(value: &Value) -> usize {
-    // A node of a map has place for eleven fields, of which some eight are taken.
+    // A node of a map has room for eleven fields, and some eight are used.
     const NODE: usize = 11 * (size_of::<String>() + size_of::<Value>());
     let mut bytes = size_of::<Value>();
     let mut open = vec![value];
@@ -87,8 +82,8 @@ pub(super) fn footprint(value: &Value) -> usize {
     bytes
 }
 
-/// Drops a value of any depth. A plain drop would recurse.
-fn dismantle(value: Value) {
+/// Drops a value of any depth without recursion.
+pub(super) fn dismantle(value: Value) {
     let mut open = vec![value];
     while let Some(value) = open.pop() {
         match value {
@@ -99,7 +94,7 @@ fn dismantle(value: Value) {
     }
 }
 
-/// The first names on the way to the deepest value.
+/// Returns the first names on the path to the deepest value.
 fn way_down(mut value: &Value) -> String {
     let mut path = String::new();
     for _ in 0..4 {
@@ -124,41 +119,27 @@ fn deepest((_, value): &(String, &Value)) -> usize {
     depth(value)
 }
 
-fn too_deep(object: ObjectRef, value: &Value) -> ClientError {
+pub(super) fn too_deep(object: ObjectRef, value: &Value) -> ClientError {
     let rule = format!("must be nested at most {MOST_DEPTH} levels deep");
     ClientError::invalid(object, way_down(value), format!("{} levels deep", object_depth(value)), rule)
 }
 
-impl Server {
-    /// Refuses an object that is too deep, before anything recurses into it. One that is stored already may be written again.
-    pub(super) fn admit(&self, kind: &Kind, object: Value) -> Result<Value, ClientError> {
-        let found = object_depth(&object);
-        if found > MOST_DEPTH {
-            let key = key_of(&object);
-            let current = self.state.read().get(kind, &key).cloned();
-            if current.is_none_or(|current| found > object_depth(&current)) {
-                let error = too_deep(ObjectRef::new(kind, &key), &object);
-                dismantle(object);
-                return Err(error);
-            }
-        }
-        Ok(object)
+/// Refuses an object that is too deep, or whose JSON has more than `most_size` bytes. An object that is stored already may be written
+/// again if it does not grow, so that its finalizers can be removed.
+pub(super) fn check_limits(
+    location: &Location,
+    current: Option<&Value>,
+    next: &Value,
+    most_size: usize,
+) -> Result<(), ClientError> {
+    let found = object_depth(next);
+    if found > MOST_DEPTH && current.is_none_or(|current| found > object_depth(current)) {
+        return Err(too_deep(location.object_ref(), next));
     }
-}
-
-impl Txn<'_> {
-    /// Refuses an object that is too deep or too large. One that is so already may be written if it does not grow: so its
-    /// finalizers can go.
-    pub(super) fn check_limits(&self, place: &Place, current: Option<&Value>, next: &Value) -> Result<(), ClientError> {
-        let found = object_depth(next);
-        if found > MOST_DEPTH && current.is_none_or(|current| found > object_depth(current)) {
-            return Err(too_deep(place.object_ref(), next));
-        }
-        let (found, most) = (size(next), self.most_size);
-        if found > most && current.is_none_or(|current| found > size(current)) {
-            let rule = format!("its JSON has {found} bytes, but at most {most} are allowed");
-            return Err(ClientError::invalid(place.object_ref(), "", found.to_string(), rule));
-        }
-        Ok(())
+    let found = size(next);
+    if found > most_size && current.is_none_or(|current| found > size(current)) {
+        let rule = format!("its JSON has {found} bytes, but at most {most_size} are allowed");
+        return Err(ClientError::invalid(location.object_ref(), "", found.to_string(), rule));
     }
+    Ok(())
 }

@@ -6,30 +6,30 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::state::State;
+use super::state::ServerState;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectList, ObjectRef, Query};
 
 /// Where a list goes on. Its text is opaque to users.
-struct Token {
+struct ContinueToken {
     version: u64,
     /// The last object of the page before.
     after: ObjectKey,
 }
 
-impl Token {
+impl ContinueToken {
     fn parse(text: &str) -> Option<Self> {
         let (version, after) = text.split_once('/')?;
         Some(Self { version: version.parse().ok()?, after: after.parse().ok()? })
     }
 }
 
-impl State {
+impl ServerState {
     /// Lists what a query selects, in the order of the keys.
     pub(super) fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
         let listed = || ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), ""));
         let token = match query.continue_token.as_deref() {
             None | Some("") => None,
-            Some(text) => Some(Token::parse(text).ok_or_else(|| {
+            Some(text) => Some(ContinueToken::parse(text).ok_or_else(|| {
                 ClientError::invalid(listed(), "continue", text, "must be the continue token of a list")
             })?),
         };
@@ -41,7 +41,7 @@ impl State {
         let namespace = query.namespace.as_deref().unwrap_or_default();
         let first = ObjectKey::new(namespace, "");
         let start = match &token {
-            Some(Token { after, .. }) if *after >= first => Bound::Excluded(after),
+            Some(ContinueToken { after, .. }) if *after >= first => Bound::Excluded(after),
             _ => Bound::Included(&first),
         };
         let range = (start, Bound::Unbounded);
@@ -71,8 +71,8 @@ impl State {
     /// The objects of a kind that have changed after this version, each as it was then; `None` if that is not known any more.
     fn changed_since(&self, kind: &Kind, version: u64) -> Option<BTreeMap<&ObjectKey, Option<&Arc<Value>>>> {
         let mut then = BTreeMap::new();
-        for change in self.since(version)?.filter(|change| *change.place.kind == *kind) {
-            then.entry(&change.place.key).or_insert(change.old.as_ref());
+        for change in self.since(version)?.filter(|change| *change.location.kind == *kind) {
+            then.entry(&change.location.key).or_insert(change.old.as_ref());
         }
         Some(then)
     }

@@ -3,8 +3,8 @@
 use json_patch::PatchOperation;
 use serde_json::Value;
 
+use super::change::Location;
 use super::limits::{MANAGED, MOST_DEPTH, depth, object_depth, size};
-use super::state::Place;
 use crate::objects::{ClientError, Patch};
 
 /// The most operations of a JSON patch, as an API server has it.
@@ -12,9 +12,15 @@ const MOST_OPERATIONS: usize = 10_000;
 
 /// Applies a patch to a copy of the current object. No operation nests the copy deeper than an object may be, and the operations
 /// of a JSON patch copy at most `most_size` bytes together.
-pub(super) fn patched(place: &Place, current: &Value, patch: &Patch, most_size: usize) -> Result<Value, ClientError> {
-    let refuse =
-        |field: String, value: String, rule: String| Err(ClientError::invalid(place.object_ref(), field, value, rule));
+pub(super) fn patched(
+    location: &Location,
+    current: &Value,
+    patch: &Patch,
+    most_size: usize,
+) -> Result<Value, ClientError> {
+    let refuse = |field: String, value: String, rule: String| {
+        Err(ClientError::invalid(location.object_ref(), field, value, rule))
+    };
     let most_depth = MOST_DEPTH.max(object_depth(current)) + MANAGED;
     let too_deep = |field: String, found: usize| {
         refuse(field, format!("{found} levels deep"), format!("must be nested at most {MOST_DEPTH} levels deep"))

@@ -5,55 +5,36 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::EmbeddedBuilder;
-use super::index::Index;
+use super::builder::EmbeddedBuilder;
+use super::change::{Location, ObjectChange};
+use super::index::ObjectIndex;
 #[cfg(any(feature = "file-client", feature = "testing"))]
 use crate::objects::json::key_of;
 use crate::objects::{Kind, ObjectKey, Query};
 
-/// Where an object is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Place {
-    pub(super) kind: Arc<Kind>,
-    pub(super) key: ObjectKey,
-}
-
-/// One object has been written, or removed.
-#[derive(Clone, Debug)]
-pub(super) struct Change {
-    pub(super) version: u64,
-    pub(super) place: Place,
-    /// What it was; `None` if it has been created.
-    pub(super) old: Option<Arc<Value>>,
-    /// What it is, or was at the end.
-    pub(super) object: Arc<Value>,
-    pub(super) removed: bool,
-    /// About how many bytes of memory the history needs for it, once the object has changed again.
-    pub(super) kept: usize,
-}
-
-pub(super) type Table = BTreeMap<ObjectKey, Arc<Value>>;
+/// The objects of one kind.
+pub(super) type ObjectMap = BTreeMap<ObjectKey, Arc<Value>>;
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct ServerState {
     /// The version of the last change.
     pub(super) head: u64,
-    kinds: HashMap<Arc<Kind>, Table>,
-    pub(super) index: Index,
+    kinds: HashMap<Arc<Kind>, ObjectMap>,
+    pub(super) index: ObjectIndex,
     /// The last changes, up to that of version `head`, each one version after the other.
-    history: VecDeque<Change>,
+    history: VecDeque<ObjectChange>,
     most_history: usize,
-    /// The sum of [`Change::kept`] over the history.
+    /// The sum of [`ObjectChange::kept`] over the history.
     history_bytes: usize,
     most_history_bytes: usize,
 }
 
-impl State {
+impl ServerState {
     pub(super) fn new(settings: &EmbeddedBuilder) -> Self {
         Self { most_history: settings.history, most_history_bytes: settings.history_bytes, ..Self::default() }
     }
 
-    /// One for all places of a kind.
+    /// Returns the one copy of this kind that all locations share.
     pub(super) fn kind(&self, kind: &Kind) -> Arc<Kind> {
         self.kinds.get_key_value(kind).map_or_else(|| Arc::new(kind.clone()), |(kind, _)| Arc::clone(kind))
     }
@@ -64,7 +45,7 @@ impl State {
         if is_near { self.history.len() } else { self.most_history }
     }
 
-    pub(super) fn table(&self, kind: &Kind) -> Option<&Table> {
+    pub(super) fn table(&self, kind: &Kind) -> Option<&ObjectMap> {
         self.kinds.get(kind)
     }
 
@@ -82,26 +63,26 @@ impl State {
     }
 
     /// The changes after this version, the oldest first; `None` if they are not all known.
-    pub(super) fn since(&self, version: u64) -> Option<impl Iterator<Item = &Change>> {
+    pub(super) fn since(&self, version: u64) -> Option<impl Iterator<Item = &ObjectChange>> {
         let missed = usize::try_from(self.head.checked_sub(version)?).ok()?;
         let known = self.history.len().checked_sub(missed)?;
         Some(self.history.range(known..))
     }
 
     /// Makes the changes, and returns what they have displaced: to be dropped where no lock is held.
-    pub(super) fn apply(&mut self, changes: Vec<Change>) -> Vec<Change> {
+    pub(super) fn apply(&mut self, changes: Vec<ObjectChange>) -> Vec<ObjectChange> {
         for change in changes {
-            let Place { kind, key } = &change.place;
+            let Location { kind, key } = &change.location;
             self.head = change.version;
             if let Some(old) = &change.old {
-                self.index.remove(old, &change.place);
+                self.index.remove(old, &change.location);
             }
             let table = self.kinds.entry(Arc::clone(kind)).or_default();
             if change.removed {
                 table.remove(key);
             } else {
                 table.insert(key.clone(), Arc::clone(&change.object));
-                self.index.insert(&change.object, &change.place);
+                self.index.insert(&change.object, &change.location);
             }
             self.history_bytes += change.kept;
             self.history.push_back(change);
@@ -115,18 +96,18 @@ impl State {
         forgotten
     }
 
-    /// Takes an object as it is, in the place of the one of its key. No change before it is known any more.
+    /// Inserts an object as it is, replacing the object with its key. This forgets the history.
     #[cfg(any(feature = "file-client", feature = "testing"))]
     pub(super) fn load(&mut self, kind: &Kind, object: Value) {
-        let place = Place { kind: self.kind(kind), key: key_of(&object) };
+        let location = Location { kind: self.kind(kind), key: key_of(&object) };
         let object = Arc::new(object);
         self.history.clear();
         self.history_bytes = 0;
-        if let Some(before) = self.get(&place.kind, &place.key).cloned() {
-            self.index.remove(&before, &place);
+        if let Some(before) = self.get(&location.kind, &location.key).cloned() {
+            self.index.remove(&before, &location);
         }
-        self.index.insert(&object, &place);
-        self.kinds.entry(place.kind).or_default().insert(place.key, object);
+        self.index.insert(&object, &location);
+        self.kinds.entry(location.kind).or_default().insert(location.key, object);
     }
 }
 
@@ -135,15 +116,15 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn change(version: u64, name: &str, old: bool, removed: bool) -> Change {
+    fn change(version: u64, name: &str, old: bool, removed: bool) -> ObjectChange {
         let object = Arc::new(json!({"metadata": {"name": name, "uid": name,
             "ownerReferences": [{"uid": "u", "blockOwnerDeletion": true}]}}));
-        let place = Place { kind: Arc::new(Kind::of("v1", "X")), key: ObjectKey::cluster(name) };
-        Change { version, place, old: old.then(|| Arc::clone(&object)), object, removed, kept: 10 }
+        let location = Location { kind: Arc::new(Kind::of("v1", "X")), key: ObjectKey::cluster(name) };
+        ObjectChange { version, location, old: old.then(|| Arc::clone(&object)), object, removed, kept: 10 }
     }
 
-    fn state(changes: usize, bytes: usize) -> State {
-        State::new(&EmbeddedBuilder::new().history(changes).history_bytes(bytes))
+    fn state(changes: usize, bytes: usize) -> ServerState {
+        ServerState::new(&EmbeddedBuilder::new().history(changes).history_bytes(bytes))
     }
 
     #[test]
@@ -179,9 +160,9 @@ mod tests {
     fn dependents_are_known_for_as_long_as_they_are_there() {
         let mut state = state(0, 0);
         state.apply(vec![change(1, "a", false, false), change(2, "b", false, false)]);
-        assert_eq!(state.index.dependents("u").map(|place| place.key.name()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(state.index.dependents("u").map(|location| location.key.name()).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(state.index.blocking("u"), 2);
-        assert_eq!(state.index.place("a").map(|place| place.key.name()), Some("a"));
+        assert_eq!(state.index.location("a").map(|location| location.key.name()), Some("a"));
         state.apply(vec![change(3, "a", true, true), change(4, "b", true, true)]);
         assert!(state.index.is_empty());
         assert!(state.get(&Kind::of("v1", "X"), &ObjectKey::cluster("a")).is_none());

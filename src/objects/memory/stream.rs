@@ -1,4 +1,4 @@
-//! A watch: a place in the history, and a thread that waits for more of it.
+//! A watch of an embedded client: reads on in the history, and waits where it ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use std::task::Poll;
 
 use serde_json::Value;
 
-use super::Server;
-use super::state::{Change, State};
-use super::watchers::Registration;
+use super::change::ObjectChange;
+use super::server::Server;
+use super::state::ServerState;
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query, WatchEvent};
 
-/// The versions that stand for any: a watch from one of them begins with what is there.
+/// The versions that stand for any version. A watch from one of them begins with the objects that exist.
 const ANY: [&str; 2] = ["", "0"];
 /// How many events are read at once.
 const BATCH: usize = 256;
@@ -23,16 +23,16 @@ pub(super) struct Stream {
     server: Arc<Server>,
     kind: Kind,
     query: Query,
-    /// Up to which version the history has been read.
+    /// The version up to which the history has been read.
     read: u64,
-    /// Up to which version the reader knows that it has been told everything.
-    told: u64,
+    /// The last version that the reader has seen, in an event or a bookmark.
+    seen: u64,
     ready: VecDeque<WatchEvent<Arc<Value>>>,
     signal: Arc<AutoResetEvent>,
     stop: CancellationToken,
-    /// Wakes it.
+    /// Sets the signal when `stop` is cancelled.
     _on_stop: OnCancel,
-    /// Taken when it is over.
+    /// `None` once the stream has ended.
     registration: Option<Registration>,
 }
 
@@ -46,7 +46,7 @@ impl Stream {
     ) -> Result<Self, ClientError> {
         let signal = AutoResetEvent::new(server.clock.clone());
         let wake = Arc::clone(&signal);
-        // Before the state is read: what comes then sets the signal.
+        // Register before reading the state: later changes set the signal.
         let namespace = query.namespace.as_deref().unwrap_or_default();
         let registration = Some(Registration::new(server, kind, namespace, &signal));
         let state = server.state.read();
@@ -65,7 +65,7 @@ impl Stream {
             kind: kind.clone(),
             query: query.clone(),
             read,
-            told: read,
+            seen: read,
             ready,
             signal,
             stop: stop.clone(),
@@ -74,7 +74,7 @@ impl Stream {
         })
     }
 
-    /// Reads on in the history, as far as there is more.
+    /// Reads the next changes from the history, if there are any.
     fn read(&mut self) -> Result<(), ClientError> {
         let server = Arc::clone(&self.server);
         let state = server.state.read();
@@ -83,11 +83,11 @@ impl Stream {
         };
         for change in changes {
             self.read = change.version;
-            if *change.place.kind == self.kind
-                && let Some(event) = seen(change, &self.query)
+            if *change.location.kind == self.kind
+                && let Some(event) = event_of(change, &self.query)
             {
                 self.ready.push_back(event);
-                self.told = change.version;
+                self.seen = change.version;
                 if self.ready.len() >= BATCH {
                     break;
                 }
@@ -97,10 +97,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Changes of no concern to the reader are told as a bookmark from time to time: well before the version that it knows is gone.
-    fn bookmark(&mut self, state: &State) {
-        if self.ready.is_empty() && self.read - self.told > state.most_history() as u64 / 4 {
-            self.told = self.read;
+    /// Adds a bookmark if many changes did not concern the reader, well before its version is gone.
+    fn bookmark(&mut self, state: &ServerState) {
+        if self.ready.is_empty() && self.read - self.seen > state.most_history() as u64 / 4 {
+            self.seen = self.read;
             self.ready.push_back(WatchEvent::Bookmark(self.read.to_string()));
         }
     }
@@ -140,8 +140,8 @@ fn gone(kind: &Kind, query: &Query, version: String) -> ClientError {
     ClientError::Gone { object: ObjectRef::new(kind, &key), version }
 }
 
-/// What a change is to those who see only what the query selects.
-fn seen(change: &Change, query: &Query) -> Option<WatchEvent<Arc<Value>>> {
+/// Returns the event for readers who see only the objects that the query selects; `None` if they see no change.
+fn event_of(change: &ObjectChange, query: &Query) -> Option<WatchEvent<Arc<Value>>> {
     let was = change.old.as_ref().is_some_and(|old| query.selects(old));
     let is = !change.removed && query.selects(&change.object);
     let object = Arc::clone(&change.object);
@@ -150,5 +150,27 @@ fn seen(change: &Change, query: &Query) -> Option<WatchEvent<Arc<Value>>> {
         (true, true) => Some(WatchEvent::Modified(object)),
         (true, false) => Some(WatchEvent::Deleted(object)),
         (false, false) => None,
+    }
+}
+
+/// A registered stream. Dropping it removes the stream from the server's watchers.
+struct Registration {
+    server: Arc<Server>,
+    kind: Kind,
+    namespace: String,
+    number: u64,
+}
+
+impl Registration {
+    /// Registers a stream of a kind, in one namespace or (empty) in all.
+    fn new(server: &Arc<Server>, kind: &Kind, namespace: &str, signal: &Arc<AutoResetEvent>) -> Self {
+        let number = server.watchers.lock().add(kind, namespace, signal);
+        Self { server: Arc::clone(server), kind: kind.clone(), namespace: namespace.to_owned(), number }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.server.watchers.lock().remove(&self.kind, &self.namespace, self.number);
     }
 }

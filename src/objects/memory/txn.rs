@@ -6,78 +6,79 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::index::Index;
+use super::change::{Location, ObjectChange};
+use super::index::ObjectIndex;
 use super::limits::footprint;
-use super::state::{Change, Place, State};
+use super::state::ServerState;
 use crate::objects::json::{meta_mut, owners_of, uid_of};
-use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef};
+use crate::objects::{ClientError, Kind, ObjectKey};
 
 pub(super) struct Txn<'a> {
-    pub(super) state: &'a State,
+    pub(super) state: &'a ServerState,
     /// Of an object's JSON, in bytes.
     pub(super) most_size: usize,
     /// In whole seconds.
     pub(super) now: Timestamp,
-    changes: Vec<Change>,
+    changes: Vec<ObjectChange>,
     /// What has been written here.
-    written: HashMap<Place, Option<Arc<Value>>>,
+    written: HashMap<Location, Option<Arc<Value>>>,
     /// What has been written here, beside the index of the state.
-    index: Index,
+    index: ObjectIndex,
     pub(super) unsettled: Unsettled,
 }
 
-/// The places whose owners or dependents have changed, each in line once.
+/// The locations whose owners or dependents have changed, each in line once.
 #[derive(Default)]
 pub(super) struct Unsettled {
-    line: VecDeque<Place>,
-    known: HashSet<Place>,
+    line: VecDeque<Location>,
+    known: HashSet<Location>,
 }
 
 impl Unsettled {
-    pub(super) fn extend(&mut self, places: impl IntoIterator<Item = Place>) {
-        for place in places {
-            if self.known.insert(place.clone()) {
-                self.line.push_back(place);
+    pub(super) fn extend(&mut self, locations: impl IntoIterator<Item = Location>) {
+        for location in locations {
+            if self.known.insert(location.clone()) {
+                self.line.push_back(location);
             }
         }
     }
 
-    pub(super) fn take(&mut self) -> Option<Place> {
-        let place = self.line.pop_front()?;
-        self.known.remove(&place);
-        Some(place)
+    pub(super) fn take(&mut self) -> Option<Location> {
+        let location = self.line.pop_front()?;
+        self.known.remove(&location);
+        Some(location)
     }
 }
 
 impl<'a> Txn<'a> {
-    pub(super) fn new(state: &'a State, most_size: usize, now: Timestamp) -> Self {
-        let (written, index, unsettled) = (HashMap::new(), Index::default(), Unsettled::default());
+    pub(super) fn new(state: &'a ServerState, most_size: usize, now: Timestamp) -> Self {
+        let (written, index, unsettled) = (HashMap::new(), ObjectIndex::default(), Unsettled::default());
         Self { state, most_size, now, changes: Vec::new(), written, index, unsettled }
     }
 
-    pub(super) fn into_changes(self) -> Vec<Change> {
+    pub(super) fn into_changes(self) -> Vec<ObjectChange> {
         self.changes
     }
 
-    pub(super) fn place(&self, kind: &Kind, key: &ObjectKey) -> Place {
-        Place { kind: self.state.kind(kind), key: key.clone() }
+    pub(super) fn location(&self, kind: &Kind, key: &ObjectKey) -> Location {
+        Location { kind: self.state.kind(kind), key: key.clone() }
     }
 
-    pub(super) fn find(&self, place: &Place) -> Option<Arc<Value>> {
+    pub(super) fn find(&self, location: &Location) -> Option<Arc<Value>> {
         super::cost::visit();
-        match self.written.get(place) {
+        match self.written.get(location) {
             Some(written) => written.clone(),
-            None => self.state.get(&place.kind, &place.key).cloned(),
+            None => self.state.get(&location.kind, &location.key).cloned(),
         }
     }
 
-    pub(super) fn get(&self, place: &Place) -> Result<Arc<Value>, ClientError> {
-        self.find(place).ok_or_else(|| ClientError::NotFound { object: place.object_ref() })
+    pub(super) fn get(&self, location: &Location) -> Result<Arc<Value>, ClientError> {
+        self.find(location).ok_or_else(|| ClientError::NotFound { object: location.object_ref() })
     }
 
     /// The objects that refer to the owner of this uid.
-    pub(super) fn dependents(&self, uid: &str) -> BTreeSet<Place> {
-        let before = self.state.index.dependents(uid).filter(|place| !self.written.contains_key(place));
+    pub(super) fn dependents(&self, uid: &str) -> BTreeSet<Location> {
+        let before = self.state.index.dependents(uid).filter(|location| !self.written.contains_key(location));
         before.chain(self.index.dependents(uid)).cloned().collect()
     }
 
@@ -92,67 +93,61 @@ impl<'a> Txn<'a> {
     }
 
     /// Writes an object, or removes it; `object` is its last state then.
-    pub(super) fn change(&mut self, place: &Place, mut object: Value, removed: bool) {
+    pub(super) fn change(&mut self, location: &Location, mut object: Value, removed: bool) {
         let version = self.next_version();
         meta_mut(&mut object).insert("resourceVersion".to_owned(), version.to_string().into());
-        let old = self.find(place);
+        let old = self.find(location);
         let object = Arc::new(object);
-        let owners = old.iter().flat_map(|old| self.owners(place, old)).collect::<Vec<_>>();
+        let owners = old.iter().flat_map(|old| self.owners(location, old)).collect::<Vec<_>>();
         self.unsettled.extend(owners);
         if let Some(old) = &old {
-            self.index.remove(old, place);
+            self.index.remove(old, location);
         }
         if !removed {
-            self.index.insert(&object, place);
+            self.index.insert(&object, location);
         }
-        self.written.insert(place.clone(), (!removed).then(|| Arc::clone(&object)));
+        self.written.insert(location.clone(), (!removed).then(|| Arc::clone(&object)));
         if removed {
             self.unsettled.extend(self.dependents(uid_of(&object["metadata"])));
         } else {
-            self.unsettled.extend([place.clone()]);
+            self.unsettled.extend([location.clone()]);
         }
         // What replaces the object in the state is no burden of the history.
         let kept = old.as_deref().map_or(0, footprint) + if removed { footprint(&object) } else { 0 };
-        self.changes.push(Change { version, place: place.clone(), old, object, removed, kept });
+        self.changes.push(ObjectChange { version, location: location.clone(), old, object, removed, kept });
     }
 
-    pub(super) fn put(&mut self, place: &Place, object: Value) {
-        self.change(place, object, false);
+    pub(super) fn put(&mut self, location: &Location, object: Value) {
+        self.change(location, object, false);
     }
 
     /// What an object is after all that, or was at its end.
-    pub(super) fn outcome(&self, place: &Place) -> Result<Arc<Value>, ClientError> {
-        match self.changes.iter().rfind(|change| change.place == *place) {
+    pub(super) fn outcome(&self, location: &Location) -> Result<Arc<Value>, ClientError> {
+        match self.changes.iter().rfind(|change| change.location == *location) {
             Some(change) => Ok(Arc::clone(&change.object)),
-            None => self.get(place),
+            None => self.get(location),
         }
     }
 
     /// Where the owners of an object are that are there.
-    fn owners(&self, place: &Place, object: &Value) -> Vec<Place> {
-        owners_of(object).filter_map(|owner| self.owner(place, owner)).collect()
+    fn owners(&self, location: &Location, object: &Value) -> Vec<Location> {
+        owners_of(object).filter_map(|owner| self.owner(location, owner)).collect()
     }
 
     /// Where the owner is that an entry of an object's `ownerReferences` names, if it is there: an object of this uid and name, of
     /// this kind in any version, in the object's namespace or in none.
-    pub(super) fn owner(&self, place: &Place, owner: &Value) -> Option<Place> {
-        let is_near = |found: &Place| ["", place.key.namespace()].contains(&found.key.namespace());
+    pub(super) fn owner(&self, location: &Location, owner: &Value) -> Option<Location> {
+        let is_near = |found: &Location| ["", location.key.namespace()].contains(&found.key.namespace());
         let found = self.namesake(owner)?;
         (owner["name"] == *found.key.name() && is_near(&found)).then_some(found)
     }
 
     /// Where the object is that has the uid and kind of an entry of `ownerReferences`, wherever that is.
-    pub(super) fn namesake(&self, owner: &Value) -> Option<Place> {
+    pub(super) fn namesake(&self, owner: &Value) -> Option<Location> {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
         let uid = uid_of(owner);
-        let place = self.index.place(uid).or_else(|| self.state.index.place(uid))?;
-        let is_there = || self.find(place).is_some_and(|found| uid_of(&found["metadata"]) == uid);
-        (place.kind.is_version_of(text("apiVersion"), text("kind")) && is_there()).then(|| place.clone())
-    }
-}
-
-impl Place {
-    pub(super) fn object_ref(&self) -> ObjectRef {
-        ObjectRef::new(&self.kind, &self.key)
+        let location = self.index.location(uid).or_else(|| self.state.index.location(uid))?;
+        let is_there = || self.find(location).is_some_and(|found| uid_of(&found["metadata"]) == uid);
+        (location.kind.is_version_of(text("apiVersion"), text("kind")) && is_there()).then(|| location.clone())
     }
 }

@@ -7,10 +7,11 @@ use uuid::Uuid;
 
 use super::apply::{Clash, apply, disown};
 use super::cascade::raise_generation;
+use super::change::Location;
 use super::check::{check, check_as, check_finalizers, check_identity, check_owners};
+use super::limits::check_limits;
 use super::names::{Names, SUFFIX, suffix};
 use super::patch::patched;
-use super::state::Place;
 use super::txn::Txn;
 use crate::objects::json::{is_deleting, meta_mut, text_of};
 use crate::objects::{ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, Part, Patch, Propagation};
@@ -24,23 +25,23 @@ const MOST_GENERATED: usize = 63;
 /// How many names are tried for an object that is to be given one, as an API server does.
 const ATTEMPTS: u128 = 8;
 
-fn conflict(place: &Place, reason: impl Into<String>) -> ClientError {
-    ClientError::Conflict { object: place.object_ref(), reason: reason.into() }
+fn conflict(location: &Location, reason: impl Into<String>) -> ClientError {
+    ClientError::Conflict { object: location.object_ref(), reason: reason.into() }
 }
 
-fn same(place: &Place, current: &Value, field: &str, asked: &str) -> Result<(), ClientError> {
+fn same(location: &Location, current: &Value, field: &str, asked: &str) -> Result<(), ClientError> {
     match text_of(current, field) {
         is if is == asked => Ok(()),
-        is => Err(conflict(place, format!("its {field} is {is}, not {asked}"))),
+        is => Err(conflict(location, format!("its {field} is {is}, not {asked}"))),
     }
 }
 
 impl Txn<'_> {
-    pub(super) fn create(&mut self, kind: &Kind, mut object: Value, names: Names) -> Result<Place, ClientError> {
+    pub(super) fn create(&mut self, kind: &Kind, mut object: Value, names: Names) -> Result<Location, ClientError> {
         let key = check(kind, &mut object)?;
         let version = text_of(&object, "resourceVersion");
         if !version.is_empty() {
-            let (object, rule) = (self.place(kind, &key).object_ref(), "must be empty in a new object");
+            let (object, rule) = (self.location(kind, &key).object_ref(), "must be empty in a new object");
             return Err(ClientError::invalid(object, "metadata.resourceVersion", version, rule));
         }
         let uid = names.uid(self.next_version());
@@ -55,7 +56,7 @@ impl Txn<'_> {
     fn free_name(&self, kind: &Kind, namespace: &str, start: &str, uid: Uuid) -> String {
         let start = &start[..start.len().min(MOST_GENERATED - SUFFIX)];
         let mut names = (0..ATTEMPTS).map(|attempt| format!("{start}{}", suffix(uid, attempt)));
-        let is_free = |name: &String| self.find(&self.place(kind, &ObjectKey::new(namespace, name))).is_none();
+        let is_free = |name: &String| self.find(&self.location(kind, &ObjectKey::new(namespace, name))).is_none();
         names.find(is_free).unwrap_or_else(|| format!("{start}{}", suffix(uid, ATTEMPTS)))
     }
 
@@ -65,35 +66,35 @@ impl Txn<'_> {
         mut object: Value,
         uid: Uuid,
         managed: Option<Value>,
-    ) -> Result<Place, ClientError> {
-        let place = self.place(kind, &crate::objects::json::key_of(&object));
-        if self.find(&place).is_some() {
-            return Err(ClientError::AlreadyExists { object: place.object_ref() });
+    ) -> Result<Location, ClientError> {
+        let location = self.location(kind, &crate::objects::json::key_of(&object));
+        if self.find(&location).is_some() {
+            return Err(ClientError::AlreadyExists { object: location.object_ref() });
         }
-        check_owners(self, &place, &object)?;
+        check_owners(self, &location, &object)?;
         ignore(&mut object);
         let meta = meta_mut(&mut object);
         meta.insert("uid".to_owned(), uid.to_string().into());
         meta.insert("generation".to_owned(), 1.into());
         meta.insert("creationTimestamp".to_owned(), self.now.to_string().into());
         meta.extend(managed.map(|managed| ("managedFields".to_owned(), managed)));
-        self.check_limits(&place, None, &object)?;
-        self.put(&place, object);
-        Ok(place)
+        check_limits(&location, None, &object, self.most_size)?;
+        self.put(&location, object);
+        Ok(location)
     }
 
-    pub(super) fn update(&mut self, kind: &Kind, mut object: Value, part: Part) -> Result<Place, ClientError> {
+    pub(super) fn update(&mut self, kind: &Kind, mut object: Value, part: Part) -> Result<Location, ClientError> {
         let key = check(kind, &mut object)?;
-        let place = self.place(kind, &key);
-        let current = self.get(&place)?;
+        let location = self.location(kind, &key);
+        let current = self.get(&location)?;
         let version = text_of(&object, "resourceVersion");
         if version.is_empty() {
             let rule = "there must be one, so that no other update is lost";
-            return Err(ClientError::invalid(place.object_ref(), "metadata.resourceVersion", "", rule));
+            return Err(ClientError::invalid(location.object_ref(), "metadata.resourceVersion", "", rule));
         }
-        same(&place, &current, "resourceVersion", version)?;
-        self.write(&place, &current, object, part, None)?;
-        Ok(place)
+        same(&location, &current, "resourceVersion", version)?;
+        self.write(&location, &current, object, part, None)?;
+        Ok(location)
     }
 
     pub(super) fn patch(
@@ -102,20 +103,20 @@ impl Txn<'_> {
         key: &ObjectKey,
         patch: &Patch,
         part: Part,
-    ) -> Result<Place, ClientError> {
-        let place = self.place(kind, key);
-        let current = self.get(&place)?;
-        let mut object = patched(&place, &current, patch, self.most_size)?;
+    ) -> Result<Location, ClientError> {
+        let location = self.location(kind, key);
+        let current = self.get(&location)?;
+        let mut object = patched(&location, &current, patch, self.most_size)?;
         if object.is_object() && object["metadata"].is_object() {
-            check_identity(&place, &object)?;
+            check_identity(&location, &object)?;
         }
-        check_as(place.object_ref(), &mut object)?;
+        check_as(location.object_ref(), &mut object)?;
         let version = text_of(&object, "resourceVersion");
         if !version.is_empty() {
-            same(&place, &current, "resourceVersion", version)?;
+            same(&location, &current, "resourceVersion", version)?;
         }
-        self.write(&place, &current, object, part, None)?;
-        Ok(place)
+        self.write(&location, &current, object, part, None)?;
+        Ok(location)
     }
 
     pub(super) fn apply(
@@ -124,33 +125,33 @@ impl Txn<'_> {
         mut object: Value,
         owner: &FieldOwner,
         names: Names,
-    ) -> Result<Place, ClientError> {
+    ) -> Result<Location, ClientError> {
         let key = check(kind, &mut object)?;
-        let place = self.place(kind, &key);
-        let invalid = |field: &str, rule: &str| Err(ClientError::invalid(place.object_ref(), field, "", rule));
+        let location = self.location(kind, &key);
+        let invalid = |field: &str, rule: &str| Err(ClientError::invalid(location.object_ref(), field, "", rule));
         if key.name().is_empty() {
             return invalid("metadata.name", "there must be one");
         }
         if owner.name.is_empty() {
             return invalid("fieldOwner", "there must be one");
         }
-        let current = self.find(&place);
+        let current = self.find(&location);
         let uid = text_of(&object, "uid");
         if !uid.is_empty() {
             let Some(current) = &current else {
-                return Err(conflict(&place, format!("its uid is to be {uid}, but there is no such object")));
+                return Err(conflict(&location, format!("its uid is to be {uid}, but there is no such object")));
             };
-            same(&place, current, "uid", uid)?;
+            same(&location, current, "uid", uid)?;
         }
         let version = text_of(&object, "resourceVersion");
         if !version.is_empty() {
-            let current = current.as_ref().ok_or_else(|| ClientError::NotFound { object: place.object_ref() })?;
-            same(&place, current, "resourceVersion", version)?;
+            let current = current.as_ref().ok_or_else(|| ClientError::NotFound { object: location.object_ref() })?;
+            same(&location, current, "resourceVersion", version)?;
         }
         ignore(&mut object);
         let api_version = kind.api_version();
         let (next, managed) = apply(current.as_deref(), &object, owner, &api_version, self.now).map_err(
-            |Clash { field, owner, .. }| conflict(&place, format!("{field} has another value by {owner:?}")),
+            |Clash { field, owner, .. }| conflict(&location, format!("{field} has another value by {owner:?}")),
         )?;
         let Some(current) = current else {
             return {
@@ -158,14 +159,14 @@ impl Txn<'_> {
                 self.create_fields(kind, next, uid, Some(managed))
             };
         };
-        self.write(&place, &current, next, Part::Object, Some(managed))?;
-        Ok(place)
+        self.write(&location, &current, next, Part::Object, Some(managed))?;
+        Ok(location)
     }
 
     /// Makes of what a writer wants what is written, if it is anything new.
     fn write(
         &mut self,
-        place: &Place,
+        location: &Location,
         current: &Arc<Value>,
         wanted: Value,
         part: Part,
@@ -173,7 +174,7 @@ impl Txn<'_> {
     ) -> Result<(), ClientError> {
         let uid = text_of(&wanted, "uid");
         if !uid.is_empty() {
-            same(place, current, "uid", uid)?;
+            same(location, current, "uid", uid)?;
         }
         let status = if part == Part::Status { wanted.get("status") } else { current.get("status") }.cloned();
         let mut next = if part == Part::Status { (**current).clone() } else { wanted };
@@ -192,19 +193,19 @@ impl Txn<'_> {
             None => {}
         }
         if is_deleting(current) {
-            check_finalizers(place, current, &next)?;
+            check_finalizers(location, current, &next)?;
         }
         if next == **current {
             return Ok(());
         }
-        self.check_limits(place, Some(current), &next)?;
+        check_limits(location, Some(current), &next, self.most_size)?;
         if next["metadata"]["ownerReferences"] != current["metadata"]["ownerReferences"] {
-            check_owners(self, place, &next)?;
+            check_owners(self, location, &next)?;
         }
         if !same_content(current, &next) {
             raise_generation(meta_mut(&mut next));
         }
-        self.put_or_remove(place, next);
+        self.put_or_remove(location, next);
         Ok(())
     }
 
@@ -213,23 +214,23 @@ impl Txn<'_> {
         kind: &Kind,
         key: &ObjectKey,
         options: &DeleteOptions,
-    ) -> Result<Place, ClientError> {
-        let place = self.place(kind, key);
-        let current = self.get(&place)?;
+    ) -> Result<Location, ClientError> {
+        let location = self.location(kind, key);
+        let current = self.get(&location)?;
         for (field, asked) in [("uid", &options.uid), ("resourceVersion", &options.resource_version)] {
             if let Some(asked) = asked {
-                same(&place, &current, field, asked)?;
+                same(&location, &current, field, asked)?;
             }
         }
         if options.propagation == Propagation::Orphan {
             self.orphan_dependents(&current);
         }
         if options.purge {
-            self.change(&place, (*current).clone(), true);
+            self.change(&location, (*current).clone(), true);
         } else {
-            self.begin_deletion(&place, options.propagation == Propagation::Foreground);
+            self.begin_deletion(&location, options.propagation == Propagation::Foreground);
         }
-        Ok(place)
+        Ok(location)
     }
 }
 

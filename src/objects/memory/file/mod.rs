@@ -14,9 +14,10 @@ use std::sync::Arc;
 use redb::DatabaseError;
 
 use self::disk::{Disk, LockedFile};
-use self::store::Store;
-use super::state::State;
-use super::{EmbeddedBuilder, Server};
+use self::store::FileStore;
+use super::builder::EmbeddedBuilder;
+use super::server::Server;
+use super::state::ServerState;
 use crate::run::error::BoxError;
 
 /// A [`Client`](crate::objects::Client) that keeps its objects in memory, as a [`MemoryClient`](crate::objects::MemoryClient)
@@ -84,20 +85,28 @@ impl FileClient {
         EmbeddedBuilder::new()
     }
 
-    pub(super) fn with(settings: EmbeddedBuilder, path: &Path) -> Result<Self, OpenError> {
-        let disk = LockedFile::open(path).map_err(|source| OpenError { path: path.to_owned(), source })?;
-        Self::on(settings, path, Arc::new(disk))
-    }
-
     fn on(settings: EmbeddedBuilder, path: &Path, disk: Arc<dyn Disk>) -> Result<Self, OpenError> {
-        let mut state = State::new(&settings);
-        let store = Store::open(path.to_owned(), disk, &mut state);
+        let mut state = ServerState::new(&settings);
+        let store = FileStore::open(path.to_owned(), disk, &mut state);
         let store = store.map_err(|source| OpenError { path: path.to_owned(), source })?;
         let (shown, version) = (path.display(), state.head);
         log::debug!(path:% = shown, version; "{shown}: the file of objects is open, at version {version}");
         let server = Server::new(settings, Box::new(store), state);
         server.expire();
         Ok(Self { server })
+    }
+}
+
+impl EmbeddedBuilder {
+    /// Opens a client that also keeps its objects in this file. Creates the file if there is none. Feature `file-client`.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`FileClient::open`].
+    pub fn open(self, path: impl AsRef<Path>) -> Result<FileClient, OpenError> {
+        let path = path.as_ref();
+        let disk = LockedFile::open(path).map_err(|source| OpenError { path: path.to_owned(), source })?;
+        FileClient::on(self, path, Arc::new(disk))
     }
 }
 

@@ -16,15 +16,15 @@ use crate::base::sync::Mutex;
 use crate::base::thread::panic_message;
 use crate::objects::Kind;
 use crate::objects::json_text::{altered_integer, parse_deep};
-use crate::objects::memory::Journal;
-use crate::objects::memory::state::{Change, Place, State};
+use crate::objects::memory::change::{Journal, Location, ObjectChange};
+use crate::objects::memory::state::ServerState;
 use crate::run::error::BoxError;
 
 /// The key of an object: `apiVersion`, `kind` and path (namespace and name).
-type Key = (&'static str, &'static str, &'static str);
+type RowKey = (&'static str, &'static str, &'static str);
 
 /// The JSON of an object by its key.
-const OBJECTS: TableDefinition<Key, &[u8]> = TableDefinition::new("objects");
+const OBJECTS: TableDefinition<RowKey, &[u8]> = TableDefinition::new("objects");
 /// Numbers by name.
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 /// The version of the last change.
@@ -34,7 +34,7 @@ const FORMAT: &str = "format";
 const THIS_FORMAT: u64 = 1;
 
 /// The database of a file. After a failure it is closed, and opened again by the next write.
-pub(super) struct Store {
+pub(super) struct FileStore {
     path: PathBuf,
     disk: Arc<dyn Disk>,
     file: Mutex<File>,
@@ -46,12 +46,12 @@ struct File {
     /// The version of the last change that has been stored for certain.
     head: u64,
     /// The objects, as they are, that failed writes would have changed: some of these writes may be in the file.
-    doubtful: HashMap<Place, Option<Arc<Value>>>,
+    doubtful: HashMap<Location, Option<Arc<Value>>>,
 }
 
-impl Store {
+impl FileStore {
     /// Opens the database, makes it if the disk is empty, and reads all objects into the state.
-    pub(super) fn open(path: PathBuf, disk: Arc<dyn Disk>, state: &mut State) -> Result<Self, BoxError> {
+    pub(super) fn open(path: PathBuf, disk: Arc<dyn Disk>, state: &mut ServerState) -> Result<Self, BoxError> {
         let mut file = File { database: None, head: 0, doubtful: HashMap::new() };
         let opened = guard(|| {
             if is_unfinished(disk.bytes())? {
@@ -75,14 +75,14 @@ impl Store {
     }
 }
 
-impl Journal for Store {
-    fn store(&self, changes: &[Change]) -> Result<(), BoxError> {
+impl Journal for FileStore {
+    fn store(&self, changes: &[ObjectChange]) -> Result<(), BoxError> {
         let stored = self.file.lock().store(&self.disk, changes);
         stored.map_err(|error| format!("{}: {error}", self.path.display()).into())
     }
 }
 
-impl Drop for Store {
+impl Drop for FileStore {
     fn drop(&mut self) {
         let mut file = self.file.lock();
         if !file.doubtful.is_empty()
@@ -96,7 +96,7 @@ impl Drop for Store {
 }
 
 impl File {
-    fn store(&mut self, disk: &Arc<dyn Disk>, changes: &[Change]) -> Result<(), BoxError> {
+    fn store(&mut self, disk: &Arc<dyn Disk>, changes: &[ObjectChange]) -> Result<(), BoxError> {
         self.reopen(disk)?;
         let Some(database) = &self.database else { return Ok(()) };
         let head = changes.last().map_or(self.head, |change| change.version);
@@ -104,20 +104,20 @@ impl File {
             let writing = database.begin_write()?;
             {
                 let mut objects = writing.open_table(OBJECTS)?;
-                for (place, object) in &self.doubtful {
-                    put(&mut objects, place, object.as_deref())?;
+                for (location, object) in &self.doubtful {
+                    put(&mut objects, location, object.as_deref())?;
                 }
-                for Change { place, object, removed, .. } in changes {
-                    put(&mut objects, place, (!removed).then_some(object))?;
+                for ObjectChange { location, object, removed, .. } in changes {
+                    put(&mut objects, location, (!removed).then_some(object))?;
                 }
                 writing.open_table(NUMBERS)?.insert(HEAD, head)?;
             }
             Ok(writing.commit()?)
         });
         if let Err(error) = written {
-            for Change { place, old, .. } in changes {
+            for ObjectChange { location, old, .. } in changes {
                 // If one object changes several times, the first change has its present state.
-                self.doubtful.entry(place.clone()).or_insert_with(|| old.clone());
+                self.doubtful.entry(location.clone()).or_insert_with(|| old.clone());
             }
             self.close();
             return Err(error);
@@ -215,7 +215,7 @@ fn create_tables(database: &Database) -> Result<(), BoxError> {
 }
 
 /// Reads all objects. Refuses a database that another program has made.
-fn load(reading: &ReadTransaction, state: &mut State) -> Result<(), BoxError> {
+fn load(reading: &ReadTransaction, state: &mut ServerState) -> Result<(), BoxError> {
     match format(reading) {
         Some(THIS_FORMAT) => {}
         Some(other) => return Err(format!("it is of format {other}, and this version reads {THIS_FORMAT}").into()),
@@ -246,9 +246,9 @@ fn head(reading: &ReadTransaction) -> Result<u64, BoxError> {
     Ok(reading.open_table(NUMBERS)?.get(HEAD)?.map_or(0, |head| head.value()))
 }
 
-fn put(objects: &mut Table<'_, Key, &[u8]>, place: &Place, object: Option<&Value>) -> Result<(), BoxError> {
-    let (api_version, path) = (place.kind.api_version(), place.key.to_string());
-    let key = (&*api_version, place.kind.name(), path.as_str());
+fn put(objects: &mut Table<'_, RowKey, &[u8]>, location: &Location, object: Option<&Value>) -> Result<(), BoxError> {
+    let (api_version, path) = (location.kind.api_version(), location.key.to_string());
+    let key = (&*api_version, location.kind.name(), path.as_str());
     match object {
         Some(object) => objects.insert(key, serde_json::to_vec(object)?.as_slice())?,
         None => objects.remove(key)?,

@@ -40,11 +40,11 @@ enum Fault {
 #[derive(Debug, Default)]
 struct TestDisk {
     bytes: InMemoryBackend,
-    state: Mutex<State>,
+    state: Mutex<ServerState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ServerState {
     /// The calls so far that have changed something.
     calls: usize,
     /// From which call on the disk fails.

@@ -1,0 +1,228 @@
+//! The recorder and its builder.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use super::super::client::Client;
+use super::super::error::ObjectRef;
+use super::super::kind::Kind;
+use super::super::object::Object;
+use super::record::{EVENT, EventRecords, EventType, Happening};
+use super::storing::{Observer, RecorderCore};
+use super::writer::EventWriter;
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::wait::Waiters;
+
+/// Records events about objects: in the log, and as `Event` objects if it has a client. A cheap handle, for any number of threads.
+///
+/// An event that happens again (same object, type, reason and message) is the same event with a higher count. The recorder
+/// remembers a [limited number](EventRecorderBuilder::remember) of different events. It first forgets the one that has not happened
+/// for longest; if that one happens again, it counts as a new event.
+///
+/// Recording never fails and never waits for the client: a thread of the recorder (`events-<component>`) stores the events. If the
+/// client cannot be reached, the recorder logs that at *warn* and keeps the event. It tries again with the next event, or in
+/// [`flush`](Self::flush). An event that the client refuses is logged and dropped. If more different events wait for the client than
+/// the recorder remembers, the oldest is [dropped](Self::dropped), and the log says so.
+///
+/// Kubernetes and the embedded clients delete an event [an hour](super::super::EmbeddedBuilder::event_ttl) after it last happened. If
+/// a deleted event happens again, it is created again, with the same name and the count that the recorder remembers.
+///
+/// Dropping the last handle stores the remaining events and ends the thread. It blocks as long as the client does.
+///
+/// On a [`ManualClock`](crate::ManualClock) there is no thread, so that a test sees the same each time: `flush` and the drop of the
+/// last handle store the events. A simulation schedules the thread like any other.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{Client, DynamicObject, EventRecorder, EventType, Kind, MemoryClient, Query};
+/// use std::sync::Arc;
+///
+/// const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
+/// let client = Arc::new(MemoryClient::new());
+/// let recorder = EventRecorder::builder("vm-controller").client(client.clone()).build();
+/// let vm = DynamicObject::new(&VM, "default", "vm-1");
+/// for _ in 0..3 {
+///     recorder.event(&vm, EventType::Warning, "NoDisk", "disk-1 is not there");
+/// }
+/// recorder.flush();
+/// let events = client.list(&EventRecorder::KIND, &Query::all().namespace("default"))?.items;
+/// assert_eq!((events.len(), &events[0]["count"]), (1, &3.into()));
+/// assert_eq!(events[0]["involvedObject"]["name"], "vm-1");
+/// # Ok::<_, homeostat::objects::ClientError>(())
+/// ```
+#[derive(Clone)]
+pub struct EventRecorder(Arc<RecorderHandle>);
+
+/// The handle of a recorder. The thread holds only `core`, so the last handle can end it.
+struct RecorderHandle {
+    core: Arc<RecorderCore>,
+    /// `None` inside if the system cannot create a thread.
+    writer: OnceLock<Option<EventWriter>>,
+}
+
+/// Settings for an [`EventRecorder`], each with a default.
+#[must_use = "a builder does nothing until it builds"]
+pub struct EventRecorderBuilder {
+    component: String,
+    client: Option<Arc<dyn Client>>,
+    log: bool,
+    clock: Clock,
+    observer: Option<Observer>,
+    most: usize,
+}
+
+impl EventRecorderBuilder {
+    /// Stores events with this client, as objects of [`EventRecorder::KIND`]. Default: no client, and events are not stored.
+    ///
+    /// An event lies in the namespace of its object, or in `default` if the object has none.
+    pub fn client(self, client: Arc<dyn Client>) -> Self {
+        Self { client: Some(client), ..self }
+    }
+
+    /// Sets whether events are logged: warnings at *warn*, others at *info*. Default: true.
+    pub fn log(self, log: bool) -> Self {
+        Self { log, ..self }
+    }
+
+    /// Sets the clock for the times of events. Default: the system clock.
+    pub fn clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Sets a function that is called with each event: its object, type, reason and message. Default: none.
+    ///
+    /// It is called on the thread that records the event, also for repeated events.
+    pub fn observer(self, observer: impl Fn(&ObjectRef, EventType, &str, &str) + Send + Sync + 'static) -> Self {
+        Self { observer: Some(Box::new(observer)), ..self }
+    }
+
+    /// Sets how many different events are remembered; at least one. Default: 4,096. Events that wait for the client count too.
+    pub fn remember(self, most: usize) -> Self {
+        Self { most, ..self }
+    }
+
+    /// Builds the recorder.
+    #[must_use]
+    pub fn build(self) -> EventRecorder {
+        let Self { component, client, log, clock, observer, most } = self;
+        let records = Mutex::new(EventRecords::new(most));
+        let core = RecorderCore { component, client, log, clock, observer, records, stored: Waiters::new() };
+        EventRecorder(Arc::new(RecorderHandle { core: Arc::new(core), writer: OnceLock::new() }))
+    }
+}
+
+impl EventRecorder {
+    /// The kind of the stored events.
+    pub const KIND: Kind = EVENT;
+
+    /// Returns settings for a recorder of this component, usually the name of the controller.
+    pub fn builder(component: impl Into<String>) -> EventRecorderBuilder {
+        let component = component.into();
+        EventRecorderBuilder { component, client: None, log: true, clock: Clock::system(), observer: None, most: 4096 }
+    }
+
+    /// Records an event about `object`.
+    ///
+    /// The reason is one word for programs, `LikeThis`. The message is for people. Use the same words for the same event, so that it
+    /// is counted as a repetition. Reason and message are cut after 1,024 bytes.
+    pub fn event(&self, object: &impl Object, event: EventType, reason: &str, message: &str) {
+        let RecorderCore { component, log, clock, client, observer, records, .. } = &*self.0.core;
+        let component = component.as_str();
+        if let Some(observer) = observer {
+            observer(&object.object_ref(), event, reason, message);
+        }
+        let happening = Happening::new(object, event, reason, message);
+        let (count, forgotten) = records.lock().raise(happening, clock.time_of_day(), client.is_some());
+        if *log {
+            let level = if event == EventType::Warning { log::Level::Warn } else { log::Level::Info };
+            let object = object.object_ref();
+            log::log!(
+                level, controller = component, object:%, reason, message, count;
+                "{component}: {object}: {reason}: {message} (count {count})"
+            );
+        }
+        if let Some(lost) = forgotten {
+            let (object, reason) = (&lost.object, lost.reason.as_str());
+            log::warn!(
+                controller = component, object:%, reason;
+                "{component}: the event {reason} about {object} could not be stored and is forgotten"
+            );
+        }
+        if client.is_some() {
+            self.0.store_later();
+        }
+    }
+
+    /// Blocks until all events recorded so far are stored or refused, or the client cannot be reached.
+    ///
+    /// For the end of a program and for tests. The client must not call it.
+    pub fn flush(&self) {
+        self.0.core.store_all();
+    }
+
+    /// Returns how many events were dropped because too many waited for the client.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.0.core.records.lock().dropped()
+    }
+
+    /// Returns how many different events are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.core.records.lock().len()
+    }
+
+    /// Returns whether no event is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl RecorderHandle {
+    /// Makes the thread store the events that wait. Starts it if necessary; stores them here if there can be no thread.
+    fn store_later(&self) {
+        let Self { core, writer } = self;
+        if core.clock.is_held() && core.clock.scheduler().is_none() {
+            return;
+        }
+        let writer = writer.get_or_init(|| {
+            let component = core.component.as_str();
+            let failed = |error: &io::Error| {
+                log::warn!(
+                    controller = component, error:%;
+                    "{component}: cannot start the thread that stores events, so recording them waits for the client: {error}"
+                );
+            };
+            EventWriter::start(core).inspect_err(failed).ok()
+        });
+        match writer {
+            Some(writer) => writer.wake(),
+            None => core.store_all(),
+        }
+    }
+}
+
+impl Drop for RecorderHandle {
+    fn drop(&mut self) {
+        match self.writer.get() {
+            Some(Some(writer)) => writer.stop(),
+            _ => self.core.store_all(),
+        }
+    }
+}
+
+impl fmt::Debug for EventRecorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventRecorder").field("component", &self.0.core.component).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for EventRecorderBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventRecorderBuilder").field("component", &self.component).finish_non_exhaustive()
+    }
+}

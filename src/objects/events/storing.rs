@@ -1,0 +1,117 @@
+//! Stores recorded events through the client, one at a time.
+
+use std::sync::Arc;
+
+use super::super::client::{Client, Part};
+use super::super::error::{ClientError, ObjectRef};
+use super::record::{EVENT, EventRecords, EventType, Recorded, StoreOutcome};
+use crate::base::clock::{Clock, Wake};
+use crate::base::sync::Mutex;
+use crate::base::thread::shielded;
+use crate::base::time::Nanos;
+use crate::base::wait::Waiters;
+use crate::run::error::Chain;
+
+/// Called with each event: its object, type, reason and message.
+pub(super) type Observer = Box<dyn Fn(&ObjectRef, EventType, &str, &str) + Send + Sync>;
+
+/// The part of a recorder that its handles and its thread share.
+pub(super) struct RecorderCore {
+    pub(super) component: String,
+    pub(super) client: Option<Arc<dyn Client>>,
+    pub(super) log: bool,
+    pub(super) clock: Clock,
+    pub(super) observer: Option<Observer>,
+    /// Not held while a client is called.
+    pub(super) records: Mutex<EventRecords>,
+    /// The threads that wait until another thread has stored its event.
+    pub(super) stored: Waiters,
+}
+
+impl RecorderCore {
+    /// Stores events until none is left or the client cannot be reached.
+    pub(super) fn store_all(self: &Arc<Self>) {
+        let Some(client) = &self.client else { return };
+        while let Some(mut next) = Storing::next(self) {
+            shielded("the client of an event recorder", || next.store(&**client));
+            if next.outcome == StoreOutcome::Unreachable {
+                return;
+            }
+        }
+    }
+}
+
+impl Wake for RecorderCore {
+    fn wake(&self) {
+        let count = self.records.lock().waiting.rouse(usize::MAX, &self.clock);
+        self.stored.ring(count);
+    }
+}
+
+/// Stores an event: creates its object, or raises the count of the stored one. If the stored one has been deleted meanwhile (most
+/// clients delete events after an hour), it is created again.
+fn store(client: &dyn Client, component: &str, recorded: &Recorded) -> Result<(), ClientError> {
+    let patch = || client.patch(&EVENT, &recorded.key(component), &recorded.patch(), Part::Object);
+    let create = || client.create(&EVENT, recorded.to_json(component));
+    if recorded.is_stored() {
+        match patch() {
+            Err(ClientError::NotFound { .. }) => create(),
+            other => other,
+        }
+    } else {
+        match create() {
+            // An earlier call has created it, but its answer was lost.
+            Err(ClientError::AlreadyExists { .. }) => patch(),
+            other => other,
+        }
+    }
+    .map(drop)
+}
+
+/// An event that a thread is storing. Dropping it lets other threads store the next one, also if the client panics.
+struct Storing<'a> {
+    core: &'a Arc<RecorderCore>,
+    recorded: Recorded,
+    outcome: StoreOutcome,
+}
+
+impl<'a> Storing<'a> {
+    /// Takes the next event; `None` if none is left. Waits while another thread stores one.
+    fn next(core: &'a Arc<RecorderCore>) -> Option<Self> {
+        let mut records = core.records.lock();
+        while records.is_storing() {
+            let wake = || Arc::clone(core) as Arc<dyn Wake>;
+            core.stored.wait(&mut records, |records| &mut records.waiting, &core.clock, Nanos::NEVER, wake);
+        }
+        let recorded = records.take()?;
+        drop(records);
+        Some(Self { core, recorded, outcome: StoreOutcome::Refused })
+    }
+
+    fn store(&mut self, client: &dyn Client) {
+        let component = self.core.component.as_str();
+        let Err(error) = store(client, component, &self.recorded) else {
+            self.outcome = StoreOutcome::Stored;
+            return;
+        };
+        if error.is_transport() {
+            self.outcome = StoreOutcome::Unreachable;
+        }
+        let (object, shown) = (self.recorded.object(), Chain(&error));
+        log::warn!(
+            controller = component, object:%, error:% = shown;
+            "{component}: an event about {object} is not stored: {shown}"
+        );
+    }
+}
+
+impl Drop for Storing<'_> {
+    fn drop(&mut self) {
+        let count = {
+            let mut records = self.core.records.lock();
+            records.finish(&self.recorded, self.outcome);
+            records.waiting.rouse(usize::MAX, &self.core.clock)
+        };
+        self.core.stored.ring(count);
+    }
+}

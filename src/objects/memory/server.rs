@@ -1,0 +1,181 @@
+//! The engine of the embedded clients: runs transactions, stores them, applies them to the state, and wakes the watches.
+//!
+//! A write has three steps. A transaction computes the changes; only one thread writes at a time, so the state stays as it is
+//! meanwhile. The journal stores the changes. Then they are applied to the state, and the watches that they concern are woken.
+//! Readers wait for the last step only.
+//!
+//! Events expire without a thread of their own: each transaction first deletes some expired events, and a read of events first runs
+//! such transactions until no expired event is left.
+//!
+//! Lock order: the writer lock, the state, the list of watches. Nothing else is called under the last two.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::builder::EmbeddedBuilder;
+use super::change::{Journal, Location, ObjectChange};
+use super::limits::{MOST_DEPTH, dismantle, object_depth, too_deep};
+use super::names::Names;
+use super::state::ServerState;
+use super::txn::Txn;
+use super::watchers::Watchers;
+use super::{cost, expiry};
+use crate::base::clock::Clock;
+use crate::base::sync::atomic::{AtomicBool, Ordering};
+use crate::base::sync::{Mutex, MutexGuard, RwLock};
+use crate::objects::json::{key_of, whole_seconds};
+use crate::objects::{ClientError, Kind, ObjectRef};
+use crate::run::error::BoxError;
+
+/// The engine behind an embedded client.
+pub(super) struct Server {
+    pub(super) clock: Clock,
+    journal: Box<dyn Journal>,
+    cascades: bool,
+    pub(super) names: Names,
+    most_size: usize,
+    event_ttl: Duration,
+    /// Whether the last transaction could not be stored.
+    has_failed: AtomicBool,
+    /// Held by the one thread that writes.
+    pub(super) writer: Mutex<()>,
+    pub(super) state: RwLock<ServerState>,
+    pub(super) watchers: Mutex<Watchers>,
+}
+
+impl Server {
+    pub(super) fn new(settings: EmbeddedBuilder, journal: Box<dyn Journal>, mut state: ServerState) -> Arc<Self> {
+        // As in Kubernetes, version 0 stands for any version, so no object may have it.
+        state.head = state.head.max(1);
+        let EmbeddedBuilder { clock, cascades, most_size, event_ttl, seed, .. } = settings;
+        let names = Names { seed: seed.or_else(|| clock.seed().map(|_| clock.draws().next())) };
+        let (writer, watchers) = (Mutex::new(()), Mutex::new(Watchers::new(state.head)));
+        let state = RwLock::new(state);
+        let has_failed = AtomicBool::new(false);
+        Arc::new(Self { clock, journal, cascades, names, most_size, event_ttl, has_failed, writer, state, watchers })
+    }
+
+    /// Returns the time of day in whole seconds.
+    fn now(&self) -> Timestamp {
+        whole_seconds(Timestamp::try_from(self.clock.time_of_day()).unwrap_or_default())
+    }
+
+    /// Returns the time up to which events have expired; `None` if events never expire.
+    fn expired_until(&self, now: Timestamp) -> Option<Timestamp> {
+        now.checked_sub(self.event_ttl).ok()
+    }
+
+    /// Refuses an object that is nested too deep, before anything recurses into it. An object that is stored already may be written
+    /// again if it does not become deeper.
+    pub(super) fn admit(&self, kind: &Kind, object: Value) -> Result<Value, ClientError> {
+        let found = object_depth(&object);
+        if found > MOST_DEPTH {
+            let key = key_of(&object);
+            let current = self.state.read().get(kind, &key).cloned();
+            if current.is_none_or(|current| found > object_depth(&current)) {
+                let error = too_deep(ObjectRef::new(kind, &key), &object);
+                dismantle(object);
+                return Err(error);
+            }
+        }
+        Ok(object)
+    }
+
+    /// Runs a transaction, and returns the object at the location that `verb` returns.
+    pub(super) fn write(
+        &self,
+        verb: impl FnOnce(&mut Txn<'_>) -> Result<Location, ClientError>,
+    ) -> Result<Arc<Value>, ClientError> {
+        let turn = self.writer.lock();
+        let (location, result, changes) = {
+            let state = self.state.read();
+            let mut txn = self.begin(&state);
+            let location = verb(&mut txn)?;
+            if self.cascades {
+                txn.settle();
+            }
+            let result = txn.outcome(&location)?;
+            (location, result, txn.into_changes())
+        };
+        self.commit(turn, changes).map_err(|error| ClientError::transport(location.object_ref(), error))?;
+        Ok(result)
+    }
+
+    /// Begins a transaction and deletes the oldest expired events in it. They are at most a quarter of the history, so that watches
+    /// can read on before the history forgets their version.
+    fn begin<'a>(&self, state: &'a ServerState) -> Txn<'a> {
+        let now = self.now();
+        let mut txn = Txn::new(state, self.most_size, now);
+        if let Some(until) = self.expired_until(now) {
+            let most = (state.most_history() / 4).max(1);
+            for location in state.index.events_until(until).take(most) {
+                txn.begin_deletion(location, false);
+            }
+        }
+        txn
+    }
+
+    /// Stores the changes, applies them, and wakes the watches that they concern.
+    fn commit(&self, turn: MutexGuard<'_, ()>, changes: Vec<ObjectChange>) -> Result<(), BoxError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let stored = self.journal.store(&changes);
+        self.has_failed.store(stored.is_err(), Ordering::Relaxed);
+        stored?;
+        // A stream registers before it reads the state. A stream that is not registered yet will read these changes.
+        let (forgotten, concerned) = {
+            let mut state = self.state.write();
+            let quarter = state.most_history() as u64 / 4;
+            let concerned = self.watchers.lock().concerned(&changes, quarter);
+            (state.apply(changes), concerned)
+        };
+        drop(turn);
+        drop(forgotten);
+        for signal in concerned {
+            cost::wakeup();
+            signal.set();
+        }
+        Ok(())
+    }
+
+    /// Deletes the expired events if objects of this kind expire. If that cannot be stored, readers still see these events.
+    pub(super) fn expire_before_reading(&self, kind: &Kind) {
+        if expiry::expires(kind) {
+            self.expire();
+        }
+    }
+
+    /// Deletes the expired events, in as many transactions as it takes. After a transaction that could not be stored, it does nothing
+    /// until a write has succeeded: each try could cost as much as opening the file.
+    pub(super) fn expire(&self) {
+        let is_expired = |until| self.state.read().index.events_until(until).next().is_some();
+        while !self.has_failed.load(Ordering::Relaxed) && self.expired_until(self.now()).is_some_and(is_expired) {
+            if !self.expire_some() {
+                break;
+            }
+        }
+    }
+
+    /// Deletes some expired events. Returns whether it deleted any.
+    fn expire_some(&self) -> bool {
+        let turn = self.writer.lock();
+        let changes = {
+            let state = self.state.read();
+            let mut txn = self.begin(&state);
+            if self.cascades {
+                txn.settle();
+            }
+            txn.into_changes()
+        };
+        let count = changes.len();
+        if let Err(error) = self.commit(turn, changes) {
+            log::warn!(count, error:%; "at least {count} expired events cannot be deleted until a write succeeds: {error}");
+            return false;
+        }
+        count > 0
+    }
+}

@@ -1,0 +1,93 @@
+//! The [`Client`] methods of the embedded clients, each as a transaction or a read of the engine.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::check::check_selector;
+use super::client::MemoryClient;
+#[cfg(feature = "file-client")]
+use super::file::FileClient;
+use super::stream::Stream;
+use crate::base::cancel::CancellationToken;
+use crate::objects::{
+    Client, ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, ObjectList, ObjectRef, ObjectStream, Part, Patch,
+    Query,
+};
+
+/// Implements [`Client`] for a type whose field `server` is an `Arc<Server>`.
+macro_rules! embedded_client {
+    ($client:ty) => {
+        impl Client for $client {
+            fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
+                self.server.expire_before_reading(kind);
+                let found = self.server.state.read().get(kind, key).cloned();
+                found.ok_or_else(|| ClientError::NotFound { object: ObjectRef::new(kind, key) })
+            }
+
+            fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+                check_selector(kind, &query.labels)?;
+                self.server.expire_before_reading(kind);
+                self.server.state.read().list(kind, query)
+            }
+
+            fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+                let object = self.server.admit(kind, object)?;
+                self.server.write(|txn| txn.create(kind, object, self.server.names))
+            }
+
+            fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+                let object = self.server.admit(kind, object)?;
+                self.server.write(|txn| txn.update(kind, object, Part::Object))
+            }
+
+            fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+                let object = self.server.admit(kind, object)?;
+                self.server.write(|txn| txn.update(kind, object, Part::Status))
+            }
+
+            fn patch(
+                &self,
+                kind: &Kind,
+                key: &ObjectKey,
+                patch: &Patch,
+                part: Part,
+            ) -> Result<Arc<Value>, ClientError> {
+                self.server.write(|txn| txn.patch(kind, key, patch, part))
+            }
+
+            fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {
+                let object = self.server.admit(kind, object)?;
+                self.server.write(|txn| txn.apply(kind, object, owner, self.server.names))
+            }
+
+            fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError> {
+                self.server.write(|txn| txn.delete(kind, key, options))
+            }
+
+            fn watch(
+                &self,
+                kind: &Kind,
+                query: &Query,
+                from: Option<&str>,
+                stop: &CancellationToken,
+            ) -> Result<ObjectStream, ClientError> {
+                check_selector(kind, &query.labels)?;
+                self.server.expire_before_reading(kind);
+                Ok(ObjectStream::polled(Stream::new(&self.server, kind, query, from, stop)?))
+            }
+        }
+
+        impl fmt::Debug for $client {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let state = self.server.state.read();
+                f.debug_struct(stringify!($client)).field("version", &state.head).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+embedded_client!(MemoryClient);
+#[cfg(feature = "file-client")]
+embedded_client!(FileClient);
