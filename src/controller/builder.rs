@@ -1,19 +1,18 @@
 //! The settings of a controller.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::book::{Book, ErrorHook, RunFailure};
-use super::core::{Checked, Common, Core, Validate};
-use super::rate::Bucket;
+use super::job::{Checked, ControllerJob, ErrorHook, RunFailure, RunRecorder, Validate};
 use super::source::Sources;
+use super::state::{ControllerState, StateSettings};
 use super::{Controller, Unstarted};
 use crate::base::backoff::Exponential;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::thread::ThreadOptions;
-use crate::queue::{Key, KeyState, WorkQueue};
+use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::run::policy::RetryPolicy;
@@ -299,46 +298,30 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         if let Some(error) = self.sources.bad.take() {
             return Err(error);
         }
-        let book = Book::new(self.clock.clone(), self.on_error, self.max_failed_keys);
-        // The queue tells its member of the pool, which there is once the controller has started.
-        let offer = Arc::new(OnceLock::<Weak<Common<K>>>::new());
-        let told = Arc::clone(&offer);
+        let Self { reconciler, policy, valid, on_error, .. } = self;
         let queue = WorkQueue::builder()
             .name(self.name.clone())
-            .clock(self.clock)
-            .floor(self.policy.floor())
+            .clock(self.clock.clone())
+            .floor(policy.floor())
             .min_interval(self.min_interval)
-            .timing(true)
-            .on_ready(move || {
-                if let Some(common) = told.get().and_then(Weak::upgrade)
-                    && let Some(membership) = common.membership.get()
-                {
-                    membership.offer();
-                }
-            })
-            .build();
-        let rate = self.rate.map(|(per_second, burst)| Bucket::new(per_second, burst));
-        let common = Common::new(self.name, queue, book, self.timeout, self.max_concurrent, self.resync, rate);
-        if let Some(bound) = self.unready_after {
-            let _ = common.unready_after.set(bound);
-        }
-        let _ = offer.set(Arc::downgrade(&common));
-        let keeper = Arc::downgrade(&common);
-        common.queue.shared.on_refusal(Box::new(move || {
-            if let Some(common) = keeper.upgrade() {
-                common.tell_keeper();
-            }
-        }));
-        common.queue.on_cancel(Box::new(move |key| {
-            if let Some(common) = offer.get().and_then(Weak::upgrade) {
-                common.book.cancelled(key, || common.queue.state(key) == KeyState::Idle);
-            }
-        }));
-        let checked = Checked { reconciler: self.reconciler, valid: self.valid };
-        let job = Arc::new(Core::new(Arc::clone(&common), checked, self.policy));
+            .timing(true);
+        let state = ControllerState::new(StateSettings {
+            name: self.name,
+            queue,
+            clock: self.clock,
+            timeout: self.timeout,
+            max_concurrent: self.max_concurrent,
+            resync: self.resync,
+            rate: self.rate,
+            max_failed_keys: self.max_failed_keys,
+            unready_after: self.unready_after,
+        });
         Ok(Controller {
-            common: Unstarted::new(common),
-            job,
+            state: Unstarted::new(state),
+            job: Box::new(move |state| {
+                let recorder = RunRecorder::new(state, on_error);
+                Arc::new(ControllerJob::new(recorder, Checked { reconciler, valid }, policy))
+            }),
             sources: self.sources.starts,
             debounce: self.debounce,
             sync_timeout: self.sync_timeout,

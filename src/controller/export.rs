@@ -1,22 +1,21 @@
-//! What a controller tells the `metrics` facade, under the names that dashboards of client-go and controller-runtime read.
+//! A controller's metrics in the `metrics` facade, under the names that dashboards of client-go and controller-runtime read.
 
 use std::time::Duration;
 
 use metrics::{Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use super::core::Common;
 use super::status::ControllerMetrics;
-use crate::queue::Key;
+use crate::watch::source::SourceStatus;
 
-/// What is recorded run by run.
-pub(super) struct Exporter {
+/// The histograms that each run is recorded in.
+pub(super) struct RunTimings {
     queue_duration: Histogram,
     work_duration: Histogram,
     reconcile_time: Histogram,
 }
 
-impl Exporter {
-    /// With the recorder of this moment.
+impl RunTimings {
+    /// Uses the recorder that is installed now.
     pub(super) fn new(controller: &str) -> Self {
         describe();
         let name = controller.to_owned();
@@ -27,43 +26,39 @@ impl Exporter {
         }
     }
 
-    pub(super) fn timed(&self, queued: Duration, worked: Duration) {
+    pub(super) fn record(&self, queued: Duration, worked: Duration) {
         self.queue_duration.record(queued);
         self.work_duration.record(worked);
         self.reconcile_time.record(worked);
     }
 }
 
-impl<K: Key> Common<K> {
-    /// Sets the counters and gauges to what they are now.
-    pub(super) fn export(&self) {
-        let name = &self.name;
-        let ControllerMetrics { runs, queue, unfinished_work, longest_running, max_concurrent_reconciles, .. } =
-            self.metrics();
-        for (priority, depth) in [("high", queue.high), ("normal", queue.normal), ("low", queue.low)] {
-            gauge!("workqueue_depth", "name" => name.clone(), "priority" => priority).set(float(depth));
-        }
-        counter!("workqueue_adds_total", "name" => name.clone()).absolute(queue.adds);
-        counter!("workqueue_retries_total", "name" => name.clone()).absolute(runs.retries);
-        gauge!("workqueue_unfinished_work_seconds", "name" => name.clone()).set(unfinished_work);
-        gauge!("workqueue_longest_running_processor_seconds", "name" => name.clone()).set(longest_running);
-        for (result, count) in [("success", runs.successes), ("requeue_after", runs.requeues), ("error", runs.errors())]
-        {
-            counter!("controller_runtime_reconcile_total", "controller" => name.clone(), "result" => result)
-                .absolute(count);
-        }
-        let total = |metric: &'static str, count: u64| counter!(metric, "controller" => name.clone()).absolute(count);
-        total("controller_runtime_reconcile_errors_total", runs.errors());
-        total("controller_runtime_terminal_reconcile_errors_total", runs.terminal_errors);
-        total("controller_runtime_reconcile_panics_total", runs.panics);
-        total("controller_runtime_reconcile_timeouts_total", runs.timeouts);
-        total("homeostat_reconcile_overruns_total", runs.overruns);
-        let now = |metric: &'static str, value: usize| gauge!(metric, "controller" => name.clone()).set(float(value));
-        now("controller_runtime_max_concurrent_reconciles", max_concurrent_reconciles);
-        now("controller_runtime_active_workers", runs.active);
-        for source in self.source_statuses() {
-            source.export(name);
-        }
+/// Sets the counters and gauges to their current values.
+pub(super) fn export(name: &str, metrics: ControllerMetrics, sources: &[SourceStatus]) {
+    let ControllerMetrics { runs, queue, unfinished_work, longest_running, max_concurrent_reconciles, .. } = metrics;
+    let name = name.to_owned();
+    for (priority, depth) in [("high", queue.high), ("normal", queue.normal), ("low", queue.low)] {
+        gauge!("workqueue_depth", "name" => name.clone(), "priority" => priority).set(float(depth));
+    }
+    counter!("workqueue_adds_total", "name" => name.clone()).absolute(queue.adds);
+    counter!("workqueue_retries_total", "name" => name.clone()).absolute(runs.retries);
+    gauge!("workqueue_unfinished_work_seconds", "name" => name.clone()).set(unfinished_work);
+    gauge!("workqueue_longest_running_processor_seconds", "name" => name.clone()).set(longest_running);
+    for (result, count) in [("success", runs.successes), ("requeue_after", runs.requeues), ("error", runs.errors())] {
+        counter!("controller_runtime_reconcile_total", "controller" => name.clone(), "result" => result)
+            .absolute(count);
+    }
+    let total = |metric: &'static str, count: u64| counter!(metric, "controller" => name.clone()).absolute(count);
+    total("controller_runtime_reconcile_errors_total", runs.errors());
+    total("controller_runtime_terminal_reconcile_errors_total", runs.terminal_errors);
+    total("controller_runtime_reconcile_panics_total", runs.panics);
+    total("controller_runtime_reconcile_timeouts_total", runs.timeouts);
+    total("homeostat_reconcile_overruns_total", runs.overruns);
+    let now = |metric: &'static str, value: usize| gauge!(metric, "controller" => name.clone()).set(float(value));
+    now("controller_runtime_max_concurrent_reconciles", max_concurrent_reconciles);
+    now("controller_runtime_active_workers", runs.active);
+    for source in sources {
+        source.export(&name);
     }
 }
 

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::failed_keys::FailedKey;
 use super::handle::ControllerHandle;
-use super::troubles::FailedKey;
 use crate::queue::{Enqueue, EnqueueMethod, Key, Reasons};
 
 impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
@@ -12,7 +12,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) says; [`metrics`](Self::metrics) counts all.
     #[must_use]
     pub fn parked(&self) -> Vec<FailedKey<K>> {
-        self.common.book.troubles(true)
+        self.state.failed.list(true)
     }
 
     /// The keys whose last run has failed and that will be tried again; the oldest error first. At most as many as
@@ -20,14 +20,14 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// [cancelled](crate::WorkQueue::cancel) is none of them any more.
     #[must_use]
     pub fn failing(&self) -> Vec<FailedKey<K>> {
-        self.common.book.troubles(false)
+        self.state.failed.list(false)
     }
 
     /// Puts all parked and all failing keys in line now, whatever their backoff. Returns how many.
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
     pub fn retry_now(&self) -> usize {
-        let keys = self.common.book.troubled_keys();
-        let queue = self.common.queue.because(Reasons::MANUAL);
+        let keys = self.state.failed.keys();
+        let queue = self.state.queue.because(Reasons::MANUAL);
         queue.request_all(&mut keys.into_iter(), EnqueueMethod::Reschedule(Duration::ZERO).into()).total()
     }
 
@@ -52,8 +52,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// ```
     pub fn dismiss(&self, key: &K) -> bool {
         let mut gone = None;
-        let dismissed = self.common.book.dismiss(key, || {
-            let (cancelled, key) = self.common.queue.cancel_unless_processing(key);
+        let dismissed = self.state.dismiss(key, || {
+            let (cancelled, key) = self.state.queue.cancel_unless_processing(key);
             gone = key;
             cancelled
         });

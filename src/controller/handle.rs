@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::check_rate;
-use super::core::Common;
-use super::rate::Bucket;
+use super::state::{ControllerState, Started};
 use super::status::{ControllerHealth, ControllerMetrics, ControllerStatus};
 use crate::base::error::StartError;
 use crate::base::group::{Ended, Handle, StillRunning};
@@ -15,7 +14,7 @@ use crate::base::thread::Joiner;
 use crate::base::time::Rounded;
 use crate::queue::{Enqueue, EnqueueOutcome, Key, Reasons, WorkQueue};
 use crate::run::error::BoxError;
-use crate::run::pool::{Membership, WorkerPool};
+use crate::run::pool::WorkerPool;
 use crate::watch::source::SourceHandle;
 
 /// What the rest of the program has of a controller. Cheap to clone; it neither keeps the controller running nor stops it.
@@ -43,55 +42,55 @@ use crate::watch::source::SourceHandle;
 /// # Ok::<_, BoxError>(())
 /// ```
 pub struct ControllerHandle<K: Key> {
-    pub(super) common: Arc<Common<K>>,
+    pub(super) state: Arc<ControllerState<K>>,
 }
 
 impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
-    pub(super) fn new(common: Arc<Common<K>>) -> Self {
-        Self { common }
+    pub(super) fn new(state: Arc<ControllerState<K>>) -> Self {
+        Self { state }
     }
 
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.common.name
+        &self.state.name
     }
 
     /// Its queue, to feed it in other ways, or to look into it.
     #[must_use]
     pub fn queue(&self) -> &WorkQueue<K> {
-        &self.common.queue
+        &self.state.queue
     }
 
     /// Puts a key in line, for the reason [`MANUAL`](Reasons::MANUAL); a backoff is cut short to its
     /// [floor](crate::RetryPolicy::floor). [`EnqueueOutcome::Closed`] once the controller has been stopped, or dropped before it
     /// was started.
     pub fn enqueue(&self, key: K) -> EnqueueOutcome {
-        self.common.queue.because(Reasons::MANUAL).enqueue_now(key)
+        self.state.queue.because(Reasons::MANUAL).enqueue_now(key)
     }
 
     /// No run of the key begins until it is [resumed](Self::resume). One under way goes on. What wants it meanwhile is remembered, and
     /// so is how often it has failed.
     pub fn suspend(&self, key: K) {
-        self.common.book.suspend(key);
+        self.state.suspended.suspend(key);
     }
 
     /// The key is run again. If anything has wanted it meanwhile, it is in line now.
     pub fn resume(&self, key: &K) {
-        let queue = &self.common.queue;
-        self.common.book.resume(key, |reasons| {
+        let queue = &self.state.queue;
+        self.state.suspended.resume(key, |reasons| {
             queue.because(reasons).reschedule(key.clone(), Duration::ZERO);
         });
     }
 
     /// Once this has returned, no key is taken until all are [resumed](Self::resume_all). Keys in process go on, and keys come in line.
     pub fn suspend_all(&self) {
-        self.common.set_doors(|doors| doors.suspended = true);
+        self.state.set_conditions(|conditions| conditions.suspended = true);
     }
 
     /// Keys are run again, but for those suspended one by one.
     pub fn resume_all(&self) {
-        self.common.set_doors(|doors| doors.suspended = false);
+        self.state.set_conditions(|conditions| conditions.suspended = false);
     }
 
     /// How many keys are run at once, from now on. Runs under way go on.
@@ -103,10 +102,10 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         if runs == 0 {
             return Err(StartError::setting("max_concurrent_reconciles", &0, "at least 1"));
         }
-        let mut current = self.common.max_concurrent.lock();
+        let mut current = self.state.max_concurrent.lock();
         *current = runs;
-        if let Some(membership) = self.common.membership.get() {
-            membership.set_limit(runs);
+        if let Some(started) = self.state.started() {
+            started.membership.set_limit(runs);
         }
         Ok(())
     }
@@ -120,8 +119,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         if interval == Some(Duration::ZERO) {
             return Err(StartError::setting("resync", &Duration::ZERO, "longer than zero"));
         }
-        *self.common.resync.lock() = interval;
-        self.common.tell_keeper();
+        *self.state.resync.lock() = interval;
+        self.state.control.set();
         Ok(())
     }
 
@@ -131,7 +130,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// If it is zero, or none of its sources is a poller that has been started.
     pub fn set_period(&self, period: Duration) -> Result<(), StartError> {
-        let sources = self.common.sources.lock();
+        let sources = self.state.sources.lock();
         let mut set = sources.iter().filter_map(|source| source.change_period(period)).peekable();
         if set.peek().is_none() {
             return Err(StartError::setting("period", &period, "for a controller that polls"));
@@ -146,7 +145,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// If it is not positive, or the burst is zero.
     pub fn set_rate_limit(&self, rate: Option<(f64, u32)>) -> Result<(), StartError> {
         check_rate(rate)?;
-        self.common.set_rate(rate.map(|(per_second, burst)| Bucket::new(per_second, burst)));
+        self.state.set_rate(rate);
         Ok(())
     }
 
@@ -154,35 +153,35 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// controller has been started; all of them also after it has ended.
     #[must_use]
     pub fn sources(&self) -> Vec<SourceHandle> {
-        self.common.source_handles.lock().clone()
+        self.state.source_handles.lock().clone()
     }
 
     /// What the health of a manager is made of.
     pub(crate) fn health(&self) -> ControllerHealth<K> {
-        self.common.health()
+        self.state.health()
     }
 
     /// Whether the initial listings of all sources are in, so that keys are run.
     #[must_use]
     pub fn has_synced(&self) -> bool {
-        self.common.doors.lock().synced
+        self.state.conditions().synced
     }
 
     /// Stops it, also if it was never started. Runs under way go on.
     pub(crate) fn close(&self) {
-        self.common.stop();
+        self.state.stop();
     }
 
     /// Why it has stopped by itself: a [`ControllerError`](super::ControllerError). `None` if it has not.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<BoxError>> {
-        self.common.failure()
+        self.state.failure()
     }
 
     /// What it has counted and measured so far. Takes the locks of its queue and its pool for a moment each.
     #[must_use]
     pub fn metrics(&self) -> ControllerMetrics {
-        self.common.metrics()
+        self.state.metrics()
     }
 
     /// Tells the `metrics` facade what has been counted: to be called before the facade's recorder is read. Durations are told as runs
@@ -191,28 +190,28 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// is `homeostat_…`, label `controller`.
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
-        self.common.export();
+        super::export::export(&self.state.name, self.state.metrics(), &self.state.source_statuses());
     }
 
     /// What it is doing, and why. Looks at every key of its queue, under the lock.
     #[must_use]
     pub fn status(&self) -> ControllerStatus<K> {
-        self.common.status()
+        self.state.status()
     }
 }
 
 impl<K: Key> Clone for ControllerHandle<K> {
     fn clone(&self) -> Self {
-        Self { common: Arc::clone(&self.common) }
+        Self { state: Arc::clone(&self.state) }
     }
 }
 
 impl<K: Key> fmt::Debug for ControllerHandle<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ControllerHandle")
-            .field("name", &self.common.name)
-            .field("phase", &self.common.phase())
-            .field("queue", &self.common.queue)
+            .field("name", &self.state.name)
+            .field("phase", &self.state.phase())
+            .field("queue", &self.state.queue)
             .finish_non_exhaustive()
     }
 }
@@ -239,8 +238,8 @@ impl<K: Key> fmt::Debug for ControllerHandle<K> {
 #[must_use = "dropping it stops the controller"]
 pub struct RunningController<K: Key> {
     handle: ControllerHandle<K>,
-    membership: Arc<Membership>,
-    keeper: Handle,
+    started: Arc<Started>,
+    control: Handle,
     own_pool: Option<WorkerPool>,
     grace: Duration,
     detached: bool,
@@ -249,33 +248,33 @@ pub struct RunningController<K: Key> {
 impl<K: Key> RunningController<K> {
     pub(super) fn new(
         handle: ControllerHandle<K>,
-        membership: Arc<Membership>,
-        keeper: Handle,
+        started: Arc<Started>,
+        control: Handle,
         own_pool: Option<WorkerPool>,
         grace: Duration,
     ) -> Self {
-        Self { handle, membership, keeper, own_pool, grace, detached: false }
+        Self { handle, started, control, own_pool, grace, detached: false }
     }
 
     pub(super) fn keep(&mut self, joiners: Vec<Joiner>) {
-        self.keeper.keep(joiners);
+        self.control.keep(joiners);
     }
 
     /// Takes no further key: none once this has returned. Nothing that waits is dropped before it is stopped.
-    pub(crate) fn close_doors(&self) {
-        self.handle.common.close_doors();
+    pub(crate) fn close_running(&self) {
+        self.handle.state.close();
     }
 
     /// Takes no further key, and ends its sources; runs under way go on. What is in line is dropped. Returns at once.
     pub fn stop(&self) {
-        self.handle.common.stop();
-        self.keeper.stop();
+        self.handle.state.stop();
+        self.control.stop();
     }
 
     /// Stops, and cancels the contexts of runs and polls under way. Returns at once.
     pub fn abort(&self) {
-        self.handle.common.abort();
-        self.keeper.stop();
+        self.handle.state.abort();
+        self.control.stop();
     }
 
     /// Waits for at most `timeout`, by its clock, until its runs and its sources have ended.
@@ -285,47 +284,45 @@ impl<K: Key> RunningController<K> {
     /// [`StillRunning`], with the names of the threads that have not ended their work for it by then: it is in a run or a listing, or
     /// nothing has asked it to stop.
     pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        let common = Arc::clone(&self.handle.common);
-        let deadline = common.clock.nanos().after(timeout);
-        let left = || deadline.since(common.clock.nanos());
-        let mut still = Vec::new();
-        let crews: Vec<_> = common.sources.lock().iter().map(|source| Arc::clone(source.crew())).collect();
-        for crew in crews {
-            crew.wait_until_empty(deadline);
+        let state = Arc::clone(&self.handle.state);
+        let deadline = state.clock.nanos().after(timeout);
+        loop {
+            let threads = self.join_ended();
+            if threads.is_empty() {
+                break;
+            }
+            if state.clock.reached(deadline) {
+                return Err(StillRunning::new(threads));
+            }
+            state.end.event.wait_until(deadline);
         }
-        // Who resyncs, sets a period or stops meanwhile finds all that run.
+        if state.is_stopped() {
+            self.started.membership.end();
+            if let Some(pool) = self.own_pool.take() {
+                pool.shutdown(Duration::ZERO);
+            }
+        }
+        Ok(())
+    }
+
+    /// Joins the threads that have ended, and returns the names of the others.
+    fn join_ended(&mut self) -> Vec<String> {
+        let mut threads = Vec::new();
         let ended: Vec<_> = {
-            let mut sources = common.sources.lock();
+            // A resync, a change of the period and a stop that come meanwhile reach all sources that run.
+            let mut sources = self.handle.state.sources.lock();
             let ended = sources.extract_if(.., |source| source.crew().is_empty()).collect();
-            still.extend(sources.iter().flat_map(|source| source.crew().threads()));
+            threads.extend(sources.iter().flat_map(|source| source.crew().threads()));
             ended
         };
         for mut source in ended {
             let _ = source.join_timeout(Duration::MAX);
         }
-        if let Err(running) = self.keeper.join_timeout(left()) {
-            still.extend_from_slice(running.threads());
+        if let Err(still) = self.control.join_timeout(Duration::ZERO) {
+            threads.extend_from_slice(still.threads());
         }
-        if self.membership.wait_until_left(deadline) {
-            if common.is_stopped() {
-                self.membership.end();
-            }
-        } else {
-            still.extend(self.membership.seats().iter().map(|seat| seat.name.clone()));
-        }
-        if !still.is_empty() {
-            return Err(StillRunning::new(still));
-        }
-        match self.own_pool.take() {
-            Some(pool) if common.is_stopped() => {
-                pool.shutdown(Duration::ZERO);
-                Ok(())
-            }
-            pool => {
-                self.own_pool = pool;
-                Ok(())
-            }
-        }
+        threads.extend(self.started.membership.seats().iter().map(|slot| slot.name.clone()));
+        threads
     }
 
     /// Stops, lets runs and polls under way go on for `grace`, then aborts them, and waits for their end. Blocks until every one has
@@ -338,7 +335,7 @@ impl<K: Key> RunningController<K> {
     fn end(&mut self, grace: Duration) {
         self.stop();
         if let Err(still) = self.join_timeout(grace) {
-            let (controller, grace) = (self.handle.common.name.as_str(), Rounded(grace));
+            let (controller, grace) = (self.handle.state.name.as_str(), Rounded(grace));
             let still_running = still.threads().join(", ");
             log::warn!(
                 controller, grace:%, still_running:%;
@@ -353,8 +350,8 @@ impl<K: Key> RunningController<K> {
     /// Lets it go on without being stopped or joined.
     pub fn detach(mut self) {
         self.detached = true;
-        self.keeper.detach();
-        for source in std::mem::take(&mut *self.handle.common.sources.lock()) {
+        self.control.detach();
+        for source in std::mem::take(&mut *self.handle.state.sources.lock()) {
             source.detach();
         }
         if let Some(pool) = self.own_pool.take() {
@@ -364,22 +361,13 @@ impl<K: Key> RunningController<K> {
 
     /// Calls `hook` whenever something of it has ended.
     pub(crate) fn on_end(&self, hook: &Ended) {
-        let common = &*self.handle.common;
-        let _ = common.on_end.set(Arc::clone(hook));
-        for source in &*common.sources.lock() {
-            source.crew().on_end(hook);
-        }
-        self.keeper.crew.on_end(hook);
-    }
-
-    /// Calls `hook` if it stops by itself.
-    pub(crate) fn on_failure(&self, hook: Box<dyn Fn(Arc<BoxError>) + Send + Sync>) {
-        self.handle.common.on_failure(hook);
+        self.handle.state.end.set_hook(hook);
+        self.handle.state.end.notify();
     }
 
     /// This process leads now.
     pub(crate) fn lead(&self) {
-        self.handle.common.set_doors(|doors| doors.leading = true);
+        self.handle.state.set_conditions(|conditions| conditions.leading = true);
     }
 }
 

@@ -1,17 +1,20 @@
 //! Controllers: sources, a queue, a reconciler, and the rules between them.
 
-mod book;
 mod builder;
-mod core;
+mod conditions;
+mod control;
 #[cfg(feature = "metrics")]
 mod export;
 mod failed;
+mod failed_keys;
 mod handle;
-mod keeper;
+mod job;
 mod rate;
 mod source;
+mod state;
 mod status;
-mod troubles;
+mod suspended_keys;
+mod waiters;
 mod waiting;
 
 use std::fmt;
@@ -19,22 +22,23 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::book::{RunFailure, RunOutcome, WaitError};
 pub use self::builder::ControllerBuilder;
+pub use self::control::ControllerError;
+pub use self::failed_keys::FailedKey;
 pub use self::handle::{ControllerHandle, RunningController};
-pub use self::keeper::ControllerError;
+pub use self::job::RunFailure;
 pub use self::source::Sources;
 pub(crate) use self::status::ControllerHealth;
 pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, RunningKey};
-pub use self::troubles::FailedKey;
+pub use self::waiters::{RunOutcome, WaitError};
 
-use self::core::Common;
-use self::keeper::ControllerThread;
-use self::source::{Start, Target, with_name_of_its_own};
+use self::control::ControlTask;
+use self::source::{SourceStart, Target, with_name_of_its_own};
+use self::state::{ControllerState, FailureHook, Started};
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::thread::ThreadOptions;
-use crate::base::wait::{AutoResetEvent, Stepping};
+use crate::base::wait::Stepping;
 use crate::queue::Key;
 use crate::run::pool::{Job, WorkerPool};
 use crate::run::reconciler::Reconciler;
@@ -80,9 +84,9 @@ use crate::run::reconciler::Reconciler;
 /// [`Manager`](crate::Manager) refuses it.
 #[must_use = "a controller does nothing until it is started"]
 pub struct Controller<K: Key> {
-    common: Unstarted<K>,
-    job: Arc<dyn Job>,
-    sources: Vec<Start<K>>,
+    state: Unstarted<K>,
+    job: MakeJob<K>,
+    sources: Vec<SourceStart<K>>,
     debounce: Option<(Duration, Duration)>,
     sync_timeout: Duration,
     own_threads: Option<usize>,
@@ -90,35 +94,38 @@ pub struct Controller<K: Key> {
     options: Option<ThreadOptions>,
 }
 
-/// The common part of a controller that nothing runs yet. Dropped before [`started`](Self::started), it stops the controller.
+/// Makes the job that runs a controller's keys.
+type MakeJob<K> = Box<dyn FnOnce(&Arc<ControllerState<K>>) -> Arc<dyn Job> + Send>;
+
+/// The state of a controller that has not been started. Dropping it before [`started`](Self::started) stops the controller.
 struct Unstarted<K: Key> {
-    common: Arc<Common<K>>,
+    state: Arc<ControllerState<K>>,
     started: bool,
 }
 
 impl<K: Key> Unstarted<K> {
-    fn new(common: Arc<Common<K>>) -> Self {
-        Self { common, started: false }
+    fn new(state: Arc<ControllerState<K>>) -> Self {
+        Self { state, started: false }
     }
 
-    /// A [`RunningController`] stops it from now on.
+    /// From now on a [`RunningController`] stops the controller.
     fn started(mut self) {
         self.started = true;
     }
 }
 
 impl<K: Key> Deref for Unstarted<K> {
-    type Target = Arc<Common<K>>;
+    type Target = Arc<ControllerState<K>>;
 
-    fn deref(&self) -> &Arc<Common<K>> {
-        &self.common
+    fn deref(&self) -> &Arc<ControllerState<K>> {
+        &self.state
     }
 }
 
 impl<K: Key> Drop for Unstarted<K> {
     fn drop(&mut self) {
         if !self.started {
-            self.common.stop();
+            self.state.stop();
         }
     }
 }
@@ -133,13 +140,13 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.common.name
+        &self.state.name
     }
 
     /// What the rest of the program has of it: also before it is started, and after it has ended.
     #[must_use]
     pub fn handle(&self) -> ControllerHandle<K> {
-        ControllerHandle::new(Arc::clone(&self.common))
+        ControllerHandle::new(Arc::clone(&self.state))
     }
 
     /// Starts its sources, and has `pool` run its keys, unless it has [threads of its own](ControllerBuilder::own_threads).
@@ -150,81 +157,78 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
     /// If a source cannot be started, or goes by another clock than the pool, or the system gives no thread. What has been
     /// started by then has ended when this returns.
     pub fn start(self, pool: &WorkerPool) -> Result<RunningController<K>, StartError> {
-        self.start_as(pool, true, &ThreadOptions::new())
+        self.start_as(pool, true, &ThreadOptions::new(), None)
     }
 
-    /// As [`start`](Self::start); no key is run before it is told that this process leads, unless it does already. A
-    /// controller without thread options of its own uses `inherited`.
+    /// Starts as [`start`](Self::start) does. Unless `leading`, no key is run until the controller is told to lead. A controller
+    /// without thread options uses `inherited`. `on_failure` is called if the controller stops by itself.
     pub(crate) fn start_as(
         self,
         pool: &WorkerPool,
         leading: bool,
         inherited: &ThreadOptions,
+        on_failure: Option<FailureHook>,
     ) -> Result<RunningController<K>, StartError> {
-        let Self { common: unstarted, job, sources, debounce, sync_timeout, own_threads, grace, options } = self;
-        let common = Arc::clone(&unstarted);
+        let Self { state: unstarted, job, sources, debounce, sync_timeout, own_threads, grace, options } = self;
+        let state = Arc::clone(&unstarted);
         let options = options.unwrap_or_else(|| inherited.clone());
-        common.queue.shared.set_threads(&options);
-        let name = common.name.as_str();
+        state.queue.shared.set_threads(&options);
+        let name = state.name.as_str();
         let own_pool = match own_threads {
             None => None,
             Some(threads) => {
-                let own = WorkerPool::builder().name(name).threads(threads).clock(common.clock.clone());
+                let own = WorkerPool::builder().name(name).threads(threads).clock(state.clock.clone());
                 Some(own.thread_options(options.clone()).start()?)
             }
         };
         let pool = own_pool.as_ref().unwrap_or(pool);
-        if !pool.clock().is(&common.clock) {
+        if !pool.clock().is(&state.clock) {
             return Err(StartError::setting("clock", &name, "the same for a controller and its pool"));
         }
-        #[cfg(feature = "metrics")]
-        let _ = common.exporter.set(export::Exporter::new(name));
-        let max_concurrent = *common.max_concurrent.lock();
-        let membership = Arc::new(pool.pool.join(job, max_concurrent));
-        let crew = ThreadGroup::new(ThreadGroupKind::Controller, format!("{name}-keeper"), common.clock.clone(), 1);
-        let signal = AutoResetEvent::new(common.clock.clone());
-        let _ = common.membership.set(Arc::clone(&membership));
-        let changed = Arc::clone(&signal);
-        let _ = common.changed.set(Box::new(move || changed.set()));
-        common.set_doors(|doors| doors.leading = leading);
+        let started = {
+            // Held, so that a change of the limit comes before the start or reaches the pool.
+            let max_concurrent = state.max_concurrent.lock();
+            let membership = pool.pool.join(job(&state), *max_concurrent);
+            state.start(Started { membership, on_failure })
+        };
+        state.set_conditions(|conditions| conditions.leading = leading);
         let count = sources.len();
         log::info!(controller = name, sources = count; "{name}: the controller starts, sources: {count}");
-        let nudged = Arc::clone(&signal);
-        let mut running = RunningController::new(
-            ControllerHandle::new(Arc::clone(&common)),
-            membership,
-            Handle::new(Arc::clone(&crew), Vec::new(), Box::new(move || nudged.set()), grace),
-            own_pool,
-            grace,
-        );
+        let group = ThreadGroup::new(ThreadGroupKind::Controller, format!("{name}-keeper"), state.clock.clone(), 1);
+        let control = Arc::clone(&state.control);
+        let handle = Handle::new(Arc::clone(&group), Vec::new(), Box::new(move || control.set()), grace);
+        let mut running =
+            RunningController::new(ControllerHandle::new(Arc::clone(&state)), started, handle, own_pool, grace);
         unstarted.started();
+        let ended = state.end.hook();
+        group.on_end(&ended);
         let mut missing = Vec::with_capacity(sources.len());
         for (number, start) in sources.into_iter().enumerate() {
             let thread_name = format!("{name}-source-{number}");
-            let target = Target { queue: &common.queue, controller: name, thread_name, debounce, options: &options };
+            let target = Target { queue: &state.queue, controller: name, thread_name, debounce, options: &options };
             // An error drops what runs already, which stops it.
             let (source, handle) = start(&target)?;
             let handle = with_name_of_its_own(handle, &missing);
-            let told = Arc::clone(&signal);
-            handle.synced().on_settled(Box::new(move |_| told.set()));
+            let control = Arc::clone(&state.control);
+            handle.synced().on_settled(Box::new(move |_| control.set()));
             missing.push(handle.clone());
-            let handed_over = Arc::clone(&common.book);
-            source.on_progress(Box::new(move || handed_over.settle()));
-            common.sources.lock().push(source);
-            common.source_handles.lock().push(handle);
+            let waiters = Arc::clone(&state.waiters);
+            source.on_progress(Box::new(move || waiters.settle()));
+            source.crew().on_end(&ended);
+            state.sources.lock().push(source);
+            state.source_handles.lock().push(handle);
         }
-        let now = common.clock.nanos();
-        let keeper = ControllerThread {
-            crew: Arc::clone(&crew),
-            common: Arc::clone(&common),
+        let now = state.clock.nanos();
+        let task = ControlTask {
+            group: Arc::clone(&group),
+            state: Arc::clone(&state),
             missing,
             sync_timeout,
             sync_until: now.after(sync_timeout),
             resynced: now,
             synced: false,
         };
-        let joiners = crew.start_one(&options, Stepping::new(keeper, &signal), None)?;
-        running.keep(joiners);
+        running.keep(group.start_one(&options, Stepping::new(task, &state.control), None)?);
         Ok(running)
     }
 }
@@ -232,10 +236,10 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
 impl<K: Key> fmt::Debug for Controller<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller")
-            .field("name", &self.common.name)
+            .field("name", &self.state.name)
             .field("sources", &self.sources.len())
-            .field("max_concurrent_reconciles", &*self.common.max_concurrent.lock())
-            .field("reconcile_timeout", &self.common.timeout)
+            .field("max_concurrent_reconciles", &*self.state.max_concurrent.lock())
+            .field("reconcile_timeout", &self.state.timeout)
             .finish_non_exhaustive()
     }
 }

@@ -1,15 +1,69 @@
-//! A limit on how often keys are taken: a token bucket, as a plain value.
+//! The limit on how often keys are taken: a token bucket, and the lock around it.
 
 use std::time::Duration;
 
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::AtomicBool;
+use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::time::Nanos;
+
+/// The rate limit of one controller, which can change while it runs.
+pub(super) struct RateLimiter {
+    clock: Clock,
+    bucket: Mutex<Option<Bucket>>,
+    /// Whether there is a bucket. Without one, runs take no lock here.
+    limited: AtomicBool,
+}
+
+impl RateLimiter {
+    pub(super) fn new(clock: Clock, rate: Option<(f64, u32)>) -> Self {
+        let bucket = rate.map(|(per_second, burst)| Bucket::new(per_second, burst));
+        Self { clock, limited: AtomicBool::new(bucket.is_some()), bucket: Mutex::new(bucket) }
+    }
+
+    pub(super) fn set(&self, rate: Option<(f64, u32)>) {
+        let mut bucket = self.bucket.lock();
+        *bucket = rate.map(|(per_second, burst)| Bucket::new(per_second, burst));
+        self.limited.store(bucket.is_some(), SeqCst);
+    }
+
+    /// Takes a token if the rate is limited. Returns whether a key may be run.
+    pub(super) fn take(&self) -> bool {
+        if !self.limited.load(SeqCst) {
+            return true;
+        }
+        self.bucket.lock().as_mut().is_none_or(|bucket| bucket.take(self.clock.nanos()).is_ok())
+    }
+
+    /// Returns when there will be a token; zero if there is one. If `wanted`, a key waits for it from now on.
+    pub(super) fn next(&self, wanted: impl FnOnce() -> bool) -> Nanos {
+        if !self.limited.load(SeqCst) {
+            return Nanos::ZERO;
+        }
+        let (wanted, now) = (wanted(), self.clock.nanos());
+        match &mut *self.bucket.lock() {
+            Some(bucket) if wanted => bucket.wait(now),
+            Some(bucket) => bucket.next(now),
+            None => Nanos::ZERO,
+        }
+    }
+
+    pub(super) fn put_back(&self) {
+        if self.limited.load(SeqCst)
+            && let Some(bucket) = &mut *self.bucket.lock()
+        {
+            bucket.put_back();
+        }
+    }
+}
 
 /// At most `burst` keys at once, and one more each `interval`.
 ///
 /// Kept as the time at which the bucket will be full again: the generic cell rate algorithm in its virtual scheduling form
 /// (ITU-T I.371, annex A). Nothing has to refill it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Bucket {
+struct Bucket {
     interval: Duration,
     /// How far ahead of the present `full_at` may be for a token to be there.
     tolerance: Duration,
@@ -21,13 +75,13 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// Full. `per_second` is positive and finite, `burst` is at least 1.
-    pub(super) fn new(per_second: f64, burst: u32) -> Self {
+    fn new(per_second: f64, burst: u32) -> Self {
         let interval = Duration::try_from_secs_f64(1.0 / per_second).unwrap_or(Duration::MAX);
         Self { interval, tolerance: interval.saturating_mul(burst - 1), full_at: Nanos::ZERO, awaited: false }
     }
 
     /// Takes a token, or says when there will be one.
-    pub(super) fn take(&mut self, now: Nanos) -> Result<(), Nanos> {
+    fn take(&mut self, now: Nanos) -> Result<(), Nanos> {
         let full_at = if self.awaited { self.full_at } else { self.full_at.max(now) };
         if full_at.since(now) > self.tolerance {
             return Err(Nanos(full_at.0 - u64::try_from(self.tolerance.as_nanos()).unwrap_or(u64::MAX)));
@@ -38,19 +92,19 @@ impl Bucket {
     }
 
     /// When there will be a token; zero if there is one.
-    pub(super) fn next(mut self, now: Nanos) -> Nanos {
+    fn next(mut self, now: Nanos) -> Nanos {
         self.take(now).err().unwrap_or(Nanos::ZERO)
     }
 
     /// The same for a key that waits for it.
-    pub(super) fn wait(&mut self, now: Nanos) -> Nanos {
+    fn wait(&mut self, now: Nanos) -> Nanos {
         let next = self.next(now);
         self.awaited |= next > Nanos::ZERO;
         next
     }
 
     /// The token just taken was not needed.
-    pub(super) fn put_back(&mut self) {
+    fn put_back(&mut self) {
         let interval = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
         self.full_at = Nanos(self.full_at.0.saturating_sub(interval));
     }

@@ -33,7 +33,7 @@ use crate::watch::{Event, Subscriber, Subscription, Watch};
 /// ```
 #[must_use = "sources do nothing until a controller has them"]
 pub struct Sources<K: Key> {
-    pub(super) starts: Vec<Start<K>>,
+    pub(super) starts: Vec<SourceStart<K>>,
     /// The first one with a setting that makes no sense.
     pub(super) bad: Option<StartError>,
     /// Whether one of them can name all keys that there are.
@@ -152,10 +152,10 @@ pub(super) trait Source: Send {
 }
 
 /// A source that is to be started, with the number it has in its controller.
-pub(super) type Start<K> = Box<dyn FnOnce(&Target<'_, K>) -> Result<Started, StartError> + Send>;
+pub(super) type SourceStart<K> = Box<dyn FnOnce(&Target<'_, K>) -> Result<StartedSource, StartError> + Send>;
 
 /// A source that has been started, and how it is doing: open once its initial listing is in line.
-type Started = (Box<dyn Source>, SourceHandle);
+pub(super) type StartedSource = (Box<dyn Source>, SourceHandle);
 
 /// What a source feeds.
 pub(super) struct Target<'a, K: Key> {

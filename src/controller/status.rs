@@ -1,10 +1,13 @@
 //! What a controller says of itself.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::core::{Common, RunConditions};
-use super::troubles::FailedKey;
+use super::conditions::RunConditions;
+use super::failed_keys::FailedKey;
+use super::state::ControllerState;
+use crate::base::group::WorkerSlot;
 use crate::base::time::Nanos;
 use crate::queue::{Key, QueueMetrics};
 use crate::run::histogram::Histogram;
@@ -126,9 +129,9 @@ impl fmt::Display for ControllerPhase {
 }
 
 impl From<RunConditions> for ControllerPhase {
-    fn from(doors: RunConditions) -> Self {
-        match doors {
-            RunConditions { closed: true, .. } => Self::Stopped,
+    fn from(conditions: RunConditions) -> Self {
+        match conditions {
+            RunConditions { stopped: true, .. } => Self::Stopped,
             RunConditions { suspended: true, .. } => Self::Suspended,
             RunConditions { synced: false, .. } => Self::Syncing,
             RunConditions { leading: false, .. } => Self::Standby,
@@ -177,13 +180,13 @@ impl<K: fmt::Debug> RunningKey<K> {
     }
 }
 
-impl<K: Key> Common<K> {
+impl<K: Key> ControllerState<K> {
     pub(super) fn health(&self) -> ControllerHealth<K> {
         ControllerHealth {
             phase: self.phase(),
             overdue: self.running().into_iter().filter(|run| run.overdue).collect(),
             sources: self.source_statuses(),
-            unready_after: self.unready_after.get().copied(),
+            unready_after: self.unready_after,
         }
     }
 
@@ -192,21 +195,26 @@ impl<K: Key> Common<K> {
     }
 
     pub(super) fn phase(&self) -> ControllerPhase {
-        (*self.doors.lock()).into()
+        self.conditions().into()
+    }
+
+    /// Returns the worker slots of the threads that serve this controller now.
+    fn worker_slots(&self) -> Vec<Arc<WorkerSlot>> {
+        self.started().map(|started| started.membership.seats()).unwrap_or_default()
     }
 
     pub(super) fn running(&self) -> Vec<RunningKey<K>> {
         let now = self.clock.nanos();
-        let seats = self.membership.get().map(|membership| membership.seats()).unwrap_or_default();
-        let looks = seats.iter().filter_map(|seat| {
-            let run = seat.look()?;
+        let slots = self.worker_slots();
+        let looks = slots.iter().filter_map(|slot| {
+            let run = slot.look()?;
             let key = self.queue.shared.key_in_process(run.record)?;
             // Else the record may be that of another key by now.
-            seat.is_at(&run).then(|| RunningKey {
+            slot.is_at(&run).then(|| RunningKey {
                 key,
-                thread: seat.name.clone(),
+                thread: slot.name.clone(),
                 elapsed: now.since(run.since),
-                overdue: seat.is_overdue(),
+                overdue: slot.is_overdue(),
             })
         });
         looks.collect()
@@ -215,9 +223,9 @@ impl<K: Key> Common<K> {
     pub(super) fn metrics(&self) -> ControllerMetrics {
         let counters = self.counters.lock().clone();
         let now = self.clock.nanos();
-        let seats = self.membership.get().map(|membership| membership.seats()).unwrap_or_default();
-        let running: Vec<_> = seats.iter().filter_map(|seat| seat.look()).map(|run| now.since(run.since)).collect();
-        let (parked, failing) = self.book.troubled();
+        let slots = self.worker_slots();
+        let running: Vec<_> = slots.iter().filter_map(|slot| slot.look()).map(|run| now.since(run.since)).collect();
+        let (parked, failing) = self.failed.counts();
         let sources = self.source_statuses();
         let mut metrics = ControllerMetrics {
             runs: metrics::sum(&counters, &self.overruns, running.len()),
@@ -249,9 +257,9 @@ impl<K: Key> Common<K> {
             running: self.running(),
             oldest_waiting: shared.oldest().map(|(key, since): (K, Nanos)| (key, now.since(since))),
             next_due: due,
-            failing: self.book.troubles(false),
-            parked: self.book.troubles(true),
-            suspended: self.book.suspended(),
+            failing: self.failed.list(false),
+            parked: self.failed.list(true),
+            suspended: self.suspended.list(),
             sources: self.source_statuses(),
             metrics: self.metrics(),
         }
@@ -263,16 +271,15 @@ impl<K: fmt::Debug> ControllerStatus<K> {
     #[must_use]
     pub fn shown(self) -> ControllerStatus<String> {
         let show = |key: &K| format!("{key:?}");
-        let troubles =
-            |troubles: Vec<FailedKey<K>>| troubles.into_iter().map(|trouble| trouble.with_key(show)).collect();
+        let failed = |failed: Vec<FailedKey<K>>| failed.into_iter().map(|failed| failed.with_key(show)).collect();
         ControllerStatus {
             name: self.name,
             phase: self.phase,
             running: self.running.into_iter().map(RunningKey::shown).collect(),
             oldest_waiting: self.oldest_waiting.map(|(key, age)| (show(&key), age)),
             next_due: self.next_due.map(|(key, due)| (show(&key), due)),
-            failing: troubles(self.failing),
-            parked: troubles(self.parked),
+            failing: failed(self.failing),
+            parked: failed(self.parked),
             suspended: self.suspended.iter().map(show).collect(),
             sources: self.sources,
             metrics: self.metrics,

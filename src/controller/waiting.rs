@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::book::{RunOutcome, WaitError};
 use super::handle::ControllerHandle;
+use super::waiters::{RunOutcome, WaitError};
 use crate::queue::Key;
 
 impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
@@ -47,14 +47,14 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// # Ok::<_, BoxError>(())
     /// ```
     pub fn wait(&self, key: &K, timeout: Duration) -> Result<Option<RunOutcome>, WaitError> {
-        let common = &*self.common;
-        let deadline = common.clock.nanos().after(timeout);
+        let state = &*self.state;
+        let deadline = state.clock.nanos().after(timeout);
         // First: runs of what the sources hand over from here on are counted.
-        let watching = common.book.watch(key);
-        let accepted: Vec<_> = common.sources.lock().iter().map(|source| source.accepted()).collect();
+        let wait = state.waiters.start(key);
+        let accepted: Vec<_> = state.sources.lock().iter().map(|source| source.accepted()).collect();
         let handed_over = || accepted.iter().all(|handed_over| handed_over());
-        let is_idle = || common.queue.is_settled(key);
-        watching.wait(deadline, || handed_over() && common.book.is_idle(key, is_idle))
+        let is_idle = || state.queue.is_settled(key);
+        wait.wait(deadline, || handed_over() && state.suspended.is_idle(key, is_idle))
     }
 
     /// Blocks until the initial listings of all sources are in, so that keys are run as soon as nothing else holds them. Returns
@@ -68,7 +68,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// [`WaitError::Timeout`] if the time is over first, [`WaitError::Stopped`] if the controller is stopped first, and
     /// [`WaitError::Failed`] if it fails first: [`failure`](Self::failure) names the source whose listing is missing.
     pub fn wait_synced(&self, timeout: Duration) -> Result<(), WaitError> {
-        let deadline = self.common.clock.nanos().after(timeout);
-        self.common.book.wait_until(deadline, || self.has_synced())
+        let deadline = self.state.clock.nanos().after(timeout);
+        self.state.waiters.wait_until(deadline, || self.has_synced())
     }
 }

@@ -183,10 +183,9 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
         let name = controller.name().to_owned();
         let own = name.clone();
         let component = Self::new(name, move |env| {
-            let running = controller.start_as(env.pool, env.leading, env.options)?;
             let report = Arc::clone(&env.report);
-            running.on_failure(Box::new(move |error| report(&own, error)));
-            Ok(running)
+            let on_failure = Box::new(move |error| report(&own, error));
+            controller.start_as(env.pool, env.leading, env.options, Some(on_failure))
         });
         let status = Box::new(move || asked.status().shown());
         let entry = Entry {
@@ -238,7 +237,7 @@ impl<K: Key + Sync + fmt::Debug> Part for RunningController<K> {
     }
 
     fn close(&self) {
-        self.close_doors();
+        self.close_running();
     }
 
     fn stop(&self) {

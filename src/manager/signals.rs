@@ -48,10 +48,10 @@ impl Manager {
             for signal in signals.forever() {
                 let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
                 if stopped.is_cancelled() {
-                    log::warn!("{name} again: aborting what still runs");
+                    log::warn!(signal = name; "{name} again: aborting what still runs");
                     manager.abort();
                 } else {
-                    log::info!("{name}: stopping");
+                    log::info!(signal = name; "{name}: stopping");
                     stopped.cancel();
                 }
             }
@@ -94,7 +94,6 @@ impl Component {
         let component = name.clone();
         let signals = Signals::new([SIGHUP]);
         Self::function(name, move |cx| -> io::Result<()> {
-            let component = component.as_str();
             let mut signals = signals?;
             let handle = signals.handle();
             let _close = cx.on_cancel(move || handle.close());

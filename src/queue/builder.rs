@@ -2,12 +2,11 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
-use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::records::BATCH;
-use super::shared::{Config, Shared};
+use super::shared::{Config, OnCancel, OnRefusal, Shared};
 use super::{Key, WorkQueue};
 use crate::base::backoff::Exponential;
 use crate::base::clock::Clock;
@@ -32,7 +31,7 @@ use crate::base::thread::ThreadOptions;
 pub struct QueueBuilder<K, S = FastState> {
     config: Config,
     hasher: S,
-    key: PhantomData<fn(K)>,
+    on_cancel: Option<OnCancel<K>>,
 }
 
 impl<K: Key> QueueBuilder<K> {
@@ -48,9 +47,10 @@ impl<K: Key> QueueBuilder<K> {
                 threads: OnceLock::new(),
                 sweep: BATCH,
                 on_ready: None,
+                on_refusal: None,
             },
             hasher: FastState::default(),
-            key: PhantomData,
+            on_cancel: None,
         }
     }
 }
@@ -115,9 +115,21 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
         self
     }
 
+    /// Calls `hook` with each key whose scheduled run is cancelled by [`cancel`](WorkQueue::cancel).
+    pub(crate) fn on_cancel(mut self, hook: OnCancel<K>) -> Self {
+        self.on_cancel = Some(hook);
+        self
+    }
+
+    /// Calls `hook` whenever the system refuses the timer thread, so that another thread calls `keep_timer` in time.
+    pub(crate) fn on_refusal(mut self, hook: OnRefusal) -> Self {
+        self.config.on_refusal = Some(hook);
+        self
+    }
+
     /// Another hasher than the default.
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> QueueBuilder<K, T> {
-        QueueBuilder { config: self.config, hasher, key: PhantomData }
+        QueueBuilder { config: self.config, hasher, on_cancel: self.on_cancel }
     }
 
     /// Builds the queue. Its timer thread starts with the first delay; if the system refuses that thread, the queue tries again
@@ -131,13 +143,14 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
     pub fn build(self) -> WorkQueue<K, S> {
         let name = &self.config.name;
         assert!(!name.contains('\0'), "the name of a queue is {name:?}, but must be free of NUL characters");
-        WorkQueue { shared: Shared::new(self.config), hasher: self.hasher }
+        WorkQueue { shared: Shared::new(self.config, self.on_cancel), hasher: self.hasher }
     }
 }
 
 impl<K, S> fmt::Debug for QueueBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Config { name, clock, backoff, floor, min_interval, timing, threads, sweep: _, on_ready } = &self.config;
+        let Config { name, clock, backoff, floor, min_interval, timing, threads, sweep: _, on_ready, on_refusal: _ } =
+            &self.config;
         f.debug_struct("QueueBuilder")
             .field("name", name)
             .field("clock", clock)

@@ -22,7 +22,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
     {
         let hash = self.hash(key);
         let same = |known: &K| known.borrow() == key;
-        if let Some(hook) = self.shared.on_cancel.get() {
+        if let Some(hook) = &self.shared.on_cancel {
             return self.cancel_and_report(hash, same, hook);
         }
         let (state, gone) = self.shared.hold(|hold| {
@@ -50,11 +50,6 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         }
         drop(gone);
         state
-    }
-
-    /// Has `hook` called with each key whose scheduled run is cancelled by [`cancel`](Self::cancel). The first call counts.
-    pub(crate) fn on_cancel(&self, hook: OnCancel<K>) {
-        let _ = self.shared.on_cancel.set(hook);
     }
 
     /// Cancels the scheduled run of a key that is not in process. Returns whether none is scheduled or under way now, and a key

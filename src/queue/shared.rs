@@ -41,9 +41,7 @@ pub(crate) struct Shared<K: Key> {
     pub(super) shared_timer: OnceLock<TaskWaker>,
     pub(crate) config: Config,
     /// Called with each key whose scheduled run has been cancelled, once the lock is released.
-    pub(super) on_cancel: OnceLock<OnCancel<K>>,
-    /// Called when the system has refused the timer thread, once the lock is released.
-    pub(super) on_refusal: OnceLock<OnRefusal>,
+    pub(super) on_cancel: Option<OnCancel<K>>,
 }
 
 /// Given the key.
@@ -64,6 +62,8 @@ pub(crate) struct Config {
     /// The most records that a shutdown looks at in one hold of the lock.
     pub(crate) sweep: u32,
     pub(crate) on_ready: Option<Box<dyn Fn() + Send + Sync>>,
+    /// Called when the system has refused the timer thread, once the lock is released.
+    pub(crate) on_refusal: Option<OnRefusal>,
 }
 
 /// What the lock guards.
@@ -98,7 +98,7 @@ pub(crate) enum NoClaim {
 
 impl<K: Key> Shared<K> {
     /// Made with one handle counted.
-    pub(crate) fn new(config: Config) -> Arc<Self> {
+    pub(crate) fn new(config: Config, on_cancel: Option<OnCancel<K>>) -> Arc<Self> {
         let settings = Settings {
             floor: config.floor,
             min_interval: config.min_interval,
@@ -124,8 +124,7 @@ impl<K: Key> Shared<K> {
             timer: AutoResetEvent::new(config.clock.clone()),
             shared_timer: OnceLock::new(),
             config,
-            on_cancel: OnceLock::new(),
-            on_refusal: OnceLock::new(),
+            on_cancel,
         })
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::Key;
 use super::records::BATCH;
-use super::shared::{Locked, OnRefusal, Shared};
+use super::shared::{Locked, Shared};
 use crate::base::clock::Wake;
 use crate::base::task_thread::TaskThread;
 use crate::base::thread::{Joiner, shielded};
@@ -139,12 +139,6 @@ impl<K: Key> Shared<K> {
         locked.retry_timer_at()
     }
 
-    /// Calls `hook` whenever the system refuses the timer thread, so that somebody calls [`keep_timer`](Self::keep_timer) in time.
-    /// The first hook counts.
-    pub(crate) fn on_refusal(&self, hook: OnRefusal) {
-        let _ = self.on_refusal.set(hook);
-    }
-
     /// Starts the timer thread. The hold that asked for it has marked it as starting, so only one thread comes here.
     pub(super) fn start_timer(self: &Arc<Self>) {
         let task = TurnWheel(Arc::clone(self));
@@ -167,7 +161,7 @@ impl<K: Key> Shared<K> {
                 self.consumers.ring(consumers);
                 let backoff = Rounded(pause);
                 log::error!(queue, error:%, backoff:%; "{queue}: cannot start the timer's thread, delays do not end, trying again in {backoff}: {error}");
-                if let Some(hook) = self.on_refusal.get() {
+                if let Some(hook) = &self.config.on_refusal {
                     hook();
                 }
                 return;

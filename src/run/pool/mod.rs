@@ -68,8 +68,6 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     /// Rings for threads that wait for a member.
     idle: Waiters,
-    /// Rings for those who wait until a member is not served any more.
-    left: Waiters,
 }
 
 struct State {
@@ -77,7 +75,6 @@ struct State {
     /// By place.
     jobs: Vec<Option<Arc<dyn Job>>>,
     idle: WaiterCounts,
-    leaving: WaiterCounts,
     /// By seat.
     seats: Vec<At>,
     /// How many threads serve a member, and how many of them are stuck.
@@ -101,13 +98,12 @@ impl Pool {
             line: Line::new(crew.clock.scheduler().is_some()),
             jobs: Vec::new(),
             idle: WaiterCounts::default(),
-            leaving: WaiterCounts::default(),
             seats: crew.seats.iter().map(|_| At::default()).collect(),
             busy: 0,
             stuck: 0,
             started: threads,
         };
-        Arc::new(Self { crew, threads, options, state: Mutex::new(state), idle: Waiters::new(), left: Waiters::new() })
+        Arc::new(Self { crew, threads, options, state: Mutex::new(state), idle: Waiters::new() })
     }
 
     /// A new member, closed for now, that at most `limit` threads serve at once.
@@ -199,10 +195,8 @@ impl Pool {
         if job.has_work() {
             state.line.offer(place, || self.crew.clock.nanos());
         }
-        let left = if last { state.leaving.rouse(usize::MAX, &self.crew.clock) } else { 0 };
         let idle = state.rouse(&self.crew);
         drop(state);
-        self.left.ring(left);
         self.idle.ring(idle);
         if last {
             shielded("the hook of a controller", || job.left());
@@ -406,20 +400,6 @@ impl Membership {
         seats.filter(|(_, at)| at.serving == Some(self.place)).map(|(seat, _)| Arc::clone(seat)).collect()
     }
 
-    /// Blocks until no thread serves it, or `deadline` has come. The last one to leave wakes it. Returns whether none does.
-    pub(crate) fn wait_until_left(&self, deadline: Nanos) -> bool {
-        let clock = &self.pool.crew.clock;
-        let mut state = self.pool.state.lock();
-        while !self.ended.load(Relaxed) && state.line.active(self.place) > 0 {
-            if clock.reached(deadline) {
-                return false;
-            }
-            let waker = || Arc::new(LeftTimeout(Arc::downgrade(&self.pool))) as Arc<dyn Wake>;
-            self.pool.left.wait(&mut state, |state| &mut state.leaving, clock, deadline, waker);
-        }
-        true
-    }
-
     /// Gives the place up. It is closed, and no thread serves it.
     pub(crate) fn end(&self) {
         let mut state = self.pool.state.lock();
@@ -430,17 +410,5 @@ impl Membership {
         let job = state.jobs[self.place.0].take();
         drop(state);
         drop(job);
-    }
-}
-
-/// The time has come up to which somebody waited for a member to be left.
-struct LeftTimeout(Weak<Pool>);
-
-impl Wake for LeftTimeout {
-    fn wake(&self) {
-        if let Some(pool) = self.0.upgrade() {
-            let count = pool.state.lock().leaving.rouse(usize::MAX, &pool.crew.clock);
-            pool.left.ring(count);
-        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{Job, Pool, Turn};
+use super::{Job, Membership, Pool, Turn};
 use crate::base::clock::ManualClock;
 use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::{Condvar, Mutex};
@@ -26,6 +26,8 @@ struct Counts {
     /// How many runs are under way, and the most that there were at once.
     active: usize,
     most: usize,
+    /// How often the last thread has left.
+    left: usize,
     not_before: Nanos,
 }
 
@@ -36,7 +38,7 @@ impl Counted {
 
     /// Each run waits until so many have begun.
     fn in_company(keys: usize, company: usize) -> Arc<Self> {
-        let counts = Counts { keys, run: 0, active: 0, most: 0, not_before: Nanos::ZERO };
+        let counts = Counts { keys, run: 0, active: 0, most: 0, left: 0, not_before: Nanos::ZERO };
         Arc::new(Self { counts: Mutex::new(counts), begun: Condvar::new(), company })
     }
 
@@ -59,6 +61,20 @@ impl Counted {
         counts.active += 1;
         counts.most = counts.most.max(counts.active);
         Some(counts.keys > 0)
+    }
+
+    /// Waits until no thread serves this member.
+    fn wait_until_left(&self, member: &Membership) {
+        loop {
+            let seen = self.counts.lock().left;
+            if member.seats().is_empty() {
+                return;
+            }
+            let mut counts = self.counts.lock();
+            while counts.left == seen {
+                self.begun.wait(&mut counts);
+            }
+        }
     }
 
     /// Waits until so many runs have begun.
@@ -96,7 +112,10 @@ impl Job for Counted {
         self.counts.lock().not_before
     }
 
-    fn left(&self) {}
+    fn left(&self) {
+        self.counts.lock().left += 1;
+        self.begun.notify_all();
+    }
 
     fn overrun(&self, _overrun: &Overrun<'_>) {}
 
@@ -143,7 +162,7 @@ fn a_key_that_comes_as_a_thread_finds_nothing_more_is_run() {
         job.wait_for(2);
         stop(&pool);
         worker.join().unwrap();
-        assert!(member.wait_until_left(Nanos::ZERO));
+        assert!(member.seats().is_empty());
         member.end();
     });
 }
@@ -179,7 +198,7 @@ fn a_member_that_is_closed_is_left() {
         member.open();
         let worker = working(&pool, 0);
         member.close();
-        assert!(member.wait_until_left(Nanos::NEVER));
+        job.wait_until_left(&member);
         let run = job.run();
         stop(&pool);
         worker.join().unwrap();

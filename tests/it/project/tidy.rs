@@ -43,7 +43,7 @@ const NOT_PURE: [&str; 7] =
     ["base/sync", "base/thread", "base/cancel", "base/clock", "base/wait", "base/group", "queue/shared"];
 
 /// Rooms whose files still use each other in a circle. The list only shrinks.
-const CIRCULAR: [&str; 7] = ["base", "controller", "manager", "queue", "run", "testing", "watch"];
+const CIRCULAR: [&str; 6] = ["base", "manager", "queue", "run", "testing", "watch"];
 
 const MOST_LINES: usize = 450;
 

@@ -263,6 +263,7 @@ impl Line {
         self.publish();
     }
 
+    #[cfg(all(test, not(loom)))]
     pub(super) fn active(&self, place: Place) -> usize {
         self.members[place.0].as_ref().map_or(0, |member| member.active)
     }

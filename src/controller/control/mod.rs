@@ -1,5 +1,5 @@
-//! The one thread that a controller has of its own: it waits for the initial listings, resyncs, and asks again for a timer thread that
-//! the system has refused.
+//! The control task of a controller: it waits for the initial listings, resyncs, and retries the start of a timer thread that the
+//! system has refused.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -9,10 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::Common;
+use super::state::ControllerState;
 use crate::base::group::ThreadGroup;
 use crate::base::text::OneLine;
-use crate::base::thread::{panic_message, shielded};
+use crate::base::thread::panic_message;
 use crate::base::time::{Nanos, Rounded};
 use crate::base::wait::{Next, Task};
 use crate::queue::Key;
@@ -75,10 +75,10 @@ fn missing(source: &SourceStatus) -> String {
 
 impl std::error::Error for ControllerError {}
 
-/// The thread's body.
-pub(super) struct ControllerThread<K: Key> {
-    pub(super) crew: Arc<ThreadGroup>,
-    pub(super) common: Arc<Common<K>>,
+/// The control task of one controller.
+pub(super) struct ControlTask<K: Key> {
+    pub(super) group: Arc<ThreadGroup>,
+    pub(super) state: Arc<ControllerState<K>>,
     /// The sources whose initial listings are not in.
     pub(super) missing: Vec<SourceHandle>,
     pub(super) sync_timeout: Duration,
@@ -89,42 +89,42 @@ pub(super) struct ControllerThread<K: Key> {
     pub(super) synced: bool,
 }
 
-impl<K: Key> ControllerThread<K> {
-    /// Opens the door once all listings are in. Returns whether it goes on.
+impl<K: Key> ControlTask<K> {
+    /// Lets keys be taken once all listings are in. Returns whether the task goes on.
     fn sync(&mut self, now: Nanos) -> bool {
-        let controller = self.common.name.as_str();
+        let controller = self.state.name.as_str();
         if let Some(ended) = self.missing.iter().find(|source| source.synced().is_given_up()) {
             // Asked after the look: a manager closes all controllers before it stops the first watch.
-            if self.common.is_stopped() {
+            if self.state.is_stopped() {
                 return false;
             }
             let (controller, source_name) = (controller.to_owned(), ended.name().to_owned());
             let error = ControllerError::SourceEnded { controller, source_name };
-            self.common.fail(error.into());
+            self.state.fail(error.into());
             return false;
         }
         self.missing.retain(|source| !source.synced().is_open());
         if self.missing.is_empty() {
             self.synced = true;
             log::info!(controller; "{controller}: all sources are synced");
-            self.common.set_doors(|doors| doors.synced = true);
-            self.common.book.settle();
+            self.state.set_conditions(|conditions| conditions.synced = true);
+            self.state.waiters.settle();
         } else if now >= self.sync_until {
             let sources = self.missing.iter().map(SourceHandle::status).collect();
             let controller = controller.to_owned();
             let error = ControllerError::SyncTimeout { controller, sources, timeout: self.sync_timeout };
-            self.common.fail(error.into());
+            self.state.fail(error.into());
             return false;
         }
         true
     }
 
-    fn keep(&mut self, now: Nanos) -> Next {
-        if self.crew.is_stopping() || self.common.is_stopped() {
+    fn control(&mut self, now: Nanos) -> Next {
+        if self.group.is_stopping() || self.state.is_stopped() {
             return Next::Finished;
         }
-        // The pool's threads do not wait in the queue, so nobody else asks again for the timer of a quiet queue.
-        let timer_at = self.common.queue.shared.keep_timer();
+        // The pool's threads do not wait in the queue, so only this task retries the timer of a quiet queue.
+        let timer_at = self.state.queue.shared.keep_timer();
         if !self.synced {
             if !self.sync(now) {
                 return Next::Finished;
@@ -133,14 +133,14 @@ impl<K: Key> ControllerThread<K> {
                 return Next::At(self.sync_until.min(timer_at));
             }
         }
-        let Some(interval) = *self.common.resync.lock() else {
+        let Some(interval) = *self.state.resync.lock() else {
             return Next::At(timer_at);
         };
         if now >= self.resynced.after(interval) {
             self.resynced = now;
-            let controller = self.common.name.as_str();
+            let controller = self.state.name.as_str();
             log::debug!(controller; "{controller}: resync");
-            for source in &*self.common.sources.lock() {
+            for source in &*self.state.sources.lock() {
                 source.resync();
             }
         }
@@ -148,13 +148,12 @@ impl<K: Key> ControllerThread<K> {
     }
 }
 
-impl<K: Key> Task for ControllerThread<K> {
-    /// A controller whose keeper dies has failed.
+impl<K: Key> Task for ControlTask<K> {
+    /// A panic fails the controller.
     fn step(&mut self, now: Nanos) -> Next {
-        catch_unwind(AssertUnwindSafe(|| self.keep(now))).unwrap_or_else(|panic| {
-            let (controller, message) = (self.common.name.clone(), panic_message(&*panic).to_owned());
-            shielded("the drop of a panic", || drop(panic));
-            self.common.fail(ControllerError::Panicked { controller, message }.into());
+        catch_unwind(AssertUnwindSafe(|| self.control(now))).unwrap_or_else(|panic| {
+            let (controller, message) = (self.state.name.clone(), panic_message(&*panic).to_owned());
+            self.state.fail(ControllerError::Panicked { controller, message }.into());
             Next::Finished
         })
     }

@@ -1,0 +1,317 @@
+//! The handle of everything that runs, and the trait behind it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::StillRunning;
+use super::time::Rounded;
+
+/// Called when something has ended.
+pub type EndHook = Arc<dyn Fn() + Send + Sync>;
+
+/// Something that runs on threads of its own until it is stopped.
+///
+/// Implement it to give a component of your own to a [`Manager`](crate::Manager), with
+/// [`Component::running`](crate::Component::running), or to hand it out as a [`Running`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Component, Manager};
+/// use homeostat::base::{EndHook, RunPhase, RunStatus, Runnable, StillRunning};
+/// use std::sync::mpsc::{Receiver, Sender, channel};
+/// use std::time::Duration;
+///
+/// struct Clerk {
+///     stop: Sender<()>,
+///     thread: Option<std::thread::JoinHandle<()>>,
+/// }
+///
+/// impl Clerk {
+///     fn start() -> Self {
+///         let (stop, stopped) = channel();
+///         Self { stop, thread: Some(std::thread::spawn(move || stopped.recv().unwrap())) }
+///     }
+/// }
+///
+/// impl Runnable for Clerk {
+///     fn stop(&self) {
+///         let _ = self.stop.send(());
+///     }
+///     fn join_timeout(&mut self, _timeout: Duration) -> Result<(), StillRunning> {
+///         // A clerk ends promptly.
+///         self.thread.take().map_or(Ok(()), |thread| thread.join().map_err(|_| StillRunning::new(["clerk"])))
+///     }
+///     fn detach(&mut self) {
+///         self.thread = None;
+///     }
+///     fn status(&self) -> RunStatus {
+///         match &self.thread {
+///             Some(thread) if !thread.is_finished() => RunStatus::new("clerk", RunPhase::Running, ["clerk"]),
+///             _ => RunStatus::new("clerk", RunPhase::Ended, [""; 0]),
+///         }
+///     }
+/// }
+///
+/// let manager = Manager::builder().build()?;
+/// manager.add(Component::running("clerk", Clerk::start()))?;
+/// let running = manager.start()?;
+/// running.shutdown(Duration::from_secs(10));
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+pub trait Runnable: Send + Sync {
+    /// Asks it to take no further work. Work under way continues. Returns at once.
+    fn stop(&self);
+
+    /// Stops, and cancels the work under way. Returns at once. By default the same as [`stop`](Self::stop).
+    fn abort(&self) {
+        self.stop();
+    }
+
+    /// Takes no further work, without running user code. A manager closes all its components before it stops the first one. By
+    /// default does nothing.
+    fn close(&self) {}
+
+    /// Blocks until it has ended, for at most `timeout`. On one of its own threads it does not wait for that thread.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`] names the threads that have not ended. It can be joined again.
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning>;
+
+    /// Lets it continue when this value is dropped.
+    fn detach(&mut self);
+
+    /// Returns its name, its phase and the names of the threads that have not ended.
+    fn status(&self) -> RunStatus;
+
+    /// Calls `hook` when it has ended; at once if it has ended already. The hook may be called more often: check with
+    /// [`join_timeout`](Self::join_timeout). By default the hook is dropped: a manager notices the end only when it stops.
+    fn on_end(&self, hook: EndHook) {
+        drop(hook);
+    }
+
+    /// Whether it may end without being stopped. If not, its end is a failure for its manager. By default it may not.
+    fn may_end(&self) -> bool {
+        false
+    }
+
+    /// The field of log lines that has its name. By default `component`.
+    fn kind(&self) -> &'static str {
+        "component"
+    }
+}
+
+/// The state of something that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunStatus {
+    /// Its name.
+    pub name: String,
+    /// Its phase.
+    pub phase: RunPhase,
+    /// The names of the threads that have not ended.
+    pub threads: Vec<String>,
+}
+
+impl RunStatus {
+    /// Makes a status.
+    pub fn new(name: impl Into<String>, phase: RunPhase, threads: impl IntoIterator<Item: Into<String>>) -> Self {
+        Self { name: name.into(), phase, threads: threads.into_iter().map(Into::into).collect() }
+    }
+}
+
+/// The phase of something that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunPhase {
+    /// It has not been asked to stop.
+    Running,
+    /// It has been asked to stop, and has not ended.
+    Stopping,
+    /// It has ended.
+    Ended,
+}
+
+impl RunPhase {
+    pub(crate) fn of(stopping: bool, threads: &[String]) -> Self {
+        match (threads.is_empty(), stopping) {
+            (true, _) => Self::Ended,
+            (false, true) => Self::Stopping,
+            (false, false) => Self::Running,
+        }
+    }
+}
+
+impl fmt::Display for RunPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Running => "running",
+            Self::Stopping => "stopping",
+            Self::Ended => "ended",
+        })
+    }
+}
+
+/// The handle of something that runs: a poller, a watch, workers, a controller, a manager.
+///
+/// It dereferences to the methods of `T`, and ends what runs: dropping it calls [`shutdown`](Self::shutdown) with the grace
+/// period that was set before the start. [`detach`](Self::detach) prevents that.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Poller, WorkQueue};
+/// use homeostat::base::RunPhase;
+/// use std::{convert::Infallible, time::Duration};
+///
+/// let queue = WorkQueue::new();
+/// let hourly = Poller::new(Duration::from_secs(3600), |_cx| Ok::<_, Infallible>(["vm-1"])).name("vms");
+/// let mut poller = hourly.start(&queue)?;
+/// poller.trigger(); // a method of a poller
+/// assert_eq!((poller.run_status().name.as_str(), poller.run_status().phase), ("vms", RunPhase::Running));
+/// poller.stop();
+/// poller.join_timeout(Duration::from_secs(10))?;
+/// assert_eq!(poller.run_status().phase, RunPhase::Ended);
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[must_use = "dropping the handle stops what runs"]
+pub struct Running<T> {
+    control: T,
+    body: Box<dyn Runnable>,
+    grace: Duration,
+    detached: bool,
+}
+
+impl<T> Running<T> {
+    /// Makes the handle of `body`, which dereferences to `control`. When it is dropped, work under way may continue for `grace`.
+    pub fn new(control: T, body: impl Runnable + 'static, grace: Duration) -> Self {
+        Self { control, body: Box::new(body), grace, detached: false }
+    }
+
+    /// Takes no further work; work under way continues. Returns at once.
+    pub fn stop(&self) {
+        self.body.stop();
+    }
+
+    /// Stops, and cancels the contexts of the work under way. Returns at once.
+    pub fn abort(&self) {
+        self.body.abort();
+    }
+
+    /// Blocks until it has ended: after [`stop`](Self::stop) or [`abort`](Self::abort), or by itself. On one of its own threads
+    /// it does not wait for that thread.
+    pub fn join(mut self) {
+        let _ = self.body.join_timeout(Duration::MAX);
+    }
+
+    /// Blocks until it has ended, for at most `timeout` by its clock.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`] names the threads that have not ended: they have work under way, or nothing has stopped them. It can be
+    /// joined again.
+    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        self.body.join_timeout(timeout)
+    }
+
+    /// Stops, gives the work under way `grace` to end, then aborts it, and joins all threads.
+    ///
+    /// Blocks until user code that is under way has returned, even if it ignores its cancellation. To give up on such code, call
+    /// [`abort`](Self::abort), [`join_timeout`](Self::join_timeout) and [`detach`](Self::detach).
+    pub fn shutdown(mut self, grace: Duration) {
+        self.end(grace);
+    }
+
+    /// Lets it run without being stopped or joined.
+    pub fn detach(mut self) {
+        Runnable::detach(&mut self);
+    }
+
+    /// Returns its name, its phase and the names of the threads that have not ended.
+    #[must_use]
+    pub fn run_status(&self) -> RunStatus {
+        self.body.status()
+    }
+
+    fn end(&mut self, grace: Duration) {
+        self.body.stop();
+        let Err(still) = self.body.join_timeout(grace) else { return };
+        // Threads that have nothing to do need no abort, but may not have left within a grace period of zero.
+        if !grace.is_zero() {
+            let (field, name) = (self.body.kind(), self.body.status().name);
+            let (grace, still_running) = (Rounded(grace), still.threads().join(", "));
+            log::warn!(
+                (field) = name, grace:%, still_running:%;
+                "{name}: aborting after the grace period of {grace}; still running: {still_running}"
+            );
+        }
+        self.body.abort();
+        // Returns an error only on one of the threads that it would wait for.
+        let _ = self.body.join_timeout(Duration::MAX);
+    }
+}
+
+impl<T> Deref for Running<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.control
+    }
+}
+
+impl<T> Drop for Running<T> {
+    fn drop(&mut self) {
+        if !self.detached {
+            self.end(self.grace);
+        }
+    }
+}
+
+impl<T: Send + Sync> Runnable for Running<T> {
+    fn stop(&self) {
+        self.body.stop();
+    }
+
+    fn abort(&self) {
+        self.body.abort();
+    }
+
+    fn close(&self) {
+        self.body.close();
+    }
+
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        self.body.join_timeout(timeout)
+    }
+
+    fn detach(&mut self) {
+        self.detached = true;
+        self.body.detach();
+    }
+
+    fn status(&self) -> RunStatus {
+        self.body.status()
+    }
+
+    fn on_end(&self, hook: EndHook) {
+        self.body.on_end(hook);
+    }
+
+    fn may_end(&self) -> bool {
+        self.body.may_end()
+    }
+
+    fn kind(&self) -> &'static str {
+        self.body.kind()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Running<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RunStatus { phase, threads, .. } = self.body.status();
+        f.debug_tuple("Running").field(&self.control).field(&phase).field(&threads).finish()
+    }
+}

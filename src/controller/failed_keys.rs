@@ -1,0 +1,257 @@
+//! The keys of a controller whose last run failed.
+//!
+//! Every failed key is counted. Errors are kept for a bounded number of parked keys, and for as many failing keys: those that
+//! failed last.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+use crate::base::clock::Clock;
+use crate::base::sync::atomic::AtomicUsize;
+use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::queue::{FastState, Key};
+
+/// The longest text of an error that is kept, in bytes.
+const LONGEST_TEXT: usize = 1024;
+
+/// Marks a text that was cut.
+const MARK: &str = "…";
+
+/// A key whose last run has failed.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};
+/// use homeostat::run::NoRetry;
+/// use std::time::Duration;
+///
+/// let pool = WorkerPool::builder().start()?;
+/// let reconcile = |_cx: &Context, vm: &&str| -> Result<Action, BoxError> { Err(format!("{vm}: no answer").into()) };
+/// let vms = Controller::builder("vm", reconcile).retry(NoRetry).build()?.start(&pool)?;
+/// vms.enqueue("vm-1");
+/// vms.wait(&"vm-1", Duration::from_secs(10))?;
+/// let parked = vms.parked();
+/// assert_eq!((parked[0].key, parked[0].error.as_str(), parked[0].failures), ("vm-1", "vm-1: no answer", 1));
+/// # Ok::<_, BoxError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FailedKey<K> {
+    /// The key.
+    pub key: K,
+    /// The error with its sources, at most 1,024 bytes: a longer text is cut and ends with `…`.
+    pub error: String,
+    /// How many runs in a row have failed.
+    pub failures: u32,
+    /// When the last of them ended.
+    pub since: Instant,
+    /// Whether nothing will run it again until something names it: the policy has given it up, or the error says that no try will
+    /// mend it.
+    pub parked: bool,
+}
+
+impl<K> FailedKey<K> {
+    pub(super) fn with_key<J>(self, show: impl FnOnce(&K) -> J) -> FailedKey<J> {
+        let Self { key, error, failures, since, parked } = self;
+        FailedKey { key: show(&key), error, failures, since, parked }
+    }
+}
+
+/// The failed keys of one controller.
+pub(super) struct FailedKeys<K> {
+    clock: Clock,
+    table: Mutex<FailedKeyTable<K>>,
+    /// The number of failed keys. While it is zero, successful runs take no lock here.
+    count: AtomicUsize,
+}
+
+impl<K: Key> FailedKeys<K> {
+    /// Keeps the errors of at most `most` parked keys, and of as many failing ones.
+    pub(super) fn new(clock: Clock, most: usize) -> Self {
+        Self { clock, table: Mutex::new(FailedKeyTable::new(most)), count: AtomicUsize::new(0) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(SeqCst) == 0
+    }
+
+    pub(super) fn add(&self, failed: FailedKey<K>) {
+        let mut table = self.table.lock();
+        let removed = table.add(failed);
+        self.unlock(table, removed);
+    }
+
+    /// Forgets a key whose run has not failed.
+    pub(super) fn forget(&self, key: &K) {
+        if self.is_empty() {
+            return;
+        }
+        let mut table = self.table.lock();
+        let removed = table.remove(key);
+        self.unlock(table, removed);
+    }
+
+    /// Forgets a key that is parked, or that would be retried if `cancel` prevents that. Returns whether it was forgotten.
+    pub(super) fn dismiss(&self, key: &K, cancel: impl FnOnce() -> bool) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let mut table = self.table.lock();
+        // Under the lock: a failed run adds its key here before the key waits for its backoff.
+        let dismissed = match table.is_parked(key) {
+            Some(true) => true,
+            Some(false) => cancel(),
+            None => false,
+        };
+        let removed = if dismissed { table.remove(key) } else { RemovedKeys::default() };
+        self.unlock(table, removed);
+        dismissed
+    }
+
+    /// Forgets a failing key whose retry has been cancelled, if `is_idle` says that nothing has requested the key since.
+    pub(super) fn cancel(&self, key: &K, is_idle: impl FnOnce() -> bool) {
+        if self.is_empty() {
+            return;
+        }
+        let mut table = self.table.lock();
+        if table.is_parked(key) == Some(false) && is_idle() {
+            let removed = table.remove(key);
+            self.unlock(table, removed);
+        }
+    }
+
+    /// Updates the count, and drops removed keys outside the lock.
+    fn unlock(&self, table: MutexGuard<'_, FailedKeyTable<K>>, removed: RemovedKeys<K>) {
+        self.count.store(table.len(), SeqCst);
+        drop(table);
+        drop(removed);
+    }
+
+    /// Returns the parked keys, or the failing ones, with their errors; the oldest error first.
+    pub(super) fn list(&self, parked: bool) -> Vec<FailedKey<K>> {
+        let mut found = self.table.lock().list(parked);
+        self.clock.arrange(&mut found, |failed| &failed.key);
+        found.sort_by_key(|failed| failed.since);
+        found
+    }
+
+    /// Returns all failed keys, including those whose errors are not kept.
+    pub(super) fn keys(&self) -> Vec<K> {
+        let mut keys = self.table.lock().keys();
+        self.clock.arrange(&mut keys, |key| key);
+        keys
+    }
+
+    /// Returns the number of parked keys and the number of failing ones.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        self.table.lock().counts()
+    }
+}
+
+/// The failed keys of one controller, as a plain value.
+struct FailedKeyTable<K> {
+    /// The number of each key's last failure, and whether the key is parked.
+    known: HashMap<K, (u64, bool), FastState>,
+    failing: KeptErrors<K>,
+    parked: KeptErrors<K>,
+    /// The number of failures so far.
+    number: u64,
+    /// The number of keys that are kept with their errors in each of the two.
+    most: usize,
+}
+
+/// The failed keys of one kind.
+struct KeptErrors<K> {
+    count: usize,
+    /// By number, so the oldest failure comes first.
+    failed: BTreeMap<u64, FailedKey<K>>,
+}
+
+/// Keys that were removed from the table, to be dropped outside the lock.
+type RemovedKeys<K> = (Option<K>, [Option<FailedKey<K>>; 2]);
+
+impl<K: Key> FailedKeyTable<K> {
+    fn new(most: usize) -> Self {
+        let kept = || KeptErrors { count: 0, failed: BTreeMap::new() };
+        Self { known: HashMap::default(), failing: kept(), parked: kept(), number: 0, most }
+    }
+
+    fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Returns the number of parked keys and the number of failing ones.
+    fn counts(&self) -> (usize, usize) {
+        (self.parked.count, self.failing.count)
+    }
+
+    /// Returns whether a key is parked; `None` if its last run has not failed.
+    fn is_parked(&self, key: &K) -> Option<bool> {
+        self.known.get(key).map(|(_, parked)| *parked)
+    }
+
+    fn add(&mut self, failed: FailedKey<K>) -> RemovedKeys<K> {
+        // User code comes before any change.
+        let key = failed.key.clone();
+        self.number += 1;
+        let (number, parked, most) = (self.number, failed.parked, self.most);
+        // `insert` alone would drop one of two equal keys under the lock.
+        let before = if let Some(known) = self.known.get_mut(&key) {
+            Some(std::mem::replace(known, (number, parked)))
+        } else {
+            self.known.insert(key.clone(), (number, parked));
+            None
+        };
+        let before = before.and_then(|(number, parked)| self.kept(parked).remove(number));
+        let oldest = self.kept(parked).add(number, failed, most);
+        (Some(key), [before, oldest])
+    }
+
+    fn remove(&mut self, key: &K) -> RemovedKeys<K> {
+        match self.known.remove_entry(key) {
+            Some((key, (number, parked))) => (Some(key), [self.kept(parked).remove(number), None]),
+            None => (None, [None, None]),
+        }
+    }
+
+    /// Returns the parked keys, or the failing ones, with their errors; the oldest failure first.
+    fn list(&self, parked: bool) -> Vec<FailedKey<K>> {
+        let kept = if parked { &self.parked } else { &self.failing };
+        kept.failed.values().cloned().collect()
+    }
+
+    fn keys(&self) -> Vec<K> {
+        self.known.keys().cloned().collect()
+    }
+
+    fn kept(&mut self, parked: bool) -> &mut KeptErrors<K> {
+        if parked { &mut self.parked } else { &mut self.failing }
+    }
+}
+
+impl<K> KeptErrors<K> {
+    /// Adds a key, and returns the oldest one if there are more than `most`.
+    fn add(&mut self, number: u64, failed: FailedKey<K>, most: usize) -> Option<FailedKey<K>> {
+        self.count += 1;
+        self.failed.insert(number, failed);
+        if self.failed.len() > most { self.failed.pop_first().map(|(_, oldest)| oldest) } else { None }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<FailedKey<K>> {
+        self.count -= 1;
+        self.failed.remove(&number)
+    }
+}
+
+/// Cuts a text to the longest that is kept.
+pub(super) fn bounded(mut text: String) -> String {
+    if text.len() > LONGEST_TEXT {
+        let most = LONGEST_TEXT - MARK.len();
+        text.truncate((0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default());
+        text.push_str(MARK);
+        text.shrink_to_fit();
+    }
+    text
+}

@@ -1,0 +1,280 @@
+//! The state that a controller's threads and handles share.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::conditions::RunConditions;
+use super::failed_keys::FailedKeys;
+use super::rate::RateLimiter;
+use super::source::Source;
+use super::suspended_keys::SuspendedKeys;
+use super::waiters::{KeyWaiters, WaitError};
+use crate::base::cancel::CancellationToken;
+use crate::base::clock::Clock;
+use crate::base::group::Ended;
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::AtomicBool;
+use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::time::Nanos;
+use crate::base::wait::AutoResetEvent;
+use crate::queue::{Key, KeyState, QueueBuilder, Shutdown, WorkQueue};
+use crate::run::error::{BoxError, Chain};
+use crate::run::metrics::{Counter, Counters};
+use crate::run::pool::Membership;
+use crate::watch::source::SourceHandle;
+
+/// The settings that the state keeps.
+pub(super) struct StateSettings<K: Key> {
+    pub(super) name: String,
+    pub(super) queue: QueueBuilder<K>,
+    pub(super) clock: Clock,
+    pub(super) timeout: Option<Duration>,
+    pub(super) max_concurrent: usize,
+    pub(super) resync: Option<Duration>,
+    pub(super) rate: Option<(f64, u32)>,
+    pub(super) max_failed_keys: usize,
+    /// How long a source may fail before the controller is not ready; `None` for the manager's bound.
+    pub(super) unready_after: Option<Duration>,
+}
+
+/// The state of a controller, from its build on.
+pub(super) struct ControllerState<K: Key> {
+    pub(super) name: String,
+    pub(super) clock: Clock,
+    pub(super) queue: WorkQueue<K>,
+    pub(super) abort: CancellationToken,
+    pub(super) failed: FailedKeys<K>,
+    pub(super) suspended: SuspendedKeys<K>,
+    pub(super) waiters: Arc<KeyWaiters<K>>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) unready_after: Option<Duration>,
+    conditions: Mutex<RunConditions>,
+    /// Whether all conditions hold, so that keys may be taken.
+    takes_keys: AtomicBool,
+    pub(super) rate: RateLimiter,
+    pub(super) max_concurrent: Mutex<usize>,
+    pub(super) resync: Mutex<Option<Duration>>,
+    pub(super) sources: Mutex<Vec<Box<dyn Source>>>,
+    /// The handles of all sources that were started, including those that have ended.
+    pub(super) source_handles: Mutex<Vec<SourceHandle>>,
+    /// The counters of each runner that there has been.
+    pub(super) counters: Mutex<Vec<Arc<Counters>>>,
+    /// Counted by the watchdog.
+    pub(super) overruns: Counter,
+    /// Wakes the control thread.
+    pub(super) control: Arc<AutoResetEvent>,
+    pub(super) end: Arc<EndNotifier>,
+    /// Why the controller stopped by itself.
+    failure: Mutex<Option<Arc<BoxError>>>,
+    started: Mutex<Option<Arc<Started>>>,
+}
+
+/// The parts of a controller that exist from its start on.
+pub(super) struct Started {
+    pub(super) membership: Membership,
+    pub(super) on_failure: Option<FailureHook>,
+}
+
+/// Called when a controller stops by itself.
+pub(crate) type FailureHook = Box<dyn Fn(Arc<BoxError>) + Send + Sync>;
+
+/// Notifies a controller's joiner and its manager that a part of the controller has ended.
+pub(super) struct EndNotifier {
+    /// Set for the thread that joins the controller.
+    pub(super) event: Arc<AutoResetEvent>,
+    hook: Mutex<Option<Ended>>,
+}
+
+impl EndNotifier {
+    fn new(clock: Clock) -> Arc<Self> {
+        Arc::new(Self { event: AutoResetEvent::new(clock), hook: Mutex::new(None) })
+    }
+
+    pub(super) fn set_hook(&self, hook: &Ended) {
+        *self.hook.lock() = Some(Arc::clone(hook));
+    }
+
+    /// Returns a hook that calls [`notify`](Self::notify).
+    pub(super) fn hook(self: &Arc<Self>) -> Ended {
+        let notifier = Arc::clone(self);
+        Arc::new(move || notifier.notify())
+    }
+
+    pub(super) fn notify(&self) {
+        self.event.set();
+        let hook = self.hook.lock().clone();
+        if let Some(hook) = hook {
+            hook();
+        }
+    }
+}
+
+impl<K: Key> ControllerState<K> {
+    pub(super) fn new(settings: StateSettings<K>) -> Arc<Self> {
+        let StateSettings { name, queue, clock, timeout, max_concurrent, resync, .. } = settings;
+        let control = AutoResetEvent::new(clock.clone());
+        let refused = Arc::clone(&control);
+        Arc::new_cyclic(|state: &Weak<Self>| {
+            let (ready, cancelled) = (Weak::clone(state), Weak::clone(state));
+            let queue = queue
+                .on_ready(move || {
+                    if let Some(started) = ready.upgrade().and_then(|state| state.started()) {
+                        started.membership.offer();
+                    }
+                })
+                .on_refusal(Box::new(move || refused.set()))
+                .on_cancel(Box::new(move |key| {
+                    if let Some(state) = cancelled.upgrade() {
+                        state.cancelled(key);
+                    }
+                }))
+                .build();
+            Self {
+                name,
+                queue,
+                abort: CancellationToken::new(),
+                failed: FailedKeys::new(clock.clone(), settings.max_failed_keys),
+                suspended: SuspendedKeys::new(clock.clone()),
+                waiters: KeyWaiters::new(clock.clone()),
+                timeout,
+                unready_after: settings.unready_after,
+                conditions: Mutex::new(RunConditions::default()),
+                takes_keys: AtomicBool::new(false),
+                rate: RateLimiter::new(clock.clone(), settings.rate),
+                max_concurrent: Mutex::new(max_concurrent),
+                resync: Mutex::new(resync),
+                sources: Mutex::new(Vec::new()),
+                source_handles: Mutex::new(Vec::new()),
+                counters: Mutex::new(Vec::new()),
+                overruns: Counter::default(),
+                control,
+                end: EndNotifier::new(clock.clone()),
+                clock,
+                failure: Mutex::new(None),
+                started: Mutex::new(None),
+            }
+        })
+    }
+
+    pub(super) fn start(&self, started: Started) -> Arc<Started> {
+        let started = Arc::new(started);
+        *self.started.lock() = Some(Arc::clone(&started));
+        started
+    }
+
+    /// Returns the parts that exist once the controller has been started.
+    pub(super) fn started(&self) -> Option<Arc<Started>> {
+        self.started.lock().clone()
+    }
+
+    pub(super) fn conditions(&self) -> RunConditions {
+        *self.conditions.lock()
+    }
+
+    /// Changes the run conditions, and has the pool serve this controller while they hold. Once this has returned, no key is
+    /// taken while they do not.
+    pub(super) fn set_conditions(&self, change: impl FnOnce(&mut RunConditions)) {
+        let mut conditions = self.conditions.lock();
+        change(&mut conditions);
+        let hold = conditions.hold();
+        self.takes_keys.store(hold, SeqCst);
+        if !hold {
+            // Takes the lock under which a thread that is about to take a key checks `takes_keys`.
+            let _ = self.queue.len();
+        }
+        if let Some(started) = self.started() {
+            // Under the lock, so that the pool hears of the last change last.
+            if hold {
+                started.membership.open();
+            } else {
+                started.membership.close();
+            }
+        }
+    }
+
+    pub(super) fn takes_keys(&self) -> bool {
+        self.takes_keys.load(SeqCst)
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.conditions().stopped
+    }
+
+    /// Takes no further key: none once this has returned. Drops nothing and runs no user code.
+    pub(super) fn close(&self) {
+        self.set_conditions(|conditions| conditions.stopped = true);
+    }
+
+    /// Takes no further key, and drops the keys that wait. Runs under way continue.
+    pub(super) fn stop(&self) {
+        self.drop_keys();
+        self.waiters.close(WaitError::Stopped);
+    }
+
+    /// Stops without ending the waits of other threads: the caller does.
+    fn drop_keys(&self) {
+        self.close();
+        self.waiters.freeze();
+        for source in &*self.sources.lock() {
+            source.stop();
+        }
+        self.queue.shutdown(Shutdown::Discard);
+        self.control.set();
+    }
+
+    pub(super) fn abort(&self) {
+        self.stop();
+        for source in &*self.sources.lock() {
+            source.abort();
+        }
+        self.abort.cancel();
+    }
+
+    /// Stops because of an error.
+    pub(super) fn fail(&self, error: BoxError) {
+        let error = Arc::new(error);
+        // A thread that reads the failure finds the controller stopped, and the hook finds the failure here.
+        self.drop_keys();
+        self.failure.lock().get_or_insert_with(|| Arc::clone(&error));
+        self.waiters.close(WaitError::Failed);
+        if let Some(hook) = self.started().as_ref().and_then(|started| started.on_failure.as_ref()) {
+            hook(Arc::clone(&error));
+        }
+        let (controller, shown) = (self.name.as_str(), Chain(&**error));
+        log::error!(controller, error:% = shown; "{controller}: the controller has failed: {shown}");
+    }
+
+    pub(super) fn failure(&self) -> Option<Arc<BoxError>> {
+        self.failure.lock().clone()
+    }
+
+    pub(super) fn set_rate(&self, rate: Option<(f64, u32)>) {
+        self.rate.set(rate);
+        if let Some(started) = self.started() {
+            started.membership.release();
+        }
+    }
+
+    /// Returns when the next key may be run; zero for now. A key that is in line waits for its token from now on.
+    pub(super) fn next_token(&self) -> Nanos {
+        self.rate.next(|| self.queue.shared.has_ready())
+    }
+
+    /// Forgets the failure of a key whose scheduled run was cancelled, and the run that a suspended key was held back from,
+    /// unless something has requested the key since.
+    fn cancelled(&self, key: &K) {
+        let is_idle = || self.queue.state(key) == KeyState::Idle;
+        self.failed.cancel(key, is_idle);
+        if !self.suspended.is_empty() {
+            self.suspended.cancel(key, is_idle);
+        }
+        self.waiters.settle();
+    }
+
+    /// Forgets that a key has failed. `cancel` cancels its scheduled run, and returns whether none is left.
+    pub(super) fn dismiss(&self, key: &K, cancel: impl FnOnce() -> bool) -> bool {
+        let dismissed = self.failed.dismiss(key, || self.suspended.cancel(key, cancel));
+        self.waiters.settle();
+        dismissed
+    }
+}

@@ -1,0 +1,83 @@
+//! The keys of a controller that are suspended.
+
+use std::collections::HashMap;
+
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::AtomicUsize;
+use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::queue::{FastState, Key, Reasons};
+
+/// The suspended keys of one controller.
+pub(super) struct SuspendedKeys<K> {
+    clock: Clock,
+    /// Each key with the reasons to run it that have come meanwhile, if any.
+    keys: Mutex<HashMap<K, Option<Reasons>, FastState>>,
+    /// The number of keys. While it is zero, runs take no lock here.
+    count: AtomicUsize,
+}
+
+impl<K: Key> SuspendedKeys<K> {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, keys: Mutex::new(HashMap::default()), count: AtomicUsize::new(0) }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(SeqCst) == 0
+    }
+
+    pub(super) fn suspend(&self, key: K) {
+        let mut keys = self.keys.lock();
+        keys.entry(key).or_default();
+        self.count.store(keys.len(), SeqCst);
+    }
+
+    /// Resumes a key. If a run of it was held back, calls `again` with the reasons.
+    pub(super) fn resume(&self, key: &K, again: impl FnOnce(Reasons)) {
+        let mut keys = self.keys.lock();
+        let found = keys.remove_entry(key);
+        self.count.store(keys.len(), SeqCst);
+        // Under the lock, so that the key is always either held back here or in line.
+        if let Some((_, Some(reasons))) = &found {
+            again(*reasons);
+        }
+        drop(keys);
+        drop(found);
+    }
+
+    /// Holds the run of a key that has been taken back, if the key is suspended. Returns whether it is.
+    #[inline]
+    pub(super) fn hold_back(&self, key: &K, reasons: Reasons) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        self.keys.lock().get_mut(key).is_some_and(|held| {
+            *held = Some(held.unwrap_or_default() | reasons);
+            true
+        })
+    }
+
+    /// Forgets the run that was held back, if `cancelled` returns true. Returns its result.
+    pub(super) fn cancel(&self, key: &K, cancelled: impl FnOnce() -> bool) -> bool {
+        // Under the lock, so that the key is always either held back here or in line.
+        let mut keys = self.keys.lock();
+        let held = keys.get_mut(key);
+        let cancelled = cancelled();
+        if let Some(held) = held.filter(|_| cancelled) {
+            *held = None;
+        }
+        cancelled
+    }
+
+    /// Returns whether no run of the key is held back here and `is_idle` returns true. The key cannot be resumed meanwhile.
+    pub(super) fn is_idle(&self, key: &K, is_idle: impl FnOnce() -> bool) -> bool {
+        let keys = self.keys.lock();
+        !keys.get(key).is_some_and(Option::is_some) && is_idle()
+    }
+
+    pub(super) fn list(&self) -> Vec<K> {
+        let mut keys: Vec<_> = self.keys.lock().keys().cloned().collect();
+        self.clock.arrange(&mut keys, |key| key);
+        keys
+    }
+}
