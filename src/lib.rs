@@ -1,74 +1,122 @@
-//! A controller runtime on plain OS threads.
+//! A controller runtime on plain OS threads: it keeps the world in its desired state, without async.
 //!
-//! A *controller* finds what has drifted from what is wanted, puts its key in a work queue, and calls a *reconciler* for each
-//! key until the world matches. This crate is that loop for programs that block: no async runtime, no cluster.
+//! A *controller* finds things that have drifted from their desired state, by polling or watching. It puts their keys in a work
+//! queue, and calls a *reconciler* for each key until the world matches. This crate is for programs that block.
 //!
-//! - [`WorkQueue`]: keys, each at most once in line and at most once in work; delays, priorities, retries, shutdown.
-//! - [`Poller`]: asks at a fixed rate what is out of step, and feeds a queue. Any other feeder uses the trait [`Enqueue`].
-//! - [`Watch`]: tells any number of subscribers what is created, updated and deleted, and keeps it in a [`Store`].
-//! - [`Workers`]: threads that take keys from a queue and call a [`Reconciler`], with deadlines, retries and a clean end.
-//! - [`Elector`]: where several processes may do this work, lets one of them do it; [`FileElector`] is for one machine.
-//! - [`Controller`] and [`Manager`]: all of these put together, on one shared [`WorkerPool`], with one end for all.
-//! - `objects` (a feature): objects as Kubernetes has them, and clients that keep them, without a cluster.
-//! - [`ManualClock`]: holds all of that still in a test.
+//! ```text
+//! poller ─┐  keys  ┌──────────────────────────────┐  key  ┌────────────┐
+//! watch  ─┼──────▶ │ ready │ delayed │ processing │ ────▶ │ reconciler │ ──▶ the world
+//! you    ─┘        └──────────────────────────────┘ ◀──── └────────────┘
+//!                                       done, requeue or retry
+//! ```
 //!
-//! # Examples
+//! # Example
 //!
-//! A table of what should be, a table of what is, and a loop that makes them equal:
+//! A table of desired services, a table of running ones, and a controller that makes them equal:
 //!
 //! ```
-//! use homeostat::{Action, Context, Poller, WorkQueue, Workers};
+//! use homeostat::{Action, BoxError, CancellationToken, Context, Controller, Manager};
 //! use std::collections::HashSet;
-//! use std::convert::Infallible;
-//! use std::sync::{Arc, Mutex, mpsc};
+//! use std::sync::{Arc, Mutex};
 //! use std::time::Duration;
 //!
+//! const DESIRED: [&str; 2] = ["web", "db"];
 //! let running = Arc::new(Mutex::new(HashSet::new()));
-//! let queue = WorkQueue::new();
+//! let stop = CancellationToken::new();
 //!
 //! let current = Arc::clone(&running);
-//! let poller = Poller::new(Duration::from_secs(1), move |_cx| {
+//! let missing = move |_cx: &Context| {
 //!     let current = current.lock().unwrap();
-//!     Ok::<_, Infallible>(["web", "db"].into_iter().filter(|name| !current.contains(name)).collect::<Vec<_>>())
-//! })
-//! .start(&queue)?;
-//!
-//! let (started, settled) = mpsc::channel();
-//! let workers = Workers::new(move |_cx: &Context, name: &&'static str| -> Result<Action, mpsc::SendError<_>> {
-//!     if running.lock().unwrap().insert(*name) {
-//!         started.send(*name)?;
+//!     Ok::<_, BoxError>(DESIRED.into_iter().filter(|name| !current.contains(name)).collect::<Vec<_>>())
+//! };
+//! let (services, all_started) = (Arc::clone(&running), stop.clone());
+//! let start = move |_cx: &Context, name: &&'static str| -> Result<Action, BoxError> {
+//!     let mut services = services.lock().unwrap();
+//!     services.insert(*name);
+//!     if services.len() == DESIRED.len() {
+//!         all_started.cancel();
 //!     }
 //!     Ok(Action::await_change())
-//! })
-//! .threads(4)
-//! .start(&queue)?;
+//! };
 //!
-//! let mut names = [settled.recv()?, settled.recv()?];
-//! names.sort();
-//! assert_eq!(names, ["db", "web"]);
-//! poller.shutdown(Duration::from_secs(1));
-//! workers.shutdown(Duration::from_secs(1));
-//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! let manager = Manager::builder().build()?;
+//! manager.add(Controller::builder("services", start).poll(Duration::from_secs(1), missing).build()?)?;
+//! manager.run(&stop)?; // with the feature `signals`: `manager.run_until_signal()?`
+//! assert_eq!(running.lock().unwrap().len(), 2);
+//! # Ok::<_, BoxError>(())
 //! ```
 //!
-//! # What it promises
+//! # Layers
 //!
-//! - An event that arrives while its key is being reconciled is never forgotten, and two threads never reconcile one key at
-//!   the same time.
-//! - A delay is never early and fires once. The system's monotonic clock, by which it goes, stands still while the machine
-//!   sleeps (on most systems).
-//! - Every thread can be stopped and joined. Stopping has two phases: no new work, then, after a grace period, the contexts of
-//!   running reconciles are cancelled. Threads cannot be killed: a reconciler that ignores its cancellation is reported, and
-//!   waited for.
-//! - Runs are called at least once for each change, so a reconciler must be idempotent.
-//! - A panic in a reconciler, a listing function, a hook or a key's own code ends nothing else. In a program that is built with
-//!   `panic = "abort"` none of this holds: the first panic ends the process.
+//! Each layer works without the layers below it in this table.
+//!
+//! | layer | module | purpose |
+//! |---|---|---|
+//! | [`WorkQueue`], [`Enqueue`] | [`queue`] | keeps each key at most once in line; delays, priorities, retries, shutdown |
+//! | [`Reconciler`], [`Workers`], [`WorkerPool`] | [`run`] | runs a reconciler for each key, with deadline, retry policy and cancellation |
+//! | [`Poller`], [`Watch`], [`Store`] | [`watch`] | finds changes, maps them to keys, keeps the last known state |
+//! | [`Controller`] | [`controller`] | puts sources, queue and reconciler together |
+//! | [`Manager`], [`Elector`] | [`manager`] | starts and stops all parts of a program; health and leader election |
+//! | `Client`, `Object` | `objects` (feature) | objects with owners and finalizers, in memory or in a file |
+//! | `SubReconciler` | `sub` (feature `objects`) | reconcilers made of small steps |
+//! | [`ManualClock`], `Simulation` | `testing` (feature) | holds time still; runs whole controllers on one thread |
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `signals` | `Manager::run_until_signal` and `Component::on_reload`, on Unix |
+//! | `metrics` | counters and histograms through the `metrics` facade |
+//! | `objects` | the modules `objects` and `sub` |
+//! | `file-client` | `objects::FileClient` |
+//! | `testing` | the module `testing` |
+//!
+//! # States of a key
+//!
+//! ```text
+//!                 enqueue                      dequeue
+//!        ┌──────────────────────▶ ready ─────────────────────▶ processing
+//!        │                          ▲                              │
+//!      idle ── enqueue_after ──▶ delayed ◀── requeue_after, retry ─┤
+//!        ▲                                                         │
+//!        └───────────────────────── done ──────────────────────────┘
+//! ```
+//!
+//! A key that is enqueued while it is processing remembers at most one pending rerun. [`WorkQueue`] has the whole table.
+//!
+//! # Phases of a shutdown
+//!
+//! ```text
+//! running ──stop──▶ stopping: no new keys, runs go on ──grace period──▶ aborting: contexts are cancelled ──▶ ended
+//! ```
+//!
+//! [`Manager`] stops all its components at once, in reverse order of their start. Each may finish its runs within one grace period.
+//!
+//! # Threads of a manager
+//!
+//! ```text
+//! driver            starts and stops components, leads
+//! pool-0 … pool-n   run the reconcilers of all controllers
+//! control           syncs and resyncs all controllers
+//! timer             ends the delays of all queues
+//! one per producer  a poller, a polled watch, a function of yours
+//! ```
+//!
+//! # Guarantees
+//!
+//! - A change that arrives while its key is being reconciled is not forgotten. Two threads never reconcile one key at once.
+//! - A delay is never early and fires once. Delays follow the system's monotonic clock, which on most systems stands still while
+//!   the machine sleeps.
+//! - Every thread can be stopped and joined. Threads cannot be killed: a reconciler that ignores its cancellation is reported.
+//! - Each change leads to at least one run, so a reconciler must be idempotent.
+//! - A panic in a reconciler, a listing, a mapping, a hook or a key's `Hash`, `Eq` or `Clone` is caught and logged, and ends
+//!   nothing else. A panic in a `Drop` or in the logger may end its thread. With `panic = "abort"` the first panic ends the process.
 //!
 //! # Logs
 //!
-//! Through the `log` crate: *error* for lost work and panics, *warn* for failed runs and overruns, *info* for start, stop and a
-//! requeue asked by an error, *debug* for outcomes, *trace* for each key. The text of a line carries its data, so it reads well
-//! with any logger. The same data are key-values, for loggers that keep them:
+//! The crate logs through `log`: *error* for lost work and panics, *warn* for failed runs and overruns, *info* for start, stop and
+//! leadership, *debug* for outcomes, *trace* for each key. The text of a line carries all its data. The same data are key-values,
+//! for loggers that keep them:
 //!
 //! | fields | value |
 //! |---|---|
@@ -81,6 +129,8 @@
 //! | `after`, `backoff`, `grace`, `period`, `timeout` | a duration, rounded to three digits |
 //! | `thread`, `still_running` | the name of a thread, the names of the threads that have not ended |
 //! | `from`, `to` | an object as it was, and as it is to be; the text leaves these out |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod base;
 pub mod controller;
@@ -103,6 +153,6 @@ pub use self::run::{Action, BoxError, Context, Reconciler, RequeueAfter, RetryPo
 pub use self::watch::{Event, Poller, Predicate, Store, Subscriber, Watch, with_value};
 
 /// The README's code is compiled and run as a test.
-#[cfg(doctest)]
+#[cfg(all(doctest, unix, feature = "signals"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

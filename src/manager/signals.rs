@@ -94,6 +94,7 @@ impl Component {
         let component = name.clone();
         let signals = Signals::new([SIGHUP]);
         Self::function(name, move |cx| -> io::Result<()> {
+            let component = component.as_str();
             let mut signals = signals?;
             let handle = signals.handle();
             let _close = cx.on_cancel(move || handle.close());
