@@ -4,6 +4,8 @@
 
 #[cfg(all(test, feature = "file-client"))]
 mod command_lines;
+#[cfg(all(test, feature = "signals"))]
+mod directories;
 #[cfg(test)]
 mod mirror;
 #[cfg(test)]
