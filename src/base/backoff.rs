@@ -21,6 +21,8 @@ use std::time::Duration;
 /// assert_eq!(backoff.delay(1_000), Duration::from_secs(10));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[doc(alias = "backoff")]
+#[doc(alias = "ItemExponentialFailureRateLimiter")]
 pub struct Exponential {
     first: Duration,
     cap: Duration,

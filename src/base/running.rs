@@ -192,6 +192,7 @@ impl<T> Running<T> {
     }
 
     /// Takes no further work; work under way continues. Returns at once.
+    #[doc(alias = "shut_down")]
     pub fn stop(&self) {
         self.body.stop();
     }
@@ -221,6 +222,7 @@ impl<T> Running<T> {
     ///
     /// Blocks until user code that is under way has returned, even if it ignores its cancellation. To give up on such code, call
     /// [`abort`](Self::abort), [`join_timeout`](Self::join_timeout) and [`detach`](Self::detach).
+    #[doc(alias = "close")]
     pub fn shutdown(mut self, grace: Duration) {
         self.end(grace);
     }

@@ -83,6 +83,7 @@ impl<K: Key + Sync + fmt::Debug, R> ControllerBuilder<K, R> {
 // The bounds of `R` and `P` stand at `build`: in these impls they would turn a mistake in a closure into "no method named".
 impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
     /// How many keys are run at once. Default: 1.
+    #[doc(alias = "concurrency")]
     pub fn max_concurrent_reconciles(mut self, runs: usize) -> Self {
         self.max_concurrent = runs;
         self

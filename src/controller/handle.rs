@@ -71,6 +71,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// No run of the key begins until it is [resumed](Self::resume). One under way goes on. What wants it meanwhile is remembered, and
     /// so is how often it has failed.
+    #[doc(alias = "pause")]
     pub fn suspend(&self, key: K) {
         self.state.suspended.suspend(key);
     }

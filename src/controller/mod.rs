@@ -133,6 +133,7 @@ impl<K: Key> Drop for Unstarted<K> {
 impl<K: Key + Sync + fmt::Debug> Controller<K> {
     /// Settings for a controller. `name` is that of its queue, its metrics, its log lines and its threads; of all controllers of a
     /// manager each has its own.
+    #[doc(alias = "reconciler")]
     pub fn builder<R: Reconciler<K> + 'static>(name: impl Into<String>, reconciler: R) -> ControllerBuilder<K, R> {
         ControllerBuilder::new(name.into(), reconciler)
     }

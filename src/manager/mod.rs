@@ -280,6 +280,8 @@ impl Manager {
     /// # Errors
     ///
     /// [`ManagerError`], if something has failed (also as it was started), or did not end.
+    #[doc(alias = "start")]
+    #[doc(alias = "block_on")]
     pub fn run(&self, stop: &CancellationToken) -> Result<(), ManagerError> {
         let course = Course::begin(&self.inner)?;
         let own = self.inner.stop.clone();

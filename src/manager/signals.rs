@@ -39,6 +39,8 @@ impl Manager {
     /// manager.run_until_signal()?;
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
+    #[doc(alias = "SetupSignalHandler")]
+    #[doc(alias = "ctrl_c")]
     pub fn run_until_signal(&self) -> Result<(), ManagerError> {
         let failed = |error: io::Error| ManagerError::of("signals", error);
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
@@ -86,6 +88,7 @@ impl Component {
     /// }))?;
     /// # Ok::<_, BoxError>(())
     /// ```
+    #[doc(alias = "SIGHUP")]
     pub fn on_reload<E: Into<BoxError>>(
         name: impl Into<String>,
         mut reload: impl FnMut(&Context) -> Result<(), E> + Send + 'static,

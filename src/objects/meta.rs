@@ -27,6 +27,7 @@ use super::kind::Kind;
 /// assert_eq!(json, serde_json::json!({"namespace": "default", "name": "web", "labels": {"app": "web"}}));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
+#[doc(alias = "metadata")]
 pub struct ObjectMeta {
     /// Unique among the objects of a kind in a namespace.
     pub name: String,

@@ -59,6 +59,7 @@ use crate::watch::Subscriber;
 /// # drop(subscription);
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
+#[doc(alias = "tracking")]
 pub struct Tracker<K = ObjectKey> {
     inner: Arc<Inner<K>>,
     scope: Scope,

@@ -82,6 +82,8 @@ pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
 #[must_use = "a watch does nothing until it is started"]
+#[doc(alias = "informer")]
+#[doc(alias = "reflector")]
 pub struct ObjectWatch<T> {
     api: Api<T>,
     query: Query,

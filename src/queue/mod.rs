@@ -118,6 +118,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 /// assert!(queue.is_empty());
 /// # Ok::<_, homeostat::queue::DequeueError>(())
 /// ```
+#[doc(alias = "workqueue")]
+#[doc(alias = "rate limiting queue")]
+#[doc(alias = "scheduler")]
 pub struct WorkQueue<K: Key, S = FastState> {
     pub(crate) shared: Arc<Shared<K>>,
     hasher: S,
@@ -234,6 +237,8 @@ impl<K: Key, S> WorkQueue<K, S> {
     ///
     /// If a key's `Clone` or `Drop` does; the queue is shut down all the same. A key that is being processed and cannot
     /// be cloned is missing from the report of its dropped wish.
+    #[doc(alias = "stop")]
+    #[doc(alias = "close")]
     pub fn shutdown(&self, mode: Shutdown) {
         self.shared.shut_down(mode);
     }

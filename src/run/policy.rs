@@ -52,6 +52,8 @@ pub enum RetryDecision {
 ///     }
 /// }
 /// ```
+#[doc(alias = "error_policy")]
+#[doc(alias = "rate limiter")]
 pub trait RetryPolicy<K>: Send + Sync {
     /// What follows this failure. Called on the thread whose run has failed, outside any lock.
     fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision;

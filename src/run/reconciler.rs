@@ -30,6 +30,8 @@ use super::error::BoxError;
     note = "a closure needs the types of its parameters written out, `|cx: &Context, key: &{K}|`, and returns `Result<Action, E>` with `E: Into<BoxError>`",
     note = "it is shared by threads: what it captures must be `Send + Sync + 'static`"
 )]
+#[doc(alias = "reconcile")]
+#[doc(alias = "control loop")]
 pub trait Reconciler<K>: Send + Sync {
     /// What a failed run returns. [`RequeueAfter`](crate::RequeueAfter) and [`Terminal`](crate::run::Terminal) are found in it
     /// and in its chain of sources.
@@ -74,11 +76,13 @@ pub(crate) enum Follow {
 
 impl Action {
     /// Nothing, until something happens.
+    #[doc(alias = "done")]
     pub const fn await_change() -> Self {
         Self(Follow::Nothing)
     }
 
     /// Another run `delay` from now. `enqueue` is held by that delay, `enqueue_now` ends it. Zero: at the tail of the line.
+    #[doc(alias = "requeue")]
     pub const fn requeue_after(delay: Duration) -> Self {
         Self(Follow::Requeue(delay))
     }

@@ -74,6 +74,8 @@ use crate::watch::source::SourceState;
 /// # drop(subscription);
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
+#[doc(alias = "informer")]
+#[doc(alias = "reflector")]
 pub struct Watch<K, T> {
     hub: Arc<WatchCore<K, T>>,
 }

@@ -39,6 +39,7 @@ use super::event::{Event, EventKind};
 /// assert!(!wanted.accepts(&Event::Created { key: 7, new: vm(1, "a") }));
 /// assert!(wanted.accepts(&Event::Deleted { key: 7, last: vm(1, "a") })); // a deletion passes
 /// ```
+#[doc(alias = "filter")]
 pub struct Predicate<K, T>(Arc<Judge<K, T>>);
 
 /// `None`: an event is a deletion, and this does not name deletions.

@@ -49,6 +49,7 @@ use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Prior
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
 #[must_use = "a subscriber is told nothing until it is subscribed"]
+#[doc(alias = "event handler")]
 pub struct Subscriber<K, T> {
     deliver: Deliver<K, T>,
     predicate: Option<Predicate<K, T>>,
@@ -117,6 +118,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
 
     /// Puts into `to` the keys that `owners` finds in an item: its owner, those that refer to it, any function. Of an update it
     /// is asked about what was and about what is, and the keys of both are put in line, each once.
+    #[doc(alias = "owns")]
+    #[doc(alias = "EnqueueRequestForOwner")]
     pub fn to_owner<J, I, F, Q>(to: &Q, mut owners: F) -> Self
     where
         J: Key,

@@ -34,6 +34,7 @@ use self::node::Node;
 /// assert!(request.is_cancelled());
 /// ```
 #[derive(Clone)]
+#[doc(alias = "stop channel")]
 pub struct CancellationToken {
     node: Arc<Node>,
 }

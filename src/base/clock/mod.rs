@@ -253,6 +253,8 @@ const TIMEOUT: u64 = 1 << 63;
 /// assert_eq!(*queue.try_dequeue().unwrap(), "backup");
 /// ```
 #[derive(Clone)]
+#[doc(alias = "fake clock")]
+#[doc(alias = "mock clock")]
 pub struct ManualClock(Arc<Held>);
 
 struct Held {

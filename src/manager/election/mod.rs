@@ -93,6 +93,8 @@ use crate::run::error::{BoxError, Chain};
 /// assert_eq!(*row.lock().unwrap(), Some("node-2"));
 /// # Ok::<_, ElectorError>(())
 /// ```
+#[doc(alias = "lease")]
+#[doc(alias = "leader election")]
 pub trait Elector: Send + Sync {
     /// Blocks until this process leads, and returns its term. What ends it early is the cancellation or the deadline of
     /// `cx`, by whose clock it waits; nothing else wakes it.

@@ -54,6 +54,8 @@ use crate::base::wait::Waiters;
 /// # Ok::<_, homeostat::objects::ClientError>(())
 /// ```
 #[derive(Clone)]
+#[doc(alias = "recorder")]
+#[doc(alias = "event broadcaster")]
 pub struct EventRecorder(Arc<RecorderHandle>);
 
 /// The handle of a recorder. The thread holds only `core`, so the last handle can end it.

@@ -37,6 +37,7 @@ use crate::base::thread::ThreadOptions;
 /// # Ok::<_, BoxError>(())
 /// ```
 #[must_use = "dropping the pool stops it"]
+#[doc(alias = "thread pool")]
 pub struct WorkerPool {
     pub(crate) pool: Arc<Pool>,
     handle: Handle,

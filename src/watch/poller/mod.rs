@@ -43,6 +43,7 @@ use crate::watch::source::{SourceHandle, SourceState};
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a poller does nothing until it is started"]
+#[doc(alias = "feeder")]
 pub struct Poller<F> {
     period: Duration,
     list: F,

@@ -47,6 +47,9 @@ use crate::queue::{FastState, Key};
 /// assert!(store.wait_synced(Duration::from_secs(1)));
 /// assert_eq!((store.len(), store.keys()), (1, vec!["vm-1"]));
 /// ```
+#[doc(alias = "cache")]
+#[doc(alias = "lister")]
+#[doc(alias = "indexer")]
 pub struct Store<K, T> {
     inner: Arc<Inner<K, T>>,
 }

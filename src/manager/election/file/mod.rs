@@ -68,6 +68,8 @@ use crate::run::error::BoxError;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "lease")]
+#[doc(alias = "leader election")]
 pub struct FileElector {
     path: PathBuf,
     name: String,
