@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use homeostat::CancellationToken;
-use homeostat::objects::{Api, Client, DynamicObject, FileClient, Kind, MemoryClient, ObjectKey, Part, Patch, Query};
+use homeostat::objects::{
+    Api, Client, DynamicObject, FileClient, Kind, MemoryClient, ObjectKey, Patch, PatchTarget, Query,
+};
 use serde_json::{Value, json};
 
 const DEPLOYMENT: Kind = Kind::namespaced("apps", "v1", "Deployment");
@@ -84,7 +86,7 @@ fn write(c: &mut Criterion) {
             b.iter(|| {
                 next += 1;
                 let patch = Patch::Merge(json!({"spec": {"replicas": next}}));
-                client.patch(&DEPLOYMENT, &key(next % count), &patch, Part::Object)
+                client.patch(&DEPLOYMENT, &key(next % count), &patch, PatchTarget::Object)
             });
         });
         group.bench_function(BenchmarkId::new("update", count), |b| {
@@ -103,7 +105,7 @@ fn write(c: &mut Criterion) {
     group.bench_function("patch-in-a-file", |b| {
         b.iter(|| {
             next += 1;
-            client.patch(&DEPLOYMENT, &key(0), &Patch::Merge(json!({"spec": {"replicas": next}})), Part::Object)
+            client.patch(&DEPLOYMENT, &key(0), &Patch::Merge(json!({"spec": {"replicas": next}})), PatchTarget::Object)
         });
     });
 }
@@ -125,7 +127,7 @@ fn follow(c: &mut Criterion) {
                 scope.spawn(move || {
                     for number in 0..100 {
                         let patch = Patch::Merge(json!({"spec": {"replicas": next + number}}));
-                        client.patch(&DEPLOYMENT, &key(number), &patch, Part::Object).expect("a write");
+                        client.patch(&DEPLOYMENT, &key(number), &patch, PatchTarget::Object).expect("a write");
                     }
                 });
                 black_box(watch.by_ref().take(100).count())

@@ -84,8 +84,7 @@ fn mark(
     reason: &str,
     message: &str,
 ) {
-    let generation = Some(function.meta().generation);
-    let condition =
-        Condition { observed_generation: generation, ..Condition::new(kind, status, reason).message(message) };
+    let generation = function.meta().generation;
+    let condition = Condition::new(kind, status, reason).message(message).observed_generation(generation);
     CONDITIONS.set(&mut function.status.conditions, condition, cx.now());
 }

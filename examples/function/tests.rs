@@ -54,8 +54,7 @@ trait Marked {
 
 impl Marked for Factory<Function> {
     fn marked(&self, kind: &str, status: ConditionStatus, reason: &str, message: &str) -> Self {
-        let condition =
-            Condition { observed_generation: Some(1), ..Condition::new(kind, status, reason).message(message) };
+        let condition = Condition::new(kind, status, reason).message(message).observed_generation(1);
         self.status(|status| {
             CONDITIONS.set(&mut status.conditions, condition, <_>::default());
         })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::client::{Client, DeleteOptions, FieldOwner, Part, Patch, WatchEvent};
+use super::client::{Client, DeleteOptions, FieldOwner, Patch, PatchTarget, WatchEvent};
 use super::error::ClientError;
 use super::key::ObjectKey;
 use super::kind::Kind;
@@ -90,7 +90,7 @@ impl<T: Object> Api<T> {
     pub fn list(&self, query: &Query) -> Result<ObjectList<T>, ClientError> {
         let list = self.client.list(&self.kind, query)?;
         let items = list.items.iter().map(|json| T::from_json(json)).collect::<Result<_, _>>()?;
-        Ok(ObjectList { version: list.version, items, continue_token: list.continue_token })
+        Ok(ObjectList::new(list.version, items).continue_token(list.continue_token))
     }
 
     /// See [`Client::create`].
@@ -126,7 +126,7 @@ impl<T: Object> Api<T> {
     ///
     /// As there, and of the type.
     pub fn patch(&self, key: &ObjectKey, patch: &Patch) -> Result<T, ClientError> {
-        T::from_json(&*self.client.patch(&self.kind, key, patch, Part::Object)?)
+        T::from_json(&*self.client.patch(&self.kind, key, patch, PatchTarget::Object)?)
     }
 
     /// See [`Client::patch`], of the status.
@@ -135,7 +135,7 @@ impl<T: Object> Api<T> {
     ///
     /// As there, and of the type.
     pub fn patch_status(&self, key: &ObjectKey, patch: &Patch) -> Result<T, ClientError> {
-        T::from_json(&*self.client.patch(&self.kind, key, patch, Part::Status)?)
+        T::from_json(&*self.client.patch(&self.kind, key, patch, PatchTarget::Status)?)
     }
 
     /// See [`Client::apply`]. The fields are those of the JSON: of a typed object that may be more than one has a will of.
@@ -172,7 +172,7 @@ impl<T: Object> Api<T> {
     ///
     /// As [`delete`](Self::delete).
     pub fn purge(&self, key: &ObjectKey) -> Result<T, ClientError> {
-        self.delete(key, &DeleteOptions { purge: true, ..DeleteOptions::default() })
+        self.delete(key, &DeleteOptions::default().purge())
     }
 
     /// See [`Client::watch`].

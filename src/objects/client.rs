@@ -24,7 +24,7 @@ use crate::base::cancel::CancellationToken;
 /// - The client sets `uid`, `resourceVersion`, `generation`, `creationTimestamp` and `deletionTimestamp`; what a writer says there is
 ///   ignored, but for a version or uid that is not the object's: a conflict.
 /// - `generation` is 1 at first. It rises with each change outside `metadata` and `status`, and when a deletion begins.
-/// - `status` is written by [`update_status`](Self::update_status) alone (or a patch of [`Part::Status`]), which changes nothing
+/// - `status` is written by [`update_status`](Self::update_status) alone (or a patch of [`PatchTarget::Status`]), which changes nothing
 ///   else; a new object has none.
 /// - An object with finalizers is not removed by a deletion but gets a `deletionTimestamp` and
 ///   `deletionGracePeriodSeconds: 0`; it takes no further finalizers, and is
@@ -87,7 +87,13 @@ pub trait Client: Send + Sync {
     ///
     /// As [`update`](Self::update). A patch that names a `resourceVersion` is a conflict with any other. A JSON patch whose test
     /// fails, or whose path does not exist, is [`Invalid`](ClientError::Invalid).
-    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Result<Arc<Value>, ClientError>;
+    fn patch(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        patch: &Patch,
+        target: PatchTarget,
+    ) -> Result<Arc<Value>, ClientError>;
 
     /// Sees to it that the object is there and has these fields, as those of this owner: creates it, or changes it, and returns it
     /// as it is then. What the owner had applied before and no longer does is removed. Of an array, all or nothing is owned. A field
@@ -170,7 +176,7 @@ pub enum Patch {
 
 /// What of an object a patch changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum PatchTarget {
     /// All but its status.
     #[default]
     Object,
@@ -180,6 +186,7 @@ pub enum Part {
 
 /// Who [applies](Client::apply) fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FieldOwner {
     /// Its name.
     pub name: String,
@@ -203,6 +210,7 @@ impl FieldOwner {
 
 /// How an object is deleted; by default whatever version it has, and in the background.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeleteOptions {
     /// Only if it has this uid.
     pub uid: Option<String>,
@@ -212,6 +220,32 @@ pub struct DeleteOptions {
     pub propagation: Propagation,
     /// Remove it at once, whatever finalizers it has.
     pub purge: bool,
+}
+
+impl DeleteOptions {
+    /// Deletes the object only if it has this uid. Otherwise the deletion is a conflict.
+    #[must_use]
+    pub fn uid(self, uid: impl Into<String>) -> Self {
+        Self { uid: Some(uid.into()), ..self }
+    }
+
+    /// Deletes the object only if it has this version. Otherwise the deletion is a conflict.
+    #[must_use]
+    pub fn resource_version(self, version: impl Into<String>) -> Self {
+        Self { resource_version: Some(version.into()), ..self }
+    }
+
+    /// Sets what happens to the dependents of the object.
+    #[must_use]
+    pub fn propagation(self, propagation: Propagation) -> Self {
+        Self { propagation, ..self }
+    }
+
+    /// Removes the object at once, whatever finalizers it has.
+    #[must_use]
+    pub fn purge(self) -> Self {
+        Self { purge: true, ..self }
+    }
 }
 
 /// What becomes of the objects that belong to a deleted one, and to no other.
@@ -266,13 +300,13 @@ impl<T> WatchEvent<T> {
 }
 
 /// What a stream tells next.
-pub(super) type Told = Result<WatchEvent<Arc<Value>>, ClientError>;
+pub(super) type StreamItem = Result<WatchEvent<Arc<Value>>, ClientError>;
 
 /// What a [watch](Client::watch) tells, one after the other: a blocking iterator.
 pub struct ObjectStream(Events);
 
 enum Events {
-    Blocking(Box<dyn Iterator<Item = Told> + Send>),
+    Blocking(Box<dyn Iterator<Item = StreamItem> + Send>),
     Polled(Box<dyn PollEvents>),
 }
 
@@ -299,22 +333,22 @@ impl ObjectStream {
     /// use std::sync::Arc;
     /// use std::task::Poll;
     ///
-    /// type Told = Result<WatchEvent<Arc<Value>>, ClientError>;
+    /// type StreamItem = Result<WatchEvent<Arc<Value>>, ClientError>;
     ///
     /// /// A stream that ends after so many events.
     /// struct Cut(ObjectStream, usize);
     ///
     /// impl Iterator for Cut {
-    ///     type Item = Told;
+    ///     type Item = StreamItem;
     ///
-    ///     fn next(&mut self) -> Option<Told> {
+    ///     fn next(&mut self) -> Option<StreamItem> {
     ///         self.1 = self.1.checked_sub(1)?;
     ///         self.0.next()
     ///     }
     /// }
     ///
     /// impl PollEvents for Cut {
-    ///     fn poll(&mut self) -> Poll<Option<Told>> {
+    ///     fn poll(&mut self) -> Poll<Option<StreamItem>> {
     ///         let Some(left) = self.1.checked_sub(1) else { return Poll::Ready(None) };
     ///         let told = self.0.poll();
     ///         self.1 = if told.is_ready() { left } else { self.1 };

@@ -18,6 +18,7 @@ use jiff::Timestamp;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Condition {
     /// What it is about: `Ready`. Once in an object.
     #[serde(rename = "type")]
@@ -70,7 +71,19 @@ impl Condition {
         Self { message: message.into(), ..self }
     }
 
-    /// Whether it holds.
+    /// Sets the generation of the object that the condition was observed at.
+    #[must_use]
+    pub fn observed_generation(self, generation: impl Into<Option<i64>>) -> Self {
+        Self { observed_generation: generation.into(), ..self }
+    }
+
+    /// Sets the time since which the status holds. Otherwise [`set_condition`] sets it.
+    #[must_use]
+    pub fn last_transition_time(self, time: impl Into<Option<Timestamp>>) -> Self {
+        Self { last_transition_time: time.into(), ..self }
+    }
+
+    /// Returns whether the status is true.
     #[must_use]
     pub fn is_true(&self) -> bool {
         self.status == ConditionStatus::True

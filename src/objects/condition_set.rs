@@ -85,18 +85,12 @@ impl ConditionSet {
             let (kind, found) =
                 parts.find(|(_, found)| found.map_or(ConditionStatus::Unknown, |found| found.status) == status)?;
             let missing = || Condition::new(*kind, status, format!("{kind}Missing"));
-            Some(Condition {
-                kind: self.happy.to_owned(),
-                last_transition_time: None,
-                ..found.map_or_else(missing, Clone::clone)
-            })
+            let sum = found.map_or_else(missing, Clone::clone).last_transition_time(None);
+            Some(Condition { kind: self.happy.to_owned(), ..sum })
         };
         let observed =
             || self.parts.iter().map(|kind| find_condition(conditions, kind)?.observed_generation).min().flatten();
-        let happy = || Condition {
-            observed_generation: observed(),
-            ..Condition::new(self.happy, ConditionStatus::True, self.happy)
-        };
+        let happy = || Condition::new(self.happy, ConditionStatus::True, self.happy).observed_generation(observed());
         (!self.parts.is_empty())
             .then(|| first(ConditionStatus::False).or_else(|| first(ConditionStatus::Unknown)).unwrap_or_else(happy))
     }
@@ -186,7 +180,7 @@ mod tests {
     fn the_sum_is_of_the_oldest_generation_that_its_parts_are_of() {
         let mut conditions = Vec::new();
         let sum_of = |conditions: &mut Vec<Condition>, kind: &str, generation| {
-            let part = Condition { observed_generation: generation, ..Condition::new(kind, True, kind) };
+            let part = Condition::new(kind, True, kind).observed_generation(generation);
             LIVING.set(conditions, part, at(1));
             find_condition(conditions, "Ready").unwrap().observed_generation
         };

@@ -21,6 +21,7 @@ use super::object::Object;
 /// ```
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct DynamicObject {
     /// Group and version.
     pub api_version: String,

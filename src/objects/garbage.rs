@@ -126,11 +126,7 @@ pub fn garbage_collect(
         if its_owners.into_iter().any(&mut is_there) {
             continue;
         }
-        let only_this = DeleteOptions {
-            uid: Some(meta.uid),
-            resource_version: Some(meta.resource_version),
-            ..DeleteOptions::default()
-        };
+        let only_this = DeleteOptions::default().uid(meta.uid).resource_version(meta.resource_version);
         match client.delete(kind, &key, &only_this) {
             Ok(_) => collected.deleted.push(key),
             // Somebody else has deleted it.

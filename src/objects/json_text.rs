@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// A part of a JSON text. Commas, colons and spaces are left out.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Token<'a> {
+pub(crate) enum JsonToken<'a> {
     /// `{` or `[`.
     Open(u8),
     /// `}` or `]`.
@@ -16,7 +16,7 @@ pub(crate) enum Token<'a> {
 }
 
 /// Splits a JSON text into its tokens. A text that is no JSON gives tokens too.
-pub(crate) fn tokens(text: &[u8]) -> impl Iterator<Item = Token<'_>> {
+pub(crate) fn tokens(text: &[u8]) -> impl Iterator<Item = JsonToken<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let start = at + text[at..].iter().position(|byte| !b" \t\r\n,:".contains(byte))?;
@@ -28,9 +28,9 @@ pub(crate) fn tokens(text: &[u8]) -> impl Iterator<Item = Token<'_>> {
         };
         at = start + length;
         Some(match rest[0] {
-            open @ (b'{' | b'[') => Token::Open(open),
-            close @ (b'}' | b']') => Token::Close(close),
-            _ => Token::Scalar(&rest[..length]),
+            open @ (b'{' | b'[') => JsonToken::Open(open),
+            close @ (b'}' | b']') => JsonToken::Close(close),
+            _ => JsonToken::Scalar(&rest[..length]),
         })
     })
 }
@@ -49,7 +49,7 @@ fn string(text: &[u8]) -> usize {
 /// The first integer of a JSON text that a [`Value`] would alter, because it needs more than 64 bits.
 pub(crate) fn altered_integer(text: &[u8]) -> Option<&str> {
     let scalars = tokens(text).filter_map(|token| match token {
-        Token::Scalar(scalar) if scalar.len() > 18 => std::str::from_utf8(scalar).ok(),
+        JsonToken::Scalar(scalar) if scalar.len() > 18 => std::str::from_utf8(scalar).ok(),
         _ => None,
     });
     scalars.into_iter().find(|scalar| {
@@ -71,19 +71,19 @@ pub(crate) fn parse_deep(text: &[u8]) -> Result<Value, serde_json::Error> {
     let mut open: Vec<Open> = Vec::new();
     for token in tokens(text) {
         let value = match token {
-            Token::Open(b'[') => {
+            JsonToken::Open(b'[') => {
                 open.push(Open(Value::Array(Vec::new()), None));
                 continue;
             }
-            Token::Open(_) => {
+            JsonToken::Open(_) => {
                 open.push(Open(Value::Object(Map::new()), None));
                 continue;
             }
-            Token::Close(_) => match open.pop() {
+            JsonToken::Close(_) => match open.pop() {
                 Some(Open(value, None)) => value,
                 _ => break,
             },
-            Token::Scalar(scalar) => match open.last_mut() {
+            JsonToken::Scalar(scalar) => match open.last_mut() {
                 Some(Open(Value::Object(_), name @ None)) => {
                     *name = Some(serde_json::from_slice(scalar)?);
                     continue;
@@ -108,18 +108,18 @@ mod tests {
 
     #[test]
     fn a_text_is_split_into_tokens() {
-        let scalar = |text: &'static str| Token::Scalar(text.as_bytes());
+        let scalar = |text: &'static str| JsonToken::Scalar(text.as_bytes());
         let text = br#"{"a{\"\\": [1, -2.5e3,null ,"x\\"]}true"#;
         let expected = [
-            Token::Open(b'{'),
+            JsonToken::Open(b'{'),
             scalar(r#""a{\"\\""#),
-            Token::Open(b'['),
+            JsonToken::Open(b'['),
             scalar("1"),
             scalar("-2.5e3"),
             scalar("null"),
             scalar(r#""x\\""#),
-            Token::Close(b']'),
-            Token::Close(b'}'),
+            JsonToken::Close(b']'),
+            JsonToken::Close(b'}'),
             scalar("true"),
         ];
         assert_eq!(tokens(text).collect::<Vec<_>>(), expected);

@@ -28,6 +28,7 @@ use super::kind::Kind;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 #[doc(alias = "metadata")]
+#[non_exhaustive]
 pub struct ObjectMeta {
     /// Unique among the objects of a kind in a namespace.
     pub name: String,
@@ -59,8 +60,9 @@ pub struct ObjectMeta {
 }
 
 /// An entry of `metadata.ownerReferences`: an object of the same namespace, or of none, that this one belongs to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct OwnerReference {
     /// The `apiVersion` of the owner.
     pub api_version: String,
@@ -79,6 +81,33 @@ pub struct OwnerReference {
 }
 
 impl OwnerReference {
+    /// Returns a reference to the owner of this kind, name and uid.
+    ///
+    /// For an owner that is at hand, [`Object::owner_reference`](super::Object::owner_reference) is shorter.
+    #[must_use]
+    pub fn new(kind: &Kind, name: impl Into<String>, uid: impl Into<String>) -> Self {
+        Self {
+            api_version: kind.api_version().into_owned(),
+            kind: kind.name().to_owned(),
+            name: name.into(),
+            uid: uid.into(),
+            controller: None,
+            block_owner_deletion: None,
+        }
+    }
+
+    /// Sets whether the owner manages the object.
+    #[must_use]
+    pub fn controller(self, controller: bool) -> Self {
+        Self { controller: Some(controller), ..self }
+    }
+
+    /// Sets whether a foreground deletion of the owner waits for the object.
+    #[must_use]
+    pub fn block_owner_deletion(self, block: bool) -> Self {
+        Self { block_owner_deletion: Some(block), ..self }
+    }
+
     /// Whether it names an object of this kind.
     #[must_use]
     pub fn is_of(&self, kind: &Kind) -> bool {
@@ -113,7 +142,14 @@ impl ObjectMeta {
         self
     }
 
-    /// With this owner.
+    /// Adds a finalizer.
+    #[must_use]
+    pub fn finalizer(mut self, finalizer: impl Into<String>) -> Self {
+        self.finalizers.push(finalizer.into());
+        self
+    }
+
+    /// Adds an owner.
     #[must_use]
     pub fn owner(mut self, owner: OwnerReference) -> Self {
         self.owner_references.push(owner);

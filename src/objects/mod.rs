@@ -95,7 +95,7 @@ mod changes;
 mod client;
 mod condition;
 mod condition_set;
-mod digest;
+
 mod dynamic;
 mod error;
 mod events;
@@ -117,6 +117,7 @@ pub mod reasons;
 mod reference;
 mod scheme;
 mod selector;
+mod stable_hash;
 mod tracker;
 pub(crate) mod validate;
 mod watch;
@@ -124,7 +125,7 @@ mod watch;
 pub use self::api::Api;
 pub use self::changes::changes_beside_status;
 pub use self::client::{
-    Client, DeleteOptions, FieldOwner, ObjectStream, Part, Patch, PollEvents, Propagation, WatchEvent,
+    Client, DeleteOptions, FieldOwner, ObjectStream, Patch, PatchTarget, PollEvents, Propagation, WatchEvent,
 };
 pub use self::condition::{Condition, ConditionStatus, find_condition, set_condition};
 pub use self::condition_set::ConditionSet;

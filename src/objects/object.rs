@@ -88,21 +88,14 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// What an object that belongs to this one has among its owners.
     #[must_use]
     fn owner_reference(&self) -> OwnerReference {
-        let (kind, meta) = (self.kind(), self.meta());
-        OwnerReference {
-            api_version: kind.api_version().into_owned(),
-            kind: kind.name().to_owned(),
-            name: meta.name.clone(),
-            uid: meta.uid.clone(),
-            controller: None,
-            block_owner_deletion: None,
-        }
+        let meta = self.meta();
+        OwnerReference::new(&self.kind(), &*meta.name, &*meta.uid)
     }
 
     /// What an object that this one manages has among its owners. A foreground deletion of this one waits for it.
     #[must_use]
     fn controller_reference(&self) -> OwnerReference {
-        OwnerReference { controller: Some(true), block_owner_deletion: Some(true), ..self.owner_reference() }
+        self.owner_reference().controller(true).block_owner_deletion(true)
     }
 
     /// Its JSON, `apiVersion` and `kind` included.

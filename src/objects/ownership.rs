@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use super::digest::digest;
 use super::error::{ClientError, ObjectRef};
 use super::key::ObjectKey;
 use super::kind::Kind;
@@ -10,6 +9,7 @@ use super::meta::ObjectMeta;
 use super::object::Object;
 use super::query::Query;
 use super::selector::LabelSelector;
+use super::stable_hash::stable_hash;
 use super::validate::is_label_value;
 
 /// Marks objects as those of an owner that another client keeps, where an owner reference would mean nothing: by the owner's
@@ -151,7 +151,7 @@ fn name_of(kind: &Kind) -> String {
 
 fn label_value(text: &str) -> String {
     let value = text.replacen('/', "_", 1);
-    if is_label_value(&value) { value } else { digest(&[text]) }
+    if is_label_value(&value) { value } else { stable_hash(&[text]) }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use super::selector::{FieldSelector, LabelSelector};
 /// # Ok::<_, homeostat::objects::ParseSelectorError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Query {
     /// In this namespace; in all, if there is none.
     pub namespace: Option<String>,
@@ -121,6 +122,7 @@ impl Query {
 
 /// Objects as they were at one version.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ObjectList<T> {
     /// The version: a watch from it tells what has changed since.
     pub version: String,
@@ -128,4 +130,18 @@ pub struct ObjectList<T> {
     pub items: Vec<T>,
     /// The token of the next page, if there is one: see [`Query::continue_from`]. Opaque: only the client that made it can read it.
     pub continue_token: Option<String>,
+}
+
+impl<T> ObjectList<T> {
+    /// Returns a list of these objects, as they were at this version. For clients.
+    #[must_use]
+    pub fn new(version: impl Into<String>, items: Vec<T>) -> Self {
+        Self { version: version.into(), items, continue_token: None }
+    }
+
+    /// Sets the token of the next page; `None` if this is the last page.
+    #[must_use]
+    pub fn continue_token(self, token: Option<String>) -> Self {
+        Self { continue_token: token, ..self }
+    }
 }

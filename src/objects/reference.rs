@@ -28,6 +28,7 @@ use super::object::Object;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct TypedReference {
     /// The group of the kind; empty for the core group.
     #[serde(default, deserialize_with = "text_or_null", skip_serializing_if = "String::is_empty")]
@@ -39,11 +40,17 @@ pub struct TypedReference {
 }
 
 impl TypedReference {
-    /// What names this object.
+    /// Returns a reference to the object of this group, kind and name. The core group is empty.
+    #[must_use]
+    pub fn new(api_group: impl Into<String>, kind: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { api_group: api_group.into(), kind: kind.into(), name: name.into() }
+    }
+
+    /// Returns a reference to this object.
     #[must_use]
     pub fn to(object: &impl Object) -> Self {
         let kind = object.kind();
-        Self { api_group: kind.group().to_owned(), kind: kind.name().to_owned(), name: object.meta().name.clone() }
+        Self::new(kind.group(), kind.name(), &*object.meta().name)
     }
 
     /// Whether it names an object of this kind, whatever version of it.
@@ -107,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_kind_is_compared_without_its_version() {
-        let app = TypedReference { api_group: "example.com".into(), kind: "App".into(), name: "shop".into() };
+        let app = TypedReference::new("example.com", "App", "shop");
         assert!(app.is_of(&Kind::namespaced("example.com", "v2", "App")));
         assert!(!app.is_of(&Kind::namespaced("example.org", "v2", "App")));
         assert!(!app.is_of(&Kind::namespaced("example.com", "v2", "Apple")));

@@ -43,11 +43,11 @@ use super::object::Object;
 #[derive(Clone, Default)]
 pub struct Scheme {
     /// By `apiVersion`, then by name.
-    kinds: BTreeMap<String, BTreeMap<String, Entry>>,
+    kinds: BTreeMap<String, BTreeMap<String, SchemeEntry>>,
 }
 
 #[derive(Clone)]
-struct Entry {
+struct SchemeEntry {
     kind: Kind,
     /// What is wrong with a JSON of this kind, if it has a type.
     check: fn(&Value) -> Result<(), Misfit>,
@@ -75,7 +75,7 @@ impl Scheme {
 
     fn with(mut self, kind: Kind, check: fn(&Value) -> Result<(), Misfit>) -> Self {
         let kinds = self.kinds.entry(kind.api_version().into_owned()).or_default();
-        kinds.insert(kind.name().to_owned(), Entry { kind, check });
+        kinds.insert(kind.name().to_owned(), SchemeEntry { kind, check });
         self
     }
 
@@ -127,13 +127,13 @@ impl Scheme {
     ///
     /// [`ClientError::Invalid`] with the path of the field that is not of the type, or if the kind is not registered.
     pub fn check(&self, json: &Value) -> Result<(), ClientError> {
-        let Entry { kind, check } = self.entry(json)?;
+        let SchemeEntry { kind, check } = self.entry(json)?;
         check(json).map_err(|Misfit { path, value, rule }| {
             ClientError::invalid(ObjectRef::new(kind, &key_of(json)), path, value, rule)
         })
     }
 
-    fn entry(&self, json: &Value) -> Result<&Entry, ClientError> {
+    fn entry(&self, json: &Value) -> Result<&SchemeEntry, ClientError> {
         let (api_version, name) = (text(json, "apiVersion"), text(json, "kind"));
         let found = self.kinds.get(api_version).and_then(|kinds| kinds.get(name));
         found.ok_or_else(|| {

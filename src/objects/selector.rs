@@ -29,6 +29,7 @@ use super::validate::{LABEL_VALUE, QUALIFIED, is_label_value, is_qualified};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[non_exhaustive]
 pub struct LabelSelector {
     /// These labels with these values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -40,6 +41,7 @@ pub struct LabelSelector {
 
 /// What a [`LabelSelector`] requires of one label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
 pub struct LabelRequirement {
     /// The key of the label.
     pub key: String,
@@ -103,7 +105,14 @@ impl LabelSelector {
         Self { match_labels: [(key.into(), value.into())].into(), match_expressions: Vec::new() }
     }
 
-    /// Whether it selects all objects.
+    /// Adds a requirement: selects only those objects that meet it too.
+    #[must_use]
+    pub fn and(mut self, requirement: LabelRequirement) -> Self {
+        self.match_expressions.push(requirement);
+        self
+    }
+
+    /// Returns whether it selects all objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
@@ -147,6 +156,16 @@ fn check_value(value: &str) -> Result<(), ParseSelectorError> {
 }
 
 impl LabelRequirement {
+    /// Returns a requirement for the label of this key. `Exists` and `DoesNotExist` take no values.
+    #[must_use]
+    pub fn new<V: Into<String>>(
+        key: impl Into<String>,
+        operator: LabelOperator,
+        values: impl IntoIterator<Item = V>,
+    ) -> Self {
+        Self { key: key.into(), operator, values: values.into_iter().map(Into::into).collect() }
+    }
+
     fn holds(&self, label: Option<&str>) -> bool {
         let is_one = || label.is_some_and(|label| self.values.iter().any(|value| value == label));
         match self.operator {

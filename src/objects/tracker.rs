@@ -61,11 +61,11 @@ use crate::watch::Subscriber;
 /// ```
 #[doc(alias = "tracking")]
 pub struct Tracker<K = ObjectKey> {
-    inner: Arc<Inner<K>>,
+    core: Arc<TrackerCore<K>>,
     scope: Scope,
 }
 
-struct Inner<K> {
+struct TrackerCore<K> {
     clock: Clock,
     tracks: Mutex<Tracks<K>>,
 }
@@ -160,7 +160,7 @@ impl<K: Key> Tracker<K> {
     /// A tracker without tracks, which calls keys in the order that the seed of a simulation with this clock decides.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
-        Self { inner: Arc::new(Inner { clock, tracks: Mutex::new(Tracks::default()) }), scope: Scope::new() }
+        Self { core: Arc::new(TrackerCore { clock, tracks: Mutex::new(Tracks::default()) }), scope: Scope::new() }
     }
 
     /// A handle of the same tracker for another controller. Changes call the keys of all handles; [`TrackedRun::end`] and
@@ -171,7 +171,7 @@ impl<K: Key> Tracker<K> {
     }
 
     pub(crate) fn in_scope(&self, scope: Scope) -> Self {
-        Self { inner: Arc::clone(&self.inner), scope }
+        Self { core: Arc::clone(&self.core), scope }
     }
 
     /// Begins a run of this key. Two runs of a key must not overlap.
@@ -181,19 +181,19 @@ impl<K: Key> Tracker<K> {
 
     /// The number of the last track that has been made.
     pub(crate) fn now(&self) -> u64 {
-        self.inner.tracks.lock().last
+        self.core.tracks.lock().last
     }
 
     /// Forgets the tracks of this key that have not been made again since `start`.
     pub(crate) fn forget_before(&self, by: &K, start: u64) {
-        self.inner.tracks.lock().remove_before(&(by.clone(), self.scope), start);
+        self.core.tracks.lock().remove_before(&(by.clone(), self.scope), start);
     }
 
     /// Calls `by` again when such an object of this kind changes, until a [run](Self::begin) of that key ends without having tracked
     /// it again, or until [`untrack`](Self::untrack).
     pub fn track(&self, kind: &Kind, what: TrackRef, by: K) {
         let what = Arc::new(Tracked { kind: Sort(kind.clone()), what });
-        self.inner.tracks.lock().insert(what, (by, self.scope));
+        self.core.tracks.lock().insert(what, (by, self.scope));
     }
 
     /// Forgets all that this key has asked for by this handle: it is gone.
@@ -216,8 +216,8 @@ impl<K: Key> Tracker<K> {
 
     fn find(&self, kind: &Kind, key: ObjectKey, namespace: &str, selects: impl Fn(&LabelSelector) -> bool) -> Vec<K> {
         let named = Tracked { kind: Sort(kind.clone()), what: TrackRef::Name(key) };
-        let mut found = self.inner.tracks.lock().find(&named, namespace, selects);
-        self.inner.clock.arrange(&mut found, |key| key);
+        let mut found = self.core.tracks.lock().find(&named, namespace, selects);
+        self.core.clock.arrange(&mut found, |key| key);
         found
     }
 
@@ -225,7 +225,7 @@ impl<K: Key> Tracker<K> {
     /// tracks it.
     #[cfg(feature = "testing")]
     pub(crate) fn tracks_after(&self, number: u64) -> Vec<(u64, Kind, TrackRef, K)> {
-        let tracks = self.inner.tracks.lock();
+        let tracks = self.core.tracks.lock();
         let all = tracks.by_what.iter().flat_map(|(what, by)| by.iter().map(move |((by, _), own)| (*own, what, by)));
         let behind = all.filter(|(own, ..)| *own > number);
         let mut found: Vec<_> =
@@ -237,7 +237,7 @@ impl<K: Key> Tracker<K> {
     /// How many tracks there are: who tracks two selectors has two.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.inner.tracks.lock().by_whom.values().map(HashSet::len).sum()
+        self.core.tracks.lock().by_whom.values().map(HashSet::len).sum()
     }
 
     /// Whether nobody tracks anything.
@@ -284,19 +284,19 @@ impl<K: Key> Tracker<K> {
 impl<K> Tracker<K> {
     /// The same for all its handles, and for no other tracker as long as there is one.
     pub(crate) fn address(&self) -> usize {
-        Arc::as_ptr(&self.inner).addr()
+        Arc::as_ptr(&self.core).addr()
     }
 }
 
 impl<K> Clone for Tracker<K> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), scope: self.scope }
+        Self { core: Arc::clone(&self.core), scope: self.scope }
     }
 }
 
 impl<K> fmt::Debug for Tracker<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tracker").field("clock", &self.inner.clock).finish_non_exhaustive()
+        f.debug_struct("Tracker").field("clock", &self.core.clock).finish_non_exhaustive()
     }
 }
 
@@ -424,7 +424,7 @@ mod tests {
             }
             end();
             assert!(tracker.is_empty());
-            let Tracks { by_what, by_whom, selectors, .. } = &*tracker.inner.tracks.lock();
+            let Tracks { by_what, by_whom, selectors, .. } = &*tracker.core.tracks.lock();
             assert_eq!((by_what.len(), by_whom.len(), selectors.len()), (0, 0, 0));
         }
     }

@@ -10,20 +10,20 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::api::Api;
-use super::client::{ObjectStream, Told, WatchEvent};
-use super::digest::digest;
+use super::client::{ObjectStream, StreamItem, WatchEvent};
 use super::error::ClientError;
 use super::json::{key_of, text_of};
 use super::key::ObjectKey;
 use super::object::Object;
 use super::pager::list_all;
 use super::query::{ObjectList, Query};
+use super::stable_hash::stable_hash;
 use crate::base::backoff::Exponential;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, StillRunning, ThreadGroup, ThreadGroupKind};
-use crate::base::thread::{Body, Cue, Panic, Player, ThreadOptions, panic_message, shielded};
+use crate::base::thread::{Body, Cue, Panic, Player, ThreadOptions, panic_message};
 use crate::base::time::Nanos;
 use crate::manager::{Component, Manager};
 use crate::run::context::Context;
@@ -49,7 +49,7 @@ pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
     // The watch holds the client, so no other one can come to its address.
     let client = format!("{:p}", Arc::as_ptr(api.client()));
     let query = if *query == Query::all() { String::new() } else { format!("{query:?}") };
-    format!("{}-{}", api.kind().plural(), digest(&[&client, &api.kind().to_string(), type_name::<U>(), &query]))
+    format!("{}-{}", api.kind().plural(), stable_hash(&[&client, &api.kind().to_string(), type_name::<U>(), &query]))
 }
 
 /// A [`Watch`] of the objects of a client: it lists them, follows what changes, and goes on from there when it is interrupted. It lists
@@ -149,12 +149,12 @@ impl<T: Object> ObjectWatch<T> {
         let push = WatchBuilder::with(Box::new(same)).name(name.clone()).clock(clock.clone()).push();
         let watch = push.watch().clone();
         let stop = CancellationToken::new();
-        let crew = ThreadGroup::new(ThreadGroupKind::Watch, name, clock, 1);
-        if crew.clock.scheduler().is_some()
+        let group = ThreadGroup::new(ThreadGroupKind::Watch, name, clock, 1);
+        if group.clock.scheduler().is_some()
             && let Ok(stream) = api.client().watch(api.kind(), &query, None, &stop)
             && !stream.is_polled()
         {
-            return Err(StartError::not_simulated(&crew.seats[0].name));
+            return Err(StartError::not_simulated(&group.seats[0].name));
         }
         let follower = Follower {
             api,
@@ -172,8 +172,8 @@ impl<T: Object> ObjectWatch<T> {
         };
         let source = watch.name();
         log::info!(source; "{source}: the watch starts");
-        let joiners = crew.start_one(&threads, follower, None)?;
-        let handle = Handle::new(crew, joiners, Box::new(move || stop.cancel()), Duration::MAX);
+        let joiners = group.start_one(&threads, follower, None)?;
+        let handle = Handle::new(group, joiners, Box::new(move || stop.cancel()), Duration::MAX);
         Ok(ObjectWatchHandle(Fed::new(handle, push, false)))
     }
 }
@@ -203,13 +203,13 @@ struct Follower<T: Object> {
 impl<T: Object> Follower<T> {
     /// Begins to follow the objects, or does so by one event, which is what `read` makes of the stream. Returns how long to leave
     /// the client alone.
-    fn step(&mut self, read: impl FnOnce(&mut ObjectStream) -> Option<Told>) -> Duration {
+    fn step(&mut self, read: impl FnOnce(&mut ObjectStream) -> Option<StreamItem>) -> Duration {
         let ended = match catch_unwind(AssertUnwindSafe(|| self.follow(read))) {
             Ok(Ok(true)) => return Duration::ZERO,
             ended => ended,
         };
         let lasted = self.stream.as_ref().map_or(Duration::ZERO, |_| self.now().since(self.began));
-        shielded("the drop of a stream", || drop(self.stream.take()));
+        self.stream = None;
         if self.stop.is_cancelled() && ended.is_ok() {
             // That may be why.
             return Duration::ZERO;
@@ -227,7 +227,6 @@ impl<T: Object> Follower<T> {
             Err(panic) => {
                 // The objects are listed again.
                 self.source.panicked(panic_message(&*panic));
-                shielded("the drop of a panic", || drop(panic));
                 self.from = None;
             }
         }
@@ -248,7 +247,7 @@ impl<T: Object> Follower<T> {
     }
 
     /// Returns whether there is more to come.
-    fn follow(&mut self, read: impl FnOnce(&mut ObjectStream) -> Option<Told>) -> Result<bool, ClientError> {
+    fn follow(&mut self, read: impl FnOnce(&mut ObjectStream) -> Option<StreamItem>) -> Result<bool, ClientError> {
         let Some(stream) = &mut self.stream else {
             self.failures = self.failures.saturating_add(1);
             self.begin()?;
@@ -334,7 +333,8 @@ impl<T: Object> Body for Follower<T> {
                 break;
             }
         }
-        shielded("the end of a stream", || drop(self.stream.take()));
+        // The stream ends before the watch does.
+        self.stream = None;
         self.push.stop();
     }
 
@@ -347,7 +347,7 @@ impl<T: Object> Body for Follower<T> {
 struct Following<T: Object> {
     follower: Follower<T>,
     /// What the stream has told, or panicked with, and nobody has taken.
-    told: Option<Result<Option<Told>, Panic>>,
+    told: Option<Result<Option<StreamItem>, Panic>>,
     again_at: Nanos,
 }
 

@@ -272,11 +272,7 @@ impl<C: Object> UpdatingObjectManager<C> {
         }
         let (reconciler, object, child) = (cx.name(), cx.object(), current.object_ref());
         log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: deleting {child}");
-        let options = DeleteOptions {
-            uid: Some(meta.uid.clone()),
-            resource_version: Some(meta.resource_version.clone()),
-            ..DeleteOptions::default()
-        };
+        let options = DeleteOptions::default().uid(&*meta.uid).resource_version(&*meta.resource_version);
         if !meta.finalizers.is_empty() {
             self.track(cx, current);
         }

@@ -14,7 +14,7 @@ use super::reactor::Reactor;
 use super::writes;
 use crate::base::clock::ManualClock;
 use crate::base::thread::panic_message;
-use crate::objects::{DeleteOptions, EventType, FieldOwner, Kind, Object, Part, Patch, TrackRef};
+use crate::objects::{DeleteOptions, EventType, FieldOwner, Kind, Object, Patch, PatchTarget, TrackRef};
 use crate::run::error::{BoxError, Chain};
 use crate::sub::{Config, ErrorClass};
 

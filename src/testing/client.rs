@@ -14,7 +14,7 @@ use crate::base::sync::Mutex;
 use crate::objects::json::{key_of, meta_mut, text_of};
 use crate::objects::{
     Client, ClientError, DeleteOptions, FieldOwner, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectRef,
-    ObjectStream, Part, Patch, Query,
+    ObjectStream, Patch, PatchTarget, Query,
 };
 
 /// A call of a client that writes: what was sent, whatever came of it.
@@ -28,7 +28,7 @@ pub enum Write {
     /// [`Client::update_status`].
     UpdateStatus(ObjectRef, Value),
     /// [`Client::patch`].
-    Patch(ObjectRef, Patch, Part),
+    Patch(ObjectRef, Patch, PatchTarget),
     /// [`Client::apply`].
     Apply(ObjectRef, Value, FieldOwner),
     /// [`Client::delete`].
@@ -230,15 +230,15 @@ impl Client for TestClient {
         self.send(Verb::UpdateStatus, kind, object, Write::UpdateStatus)
     }
 
-    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Answer {
+    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, target: PatchTarget) -> Answer {
         let object = ObjectRef::new(kind, key);
-        self.written(|| Write::Patch(object.clone(), patch.clone(), part));
-        let verb = if part == Part::Status { Verb::PatchStatus } else { Verb::Patch };
+        self.written(|| Write::Patch(object.clone(), patch.clone(), target));
+        let verb = if target == PatchTarget::Status { Verb::PatchStatus } else { Verb::Patch };
         let mut patch = patch.clone();
         let (Patch::Merge(sent) | Patch::Json(sent)) = &mut patch;
         match self.ask(verb, &object, Some(sent)) {
             Some(answer) => answer.map(Arc::new),
-            None => self.objects.patch(kind, key, &patch, part),
+            None => self.objects.patch(kind, key, &patch, target),
         }
     }
 

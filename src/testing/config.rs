@@ -10,8 +10,8 @@ use super::writes;
 use crate::base::clock::ManualClock;
 use crate::base::sync::Mutex;
 use crate::objects::{
-    DeleteOptions, EventRecorder, EventType, FieldOwner, Kind, Object, ObjectKey, ObjectRef, Part, Patch, TrackRef,
-    Tracker,
+    DeleteOptions, EventRecorder, EventType, FieldOwner, Kind, Object, ObjectKey, ObjectRef, Patch, PatchTarget,
+    TrackRef, Tracker,
 };
 use crate::sub::Config;
 
@@ -101,13 +101,13 @@ macro_rules! config_methods {
 
         /// Then this object is patched like this. The `resourceVersion` is compared if the expected patch has one.
         pub fn expect_patch(mut $self, object: &impl Sample, patch: Patch) -> Self {
-            $config.expect_write(writes::patch(object, patch, Part::Object));
+            $config.expect_write(writes::patch(object, patch, PatchTarget::Object));
             $self
         }
 
         /// Then the status of this object is patched like this.
         pub fn expect_status_patch(mut $self, object: &impl Sample, patch: Patch) -> Self {
-            $config.expect_write(writes::patch(object, patch, Part::Status));
+            $config.expect_write(writes::patch(object, patch, PatchTarget::Status));
             $self
         }
 

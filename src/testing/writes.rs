@@ -6,7 +6,7 @@ use super::client::{Write, json_of, ref_of};
 use super::difference::{Fault, Pair, align, name_of, pretty};
 use super::factory::Sample;
 use crate::objects::json::meta_mut;
-use crate::objects::{DeleteOptions, FieldOwner, Object, ObjectRef, Part, Patch, Propagation};
+use crate::objects::{DeleteOptions, FieldOwner, Object, ObjectRef, Patch, PatchTarget, Propagation};
 
 /// A write that is expected.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ pub(super) fn update_status(object: &impl Sample) -> Expected {
     of(object, Write::UpdateStatus)
 }
 
-pub(super) fn patch(object: &impl Sample, patch: Patch, part: Part) -> Expected {
-    Expected::new(Write::Patch(object.sample().object_ref(), patch, part))
+pub(super) fn patch(object: &impl Sample, patch: Patch, target: PatchTarget) -> Expected {
+    Expected::new(Write::Patch(object.sample().object_ref(), patch, target))
 }
 
 pub(super) fn apply(fields: &impl Sample, owner: FieldOwner) -> Expected {
@@ -98,8 +98,8 @@ fn verb_and_object(write: &Write) -> (&'static str, &ObjectRef) {
         Write::Create(object, _) => ("create", object),
         Write::Update(object, _) => ("update", object),
         Write::UpdateStatus(object, _) => ("status update", object),
-        Write::Patch(object, _, Part::Object) => ("patch", object),
-        Write::Patch(object, _, Part::Status) => ("status patch", object),
+        Write::Patch(object, _, PatchTarget::Object) => ("patch", object),
+        Write::Patch(object, _, PatchTarget::Status) => ("status patch", object),
         Write::Apply(object, ..) => ("apply", object),
         Write::Delete(object, _) => ("delete", object),
     }

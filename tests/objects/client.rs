@@ -5,7 +5,7 @@ use std::sync::Arc;
 use homeostat::CancellationToken;
 use homeostat::objects::{
     Api, Client, ClientError, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, ObjectKey, ObjectList,
-    ObjectRef, ObjectStream, Part, Patch, Query,
+    ObjectRef, ObjectStream, Patch, PatchTarget, Query,
 };
 use parking_lot::{Mutex, ReentrantMutex};
 use serde_json::Value;
@@ -112,9 +112,15 @@ impl Client for Hooked {
         self.inner.update_status(kind, object)
     }
 
-    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Result<Arc<Value>, ClientError> {
+    fn patch(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        patch: &Patch,
+        target: PatchTarget,
+    ) -> Result<Arc<Value>, ClientError> {
         self.call("patch", kind, key)?;
-        self.inner.patch(kind, key, patch, part)
+        self.inner.patch(kind, key, patch, target)
     }
 
     fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {

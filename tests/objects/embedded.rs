@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::objects::{
-    Api, Client, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, Object, ObjectKey, Part, Patch,
+    Api, Client, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, Object, ObjectKey, Patch, PatchTarget,
     Propagation, Query, WatchEvent,
 };
 use homeostat::{CancellationToken, ManualClock};
@@ -72,7 +72,7 @@ fn those_who_belong_to_each_other_can_be_deleted_in_the_foreground() {
     let mut a = a;
     a.metadata.owner_references = owned("a", &[&b], true).metadata.owner_references;
     let a = api.update(&a).unwrap();
-    let foreground = DeleteOptions { propagation: Propagation::Foreground, ..DeleteOptions::default() };
+    let foreground = DeleteOptions::default().propagation(Propagation::Foreground);
     api.delete(&a.key(), &foreground).unwrap();
     assert_eq!(names(&api), Vec::<String>::new());
 }
@@ -174,7 +174,7 @@ fn an_owner_has_no_conflict_about_a_field_that_a_plain_write_has_taken_from_anot
     let (one, two) = (FieldOwner::new("one"), FieldOwner::new("two"));
     client.apply(&THING, fields(1), &one).unwrap();
     let merge = Patch::Merge(json!({"spec": {"size": 5}}));
-    let patched = client.patch(&THING, &key("a"), &merge, Part::Object).unwrap();
+    let patched = client.patch(&THING, &key("a"), &merge, PatchTarget::Object).unwrap();
     assert_eq!(patched["metadata"].get("managedFields"), None, "one owns nothing any more");
     let applied = client.apply(&THING, fields(1), &two).unwrap();
     assert_eq!(applied["metadata"]["managedFields"].as_array().unwrap().len(), 1);
@@ -218,7 +218,7 @@ fn versions_in_memory(client: &MemoryClient, changes: usize, bytes: usize) -> us
     client.create(&THING, thing("a").to_json().unwrap()).unwrap();
     let changes = (0..changes).map(|number| {
         let patch = Patch::Merge(json!({"data": format!("{number}{}", "x".repeat(bytes))}));
-        Arc::downgrade(&client.patch(&THING, &key("a"), &patch, Part::Object).unwrap())
+        Arc::downgrade(&client.patch(&THING, &key("a"), &patch, PatchTarget::Object).unwrap())
     });
     let seen: Vec<_> = changes.collect();
     seen.iter().filter(|version| version.strong_count() > 0).count()
@@ -253,7 +253,7 @@ fn a_watch_of_others_is_told_where_to_go_on_while_large_changes_are_forgotten() 
     client.create(&other, json!({"apiVersion": "v1", "kind": "Other", "metadata": {"name": "o"}})).unwrap();
     for number in 0..8 {
         let patch = Patch::Merge(json!({"data": format!("{number}{}", "x".repeat(200_000))}));
-        client.patch(&other, &ObjectKey::cluster("o"), &patch, Part::Object).unwrap();
+        client.patch(&other, &ObjectKey::cluster("o"), &patch, PatchTarget::Object).unwrap();
     }
     assert_eq!(watch.next().unwrap().unwrap(), WatchEvent::Bookmark("10".into()));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use homeostat::objects::{Client, DeleteOptions, Kind, MemoryClient, ObjectKey, Part, Patch, Query, WatchEvent};
+use homeostat::objects::{Client, DeleteOptions, Kind, MemoryClient, ObjectKey, Patch, PatchTarget, Query, WatchEvent};
 use homeostat::{CancellationToken, ManualClock};
 use serde_json::{Value, json};
 
@@ -99,14 +99,14 @@ fn an_event_that_happens_again_lives_an_hour_from_then() {
         clock.advance(Duration::from_secs(50 * MINUTE));
         let last = format!("1970-01-01T{:02}:{:02}:00Z", minutes / 60, minutes % 60);
         let patch = Patch::Merge(json!({"count": minutes, "lastTimestamp": last}));
-        client.patch(&EVENT, &key("a"), &patch, Part::Object).unwrap();
+        client.patch(&EVENT, &key("a"), &patch, PatchTarget::Object).unwrap();
     }
     clock.advance(Duration::from_secs(HOUR - 1));
     create(&client, &THING, "one", json!({}));
     assert_eq!(names(&client, &EVENT), ["a"]);
     clock.advance(Duration::from_secs(1));
     let patch = Patch::Merge(json!({"count": 7}));
-    assert!(client.patch(&EVENT, &key("a"), &patch, Part::Object).unwrap_err().is_not_found(), "it is too late");
+    assert!(client.patch(&EVENT, &key("a"), &patch, PatchTarget::Object).unwrap_err().is_not_found(), "it is too late");
     create(&client, &EVENT, "a", json!({"count": 8}));
     assert_eq!(client.get(&EVENT, &key("a")).unwrap()["count"], 8);
 }
@@ -156,7 +156,7 @@ fn finalizers_hold_an_expired_event_too() {
     clock.advance(Duration::from_secs(2 * HOUR));
     assert_eq!(client.get(&EVENT, &key("a")).unwrap(), held, "it is deleted once");
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    client.patch(&EVENT, &key("a"), &release, Part::Object).unwrap();
+    client.patch(&EVENT, &key("a"), &release, PatchTarget::Object).unwrap();
     assert!(names(&client, &EVENT).is_empty());
 }
 

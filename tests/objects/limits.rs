@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use homeostat::objects::{
-    Client, ClientError, DeleteOptions, FieldOwner, FileClient, Kind, MemoryClient, ObjectKey, Part, Patch, Query,
+    Client, ClientError, DeleteOptions, FieldOwner, FileClient, Kind, MemoryClient, ObjectKey, Patch, PatchTarget,
+    Query,
 };
 use redb::{Database, TableDefinition};
 use serde_json::{Value, json};
@@ -93,13 +94,13 @@ fn an_object_beyond_the_most_depth_is_refused_by_every_verb() {
             managed["metadata"]["managedFields"] = nest(levels + 10);
             too_deep(client.create(&THING, managed), "metadata.managedFields", levels + 10 + 2 - 5);
         }
-        for (part, field) in [(Part::Object, "spec"), (Part::Status, "status")] {
+        for (target, field) in [(PatchTarget::Object, "spec"), (PatchTarget::Status, "status")] {
             let merge = Patch::Merge(json!({ field: nest(DEPTH) }));
-            too_deep(client.patch(&THING, &key("a"), &merge, part), field, DEPTH + 1);
+            too_deep(client.patch(&THING, &key("a"), &merge, target), field, DEPTH + 1);
             let step = Patch::Json(json!([{"op": "add", "path": format!("/{field}"), "value": nest(DEPTH)}]));
-            too_deep(client.patch(&THING, &key("a"), &step, part), field, DEPTH + 1);
+            too_deep(client.patch(&THING, &key("a"), &step, target), field, DEPTH + 1);
             for patch in [Patch::Merge(nest(2_000)), Patch::Json(nest(2_000))] {
-                too_deep(client.patch(&THING, &key("a"), &patch, part), "patch", 2_000);
+                too_deep(client.patch(&THING, &key("a"), &patch, target), "patch", 2_000);
             }
         }
         assert_eq!(version(), before, "nothing has been written");
@@ -113,7 +114,7 @@ fn a_json_patch_cannot_nest_or_copy_beyond_the_limits() {
         client.create(&THING, thing("a")).unwrap();
         let version = || client.list(&THING, &Query::all()).unwrap().version;
         let before = version();
-        let run = |steps: Vec<Value>| client.patch(&THING, &key("a"), &Patch::Json(steps.into()), Part::Object);
+        let run = |steps: Vec<Value>| client.patch(&THING, &key("a"), &Patch::Json(steps.into()), PatchTarget::Object);
 
         // Each step doubles what is nested: twenty would make a million levels.
         let mut steps = vec![json!({"op": "add", "path": "/spec", "value": {"a": {}}})];
@@ -166,12 +167,12 @@ fn an_object_of_the_most_depth_is_kept_by_every_verb() {
         client.apply(&THING, thing("applied"), &owner).unwrap();
         client.create(&THING, thing("patched")).unwrap();
         let merge = Patch::Merge(json!({"spec": deep}));
-        client.patch(&THING, &key("patched"), &merge, Part::Object).unwrap();
+        client.patch(&THING, &key("patched"), &merge, PatchTarget::Object).unwrap();
         let steps = Patch::Json(json!([
             {"op": "add", "path": "/copy", "value": deep}, {"op": "copy", "from": "/copy", "path": "/other"},
             {"op": "test", "path": "/other", "value": deep},
         ]));
-        client.patch(&THING, &key("patched"), &steps, Part::Object).unwrap();
+        client.patch(&THING, &key("patched"), &steps, PatchTarget::Object).unwrap();
         // Whoever reads a list of them as text has the parser's usual limit.
         let list = client.list(&THING, &Query::all()).unwrap();
         let text = json!({"items": list.items.iter().map(|item| (**item).clone()).collect::<Vec<_>>()}).to_string();
@@ -193,7 +194,7 @@ fn an_object_beyond_the_largest_size_is_refused_by_every_verb() {
         let empty = client.create(&THING, with(thing("a"), "data", json!(""))).unwrap().to_string().len();
         let data = |bytes: usize| json!("x".repeat(bytes - empty));
         let set = |bytes: usize| Patch::Merge(json!({"data": data(bytes)}));
-        let full = client.patch(&THING, &key("a"), &set(SIZE), Part::Object).unwrap();
+        let full = client.patch(&THING, &key("a"), &set(SIZE), PatchTarget::Object).unwrap();
         assert!(full.to_string().len() <= SIZE + 1, "{}", full.to_string().len());
         let version = client.list(&THING, &Query::all()).unwrap().version;
 
@@ -204,11 +205,11 @@ fn an_object_beyond_the_largest_size_is_refused_by_every_verb() {
         let status = over("status", 10);
         too_large(client.update_status(&THING, status.clone()), size(&status));
         let merge = Patch::Merge(json!({"more": "x".repeat(10)}));
-        too_large(client.patch(&THING, &key("a"), &merge, Part::Object), size(&larger));
+        too_large(client.patch(&THING, &key("a"), &merge, PatchTarget::Object), size(&larger));
         let merge = Patch::Merge(json!({"status": "x".repeat(10)}));
-        too_large(client.patch(&THING, &key("a"), &merge, Part::Status), size(&status));
+        too_large(client.patch(&THING, &key("a"), &merge, PatchTarget::Status), size(&status));
         let step = Patch::Json(json!([{"op": "add", "path": "/more", "value": "x".repeat(10)}]));
-        too_large(client.patch(&THING, &key("a"), &step, Part::Object), size(&larger));
+        too_large(client.patch(&THING, &key("a"), &step, PatchTarget::Object), size(&larger));
         for answer in [
             client.create(&THING, with(thing("new"), "data", json!("x".repeat(SIZE)))),
             client.apply(&THING, with(thing("new"), "data", json!("x".repeat(SIZE))), &owner),
@@ -277,7 +278,7 @@ fn a_file_with_objects_beyond_the_limits_opens_and_they_can_be_read_and_deleted(
         // They can shrink, but not grow.
         for name in ["deep", "large"] {
             let grow = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
-            let labelled = client.patch(&THING, &key(name), &grow, Part::Object);
+            let labelled = client.patch(&THING, &key(name), &grow, PatchTarget::Object);
             assert_eq!(labelled.is_ok(), name == "deep", "a deep object may become wider, a large one not larger");
             client.delete(&THING, &key(name), &DeleteOptions::default()).unwrap();
             let mut held = (*client.get(&THING, &key(name)).unwrap()).clone();

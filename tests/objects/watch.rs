@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 use homeostat::objects::{
     Api, Client, ClientError, DeleteOptions, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectMeta, ObjectRef,
-    ObjectStream, ObjectWatch, ObjectWatchHandle, Part, Patch, Query, WatchEvent,
+    ObjectStream, ObjectWatch, ObjectWatchHandle, Patch, PatchTarget, Query, WatchEvent,
 };
 use homeostat::watch::EventKind;
 use homeostat::{
@@ -425,8 +425,8 @@ fn an_object_of_another_type_is_left_out_and_what_was_known_stays() {
     let store = things.watch().store();
     assert!(store.wait_synced(LONG));
     assert_eq!(store.len(), 1);
-    client.inner.patch(&Thing::KIND, &key("even"), &Patch::Merge(json!({"size": "big"})), Part::Object).unwrap();
-    client.inner.patch(&Thing::KIND, &key("odd"), &Patch::Merge(json!({"size": 3})), Part::Object).unwrap();
+    client.inner.patch(&Thing::KIND, &key("even"), &Patch::Merge(json!({"size": "big"})), PatchTarget::Object).unwrap();
+    client.inner.patch(&Thing::KIND, &key("odd"), &Patch::Merge(json!({"size": 3})), PatchTarget::Object).unwrap();
     until(|| store.len() == 2);
     assert_eq!((store.get(&key("even")).unwrap().size, store.get(&key("odd")).unwrap().size), (1, 3));
     client.inner.delete(&Thing::KIND, &key("even"), &DeleteOptions::default()).unwrap();

@@ -139,7 +139,7 @@ fn a_child_may_say_itself_who_its_controller_is() {
     let mut site = Site::wanting("foo", "bar");
     let own = Child::new(
         |cx, thing| {
-            let reference = OwnerReference { block_owner_deletion: Some(false), ..thing.controller_reference() };
+            let reference = thing.controller_reference().block_owner_deletion(false);
             Ok(match desired(cx, thing)? {
                 Desired::This(page) => Desired::This(Page { metadata: page.metadata.clone().owner(reference), ..page }),
                 other => other,

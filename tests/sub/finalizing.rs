@@ -182,7 +182,7 @@ fn what_is_gone_or_written_meanwhile_is_no_failure() {
     let world = World::deleting(&[FINALIZER]);
     let spy = Arc::clone(&world.spy);
     let vanishes = WithFinalizer::new(FINALIZER, move |_: &SubContext<'_>, _: &mut Thing| -> SubResult {
-        let purge = DeleteOptions { purge: true, ..DeleteOptions::default() };
+        let purge = DeleteOptions::default().purge();
         spy.inner.delete(Thing::reference().kind(), Thing::reference().key(), &purge)?;
         on()
     });

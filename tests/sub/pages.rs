@@ -208,7 +208,7 @@ impl Client for Cached {
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
         assert_eq!(*kind, Page::KIND);
         let items = self.seen.iter().filter(|seen| query.selects(seen)).cloned().collect();
-        Ok(ObjectList { version: "1".to_owned(), items, continue_token: None })
+        Ok(ObjectList::new("1", items))
     }
 }
 

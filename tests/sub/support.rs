@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use homeostat::objects::{
     Api, Client, ClientError, Condition, DeleteOptions, EventRecorder, FieldOwner, Kind, MemoryClient, Object,
-    ObjectKey, ObjectList, ObjectMeta, ObjectRef, ObjectStream, Part, Patch, Query,
+    ObjectKey, ObjectList, ObjectMeta, ObjectRef, ObjectStream, Patch, PatchTarget, Query,
 };
 use homeostat::sub::{Config, Request, SubContext, SubReconciler, SubResult};
 use homeostat::{CancellationToken, Context, ManualClock};
@@ -158,9 +158,15 @@ impl Client for Spy {
         self.inner.update_status(kind, object)
     }
 
-    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Result<Arc<Value>, ClientError> {
+    fn patch(
+        &self,
+        kind: &Kind,
+        key: &ObjectKey,
+        patch: &Patch,
+        target: PatchTarget,
+    ) -> Result<Arc<Value>, ClientError> {
         self.call("patch", kind, key)?;
-        self.inner.patch(kind, key, patch, part)
+        self.inner.patch(kind, key, patch, target)
     }
 
     fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {

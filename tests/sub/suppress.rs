@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use crossbeam_channel::{Sender, unbounded};
-use homeostat::objects::{ClientError, Object, ObjectMeta};
+use homeostat::objects::{ClientError, Object};
 use homeostat::run::{Cancelled, Failure, Muted, RetryDecision, Terminal};
 use homeostat::sub::{
     Always, Config, Failures, Flow, Request, ResourceReconciler, Sequence, SubContext, SubReconciler, SubResult,
@@ -94,7 +94,8 @@ impl World {
 
 fn thing(name: &str, uid: &str, generation: i64) -> Thing {
     let mut thing = Thing::new(name);
-    thing.metadata = ObjectMeta { uid: uid.to_owned(), generation, ..thing.metadata };
+    uid.clone_into(&mut thing.metadata.uid);
+    thing.metadata.generation = generation;
     thing
 }
 

@@ -23,9 +23,9 @@ macro_rules! hand_on {
             kind: &homeostat::objects::Kind,
             key: &homeostat::objects::ObjectKey,
             patch: &homeostat::objects::Patch,
-            part: homeostat::objects::Part,
+            target: homeostat::objects::PatchTarget,
         ) -> $crate::clients::Answer {
-            $this.$inner.patch(kind, key, patch, part)
+            $this.$inner.patch(kind, key, patch, target)
         }
     };
     (@apply $this:ident $inner:tt) => {

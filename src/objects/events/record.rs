@@ -9,12 +9,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::client::Patch;
-use super::super::digest::digest;
 use super::super::error::ObjectRef;
 use super::super::json::whole_seconds;
 use super::super::key::ObjectKey;
 use super::super::kind::Kind;
 use super::super::object::Object;
+use super::super::stable_hash::stable_hash;
 use super::super::validate::is_subdomain;
 use crate::base::wait::WaiterCounts;
 
@@ -225,10 +225,10 @@ impl Recorded {
         let first = self.series.first.as_nanosecond().to_string();
         let kind = object.kind().to_string();
         let own = [&first, component, &kind, &object.key().to_string(), uid, &event.to_string(), reason, message];
-        let digest = digest(&own);
-        let of = cut(object.key().name(), MOST_NAME - 1 - digest.len()).trim_end_matches(['-', '.']);
+        let hash = stable_hash(&own);
+        let of = cut(object.key().name(), MOST_NAME - 1 - hash.len()).trim_end_matches(['-', '.']);
         let namespace = if object.key().namespace().is_empty() { NAMESPACE } else { object.key().namespace() };
-        let name = if is_subdomain(of) { format!("{of}.{digest}") } else { digest };
+        let name = if is_subdomain(of) { format!("{of}.{hash}") } else { hash };
         ObjectKey::new(namespace, &name)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::client::{Client, Part};
+use super::super::client::{Client, PatchTarget};
 use super::super::error::{ClientError, ObjectRef};
 use super::record::{EVENT, EventRecords, EventType, Recorded, StoreOutcome};
 use crate::base::clock::{Clock, Wake};
@@ -51,7 +51,7 @@ impl Wake for RecorderCore {
 /// Stores an event: creates its object, or raises the count of the stored one. If the stored one has been deleted meanwhile (most
 /// clients delete events after an hour), it is created again.
 fn store(client: &dyn Client, component: &str, recorded: &Recorded) -> Result<(), ClientError> {
-    let patch = || client.patch(&EVENT, &recorded.key(component), &recorded.patch(), Part::Object);
+    let patch = || client.patch(&EVENT, &recorded.key(component), &recorded.patch(), PatchTarget::Object);
     let create = || client.create(&EVENT, recorded.to_json(component));
     if recorded.is_stored() {
         match patch() {

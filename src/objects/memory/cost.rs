@@ -99,7 +99,7 @@ mod tests {
             }
             last = create(&client, &format!("child-{number:03}"), &owners);
         }
-        let options = DeleteOptions { propagation, ..DeleteOptions::default() };
+        let options = DeleteOptions::default().propagation(propagation);
         let visits = visits_of(|| client.delete(&THING, &key("owner"), &options).unwrap());
         let left = if propagation == Propagation::Orphan { children } else { 0 };
         assert_eq!(names(&client).len(), left);
@@ -127,14 +127,14 @@ mod tests {
                 child["metadata"]["finalizers"] = json!(["example.com/hold"]);
                 client.create(&THING, child).unwrap();
             }
-            let foreground = DeleteOptions { propagation: Propagation::Foreground, ..DeleteOptions::default() };
+            let foreground = DeleteOptions::default().propagation(Propagation::Foreground);
             client.delete(&THING, &key("owner"), &foreground).unwrap();
             assert_eq!(names(&client).len(), children + 1);
             let visits = visits_of(|| {
                 for number in 0..children {
                     let none = crate::objects::Patch::Merge(json!({"metadata": {"finalizers": null}}));
                     let key = key(&format!("child-{number}"));
-                    client.patch(&THING, &key, &none, crate::objects::Part::Object).unwrap();
+                    client.patch(&THING, &key, &none, crate::objects::PatchTarget::Object).unwrap();
                 }
             });
             assert_eq!(names(&client).len(), 0);

@@ -65,7 +65,7 @@ impl ServerState {
         }
         let more = selected.peek().is_some();
         let continue_token = last.filter(|_| more).map(|last| format!("{version}/{last}"));
-        Ok(ObjectList { version: version.to_string(), items, continue_token })
+        Ok(ObjectList::new(version.to_string(), items).continue_token(continue_token))
     }
 
     /// The objects of a kind that have changed after this version, each as it was then; `None` if that is not known any more.

@@ -12,8 +12,8 @@ use super::file::FileClient;
 use super::stream::Stream;
 use crate::base::cancel::CancellationToken;
 use crate::objects::{
-    Client, ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, ObjectList, ObjectRef, ObjectStream, Part, Patch,
-    Query,
+    Client, ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, ObjectList, ObjectRef, ObjectStream, Patch,
+    PatchTarget, Query,
 };
 
 /// Implements [`Client`] for a type whose field `server` is an `Arc<Server>`.
@@ -39,12 +39,12 @@ macro_rules! embedded_client {
 
             fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
                 let object = self.server.admit(kind, object)?;
-                self.server.write(|txn| txn.update(kind, object, Part::Object))
+                self.server.write(|txn| txn.update(kind, object, PatchTarget::Object))
             }
 
             fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
                 let object = self.server.admit(kind, object)?;
-                self.server.write(|txn| txn.update(kind, object, Part::Status))
+                self.server.write(|txn| txn.update(kind, object, PatchTarget::Status))
             }
 
             fn patch(
@@ -52,9 +52,9 @@ macro_rules! embedded_client {
                 kind: &Kind,
                 key: &ObjectKey,
                 patch: &Patch,
-                part: Part,
+                target: PatchTarget,
             ) -> Result<Arc<Value>, ClientError> {
-                self.server.write(|txn| txn.patch(kind, key, patch, part))
+                self.server.write(|txn| txn.patch(kind, key, patch, target))
             }
 
             fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {

@@ -14,7 +14,7 @@ use super::names::{Names, SUFFIX, suffix};
 use super::patch::patched;
 use super::txn::Txn;
 use crate::objects::json::{is_deleting, meta_mut, text_of};
-use crate::objects::{ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, Part, Patch, Propagation};
+use crate::objects::{ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, Patch, PatchTarget, Propagation};
 
 /// Fields of the metadata that are the client's.
 const OURS: [&str; 6] =
@@ -83,7 +83,12 @@ impl Txn<'_> {
         Ok(location)
     }
 
-    pub(super) fn update(&mut self, kind: &Kind, mut object: Value, part: Part) -> Result<Location, ClientError> {
+    pub(super) fn update(
+        &mut self,
+        kind: &Kind,
+        mut object: Value,
+        target: PatchTarget,
+    ) -> Result<Location, ClientError> {
         let key = check(kind, &mut object)?;
         let location = self.location(kind, &key);
         let current = self.get(&location)?;
@@ -93,7 +98,7 @@ impl Txn<'_> {
             return Err(ClientError::invalid(location.object_ref(), "metadata.resourceVersion", "", rule));
         }
         same(&location, &current, "resourceVersion", version)?;
-        self.write(&location, &current, object, part, None)?;
+        self.write(&location, &current, object, target, None)?;
         Ok(location)
     }
 
@@ -102,7 +107,7 @@ impl Txn<'_> {
         kind: &Kind,
         key: &ObjectKey,
         patch: &Patch,
-        part: Part,
+        target: PatchTarget,
     ) -> Result<Location, ClientError> {
         let location = self.location(kind, key);
         let current = self.get(&location)?;
@@ -115,7 +120,7 @@ impl Txn<'_> {
         if !version.is_empty() {
             same(&location, &current, "resourceVersion", version)?;
         }
-        self.write(&location, &current, object, part, None)?;
+        self.write(&location, &current, object, target, None)?;
         Ok(location)
     }
 
@@ -159,7 +164,7 @@ impl Txn<'_> {
                 self.create_fields(kind, next, uid, Some(managed))
             };
         };
-        self.write(&location, &current, next, Part::Object, Some(managed))?;
+        self.write(&location, &current, next, PatchTarget::Object, Some(managed))?;
         Ok(location)
     }
 
@@ -169,15 +174,15 @@ impl Txn<'_> {
         location: &Location,
         current: &Arc<Value>,
         wanted: Value,
-        part: Part,
+        target: PatchTarget,
         managed: Option<Value>,
     ) -> Result<(), ClientError> {
         let uid = text_of(&wanted, "uid");
         if !uid.is_empty() {
             same(location, current, "uid", uid)?;
         }
-        let status = if part == Part::Status { wanted.get("status") } else { current.get("status") }.cloned();
-        let mut next = if part == Part::Status { (**current).clone() } else { wanted };
+        let status = if target == PatchTarget::Status { wanted.get("status") } else { current.get("status") }.cloned();
+        let mut next = if target == PatchTarget::Status { (**current).clone() } else { wanted };
         set(&mut next, "status", status);
         let known = current["metadata"].as_object();
         let meta = meta_mut(&mut next);

@@ -264,11 +264,7 @@ impl<S: Object> Secondary<S> {
         if meta.is_deleting() {
             return Ok(false);
         }
-        let only_this = DeleteOptions {
-            uid: Some(meta.uid.clone()),
-            resource_version: Some(meta.resource_version.clone()),
-            ..DeleteOptions::default()
-        };
+        let only_this = DeleteOptions::default().uid(&*meta.uid).resource_version(&*meta.resource_version);
         let deleted = self.api.delete(&object.key(), &only_this).ignore_not_found()?.is_some();
         if deleted {
             self.synced(primary, &reasons::deleted(&object.object_ref()));

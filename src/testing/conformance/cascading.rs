@@ -9,7 +9,7 @@ use crate::objects::{DeleteOptions, Propagation, Query, WatchEvent};
 const A: &str = "Widget default/a";
 
 fn propagation(propagation: Propagation) -> DeleteOptions {
-    DeleteOptions { propagation, ..DeleteOptions::default() }
+    DeleteOptions::default().propagation(propagation)
 }
 
 fn is_deleting(object: Option<&Value>) -> bool {

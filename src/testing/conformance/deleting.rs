@@ -8,7 +8,7 @@ use super::fixture::{
     Outcome, Refusal, Subject, failed, holds, key, meta, owned_answer, same, together, version, widget, with, without,
     zone,
 };
-use crate::objects::{DeleteOptions, ObjectKey, Part, Patch, Query, WatchEvent};
+use crate::objects::{DeleteOptions, ObjectKey, Patch, PatchTarget, Query, WatchEvent};
 
 const A: &str = "Widget default/a";
 
@@ -54,9 +54,9 @@ pub(super) fn delete_in_no_namespace(subject: &Subject) -> Outcome {
 pub(super) fn delete_of_nothing_is_not_found(subject: &Subject) -> Outcome {
     subject.create(with(widget("a"), "/metadata/namespace", json!("other")))?;
     subject.refused(Refusal::NotFound, A, || subject.delete("a"))?;
-    let uid = DeleteOptions { uid: Some("x".to_owned()), ..DeleteOptions::default() };
+    let uid = DeleteOptions::default().uid("x");
     subject.refused(Refusal::NotFound, A, || subject.delete_with("a", &uid))?;
-    let purge = DeleteOptions { purge: true, ..DeleteOptions::default() };
+    let purge = DeleteOptions::default().purge();
     subject.refused(Refusal::NotFound, A, || subject.delete_with("a", &purge))?;
     Ok(())
 }
@@ -164,12 +164,12 @@ pub(super) fn a_status_does_not_remove(subject: &Subject) -> Outcome {
     subject.update_status(said)?;
     same("finalizers", &subject.get("a")?["metadata"]["finalizers"], &json!(["example.com/a"]))?;
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}, "status": {"ready": false}}));
-    owned_answer(subject.client.patch(&super::WIDGET, &key("a"), &patch, Part::Status))?;
+    owned_answer(subject.client.patch(&super::WIDGET, &key("a"), &patch, PatchTarget::Status))?;
     same("finalizers", &subject.get("a")?["metadata"]["finalizers"], &json!(["example.com/a"]))
 }
 
 pub(super) fn purge_removes_at_once(subject: &Subject) -> Outcome {
-    let purge = DeleteOptions { purge: true, ..DeleteOptions::default() };
+    let purge = DeleteOptions::default().purge();
     let created = subject.create(held(&["example.com/a"]))?;
     let told = subject.watch(&Query::all(), Some(version(&created)))?;
     let last = subject.delete_with("a", &purge)?;
@@ -206,7 +206,7 @@ pub(super) fn preconditions_are_kept(subject: &Subject) -> Outcome {
             subject.refused(Refusal::Conflict, A, || subject.delete_with("a", &options))?;
         }
     }
-    let options = DeleteOptions { uid: Some(uid), resource_version: Some(now), ..DeleteOptions::default() };
+    let options = DeleteOptions::default().uid(uid).resource_version(now);
     holds("it is deleting", is_deleting(&subject.delete_with("a", &options)?))
 }
 

@@ -12,7 +12,8 @@ use super::{WIDGET, ZONE};
 use crate::base::cancel::CancellationToken;
 use crate::base::thread::ThreadOptions;
 use crate::objects::{
-    Client, ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, ObjectStream, Part, Patch, Query, WatchEvent,
+    Client, ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, ObjectStream, Patch, PatchTarget, Query,
+    WatchEvent,
 };
 
 /// How long a client may take for what it has to do: no case waits that long if all is well.
@@ -138,7 +139,7 @@ impl Subject {
     }
 
     pub(super) fn patch(&self, name: &str, patch: &Patch) -> Answer {
-        owned_answer(self.client.patch(&WIDGET, &key(name), patch, Part::Object))
+        owned_answer(self.client.patch(&WIDGET, &key(name), patch, PatchTarget::Object))
     }
 
     pub(super) fn merge(&self, name: &str, patch: Value) -> Answer {
@@ -146,7 +147,7 @@ impl Subject {
     }
 
     pub(super) fn merge_status(&self, name: &str, patch: Value) -> Answer {
-        owned_answer(self.client.patch(&WIDGET, &key(name), &Patch::Merge(patch), Part::Status))
+        owned_answer(self.client.patch(&WIDGET, &key(name), &Patch::Merge(patch), PatchTarget::Status))
     }
 
     pub(super) fn delete(&self, name: &str) -> Answer {

@@ -94,7 +94,7 @@ pub(super) fn what_belongs_to_a_purged_object_is_deleted(subject: &Subject) -> O
     let a = subject.create(with(widget("a"), "/metadata/finalizers", json!(["example.com/a"])))?;
     subject.create(of("b", &[&a]))?;
     subject.create(with(of("c", &[&a]), "/metadata/finalizers", json!(["example.com/c"])))?;
-    subject.delete_with("a", &DeleteOptions { purge: true, ..DeleteOptions::default() })?;
+    subject.delete_with("a", &DeleteOptions::default().purge())?;
     subject.vanishes("b")?;
     // Only the one that was meant is purged.
     subject.becomes("c", |c| c.is_some_and(|c| !meta(c, "deletionTimestamp").is_empty()))

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::fixture::{Outcome, Refusal, Subject, holds, key, meta, owned_answer, same, version, widget, with};
 use super::{WIDGET, ZONE};
-use crate::objects::{ClientError, ObjectKey, Part, Patch};
+use crate::objects::{ClientError, ObjectKey, Patch, PatchTarget};
 
 const A: &str = "Widget default/a";
 
@@ -202,7 +202,7 @@ pub(super) fn patch_of_nothing_is_not_found(subject: &Subject) -> Outcome {
     subject.refused(Refusal::NotFound, A, || subject.merge_status("a", json!({"status": {}})))?;
     subject.refused(Refusal::NotFound, A, || json_patch(subject, json!([])))?;
     let zone = ObjectKey::cluster("a");
-    let call = || subject.client.patch(&ZONE, &zone, &Patch::Merge(patch), Part::Object);
+    let call = || subject.client.patch(&ZONE, &zone, &Patch::Merge(patch), PatchTarget::Object);
     subject.refused(Refusal::NotFound, "Zone a", call).map(drop)
 }
 
@@ -258,7 +258,7 @@ pub(super) fn patch_of_the_status_leaves_the_rest(subject: &Subject) -> Outcome 
     let steps = Patch::Json(
         json!([{"op": "test", "path": "/spec/size", "value": 1}, {"op": "add", "path": "/status/b/d", "value": 4}]),
     );
-    let stepped = owned_answer(subject.client.patch(&WIDGET, &key("a"), &steps, Part::Status))?;
+    let stepped = owned_answer(subject.client.patch(&WIDGET, &key("a"), &steps, PatchTarget::Status))?;
     same("status", &stepped["status"], &json!({"b": {"c": 3, "d": 4}}))?;
     let gone = subject.merge_status("a", json!({"status": null}))?;
     same("status", gone.get("status"), None)

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::fixture::{Outcome, Refusal, Subject, failed, holds, same, widget, with, without, zone};
 use super::{WIDGET, ZONE};
-use crate::objects::{ClientError, FieldOwner, Part, Patch};
+use crate::objects::{ClientError, FieldOwner, Patch, PatchTarget};
 
 const A: &str = "Widget default/a";
 
@@ -86,7 +86,7 @@ pub(super) fn zones_are_in_no_namespace(subject: &Subject) -> Outcome {
     subject.invalid(object, path, "default", || subject.apply(said, &FieldOwner::new("one")))?;
     let created = subject.create(zone("a"))?;
     let merge = Patch::Merge(json!({"metadata": {"namespace": "default"}}));
-    let call = || subject.client.patch(&ZONE, &crate::objects::ObjectKey::cluster("a"), &merge, Part::Object);
+    let call = || subject.client.patch(&ZONE, &crate::objects::ObjectKey::cluster("a"), &merge, PatchTarget::Object);
     subject.refused(Refusal::Invalid, "Zone a", call)?;
     same("what is kept", &subject.create(zone("b"))?["spec"], &created["spec"])
 }

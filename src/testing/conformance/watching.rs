@@ -182,7 +182,7 @@ fn lively(subject: &Subject) -> Outcome {
     subject.merge("c", json!({"metadata": {"finalizers": null}}))?;
     owned_answer(subject.client.delete(&WIDGET, &ObjectKey::new("other", "b"), &DeleteOptions::default()))?;
     subject.create(labelled("default", "c", "web"))?;
-    subject.delete_with("c", &DeleteOptions { purge: true, ..DeleteOptions::default() })?;
+    subject.delete_with("c", &DeleteOptions::default().purge())?;
     subject.merge("a", json!({"spec": {"size": 7}}))?;
     subject.create(labelled("default", "z", "web"))?;
     Ok(())

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use homeostat::objects::{
-    Api, ClientError, DeleteOptions, MemoryClient, Object, ObjectMeta, OperationResult, OwnerReference, Ownership,
-    Query, Secondary,
+    Api, ClientError, DeleteOptions, Kind, MemoryClient, Object, ObjectMeta, OperationResult, OwnerReference,
+    Ownership, Query, Secondary,
 };
 use serde_json::json;
 
@@ -80,13 +80,7 @@ fn what_others_have_added_stays() {
 fn owner_references_that_are_desired_are_there_beside_others() {
     let client = MemoryClient::builder().cascade(false).build();
     let pages = Secondary::new(Api::<Page>::new(Arc::new(client)));
-    let owner = |uid: &str| OwnerReference {
-        api_version: "example.com/v1".into(),
-        kind: "Book".into(),
-        name: uid.into(),
-        uid: uid.into(),
-        ..OwnerReference::default()
-    };
+    let owner = |uid: &str| OwnerReference::new(&Kind::of("example.com/v1", "Book"), uid, uid);
     let (a, mut desired) = (site("a", &[]), page("p", "one"));
     pages.ensure(&a, desired.clone()).unwrap();
     desired.metadata.owner_references = vec![owner("u"), owner("v")];

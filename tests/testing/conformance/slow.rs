@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use homeostat::ManualClock;
 use homeostat::objects::{
-    Client, ClientError, DeleteOptions, FieldOwner, Kind, MemoryClient, ObjectKey, ObjectList, Part, Patch, Query,
+    Client, ClientError, DeleteOptions, FieldOwner, Kind, MemoryClient, ObjectKey, ObjectList, Patch, PatchTarget,
+    Query,
 };
 use homeostat::testing::conformance::{self, Backend};
 use serde_json::Value;
@@ -44,8 +45,8 @@ impl Client for Slow {
         self.later().update_status(kind, object)
     }
 
-    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, part: Part) -> Answer {
-        self.later().patch(kind, key, patch, part)
+    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, target: PatchTarget) -> Answer {
+        self.later().patch(kind, key, patch, target)
     }
 
     fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Answer {

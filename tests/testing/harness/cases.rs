@@ -153,9 +153,9 @@ fn times_of_conditions() {
         app.fields.insert("status".to_owned(), json!({"conditions": conditions}));
         Ok(Flow::proceed())
     };
-    let condition = |time: Option<&str>| Condition {
-        last_transition_time: time.map(|time| time.parse().unwrap()),
-        ..Condition::new("Ready", ConditionStatus::True, "Fine")
+    let condition = |time: Option<&str>| {
+        let time: Option<jiff::Timestamp> = time.map(|time| time.parse().unwrap());
+        Condition::new("Ready", ConditionStatus::True, "Fine").last_transition_time(time)
     };
     let noon = "2026-05-01T12:00:00Z";
     let expected = |time| {

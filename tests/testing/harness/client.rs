@@ -62,7 +62,7 @@ fn an_object_that_is_given_again_is_another() {
     client.give(&app("shop"));
     client.give(&app("part").controlled_by(&app("shop")));
     client.give(&app("part"));
-    let orphans = DeleteOptions { propagation: Propagation::Orphan, ..DeleteOptions::default() };
+    let orphans = DeleteOptions::default().propagation(Propagation::Orphan);
     apps.delete(&key("shop"), &orphans).unwrap();
     assert_eq!(apps.get(&key("part")).unwrap().metadata.resource_version, "999");
 }
@@ -136,10 +136,10 @@ fn all_writes_are_remembered_as_they_were_sent() {
         Write::Create(object.clone(), fields.clone()),
         Write::Update(object.clone(), sent.clone()),
         Write::UpdateStatus(object.clone(), sent),
-        Write::Patch(object.clone(), patch.clone(), homeostat::objects::Part::Object),
-        Write::Patch(object.clone(), patch, homeostat::objects::Part::Status),
+        Write::Patch(object.clone(), patch.clone(), homeostat::objects::PatchTarget::Object),
+        Write::Patch(object.clone(), patch, homeostat::objects::PatchTarget::Status),
         Write::Apply(object.clone(), fields, FieldOwner::new("me")),
-        Write::Delete(object, DeleteOptions { purge: true, ..DeleteOptions::default() }),
+        Write::Delete(object, DeleteOptions::default().purge()),
     ];
     assert_eq!(client.writes(), expected);
     assert_eq!(client.take_writes(), expected);

@@ -413,19 +413,15 @@ fn applies() {
 #[test]
 fn deletes() {
     let delete = |config: &Config| {
-        let options = DeleteOptions { resource_version: Some("999".to_owned()), ..DeleteOptions::default() };
+        let options = DeleteOptions::default().resource_version("999");
         apps(config).delete(&key("resource-1"), &options).unwrap();
     };
     let given = || ConfigCase::new().given(&r1());
-    let options = |version: &str, purge| DeleteOptions {
-        resource_version: Some(version.to_owned()),
-        purge,
-        ..DeleteOptions::default()
-    };
+    let options = |version: &str| DeleteOptions::default().resource_version(version);
     passes(given().expect_delete(&r1()), delete);
-    passes(given().expect_delete_with(&r1(), options("999", false)), delete);
+    passes(given().expect_delete_with(&r1(), options("999")), delete);
     fails(
-        given().expect_delete_with(&r1(), options("1", true)),
+        given().expect_delete_with(&r1(), options("1").purge()),
         delete,
         r#"
   config "test": delete App.example.com default/resource-1 differs (-expected +actual)

@@ -15,7 +15,7 @@ use super::FileClient;
 use super::disk::Disk;
 use crate::ManualClock;
 use crate::base::sync::Mutex;
-use crate::objects::{Client, ClientError, DeleteOptions, Kind, ObjectKey, ObjectList, Part, Patch, Query};
+use crate::objects::{Client, ClientError, DeleteOptions, Kind, ObjectKey, ObjectList, Patch, PatchTarget, Query};
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
 
@@ -157,11 +157,11 @@ fn list(client: &FileClient) -> ObjectList<Arc<Value>> {
 
 /// Writes of all sorts, until one fails.
 fn write_some(client: &FileClient, bytes: usize) -> Result<(), ClientError> {
-    client.patch(&THING, &key("kept"), &Patch::Merge(json!({"spec": {"count": 1}})), Part::Object)?;
+    client.patch(&THING, &key("kept"), &Patch::Merge(json!({"spec": {"count": 1}})), PatchTarget::Object)?;
     let owner = client.create(&THING, thing("owner", None))?;
     client.create(&THING, thing("child", Some(&owner)))?;
     client.delete(&THING, &key("owner"), &DeleteOptions::default())?;
-    client.patch(&THING, &key("kept"), &Patch::Merge(json!({"data": "x".repeat(bytes)})), Part::Object)?;
+    client.patch(&THING, &key("kept"), &Patch::Merge(json!({"data": "x".repeat(bytes)})), PatchTarget::Object)?;
     client.create(&THING, thing("last", None))?;
     Ok(())
 }
