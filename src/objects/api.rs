@@ -1,4 +1,4 @@
-//! The typed face of a client.
+//! The typed interface to a client.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,9 +14,10 @@ use super::object::Object;
 use super::query::{ObjectList, Query};
 use crate::base::cancel::CancellationToken;
 
-/// The objects of one type in a [`Client`]. A cheap handle.
+/// The objects of one type in a [`Client`]. Clones are cheap.
 ///
-/// The errors are those of the client, and [`ClientError::Invalid`] for an object whose JSON is not of the type.
+/// Each method calls the method of the client with the same name. In addition to its errors, they return [`ClientError::Invalid`]
+/// for an object whose JSON does not match the type.
 ///
 /// # Examples
 ///
@@ -43,7 +44,8 @@ pub struct Api<T> {
 }
 
 impl<T: Object> Api<T> {
-    /// The objects of this type. Does not compile for a [`DynamicObject`](super::DynamicObject): see [`of_kind`](Self::of_kind).
+    /// Returns an interface to the objects of this type. For a [`DynamicObject`](super::DynamicObject) it does not compile: use
+    /// [`of_kind`](Self::of_kind).
     ///
     /// ```compile_fail
     /// use homeostat::objects::{Api, DynamicObject, MemoryClient};
@@ -55,112 +57,114 @@ impl<T: Object> Api<T> {
         Self::of_kind(client, T::KIND)
     }
 
-    /// The objects of this kind.
+    /// Returns an interface to the objects of this kind.
     #[must_use]
     pub fn of_kind(client: Arc<dyn Client>, kind: Kind) -> Self {
         Self { client, kind, object: PhantomData }
     }
 
-    /// The kind.
+    /// Returns the kind of the objects.
     #[must_use]
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// What keeps the objects.
+    /// Returns the client that stores the objects.
     #[must_use]
     pub fn client(&self) -> &Arc<dyn Client> {
         &self.client
     }
 
-    /// See [`Client::get`].
+    /// Returns an object. See [`Client::get`].
     ///
     /// # Errors
     ///
-    /// As there, and of the type.
+    /// Those of the client, and [`Invalid`](ClientError::Invalid) if the JSON does not match the type.
     pub fn get(&self, key: &ObjectKey) -> Result<T, ClientError> {
         T::from_json(&*self.client.get(&self.kind, key)?)
     }
 
-    /// See [`Client::list`].
+    /// Lists objects. See [`Client::list`].
     ///
     /// # Errors
     ///
-    /// As there, and of the type.
+    /// The same as for [`get`](Self::get).
     pub fn list(&self, query: &Query) -> Result<ObjectList<T>, ClientError> {
         let list = self.client.list(&self.kind, query)?;
         let items = list.items.iter().map(|json| T::from_json(json)).collect::<Result<_, _>>()?;
         Ok(ObjectList::new(list.version, items).continue_token(list.continue_token))
     }
 
-    /// See [`Client::create`].
+    /// Creates an object. See [`Client::create`].
     ///
     /// # Errors
     ///
-    /// As there, and of the type.
+    /// The same as for [`get`](Self::get).
     pub fn create(&self, object: &T) -> Result<T, ClientError> {
         T::from_json(&*self.client.create(&self.kind, object.to_json()?)?)
     }
 
-    /// See [`Client::update`].
+    /// Replaces an object except for its status. See [`Client::update`].
     ///
     /// # Errors
     ///
-    /// As there, and of the type.
+    /// The same as for [`get`](Self::get).
     pub fn update(&self, object: &T) -> Result<T, ClientError> {
         T::from_json(&*self.client.update(&self.kind, object.to_json()?)?)
     }
 
-    /// See [`Client::update_status`].
+    /// Replaces the status of an object. See [`Client::update_status`].
     ///
     /// # Errors
     ///
-    /// As there, and of the type.
+    /// The same as for [`get`](Self::get).
     pub fn update_status(&self, object: &T) -> Result<T, ClientError> {
         T::from_json(&*self.client.update_status(&self.kind, object.to_json()?)?)
     }
 
-    /// See [`Client::patch`].
+    /// Patches an object except for its status. See [`Client::patch`].
     ///
     /// # Errors
     ///
-    /// As there, and of the type.
+    /// The same as for [`get`](Self::get).
     pub fn patch(&self, key: &ObjectKey, patch: &Patch) -> Result<T, ClientError> {
         T::from_json(&*self.client.patch(&self.kind, key, patch, PatchTarget::Object)?)
     }
 
-    /// See [`Client::patch`], of the status.
+    /// Patches the status of an object. See [`Client::patch`].
     ///
     /// # Errors
     ///
-    /// As there, and of the type.
+    /// The same as for [`get`](Self::get).
     pub fn patch_status(&self, key: &ObjectKey, patch: &Patch) -> Result<T, ClientError> {
         T::from_json(&*self.client.patch(&self.kind, key, patch, PatchTarget::Status)?)
     }
 
-    /// See [`Client::apply`]. The fields are those of the JSON: of a typed object that may be more than one has a will of.
+    /// Applies fields to an object. See [`Client::apply`].
+    ///
+    /// The fields are JSON, because a typed object would set all its fields.
     ///
     /// # Errors
     ///
-    /// As there, and of the type.
+    /// The same as for [`get`](Self::get).
     pub fn apply(&self, fields: Value, owner: &FieldOwner) -> Result<T, ClientError> {
         T::from_json(&*self.client.apply(&self.kind, fields, owner)?)
     }
 
-    /// See [`Client::delete`].
+    /// Deletes an object. See [`Client::delete`].
     ///
     /// # Errors
     ///
-    /// As there, and of the type.
+    /// The same as for [`get`](Self::get).
     pub fn delete(&self, key: &ObjectKey, options: &DeleteOptions) -> Result<T, ClientError> {
         T::from_json(&*self.client.delete(&self.kind, key, options)?)
     }
 
-    /// See [`Client::delete_collection`].
+    /// Deletes the objects that a query selects. See [`Client::delete_collection`].
     ///
     /// # Errors
     ///
-    /// As there, and of the type.
+    /// The same as for [`get`](Self::get).
     pub fn delete_collection(&self, query: &Query, options: &DeleteOptions) -> Result<Vec<T>, ClientError> {
         let deleted = self.client.delete_collection(&self.kind, query, options)?;
         deleted.iter().map(|json| T::from_json(json)).collect()
@@ -170,16 +174,17 @@ impl<T: Object> Api<T> {
     ///
     /// # Errors
     ///
-    /// As [`delete`](Self::delete).
+    /// The same as for [`get`](Self::get).
     pub fn purge(&self, key: &ObjectKey) -> Result<T, ClientError> {
         self.delete(key, &DeleteOptions::default().purge())
     }
 
-    /// See [`Client::watch`].
+    /// Streams the changes of objects. See [`Client::watch`].
     ///
     /// # Errors
     ///
-    /// As there, here or in the stream, and in the stream of the type: it goes on behind an object that is not of it.
+    /// The same as for [`get`](Self::get), from this call or from the stream. The stream goes on after an object that does not
+    /// match the type.
     pub fn watch(
         &self,
         query: &Query,

@@ -1,4 +1,4 @@
-//! Which changes of an object its own reconciler has to see.
+//! A predicate for the changes that a reconciler must see.
 
 use serde_json::Value;
 
@@ -7,11 +7,11 @@ use super::key::ObjectKey;
 use super::object::Object;
 use crate::watch::{Event, Predicate};
 
-/// Passes every event but an update that changes nothing beside the status.
+/// Passes all events except updates that change only the status.
 ///
-/// Such an update is mostly the write of a reconciler that has just run, which need not run again for it. Updates pass that change the
-/// generation, the labels, annotations, finalizers or owner references, or ask for the deletion; where an object has no generation,
-/// all that change a field other than the status.
+/// Such an update is usually the write of a reconciler that has just run, so it need not run again. An update passes if it
+/// changes the generation, the labels, annotations, finalizers or owner references, or begins the deletion. If the object has no
+/// generation, an update passes if it changes any field other than the status.
 ///
 /// # Examples
 ///
@@ -48,11 +48,11 @@ fn differ<T: Object>(old: &T, new: &T) -> bool {
     if metadata_differs || was.generation != is.generation {
         return true;
     }
-    // An object that cannot be shown as JSON may have changed.
+    // If an object cannot be written as JSON, assume that it has changed.
     is.generation == 0 && !matches!((content(old), content(new)), (Ok(was), Ok(is)) if was == is)
 }
 
-/// All of an object but its metadata and its status.
+/// Returns the JSON of an object without metadata and status.
 pub(super) fn content(object: &impl Object) -> Result<Value, ClientError> {
     let mut json = object.to_json()?;
     if let Some(fields) = json.as_object_mut() {

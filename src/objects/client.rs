@@ -1,4 +1,4 @@
-//! The one face of every back end: objects as JSON, by kind and key.
+//! The interface of every back end: objects as JSON, by kind and key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,80 +13,85 @@ use super::kind::Kind;
 use super::query::{ObjectList, Query};
 use crate::base::cancel::CancellationToken;
 
-/// Where objects are kept: what an API server does, whatever does it. [`Api`](super::Api) is its typed face.
+/// Stores objects, as an API server does. [`Api`](super::Api) is the typed interface to a client.
 ///
-/// Objects go in and out as JSON; what comes out is shared, not copied.
+/// Objects are JSON. Returned objects are shared, not copied.
 ///
-/// # The rules that every client keeps
+/// # Rules for every client
 ///
-/// - Each change of an object gives it a `resourceVersion` that no object had before. Writing what is there already changes
-///   nothing, and the version stays.
-/// - The client sets `uid`, `resourceVersion`, `generation`, `creationTimestamp` and `deletionTimestamp`; what a writer says there is
-///   ignored, but for a version or uid that is not the object's: a conflict.
-/// - `generation` is 1 at first. It rises with each change outside `metadata` and `status`, and when a deletion begins.
-/// - `status` is written by [`update_status`](Self::update_status) alone (or a patch of [`PatchTarget::Status`]), which changes nothing
-///   else; a new object has none.
-/// - An object with finalizers is not removed by a deletion but gets a `deletionTimestamp` and
-///   `deletionGracePeriodSeconds: 0`; it takes no further finalizers, and is
-///   removed by the update that takes the last one away. The last state of a deleted object, in an event too, has a
-///   `deletionTimestamp`; that of a [purged](DeleteOptions::purge) one has none, unless its deletion had begun.
-/// - An object whose owners are all gone is deleted, in the background, where the client
-///   [cascades](Propagation). Owners are objects of the same client, in the same namespace or in none, whatever version of their
-///   kind the reference names.
-/// - Fields of `metadata` that are empty (`annotations: {}`) are the same as none, and are not kept.
-/// - A watch tells each change once, in the order of the versions.
+/// - Each change of an object gives it a new `resourceVersion`. A write that changes nothing keeps the version.
+/// - The client sets `uid`, `resourceVersion`, `generation`, `creationTimestamp` and `deletionTimestamp`. Values from a writer
+///   are ignored, except that another version or uid than the object's is a conflict.
+/// - `generation` starts at 1. It rises with each change outside `metadata` and `status`, and when a deletion begins.
+/// - Only [`update_status`](Self::update_status) and a patch of [`PatchTarget::Status`] write the `status`, and they change
+///   nothing else. A new object has no status.
+/// - Deleting an object with finalizers does not remove it, but sets `deletionTimestamp` and `deletionGracePeriodSeconds: 0`.
+///   Then no finalizer can be added, and the update that removes the last finalizer removes the object.
+/// - The last state of a deleted object has a `deletionTimestamp`, also in events. The last state of a
+///   [purged](DeleteOptions::purge) object has one only if its deletion had begun before.
+/// - If the client [cascades](Propagation), an object is deleted in the background once all its owners are gone. Owners are
+///   objects of the same client, in the same namespace or cluster-wide. The version of the kind in the reference does not matter.
+/// - Empty fields of `metadata` (`annotations: {}`) are not kept.
+/// - A watch delivers each change once, in the order of the versions.
 ///
-/// The suite in [`testing`](crate::testing) shows whether a client keeps them.
+/// The conformance suite in [`testing`](crate::testing) checks these rules.
 pub trait Client: Send + Sync {
-    /// The object of this key.
+    /// Returns the object of this key.
     ///
     /// # Errors
     ///
     /// [`NotFound`](ClientError::NotFound), [`Transport`](ClientError::Transport).
     fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError>;
 
-    /// All objects that the query selects, in the order of their keys, as they were at one version.
+    /// Lists the objects that the query selects, in the order of their keys, as they were at one version.
     ///
-    /// If the query has a [limit](Query::limit) and more objects are left, the list has a
-    /// [continue token](ObjectList::continue_token). The same query with that token lists the next page. All pages show the objects
-    /// as they were at the version of the first page.
+    /// If the query has a [limit](Query::limit) and more objects are left, the list has a [continue
+    /// token](ObjectList::continue_token). The same query with that token lists the next page. All pages show the objects as they
+    /// were at the version of the first page.
     ///
     /// # Errors
     ///
-    /// [`Invalid`](ClientError::Invalid) for a selector or token that makes no sense, [`Gone`](ClientError::Gone) if the version of
-    /// the token is no longer known, [`Transport`](ClientError::Transport).
+    /// - [`Invalid`](ClientError::Invalid) if the query has an invalid selector or token.
+    /// - [`Gone`](ClientError::Gone) if the version of the token is no longer known.
+    /// - [`Transport`](ClientError::Transport).
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError>;
 
-    /// Creates an object, and returns it as it is then. Without a name it gets one of at most 63 characters that begins with its
-    /// `generateName`, or with the first 58 characters of it.
+    /// Creates an object, and returns it as stored.
+    ///
+    /// An object without a name gets one of at most 63 characters. It begins with the first 58 characters of `generateName`.
     ///
     /// # Errors
     ///
-    /// [`AlreadyExists`](ClientError::AlreadyExists), [`Invalid`](ClientError::Invalid), also if it has a `resourceVersion`,
-    /// [`Transport`](ClientError::Transport).
+    /// - [`AlreadyExists`](ClientError::AlreadyExists).
+    /// - [`Invalid`](ClientError::Invalid), also if the object has a `resourceVersion`.
+    /// - [`Transport`](ClientError::Transport).
     fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError>;
 
-    /// Writes all but `status`, and returns the object as it is then: its last state, if this has removed it.
+    /// Replaces an object except for its `status`, and returns it as stored. If the update removes the object, returns its last
+    /// state.
     ///
     /// # Errors
     ///
-    /// [`NotFound`](ClientError::NotFound), [`Conflict`](ClientError::Conflict) if the object's `resourceVersion` or `uid` is
-    /// another, [`Invalid`](ClientError::Invalid), also without a `resourceVersion`, [`Transport`](ClientError::Transport).
+    /// - [`NotFound`](ClientError::NotFound).
+    /// - [`Conflict`](ClientError::Conflict) if the stored object has another `resourceVersion` or `uid`.
+    /// - [`Invalid`](ClientError::Invalid), also if `object` has no `resourceVersion`.
+    /// - [`Transport`](ClientError::Transport).
     fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError>;
 
-    /// Writes `status` alone, and returns the object as it is then.
+    /// Replaces the `status` of an object only, and returns the object as stored.
     ///
     /// # Errors
     ///
-    /// As [`update`](Self::update).
+    /// The same as for [`update`](Self::update).
     fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError>;
 
-    /// Changes a part of an object, whatever version it has, and returns it as it is then.
+    /// Patches an object or its status, and returns it as stored. The version of the object does not matter.
     ///
     /// # Errors
     ///
-    /// As [`update`](Self::update). A patch that names a `resourceVersion` is a conflict with any other. A JSON patch whose test
-    /// fails, or whose path does not exist, is [`Invalid`](ClientError::Invalid).
+    /// The same as for [`update`](Self::update). If the patch sets a `resourceVersion` and the object has another, that is a
+    /// [`Conflict`](ClientError::Conflict). If a test of a JSON patch fails or a path does not exist, the patch is
+    /// [`Invalid`](ClientError::Invalid).
     fn patch(
         &self,
         kind: &Kind,
@@ -95,33 +100,37 @@ pub trait Client: Send + Sync {
         target: PatchTarget,
     ) -> Result<Arc<Value>, ClientError>;
 
-    /// Sees to it that the object is there and has these fields, as those of this owner: creates it, or changes it, and returns it
-    /// as it is then. What the owner had applied before and no longer does is removed. Of an array, all or nothing is owned. A field
-    /// that is written otherwise than by applying it has no owner any more.
+    /// Creates or changes an object so that it has these fields, records their owner, and returns the object as stored.
+    ///
+    /// Fields that the owner applied before and leaves out now are removed. An array is owned as a whole. A write other than
+    /// `apply` ends the ownership of the fields that it changes.
     ///
     /// # Errors
     ///
-    /// [`Conflict`](ClientError::Conflict) if another owner has applied another value to one of the fields, unless the owner
-    /// [forces](FieldOwner::force) it: it owns the field alone then. [`Conflict`](ClientError::Conflict) also if the fields have the
-    /// `uid` of an object that is not there. Else as [`patch`](Self::patch).
+    /// The same as for [`patch`](Self::patch), and [`Conflict`](ClientError::Conflict) in two cases:
+    ///
+    /// - Another owner has applied another value to one of the fields. With [`force`](FieldOwner::force) there is no conflict:
+    ///   this owner takes the field over.
+    /// - `object` has the `uid` of an object that does not exist.
     fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError>;
 
-    /// Asks for the deletion of an object, and returns its last state: it has been removed if that has no finalizers.
+    /// Deletes an object, and returns its last state. If that has finalizers, the object still exists.
     ///
     /// # Errors
     ///
-    /// [`NotFound`](ClientError::NotFound), [`Conflict`](ClientError::Conflict) if a precondition fails,
-    /// [`Transport`](ClientError::Transport).
+    /// - [`NotFound`](ClientError::NotFound).
+    /// - [`Conflict`](ClientError::Conflict) if a precondition of the options fails.
+    /// - [`Transport`](ClientError::Transport).
     fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError>;
 
-    /// Deletes all objects that the query selects, each as [`delete`](Self::delete) does, and returns their last states. Objects
-    /// that are gone by then are left out.
+    /// Deletes all objects that the query selects, each with [`delete`](Self::delete), and returns their last states. Objects
+    /// that somebody else deletes meanwhile are left out.
     ///
     /// The deletions are not one transaction: after an error, some objects have been deleted.
     ///
     /// # Errors
     ///
-    /// As [`list`](Self::list) and [`delete`](Self::delete), but for [`NotFound`](ClientError::NotFound).
+    /// The same as for [`list`](Self::list) and [`delete`](Self::delete), except for [`NotFound`](ClientError::NotFound).
     fn delete_collection(
         &self,
         kind: &Kind,
@@ -135,16 +144,21 @@ pub trait Client: Send + Sync {
         Ok(deleted)
     }
 
-    /// All changes after the version `from` of what the query selects, as they happen. Without `from`, or from version `""` or `"0"`: first
-    /// all that exists, each as [`Added`](WatchEvent::Added), and a [`Bookmark`](WatchEvent::Bookmark). A
-    /// [limit](Query::limit) of the query has no effect.
+    /// Streams the changes after version `from` of the objects that the query selects.
     ///
-    /// The stream blocks for the next one. It ends when `stop` is cancelled, and after an error.
+    /// Without `from`, or from version `""` or `"0"`, the stream begins with all objects that exist, each as
+    /// [`Added`](WatchEvent::Added), and a [`Bookmark`](WatchEvent::Bookmark). A [limit](Query::limit) of the query has no
+    /// effect.
+    ///
+    /// The stream blocks until the next change. It ends after an error and when `stop` is cancelled, which wakes it.
     ///
     /// # Errors
     ///
-    /// Here or in the stream: [`Gone`](ClientError::Gone) if changes after `from` are no longer known,
-    /// [`Invalid`](ClientError::Invalid) for a selector that makes no sense, [`Transport`](ClientError::Transport).
+    /// These errors can come from this call or from the stream:
+    ///
+    /// - [`Gone`](ClientError::Gone) if changes after `from` are no longer known.
+    /// - [`Invalid`](ClientError::Invalid) if the query has an invalid selector.
+    /// - [`Transport`](ClientError::Transport).
     fn watch(
         &self,
         kind: &Kind,
@@ -154,7 +168,7 @@ pub trait Client: Send + Sync {
     ) -> Result<ObjectStream, ClientError>;
 }
 
-/// A change of an object.
+/// A change to an object.
 ///
 /// # Examples
 ///
@@ -168,74 +182,85 @@ pub trait Client: Send + Sync {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Patch {
-    /// A JSON merge patch ([RFC 7386](https://www.rfc-editor.org/rfc/rfc7386)): fields to be set, and with `null` to be removed.
+    /// A JSON merge patch ([RFC 7386](https://www.rfc-editor.org/rfc/rfc7386)): sets fields, and removes those that are `null`.
     Merge(Value),
     /// A JSON patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)): an array of operations.
     Json(Value),
 }
 
-/// What of an object a patch changes.
+/// The part of an object that a patch changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PatchTarget {
-    /// All but its status.
+    /// Everything except the status.
     #[default]
     Object,
-    /// Its status alone.
+    /// Only the status.
     Status,
 }
 
-/// Who [applies](Client::apply) fields.
+/// The owner of the fields that it [applies](Client::apply).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FieldOwner {
-    /// Its name.
+    /// The name of the owner.
     pub name: String,
-    /// Whether it takes fields away from other owners.
+    /// Whether it takes fields over from other owners.
     pub force: bool,
 }
 
 impl FieldOwner {
-    /// An owner that does not force.
+    /// Returns an owner that does not take fields over from others.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), force: false }
     }
 
-    /// The same, taking fields away from other owners.
+    /// Makes the owner take fields over from other owners.
     #[must_use]
     pub fn force(self) -> Self {
         Self { force: true, ..self }
     }
 }
 
-/// How an object is deleted; by default whatever version it has, and in the background.
+/// Options for the deletion of an object.
+///
+/// By default any version of the object is deleted, with [`Propagation::Background`].
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::objects::{DeleteOptions, Propagation};
+///
+/// let options = DeleteOptions::default().uid("u-1").propagation(Propagation::Foreground);
+/// # let _ = options;
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeleteOptions {
-    /// Only if it has this uid.
+    /// Deletes the object only if it has this uid.
     pub uid: Option<String>,
-    /// Only if it has this version.
+    /// Deletes the object only if it has this version.
     pub resource_version: Option<String>,
-    /// What becomes of the objects that belong to it.
+    /// The fate of the dependents.
     pub propagation: Propagation,
-    /// Remove it at once, whatever finalizers it has.
+    /// Removes the object at once, whatever finalizers it has.
     pub purge: bool,
 }
 
 impl DeleteOptions {
-    /// Deletes the object only if it has this uid. Otherwise the deletion is a conflict.
+    /// Sets the uid that the object must have. If it has another, the deletion is a conflict.
     #[must_use]
     pub fn uid(self, uid: impl Into<String>) -> Self {
         Self { uid: Some(uid.into()), ..self }
     }
 
-    /// Deletes the object only if it has this version. Otherwise the deletion is a conflict.
+    /// Sets the version that the object must have. If it has another, the deletion is a conflict.
     #[must_use]
     pub fn resource_version(self, version: impl Into<String>) -> Self {
         Self { resource_version: Some(version.into()), ..self }
     }
 
-    /// Sets what happens to the dependents of the object.
+    /// Sets the fate of the dependents of the object.
     #[must_use]
     pub fn propagation(self, propagation: Propagation) -> Self {
         Self { propagation, ..self }
@@ -248,34 +273,35 @@ impl DeleteOptions {
     }
 }
 
-/// What becomes of the objects that belong to a deleted one, and to no other.
+/// The fate of objects whose last owner is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Propagation {
-    /// They are deleted when it is gone.
+    /// They are deleted after the owner.
     #[default]
     Background,
-    /// They are deleted first; it stays until those have gone that [block](super::OwnerReference::block_owner_deletion) it.
+    /// They are deleted before the owner. The owner stays until all dependents that
+    /// [block](super::OwnerReference::block_owner_deletion) it are gone.
     Foreground,
-    /// They stay, and no longer belong to it.
+    /// They stay, and their references to the owner are removed.
     Orphan,
 }
 
-/// One thing that a watch tells.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WatchEvent<T> {
-    /// It is there, or is selected now.
+    /// The object was created, or the query selects it now.
     Added(T),
-    /// It has changed.
+    /// The object has changed.
     Modified(T),
-    /// It is gone, or no longer selected. What it was at the end, with the version of this event.
+    /// The object was deleted, or the query no longer selects it. Holds its last state, with the version of this event.
     Deleted(T),
-    /// Everything up to this version has been told.
+    /// All events up to this version have been delivered.
     Bookmark(String),
 }
 
 impl<T> WatchEvent<T> {
-    /// The object, if it is about one.
+    /// Returns the object; `None` for a bookmark.
     #[must_use]
     pub fn object(&self) -> Option<&T> {
         match self {
@@ -284,7 +310,7 @@ impl<T> WatchEvent<T> {
         }
     }
 
-    /// The same event of what `convert` makes of the object.
+    /// Converts the object of the event.
     ///
     /// # Errors
     ///
@@ -299,10 +325,10 @@ impl<T> WatchEvent<T> {
     }
 }
 
-/// What a stream tells next.
+/// An item of a stream.
 pub(super) type StreamItem = Result<WatchEvent<Arc<Value>>, ClientError>;
 
-/// What a [watch](Client::watch) tells, one after the other: a blocking iterator.
+/// The events of a [watch](Client::watch): a blocking iterator.
 pub struct ObjectStream(Events);
 
 enum Events {
@@ -310,20 +336,21 @@ enum Events {
     Polled(Box<dyn PollEvents>),
 }
 
-/// Events that can also be asked for without waiting.
+/// A source of events that can be read without blocking.
 pub trait PollEvents: Iterator<Item = Result<WatchEvent<Arc<Value>>, ClientError>> + Send {
-    /// As [`next`](Iterator::next), but pending where that one would block.
+    /// Returns the next event, or `Pending` where [`next`](Iterator::next) would block.
     fn poll(&mut self) -> Poll<Option<Self::Item>>;
 }
 
 impl ObjectStream {
-    /// The stream of these events.
+    /// Returns a stream of these events, which can only be read by blocking.
     pub fn new(events: impl Iterator<Item = Result<WatchEvent<Arc<Value>>, ClientError>> + Send + 'static) -> Self {
         Self(Events::Blocking(Box::new(events)))
     }
 
-    /// The same of events that can be asked for without waiting: a client whose streams are made so can be watched in a
-    /// simulation (feature `testing`). A client around another one has to pass that on.
+    /// Returns a stream that can also be read without blocking, as a simulation (feature `testing`) needs it.
+    ///
+    /// A client that wraps the streams of another client must keep this ability, as the example does.
     ///
     /// # Examples
     ///
@@ -333,26 +360,26 @@ impl ObjectStream {
     /// use std::sync::Arc;
     /// use std::task::Poll;
     ///
-    /// type StreamItem = Result<WatchEvent<Arc<Value>>, ClientError>;
+    /// type Item = Result<WatchEvent<Arc<Value>>, ClientError>;
     ///
-    /// /// A stream that ends after so many events.
+    /// /// A stream that ends after this many events.
     /// struct Cut(ObjectStream, usize);
     ///
     /// impl Iterator for Cut {
-    ///     type Item = StreamItem;
+    ///     type Item = Item;
     ///
-    ///     fn next(&mut self) -> Option<StreamItem> {
+    ///     fn next(&mut self) -> Option<Item> {
     ///         self.1 = self.1.checked_sub(1)?;
     ///         self.0.next()
     ///     }
     /// }
     ///
     /// impl PollEvents for Cut {
-    ///     fn poll(&mut self) -> Poll<Option<StreamItem>> {
+    ///     fn poll(&mut self) -> Poll<Option<Item>> {
     ///         let Some(left) = self.1.checked_sub(1) else { return Poll::Ready(None) };
-    ///         let told = self.0.poll();
-    ///         self.1 = if told.is_ready() { left } else { self.1 };
-    ///         told
+    ///         let next = self.0.poll();
+    ///         self.1 = if next.is_ready() { left } else { self.1 };
+    ///         next
     ///     }
     /// }
     ///
@@ -365,13 +392,13 @@ impl ObjectStream {
         Self(Events::Polled(Box::new(events)))
     }
 
-    /// Whether it can be asked without waiting.
+    /// Returns whether the stream can be read without blocking.
     #[must_use]
     pub fn is_polled(&self) -> bool {
         matches!(self.0, Events::Polled(_))
     }
 
-    /// The next event, or the end; pending if there is none yet. A stream that is [not polled](Self::is_polled) blocks instead.
+    /// Returns the next event, or `Pending` if there is none yet. A stream that is [not polled](Self::is_polled) blocks instead.
     pub fn poll(&mut self) -> Poll<Option<Result<WatchEvent<Arc<Value>>, ClientError>>> {
         match &mut self.0 {
             Events::Blocking(events) => Poll::Ready(events.next()),

@@ -1,4 +1,4 @@
-//! Conditions: what is true of an object, and since when.
+//! Conditions: observations about an object, with the time since which they hold.
 
 use jiff::Timestamp;
 
@@ -20,39 +20,39 @@ use jiff::Timestamp;
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Condition {
-    /// What it is about: `Ready`. Once in an object.
+    /// The type of the condition, such as `Ready`. An object has at most one condition of each type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Whether it is so.
+    /// The status of the condition.
     pub status: ConditionStatus,
-    /// Why, in one word for programs.
+    /// The reason, in one word for programs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Why, for people.
+    /// The reason, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Since when `status` is what it is.
+    /// The time since which the condition has this status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Timestamp>,
-    /// The generation of the object that it was found of.
+    /// The generation of the object that was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-/// Whether a condition holds.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum ConditionStatus {
-    /// It does.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// Nobody knows.
+    /// It is not known whether the condition holds.
     #[default]
     Unknown,
 }
 
 impl Condition {
-    /// A condition without a message, at no time yet.
+    /// Returns a condition without a message and without a time.
     #[must_use]
     pub fn new(kind: impl Into<String>, status: ConditionStatus, reason: impl Into<String>) -> Self {
         Self {
@@ -65,19 +65,19 @@ impl Condition {
         }
     }
 
-    /// With this message.
+    /// Sets the message.
     #[must_use]
     pub fn message(self, message: impl Into<String>) -> Self {
         Self { message: message.into(), ..self }
     }
 
-    /// Sets the generation of the object that the condition was observed at.
+    /// Sets the generation of the object that was observed.
     #[must_use]
     pub fn observed_generation(self, generation: impl Into<Option<i64>>) -> Self {
         Self { observed_generation: generation.into(), ..self }
     }
 
-    /// Sets the time since which the status holds. Otherwise [`set_condition`] sets it.
+    /// Sets the time since which the condition has this status. Without it, [`set_condition`] sets the time.
     #[must_use]
     pub fn last_transition_time(self, time: impl Into<Option<Timestamp>>) -> Self {
         Self { last_transition_time: time.into(), ..self }
@@ -90,14 +90,16 @@ impl Condition {
     }
 }
 
-/// The condition of this type.
+/// Returns the condition of this type.
 #[must_use]
 pub fn find_condition<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.kind == kind)
 }
 
-/// Sets a condition, in its place or at the end. Its time stays if its status has not changed; else it is its own, or `now`, in whole
-/// seconds. Returns whether anything has changed.
+/// Sets a condition: replaces the condition of the same type, or appends it. Returns whether anything has changed.
+///
+/// If the status is the same as before, the old time is kept. Otherwise the time is the condition's own, or `now` in whole
+/// seconds.
 pub fn set_condition(conditions: &mut Vec<Condition>, mut condition: Condition, now: Timestamp) -> bool {
     let now = condition.last_transition_time.unwrap_or_else(|| super::json::whole_seconds(now));
     let Some(known) = conditions.iter_mut().find(|known| known.kind == condition.kind) else {

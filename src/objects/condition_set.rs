@@ -1,19 +1,21 @@
-//! Conditions that add up to one.
+//! Condition sets: conditions with a summary.
 
 use jiff::Timestamp;
 
 use super::condition::{Condition, ConditionStatus, find_condition, set_condition};
 
-/// The conditions of a type of objects, and the one that they add up to: `Ready` of what goes on living, `Succeeded` of what
-/// comes to an end. Made once, as a constant.
+/// The conditions of a type of objects, and the condition that summarizes them.
 ///
-/// What they add up to is worked out anew at each change, never marked by itself: it is
+/// The summary is usually `Ready` for objects that keep running, and `Succeeded` for objects that come to an end. Declare the set
+/// once, as a constant. Each change of a condition computes the summary:
 ///
-/// | | if |
-/// |---|---|
-/// | false | one of them is: with the reason and message of the first such |
-/// | unknown | else, if one of them is unknown, or not there: with those of the first such |
-/// | true | all of them are: with its own name as the reason, and the lowest observed generation, if each has one |
+/// | summary | if | reason and message |
+/// |---|---|---|
+/// | false | a condition is false | those of the first false condition |
+/// | unknown | no condition is false, but one is unknown or missing | those of the first such condition |
+/// | true | all conditions are true | its own name as the reason |
+///
+/// A true summary has the lowest observed generation of its conditions, if each has one.
 ///
 /// # Examples
 ///
@@ -38,24 +40,24 @@ pub struct ConditionSet {
 }
 
 impl ConditionSet {
-    /// Those of `parts` add up to `happy`.
+    /// Returns a set in which `happy` summarizes the conditions `parts`.
     #[must_use]
     pub const fn new(happy: &'static str, parts: &'static [&'static str]) -> Self {
         Self { happy, parts }
     }
 
-    /// What they add up to.
+    /// Returns the type of the summary.
     #[must_use]
     pub const fn happy(&self) -> &'static str {
         self.happy
     }
 
-    /// All of them, what they add up to first.
+    /// Returns the types of all conditions, the summary first.
     pub fn kinds(&self) -> impl Iterator<Item = &'static str> + use<> {
         std::iter::once(self.happy).chain(self.parts.iter().copied())
     }
 
-    /// Sets those that are not there to unknown, because of `Initializing`.
+    /// Sets missing conditions to unknown, with the reason `Initializing`.
     pub fn initialize(&self, conditions: &mut Vec<Condition>, now: Timestamp) {
         for kind in self.kinds() {
             if find_condition(conditions, kind).is_none() {
@@ -64,8 +66,10 @@ impl ConditionSet {
         }
     }
 
-    /// Sets a condition as [`set_condition`] does, and then what they add up to. Returns whether anything has changed. A condition that
-    /// is none of them is set and adds up to nothing; what they add up to can itself be set only if there are no parts.
+    /// Sets a condition as [`set_condition`] does, and updates the summary. Returns whether anything has changed.
+    ///
+    /// A condition outside the set is stored too, without effect on the summary. The summary itself can be set only if the set
+    /// has no other conditions.
     pub fn set(&self, conditions: &mut Vec<Condition>, condition: Condition, now: Timestamp) -> bool {
         let changed =
             (self.parts.is_empty() || condition.kind != self.happy) && set_condition(conditions, condition, now);
@@ -73,7 +77,7 @@ impl ConditionSet {
         sum.is_some_and(|sum| set_condition(conditions, sum, now)) || changed
     }
 
-    /// Whether what they add up to is true.
+    /// Returns whether the summary is true.
     #[must_use]
     pub fn is_happy(&self, conditions: &[Condition]) -> bool {
         find_condition(conditions, self.happy).is_some_and(Condition::is_true)
@@ -116,8 +120,8 @@ mod tests {
         LIVING.set(conditions, Condition::new(kind, status, reason), at(2))
     }
 
-    /// All pairs of what two conditions may be, in both orders, come to the same. The cases of reconciler.io's
-    /// `apis/conditionset_test.go` among them; there, what has been false once stays so after another part has become true.
+    /// Checks all pairs of states in both orders, including the cases of reconciler.io's `apis/conditionset_test.go`. There, a
+    /// condition that was false once stays false after another one has become true.
     #[test]
     fn what_they_add_up_to_does_not_depend_on_the_way_there() {
         let sums = |a, b| match (a, b) {

@@ -1,4 +1,4 @@
-//! Objects of a kind that is known only as the program runs.
+//! Objects of a kind that is known only at run time.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::kind::Kind;
 use super::meta::ObjectMeta;
 use super::object::Object;
 
-/// An object of any kind: its metadata, and all other fields as JSON. What was read is written again, whatever it holds.
+/// An object of any kind: its metadata, and all other fields as JSON. Writing an object that was read loses nothing.
 ///
 /// # Examples
 ///
@@ -23,19 +23,19 @@ use super::object::Object;
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct DynamicObject {
-    /// Group and version.
+    /// The group and version of the kind.
     pub api_version: String,
     /// The name of the kind.
     pub kind: String,
-    /// What it says of itself.
+    /// The metadata.
     pub metadata: ObjectMeta,
-    /// All other fields: `spec`, `status`, `data` and what else there is.
+    /// All other fields, such as `spec`, `status` and `data`.
     #[serde(flatten)]
     pub fields: Map<String, Value>,
 }
 
 impl DynamicObject {
-    /// An object of this name, and nothing else.
+    /// Returns an object with this namespace and name, without other fields.
     #[must_use]
     pub fn new(kind: &Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
@@ -46,22 +46,22 @@ impl DynamicObject {
         }
     }
 
-    /// With this field.
+    /// Sets a field.
     #[must_use]
     pub fn with(mut self, field: impl Into<String>, value: Value) -> Self {
         self.fields.insert(field.into(), value);
         self
     }
 
-    /// The value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)) in [`fields`](Self::fields):
-    /// `/spec/replicas`.
+    /// Returns the value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)) in [`fields`](Self::fields), such
+    /// as `/spec/replicas`.
     #[must_use]
     pub fn pointer(&self, pointer: &str) -> Option<&Value> {
         let (first, rest) = split(pointer)?;
         self.fields.get(&first)?.pointer(rest)
     }
 
-    /// As [`pointer`](Self::pointer), to be changed.
+    /// Returns the value at a JSON pointer for changes.
     #[must_use]
     pub fn pointer_mut(&mut self, pointer: &str) -> Option<&mut Value> {
         let (first, rest) = split(pointer)?;
@@ -69,7 +69,7 @@ impl DynamicObject {
     }
 }
 
-/// The first name of a pointer, and the pointer behind it.
+/// Splits a pointer into its first name and the rest.
 fn split(pointer: &str) -> Option<(String, &str)> {
     let path = pointer.strip_prefix('/')?;
     let end = path.find('/').unwrap_or(path.len());
@@ -96,7 +96,7 @@ impl Object for DynamicObject {
         Some(self.fields.entry("status").or_insert_with(|| json!({})))
     }
 
-    /// The kind that it names; in no namespace, if it is in none itself.
+    /// Returns the kind that the object names. The kind is namespaced if the object has a namespace.
     fn kind(&self) -> Kind {
         let kind = Kind::of(&self.api_version, &self.kind);
         if self.metadata.namespace.is_empty() { kind.in_no_namespace() } else { kind }

@@ -1,4 +1,4 @@
-//! What can go wrong between a program and its objects. Each error names the object.
+//! The errors of clients. Each names its object.
 
 use std::error::Error;
 use std::fmt;
@@ -8,25 +8,26 @@ use super::key::ObjectKey;
 use super::kind::Kind;
 use crate::run::error::{Echo, find};
 
-/// The kind and the key of an object, for people to read: `Deployment default/web`. Without a name, if all objects of a kind (in a
-/// namespace) are meant. Cloning it copies no text.
+/// The kind and key of an object, for messages: `Deployment default/web`. Cloning it copies no text.
+///
+/// Without a name it stands for all objects of the kind, or of the kind in the namespace.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ObjectRef(Arc<(Kind, ObjectKey)>);
 
 impl ObjectRef {
-    /// The object of this kind and key.
+    /// Returns a reference to the object of this kind and key.
     #[must_use]
     pub fn new(kind: &Kind, key: &ObjectKey) -> Self {
         Self(Arc::new((kind.clone(), key.clone())))
     }
 
-    /// Its kind.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> &Kind {
         &self.0.0
     }
 
-    /// Its namespace and name.
+    /// Returns the namespace and name.
     #[must_use]
     pub fn key(&self) -> &ObjectKey {
         &self.0.1
@@ -50,57 +51,58 @@ impl fmt::Debug for ObjectRef {
     }
 }
 
-/// Why a call of a [`Client`](super::Client) did not do what was asked. Nothing has been written then, but for
-/// [`Transport`](Self::Transport).
+/// An error of a [`Client`](super::Client).
+///
+/// Except for [`Transport`](Self::Transport), the call has written nothing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// There is no such object.
+    /// The object does not exist.
     NotFound {
-        /// Which.
+        /// The object.
         object: ObjectRef,
     },
-    /// There is an object of this name.
+    /// An object with this name exists already.
     AlreadyExists {
-        /// Which.
+        /// The object.
         object: ObjectRef,
     },
-    /// The object is not as the caller thought: to be read again, and tried again.
+    /// The object is not in the expected state. Read it again and retry.
     Conflict {
-        /// Which.
+        /// The object.
         object: ObjectRef,
-        /// What is different.
+        /// The difference.
         reason: String,
     },
-    /// What was asked for makes no sense: trying again is of no use.
+    /// The request is invalid. Retrying is of no use.
     Invalid {
-        /// Which.
+        /// The object.
         object: ObjectRef,
-        /// The path of the field: `metadata.name`. Empty if it is all of it.
+        /// The path of the invalid field, such as `metadata.name`; empty for the whole object.
         field: String,
-        /// What it holds.
+        /// The invalid value.
         value: String,
-        /// What it must be.
+        /// The rule that the value breaks.
         rule: String,
     },
-    /// The version to watch or to list from is too old: list again, from the start.
+    /// The version of a watch or list is too old. List again from the start.
     Gone {
-        /// What was watched.
+        /// The watched or listed kind, without a name.
         object: ObjectRef,
         /// The version.
         version: String,
     },
-    /// The objects cannot be reached, or not be stored. Whether something has been written is not known.
+    /// The client cannot be reached, or cannot store the change. It is unknown whether anything was written.
     Transport {
-        /// Which.
+        /// The object.
         object: ObjectRef,
-        /// What happened.
+        /// The cause.
         source: Arc<dyn Error + Send + Sync>,
     },
 }
 
 impl ClientError {
-    /// An [`Invalid`](Self::Invalid).
+    /// Returns an [`Invalid`](Self::Invalid) error.
     #[must_use]
     pub fn invalid(
         object: ObjectRef,
@@ -111,13 +113,13 @@ impl ClientError {
         Self::Invalid { object, field: field.into(), value: value.into(), rule: rule.into() }
     }
 
-    /// A [`Transport`](Self::Transport).
+    /// Returns a [`Transport`](Self::Transport) error.
     #[must_use]
     pub fn transport(object: ObjectRef, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Transport { object, source: source.into().into() }
     }
 
-    /// The object it is about.
+    /// Returns the object that the error is about.
     #[must_use]
     pub fn object(&self) -> &ObjectRef {
         match self {
@@ -130,37 +132,37 @@ impl ClientError {
         }
     }
 
-    /// Whether it is [`NotFound`](Self::NotFound).
+    /// Returns whether it is [`NotFound`](Self::NotFound).
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// Whether it is [`AlreadyExists`](Self::AlreadyExists).
+    /// Returns whether it is [`AlreadyExists`](Self::AlreadyExists).
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
         matches!(self, Self::AlreadyExists { .. })
     }
 
-    /// Whether it is [`Conflict`](Self::Conflict).
+    /// Returns whether it is [`Conflict`](Self::Conflict).
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
     }
 
-    /// Whether it is [`Invalid`](Self::Invalid).
+    /// Returns whether it is [`Invalid`](Self::Invalid).
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         matches!(self, Self::Invalid { .. })
     }
 
-    /// Whether it is [`Gone`](Self::Gone).
+    /// Returns whether it is [`Gone`](Self::Gone).
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Gone { .. })
     }
 
-    /// Whether it is [`Transport`](Self::Transport).
+    /// Returns whether it is [`Transport`](Self::Transport).
     #[must_use]
     pub fn is_transport(&self) -> bool {
         matches!(self, Self::Transport { .. })
@@ -194,7 +196,8 @@ impl Error for ClientError {
     }
 }
 
-/// Marks a [conflict](ClientError::Conflict) in the sources of an error, also where a wrapper hides the [`ClientError`] itself.
+/// Marks a [conflict](ClientError::Conflict) in the sources of an error, so that it is found even if a wrapper hides the
+/// [`ClientError`].
 #[derive(Debug)]
 struct Conflicting;
 
@@ -208,16 +211,16 @@ impl Error for Conflicting {}
 
 static CONFLICT: Echo = Echo::fixed(&Conflicting, "read the object again and retry");
 
-/// How many runs of a key in a row may end with a conflict before the next one is a failure: the conflict lasts, and somebody should
-/// see it.
+/// The number of successive runs of a key that may end with a conflict. The next conflict counts as a failure, so that somebody
+/// notices it.
 pub(crate) const LASTING_CONFLICT: u32 = 5;
 
-/// Whether the error or one of its sources is a [conflict](ClientError::Conflict).
+/// Returns whether the error or one of its sources is a [conflict](ClientError::Conflict).
 pub(crate) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
     find::<Conflicting>(error).is_some()
 }
 
-/// What was there already, or is not there any more, is no error to who wanted just that.
+/// Turns an expected error into `None`: an object that is missing or exists already.
 ///
 /// # Examples
 ///
@@ -230,18 +233,18 @@ pub(crate) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
 /// }
 /// ```
 pub trait Ignore<T> {
-    /// `None` instead of [`ClientError::NotFound`].
+    /// Returns `None` instead of [`ClientError::NotFound`].
     ///
     /// # Errors
     ///
-    /// All others.
+    /// All other errors.
     fn ignore_not_found(self) -> Result<Option<T>, ClientError>;
 
-    /// `None` instead of [`ClientError::AlreadyExists`].
+    /// Returns `None` instead of [`ClientError::AlreadyExists`].
     ///
     /// # Errors
     ///
-    /// All others.
+    /// All other errors.
     fn ignore_already_exists(self) -> Result<Option<T>, ClientError>;
 }
 

@@ -1,4 +1,4 @@
-//! Finalizers: what has to be done before an object may vanish.
+//! Finalizers: tasks that must be done before an object is removed.
 
 use serde_json::{Value, json};
 
@@ -8,20 +8,20 @@ use super::error::{ClientError, Ignore};
 use super::object::Object;
 use crate::run::reconciler::Action;
 
-/// How often a removal is tried again with an object that is read anew.
+/// The most retries of a removal, each with the object read again.
 const MOST_RETRIES: usize = 5;
 
-/// Writes that `finalizer` holds an object, and returns the object as it is then. If it holds it already, nothing is written.
+/// Adds `finalizer` to an object, and returns it as stored. If the object has it already, nothing is written.
 ///
-/// It is written to the object as it was read, or not at all: no change of another is lost, and a decision that was made on an old
-/// state is not kept.
+/// The finalizer is added only if the object is unchanged since it was read. Therefore no change of others is lost, and no decision
+/// rests on an old state.
 ///
 /// # Errors
 ///
-/// - [`ClientError::Conflict`] if the object has changed since: read it again;
-/// - [`ClientError::Invalid`] of `metadata.finalizers`, if its deletion has been asked for: nothing may hold it any more that does
-///   not yet. Of `metadata.resourceVersion`, if it has none: it has not been read;
-/// - those of [`Client::patch`](super::Client::patch).
+/// - [`ClientError::Conflict`] if the object has changed since it was read. Read it again.
+/// - [`ClientError::Invalid`] for `metadata.finalizers` if the object is being deleted and does not have the finalizer yet.
+/// - [`ClientError::Invalid`] for `metadata.resourceVersion` if the object has none: it was not read from a client.
+/// - The errors of [`Client::patch`](super::Client::patch).
 ///
 /// # Examples
 ///
@@ -53,23 +53,22 @@ pub fn add_finalizer<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Re
     write(api, object, &json!(held))
 }
 
-/// Writes that `finalizer` no longer holds an object, and returns the object as it is then: its last state, if nothing else
-/// holds it and its deletion has been asked for.
+/// Removes `finalizer` from an object, and returns it as stored. If that removes the object, returns its last state.
 ///
-/// What the finalizer stood for has been done, whatever else has changed: if the object is no longer as it was read, it is read
-/// again, and the finalizer taken from what it is now; a few times. If that finds it without the finalizer, all is well.
+/// The task of the finalizer is done, so other changes of the object do not matter. If the object has changed, it is read again
+/// and the removal is retried a few times. If the finalizer is already gone then, that is a success.
 ///
 /// # Errors
 ///
-/// - [`ClientError::Invalid`] of `metadata.finalizers`, if `object` does not have it: nothing is written. Of
-///   `metadata.resourceVersion`, if it has none: it has not been read;
-/// - [`ClientError::Conflict`] if it changes all the time, or if another object has taken its name;
-/// - those of [`Client::patch`](super::Client::patch): [`ClientError::NotFound`] if it is gone.
+/// - [`ClientError::Invalid`] for `metadata.finalizers` if `object` does not have the finalizer. Nothing is written.
+/// - [`ClientError::Invalid`] for `metadata.resourceVersion` if the object has none: it was not read from a client.
+/// - [`ClientError::Conflict`] if the object keeps changing, or if another object has taken its name.
+/// - [`ClientError::NotFound`] if the object is gone, and the other errors of [`Client::patch`](super::Client::patch).
 pub fn remove_finalizer<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Result<T, ClientError> {
     remove_finalizer_of_any(api, object, finalizer).map(|(written, _)| written)
 }
 
-/// As [`remove_finalizer`]. Tells besides whether the object was still as it had been read.
+/// Does the same as [`remove_finalizer`], and also returns whether the object was unchanged since it was read.
 pub(crate) fn remove_finalizer_of_any<T: Object>(
     api: &Api<T>,
     object: &T,
@@ -101,7 +100,7 @@ fn write_without<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Result
     write(api, object, &if others.is_empty() { Value::Null } else { json!(others) })
 }
 
-/// Writes the finalizers, if the object still has the version that it was read with.
+/// Writes the finalizers, if the object still has the version that was read.
 fn write<T: Object>(api: &Api<T>, object: &T, finalizers: &Value) -> Result<T, ClientError> {
     let version = &object.meta().resource_version;
     if version.is_empty() {
@@ -112,20 +111,20 @@ fn write<T: Object>(api: &Api<T>, object: &T, finalizers: &Value) -> Result<T, C
     api.patch(&object.key(), &Patch::Merge(json!({"metadata": metadata})))
 }
 
-/// One run for an object that must not vanish before it has been cleaned up after.
+/// Reconciles an object that needs cleaning up before it is removed.
 ///
-/// | the object | what is done |
+/// | the object | action |
 /// |---|---|
-/// | lives | it is seen to that `finalizer` holds it; then `reconcile` |
-/// | is being deleted, and `finalizer` holds it | `finalize`; then the finalizer is removed, unless `finalize` failed or asked for a requeue: it is not done then |
-/// | is being deleted, and others hold it, if any | nothing |
+/// | is not being deleted | adds `finalizer`, then calls `reconcile` |
+/// | is being deleted and has `finalizer` | calls `finalize`, then removes the finalizer, unless `finalize` fails or asks for a requeue |
+/// | is being deleted and does not have `finalizer` | nothing |
 ///
-/// The closures are given the object as it is, to be changed if they write it. Both are called at least once, so they must be
-/// idempotent: `finalize` may be called for an object for which `reconcile` has done nothing yet, or again.
+/// The closures get the current object, and may change it. Both must be idempotent: `finalize` may be called again, and also for
+/// an object for which `reconcile` has done nothing yet.
 ///
 /// # Errors
 ///
-/// Those of the closures, of [`add_finalizer`] and of [`remove_finalizer`], but for an object that is gone by then.
+/// The errors of the closures, of [`add_finalizer`] and of [`remove_finalizer`]. It is no error if the object is gone by then.
 ///
 /// # Examples
 ///

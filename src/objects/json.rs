@@ -1,4 +1,4 @@
-//! What is read of an object's JSON where the object itself is not made of it.
+//! Reads single fields from the JSON of an object.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::key::ObjectKey;
 use super::kind::Kind;
 
-/// A text of the metadata; empty if there is none.
+/// Returns a text of the metadata; empty if it is missing.
 pub(crate) fn text_of<'a>(json: &'a Value, field: &str) -> &'a str {
     json["metadata"][field].as_str().unwrap_or_default()
 }
@@ -15,17 +15,17 @@ pub(crate) fn key_of(json: &Value) -> ObjectKey {
     ObjectKey::new(text_of(json, "namespace"), text_of(json, "name"))
 }
 
-/// The kind that an object names, or an owner reference.
+/// Returns the kind of an object or of an owner reference.
 pub(crate) fn kind_of(json: &Value) -> Kind {
     Kind::of(json["apiVersion"].as_str().unwrap_or_default(), json["kind"].as_str().unwrap_or_default())
 }
 
-/// As `metadata` has times: without fractions of a second.
+/// Cuts off the fractions of a second, as times in `metadata` have none.
 pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// The uid in a `metadata`, or in an owner reference.
+/// Returns the uid of a `metadata` or of an owner reference.
 pub(crate) fn uid_of(meta: &Value) -> &str {
     meta["uid"].as_str().unwrap_or_default()
 }
@@ -42,7 +42,7 @@ pub(crate) fn is_deleting(json: &Value) -> bool {
     !json["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// The metadata of an object, made if there is none.
+/// Returns the metadata for changes, created if it is missing.
 pub(crate) fn meta_mut(json: &mut Value) -> &mut Map<String, Value> {
     if !json["metadata"].is_object() {
         json["metadata"] = Value::Object(Map::new());

@@ -1,4 +1,4 @@
-//! Which object of a kind: its namespace and name.
+//! The key of an object: its namespace and name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// The namespace and name of an object: a key for queues, stores and watches. Cloning it copies no text.
 ///
-/// Keys are ordered by namespace, then by name, as they stand in a path.
+/// Keys are ordered by namespace, then by name.
 ///
 /// # Examples
 ///
@@ -21,14 +21,14 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// The namespace, a slash and the name; or the name.
+    /// `namespace/name`, or `name` if there is no namespace.
     path: Arc<str>,
-    /// Where the name begins.
+    /// The index at which the name begins.
     name: usize,
 }
 
 impl ObjectKey {
-    /// Of an object in a namespace; in none, if that is empty.
+    /// Returns the key of an object in a namespace. If the namespace is empty, the object is cluster-wide.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         if namespace.is_empty() {
@@ -37,32 +37,32 @@ impl ObjectKey {
         Self { path: format!("{namespace}/{name}").into(), name: namespace.len() + 1 }
     }
 
-    /// Of an object in no namespace.
+    /// Returns the key of a cluster-wide object.
     #[must_use]
     pub fn cluster(name: &str) -> Self {
         Self { path: name.into(), name: 0 }
     }
 
-    /// The namespace; empty if it is in none.
+    /// Returns the namespace; empty for a cluster-wide object.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.path[..self.name.saturating_sub(1)]
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.path[self.name..]
     }
 }
 
-/// A text that is no key: it has more than one slash, or nothing before or after it.
+/// The error for a text that is not a key: it has more than one slash, or an empty part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseKeyError(String);
 
 impl fmt::Display for ParseKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a name, nor a namespace and a name with a slash between", self.0)
+        write!(f, "{:?} is not a key: expected `name` or `namespace/name`", self.0)
     }
 }
 
@@ -71,7 +71,7 @@ impl std::error::Error for ParseKeyError {}
 impl FromStr for ObjectKey {
     type Err = ParseKeyError;
 
-    /// `namespace/name`, or `name`.
+    /// Parses `namespace/name` or `name`.
     fn from_str(text: &str) -> Result<Self, ParseKeyError> {
         let (namespace, name) = text.split_once('/').map_or((None, text), |(namespace, name)| (Some(namespace), name));
         if name.is_empty() || name.contains('/') || namespace == Some("") {

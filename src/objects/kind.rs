@@ -1,10 +1,10 @@
-//! What sort of object: its group, version and kind, and whether it lives in a namespace.
+//! The kind of objects: group, version and name, and whether they live in a namespace.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// The kind of an object: group, version and name, as Kubernetes has them. Kinds are equal if these three are.
+/// The kind of an object: group, version and name, as in Kubernetes. Kinds with the same group, version and name are equal.
 ///
 /// # Examples
 ///
@@ -27,16 +27,16 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Of a type whose objects say themselves of which kind they are.
+    /// The kind of a type whose objects name their kinds themselves.
     pub(crate) const UNKNOWN: Self = Self::namespaced("", "", "");
 
-    /// Of objects that live in a namespace. The core group is the empty one.
+    /// Returns the kind of objects that live in a namespace. The core group is empty.
     #[must_use]
     pub const fn namespaced(group: &'static str, version: &'static str, name: &'static str) -> Self {
         Self::fixed(group, version, name, true)
     }
 
-    /// Of objects that live in no namespace.
+    /// Returns the kind of cluster-wide objects. The core group is empty.
     #[must_use]
     pub const fn cluster(group: &'static str, version: &'static str, name: &'static str) -> Self {
         Self::fixed(group, version, name, false)
@@ -52,8 +52,10 @@ impl Kind {
         }
     }
 
-    /// As a manifest names it: `apps/v1`, or `v1` for the core group, and `Deployment`. Of objects in namespaces, as nothing in a
-    /// manifest says otherwise: see [`in_no_namespace`](Self::in_no_namespace), and [`Scheme`](super::Scheme).
+    /// Returns the kind for an `apiVersion` (`apps/v1`, or `v1` for the core group) and a `kind` (`Deployment`).
+    ///
+    /// It is a kind of objects in namespaces, because a manifest does not say. Otherwise use
+    /// [`in_no_namespace`](Self::in_no_namespace) or a [`Scheme`](super::Scheme).
     #[must_use]
     pub fn of(api_version: &str, name: &str) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -66,43 +68,43 @@ impl Kind {
         }
     }
 
-    /// The same kind, of objects that live in no namespace.
+    /// Makes it the kind of cluster-wide objects.
     #[must_use]
     pub fn in_no_namespace(self) -> Self {
         Self { namespaced: false, ..self }
     }
 
-    /// The same kind with this plural, where that is not the regular one.
+    /// Sets the plural, if it is irregular.
     #[must_use]
     pub fn with_plural(self, plural: impl Into<Cow<'static, str>>) -> Self {
         Self { plural: Some(plural.into()), ..self }
     }
 
-    /// The API group; empty for the core group.
+    /// Returns the API group; empty for the core group.
     #[must_use]
     pub fn group(&self) -> &str {
         &self.group
     }
 
-    /// The version of the group.
+    /// Returns the version of the group.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// The name of the kind: `Deployment`.
+    /// Returns the name: `Deployment`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether its objects live in a namespace.
+    /// Returns whether the objects live in a namespace.
     #[must_use]
     pub const fn is_namespaced(&self) -> bool {
         self.namespaced
     }
 
-    /// Group and version as an object's `apiVersion` has them.
+    /// Returns the group and version in the form of an `apiVersion`.
     #[must_use]
     pub fn api_version(&self) -> Cow<'_, str> {
         if self.group.is_empty() {
@@ -112,29 +114,29 @@ impl Kind {
         }
     }
 
-    /// Where a constant is computed: fails to compile for [`UNKNOWN`](Self::UNKNOWN).
+    /// Fails to compile for [`UNKNOWN`](Self::UNKNOWN) when it is called in a constant.
     pub(crate) const fn assert_known(self) {
         let known = !matches!(&self.name, Cow::Borrowed(name) if name.is_empty());
-        // A constant cannot be dropped before the program runs.
+        // A constant function cannot drop it.
         std::mem::forget(self);
         assert!(known, "the kind is not known before the program runs: use `Api::of_kind`");
     }
 
-    /// Whether this is what an object's `apiVersion` and `kind` name.
+    /// Returns whether an object with this `apiVersion` and `kind` is of this kind.
     #[must_use]
     pub fn is_named(&self, api_version: &str, name: &str) -> bool {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         self.group == group && self.version == version && self.name == name
     }
 
-    /// Whether an `apiVersion` and `kind` name this kind in any version of its group. A version is a way to write an object: the
-    /// object is the same in all.
+    /// Returns whether this `apiVersion` and `kind` name this kind in any version of its group. All versions of a kind mean the
+    /// same object.
     pub(crate) fn is_version_of(&self, api_version: &str, name: &str) -> bool {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         self.group == group && self.name == name
     }
 
-    /// The plural in lower case, as it stands in URLs: the one that was given, or the regular one of English.
+    /// Returns the plural in lower case, as it appears in URLs: the given one, or the regular English plural.
     #[must_use]
     pub fn plural(&self) -> Cow<'_, str> {
         if let Some(plural) = &self.plural {
@@ -168,7 +170,7 @@ impl PartialOrd for Kind {
 }
 
 impl Ord for Kind {
-    /// By group, version and name.
+    /// Orders by group, version and name.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (&self.group, &self.version, &self.name).cmp(&(&other.group, &other.version, &other.name))
     }

@@ -1,4 +1,4 @@
-//! What every object says of itself: `metadata`, in the JSON of Kubernetes.
+//! The `metadata` of objects, in the JSON of Kubernetes.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use super::kind::Kind;
 
 /// The `metadata` of an object.
 ///
-/// Fields that it does not name are kept in [`rest`](Self::rest), so what was read is written again, whatever it holds. A field
-/// that it names and that stands empty there (`null`, `{}`) is kept there too, and written for as long as it is empty here.
+/// Unknown fields are kept in [`rest`](Self::rest), so writing an object that was read loses nothing. A known field that is empty
+/// in the JSON (`null`, `{}`) is kept there too, and is written as long as it stays empty.
 ///
-/// Which fields a writer may set, and which the client sets, is said by [`Client`](super::Client).
+/// [`Client`](super::Client) says which fields a writer may set and which the client sets.
 ///
 /// # Examples
 ///
@@ -30,36 +30,36 @@ use super::kind::Kind;
 #[doc(alias = "metadata")]
 #[non_exhaustive]
 pub struct ObjectMeta {
-    /// Unique among the objects of a kind in a namespace.
+    /// The name, unique for the kind and namespace.
     pub name: String,
-    /// What the client makes a name from, by adding to it, where `name` is empty.
+    /// The beginning of the name that the client generates if `name` is empty.
     pub generate_name: String,
-    /// Empty for objects in no namespace.
+    /// The namespace; empty for cluster-wide objects.
     pub namespace: String,
-    /// Unique among all objects that ever were. Set by the client.
+    /// An id that no other object ever had. Set by the client.
     pub uid: String,
-    /// Different after each change; stands for no number. Set by the client.
+    /// The version, different after each change. It is not a number. Set by the client.
     pub resource_version: String,
-    /// Counts the changes of what is wanted: 1 at first, one more with each change outside `metadata` and `status`, and one more when
-    /// a deletion begins. Set by the client.
+    /// The number of changes outside `metadata` and `status`, beginning with 1. The begin of a deletion counts too. Set by the
+    /// client.
     pub generation: i64,
-    /// When it was created, in whole seconds. Set by the client.
+    /// The time of creation, in whole seconds. Set by the client.
     pub creation_timestamp: Option<Timestamp>,
-    /// When its deletion was asked for. Set by the client.
+    /// The time at which the deletion began. Set by the client.
     pub deletion_timestamp: Option<Timestamp>,
-    /// By which it can be selected.
+    /// Labels, for selection.
     pub labels: BTreeMap<String, String>,
-    /// Anything else that is to be known of it.
+    /// Annotations, for any other information.
     pub annotations: BTreeMap<String, String>,
-    /// Who has something to do before it may vanish.
+    /// Names of tasks that must be done before the object is removed.
     pub finalizers: Vec<String>,
-    /// The objects that it belongs to. It is deleted when they are gone.
+    /// The owners of the object. It is deleted when all of them are gone.
     pub owner_references: Vec<OwnerReference>,
     /// All other fields.
     pub rest: Map<String, Value>,
 }
 
-/// An entry of `metadata.ownerReferences`: an object of the same namespace, or of none, that this one belongs to.
+/// An entry of `metadata.ownerReferences`: an object that owns this one, in the same namespace or cluster-wide.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -70,7 +70,7 @@ pub struct OwnerReference {
     pub kind: String,
     /// The name of the owner.
     pub name: String,
-    /// The uid of the owner: another object of the same name is not the owner.
+    /// The uid of the owner. Another object with the same name is not the owner.
     pub uid: String,
     /// Whether the owner manages this object. At most one owner does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,9 +81,9 @@ pub struct OwnerReference {
 }
 
 impl OwnerReference {
-    /// Returns a reference to the owner of this kind, name and uid.
+    /// Returns a reference to the owner with this kind, name and uid.
     ///
-    /// For an owner that is at hand, [`Object::owner_reference`](super::Object::owner_reference) is shorter.
+    /// If you have the owner itself, use [`Object::owner_reference`](super::Object::owner_reference).
     #[must_use]
     pub fn new(kind: &Kind, name: impl Into<String>, uid: impl Into<String>) -> Self {
         Self {
@@ -108,13 +108,13 @@ impl OwnerReference {
         Self { block_owner_deletion: Some(block), ..self }
     }
 
-    /// Whether it names an object of this kind.
+    /// Returns whether it refers to an object of this kind.
     #[must_use]
     pub fn is_of(&self, kind: &Kind) -> bool {
         kind.is_named(&self.api_version, &self.kind)
     }
 
-    /// Whether the owner manages the object.
+    /// Returns whether the owner manages the object.
     #[must_use]
     pub fn is_controller(&self) -> bool {
         self.controller == Some(true)
@@ -122,20 +122,20 @@ impl OwnerReference {
 }
 
 impl ObjectMeta {
-    /// Of an object of this name; in no namespace, if that is empty.
+    /// Returns metadata with this namespace and name. Cluster-wide objects have an empty namespace.
     #[must_use]
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into(), ..Self::default() }
     }
 
-    /// With this label.
+    /// Adds a label.
     #[must_use]
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.insert(key.into(), value.into());
         self
     }
 
-    /// With this annotation.
+    /// Adds an annotation.
     #[must_use]
     pub fn annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.annotations.insert(key.into(), value.into());
@@ -156,38 +156,38 @@ impl ObjectMeta {
         self
     }
 
-    /// Its namespace and name.
+    /// Returns the namespace and name.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(&self.namespace, &self.name)
     }
 
-    /// Whether its deletion has been asked for.
+    /// Returns whether the deletion has begun.
     #[must_use]
     pub fn is_deleting(&self) -> bool {
         self.deletion_timestamp.is_some()
     }
 
-    /// Whether this finalizer holds it.
+    /// Returns whether the object has this finalizer.
     #[must_use]
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|known| known == finalizer)
     }
 
-    /// The owner that manages it.
+    /// Returns the owner that manages the object.
     #[must_use]
     pub fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references.iter().find(|owner| owner.is_controller())
     }
 
-    /// Whether the object of this uid manages it.
+    /// Returns whether the object with this uid manages this object.
     #[must_use]
     pub fn is_controlled_by(&self, uid: &str) -> bool {
         self.controller().is_some_and(|owner| owner.uid == uid)
     }
 }
 
-/// How its fields stand in JSON, where none is empty.
+/// The JSON form of the metadata. Empty fields are left out.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(remote = "ObjectMeta", rename_all = "camelCase")]
 struct Fields {
@@ -219,17 +219,17 @@ struct Fields {
     rest: Map<String, Value>,
 }
 
-/// A field that is not of its type.
+/// A field whose JSON does not match its type.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
-    /// From the object: `metadata.labels.app`.
+    /// The path from the object: `metadata.labels.app`.
     pub(crate) path: String,
     pub(crate) value: String,
     pub(crate) rule: String,
 }
 
 impl ObjectMeta {
-    /// The metadata of this JSON, or what is wrong with it.
+    /// Reads metadata from JSON, or reports the first field that does not match.
     pub(crate) fn read(json: &Value) -> Result<Self, Misfit> {
         let fits = |json: &Value| <Self as Deserialize>::deserialize(json).map_err(|error| error.to_string());
         let rule = match fits(json) {
@@ -239,7 +239,7 @@ impl ObjectMeta {
         let misfit = |path: String, value: &Value, rule| Misfit { path, value: value.to_string(), rule };
         for (name, value) in json.as_object().into_iter().flatten() {
             let Err(rule) = fits(&json!({name: value})) else { continue };
-            // Of a list, or of names and texts, it is an entry.
+            // Find the entry in a map or list.
             for (inner, value) in value.as_object().filter(|_| fits(&json!({name: {}})).is_ok()).into_iter().flatten() {
                 if let Err(rule) = fits(&json!({name: {inner: value}})) {
                     return Err(misfit(format!("metadata.{name}.{inner}"), value, rule));
@@ -262,7 +262,7 @@ fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// Whether a field of this value is as good as absent.
+/// Returns whether a field with this value counts as absent.
 pub(crate) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -1,4 +1,4 @@
-//! Objects: what has a kind, metadata and perhaps a status, and is JSON.
+//! The trait of object types, and the macro that implements it.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,11 +9,11 @@ use super::key::ObjectKey;
 use super::kind::Kind;
 use super::meta::{ObjectMeta, OwnerReference};
 
-/// A type of objects: what has a kind, metadata and perhaps a status, and is written as JSON.
+/// A type of objects with a kind, metadata and perhaps a status. Objects are read from and written as JSON.
 ///
-/// The macro [`object!`](crate::object) writes these lines for a type with a field `metadata`, and perhaps one `status`. The JSON
-/// need not hold `apiVersion` and `kind`: they are added from [`kind`](Self::kind) where it is written. For objects whose
-/// kind is known only as the program runs there is [`DynamicObject`](super::DynamicObject).
+/// The macro [`object!`](crate::object) implements the trait for a type with a field `metadata`, and perhaps a field `status`.
+/// The JSON of the type need not contain `apiVersion` and `kind`: [`to_json`](Self::to_json) adds them. If the kind is known only
+/// at run time, use [`DynamicObject`](super::DynamicObject).
 ///
 /// # Examples
 ///
@@ -48,61 +48,62 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// The kind of all objects of this type.
     const KIND: Kind;
 
-    /// What is seen of the object, beside what is wanted of it; `()` if it has none.
+    /// The type of the status; `()` if objects have none.
     type Status: Clone + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
 
-    /// Its metadata.
+    /// Returns the metadata.
     fn meta(&self) -> &ObjectMeta;
 
-    /// Its metadata, to be changed.
+    /// Returns the metadata for changes.
     fn meta_mut(&mut self) -> &mut ObjectMeta;
 
-    /// Its status, if it has one.
+    /// Returns the status; `None` if the object has none.
     fn status(&self) -> Option<&Self::Status> {
         None
     }
 
-    /// Its status, to be changed; made, if it may have one.
+    /// Returns the status for changes, created if necessary; `None` if objects of this type have no status.
     fn status_mut(&mut self) -> Option<&mut Self::Status> {
         None
     }
 
-    /// The kind of this object.
+    /// Returns the kind of this object.
     #[must_use]
     fn kind(&self) -> Kind {
         Self::KIND
     }
 
-    /// Its namespace and name.
+    /// Returns the namespace and name.
     #[must_use]
     fn key(&self) -> ObjectKey {
         self.meta().key()
     }
 
-    /// What names it in errors and log lines.
+    /// Returns the kind and key, for errors and log lines.
     #[must_use]
     fn object_ref(&self) -> ObjectRef {
         ObjectRef::new(&self.kind(), &self.key())
     }
 
-    /// What an object that belongs to this one has among its owners.
+    /// Returns a reference to this object as an owner.
     #[must_use]
     fn owner_reference(&self) -> OwnerReference {
         let meta = self.meta();
         OwnerReference::new(&self.kind(), &*meta.name, &*meta.uid)
     }
 
-    /// What an object that this one manages has among its owners. A foreground deletion of this one waits for it.
+    /// Returns a reference to this object as the owner that manages another. A foreground deletion of this object waits for the
+    /// other.
     #[must_use]
     fn controller_reference(&self) -> OwnerReference {
         self.owner_reference().controller(true).block_owner_deletion(true)
     }
 
-    /// Its JSON, `apiVersion` and `kind` included.
+    /// Returns the JSON of the object, with `apiVersion` and `kind`.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`], if it cannot be written as JSON, or not as an object.
+    /// [`ClientError::Invalid`] if the value cannot be written as a JSON object.
     fn to_json(&self) -> Result<Value, ClientError> {
         let kind = self.kind();
         let invalid = |rule: String| ClientError::invalid(self.object_ref(), "", "", rule);
@@ -113,11 +114,11 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
         Ok(json)
     }
 
-    /// The object of this JSON.
+    /// Reads an object from JSON.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`], if it is not JSON of this type.
+    /// [`ClientError::Invalid`] if the JSON does not match the type.
     fn from_json(json: &Value) -> Result<Self, ClientError> {
         Self::deserialize(json).map_err(|error| {
             let kind = if Self::KIND == Kind::UNKNOWN { super::json::kind_of(json) } else { Self::KIND };
@@ -128,8 +129,9 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
 
 /// Implements [`Object`] for a type with a field `metadata`, and perhaps a field `status`.
 ///
-/// `object!(Type, namespaced | cluster, "group", "version")`, the kind having the name of the type; `kind: "Kind"` and
-/// `status: Type` may follow, in this order. The field `status` is of that type, or an `Option` of it.
+/// The form is `object!(Type, namespaced | cluster, "group", "version")`. The kind has the name of the type, unless `kind:
+/// "Kind"` follows. If the type has a field `status`, `status: Type` follows as the last argument; the field has this type or is
+/// an `Option` of it.
 ///
 /// # Examples
 ///
@@ -197,13 +199,13 @@ macro_rules! object {
     };
 }
 
-/// A field `status` of an [`object!`](crate::object): the status, or an `Option` of it.
+/// The field `status` of an [`object!`](crate::object): the status, or an `Option` of it.
 ///
-/// The trait holds for every type, so its methods have names that no other type uses: a glob import shadows nothing.
+/// Every type implements this trait. Its method names are therefore unusual, so that a glob import shadows no other method.
 pub trait StatusField<S> {
-    /// The status, if there is one.
+    /// Returns the status; `None` if it is not set.
     fn status_field(&self) -> Option<&S>;
-    /// The status, made if there is none.
+    /// Returns the status for changes, created if it is not set.
     fn status_field_mut(&mut self) -> &mut S;
 }
 

@@ -1,4 +1,4 @@
-//! Lists in pages.
+//! Lists objects in pages.
 
 use std::sync::Arc;
 
@@ -11,9 +11,10 @@ use super::query::{ObjectList, Query};
 use crate::base::cancel::CancellationToken;
 use crate::run::error::Chain;
 
-/// Lists all objects that a query selects, in pages if it has a limit. If a page is gone, it lists them once more without a limit,
-/// as client-go's `ListPager` does: another list in pages could be too slow again. Returns `None` if `stop` is cancelled meanwhile.
-/// A log line names the `source`.
+/// Lists all objects that a query selects, in pages if it has a limit. Returns `None` if `stop` is cancelled meanwhile.
+///
+/// If a page is gone, it lists all objects at once without a limit, as client-go's `ListPager` does: pages could be too slow
+/// again. Log lines name the `source`.
 pub(super) fn list_all(
     client: &dyn Client,
     kind: &Kind,

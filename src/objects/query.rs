@@ -1,4 +1,4 @@
-//! What a client lists: queries, and the lists that they give.
+//! Queries, and the lists that they return.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::kind::Kind;
 use super::object::Object;
 use super::selector::{FieldSelector, LabelSelector};
 
-/// What of a kind is listed or watched: by default all.
+/// Selects objects of a kind for a list or a watch. The default selects all.
 ///
 /// # Examples
 ///
@@ -24,66 +24,66 @@ use super::selector::{FieldSelector, LabelSelector};
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Query {
-    /// In this namespace; in all, if there is none.
+    /// The namespace; `None` for all.
     pub namespace: Option<String>,
-    /// With labels that this selects.
+    /// The selector for labels.
     pub labels: LabelSelector,
-    /// With fields that this selects.
+    /// The selector for fields.
     pub fields: FieldSelector,
-    /// How many objects a list returns at most. `None` and 0: all.
+    /// The most objects that a list returns. `None` and 0 mean no limit.
     pub limit: Option<usize>,
-    /// The token of the page before, where a list goes on.
+    /// The token of the previous page, to list the next one.
     pub continue_token: Option<String>,
 }
 
 impl Query {
-    /// All objects of a kind.
+    /// Selects all objects of a kind.
     #[must_use]
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Those in this namespace.
+    /// Selects only objects in this namespace.
     #[must_use]
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         Self { namespace: Some(namespace.into()), ..self }
     }
 
-    /// Those with such labels.
+    /// Selects only objects whose labels match.
     #[must_use]
     pub fn labels(self, labels: LabelSelector) -> Self {
         Self { labels, ..self }
     }
 
-    /// Those whose field at this path (`spec.nodeName`) has this value, as well as what has been said before.
+    /// Selects only objects whose field at this path (`spec.nodeName`) has this value. Repeated calls add conditions.
     #[must_use]
     pub fn field(mut self, path: impl Into<String>, value: impl Into<String>) -> Self {
         self.fields = self.fields.and(path, value);
         self
     }
 
-    /// All objects of a kind in this namespace, or all of them if the kind has no namespaces or none is given.
+    /// Selects the objects of a kind in this namespace. Without a namespace, or if the kind is cluster-wide, selects all.
     pub(crate) fn of_kind_in(kind: &Kind, namespace: Option<&str>) -> Self {
         Self { namespace: namespace.filter(|_| kind.is_namespaced()).map(str::to_owned), ..Self::default() }
     }
 
-    /// Whether an object of this key may be selected.
+    /// Returns whether the query may select an object with this key.
     pub(crate) fn may_select(&self, key: &ObjectKey) -> bool {
         self.namespace.as_ref().is_none_or(|namespace| key.namespace() == namespace)
     }
 
-    /// Whether it selects this object.
+    /// Returns whether the query selects this object.
     pub(crate) fn selects_object(&self, object: &impl Object) -> Result<bool, ClientError> {
         Ok(*self == Self::default() || self.selects(&object.to_json()?))
     }
 
-    /// The same query, for lists of at most this many objects. 0: of all.
+    /// Limits a list to this many objects; 0 means no limit.
     #[must_use]
     pub fn limit(self, limit: usize) -> Self {
         Self { limit: Some(limit), ..self }
     }
 
-    /// The same query, for the page behind the list that returned this token.
+    /// Continues after the list that returned this token.
     ///
     /// # Examples
     ///
@@ -111,7 +111,7 @@ impl Query {
         Self { continue_token: Some(token.into()), ..self }
     }
 
-    /// Whether it selects the object of this JSON.
+    /// Returns whether the query selects the object with this JSON.
     #[must_use]
     pub fn selects(&self, object: &Value) -> bool {
         self.namespace.as_ref().is_none_or(|namespace| super::json::text_of(object, "namespace") == namespace)
@@ -120,26 +120,27 @@ impl Query {
     }
 }
 
-/// Objects as they were at one version.
+/// A list of objects as they were at one version.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ObjectList<T> {
-    /// The version: a watch from it tells what has changed since.
+    /// The version of the list. A watch from this version delivers all later changes.
     pub version: String,
-    /// In the order of their keys.
+    /// The objects, in the order of their keys.
     pub items: Vec<T>,
-    /// The token of the next page, if there is one: see [`Query::continue_from`]. Opaque: only the client that made it can read it.
+    /// The token of the next page; `None` on the last page. See [`Query::continue_from`]. Only the client that made the token can
+    /// read it.
     pub continue_token: Option<String>,
 }
 
 impl<T> ObjectList<T> {
-    /// Returns a list of these objects, as they were at this version. For clients.
+    /// Returns a list of these objects, as they were at this version.
     #[must_use]
     pub fn new(version: impl Into<String>, items: Vec<T>) -> Self {
         Self { version: version.into(), items, continue_token: None }
     }
 
-    /// Sets the token of the next page; `None` if this is the last page.
+    /// Sets the token of the next page; `None` on the last page.
     #[must_use]
     pub fn continue_token(self, token: Option<String>) -> Self {
         Self { continue_token: token, ..self }

@@ -1,4 +1,4 @@
-//! Reasons and messages of events that many controllers record, so that people find the same words everywhere.
+//! Reasons and messages of common events, so that all controllers use the same words.
 //!
 //! # Examples
 //!
@@ -16,73 +16,73 @@
 
 use super::error::ObjectRef;
 
-/// An object is as it should be.
+/// An object is in the desired state.
 pub const SYNCED: &str = "Synced";
 
-/// An object that is to be made is there already, and is another's.
+/// A desired object exists already, but another controller manages it.
 pub const ERR_RESOURCE_EXISTS: &str = "ErrResourceExists";
 
-/// What belongs to an object has been created.
+/// A dependent was created.
 pub const CREATED: &str = "Created";
 
-/// It could not be created.
+/// A dependent could not be created.
 pub const CREATION_FAILED: &str = "CreationFailed";
 
-/// What belongs to an object has been changed.
+/// A dependent was updated.
 pub const UPDATED: &str = "Updated";
 
-/// It could not be changed.
+/// A dependent could not be updated.
 pub const UPDATE_FAILED: &str = "UpdateFailed";
 
-/// What belongs to an object has been deleted.
+/// A dependent was deleted.
 pub const DELETED: &str = "Deleted";
 
-/// It could not be deleted.
+/// A dependent could not be deleted.
 pub const DELETE_FAILED: &str = "DeleteFailed";
 
-/// The status of an object has been changed.
+/// The status of an object was updated.
 pub const STATUS_UPDATED: &str = "StatusUpdated";
 
-/// It could not be changed.
+/// The status of an object could not be updated.
 pub const STATUS_UPDATE_FAILED: &str = "StatusUpdateFailed";
 
-/// The finalizers of an object have been changed.
+/// The finalizers of an object were changed.
 pub const FINALIZER_PATCHED: &str = "FinalizerPatched";
 
-/// They could not be changed.
+/// The finalizers of an object could not be changed.
 pub const FINALIZER_PATCH_FAILED: &str = "FinalizerPatchFailed";
 
-/// For [`SYNCED`]: the object was not there.
+/// The message of [`SYNCED`] after an object was created.
 #[must_use]
 pub fn created(object: &ObjectRef) -> String {
     format!("{object} is created: in step")
 }
 
-/// For [`SYNCED`]: the object was another.
+/// The message of [`SYNCED`] after an object was updated.
 #[must_use]
 pub fn updated(object: &ObjectRef) -> String {
     format!("{object} is updated: in step")
 }
 
-/// For [`SYNCED`]: the object was there, and should not be.
+/// The message of [`SYNCED`] after an object was deleted.
 #[must_use]
 pub fn deleted(object: &ObjectRef) -> String {
     format!("{object} is deleted: in step")
 }
 
-/// For [`SYNCED`]: an external resource was not as it should be.
+/// The message of [`SYNCED`] after an external resource was converged.
 #[must_use]
 pub fn converged(external: &str) -> String {
     format!("{external} is converged: in step")
 }
 
-/// For [`SYNCED`]: an external resource was there, and should not be.
+/// The message of [`SYNCED`] after an external resource was removed.
 #[must_use]
 pub fn removed(external: &str) -> String {
     format!("{external} is removed: in step")
 }
 
-/// For [`ERR_RESOURCE_EXISTS`].
+/// The message of [`ERR_RESOURCE_EXISTS`].
 #[must_use]
 pub fn exists(object: &ObjectRef) -> String {
     format!("{object} already exists, and this controller does not manage it")

@@ -1,4 +1,4 @@
-//! What specs and statuses are often made of: the name of another object, and maps put together.
+//! Helpers for specs and statuses: references to other objects, and merged maps.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,10 @@ use super::key::ObjectKey;
 use super::kind::Kind;
 use super::object::Object;
 
-/// The name of another object, in the namespace of who names it or in none, as specs and statuses have it: `apiGroup`, `kind` and
-/// `name`. The version is not part of it: that is how an object is written, not what it is.
+/// A reference from a spec or status to another object: `apiGroup`, `kind` and `name`.
+///
+/// The object lies in the namespace of the referring object, or is cluster-wide. The reference has no version, because all
+/// versions of a kind mean the same object.
 ///
 /// # Examples
 ///
@@ -40,7 +42,7 @@ pub struct TypedReference {
 }
 
 impl TypedReference {
-    /// Returns a reference to the object of this group, kind and name. The core group is empty.
+    /// Returns a reference to the object with this group, kind and name. The core group is empty.
     #[must_use]
     pub fn new(api_group: impl Into<String>, kind: impl Into<String>, name: impl Into<String>) -> Self {
         Self { api_group: api_group.into(), kind: kind.into(), name: name.into() }
@@ -53,25 +55,25 @@ impl TypedReference {
         Self::new(kind.group(), kind.name(), &*object.meta().name)
     }
 
-    /// Whether it names an object of this kind, whatever version of it.
+    /// Returns whether it refers to an object of this kind, in any version.
     #[must_use]
     pub fn is_of(&self, kind: &Kind) -> bool {
         self.api_group == kind.group() && self.kind == kind.name()
     }
 
-    /// The key of the object, where who names it is in this namespace; empty for an object in none.
+    /// Returns the key of the object, given the namespace of the referring object. For a cluster-wide object, pass an empty one.
     #[must_use]
     pub fn key(&self, namespace: &str) -> ObjectKey {
         ObjectKey::new(namespace, &self.name)
     }
 }
 
-/// A cluster may write `null` for the core group.
+/// Reads a text or `null`, because a cluster may write `null` for the core group.
 fn text_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// All entries of these maps. Of a key that is in several the last one counts. For labels, say.
+/// Merges maps, such as labels. If several maps have a key, the last one wins.
 ///
 /// # Examples
 ///

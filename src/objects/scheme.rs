@@ -1,4 +1,4 @@
-//! Which kinds there are: how a manifest's `apiVersion` and `kind` become a [`Kind`], scope and plural included.
+//! The registry of kinds: finds the [`Kind`] for a manifest's `apiVersion` and `kind`, and checks objects.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::kind::Kind;
 use super::meta::{Misfit, ObjectMeta};
 use super::object::Object;
 
-/// The kinds that a program knows.
+/// A registry of the kinds that a program knows.
 ///
 /// # Examples
 ///
@@ -49,25 +49,25 @@ pub struct Scheme {
 #[derive(Clone)]
 struct SchemeEntry {
     kind: Kind,
-    /// What is wrong with a JSON of this kind, if it has a type.
+    /// Reports the first field that does not match the type of the kind.
     check: fn(&Value) -> Result<(), Misfit>,
 }
 
 impl Scheme {
-    /// No kind.
+    /// Returns an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// And the kind of this type. Does not compile for a [`DynamicObject`](super::DynamicObject), which is of no certain kind.
+    /// Registers the kind of this type. Does not compile for a [`DynamicObject`](super::DynamicObject), which has no fixed kind.
     #[must_use]
     pub fn register<T: Object>(self) -> Self {
         const { T::KIND.assert_known() };
         self.with(T::KIND, fault_of::<T>)
     }
 
-    /// And this kind, of whose objects no type is known.
+    /// Registers a kind without a type.
     #[must_use]
     pub fn register_kind(self, kind: Kind) -> Self {
         self.with(kind, |json| ObjectMeta::read(&json["metadata"]).map(drop))
@@ -79,23 +79,25 @@ impl Scheme {
         self
     }
 
-    /// The kind that a manifest names so.
+    /// Returns the kind with this `apiVersion` and name.
     #[must_use]
     pub fn kind(&self, api_version: &str, name: &str) -> Option<&Kind> {
         Some(&self.kinds.get(api_version)?.get(name)?.kind)
     }
 
-    /// All kinds, in their order.
+    /// Returns all kinds, ordered by `apiVersion` and name.
     pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
         self.kinds.values().flat_map(BTreeMap::values).map(|entry| &entry.kind)
     }
 
-    /// The objects of a JSON, which is one, or a `List` (or a `PodList`) of them, with their kinds. An object of such a list that
-    /// says of no kind is of the one that the list is named after.
+    /// Returns the objects of a JSON document with their kinds. The document is one object, or a list such as `List` or
+    /// `PodList`.
+    ///
+    /// An item of a `PodList` that names no kind is a `Pod`.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] for an object of a kind that is not registered.
+    /// [`ClientError::Invalid`] if the kind of an object is not registered.
     pub fn objects(&self, json: &Value) -> Result<Vec<(Kind, Value)>, ClientError> {
         let mut objects = Vec::new();
         self.collect(json, &mut objects)?;
@@ -121,11 +123,11 @@ impl Scheme {
         Ok(())
     }
 
-    /// Whether the JSON is of the type of its kind; one of a kind without a type is, if it has metadata.
+    /// Checks that an object matches the type of its kind. If the kind has no type, checks only the metadata.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] with the path of the field that is not of the type, or if the kind is not registered.
+    /// [`ClientError::Invalid`] with the path of a field that does not match, or if the kind is not registered.
     pub fn check(&self, json: &Value) -> Result<(), ClientError> {
         let SchemeEntry { kind, check } = self.entry(json)?;
         check(json).map_err(|Misfit { path, value, rule }| {
@@ -144,12 +146,12 @@ impl Scheme {
         })
     }
 
-    /// The objects of a text of several JSON documents, one after the other, as [`objects`](Self::objects) gives them.
+    /// Parses a text of several JSON documents, and returns their [objects](Self::objects).
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] for what is no JSON, for an integer that needs more than 64 bits (it would be altered), and as
-    /// [`objects`](Self::objects).
+    /// [`ClientError::Invalid`] if the text is not JSON, if it has an integer of more than 64 bits (which would be altered), or
+    /// if the kind of an object is not registered.
     pub fn read(&self, documents: &str) -> Result<Vec<(Kind, Value)>, ClientError> {
         let nothing = ObjectRef::new(&Kind::of("", "a document"), &ObjectKey::cluster(""));
         let mut objects = Vec::new();
@@ -166,10 +168,10 @@ impl Scheme {
     }
 }
 
-/// What is wrong with JSON of a type.
+/// Reports the first field that does not match the type.
 fn fault_of<T: Object>(json: &Value) -> Result<(), Misfit> {
     let Err(error) = serde_path_to_error::deserialize::<_, T>(json) else { return Ok(()) };
-    // Of the metadata more can be said.
+    // The metadata can report more precisely.
     ObjectMeta::read(&json["metadata"])?;
     let path = match error.path().to_string() {
         path if path == "." => String::new(),

@@ -1,4 +1,4 @@
-//! Which objects are meant: by their labels, by the values of their fields.
+//! Selectors of objects, by labels and by fields.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::validate::{LABEL_VALUE, QUALIFIED, is_label_value, is_qualified};
 
-/// Selects objects by their labels; the default selects all. It is read from text as `kubectl` does, and from JSON as a manifest
-/// holds it.
+/// Selects objects by their labels; the default selects all.
+///
+/// A selector is parsed from text in the syntax of `kubectl`, and from JSON in the form of a manifest.
 ///
 /// # Examples
 ///
@@ -31,41 +32,41 @@ use super::validate::{LABEL_VALUE, QUALIFIED, is_label_value, is_qualified};
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct LabelSelector {
-    /// These labels with these values.
+    /// Labels that must have these values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
-    /// And all of these.
+    /// Further requirements.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<LabelRequirement>,
 }
 
-/// What a [`LabelSelector`] requires of one label.
+/// A requirement for one label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct LabelRequirement {
     /// The key of the label.
     pub key: String,
-    /// What of it.
+    /// The comparison.
     pub operator: LabelOperator,
-    /// The values of [`In`](LabelOperator::In) and [`NotIn`](LabelOperator::NotIn).
+    /// The values for [`In`](LabelOperator::In) and [`NotIn`](LabelOperator::NotIn).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 
-/// How a label is compared.
+/// The comparison in a [`LabelRequirement`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum LabelOperator {
-    /// It is there, with one of the values.
+    /// The label exists and has one of the values.
     In,
-    /// It is not there, or with another value.
+    /// The label does not exist or has another value.
     NotIn,
-    /// It is there.
+    /// The label exists.
     Exists,
-    /// It is not there.
+    /// The label does not exist.
     DoesNotExist,
 }
 
-/// A text that is no selector, or a selector that Kubernetes would refuse.
+/// The error for an invalid selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseSelectorError {
     text: String,
@@ -77,13 +78,13 @@ impl ParseSelectorError {
         Self { text: text.to_owned(), rule: rule.into() }
     }
 
-    /// The part that is wrong.
+    /// Returns the invalid part.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What it must be.
+    /// Returns the rule that the part breaks.
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule
@@ -99,13 +100,13 @@ impl fmt::Display for ParseSelectorError {
 impl std::error::Error for ParseSelectorError {}
 
 impl LabelSelector {
-    /// Selects objects with this label.
+    /// Returns a selector of objects with this label.
     #[must_use]
     pub fn label(key: impl Into<String>, value: impl Into<String>) -> Self {
         Self { match_labels: [(key.into(), value.into())].into(), match_expressions: Vec::new() }
     }
 
-    /// Adds a requirement: selects only those objects that meet it too.
+    /// Adds a requirement. The selector selects only objects that meet all requirements.
     #[must_use]
     pub fn and(mut self, requirement: LabelRequirement) -> Self {
         self.match_expressions.push(requirement);
@@ -118,7 +119,7 @@ impl LabelSelector {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
 
-    /// Whether it selects an object with these labels.
+    /// Returns whether it selects an object with these labels.
     #[must_use]
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selects_by(|key| labels.get(key).map(String::as_str))
@@ -133,11 +134,11 @@ impl LabelSelector {
             && self.match_expressions.iter().all(|requirement| requirement.holds(label(&requirement.key)))
     }
 
-    /// Whether Kubernetes would take it.
+    /// Checks the selector by the rules of Kubernetes.
     ///
     /// # Errors
     ///
-    /// For a key or value that no label can have, an `In` or `NotIn` without values, an `Exists` or `DoesNotExist` with values.
+    /// If a key or value cannot be a label, if `In` or `NotIn` has no values, or if `Exists` or `DoesNotExist` has values.
     pub fn validate(&self) -> Result<(), ParseSelectorError> {
         for (key, value) in &self.match_labels {
             check_key(key)?;
@@ -156,7 +157,7 @@ fn check_value(value: &str) -> Result<(), ParseSelectorError> {
 }
 
 impl LabelRequirement {
-    /// Returns a requirement for the label of this key. `Exists` and `DoesNotExist` take no values.
+    /// Returns a requirement for the label with this key. `Exists` and `DoesNotExist` take no values.
     #[must_use]
     pub fn new<V: Into<String>>(
         key: impl Into<String>,
@@ -187,7 +188,7 @@ impl LabelRequirement {
         Err(ParseSelectorError::new(&self.key, rule))
     }
 
-    /// Of one part of a text: `key`, `!key`, `key = value`, `key == value`, `key != value`, `key in (…)`, `key notin (…)`.
+    /// Parses one part: `key`, `!key`, `key = value`, `key == value`, `key != value`, `key in (…)`, `key notin (…)`.
     fn parse(part: &str) -> Result<Self, ParseSelectorError> {
         let text = part.trim();
         let (key, operator, values) = if let Some(key) = text.strip_prefix('!') {
@@ -219,7 +220,7 @@ impl LabelRequirement {
 impl FromStr for LabelSelector {
     type Err = ParseSelectorError;
 
-    /// Requirements with commas between; nothing selects all.
+    /// Parses requirements separated by commas. The empty text selects all objects.
     fn from_str(text: &str) -> Result<Self, ParseSelectorError> {
         if text.trim().is_empty() {
             return Ok(Self::default());
@@ -260,8 +261,9 @@ impl fmt::Display for LabelRequirement {
     }
 }
 
-/// Selects objects by the values of fields; the default selects all. A field that is not there, or is no text, number or truth value,
-/// has the empty value.
+/// Selects objects by the values of their fields; the default selects all.
+///
+/// A missing field has the empty value, and so has an array or object.
 ///
 /// # Examples
 ///
@@ -283,27 +285,27 @@ struct FieldRequirement {
 }
 
 impl FieldSelector {
-    /// Selects, of those that this selects, the objects whose field at `path` has this value.
+    /// Adds the requirement that the field at `path` has this value.
     #[must_use]
     pub fn and(mut self, path: impl Into<String>, value: impl Into<String>) -> Self {
         self.0.push(FieldRequirement { path: path.into(), value: value.into(), equal: true });
         self
     }
 
-    /// Selects, of those that this selects, the objects whose field at `path` has another value.
+    /// Adds the requirement that the field at `path` does not have this value.
     #[must_use]
     pub fn and_not(mut self, path: impl Into<String>, value: impl Into<String>) -> Self {
         self.0.push(FieldRequirement { path: path.into(), value: value.into(), equal: false });
         self
     }
 
-    /// Whether it selects all objects.
+    /// Returns whether it selects all objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether it selects the object of this JSON.
+    /// Returns whether it selects the object with this JSON.
     #[must_use]
     pub fn selects(&self, object: &Value) -> bool {
         self.0.iter().all(|FieldRequirement { path, value, equal }| {
@@ -322,7 +324,7 @@ impl FieldSelector {
 impl FromStr for FieldSelector {
     type Err = ParseSelectorError;
 
-    /// `path=value`, `path==value` and `path!=value`, with commas between.
+    /// Parses `path=value`, `path==value` and `path!=value`, separated by commas.
     fn from_str(text: &str) -> Result<Self, ParseSelectorError> {
         let mut selector = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -357,7 +359,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The cases of apimachinery's `pkg/labels/selector_test.go` (`TestSelectorMatches`, `TestSetMatches`).
+    /// Cases of apimachinery's `pkg/labels/selector_test.go` (`TestSelectorMatches`, `TestSetMatches`).
     #[test]
     fn labels_are_selected() {
         for (selector, labels, selected) in [
@@ -393,7 +395,7 @@ mod tests {
         assert!(LabelSelector::label("a", "b").selects(&[("a".to_owned(), "b".to_owned())].into()));
     }
 
-    /// The cases of `TestSelectorParse` and `TestLexer…` there, as far as they are wrong here.
+    /// The cases of `TestSelectorParse` and `TestLexer…` that are errors here too.
     #[test]
     fn what_is_no_selector_is_refused() {
         for (selector, part) in [

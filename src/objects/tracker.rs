@@ -1,4 +1,4 @@
-//! Who asked to be called again when another object changes.
+//! Trackers: remember which keys to enqueue when another object changes.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -19,22 +19,20 @@ use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::queue::{Enqueue, FastState, Key};
 use crate::watch::Subscriber;
 
-/// Remembers which keys asked to be called again when another object changes: one that they refer to and do not own. A cheap
-/// handle, for any number of threads.
+/// Remembers which keys to enqueue when another object changes that they refer to but do not own. Clones are cheap.
 ///
-/// A reconciler tracks each object before it reads it, in each run anew. Track first and read then, so that a change in between calls
-/// the key. A track lives until the next run of its key, however long that takes: it does not expire.
+/// A reconciler tracks each object in every run. It tracks the object first and reads it then, so that a change in between
+/// enqueues the key. A track does not expire: it lives at least until the next run of its key ends.
 ///
-/// Sub-reconcilers need no more than [`SubContext::track`](crate::sub::SubContext::track). Other reconcilers
-/// [begin](Self::begin) each run and [end](TrackedRun::end) it when it has succeeded: that forgets the tracks of the runs before
-/// which this run has not made again.
+/// Sub-reconcilers just call [`SubContext::track`](crate::sub::SubContext::track). Other reconcilers [begin](Self::begin) each
+/// run, and [end](TrackedRun::end) it when it has succeeded. Ending a run forgets the tracks of earlier runs that this run has
+/// not repeated.
 ///
-/// Where several controllers share a tracker, give each its own [handle](Self::separate): the runs of one do not end the tracks of
-/// another that has the same key.
+/// If several controllers share a tracker, give each its own [handle](Self::separate). Otherwise a run of one controller would
+/// end the tracks of another with the same key.
 ///
-/// Kinds are compared without their versions: what a reference says of the version is how it wants to read an object, not which
-/// one it means. Who tracks an object by its name is found at once, however many names are tracked; each different selector for
-/// its kind is one more step.
+/// Kinds are compared without their versions. Finding the keys for a changed object takes the same time however many names are
+/// tracked, plus one step for each different selector of its kind.
 ///
 /// # Examples
 ///
@@ -70,21 +68,21 @@ struct TrackerCore<K> {
     tracks: Mutex<Tracks<K>>,
 }
 
-/// Tells the controllers that share a tracker apart.
+/// The id of a controller among those that share a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Scope(u64);
 
 impl Scope {
-    /// A scope that no other controller of the process has.
+    /// Returns an id that is unique in the process.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Relaxed))
     }
 }
 
-/// A run of a key, from [`Tracker::begin`]: what it tracks.
+/// A run of a key, from [`Tracker::begin`].
 ///
-/// Dropped without [`end`](Self::end), it has failed: all tracks stay, those of the runs before too.
+/// If it is dropped without [`end`](Self::end), the run has failed: the tracks of earlier runs stay too.
 #[must_use = "a run that is not ended keeps the tracks of the runs before"]
 pub struct TrackedRun<K: Key> {
     tracker: Tracker<K>,
@@ -93,12 +91,12 @@ pub struct TrackedRun<K: Key> {
 }
 
 impl<K: Key> TrackedRun<K> {
-    /// Calls the key again when such an object of this kind changes. Track first, then read.
+    /// Enqueues the key again when an object of this kind changes that `what` selects. Call it before you read the object.
     pub fn track(&self, kind: &Kind, what: TrackRef) {
         self.tracker.track(kind, what, self.by.clone());
     }
 
-    /// Forgets the tracks of the runs before which this run has not made again.
+    /// Forgets the tracks of earlier runs that this run has not repeated.
     pub fn end(self) {
         self.tracker.forget_before(&self.by, self.start);
     }
@@ -110,7 +108,7 @@ impl<K: Key + fmt::Debug> fmt::Debug for TrackedRun<K> {
     }
 }
 
-/// Which objects of a kind are tracked.
+/// The tracked objects of a kind.
 ///
 /// # Examples
 ///
@@ -125,25 +123,25 @@ impl<K: Key + fmt::Debug> fmt::Debug for TrackedRun<K> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TrackRef {
-    /// The one of this key, whether it is there or not.
+    /// The object with this key, whether it exists or not.
     Name(ObjectKey),
-    /// Those with such labels.
+    /// The objects that a selector selects.
     Selector {
-        /// In this namespace; in all, if there is none.
+        /// The namespace; `None` for all.
         namespace: Option<String>,
-        /// Their labels.
+        /// The selector for labels.
         labels: LabelSelector,
     },
 }
 
 impl TrackRef {
-    /// The one of this key, whether it is there or not.
+    /// Tracks the object with this key, whether it exists or not.
     #[must_use]
     pub fn name(key: ObjectKey) -> Self {
         Self::Name(key)
     }
 
-    /// Those with such labels, in this namespace or in all.
+    /// Tracks the objects with matching labels in this namespace, or in all.
     #[must_use]
     pub fn selector(namespace: Option<&str>, labels: LabelSelector) -> Self {
         Self::Selector { namespace: namespace.map(str::to_owned), labels }
@@ -151,20 +149,22 @@ impl TrackRef {
 }
 
 impl<K: Key> Tracker<K> {
-    /// A tracker without tracks.
+    /// Returns a tracker without tracks.
     #[must_use]
     pub fn new() -> Self {
         Self::with_clock(Clock::system())
     }
 
-    /// A tracker without tracks, which calls keys in the order that the seed of a simulation with this clock decides.
+    /// Returns a tracker without tracks. In a simulation with this clock, the seed decides in which order it enqueues keys.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
         Self { core: Arc::new(TrackerCore { clock, tracks: Mutex::new(Tracks::default()) }), scope: Scope::new() }
     }
 
-    /// A handle of the same tracker for another controller. Changes call the keys of all handles; [`TrackedRun::end`] and
-    /// [`untrack`](Self::untrack) only forget the tracks of their own handle and of its clones.
+    /// Returns a handle of the same tracker for another controller.
+    ///
+    /// A change enqueues the keys of all handles. [`TrackedRun::end`] and [`untrack`](Self::untrack) forget only tracks of their
+    /// own handle and its clones.
     #[must_use]
     pub fn separate(&self) -> Self {
         self.in_scope(Scope::new())
@@ -174,40 +174,41 @@ impl<K: Key> Tracker<K> {
         Self { core: Arc::clone(&self.core), scope }
     }
 
-    /// Begins a run of this key. Two runs of a key must not overlap.
+    /// Begins a run of this key. Runs of one key must not overlap.
     pub fn begin(&self, by: K) -> TrackedRun<K> {
         TrackedRun { tracker: self.clone(), by, start: self.now() }
     }
 
-    /// The number of the last track that has been made.
+    /// Returns the number of the last track.
     pub(crate) fn now(&self) -> u64 {
         self.core.tracks.lock().last
     }
 
-    /// Forgets the tracks of this key that have not been made again since `start`.
+    /// Forgets the tracks of this key with numbers up to `start`.
     pub(crate) fn forget_before(&self, by: &K, start: u64) {
         self.core.tracks.lock().remove_before(&(by.clone(), self.scope), start);
     }
 
-    /// Calls `by` again when such an object of this kind changes, until a [run](Self::begin) of that key ends without having tracked
-    /// it again, or until [`untrack`](Self::untrack).
+    /// Enqueues `by` again when an object of this kind changes that `what` selects.
+    ///
+    /// The track lives until a [run](Self::begin) of the key ends that has not repeated it, or until [`untrack`](Self::untrack).
     pub fn track(&self, kind: &Kind, what: TrackRef, by: K) {
         let what = Arc::new(Tracked { kind: Sort(kind.clone()), what });
         self.core.tracks.lock().insert(what, (by, self.scope));
     }
 
-    /// Forgets all that this key has asked for by this handle: it is gone.
+    /// Forgets all tracks of this key that were made by this handle or its clones. Call it when the key is gone.
     pub fn untrack(&self, by: &K) {
         self.forget_before(by, u64::MAX);
     }
 
-    /// Who asked for the object of this kind and with this metadata: by its name or its labels, each once, in no order.
+    /// Returns the keys that track the object of this kind with this metadata, each once, in no particular order.
     #[must_use]
     pub fn trackers_of(&self, kind: &Kind, meta: &ObjectMeta) -> Vec<K> {
         self.find(kind, meta.key(), &meta.namespace, |labels| labels.selects(&meta.labels))
     }
 
-    /// As [`trackers_of`](Self::trackers_of), of the object of this JSON.
+    /// Returns the keys that track the object of this kind with this JSON. See [`trackers_of`](Self::trackers_of).
     #[must_use]
     pub fn trackers_of_json(&self, kind: &Kind, object: &Value) -> Vec<K> {
         let labels = &object["metadata"]["labels"];
@@ -221,8 +222,7 @@ impl<K: Key> Tracker<K> {
         found
     }
 
-    /// All tracks behind the one of this number, in the order in which they were made last: their numbers, what is tracked, and who
-    /// tracks it.
+    /// Returns the tracks with higher numbers than this one, ordered by number: the number, the tracked objects, and the key.
     #[cfg(feature = "testing")]
     pub(crate) fn tracks_after(&self, number: u64) -> Vec<(u64, Kind, TrackRef, K)> {
         let tracks = self.core.tracks.lock();
@@ -234,23 +234,24 @@ impl<K: Key> Tracker<K> {
         found
     }
 
-    /// How many tracks there are: who tracks two selectors has two.
+    /// Returns the number of tracks. A key that tracks two selectors counts twice.
     #[must_use]
     pub fn len(&self) -> usize {
         self.core.tracks.lock().by_whom.values().map(HashSet::len).sum()
     }
 
-    /// Whether nobody tracks anything.
+    /// Returns whether there are no tracks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What a watch of objects of this kind tells of each change: it puts into `to` who asked for the object as it is, or as it
-    /// was before. So it hears of an object that its selector no longer selects, once. The reason is
-    /// [secondary](crate::Reasons::SECONDARY).
+    /// Returns a subscriber for a watch of this kind. It enqueues into `to` the keys that track the changed object as it is or as
+    /// it was before.
     ///
-    /// For a watch of JSON:
+    /// An object that leaves a selector therefore enqueues the key once more. The reason is [secondary](crate::Reasons::SECONDARY).
+    ///
+    /// For a watch of JSON, use [`trackers_of_json`](Self::trackers_of_json):
     ///
     /// ```
     /// use homeostat::objects::{Kind, ObjectKey, TrackRef, Tracker};
@@ -282,7 +283,7 @@ impl<K: Key> Tracker<K> {
 }
 
 impl<K> Tracker<K> {
-    /// The same for all its handles, and for no other tracker as long as there is one.
+    /// Returns an id that all handles of this tracker share, and no other tracker at the same time.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.core).addr()
     }
@@ -306,7 +307,7 @@ impl<K: Key> Default for Tracker<K> {
     }
 }
 
-/// A kind without its version.
+/// A kind, compared without its version.
 #[derive(Clone)]
 struct Sort(Kind);
 
@@ -330,15 +331,14 @@ struct Tracked {
     what: TrackRef,
 }
 
-/// A key, and the controller that runs it.
+/// A key and the controller that runs it.
 type By<K> = (K, Scope);
 
-/// Each track stands in two places: where it is found by what is tracked, with a number that says when it was made last, and where it
-/// is found by who tracks.
+/// The tracks. Each is stored twice: by the tracked objects, with its number, and by the key.
 struct Tracks<K> {
     by_what: HashMap<Arc<Tracked>, HashMap<By<K>, u64, FastState>, FastState>,
     by_whom: HashMap<By<K>, HashSet<Arc<Tracked>, FastState>, FastState>,
-    /// Of those in `by_what` the ones that are no names.
+    /// The entries of `by_what` that are selectors, by kind.
     selectors: HashMap<Sort, HashSet<Arc<Tracked>, FastState>, FastState>,
     /// The number of the last track.
     last: u64,
@@ -353,7 +353,7 @@ impl<K> Default for Tracks<K> {
 impl<K: Key> Tracks<K> {
     fn insert(&mut self, what: Arc<Tracked>, by: By<K>) {
         self.last += 1;
-        // The one that is known, so that a track that is made again holds no second.
+        // Reuse the known value, so that repeated tracks share one.
         let what = self.by_what.get_key_value(&what).map_or(what, |(known, _)| Arc::clone(known));
         if let TrackRef::Selector { .. } = what.what {
             self.selectors.entry(what.kind.clone()).or_default().insert(Arc::clone(&what));
@@ -377,7 +377,7 @@ impl<K: Key> Tracks<K> {
         found.into_iter().cloned().collect()
     }
 
-    /// Removes those that were made last before or at `number`.
+    /// Removes the tracks with numbers up to `number`.
     fn remove_before(&mut self, by: &By<K>, number: u64) {
         let Some(mut of) = self.by_whom.remove(by) else { return };
         of.retain(|what| {
@@ -392,7 +392,7 @@ impl<K: Key> Tracks<K> {
         }
     }
 
-    /// Takes a track from `by_what`, and from `selectors` if it was the last of its kind.
+    /// Removes a track from `by_what`, and from `selectors` if no key tracks that selector any more.
     fn remove(&mut self, what: &Arc<Tracked>, by: &By<K>) {
         let Some(trackers) = self.by_what.get_mut(what) else { return };
         trackers.remove(by);

@@ -1,6 +1,7 @@
-//! Which names and labels Kubernetes takes, by its documentation ("Object Names and IDs", "Labels and Selectors", "Annotations").
+//! The rules of Kubernetes for names and labels, from its documentation ("Object Names and IDs", "Labels and Selectors",
+//! "Annotations").
 
-/// Of a label or an annotation: `name`, or `prefix/name`.
+/// The rule for the key of a label or annotation: `name`, or `prefix/name`.
 pub(crate) const QUALIFIED: &str = "must be a name of at most 63 letters, digits, '-', '_' and '.', that begins and ends with a \
      letter or digit; before it there may be a DNS subdomain and a slash";
 pub(crate) const LABEL_VALUE: &str =
@@ -22,17 +23,18 @@ fn is_lower(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
-/// A DNS label (RFC 1123): what a namespace is.
+/// Returns whether a text is a DNS label (RFC 1123), as a namespace must be.
 pub(crate) fn is_dns_label(text: &str) -> bool {
     is_made_of(text, 63, is_lower, |byte| byte == b'-')
 }
 
-/// A DNS subdomain (RFC 1123): what a name is.
+/// Returns whether a text is a DNS subdomain (RFC 1123), as a name must be.
 pub(crate) fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|part| is_made_of(part, 253, is_lower, |byte| byte == b'-'))
 }
 
-/// A name of at most 63 characters, perhaps after a subdomain and a slash: what keys of labels and annotations are, and finalizers.
+/// Returns whether a text is a name of at most 63 characters, optionally with a subdomain and a slash before it. Finalizers and
+/// the keys of labels and annotations must be such names.
 pub(crate) fn is_qualified(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     prefix.is_none_or(is_subdomain) && !name.is_empty() && is_label_value(name)
@@ -47,7 +49,7 @@ pub(crate) fn is_label_value(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The cases of apimachinery's `pkg/util/validation/validation_test.go`, as far as they are of these rules.
+    /// Cases of apimachinery's `pkg/util/validation/validation_test.go`.
     #[test]
     fn names_are_those_that_kubernetes_takes() {
         let long = |length: usize| "a".repeat(length);

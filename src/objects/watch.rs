@@ -1,4 +1,4 @@
-//! The objects of a client as a watch: listed once, then followed.
+//! Watches of a client's objects: list them once, then follow the changes.
 
 use std::any::type_name;
 use std::fmt;
@@ -32,7 +32,7 @@ use crate::watch::fed::Fed;
 use crate::watch::source::SourceState;
 use crate::watch::{Push, Watch, WatchBuilder, WatchProducer};
 
-/// The watch of these objects that all of a manager share: one for each client, type and query.
+/// Returns the watch of these objects that a manager shares: one for each client, type and query.
 pub(crate) fn shared_watch<U: Object>(
     manager: &Manager,
     api: &Api<U>,
@@ -44,21 +44,22 @@ pub(crate) fn shared_watch<U: Object>(
     })
 }
 
-/// The name of that watch.
+/// Returns the name of that watch.
 pub(crate) fn watch_name<U: Object>(api: &Api<U>, query: &Query) -> String {
-    // The watch holds the client, so no other one can come to its address.
+    // The watch holds the client, so no other client can have its address.
     let client = format!("{:p}", Arc::as_ptr(api.client()));
     let query = if *query == Query::all() { String::new() } else { format!("{query:?}") };
     format!("{}-{}", api.kind().plural(), stable_hash(&[&client, &api.kind().to_string(), type_name::<U>(), &query]))
 }
 
-/// A [`Watch`] of the objects of a client: it lists them, follows what changes, and goes on from there when it is interrupted. It lists
-/// them again where the client no longer knows what has changed since, and tries again later, ever more so, where the client
-/// fails. One thread, however many subscribe.
+/// A [`Watch`] of the objects of a client. It lists them, then follows the changes on one thread, however many subscribe.
 ///
-/// Objects are the same if their versions are. One whose JSON is not of the type is named in the log, and what was known of it
-/// stays. The last value of a deleted object is its last state: with a `deletionTimestamp`, unless it has been
-/// [purged](super::DeleteOptions::purge) or had gone before it was listed again.
+/// After an interruption the watch resumes at the last version that it has seen. If the client no longer knows that version, the
+/// watch lists the objects again. If the client fails, the watch retries with a growing [delay](Self::backoff).
+///
+/// Objects are equal if their versions are. If the JSON of an object does not match the type, the watch logs that at *warn* and
+/// keeps the value it had before. The last value of a deleted object is its last state. It has a `deletionTimestamp`, unless the
+/// object was [purged](super::DeleteOptions::purge) or had gone before a new listing.
 ///
 /// # Examples
 ///
@@ -95,54 +96,57 @@ pub struct ObjectWatch<T> {
 }
 
 impl<T: Object> ObjectWatch<T> {
-    /// A watch of all objects of an [`Api`].
+    /// Watches all objects of an [`Api`].
     pub fn new(api: Api<T>) -> Self {
         let name = api.kind().plural().into_owned();
-        // As client-go's reflector does.
+        // The delays of client-go's reflector.
         let backoff = Exponential::new(Duration::from_millis(800), Duration::from_secs(30));
         let (query, clock, threads) = (Query::all(), Clock::system(), ThreadOptions::new());
         Self { api, query, name, clock, backoff, list_timeout: Duration::from_secs(60), threads }
     }
 
-    /// Watches only what this selects. Its [limit](Query::limit) is the size of the pages in which it lists. If
-    /// a page is gone before it is read, the watch lists all objects at once.
+    /// Watches only the objects that the query selects.
+    ///
+    /// The [limit](Query::limit) of the query is the page size of the listing. If a page is gone before it is read, the watch
+    /// lists all objects at once.
     pub fn query(self, query: Query) -> Self {
         Self { query, ..self }
     }
 
-    /// The name in log lines, and of its thread (`<name>-0`). Default: the plural of the kind.
+    /// Sets the name for log lines and for the thread (`<name>-0`). Default: the plural of the kind.
     pub fn name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// The clock that it and its subscriptions go by. Default: the system's.
+    /// Sets the clock of the watch and its subscriptions. Default: the system clock.
     pub fn clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// How long it waits before it tries again after a failure of the client, or after a stream that ended soon and without a change.
-    /// Default: 0.8 s, doubled up to 30 s.
+    /// Sets the delay before a retry, after the client fails or a stream ends soon without a change. Default: 0.8 s, doubled up
+    /// to 30 s.
     pub fn backoff(self, backoff: Exponential) -> Self {
         Self { backoff, ..self }
     }
 
-    /// How long the client may take to list the objects and to open the stream of changes. After that
-    /// [`Manager::live`](crate::Manager::live) reports the watch; the call goes on, because nothing can interrupt it. Default: one
-    /// minute.
+    /// Sets how long the client may take to list the objects and open the stream. Default: one minute.
+    ///
+    /// After that, [`Manager::live`](crate::Manager::live) reports the watch. The call goes on, because nothing can interrupt it.
     pub fn list_timeout(self, timeout: Duration) -> Self {
         Self { list_timeout: timeout, ..self }
     }
 
-    /// How its thread is made.
+    /// Sets the options of the thread.
     pub fn thread_options(self, threads: ThreadOptions) -> Self {
         Self { threads, ..self }
     }
 
-    /// Starts it. Returns at once: the store is [in sync](crate::Store::wait_synced) when the first list is in.
+    /// Starts the watch. Returns at once; the store is [in sync](crate::Store::wait_synced) after the first listing.
     ///
     /// # Errors
     ///
-    /// If the system gives no thread; in a simulation, if the client's streams are not [polled](super::ObjectStream::polled).
+    /// If the system cannot create a thread; in a simulation, if the client's streams are not
+    /// [polled](super::ObjectStream::polled).
     pub fn start(self) -> Result<ObjectWatchHandle<T>, StartError> {
         let Self { api, query, name, clock, backoff, list_timeout, threads } = self;
         let same = |one: &T, other: &T| one.meta().resource_version == other.meta().resource_version;
@@ -166,7 +170,7 @@ impl<T: Object> ObjectWatch<T> {
             stop: stop.clone(),
             from: None,
             stream: None,
-            told: false,
+            delivered: false,
             began: Nanos::ZERO,
             failures: 0,
         };
@@ -178,31 +182,31 @@ impl<T: Object> ObjectWatch<T> {
     }
 }
 
-/// What its thread does.
+/// The task of the thread.
 struct Follower<T: Object> {
     api: Api<T>,
     query: Query,
     backoff: Exponential,
     list_timeout: Duration,
-    /// Where it writes down how it is doing.
+    /// The state that the watch reports.
     source: Arc<SourceState>,
     push: Push<ObjectKey, T>,
     stop: CancellationToken,
-    /// Up to which version the objects are known; `None`: they are to be listed.
+    /// The last version seen; `None` if the objects must be listed.
     from: Option<String>,
-    /// What follows them from there.
+    /// The stream of changes after that version.
     stream: Option<ObjectStream>,
-    /// The stream has told something.
-    told: bool,
-    /// When the stream was begun.
+    /// Whether the stream has delivered an event.
+    delivered: bool,
+    /// The time at which the stream began.
     began: Nanos,
-    /// How many tries have brought no change, one after the other.
+    /// The number of attempts since the last change.
     failures: u32,
 }
 
 impl<T: Object> Follower<T> {
-    /// Begins to follow the objects, or does so by one event, which is what `read` makes of the stream. Returns how long to leave
-    /// the client alone.
+    /// Lists the objects and opens a stream, or handles the next event, which `read` takes from the stream. Returns the pause
+    /// before the next step.
     fn step(&mut self, read: impl FnOnce(&mut ObjectStream) -> Option<StreamItem>) -> Duration {
         let ended = match catch_unwind(AssertUnwindSafe(|| self.follow(read))) {
             Ok(Ok(true)) => return Duration::ZERO,
@@ -211,12 +215,12 @@ impl<T: Object> Follower<T> {
         let lasted = self.stream.as_ref().map_or(Duration::ZERO, |_| self.now().since(self.began));
         self.stream = None;
         if self.stop.is_cancelled() && ended.is_ok() {
-            // That may be why.
+            // The stop may be the cause.
             return Duration::ZERO;
         }
         let failed = !matches!(ended, Ok(Ok(_)));
         match ended {
-            Ok(Ok(_)) if self.told => {}
+            Ok(Ok(_)) if self.delivered => {}
             Ok(Ok(_)) => self.source.ended_untold(),
             Ok(Err(error)) if error.is_gone() && self.from.is_some() => {
                 let (source, shown) = (self.source.name(), Chain(&error));
@@ -225,7 +229,7 @@ impl<T: Object> Follower<T> {
             }
             Ok(Err(error)) => self.source.failed(Chain(&error).to_string()),
             Err(panic) => {
-                // The objects are listed again.
+                // List the objects again.
                 self.source.panicked(panic_message(&*panic));
                 self.from = None;
             }
@@ -233,8 +237,10 @@ impl<T: Object> Follower<T> {
         self.pause(lasted, failed)
     }
 
-    /// How long to leave the client alone after a stream that lasted this long. Only changes are progress, not bookmarks: a stream
-    /// that ends after each bookmark would be begun without end. A stream that lasted longer than the pause is progress too.
+    /// Returns the pause before the next attempt, after a stream that lasted this long.
+    ///
+    /// Only changes count as progress. Bookmarks do not, or a stream that ends after each bookmark would be reopened without
+    /// pause. A stream that outlasted the pause counts too.
     fn pause(&mut self, lasted: Duration, failed: bool) -> Duration {
         if self.failures > 0 && lasted >= self.backoff.delay(self.failures) {
             self.failures = u32::from(failed);
@@ -246,7 +252,7 @@ impl<T: Object> Follower<T> {
         self.push.watch().clock().nanos()
     }
 
-    /// Returns whether there is more to come.
+    /// Returns whether the stream goes on.
     fn follow(&mut self, read: impl FnOnce(&mut ObjectStream) -> Option<StreamItem>) -> Result<bool, ClientError> {
         let Some(stream) = &mut self.stream else {
             self.failures = self.failures.saturating_add(1);
@@ -258,12 +264,12 @@ impl<T: Object> Follower<T> {
         Ok(true)
     }
 
-    /// Lists the objects if need be, and follows them from there.
+    /// Lists the objects if necessary, and opens the stream.
     fn begin(&mut self) -> Result<(), ClientError> {
         let (client, kind) = (Arc::clone(self.api.client()), self.api.kind().clone());
         let now = self.now();
         let _listing = self.source.begin(now, now.after(self.list_timeout));
-        self.told = false;
+        self.delivered = false;
         if self.from.is_none() {
             let Some(ObjectList { items, version, .. }) =
                 list_all(&*client, &kind, &self.query, self.source.name(), &self.stop)?
@@ -309,7 +315,7 @@ impl<T: Object> Follower<T> {
             WatchEvent::Bookmark(version) => version,
         };
         self.from = Some(version);
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.delivered, true) {
             self.source.succeeded();
         }
     }
@@ -333,38 +339,38 @@ impl<T: Object> Body for Follower<T> {
                 break;
             }
         }
-        // The stream ends before the watch does.
+        // End the stream before the watch.
         self.stream = None;
         self.push.stop();
     }
 
     fn into_player(self) -> Option<Box<dyn Player>> {
-        Some(Box::new(Following { follower: self, told: None, again_at: Nanos::ZERO }))
+        Some(Box::new(Following { follower: self, next: None, again_at: Nanos::ZERO }))
     }
 }
 
-/// The same in turns: a turn is one event.
+/// The task in a simulation, where each turn handles one event.
 struct Following<T: Object> {
     follower: Follower<T>,
-    /// What the stream has told, or panicked with, and nobody has taken.
-    told: Option<Result<Option<StreamItem>, Panic>>,
+    /// The next event, or the panic that reading it caused.
+    next: Option<Result<Option<StreamItem>, Panic>>,
     again_at: Nanos,
 }
 
 impl<T: Object> Player for Following<T> {
     fn due(&mut self) -> Nanos {
-        let Self { follower: Follower { stream, stop, .. }, told, again_at } = self;
+        let Self { follower: Follower { stream, stop, .. }, next, again_at } = self;
         let Some(stream) = stream.as_mut().filter(|_| !stop.is_cancelled()) else {
             return if stop.is_cancelled() { Nanos::ZERO } else { *again_at };
         };
-        if told.is_none() {
-            *told = match catch_unwind(AssertUnwindSafe(|| stream.poll())) {
+        if next.is_none() {
+            *next = match catch_unwind(AssertUnwindSafe(|| stream.poll())) {
                 Ok(Poll::Ready(next)) => Some(Ok(next)),
                 Ok(Poll::Pending) => None,
                 Err(panic) => Some(Err(panic)),
             };
         }
-        if told.is_some() { Nanos::ZERO } else { Nanos::NEVER }
+        if next.is_some() { Nanos::ZERO } else { Nanos::NEVER }
     }
 
     fn play(&mut self, _cue: &Cue<'_>) -> bool {
@@ -372,32 +378,33 @@ impl<T: Object> Player for Following<T> {
             self.follower.push.stop();
             return false;
         }
-        let told = self.told.take();
-        let pause = self.follower.step(|_| told.and_then(|told| told.unwrap_or_else(|panic| resume_unwind(panic))));
-        // The client may have waited.
+        let next = self.next.take();
+        let pause = self.follower.step(|_| next.and_then(|next| next.unwrap_or_else(|panic| resume_unwind(panic))));
+        // The call may have taken time.
         self.again_at = self.follower.push.watch().clock().nanos().after(pause);
         true
     }
 }
 
-/// An [`ObjectWatch`] that runs. Dropping it stops it and joins its thread. A [`Manager`] takes it, and shares it by
-/// name among those who ask for it ([`Manager::watch`](crate::Manager::watch)).
+/// A running [`ObjectWatch`]. Dropping it stops the watch and joins its thread.
+///
+/// Add it to a [`Manager`], or share it by name with [`Manager::watch`](crate::Manager::watch).
 #[must_use = "dropping the handle stops the watch"]
 pub struct ObjectWatchHandle<T: Object>(Fed<ObjectKey, T>);
 
 impl<T: Object> ObjectWatchHandle<T> {
-    /// The watch.
+    /// Returns the watch.
     #[must_use]
     pub fn watch(&self) -> &Watch<ObjectKey, T> {
         self.0.watch()
     }
 
-    /// Stops it, also while it blocks on the client's stream. Returns at once.
+    /// Stops the watch, even while it blocks on the client's stream. Returns at once.
     pub fn stop(&self) {
         self.0.stop();
     }
 
-    /// Waits for at most `timeout`, by the watch's clock, until it has ended.
+    /// Blocks until the watch has ended, for at most `timeout` by its clock.
     ///
     /// # Errors
     ///
@@ -406,12 +413,12 @@ impl<T: Object> ObjectWatchHandle<T> {
         self.0.join_timeout(timeout)
     }
 
-    /// Stops it and joins its thread.
+    /// Stops the watch and joins its thread.
     pub fn shutdown(self) {
         drop(self);
     }
 
-    /// Lets it run on for as long as the process does.
+    /// Lets the watch run until the process ends.
     pub fn detach(mut self) {
         self.0.detach();
     }
