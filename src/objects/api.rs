@@ -79,7 +79,7 @@ impl<T: Object> Api<T> {
     ///
     /// # Errors
     ///
-    /// Those of the client, and [`Invalid`](ClientError::Invalid) if the JSON does not match the type.
+    /// The errors of the client, and [`Invalid`](ClientError::Invalid) if the JSON does not match the type.
     pub fn get(&self, key: &ObjectKey) -> Result<T, ClientError> {
         T::from_json(&*self.client.get(&self.kind, key)?)
     }
@@ -170,7 +170,7 @@ impl<T: Object> Api<T> {
         deleted.iter().map(|json| T::from_json(json)).collect()
     }
 
-    /// Removes an object at once, whatever finalizers it has.
+    /// Removes an object at once, even if it has finalizers.
     ///
     /// # Errors
     ///

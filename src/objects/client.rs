@@ -243,7 +243,7 @@ pub struct DeleteOptions {
     pub resource_version: Option<String>,
     /// The fate of the dependents.
     pub propagation: Propagation,
-    /// Removes the object at once, whatever finalizers it has.
+    /// Removes the object at once, even if it has finalizers.
     pub purge: bool,
 }
 
@@ -266,14 +266,14 @@ impl DeleteOptions {
         Self { propagation, ..self }
     }
 
-    /// Removes the object at once, whatever finalizers it has.
+    /// Removes the object at once, even if it has finalizers.
     #[must_use]
     pub fn purge(self) -> Self {
         Self { purge: true, ..self }
     }
 }
 
-/// The fate of objects whose last owner is deleted.
+/// The fate of objects after the deletion of their last owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Propagation {
     /// They are deleted after the owner.
@@ -314,7 +314,7 @@ impl<T> WatchEvent<T> {
     ///
     /// # Errors
     ///
-    /// Those of `convert`.
+    /// The errors of `convert`.
     pub fn try_map<U, E>(self, convert: impl FnOnce(T) -> Result<U, E>) -> Result<WatchEvent<U>, E> {
         Ok(match self {
             Self::Added(object) => WatchEvent::Added(convert(object)?),
@@ -398,7 +398,7 @@ impl ObjectStream {
         matches!(self.0, Events::Polled(_))
     }
 
-    /// Returns the next event, or `Pending` if there is none yet. A stream that is [not polled](Self::is_polled) blocks instead.
+    /// Returns the next event, or `Pending` if it has not come yet. A stream that is [not polled](Self::is_polled) blocks instead.
     pub fn poll(&mut self) -> Poll<Option<Result<WatchEvent<Arc<Value>>, ClientError>>> {
         match &mut self.0 {
             Events::Blocking(events) => Poll::Ready(events.next()),

@@ -11,8 +11,8 @@ use super::condition::{Condition, ConditionStatus, find_condition, set_condition
 ///
 /// | summary | if | reason and message |
 /// |---|---|---|
-/// | false | a condition is false | those of the first false condition |
-/// | unknown | no condition is false, but one is unknown or missing | those of the first such condition |
+/// | false | a condition is false | from the first false condition |
+/// | unknown | no condition is false, but one is unknown or missing | from the first such condition |
 /// | true | all conditions are true | its own name as the reason |
 ///
 /// A true summary has the lowest observed generation of its conditions, if each has one.

@@ -1,4 +1,4 @@
-//! Objects whose owners are gone, where no client deletes them by itself.
+//! Garbage collection: deletes objects that have lost their owners, for clients that do not.
 
 use std::collections::HashMap;
 
@@ -14,55 +14,57 @@ use super::owner;
 use super::ownership::Ownership;
 use super::query::Query;
 
-/// What says that an object belongs to one of the owners in question.
+/// The way in which objects refer to their owners.
 #[derive(Clone, Copy, Debug)]
 pub enum OwnedBy<'a> {
     /// The marks of an [`Ownership`].
     Marks(&'a Ownership),
-    /// Its owner references. An object that refers to owners of other kinds too belongs to them as well, and is not touched.
+    /// Owner references. An object that also has owners of other kinds is not touched.
     References,
 }
 
-/// An owner that is asked for.
+/// An owner, to check whether it exists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Owner {
-    /// Its namespace and name.
+    /// The namespace and name.
     pub key: ObjectKey,
-    /// Its uid, if that is known. Another object of the same key is not the owner.
+    /// The uid, if known. Another object with the same key is not the owner.
     pub uid: Option<String>,
 }
 
-/// What a [`garbage_collect`] has done.
+/// The result of [`garbage_collect`].
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Collected {
-    /// The objects that are deleted, or will be when nothing holds them any more.
+    /// The deleted objects. Those with finalizers still exist.
     pub deleted: Vec<ObjectKey>,
-    /// Why others are not. [`ClientError::Conflict`]: it has changed meanwhile, or another has taken its name.
+    /// The errors of failed deletions. [`ClientError::Conflict`] means that the object has changed, or that another has taken its
+    /// name.
     pub failed: Vec<ClientError>,
-    /// Why it is not known whether an owner exists; once for each such owner. What belongs to it is not touched.
+    /// The errors of failed existence checks, one for each owner. The objects of these owners are not touched.
     pub unknown: Vec<ClientError>,
 }
 
-/// Deletes the objects of a kind that belong to owners of which none exists any more. Owners and objects may live in different
-/// clients; where a client deletes by owner references itself, there is no need for this.
+/// Deletes the objects of a kind that have lost all their owners.
 ///
-/// `exists` says of an owner of the kind `owners` whether it exists; where a client keeps them, [`owner_exists`] does. It is called
-/// after the objects have been listed, once for each owner: an owner is there before what belongs to it. It must see what is and
-/// not what was: a store that lags behind its watch is no answer. If it fails, the owner counts as existing.
+/// Owners and objects may be in different clients. A client that cascades deletions by owner references does not need this.
 ///
-/// Not deleted is:
+/// `exists` returns whether an owner of the kind `owners` exists; use [`owner_exists`] if a client stores the owners. It is
+/// called once for each owner, after the objects have been listed, because an owner is created before its objects. It must see
+/// the current state: the store of a watch may lag behind. If it fails, the owner counts as existing.
 ///
-/// - what belongs to nobody, or to an owner of another kind;
-/// - what has changed since it was listed: its owner may have come back, and taken it again;
-/// - what is being deleted already.
+/// These objects are not deleted:
 ///
-/// A failure does not stop the others.
+/// - objects without an owner, or with an owner of another kind;
+/// - objects that have changed since they were listed, because their owner may have come back;
+/// - objects that are being deleted already.
+///
+/// A failure does not stop the other deletions.
 ///
 /// # Errors
 ///
-/// Those of the listing; nothing has been deleted then.
+/// The errors of the listing. Nothing is deleted then.
 ///
 /// # Examples
 ///
@@ -129,7 +131,7 @@ pub fn garbage_collect(
         let only_this = DeleteOptions::default().uid(meta.uid).resource_version(meta.resource_version);
         match client.delete(kind, &key, &only_this) {
             Ok(_) => collected.deleted.push(key),
-            // Somebody else has deleted it.
+            // Somebody else has deleted the object.
             Err(ClientError::NotFound { .. }) => {}
             Err(error) => collected.failed.push(error),
         }
@@ -138,7 +140,7 @@ pub fn garbage_collect(
 }
 
 impl OwnedBy<'_> {
-    /// The owners of an object, if all are of this kind.
+    /// Returns the owners of an object, if all are of this kind.
     fn owners_of(self, meta: &ObjectMeta, kind: &Kind) -> Option<Vec<Owner>> {
         match self {
             Self::Marks(ownership) => {
@@ -157,11 +159,11 @@ impl OwnedBy<'_> {
     }
 }
 
-/// Whether a client has this owner: an object of its key, and of its uid, if that is known.
+/// Returns whether a client has this owner: an object with its key, and with its uid if that is known.
 ///
 /// # Errors
 ///
-/// Those of [`Client::get`], but for [`ClientError::NotFound`].
+/// The errors of [`Client::get`], except for [`ClientError::NotFound`].
 pub fn owner_exists(client: &dyn Client, kind: &Kind, owner: &Owner) -> Result<bool, ClientError> {
     match client.get(kind, &owner.key) {
         Ok(object) => Ok(owner.uid.as_ref().is_none_or(|uid| super::json::text_of(&object, "uid") == uid)),

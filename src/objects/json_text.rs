@@ -1,10 +1,10 @@
-//! JSON as text: parses texts that are too deep for the usual parser, and finds integers that it would alter.
+//! JSON texts: parses texts that are too deep for `serde_json`, and finds integers that it would alter.
 
 #[cfg(feature = "file-client")]
 use serde_json::Map;
 use serde_json::Value;
 
-/// A part of a JSON text. Commas, colons and spaces are left out.
+/// A token of a JSON text. Commas, colons and white space are no tokens.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum JsonToken<'a> {
     /// `{` or `[`.
@@ -15,7 +15,7 @@ pub(crate) enum JsonToken<'a> {
     Scalar(&'a [u8]),
 }
 
-/// Splits a JSON text into its tokens. A text that is no JSON gives tokens too.
+/// Splits a JSON text into tokens. It does not check the syntax.
 pub(crate) fn tokens(text: &[u8]) -> impl Iterator<Item = JsonToken<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -35,7 +35,7 @@ pub(crate) fn tokens(text: &[u8]) -> impl Iterator<Item = JsonToken<'_>> {
     })
 }
 
-/// The length of the string that a text begins with, quotes included.
+/// Returns the length of the string at the beginning of a text, with its quotes.
 fn string(text: &[u8]) -> usize {
     let mut escaped = false;
     let end = text.iter().skip(1).position(|byte| {
@@ -46,7 +46,7 @@ fn string(text: &[u8]) -> usize {
     end.map_or(text.len(), |end| end + 2)
 }
 
-/// The first integer of a JSON text that a [`Value`] would alter, because it needs more than 64 bits.
+/// Returns the first integer that a [`Value`] would alter because it needs more than 64 bits.
 pub(crate) fn altered_integer(text: &[u8]) -> Option<&str> {
     let scalars = tokens(text).filter_map(|token| match token {
         JsonToken::Scalar(scalar) if scalar.len() > 18 => std::str::from_utf8(scalar).ok(),
@@ -55,17 +55,17 @@ pub(crate) fn altered_integer(text: &[u8]) -> Option<&str> {
     scalars.into_iter().find(|scalar| {
         let digits = scalar.strip_prefix('-').unwrap_or(scalar);
         let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit());
-        // With `arbitrary_precision` of `serde_json`, which a program may have asked for, it is kept.
+        // If a program uses `serde_json` with `arbitrary_precision`, such an integer is not altered.
         let kept = || serde_json::from_str::<Value>(scalar).map_or_else(|_| String::new(), |value| value.to_string());
         is_integer && kept() != *scalar
     })
 }
 
-/// Parses a JSON text of any depth, without recursion. The text must have been written by `serde_json`: a comma or colon that is
-/// missing is not noticed.
+/// Parses a JSON text of any depth, without recursion. It accepts missing commas and colons, so use it only for texts that
+/// `serde_json` has written.
 #[cfg(feature = "file-client")]
 pub(crate) fn parse_deep(text: &[u8]) -> Result<Value, serde_json::Error> {
-    /// An array or object that is not finished, and the name of the field that comes next.
+    /// An unfinished array or object, and the name of its next field.
     struct Open(Value, Option<String>);
 
     let mut open: Vec<Open> = Vec::new();
@@ -142,7 +142,7 @@ mod tests {
             let text = value.to_string();
             assert_eq!(parse_deep(text.as_bytes()).unwrap(), value);
             for cut in 0..text.len() {
-                // A number that is cut is a number.
+                // A number that is cut is still a number.
                 assert!(parse_deep(&text.as_bytes()[..cut]).is_err() || value.is_number());
             }
         }

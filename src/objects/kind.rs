@@ -27,7 +27,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The kind of a type whose objects name their kinds themselves.
+    /// The kind of types such as `DynamicObject`: each object names its own kind.
     pub(crate) const UNKNOWN: Self = Self::namespaced("", "", "");
 
     /// Returns the kind of objects that live in a namespace. The core group is empty.

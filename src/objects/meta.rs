@@ -219,7 +219,7 @@ struct Fields {
     rest: Map<String, Value>,
 }
 
-/// A field whose JSON does not match its type.
+/// A field with JSON that does not match its type.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Misfit {
     /// The path from the object: `metadata.labels.app`.

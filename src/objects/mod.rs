@@ -1,8 +1,12 @@
-//! Objects as Kubernetes has them, without a cluster: kinds, owners, finalizers, conflicts, watches. Feature `objects`.
+//! Kubernetes-style objects without a cluster: kinds, owners, finalizers, conflicts and watches. Feature `objects`.
 //!
-//! An [`Object`] is a typed value, a [`DynamicObject`] one of any kind; both are JSON, as Kubernetes writes it. A [`Client`] keeps
-//! them; [`Api`] is its typed face; an [`ObjectWatch`] feeds controllers with what changes. Beside them stand the helpers that
-//! reconcilers of objects need: [`Tracker`], [`Ownership`], [`garbage_collect`], [`with_finalizer`], [`EventRecorder`], conditions.
+//! - [`Object`] is the trait of object types, and [`object!`](crate::object) implements it. A [`DynamicObject`] has any kind.
+//! - A [`Client`] stores objects as JSON; [`Api`] is the typed interface to it. [`MemoryClient`] keeps the objects in memory,
+//!   `FileClient` also in a file.
+//! - An [`ObjectWatch`] follows the objects of a client and enqueues the keys of changed ones into controllers.
+//! - A [`PrimaryController`] creates, updates and deletes the dependents of an object.
+//! - Reconcilers use helpers: [finalizers](with_finalizer), [conditions](ConditionSet), [events](EventRecorder),
+//!   [trackers](Tracker), [ownership](Ownership) across clients, [garbage collection](garbage_collect).
 //!
 //! # Examples
 //!
@@ -59,36 +63,41 @@
 //!
 //! # Differences from Kubernetes
 //!
-//! The clients in this process ([`MemoryClient`], `FileClient`) follow the rules of an API server of Kubernetes. They differ in these
-//! points:
+//! The embedded clients ([`MemoryClient`], `FileClient`) follow the rules of a Kubernetes API server, with these differences:
 //!
-//! | topic | here | Kubernetes |
+//! | topic | embedded clients | Kubernetes |
 //! |---|---|---|
-//! | last state of a deleted object | has a `deletionTimestamp`, unless the object was purged | has one only if finalizers held the object |
-//! | purge | [`DeleteOptions::purge`] removes an object at once | none |
+//! | **Deletion** | | |
+//! | last state of a deleted object | has a `deletionTimestamp`, unless the object was purged | has one only if the object had finalizers |
+//! | purge | [`DeleteOptions::purge`] removes an object at once | not available |
 //! | grace period | always 0 seconds | depends on the kind |
-//! | status and generation | every kind has both | kinds declare a status; some have no generation |
-//! | schemas, defaults, admission | none; a namespace need not exist | checked on each write |
+//! | cascading deletion | complete when the call returns | happens later |
+//! | **Validation** | | |
+//! | schemas, defaults, admission | none; namespaces need not exist | checked on each write |
+//! | status and generation | every kind has both | some kinds have no status or no generation |
 //! | unknown fields of the metadata | kept | dropped |
 //! | a label that is `null` | invalid | an empty label |
-//! | numbers | kept as written | 1.0 becomes 1; an integer beyond 64 bits becomes a float |
-//! | fields that the server sets, in an update | ignored | another `deletionTimestamp` is invalid |
-//! | update with an unreadable version | a conflict | an internal error |
-//! | JSON patch that replaces or moves a missing last member | invalid | changes nothing |
-//! | patch that removes the namespace, or is `null` | invalid | changes nothing |
+//! | numbers | kept as written | 1.0 becomes 1; integers beyond 64 bits become floats |
+//! | **Writes** | | |
+//! | update of fields that the server sets | ignored | invalid for `deletionTimestamp` |
+//! | update with an unreadable version | conflict | internal error |
+//! | JSON patch that replaces or moves a missing last member | invalid | no change |
+//! | patch that removes the namespace, or is `null` | invalid | no change |
+//! | **Owners** | | |
 //! | owner in another namespace | invalid | accepted; the dependent is deleted later |
-//! | owner of a kind that the client does not hold | counts as gone: the dependent is deleted | the dependent stays |
-//! | cascades | complete when the call returns | some time later |
-//! | plain writers and [`apply`](Client::apply) | a plain write ends the ownership of the fields that it changes; no conflict | the plain writer owns these fields; a conflict without force |
-//! | lists in applied objects | owned as a whole | merged as the schema says |
-//! | apply with the version of an object that is not there | not found | creates it |
-//! | `managedFields` in an applied object | ignored | invalid |
-//! | expiry of an event | an [hour](EmbeddedBuilder::event_ttl) after the last time that it tells; finalizers hold it | an hour after its last write, whatever its finalizers |
-//! | label selectors | no `>` and `<` | have them |
+//! | owner of a kind that the client does not store | counts as missing: the dependent is deleted | the dependent stays |
+//! | **[Apply](Client::apply)** | | |
+//! | a write other than `apply` | ends the ownership of the fields that it changes; later applies do not conflict | owns the fields; later applies conflict unless forced |
+//! | lists | owned as a whole | merged by the schema |
+//! | apply with the version of a missing object | not found | creates the object |
+//! | `managedFields` in the applied object | ignored | invalid |
+//! | **Reads and watches** | | |
+//! | expiry of events | an [hour](EmbeddedBuilder::event_ttl) after the latest time in the event; finalizers delay it | an hour after the last write, regardless of finalizers |
+//! | label selectors | without `>` and `<` | with `>` and `<` |
 //! | field selectors | any path | name, namespace and declared fields |
-//! | object that leaves the selection of a watch | deleted, with its new content | deleted, with its old content |
-//! | watch from a version that has not been reached | [gone](ClientError::Gone) | waits for the version |
-//! | how long a version can be watched or listed from | as long as the [history](EmbeddedBuilder::history) | some minutes |
+//! | object that leaves the selection of a watch | deletion event with the new content | deletion event with the old content |
+//! | watch from a future version | [gone](ClientError::Gone) | waits for the version |
+//! | oldest version for a watch or list | limited by the [history](EmbeddedBuilder::history) | some minutes old |
 
 mod api;
 mod changes;

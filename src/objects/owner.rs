@@ -1,4 +1,4 @@
-//! Which objects an object belongs to, by its owner references.
+//! Owner references: find and set the owners of an object.
 
 use super::error::ClientError;
 use super::key::ObjectKey;
@@ -6,12 +6,12 @@ use super::kind::Kind;
 use super::meta::{ObjectMeta, OwnerReference};
 use super::object::Object;
 
-/// The keys of the owners of this kind that an object names, whatever version of the kind it names: what
-/// [`Subscriber::to_owner`](crate::Subscriber::to_owner) asks for.
+/// Returns the keys of an object's owners of this kind, in any version. For
+/// [`Subscriber::to_owner`](crate::Subscriber::to_owner).
 ///
 /// # Examples
 ///
-/// A controller of apps hears of the config maps that belong to them:
+/// A change of a config map enqueues the app that owns it:
 ///
 /// ```
 /// use homeostat::objects::{DynamicObject, Kind, Object, ObjectKey, owner_keys};
@@ -38,28 +38,28 @@ pub fn owner_keys(meta: &ObjectMeta, kind: &Kind) -> Vec<ObjectKey> {
     meta.owner_references.iter().filter_map(|owner| key_of(meta, owner, kind)).collect()
 }
 
-/// The key of the owner that manages an object, if it is of this kind, whatever version of it.
+/// Returns the key of the owner that manages an object, if that owner is of this kind in any version.
 #[must_use]
 pub fn controller_key(meta: &ObjectMeta, kind: &Kind) -> Option<ObjectKey> {
     key_of(meta, meta.controller()?, kind)
 }
 
-/// The key of an owner, if it is of this kind in any version.
+/// Returns the key of an owner, if it is of this kind in any version.
 pub(crate) fn key_of(meta: &ObjectMeta, owner: &OwnerReference, kind: &Kind) -> Option<ObjectKey> {
     let namespace = if kind.is_namespaced() { &*meta.namespace } else { "" };
     kind.is_version_of(&owner.api_version, &owner.kind).then(|| ObjectKey::new(namespace, &owner.name))
 }
 
-/// Makes `owner` the one that manages `child`: its [controller reference](Object::controller_reference) is put among the child's
-/// owners, or in the place of a reference to the same object. Writes to no client.
+/// Makes `owner` the manager of `child`: adds its [controller reference](Object::controller_reference), or replaces a reference
+/// to the same object. Writes to no client.
 ///
 /// # Errors
 ///
-/// [`ClientError::Invalid`] that names both, and the child is as it was:
+/// [`ClientError::Invalid`], which names both objects. `child` is unchanged.
 ///
-/// - of the child, if another object manages it. One that had the name of `owner` before is another: its children go with it;
-/// - of the child, if `owner` lives in a namespace and the child in another, or in none;
-/// - of the owner, if it has no `uid`: it has not been created.
+/// - For the child, if another object manages it. An earlier object with the name of `owner` is another object.
+/// - For the child, if `owner` has a namespace and the child is in another or in none.
+/// - For the owner, if it has no `uid`: it was not created.
 ///
 /// # Examples
 ///
@@ -109,7 +109,7 @@ pub fn set_controller(owner: &impl Object, child: &mut impl Object) -> Result<()
     Ok(())
 }
 
-/// Takes `owner` from the owners of `child`, whether it manages it or not. Returns whether it was among them. Writes to no client.
+/// Removes `owner` from the owners of `child`. Returns whether it was an owner. Writes to no client.
 pub fn remove_owner(owner: &impl Object, child: &mut impl Object) -> bool {
     let owners = &mut child.meta_mut().owner_references;
     let before = owners.len();
@@ -153,7 +153,8 @@ mod tests {
         assert_eq!(controller_key(pod.meta(), &APP), None);
     }
 
-    /// With the cases of controller-runtime's `pkg/controller/controllerutil/controllerutil_test.go` (`SetControllerReference`).
+    /// Includes the cases of controller-runtime's `pkg/controller/controllerutil/controllerutil_test.go`
+    /// (`SetControllerReference`).
     #[test]
     fn an_object_has_one_controller() {
         let (shop, bank) = (object(&APP, "a", "shop", "1"), object(&APP, "a", "bank", "2"));

@@ -1,4 +1,4 @@
-//! Which object an object belongs to where owner references do not reach: from one client to another.
+//! Ownership across clients, where owner references do not work.
 
 use std::borrow::Cow;
 
@@ -12,20 +12,20 @@ use super::selector::LabelSelector;
 use super::stable_hash::stable_hash;
 use super::validate::is_label_value;
 
-/// Marks objects as those of an owner that another client keeps, where an owner reference would mean nothing: by the owner's
-/// kind and key, each as an annotation and as a label of the same name.
+/// Marks objects with an owner that another client stores, where an owner reference would not work.
+///
+/// The marks are the owner's kind and key, each as an annotation and as a label of the same name:
 ///
 /// | | `homeostat.dev/owner-kind` | `homeostat.dev/owner-key` |
 /// |---|---|---|
-/// | annotation: what is meant | `Deployment.apps`, `Pod` | `default/web`, `node-1` |
-/// | label: how it is found | the same | `default_web`, `node-1` |
+/// | annotation, which decides | `Deployment.apps`, `Pod` | `default/web`, `node-1` |
+/// | label, for queries | the same | `default_web`, `node-1` |
 ///
-/// The kind is without its version: that is how an object is written, not what it is. A label can hold no slash, and no more than
-/// 63 letters: an underscore stands for the slash, as no namespace has one, and 16 digits made from the text stand for a text
-/// that does not fit. So a label may rarely be that of two owners; only the annotations say which. An object that has the
-/// labels alone belongs to nobody.
+/// The kind has no version, because all versions of a kind mean the same object. A label cannot hold a slash or more than 63
+/// characters: an underscore replaces the slash, and a hash of 16 digits replaces a text that does not fit. Labels of different
+/// owners may therefore be equal in rare cases. Only the annotations decide; an object with only the labels has no owner.
 ///
-/// An owner that is deleted and created anew has the same key, and is given back what it had.
+/// An owner that is deleted and created again has the same key, so it owns its objects again.
 ///
 /// # Examples
 ///
@@ -49,18 +49,18 @@ pub struct Ownership {
     key: Cow<'static, str>,
 }
 
-/// Who an object belongs to, by its marks.
+/// The owner of an object, read from its marks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct MarkedOwner {
-    /// The name of its kind, and its group, if it has one: `Deployment.apps`.
+    /// The name of the kind, with the group if there is one: `Deployment.apps`.
     pub kind: String,
-    /// Its namespace and name.
+    /// The namespace and name.
     pub key: ObjectKey,
 }
 
 impl MarkedOwner {
-    /// Whether it is of this kind, whatever version of it.
+    /// Returns whether the owner is of this kind, in any version.
     #[must_use]
     pub fn is_of(&self, kind: &Kind) -> bool {
         self.kind == name_of(kind)
@@ -68,25 +68,26 @@ impl MarkedOwner {
 }
 
 impl Ownership {
-    /// By `homeostat.dev/owner-kind` and `homeostat.dev/owner-key`.
+    /// Uses the names `homeostat.dev/owner-kind` and `homeostat.dev/owner-key`.
     #[must_use]
     pub const fn new() -> Self {
         Self { kind: Cow::Borrowed("homeostat.dev/owner-kind"), key: Cow::Borrowed("homeostat.dev/owner-key") }
     }
 
-    /// By annotations and labels of these names: `example.com/ownerkind`, `example.com/ownerkey`. They must be two names that
-    /// labels can have, else a client takes nothing that is marked.
+    /// Uses other names for the marks, such as `example.com/ownerkind` and `example.com/ownerkey`.
+    ///
+    /// They must be two different names that are valid for labels. Otherwise clients refuse marked objects.
     #[must_use]
     pub fn named(kind: impl Into<Cow<'static, str>>, key: impl Into<Cow<'static, str>>) -> Self {
         Self { kind: kind.into(), key: key.into() }
     }
 
-    /// Marks `child` as the owner's. Writes to no client.
+    /// Marks `child` with this owner. Writes to no client.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Invalid`] that names both, if it is marked as another's: [`unmark`](Self::unmark) it first. Nothing has
-    /// changed then.
+    /// [`ClientError::Invalid`], which names both objects, if `child` has the marks of another owner. [`unmark`](Self::unmark) it
+    /// first. `child` is unchanged.
     pub fn mark(&self, owner: &ObjectRef, child: &mut impl Object) -> Result<(), ClientError> {
         let marks = [(&self.kind, name_of(owner.kind())), (&self.key, owner.key().to_string())];
         let known = |name: &str| child.meta().annotations.get(name);
@@ -104,7 +105,7 @@ impl Ownership {
         Ok(())
     }
 
-    /// Takes the marks away, whoever's they are. Returns whether there were any. Writes to no client.
+    /// Removes the marks of any owner. Returns whether there were marks. Writes to no client.
     pub fn unmark(&self, child: &mut impl Object) -> bool {
         let meta = child.meta_mut();
         let mut found = false;
@@ -115,21 +116,23 @@ impl Ownership {
         found
     }
 
-    /// Whose it is, by its annotations; `None` if one of them is missing, or the key is none.
+    /// Returns the owner that the annotations name; `None` if one is missing or the key cannot be parsed.
     #[must_use]
     pub fn owner_of(&self, child: &ObjectMeta) -> Option<MarkedOwner> {
         let mark = |name: &str| child.annotations.get(name).filter(|value| !value.is_empty());
         Some(MarkedOwner { kind: mark(&self.kind)?.clone(), key: mark(&self.key)?.parse().ok()? })
     }
 
-    /// The key of its owner, if that is of this kind: what [`Subscriber::to_owner`](crate::Subscriber::to_owner) asks for.
+    /// Returns the key of the owner, if it is of this kind. For [`Subscriber::to_owner`](crate::Subscriber::to_owner).
     #[must_use]
     pub fn owner_key(&self, child: &ObjectMeta, kind: &Kind) -> Option<ObjectKey> {
         self.owner_of(child).filter(|owner| owner.is_of(kind)).map(|owner| owner.key)
     }
 
-    /// What selects all that is marked as this owner's. Where keys are longer than labels can be, or have letters that labels
-    /// cannot have, it may select another's too: ask [`owner_of`](Self::owner_of) then.
+    /// Returns a query for the objects marked with this owner.
+    ///
+    /// If a key does not fit into a label, the query may also select objects of other owners: check with
+    /// [`owner_of`](Self::owner_of).
     #[must_use]
     pub fn query_of(&self, owner: &ObjectRef) -> Query {
         let mut labels = LabelSelector::label(&*self.key, label_value(&owner.key().to_string()));
@@ -170,7 +173,7 @@ mod tests {
         DynamicObject::new(&Kind::namespaced("", "v1", "Pod"), "pods", "p")
     }
 
-    /// The marks of a pod of this owner, labels first.
+    /// The marks of a pod with this owner, labels first.
     fn marks(owner: &ObjectRef) -> Vec<String> {
         let mut pod = pod();
         Ownership::new().mark(owner, &mut pod).unwrap();

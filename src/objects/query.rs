@@ -49,13 +49,13 @@ impl Query {
         Self { namespace: Some(namespace.into()), ..self }
     }
 
-    /// Selects only objects whose labels match.
+    /// Selects only objects with matching labels.
     #[must_use]
     pub fn labels(self, labels: LabelSelector) -> Self {
         Self { labels, ..self }
     }
 
-    /// Selects only objects whose field at this path (`spec.nodeName`) has this value. Repeated calls add conditions.
+    /// Selects only objects with this value at this path (`spec.nodeName`). Repeated calls add conditions.
     #[must_use]
     pub fn field(mut self, path: impl Into<String>, value: impl Into<String>) -> Self {
         self.fields = self.fields.and(path, value);

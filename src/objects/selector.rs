@@ -263,7 +263,7 @@ impl fmt::Display for LabelRequirement {
 
 /// Selects objects by the values of their fields; the default selects all.
 ///
-/// A missing field has the empty value, and so has an array or object.
+/// A missing field has the empty value, and an array or object counts as empty too.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! Events: tell people what happens to objects, in the log and as Kubernetes `Event` objects.
+//! Events: report changes of objects to people, in the log and as Kubernetes `Event` objects.
 //!
 //! A recorder counts events in `record`. A thread (`writer`) or a caller of `flush` stores them through `storing`.
 

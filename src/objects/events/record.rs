@@ -1,4 +1,4 @@
-//! The memory of a recorder: its events, their counts, and which of them are still to be stored.
+//! The events that a recorder remembers, with their counts, and the queue of those to be stored.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -46,7 +46,7 @@ impl fmt::Display for EventType {
     }
 }
 
-/// What identifies an event: if the same happens again, only the count rises.
+/// The identity of an event: if the same happens again, only the count rises.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Happening {
     pub(super) object: ObjectRef,
@@ -97,7 +97,7 @@ pub(super) struct Recorded {
 }
 
 impl Recorded {
-    /// The object that the event is about.
+    /// Returns the object that the event is about.
     pub(super) fn object(&self) -> &ObjectRef {
         &self.happening.object
     }
@@ -119,7 +119,7 @@ pub(super) struct EventRecords {
     known: HashMap<Arc<Happening>, Series>,
     /// The events by the time they happened last, the oldest first.
     order: BTreeMap<u64, Arc<Happening>>,
-    /// The events that are to be stored, without the one that is being stored.
+    /// The events to be stored, except for the one that is being stored.
     pending: BTreeMap<u64, Arc<Happening>>,
     /// Whether a thread stores an event now.
     storing: bool,
@@ -189,7 +189,7 @@ impl EventRecords {
         self.storing
     }
 
-    /// Takes the next event to be stored; `None` if there is none or another one is being stored.
+    /// Takes the next event to be stored; `None` if no event waits or another one is being stored.
     pub(super) fn take(&mut self) -> Option<Recorded> {
         if self.storing {
             return None;
@@ -219,7 +219,7 @@ impl Recorded {
         self.series.stored
     }
 
-    /// Returns the key of the event object: the name of the object that it is about, and 16 digits of its own.
+    /// Returns the key of the event object: the name of the involved object, and a hash of 16 digits.
     pub(super) fn key(&self, component: &str) -> ObjectKey {
         let Happening { object, uid, event, reason, message } = &*self.happening;
         let first = self.series.first.as_nanosecond().to_string();
