@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,15 +10,15 @@ use super::state::ControllerState;
 use crate::base::group::Overrun;
 use crate::base::sync::Mutex;
 use crate::base::thread::shielded;
-use crate::base::time::{Nanos, Rounded};
-use crate::queue::{Claim, Ending, Key};
+use crate::base::time::Nanos;
+use crate::queue::{Key, Reasons};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain, terminal};
 use crate::run::metrics::Counters;
 use crate::run::policy::RetryPolicy;
-use crate::run::pool::{Job, Turn};
+use crate::run::pool::{Job, PoolTurn};
 use crate::run::reconciler::{Action, Reconciler};
-use crate::run::runner::{Failed, Ledger, Next, Outcome, Runner, Runs};
+use crate::run::runner::{Failed, Next, Outcome, RunHooks, Runner, Runs, Turn, report_overrun};
 
 /// A failed run, as the hook of [`on_error`](super::ControllerBuilder::on_error) sees it.
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +75,28 @@ impl<K: Key> RunRecorder<K> {
     }
 }
 
-impl<K: Key + Sync> Ledger<K> for RunRecorder<K> {
+impl<K: Key + Sync> RunHooks<K> for RunRecorder<K> {
     const TIMED: bool = true;
+
+    fn is_shut(&self) -> bool {
+        !self.state.takes_keys()
+    }
+
+    fn take_token(&self) -> bool {
+        self.state.rate.take()
+    }
+
+    fn put_token_back(&self) {
+        self.state.rate.put_back();
+    }
+
+    fn hold_back(&self, key: &K, reasons: Reasons) -> bool {
+        self.state.suspended.hold_back(key, reasons)
+    }
+
+    fn settle(&self) {
+        self.state.waiters.settle();
+    }
 
     #[cfg(feature = "metrics")]
     fn timed(&self, queued: Duration, worked: Duration) {
@@ -142,12 +161,12 @@ where
             reconciler,
             policy,
             timeout: state.timeout,
-            ledger: recorder,
+            hooks: recorder,
         });
         Self { state, runs, runners: Mutex::new(Vec::new()) }
     }
 
-    fn runner(&self, turn: &Turn<'_>) -> ControllerRunner<K, R, P> {
+    fn runner(&self, turn: &PoolTurn<'_>) -> ControllerRunner<K, R, P> {
         let idle = self.runners.lock().pop();
         if let Some(mut runner) = idle {
             runner.sit(turn.seat());
@@ -157,49 +176,6 @@ where
         self.state.counters.lock().push(Arc::clone(&counters));
         Runner::new(Arc::clone(&self.runs), counters, turn.seat())
     }
-
-    fn serve_with(&self, turn: &Turn<'_>, runner: &mut ControllerRunner<K, R, P>, slot: &mut Option<Claim<K>>) {
-        let state = &*self.state;
-        let queue = &state.queue.shared;
-        let mut ended = None;
-        loop {
-            if !state.rate.take() {
-                if let (Some(claim), Some(ending)) = (slot.take(), ended) {
-                    claim.end(ending);
-                    state.waiters.settle();
-                }
-                return;
-            }
-            let taken = match (&mut *slot, ended) {
-                (Some(claim), Some(ending)) => {
-                    let taken = claim.turn(ending, || !state.takes_keys());
-                    state.waiters.settle();
-                    taken
-                }
-                _ => queue.try_dequeue(|| !state.takes_keys()).map(|claim| *slot = Some(claim)),
-            };
-            let Some(claim) = slot.as_mut().filter(|_| taken.is_ok()) else {
-                state.rate.put_back();
-                return;
-            };
-            if claim.leaves_more() {
-                turn.more();
-            }
-            let ending = if state.suspended.hold_back(claim.key(), claim.reasons()) {
-                Ending::PutAside(claim.reasons())
-            } else {
-                runner.run(claim, turn.seat(), |start, deadline| turn.begin(start, deadline, claim.record()))
-            };
-            if turn.is_over() {
-                if let Some(claim) = slot.take() {
-                    claim.end(ending);
-                }
-                state.waiters.settle();
-                return;
-            }
-            ended = Some(ending);
-        }
-    }
 }
 
 impl<K, R, P> Job for ControllerJob<K, R, P>
@@ -208,16 +184,11 @@ where
     R: Reconciler<K> + 'static,
     P: RetryPolicy<K> + 'static,
 {
-    fn serve(&self, turn: &Turn<'_>) {
+    fn serve(&self, turn: &PoolTurn<'_>) {
         let mut runner = self.runner(turn);
-        let mut claim = None;
-        let served = catch_unwind(AssertUnwindSafe(|| self.serve_with(turn, &mut runner, &mut claim)));
-        drop(claim);
+        let state = &*self.state;
+        runner.serve(turn, || state.queue.shared.try_dequeue(|| !state.takes_keys()));
         self.runners.lock().push(runner);
-        if let Err(panic) = served {
-            self.state.waiters.settle();
-            resume_unwind(panic);
-        }
     }
 
     fn has_work(&self) -> bool {
@@ -243,20 +214,7 @@ where
     }
 
     fn overrun(&self, overrun: &Overrun<'_>) {
-        let state = &*self.state;
-        state.overruns.count();
-        let (controller, thread, timeout) =
-            (state.name.as_str(), overrun.thread, Rounded(state.timeout.unwrap_or_default()));
-        if let Some(key) = state.queue.shared.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
-            log::warn!(
-                controller, thread, key:?, timeout:%;
-                "{controller}: the run of {key:?} has passed its deadline and still runs, after {timeout}, on {thread}"
-            );
-        } else {
-            log::warn!(
-                controller, thread, timeout:%;
-                "{controller}: a run has passed its deadline of {timeout} and has ended since, on {thread}"
-            );
-        }
+        let ControllerState { name, queue, timeout, overruns, .. } = &*self.state;
+        report_overrun(name, &queue.shared, timeout.unwrap_or_default(), overruns, overrun);
     }
 }

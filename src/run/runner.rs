@@ -1,26 +1,27 @@
-//! One run of one key: from a claim to how it is to end. Workers and controllers alike are loops around this.
+//! The run loop: takes keys from a queue, runs each one, and ends its claim. Workers and controllers share it.
 
 use std::error::Error;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::metrics::Counters;
+use super::metrics::{Counter, Counters};
 use crate::base::backoff::Draws;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
+use crate::base::group::Overrun;
 use crate::base::group::{Run, WorkerSlot};
-use crate::base::thread::{Panic, panic_message, shielded};
+use crate::base::thread::{Panic, panic_message};
 use crate::base::time::{Nanos, Rounded};
-use crate::queue::{Claim, Ending, Key};
+use crate::queue::{Claim, Ending, Key, NoClaim, Reasons, Shared};
 use crate::run::context::{Call, Context};
 use crate::run::error::{BoxError, Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
 use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
 use crate::run::reconciler::{Action, Follow, Reconciler};
 
 /// What all runs of one reconciler have in common.
-pub(crate) struct Runs<R, P, L = ()> {
+pub(crate) struct Runs<R, P, H> {
     /// Of the workers or the controller, in log lines.
     pub(crate) name: String,
     pub(crate) clock: Clock,
@@ -29,30 +30,63 @@ pub(crate) struct Runs<R, P, L = ()> {
     pub(crate) reconciler: R,
     pub(crate) policy: P,
     pub(crate) timeout: Option<Duration>,
-    pub(crate) ledger: L,
+    pub(crate) hooks: H,
 }
 
-/// What is kept of runs beyond their number. Workers keep nothing.
-pub(crate) trait Ledger<K>: Send + Sync {
+/// What the owner of a run loop adds to it. By default nothing.
+pub(crate) trait RunHooks<K>: Send + Sync {
     /// Whether runs are timed, which costs two readings of the clock for each.
-    const TIMED: bool;
+    const TIMED: bool = false;
 
-    /// How long a key was in line and in work, where that is timed.
-    fn timed(&self, _queued: Duration, _worked: Duration) {}
+    /// Whether no further key may be taken. Called under the queue's lock.
+    fn is_shut(&self) -> bool;
+
+    /// Takes a token if the rate is limited. Returns whether another key may be run.
+    #[inline]
+    fn take_token(&self) -> bool {
+        true
+    }
+
+    /// Puts back a token that no key was run for.
+    #[inline]
+    fn put_token_back(&self) {}
+
+    /// Whether the key is put aside instead of being run.
+    #[inline]
+    fn hold_back(&self, _key: &K, _reasons: Reasons) -> bool {
+        false
+    }
 
     /// A run begins.
     #[inline]
     fn begin(&self, _key: &K) {}
 
-    /// A run has ended; its claim has not yet.
-    fn note(&self, key: &K, outcome: Outcome<'_>);
-}
+    /// A run has ended, after `queued` in line and `worked` in work. Called if runs are [timed](Self::TIMED).
+    #[inline]
+    fn timed(&self, _queued: Duration, _worked: Duration) {}
 
-impl<K> Ledger<K> for () {
-    const TIMED: bool = false;
-
+    /// A run has had this outcome. Its claim has not ended yet.
     #[inline]
     fn note(&self, _key: &K, _outcome: Outcome<'_>) {}
+
+    /// A claim has ended.
+    #[inline]
+    fn settle(&self) {}
+}
+
+/// A thread that serves one queue for a while.
+pub(crate) trait Turn {
+    /// Begins a run, for the watchdog to see. The start is [`Nanos::NEVER`] if nothing needs it.
+    fn begin(&self, start: Nanos, deadline: Nanos, record: u32) -> Run<'_>;
+
+    /// Returns the slot of the thread.
+    fn seat(&self) -> &Arc<WorkerSlot>;
+
+    /// Whether the thread runs no further key. Called after each run.
+    fn is_over(&self) -> bool;
+
+    /// Called when keys are left beside the one just taken.
+    fn more(&self);
 }
 
 /// How a run has ended.
@@ -83,17 +117,17 @@ pub(crate) enum Next {
 }
 
 /// Runs keys, one after the other. What a run needs it has at hand: a run makes nothing, and takes no handle of anything.
-pub(crate) struct Runner<R, P, L = ()> {
-    runs: Arc<Runs<R, P, L>>,
+pub(crate) struct Runner<R, P, H> {
+    runs: Arc<Runs<R, P, H>>,
     counters: Arc<Counters>,
     /// That of the run under way, or of the last one, which has left nothing in it.
     cx: Context,
     draws: Draws,
 }
 
-impl<R, P, L> Runner<R, P, L> {
+impl<R, P, H> Runner<R, P, H> {
     /// Counts in `counters`, which are its own.
-    pub(crate) fn new(runs: Arc<Runs<R, P, L>>, counters: Arc<Counters>, seat: &Arc<WorkerSlot>) -> Self {
+    pub(crate) fn new(runs: Arc<Runs<R, P, H>>, counters: Arc<Counters>, seat: &Arc<WorkerSlot>) -> Self {
         let seat = Some(Arc::clone(seat));
         let cx = Context::new(runs.clock.clone(), Nanos::NEVER, runs.abort.clone(), seat, Call::default());
         let draws = runs.clock.draws();
@@ -105,47 +139,94 @@ impl<R, P, L> Runner<R, P, L> {
         self.cx.sit(seat);
     }
 
-    /// A panic that comes as far as the loop around the runs is one of the key's own code (`Clone`, `Drop`, `Debug`) or of a
-    /// policy. The claim it passed by, if any, has ended as failed.
-    pub(crate) fn survive(&self, panic: Panic) {
-        let (controller, message) = (self.name(), panic_message(&*panic));
-        log::error!(controller, panic = message; "{controller}: a key's own code or a policy panicked: {message}");
-        shielded("the drop of a panic", || drop(panic));
-    }
-
     fn name(&self) -> &str {
         &self.runs.name
     }
 
-    /// Runs the key of a claim. `begin` is told the start and the deadline, [`Nanos::NEVER`] where it does not matter or there is
-    /// none, and has the run begin on the thread's seat.
-    pub(crate) fn run<'s, K>(
-        &mut self,
-        claim: &Claim<K>,
-        seat: &WorkerSlot,
-        begin: impl FnOnce(Nanos, Nanos) -> Run<'s>,
-    ) -> Ending
+    /// Takes a key with `first` and runs it, then runs keys that are in line until the turn is over, none is left, or none may
+    /// be run. Blocks only in `first` and in the reconciler. Returns why it stopped.
+    ///
+    /// A panic in the key's own code or in the policy ends its claim as failed, and counts as an empty queue.
+    pub(crate) fn serve<K>(&mut self, turn: &impl Turn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim
     where
         K: Key + fmt::Debug,
         R: Reconciler<K>,
         P: RetryPolicy<K>,
-        L: Ledger<K>,
+        H: RunHooks<K>,
+    {
+        catch_unwind(AssertUnwindSafe(|| self.serve_keys(turn, first))).unwrap_or_else(|panic| {
+            let (controller, message) = (self.name(), panic_message(&*panic));
+            log::error!(controller, panic = message; "{controller}: a key's own code or a policy panicked: {message}");
+            self.runs.hooks.settle();
+            NoClaim::Empty
+        })
+    }
+
+    fn serve_keys<K>(&mut self, turn: &impl Turn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim
+    where
+        K: Key + fmt::Debug,
+        R: Reconciler<K>,
+        P: RetryPolicy<K>,
+        H: RunHooks<K>,
+    {
+        if !self.runs.hooks.take_token() {
+            return NoClaim::Stopped;
+        }
+        let mut claim = match first() {
+            Ok(claim) => claim,
+            Err(no_claim) => {
+                self.runs.hooks.put_token_back();
+                return no_claim;
+            }
+        };
+        loop {
+            if claim.leaves_more() {
+                turn.more();
+            }
+            let ending = if self.runs.hooks.hold_back(claim.key(), claim.reasons()) {
+                Ending::PutAside(claim.reasons())
+            } else {
+                self.run(&claim, turn)
+            };
+            let hooks = &self.runs.hooks;
+            if turn.is_over() || !hooks.take_token() {
+                claim.end(ending);
+                hooks.settle();
+                return NoClaim::Stopped;
+            }
+            // Ends the claim and takes the next key under one lock.
+            let taken = claim.turn(ending, || hooks.is_shut());
+            hooks.settle();
+            if let Err(no_claim) = taken {
+                hooks.put_token_back();
+                return no_claim;
+            }
+        }
+    }
+
+    /// Runs the key of a claim.
+    fn run<K>(&mut self, claim: &Claim<K>, turn: &impl Turn) -> Ending
+    where
+        K: Key + fmt::Debug,
+        R: Reconciler<K>,
+        P: RetryPolicy<K>,
+        H: RunHooks<K>,
     {
         let Self { runs, cx, counters, .. } = self;
-        let (controller, thread, key) = (runs.name.as_str(), seat.name.as_str(), claim.key());
+        let (controller, thread, key) = (runs.name.as_str(), turn.seat().name.as_str(), claim.key());
         log::trace!(controller, thread, key:?; "{controller}: reconciling {key:?} on {thread}");
-        runs.ledger.begin(claim.key());
+        runs.hooks.begin(claim.key());
         let call = Call {
             reasons: claim.reasons(),
             failures: claim.failures(),
             priority: claim.priority(),
             queued_for: claim.queued_for(),
         };
-        let start = if L::TIMED || runs.timeout.is_some() { runs.clock.nanos() } else { Nanos::NEVER };
+        let start = if H::TIMED || runs.timeout.is_some() { runs.clock.nanos() } else { Nanos::NEVER };
         let deadline = runs.timeout.map_or(Nanos::NEVER, |timeout| start.after(timeout));
         cx.renew(deadline, call);
         let outcome = {
-            let _run = begin(start, deadline);
+            let _run = turn.begin(start, deadline, claim.record());
             catch_unwind(AssertUnwindSafe(|| runs.reconciler.reconcile(cx, claim.key()).map_err(Into::into)))
         };
         cx.end();
@@ -153,11 +234,11 @@ impl<R, P, L> Runner<R, P, L> {
         if end >= deadline {
             counters.timeouts.count();
         }
-        if L::TIMED {
+        if H::TIMED {
             let (queued, worked) = (call.queued_for.unwrap_or_default(), end.since(start));
             counters.queue_time.add(queued);
             counters.work_time.add(worked);
-            runs.ledger.timed(queued, worked);
+            runs.hooks.timed(queued, worked);
         }
         match outcome {
             Ok(Ok(action)) => self.succeeded(claim, action),
@@ -169,7 +250,7 @@ impl<R, P, L> Runner<R, P, L> {
     fn succeeded<K>(&self, claim: &Claim<K>, action: Action) -> Ending
     where
         K: Key + fmt::Debug,
-        L: Ledger<K>,
+        H: RunHooks<K>,
     {
         let Self { counters, runs, .. } = self;
         let (controller, key) = (self.name(), claim.key());
@@ -177,7 +258,7 @@ impl<R, P, L> Runner<R, P, L> {
             Follow::Nothing => {
                 counters.successes.count();
                 log::debug!(controller, key:?; "{controller}: reconciled {key:?}");
-                runs.ledger.note(key, Outcome::Succeeded);
+                runs.hooks.note(key, Outcome::Succeeded);
                 return Ending::Done;
             }
             Follow::Requeue(after) => (after, Ending::RequeueAfter(after)),
@@ -186,7 +267,7 @@ impl<R, P, L> Runner<R, P, L> {
         counters.requeues.count();
         let shown = Rounded(after);
         log::debug!(controller, key:?, after:% = shown; "{controller}: reconciled {key:?}, to run again in {shown}");
-        runs.ledger.note(key, Outcome::Requeued(after));
+        runs.hooks.note(key, Outcome::Requeued(after));
         ending
     }
 
@@ -194,20 +275,9 @@ impl<R, P, L> Runner<R, P, L> {
     where
         K: Key + fmt::Debug,
         P: RetryPolicy<K>,
-        L: Ledger<K>,
+        H: RunHooks<K>,
     {
-        let judged = catch_unwind(AssertUnwindSafe(|| self.judge(claim, &*error)));
-        // An error is the user's code, down to its drop, which must not panic while a policy's panic unwinds.
-        shielded("the drop of an error", || drop(error));
-        judged.unwrap_or_else(|panic| resume_unwind(panic))
-    }
-
-    fn judge<K>(&mut self, claim: &Claim<K>, error: &(dyn Error + 'static)) -> Ending
-    where
-        K: Key + fmt::Debug,
-        P: RetryPolicy<K>,
-        L: Ledger<K>,
-    {
+        let error: &(dyn Error + 'static) = &*error;
         let Self { counters, runs, .. } = &*self;
         let (controller, key) = (self.name(), claim.key());
         // Terminal comes first: what it marks may have any of the others as its source.
@@ -216,7 +286,7 @@ impl<R, P, L> Runner<R, P, L> {
             let shown = Chain(error);
             log::warn!(controller, key:?, error:% = shown; "{controller}: reconcile of {key:?} failed for good: {shown}");
             let failures = claim.failures_if_retried();
-            runs.ledger.note(key, Outcome::Failed(Failed { error, failures, next: Next::Terminal }));
+            runs.hooks.note(key, Outcome::Failed(Failed { error, failures, next: Next::Terminal }));
             return Ending::Done;
         }
         if let Some(requeue) = RequeueAfter::find(error) {
@@ -227,14 +297,14 @@ impl<R, P, L> Runner<R, P, L> {
                 controller, key:?, after:% = shown, error:% = error_shown;
                 "{controller}: requeue asked by {key:?}, after {shown}: {error_shown}"
             );
-            runs.ledger.note(key, Outcome::Requeued(after));
+            runs.hooks.note(key, Outcome::Requeued(after));
             return Ending::RequeueAfter(after);
         }
         // Only if it is true: a key put back without end by a run that nobody has aborted would spin.
         if find(error) == Some(&Cancelled::Aborted) && runs.abort.is_closed() {
             counters.aborted.count();
             log::debug!(controller, key:?; "{controller}: aborted; {key:?} goes back to the queue");
-            runs.ledger.note(key, Outcome::Aborted);
+            runs.hooks.note(key, Outcome::Aborted);
             return Ending::PutBack(claim.reasons());
         }
         self.decide(claim, error)
@@ -244,13 +314,12 @@ impl<R, P, L> Runner<R, P, L> {
     where
         K: Key + fmt::Debug,
         P: RetryPolicy<K>,
-        L: Ledger<K>,
+        H: RunHooks<K>,
     {
         self.counters.panics.count();
         let error = Panicked::new(panic_message(&*panic));
         let (controller, key, message) = (self.name(), claim.key(), error.message());
         log::error!(controller, key:?, panic = message; "{controller}: the reconciler panicked at {key:?}: {message}");
-        shielded("the drop of a panic", || drop(panic));
         self.decide(claim, &error)
     }
 
@@ -259,7 +328,7 @@ impl<R, P, L> Runner<R, P, L> {
     where
         K: Key + fmt::Debug,
         P: RetryPolicy<K>,
-        L: Ledger<K>,
+        H: RunHooks<K>,
     {
         let failures = claim.failures_if_retried();
         let random = self.draws.next();
@@ -287,7 +356,31 @@ impl<R, P, L> Runner<R, P, L> {
                 (Next::Drop, Ending::Done)
             }
         };
-        runs.ledger.note(key, Outcome::Failed(Failed { error, failures, next }));
+        runs.hooks.note(key, Outcome::Failed(Failed { error, failures, next }));
         ending
+    }
+}
+
+/// Counts and logs an overrun. Called by the watchdog.
+pub(crate) fn report_overrun<K: Key + fmt::Debug>(
+    controller: &str,
+    queue: &Shared<K>,
+    timeout: Duration,
+    overruns: &Counter,
+    overrun: &Overrun<'_>,
+) {
+    overruns.count();
+    let (thread, timeout) = (overrun.thread, Rounded(timeout));
+    // A run that ends just now takes its key with it.
+    if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
+        log::warn!(
+            controller, thread, key:?, timeout:%;
+            "{controller}: the run of {key:?} has passed its deadline and still runs, after {timeout}, on {thread}"
+        );
+    } else {
+        log::warn!(
+            controller, thread, timeout:%;
+            "{controller}: a run has passed its deadline of {timeout} and has ended since, on {thread}"
+        );
     }
 }

@@ -18,7 +18,6 @@ mod models;
 mod tests;
 mod working;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
 pub use self::handle::{PoolBuilder, WorkerPool};
@@ -30,14 +29,15 @@ use crate::base::group::{Overrun, Run, ThreadGroup, WorkerSlot};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::{AcqRel, Relaxed};
-use crate::base::thread::{ThreadOptions, panic_message, shielded};
+use crate::base::thread::{ThreadOptions, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::{WaiterCounts, Waiters};
+use crate::run::runner::Turn;
 
 /// What a member does with the pool's threads.
 pub(crate) trait Job: Send + Sync {
     /// Runs keys until `turn` is over, or none is left, or none may be run for now. Does not wait for one.
-    fn serve(&self, turn: &Turn<'_>);
+    fn serve(&self, turn: &PoolTurn<'_>);
 
     /// Whether there is a key to run. Called under the pool's lock.
     fn has_work(&self) -> bool;
@@ -126,15 +126,9 @@ impl Pool {
     }
 
     fn serve(self: &Arc<Self>, number: usize, stuck: &AtomicBool, (place, hint, job): Found) {
-        let turn = Turn { pool: self, place, hint: &hint, seat: &self.crew.seats[number], stuck };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.serve(&turn))) {
-            let (pool, message) = (self.crew.name.as_str(), panic_message(&*panic));
-            log::error!(pool, panic = message; "{pool}: a key's own code or a policy panicked: {message}");
-            shielded("the drop of a panic", || drop(panic));
-        }
+        let turn = PoolTurn { pool: self, place, hint: &hint, seat: &self.crew.seats[number], stuck };
+        job.serve(&turn);
         self.finish(number, place, &job);
-        // Perhaps the last handle: its drop is user code.
-        shielded("the drop of a controller", || drop(job));
     }
 
     /// The member whose turn it is. Blocks while there is none, or enough threads are at work; `None` once the crew is stopping.
@@ -221,7 +215,7 @@ impl Pool {
         };
         let mut state = self.state.lock();
         let At { serving: Some(place), stuck } = &state.seats[number] else { return };
-        // First marked, then looked at: see `Turn::is_over`.
+        // First marked, then looked at: see `PoolTurn::is_over`.
         stuck.swap(true, AcqRel);
         if !overrun.goes_on() {
             stuck.swap(false, AcqRel);
@@ -290,7 +284,7 @@ impl Wake for IdleTimeout {
 }
 
 /// A turn of a member: a thread of the pool, for a while.
-pub(crate) struct Turn<'a> {
+pub(crate) struct PoolTurn<'a> {
     pool: &'a Arc<Pool>,
     place: Place,
     hint: &'a Hint,
@@ -298,33 +292,31 @@ pub(crate) struct Turn<'a> {
     stuck: &'a AtomicBool,
 }
 
-impl Turn<'_> {
-    /// The thread's seat.
-    pub(crate) fn seat(&self) -> &Arc<WorkerSlot> {
-        self.seat
-    }
-
-    /// A run begins at `start`.
-    pub(crate) fn begin(&self, start: Nanos, deadline: Nanos, record: u32) -> Run<'_> {
+impl Turn for PoolTurn<'_> {
+    fn begin(&self, start: Nanos, deadline: Nanos, record: u32) -> Run<'_> {
         self.seat.starts_at(start);
         self.pool.crew.begin_until(self.seat, deadline, record)
     }
 
-    /// Whether no further key is to be run: another member is ready or its time has come, or this one is not to be served any more, or another thread has
-    /// taken the place of this one. Called after each run.
+    fn seat(&self) -> &Arc<WorkerSlot> {
+        self.seat
+    }
+
+    /// A turn ends if another member is ready or its time has come, if this one is not to be served any more, or if a spare
+    /// thread has replaced this one.
     ///
-    /// **No run begins on a thread that is marked as stuck**, because either of the two sees what the other did. The thread ends its
-    /// run, then looks at the mark; the watchdog sets the mark, then looks whether the run goes on, and takes the mark back if it does
-    /// not. Both change the mark to look at it, so one of them comes after the other and sees what that one did before.
+    /// **No run begins on a thread that is marked as stuck.** The thread ends its run, then looks at the mark. The watchdog
+    /// sets the mark, then looks whether the run goes on, and if not takes the mark back. Both change the mark to look at it:
+    /// one change comes after the other, and its thread sees what the other thread did before.
     #[inline]
-    pub(crate) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.hint.turn_is_over(|| self.pool.crew.clock.nanos())
             || self.stuck.fetch_or(false, AcqRel)
             || self.pool.crew.is_stopping()
     }
 
-    /// More keys are left beside the one just taken: another thread may take one.
-    pub(crate) fn more(&self) {
+    /// Another thread may take one of the keys that are left.
+    fn more(&self) {
         if !self.hint.is_ready() {
             self.pool.offer(self.place);
         }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{Job, Membership, Pool, Turn};
+use super::{Job, Membership, Pool, PoolTurn};
 use crate::base::clock::ManualClock;
 use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
+use crate::run::runner::Turn;
 
 /// A member that counts the keys it has and those it has run.
 struct Counted {
@@ -87,7 +88,7 @@ impl Counted {
 }
 
 impl Job for Counted {
-    fn serve(&self, turn: &Turn<'_>) {
+    fn serve(&self, turn: &PoolTurn<'_>) {
         while let Some(more) = self.take() {
             if more {
                 turn.more();
@@ -278,7 +279,7 @@ fn a_spare_thread_works_in_place_of_a_stuck_one() {
 struct Twice;
 
 impl Job for Twice {
-    fn serve(&self, turn: &Turn<'_>) {
+    fn serve(&self, turn: &PoolTurn<'_>) {
         drop(turn.begin(Nanos::ZERO, Nanos::NEVER, 0));
         if !turn.is_over() {
             let run = turn.begin(Nanos::ZERO, Nanos::NEVER, 0);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Job, Pool, Turn};
+use super::{Job, Pool, PoolTurn};
 use crate::base::clock::ManualClock;
 use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::Mutex;
@@ -13,7 +13,7 @@ use crate::base::time::Nanos;
 struct Limited(Mutex<Nanos>);
 
 impl Job for Limited {
-    fn serve(&self, _turn: &Turn<'_>) {}
+    fn serve(&self, _turn: &PoolTurn<'_>) {}
 
     fn has_work(&self) -> bool {
         true

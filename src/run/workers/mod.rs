@@ -6,17 +6,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::worker::Worker;
+use self::worker::{Worker, WorkerHooks};
 use crate::base::backoff::Exponential;
 use crate::base::error::StartError;
-use crate::base::group::{Handle, StillRunning, ThreadGroup, ThreadGroupKind, Watch};
+use crate::base::group::{Handle, Overrun, StillRunning, ThreadGroup, ThreadGroupKind, Watch};
 use crate::base::thread::ThreadOptions;
-use crate::base::time::Rounded;
-use crate::queue::{Key, Shared, WorkQueue};
+use crate::queue::{Key, WorkQueue};
 use crate::run::metrics::{self, Counter, Counters, WorkersMetrics};
 use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
-use crate::run::runner::{Runner, Runs};
+use crate::run::runner::{Runner, Runs, report_overrun};
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
 ///
@@ -140,7 +139,7 @@ impl<R, P> Workers<R, P> {
             reconciler: self.reconciler,
             policy: self.policy,
             timeout: self.timeout,
-            ledger: (),
+            hooks: WorkerHooks(Arc::clone(&crew)),
         });
         let (controller, threads, from) = (crew.name.as_str(), self.threads, queue.config.name.as_str());
         log::info!(
@@ -148,7 +147,10 @@ impl<R, P> Workers<R, P> {
             "{controller}: the workers start, threads: {threads}, queue: {from}"
         );
         let overruns = Arc::new(Counter::default());
-        let watch = self.timeout.map(|timeout| report_overruns(&queue, &crew, &overruns, timeout));
+        let watch = self.timeout.map(|timeout| {
+            let (queue, overruns, name) = (Arc::clone(&queue), Arc::clone(&overruns), crew.name.clone());
+            Box::new(move |overrun: Overrun<'_>| report_overrun(&name, &queue, timeout, &overruns, &overrun)) as Watch
+        });
         let mut counters = Vec::with_capacity(self.threads);
         let body = |seat| {
             let own = Arc::new(Counters::default());
@@ -163,32 +165,6 @@ impl<R, P> Workers<R, P> {
         let handle = Handle::new(crew, joiners, Box::new(nudge), self.grace);
         Ok(WorkersHandle { handle, counters, overruns })
     }
-}
-
-/// What the watchdog does about an overrun.
-fn report_overruns<K: Key + fmt::Debug>(
-    queue: &Arc<Shared<K>>,
-    crew: &ThreadGroup,
-    overruns: &Arc<Counter>,
-    timeout: Duration,
-) -> Watch {
-    let (queue, overruns, name) = (Arc::clone(queue), Arc::clone(overruns), crew.name.clone());
-    Box::new(move |overrun| {
-        overruns.count();
-        let (controller, thread, timeout) = (name.as_str(), overrun.thread, Rounded(timeout));
-        // A run that ends just now takes its key with it.
-        if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
-            log::warn!(
-                controller, thread, key:?, timeout:%;
-                "{controller}: the run of {key:?} has passed its deadline and still runs, after {timeout}, on {thread}"
-            );
-        } else {
-            log::warn!(
-                controller, thread, timeout:%;
-                "{controller}: a run has passed its deadline of {timeout} and has ended since, on {thread}"
-            );
-        }
-    })
 }
 
 impl<R, P> fmt::Debug for Workers<R, P> {

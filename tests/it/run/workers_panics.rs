@@ -15,7 +15,7 @@ use log::Level;
 use parking_lot::Mutex;
 
 use crate::stages::logs::Logs;
-use crate::stages::{ALLOWANCE, PanicsInDisplay, PanicsInDrop, SECOND, held, stage};
+use crate::stages::{ALLOWANCE, PanicsInDisplay, SECOND, held, stage};
 
 type Outcome = Result<Action, BoxError>;
 
@@ -40,8 +40,7 @@ fn throw(cx: &Context, key: &&'static str) -> Outcome {
         "str" => panic!("out of luck"),
         "string" => panic!("out of {key}"),
         "other" => panic_any(7),
-        "drop" => panic_any(PanicsInDrop),
-        "error-drop" => Err(Box::new(PanicsInDrop)),
+        "error" => Err("no answer".into()),
         "error-display" => Err(Box::new(PanicsInDisplay)),
         other => unreachable!("{other}"),
     }
@@ -76,12 +75,10 @@ fn a_panic_with_a_text_is_caught_logged_with_its_key_and_left_to_the_policy() {
 #[test]
 fn a_panic_without_a_text_is_caught_whatever_it_carries() {
     throws("panic-other", "other", 1, "a panic without a text");
-    throws("panic-drop", "drop", 1, "a panic without a text");
 }
 
 #[test]
-fn an_error_whose_drop_or_display_panics_is_left_to_the_policy() {
-    throws("panic-error-drop", "error-drop", 0, "an error");
+fn an_error_whose_display_panics_is_left_to_the_policy() {
     let logs = throws("panic-error-display", "error-display", 0, "an error");
     assert_eq!(logs.wait_for(Level::Warn, "retried").field("error"), "(an error that panics when shown)");
 }
@@ -133,9 +130,9 @@ fn a_policy_that_panics_leaves_the_key_to_the_queues_own_backoff() {
     let backoff = Exponential::new(SECOND, SECOND).jitter(0.0);
     let queue = WorkQueue::builder().clock(clock.clock()).backoff(backoff).build();
     let workers = Workers::new(throw).name("confused").retry(Confused).start(&queue).unwrap();
-    queue.enqueue("error-drop");
+    queue.enqueue("error");
     clock.wait_for_sleepers(1);
-    assert_eq!(queue.state("error-drop"), KeyState::Delayed(Some(clock.now() + SECOND)));
+    assert_eq!(queue.state("error"), KeyState::Delayed(Some(clock.now() + SECOND)));
     assert_eq!(logs.wait_for(Level::Error, "a policy").field("panic"), "a policy that panics");
     clock.advance(SECOND);
     clock.wait_for_sleepers(1);
@@ -192,45 +189,5 @@ fn a_key_whose_clone_panics_in_the_report_of_an_overrun_does_not_end_the_watchdo
     }
     assert_eq!((workers.metrics().overruns, workers.metrics().successes), (2, 2));
     assert!(CLONES.load(SeqCst) >= 4);
-    workers.shutdown(Duration::ZERO);
-}
-
-/// A key whose next drop panics, once it is told to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Loaded(u32);
-
-static DROP_PANICS: AtomicBool = AtomicBool::new(false);
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        assert!(!DROP_PANICS.swap(false, SeqCst), "a drop that panics");
-    }
-}
-
-struct Trigger;
-
-impl RetryPolicy<Loaded> for Trigger {
-    fn decide(&self, _failure: &Failure<'_, Loaded>) -> RetryDecision {
-        DROP_PANICS.store(true, SeqCst);
-        panic!("a policy that panics");
-    }
-}
-
-#[test]
-fn a_key_whose_drop_panics_after_its_policy_has_does_not_end_the_process() {
-    let clock = ManualClock::new();
-    let backoff = Exponential::new(SECOND, SECOND).jitter(0.0);
-    let queue = WorkQueue::builder().clock(clock.clock()).backoff(backoff).build();
-    let reconcile = |cx: &Context, _key: &Loaded| -> Outcome {
-        if cx.attempt() == 1 { Err("no answer".into()) } else { Ok(Action::await_change()) }
-    };
-    let workers = Workers::new(reconcile).retry(Trigger).start(&queue).unwrap();
-    queue.enqueue(Loaded(1));
-    clock.wait_for_sleepers(1);
-    assert!(!DROP_PANICS.load(SeqCst));
-    assert_eq!(queue.state(&Loaded(1)), KeyState::Delayed(Some(clock.now() + SECOND)));
-    clock.advance(SECOND);
-    clock.wait_for_sleepers(1);
-    assert_eq!(workers.metrics().successes, 1);
     workers.shutdown(Duration::ZERO);
 }
