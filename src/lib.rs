@@ -145,7 +145,7 @@ pub mod sub;
 pub mod testing;
 pub mod watch;
 
-pub use self::base::{CancellationToken, Clock, Exponential, ManualClock, StartError, ThreadOptions};
+pub use self::base::{CancellationToken, Clock, Exponential, ManualClock, Running, StartError, ThreadOptions};
 pub use self::controller::{Controller, ControllerHandle, RunningController, Sources};
 pub use self::manager::{Component, Elector, FileElector, Health, Manager, RunningManager};
 pub use self::queue::{Claim, Enqueue, EnqueueOutcome, Key, Priority, Reasons, Shutdown, WorkQueue};

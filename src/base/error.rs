@@ -162,8 +162,9 @@ pub struct StillRunning {
 }
 
 impl StillRunning {
-    pub(crate) fn new(threads: Vec<String>) -> Self {
-        Self { threads }
+    /// Makes the error from the names of the threads that have not ended.
+    pub fn new(threads: impl IntoIterator<Item: Into<String>>) -> Self {
+        Self { threads: threads.into_iter().map(Into::into).collect() }
     }
 
     /// Returns the names of the threads that had not ended by then.

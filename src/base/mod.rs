@@ -5,6 +5,7 @@ pub(crate) mod cancel;
 pub(crate) mod clock;
 pub(crate) mod error;
 pub(crate) mod group;
+pub(crate) mod running;
 #[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a simulation makes a stage"))]
 pub(crate) mod stage;
 pub(crate) mod sync;
@@ -19,4 +20,5 @@ pub use self::backoff::Exponential;
 pub use self::cancel::{CancellationToken, OnCancel};
 pub use self::clock::{Clock, ManualClock};
 pub use self::error::{StartError, StillRunning};
+pub use self::running::{EndHook, RunPhase, RunStatus, Runnable, Running};
 pub use self::thread::ThreadOptions;

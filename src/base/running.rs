@@ -229,7 +229,8 @@ impl<T> Running<T> {
 
     /// Lets it run without being stopped or joined.
     pub fn detach(mut self) {
-        Runnable::detach(&mut self);
+        self.detached = true;
+        self.body.detach();
     }
 
     /// Returns its name, its phase and the names of the threads that have not ended.
@@ -314,6 +315,10 @@ impl<T: Send + Sync> Runnable for Running<T> {
 impl<T: fmt::Debug> fmt::Debug for Running<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RunStatus { phase, threads, .. } = self.body.status();
-        f.debug_tuple("Running").field(&self.control).field(&phase).field(&threads).finish()
+        f.debug_struct("Running")
+            .field("control", &self.control)
+            .field("phase", &phase)
+            .field("threads", &threads)
+            .finish_non_exhaustive()
     }
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crate::base::error::StartError;
 use crate::base::group::{StillRunning, ThreadGroup};
+use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::base::wait::{HandedOver, Progress};
 use crate::queue::{Key, WorkQueue};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
-use crate::watch::poller::{Poller, PollerHandle};
+use crate::watch::poller::{Poller, PollerControl};
 use crate::watch::source::SourceHandle;
 use crate::watch::{Event, Subscriber, Subscription, Watch};
 
@@ -68,7 +69,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
         self.starts.push(Box::new(move |target| {
             let poller = poller.of_controller(target.controller, target.thread_name.clone());
             let handle = poller.or_thread_options(target.options).start(target.queue)?;
-            let source = PollerHandle::source(&handle);
+            let source = handle.source();
             Ok((Box::new(handle) as Box<dyn Source>, source))
         }));
     }
@@ -169,37 +170,37 @@ pub(super) struct Target<'a, K: Key> {
     pub(super) options: &'a ThreadOptions,
 }
 
-impl Source for PollerHandle {
+impl Source for Running<PollerControl> {
     fn crew(&self) -> &Arc<ThreadGroup> {
-        self.crew()
+        self.group()
     }
 
     fn on_progress(&self, progress: Progress) {
-        PollerHandle::on_progress(self, progress);
+        PollerControl::on_progress(self, progress);
     }
 
     fn accepted(&self) -> HandedOver {
-        PollerHandle::accepted(self)
+        PollerControl::accepted(self)
     }
 
     fn change_period(&self, period: Duration) -> Option<Result<(), StartError>> {
-        Some(PollerHandle::set_period(self, period))
+        Some(PollerControl::set_period(self, period))
     }
 
     fn stop(&self) {
-        PollerHandle::stop(self);
+        Running::stop(self);
     }
 
     fn abort(&self) {
-        PollerHandle::abort(self);
+        Running::abort(self);
     }
 
     fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        PollerHandle::join_timeout(self, timeout)
+        Running::join_timeout(self, timeout)
     }
 
     fn detach(self: Box<Self>) {
-        PollerHandle::detach(*self);
+        Running::detach(*self);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::group::{Ended, Handle, StillRunning, ThreadGroup, ThreadGroupKind};
+use crate::base::running::{Runnable, Running};
 use crate::base::sync::Mutex;
 use crate::base::thread::{ThreadOptions, panic_message, shielded};
 use crate::base::wait::Latch;
@@ -18,10 +19,9 @@ use crate::queue::{Enqueue, Key};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled, find};
 use crate::run::pool::WorkerPool;
-use crate::watch::fed::Fed;
-use crate::watch::poller::{Poller, PollerHandle};
+use crate::watch::poller::Poller;
 use crate::watch::source::{SourceHandle, SourceState};
-use crate::watch::{ChannelWatch, PollWatchHandle};
+use crate::watch::{PollWatchControl, Watch};
 
 /// Something that a [`Manager`](super::Manager) runs: a [`Controller`], a poller, a watch, a function.
 ///
@@ -154,6 +154,11 @@ impl Component {
         })
     }
 
+    /// Anything that runs already. `name` is its name in the manager.
+    pub fn running(name: impl Into<String>, running: impl Runnable + 'static) -> Self {
+        Self::new(name.into(), |_| Ok(Plain(Box::new(running))))
+    }
+
     /// A poller that feeds a queue of one's own; that of a controller is one of its [sources](crate::controller::ControllerBuilder::poll).
     pub fn poller<F, K, I, E, Q>(name: impl Into<String>, poller: Poller<F>, to: &Q) -> Self
     where
@@ -170,7 +175,10 @@ impl Component {
         let (state, listed) = (SourceState::new(&name, None, clock.clone()), Latch::new(clock));
         let source = SourceHandle::new(&state, &listed);
         let poller = poller.writing_to(state, listed);
-        Self::new(name, move |env| poller.name(own).or_thread_options(env.options).start(&to)).with_source(source)
+        let start = move |env: &Env<'_>| {
+            poller.name(own).or_thread_options(env.options).start(&to).map(|poller| Plain(Box::new(poller)))
+        };
+        Self::new(name, start).with_source(source)
     }
 }
 
@@ -200,23 +208,17 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
     }
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> From<PollWatchHandle<K, T>> for Component {
-    fn from(watch: PollWatchHandle<K, T>) -> Self {
+impl<K: Key + Sync, T: Send + Sync + 'static> From<Running<PollWatchControl<K, T>>> for Component {
+    fn from(watch: Running<PollWatchControl<K, T>>) -> Self {
         let source = watch.watch().source();
-        Self::new(source.name().to_owned(), |_| Ok(watch)).with_source(source)
+        Self::running(source.name(), watch).with_source(source)
     }
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> From<ChannelWatch<K, T>> for Component {
-    fn from(watch: ChannelWatch<K, T>) -> Self {
-        watch.0.into()
-    }
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> From<Fed<K, T>> for Component {
-    fn from(watch: Fed<K, T>) -> Self {
-        let (source, lists) = (watch.watch().source(), !watch.may_end);
-        let component = Self::new(source.name().to_owned(), |_| Ok(watch));
+impl<K: Key + Sync, T: Send + Sync + 'static> From<Running<Watch<K, T>>> for Component {
+    fn from(watch: Running<Watch<K, T>>) -> Self {
+        let (source, lists) = (watch.source(), !watch.may_end());
+        let component = Self::running(source.name(), watch);
         if lists { component.with_source(source) } else { component }
     }
 }
@@ -257,73 +259,36 @@ impl<K: Key + Sync + fmt::Debug> Part for RunningController<K> {
     }
 }
 
-impl Part for PollerHandle {
+/// A component without methods of its own.
+struct Plain(Box<dyn Runnable>);
+
+impl Part for Plain {
     fn on_end(&self, hook: &Ended) {
-        self.crew().on_end(hook);
+        self.0.on_end(Arc::clone(hook));
+    }
+
+    fn close(&self) {
+        self.0.close();
     }
 
     fn stop(&self) {
-        PollerHandle::stop(self);
+        self.0.stop();
     }
 
     fn abort(&self) {
-        PollerHandle::abort(self);
+        self.0.abort();
     }
 
     fn try_join(&mut self) -> Result<(), StillRunning> {
-        self.join_timeout(Duration::ZERO)
-    }
-
-    fn detach(self: Box<Self>) {
-        PollerHandle::detach(*self);
-    }
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> Part for PollWatchHandle<K, T> {
-    fn on_end(&self, hook: &Ended) {
-        self.crew().on_end(hook);
-    }
-
-    fn stop(&self) {
-        PollWatchHandle::stop(self);
-    }
-
-    fn abort(&self) {
-        PollWatchHandle::abort(self);
-    }
-
-    fn try_join(&mut self) -> Result<(), StillRunning> {
-        self.join_timeout(Duration::ZERO)
-    }
-
-    fn detach(self: Box<Self>) {
-        PollWatchHandle::detach(*self);
-    }
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> Part for Fed<K, T> {
-    fn on_end(&self, hook: &Ended) {
-        self.crew().on_end(hook);
-    }
-
-    fn stop(&self) {
-        Fed::stop(self);
-    }
-
-    fn abort(&self) {
-        Fed::stop(self);
-    }
-
-    fn try_join(&mut self) -> Result<(), StillRunning> {
-        self.join_timeout(Duration::ZERO)
+        self.0.join_timeout(Duration::ZERO)
     }
 
     fn may_end(&self) -> bool {
-        self.may_end
+        self.0.may_end()
     }
 
     fn detach(mut self: Box<Self>) {
-        Fed::detach(&mut self);
+        self.0.detach();
     }
 }
 

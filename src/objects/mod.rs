@@ -161,7 +161,7 @@ pub use self::scheme::Scheme;
 pub use self::selector::{FieldSelector, LabelOperator, LabelRequirement, LabelSelector, ParseSelectorError};
 pub(crate) use self::tracker::Scope;
 pub use self::tracker::{TrackRef, TrackedRun, Tracker};
-pub use self::watch::{ObjectWatch, ObjectWatchHandle};
+pub use self::watch::ObjectWatch;
 pub(crate) use self::watch::{shared_watch, watch_name};
 
 pub use self::memory::{EmbeddedBuilder, MemoryClient};

@@ -22,15 +22,15 @@ use crate::base::backoff::Exponential;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Handle, StillRunning, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
+use crate::base::running::Running;
 use crate::base::thread::{Body, Cue, Panic, Player, ThreadOptions, panic_message};
 use crate::base::time::Nanos;
-use crate::manager::{Component, Manager};
+use crate::manager::Manager;
 use crate::run::context::Context;
 use crate::run::error::Chain;
-use crate::watch::fed::Fed;
 use crate::watch::source::SourceState;
-use crate::watch::{Push, Watch, WatchBuilder, WatchProducer};
+use crate::watch::{Push, Watch, WatchBuilder};
 
 /// Returns the watch of these objects that a manager shares: one for each client, type and query.
 pub(crate) fn shared_watch<U: Object>(
@@ -147,7 +147,7 @@ impl<T: Object> ObjectWatch<T> {
     ///
     /// If the system cannot create a thread; in a simulation, if the client's streams are not
     /// [polled](super::ObjectStream::polled).
-    pub fn start(self) -> Result<ObjectWatchHandle<T>, StartError> {
+    pub fn start(self) -> Result<Running<Watch<ObjectKey, T>>, StartError> {
         let Self { api, query, name, clock, backoff, list_timeout, threads } = self;
         let same = |one: &T, other: &T| one.meta().resource_version == other.meta().resource_version;
         let push = WatchBuilder::with(Box::new(same)).name(name.clone()).clock(clock.clone()).push();
@@ -177,8 +177,12 @@ impl<T: Object> ObjectWatch<T> {
         let source = watch.name();
         log::info!(source; "{source}: the watch starts");
         let joiners = group.start_one(&threads, follower, None)?;
-        let handle = Handle::new(group, joiners, Box::new(move || stop.cancel()), Duration::MAX);
-        Ok(ObjectWatchHandle(Fed::new(handle, push, false)))
+        let on_stop = move || {
+            push.stop();
+            stop.cancel();
+        };
+        let handle = Handle::new(group, joiners, Box::new(on_stop), Duration::MAX);
+        Ok(Running::new(watch, handle, Duration::MAX))
     }
 }
 
@@ -386,64 +390,8 @@ impl<T: Object> Player for Following<T> {
     }
 }
 
-/// A running [`ObjectWatch`]. Dropping it stops the watch and joins its thread.
-///
-/// Add it to a [`Manager`], or share it by name with [`Manager::watch`](crate::Manager::watch).
-#[must_use = "dropping the handle stops the watch"]
-pub struct ObjectWatchHandle<T: Object>(Fed<ObjectKey, T>);
-
-impl<T: Object> ObjectWatchHandle<T> {
-    /// Returns the watch.
-    #[must_use]
-    pub fn watch(&self) -> &Watch<ObjectKey, T> {
-        self.0.watch()
-    }
-
-    /// Stops the watch, even while it blocks on the client's stream. Returns at once.
-    pub fn stop(&self) {
-        self.0.stop();
-    }
-
-    /// Blocks until the watch has ended, for at most `timeout` by its clock.
-    ///
-    /// # Errors
-    ///
-    /// [`StillRunning`] if it has not ended by then.
-    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        self.0.join_timeout(timeout)
-    }
-
-    /// Stops the watch and joins its thread.
-    pub fn shutdown(self) {
-        drop(self);
-    }
-
-    /// Lets the watch run until the process ends.
-    pub fn detach(mut self) {
-        self.0.detach();
-    }
-}
-
-impl<T: Object> WatchProducer<ObjectKey, T> for ObjectWatchHandle<T> {
-    fn watch(&self) -> &Watch<ObjectKey, T> {
-        self.0.watch()
-    }
-}
-
-impl<T: Object> From<ObjectWatchHandle<T>> for Component {
-    fn from(watch: ObjectWatchHandle<T>) -> Self {
-        watch.0.into()
-    }
-}
-
 impl<T> fmt::Debug for ObjectWatch<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ObjectWatch").field("name", &self.name).field("query", &self.query).finish_non_exhaustive()
-    }
-}
-
-impl<T: Object> fmt::Debug for ObjectWatchHandle<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.debug("ObjectWatchHandle", f)
     }
 }

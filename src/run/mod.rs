@@ -17,4 +17,4 @@ pub use self::metrics::WorkersMetrics;
 pub use self::policy::{Failure, NoRetry, RetryDecision, RetryPolicy};
 pub use self::pool::{PoolBuilder, WorkerPool};
 pub use self::reconciler::{Action, Reconciler};
-pub use self::workers::{Workers, WorkersHandle};
+pub use self::workers::{Workers, WorkersControl};

@@ -1,16 +1,15 @@
 //! A producer that reads a channel.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, bounded};
 
-use super::fed::Fed;
 use super::{Push, PushMessage, Watch, WatchBuilder};
 use crate::base::error::StartError;
-use crate::base::group::{Handle, StillRunning, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
+use crate::base::running::Running;
 use crate::base::thread::{panic_message, shielded};
 use crate::queue::Key;
 
@@ -37,11 +36,11 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
     ///
     /// vms.send(PushMessage::Set("vm-1", 1))?;
     /// assert_eq!(*queue.dequeue()?, "vm-1");
-    /// watched.shutdown();
+    /// watched.stop();
     /// # drop(subscription);
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
-    pub fn from_receiver<M>(mut self, receiver: Receiver<M>) -> Result<ChannelWatch<K, T>, StartError>
+    pub fn from_receiver<M>(mut self, receiver: Receiver<M>) -> Result<Running<Watch<K, T>>, StartError>
     where
         M: Into<PushMessage<K, T>> + Send + 'static,
     {
@@ -54,8 +53,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         log::info!(source; "{source}: the watch starts");
         let task = Receiving { crew: Arc::clone(&crew), push: push.clone(), receiver, stopped };
         let joiners = crew.start_one(&threads, move || task.run(), None)?;
-        let handle = Handle::new(crew, joiners, Box::new(move || wake(&stop)), Duration::MAX);
-        Ok(ChannelWatch(Fed::new(handle, push, true)))
+        let on_stop = move || {
+            push.stop();
+            wake(&stop);
+        };
+        let handle = Handle::new(crew, joiners, Box::new(on_stop), Duration::MAX).that_may_end();
+        Ok(Running::new(watch, handle, Duration::MAX))
     }
 }
 
@@ -125,69 +128,5 @@ where
         select.recv(&self.receiver);
         select.recv(&self.stopped);
         select.ready();
-    }
-}
-
-/// A watch that reads a channel. Dropping it stops it and joins its thread. Made by [`WatchBuilder::from_receiver`].
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::Watch;
-/// use homeostat::watch::PushMessage;
-/// use std::time::Duration;
-///
-/// let (sender, receiver) = crossbeam_channel::unbounded::<PushMessage<&str, u32>>();
-/// let mut watched = Watch::builder().from_receiver(receiver)?;
-/// sender.send(PushMessage::Set("vm-1", 1))?;
-/// drop(sender);
-/// watched.join_timeout(Duration::from_secs(10))?; // it reads the channel to its end
-/// assert!(watched.watch().is_stopped());
-/// assert_eq!(watched.watch().store().len(), 1);
-/// # Ok::<_, homeostat::BoxError>(())
-/// ```
-#[must_use = "dropping the handle stops the watch"]
-pub struct ChannelWatch<K: Key + Sync, T: Send + Sync + 'static>(pub(crate) Fed<K, T>);
-
-impl<K: Key + Sync, T: Send + Sync + 'static> ChannelWatch<K, T> {
-    /// The watch.
-    #[must_use]
-    pub fn watch(&self) -> &Watch<K, T> {
-        self.0.watch()
-    }
-
-    /// Stops the watch, and reads no further message; those in the channel stay there. Returns at once.
-    pub fn stop(&self) {
-        self.0.stop();
-    }
-
-    /// Waits until it has ended: by [`stop`](Self::stop), or because the channel is disconnected and read to its end.
-    pub fn join(mut self) {
-        self.0.join();
-    }
-
-    /// As [`join`](Self::join), for at most `timeout` by the watch's clock.
-    ///
-    /// # Errors
-    ///
-    /// [`StillRunning`] if it has not ended by then.
-    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        self.0.join_timeout(timeout)
-    }
-
-    /// Stops it and joins its thread.
-    pub fn shutdown(self) {
-        drop(self);
-    }
-
-    /// Lets it run on until the channel is disconnected.
-    pub fn detach(mut self) {
-        self.0.detach();
-    }
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> fmt::Debug for ChannelWatch<K, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.debug("ChannelWatch", f)
     }
 }

@@ -4,7 +4,6 @@ mod backlog;
 mod channel;
 mod directory;
 mod event;
-pub(crate) mod fed;
 mod hub;
 mod line;
 #[cfg(all(test, loom))]
@@ -21,11 +20,10 @@ mod subscription;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::channel::ChannelWatch;
 pub use self::directory::{Directory, FileKind, FileState};
 pub use self::event::{Event, EventKind};
-pub use self::poll::{PollWatch, PollWatchHandle};
-pub use self::poller::{Poller, PollerHandle};
+pub use self::poll::{PollWatch, PollWatchControl};
+pub use self::poller::{Poller, PollerControl};
 pub use self::predicate::Predicate;
 pub use self::push::{ChangeCounts, Push, PushMessage, PushOutcome};
 pub use self::source::{SourceHandle, SourceStatus};
@@ -36,6 +34,7 @@ pub use self::subscription::Subscription;
 use self::hub::{Same, WatchCore};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
+use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::queue::Key;
 #[cfg(feature = "objects")]
@@ -190,21 +189,29 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     }
 }
 
-/// What runs a watch on threads of its own: a [`PollWatchHandle`] or a [`ChannelWatch`].
+/// The handle of a running watch.
 pub trait WatchProducer<K, T> {
-    /// The watch that it feeds.
+    /// Returns the watch.
     fn watch(&self) -> &Watch<K, T>;
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> WatchProducer<K, T> for PollWatchHandle<K, T> {
+impl<K: Key + Sync, T: Send + Sync + 'static> WatchProducer<K, T> for Running<PollWatchControl<K, T>> {
     fn watch(&self) -> &Watch<K, T> {
-        PollWatchHandle::watch(self)
+        PollWatchControl::watch(self)
     }
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> WatchProducer<K, T> for ChannelWatch<K, T> {
+impl<K: Key + Sync, T: Send + Sync + 'static> WatchProducer<K, T> for Running<Watch<K, T>> {
     fn watch(&self) -> &Watch<K, T> {
-        ChannelWatch::watch(self)
+        self
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Running<Watch<K, T>> {
+    /// Returns the watch.
+    #[must_use]
+    pub fn watch(&self) -> &Watch<K, T> {
+        self
     }
 }
 

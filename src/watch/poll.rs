@@ -9,13 +9,13 @@ use super::hub::{Same, WatchCore};
 use super::push::Producer;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{StillRunning, ThreadGroup};
+use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::base::wait::Latch;
 use crate::queue::{Enqueue, EnqueueOutcome, EnqueueRequest, Key, Tally};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
-use crate::watch::poller::{Poller, PollerHandle};
+use crate::watch::poller::{Poller, PollerControl};
 
 /// Calls a listing function at a fixed rate, and tells the subscribers of a [`Watch`] what has changed since the last time: also
 /// what is gone, which no list says.
@@ -151,12 +151,15 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
     /// # Errors
     ///
     /// If the period is zero, the jitter is not between 0 and 1, or the system gives no thread.
-    pub fn start(self) -> Result<PollWatchHandle<K, T>, StartError> {
+    pub fn start(self) -> Result<Running<PollWatchControl<K, T>>, StartError> {
         let hub = WatchCore::new(self.name, self.clock, self.same);
         let relist = Relist(Arc::new(Producer(Arc::clone(&hub))));
         let listed = Latch::new(hub.clock.clone());
-        let poller = self.poller.writing_to(Arc::clone(&hub.source), listed).start(&relist)?;
-        Ok(PollWatchHandle { stop: StopOnDrop(Some(relist.0)), poller, watch: Watch { hub } })
+        let grace = self.poller.grace();
+        let producer = Arc::clone(&relist.0);
+        let poller = self.poller.writing_to(Arc::clone(&hub.source), listed);
+        let (poller, handle) = poller.start_parts(&relist, Box::new(move || producer.0.stop()))?;
+        Ok(Running::new(PollWatchControl { poller, watch: Watch { hub } }, handle, grace))
     }
 }
 
@@ -199,24 +202,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Enqueue<(K, T)> for Relist<K, T> {
     }
 }
 
-/// Stops the watch before the poller is joined. Empty once the watch is detached.
-struct StopOnDrop<K: Key + Sync, T: Send + Sync + 'static>(Option<Arc<Producer<K, T>>>);
-
-impl<K: Key + Sync, T: Send + Sync + 'static> StopOnDrop<K, T> {
-    fn stop(&self) {
-        if let Some(producer) = &self.0 {
-            producer.0.stop();
-        }
-    }
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> Drop for StopOnDrop<K, T> {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// A watch that lists, while it runs. Dropping it stops it and joins its threads, see [`shutdown`](Self::shutdown).
+/// The methods of a running watch of a listing, through its handle: [`Running<PollWatchControl<K, T>>`](Running).
 ///
 /// # Examples
 ///
@@ -232,23 +218,16 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Drop for StopOnDrop<K, T> {
 /// hourly.shutdown(Duration::from_secs(1));
 /// # Ok::<_, homeostat::StartError>(())
 /// ```
-#[must_use = "dropping the handle stops the watch"]
-pub struct PollWatchHandle<K: Key + Sync, T: Send + Sync + 'static> {
-    /// First: the watch stops before its threads are joined.
-    stop: StopOnDrop<K, T>,
-    poller: PollerHandle,
+pub struct PollWatchControl<K, T> {
+    poller: PollerControl,
     watch: Watch<K, T>,
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> PollWatchHandle<K, T> {
+impl<K: Key + Sync, T: Send + Sync + 'static> PollWatchControl<K, T> {
     /// The watch.
     #[must_use]
     pub fn watch(&self) -> &Watch<K, T> {
         &self.watch
-    }
-
-    pub(crate) fn crew(&self) -> &Arc<ThreadGroup> {
-        self.poller.crew()
     }
 
     /// Lists right now, apart from the plan. During a listing it causes exactly one more, however often it is called.
@@ -279,56 +258,11 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatchHandle<K, T> {
     pub fn is_overdue(&self) -> bool {
         self.poller.is_overdue()
     }
-
-    /// Stops the watch, and begins no further listing; what one under way finds is not used. Returns at once.
-    pub fn stop(&self) {
-        self.stop.stop();
-        self.poller.stop();
-    }
-
-    /// Stops, and cancels the context of a listing under way. Returns at once.
-    pub fn abort(&self) {
-        self.stop.stop();
-        self.poller.abort();
-    }
-
-    /// Waits until it has ended, which [`stop`](Self::stop) or [`abort`](Self::abort) must have asked for.
-    pub fn join(self) {
-        let Self { mut stop, poller, watch: _ } = self;
-        // Joining does not stop.
-        let producer = stop.0.take();
-        poller.join();
-        drop(producer);
-    }
-
-    /// As [`join`](Self::join), for at most `timeout` by the watch's clock.
-    ///
-    /// # Errors
-    ///
-    /// [`StillRunning`] if it has not ended by then: a listing is under way, or nothing has asked it to stop.
-    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        self.poller.join_timeout(timeout)
-    }
-
-    /// Stops, lets a listing under way go on for `grace`, then aborts it, and joins. Blocks until the listing function has
-    /// returned: one that ignores its cancellation holds it up.
-    pub fn shutdown(self, grace: Duration) {
-        let Self { stop, poller, watch: _ } = self;
-        stop.stop();
-        poller.shutdown(grace);
-    }
-
-    /// Lets it run on for the life of the process.
-    pub fn detach(self) {
-        let Self { mut stop, poller, watch: _ } = self;
-        stop.0 = None;
-        poller.detach();
-    }
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> fmt::Debug for PollWatchHandle<K, T> {
+impl<K: Key + Sync, T: Send + Sync + 'static> fmt::Debug for PollWatchControl<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PollWatchHandle")
+        f.debug_struct("PollWatchControl")
             .field("watch", &self.watch)
             .field("poller", &self.poller)
             .finish_non_exhaustive()

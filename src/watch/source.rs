@@ -88,7 +88,7 @@ impl fmt::Display for SourceStatus {
 /// A handle of a source, to ask how it is doing. It neither keeps the source running nor stops it, and stays valid when the
 /// source has been given to a [`Manager`](crate::Manager) or has ended. Cheap to clone.
 ///
-/// From [`PollerHandle::source`](crate::watch::PollerHandle::source), [`Watch::source`](crate::Watch::source),
+/// From [`PollerControl::source`](crate::watch::PollerControl::source), [`Watch::source`](crate::Watch::source),
 /// [`ControllerHandle::sources`](crate::ControllerHandle::sources) or [`Manager::source`](crate::Manager::source).
 ///
 /// # Examples

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 use homeostat::objects::{
     Api, Client, ClientError, DeleteOptions, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectMeta, ObjectRef,
-    ObjectStream, ObjectWatch, ObjectWatchHandle, Patch, PatchTarget, Query, WatchEvent,
+    ObjectStream, ObjectWatch, Patch, PatchTarget, Query, WatchEvent,
 };
 use homeostat::watch::EventKind;
 use homeostat::{
@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::clients::hand_on;
+use homeostat::Running;
 
 const LONG: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
@@ -366,7 +367,7 @@ fn a_watch_that_is_stopped_asks_for_no_further_page() {
     listed.recv().unwrap();
     things.stop();
     drop((listed, go_on));
-    things.shutdown();
+    things.shutdown(Duration::MAX);
     assert_eq!(*client.lists.lock(), [(Some(1), false)]);
 }
 
@@ -454,7 +455,7 @@ fn it_stops_while_it_blocks_on_the_stream() {
 fn controllers_share_the_watch_of_a_manager() {
     let client = Flaky::new([]);
     let manager = Manager::builder().build().unwrap();
-    let start = || -> Result<ObjectWatchHandle<Thing>, _> { watch(&client).name("things").start() };
+    let start = || -> Result<Running<Watch<ObjectKey, Thing>>, _> { watch(&client).name("things").start() };
     let seen: [Arc<Mutex<Vec<String>>>; 2] = Default::default();
     for (name, seen) in ["one", "two"].into_iter().zip(&seen) {
         let things = manager.watch("things", start).unwrap();
@@ -524,7 +525,7 @@ fn nothing_is_missed_whatever_breaks() {
 }
 
 /// A manager with this watch, on this clock; it is ready until a source has failed for ten seconds.
-fn managed(clock: &ManualClock, things: ObjectWatchHandle<Thing>) -> (Manager, RunningManager) {
+fn managed(clock: &ManualClock, things: Running<Watch<ObjectKey, Thing>>) -> (Manager, RunningManager) {
     let manager = Manager::builder().clock(clock.clock()).threads(1).unready_after(10 * SECOND).build().unwrap();
     manager.add(things).unwrap();
     let running = manager.start().unwrap();

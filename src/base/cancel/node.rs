@@ -53,11 +53,11 @@ pub(super) struct State {
     /// Those not yet run, by number, that is, in the order of registration.
     callbacks: BTreeMap<u64, Callback>,
     next_id: u64,
-    running: Option<Running>,
+    running: Option<RunningCallback>,
 }
 
 /// The callback that runs just now. There is at most one, because only the thread that closed the node runs them.
-struct Running {
+struct RunningCallback {
     id: u64,
     thread: ThreadId,
 }
@@ -141,7 +141,7 @@ impl Node {
         loop {
             let mut state = self.state.lock();
             let next = state.callbacks.pop_first();
-            state.running = next.as_ref().map(|&(id, _)| Running { id, thread: thread::current().id() });
+            state.running = next.as_ref().map(|&(id, _)| RunningCallback { id, thread: thread::current().id() });
             drop(state);
             // The one before has ended, and a drop of its guard may be waiting for that.
             self.changed.notify_all();

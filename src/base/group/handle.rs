@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{ThreadGroup, WorkerSlot};
 use crate::base::error::StillRunning;
+use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable};
 use crate::base::thread::Joiner;
 use crate::base::time::Rounded;
 
@@ -18,6 +19,7 @@ pub(crate) struct Handle {
     nudge: Box<dyn Fn() + Send + Sync>,
     grace: Duration,
     detached: bool,
+    may_end: bool,
 }
 
 impl Handle {
@@ -27,7 +29,13 @@ impl Handle {
         nudge: Box<dyn Fn() + Send + Sync>,
         grace: Duration,
     ) -> Self {
-        Self { crew, joiners, nudge, grace, detached: false }
+        Self { crew, joiners, nudge, grace, detached: false, may_end: false }
+    }
+
+    /// Its threads may end without being stopped.
+    pub(crate) fn that_may_end(mut self) -> Self {
+        self.may_end = true;
+        self
     }
 
     /// It has these threads as well.
@@ -60,16 +68,19 @@ impl Handle {
         }
     }
 
+    /// Blocks until every thread has ended, for at most `timeout`. On one of the group's own threads, until the others have.
     pub(crate) fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
         let crew = &self.crew;
-        if !crew.wait_until_empty(crew.clock.nanos().after(timeout)) {
+        let own = self.joiners.iter().chain(&*crew.adopted.lock()).any(Joiner::is_current);
+        if !crew.wait_until_left(usize::from(own), crew.clock.nanos().after(timeout)) {
             let threads = crew.threads();
             if !threads.is_empty() {
                 return Err(StillRunning::new(threads));
             }
         }
         self.join();
-        Ok(())
+        let threads = self.crew.threads();
+        if own && !threads.is_empty() { Err(StillRunning::new(threads)) } else { Ok(()) }
     }
 
     /// Stop; abort after `grace`; join.
@@ -117,5 +128,41 @@ impl fmt::Debug for Handle {
             .field("overdue", &count(WorkerSlot::is_overdue))
             .field("stopping", &self.crew.is_stopping())
             .finish_non_exhaustive()
+    }
+}
+
+impl Runnable for Handle {
+    fn stop(&self) {
+        Handle::stop(self);
+    }
+
+    fn abort(&self) {
+        Handle::abort(self);
+    }
+
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        Handle::join_timeout(self, timeout)
+    }
+
+    fn detach(&mut self) {
+        self.detached = true;
+    }
+
+    fn status(&self) -> RunStatus {
+        let threads = self.crew.threads();
+        let phase = RunPhase::of(self.crew.is_stopping(), &threads);
+        RunStatus::new(self.crew.name.as_str(), phase, threads)
+    }
+
+    fn on_end(&self, hook: EndHook) {
+        self.crew.on_end(&hook);
+    }
+
+    fn may_end(&self) -> bool {
+        self.may_end
+    }
+
+    fn kind(&self) -> &'static str {
+        self.crew.kind.field()
     }
 }

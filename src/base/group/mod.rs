@@ -125,8 +125,7 @@ impl ThreadGroupKind {
     }
 }
 
-/// Called when something has ended.
-pub(crate) type Ended = Arc<dyn Fn() + Send + Sync>;
+pub(crate) use crate::base::running::EndHook as Ended;
 
 /// What is done about an overrun.
 pub(crate) type Watch = Box<dyn Fn(Overrun) + Send>;
@@ -323,10 +322,11 @@ impl ThreadGroup {
         self.present.lock().threads == 0
     }
 
-    /// Blocks until every thread has ended or `deadline` has come. The last thread to end wakes it. Returns whether all have.
-    pub(crate) fn wait_until_empty(self: &Arc<Self>, deadline: Nanos) -> bool {
+    /// Blocks until at most `most` threads have not ended, or `deadline` has come. Each thread that ends wakes it. Returns
+    /// whether so few are left.
+    pub(crate) fn wait_until_left(self: &Arc<Self>, most: usize, deadline: Nanos) -> bool {
         let mut present = self.present.lock();
-        while present.threads > 0 {
+        while present.threads > most {
             if self.clock.reached(deadline) {
                 return false;
             }
@@ -407,8 +407,8 @@ impl Drop for Attendance {
             present.threads -= 1;
             present.threads == 0
         };
+        crew.rouse_waiting();
         if last {
-            crew.rouse_waiting();
             crew.watchdog.set();
             crew.kind.log_end(&crew.name);
             if let Some(hook) = crew.on_end.get() {

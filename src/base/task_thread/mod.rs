@@ -152,7 +152,7 @@ impl TaskThread {
         let thread = {
             let mut state = shared.state.lock();
             if !state.present.is_empty() {
-                return Err(StillRunning::new(state.present.values().cloned().collect()));
+                return Err(StillRunning::new(state.present.values().cloned()));
             }
             if state.stopped { state.thread.take() } else { None }
         };

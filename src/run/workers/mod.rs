@@ -9,7 +9,8 @@ use std::time::Duration;
 use self::worker::{Worker, WorkerHooks};
 use crate::base::backoff::Exponential;
 use crate::base::error::StartError;
-use crate::base::group::{Handle, Overrun, StillRunning, ThreadGroup, ThreadGroupKind, Watch};
+use crate::base::group::{Handle, Overrun, ThreadGroup, ThreadGroupKind, Watch};
+use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, WorkQueue};
 use crate::run::metrics::{self, Counter, Counters, WorkersMetrics};
@@ -85,7 +86,7 @@ impl<R, P> Workers<R, P> {
 
     /// How long a run may take. Its context is cancelled then. A run that ends promptly has [timed out](WorkersMetrics::timeouts).
     /// One that is still under way 100 ms after its deadline is an overrun, and is reported (log, metric,
-    /// [`WorkersHandle::overdue`]) while it runs. Default: as long as it likes.
+    /// [`WorkersControl::overdue`]) while it runs. Default: as long as it likes.
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -117,7 +118,7 @@ impl<R, P> Workers<R, P> {
     ///
     /// If the number of threads or the timeout is zero, or the system gives no thread. Threads that have started by then are
     /// told to stop, and end without being waited for.
-    pub fn start<K, S>(self, queue: &WorkQueue<K, S>) -> Result<WorkersHandle, StartError>
+    pub fn start<K, S>(self, queue: &WorkQueue<K, S>) -> Result<Running<WorkersControl>, StartError>
     where
         K: Key + fmt::Debug,
         R: Reconciler<K> + 'static,
@@ -162,8 +163,8 @@ impl<R, P> Workers<R, P> {
         // Wakes those that have started, also where one could not: the crew is stopping then.
         let nudge = move || queue.nudge();
         let joiners = started.inspect_err(|_| nudge())?;
-        let handle = Handle::new(crew, joiners, Box::new(nudge), self.grace);
-        Ok(WorkersHandle { handle, counters, overruns })
+        let handle = Handle::new(Arc::clone(&crew), joiners, Box::new(nudge), self.grace).that_may_end();
+        Ok(Running::new(WorkersControl { group: crew, counters, overruns }, handle, self.grace))
     }
 }
 
@@ -178,7 +179,7 @@ impl<R, P> fmt::Debug for Workers<R, P> {
     }
 }
 
-/// Workers that run. Dropping it stops and joins them, see [`shutdown`](Self::shutdown).
+/// The methods of running workers, through their handle: [`Running<WorkersControl>`](Running).
 ///
 /// The threads hold the queue's keys but no handle of it: dropping the last [`WorkQueue`] handle closes the queue, and the
 /// workers end once it is served. A poller that feeds the queue holds a handle as well.
@@ -197,75 +198,31 @@ impl<R, P> fmt::Debug for Workers<R, P> {
 /// workers.shutdown(Duration::from_secs(1));
 /// # Ok::<_, BoxError>(())
 /// ```
-#[must_use = "dropping the handle stops the workers"]
-pub struct WorkersHandle {
-    handle: Handle,
+pub struct WorkersControl {
+    group: Arc<ThreadGroup>,
     /// One for each thread.
     counters: Vec<Arc<Counters>>,
     /// Counted by the watchdog.
     overruns: Arc<Counter>,
 }
 
-impl WorkersHandle {
-    /// Takes no further key; runs under way go on. Returns at once. The keys in line stay in line.
-    pub fn stop(&self) {
-        self.handle.stop();
-    }
-
-    /// Stops, and cancels the contexts of runs under way. Returns at once.
-    pub fn abort(&self) {
-        self.handle.abort();
-    }
-
-    /// Waits until all threads have ended: by [`stop`](Self::stop), [`abort`](Self::abort), or a queue that is shut down
-    /// and served.
-    pub fn join(mut self) {
-        self.handle.join();
-    }
-
-    /// As [`join`](Self::join), for at most `timeout` by the queue's clock.
-    ///
-    /// # Errors
-    ///
-    /// [`StillRunning`], with the names of the threads that have not ended by then: they are in a run, or nothing has asked
-    /// them to stop.
-    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        self.handle.join_timeout(timeout)
-    }
-
-    /// Stops, lets runs under way go on for `grace`, then aborts them, and joins.
-    ///
-    /// Blocks until every run has returned: a reconciler that ignores its cancellation holds it up. To give up on such a
-    /// one, use [`stop`](Self::stop), [`join_timeout`](Self::join_timeout), [`abort`](Self::abort), `join_timeout` again,
-    /// and [`detach`](Self::detach).
-    pub fn shutdown(mut self, grace: Duration) {
-        self.handle.shutdown(grace);
-    }
-
-    /// Lets the workers run on until their queue is shut down.
-    pub fn detach(mut self) {
-        self.handle.detach();
-    }
-
+impl WorkersControl {
     /// The names of the threads whose run is still under way 100 ms after its deadline: none, while all is well.
     #[must_use]
     pub fn overdue(&self) -> Vec<String> {
-        self.handle.crew.overdue()
+        self.group.overdue()
     }
 
     /// What has been counted since the start.
     #[must_use]
     pub fn metrics(&self) -> WorkersMetrics {
-        let busy = self.handle.crew.seats.iter().filter(|seat| seat.is_busy()).count();
+        let busy = self.group.seats.iter().filter(|seat| seat.is_busy()).count();
         metrics::sum(&self.counters, &self.overruns, busy)
     }
 }
 
-impl fmt::Debug for WorkersHandle {
+impl fmt::Debug for WorkersControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkersHandle")
-            .field("threads", &self.handle)
-            .field("metrics", &self.metrics())
-            .finish_non_exhaustive()
+        f.debug_struct("WorkersControl").field("metrics", &self.metrics()).finish_non_exhaustive()
     }
 }

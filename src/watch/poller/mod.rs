@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use self::polling::{Polling, Shared, SourceOf};
 use crate::base::error::StartError;
-use crate::base::group::{Handle, Overrun, StillRunning, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{Handle, Overrun, ThreadGroup, ThreadGroupKind};
+use crate::base::running::Running;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::base::thread::ThreadOptions;
@@ -25,9 +26,9 @@ use crate::watch::source::{SourceHandle, SourceState};
 /// [`enqueue_if_absent`](Enqueue::enqueue_if_absent).
 ///
 /// The rate is fixed, not the pause: polls begin at multiples of the period after the start, or after the last
-/// [`set_period`](PollerHandle::set_period). A poll that would begin while another one runs is skipped, never piled up. The
+/// [`set_period`](PollerControl::set_period). A poll that would begin while another one runs is skipped, never piled up. The
 /// function is given a [`Context`] whose deadline is one period after the poll began. After an error or a panic the next poll
-/// comes as planned; [`PollerHandle::source`] tells of both. Of failures in a row the first, the second, the fourth and so on are
+/// comes as planned; [`PollerControl::source`] tells of both. Of failures in a row the first, the second, the fourth and so on are
 /// logged as warnings (panics as errors), and the poll that succeeds again at info.
 ///
 /// # Examples
@@ -163,7 +164,29 @@ impl<F> Poller<F> {
     /// # Errors
     ///
     /// If the period is zero, the jitter is not between 0 and 1, or the system gives no thread.
-    pub fn start<K, I, E, Q>(self, to: &Q) -> Result<PollerHandle, StartError>
+    pub fn start<K, I, E, Q>(self, to: &Q) -> Result<Running<PollerControl>, StartError>
+    where
+        F: FnMut(&Context) -> Result<I, E> + Send + 'static,
+        I: IntoIterator<Item = K>,
+        E: Into<BoxError>,
+        Q: Enqueue<K> + Clone + Send + 'static,
+        K: 'static,
+    {
+        let grace = self.grace;
+        let (control, handle) = self.start_parts(to, Box::new(|| {}))?;
+        Ok(Running::new(control, handle, grace))
+    }
+
+    pub(crate) fn grace(&self) -> Duration {
+        self.grace
+    }
+
+    /// Starts polling. `on_stop` is called by each stop.
+    pub(crate) fn start_parts<K, I, E, Q>(
+        self,
+        to: &Q,
+        on_stop: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<(PollerControl, Handle), StartError>
     where
         F: FnMut(&Context) -> Result<I, E> + Send + 'static,
         I: IntoIterator<Item = K>,
@@ -218,10 +241,14 @@ impl<F> Poller<F> {
             })),
         );
         // Wakes a poller that has started without its watchdog: the crew is stopping then.
-        let nudge = move || signal.set();
+        let nudge = move || {
+            on_stop();
+            signal.set();
+        };
         let joiners = started.inspect_err(|_| nudge())?;
-        let handle = Handle::new(crew, joiners, Box::new(nudge), self.grace);
-        Ok(PollerHandle { handle, shared, source: SourceHandle::new(&state, &listed), state })
+        let control =
+            PollerControl { group: Arc::clone(&crew), shared, source: SourceHandle::new(&state, &listed), state };
+        Ok((control, Handle::new(crew, joiners, Box::new(nudge), self.grace)))
     }
 }
 
@@ -244,7 +271,8 @@ fn check_period(period: Duration) -> Result<(), StartError> {
     Ok(())
 }
 
-/// A poller that runs. Dropping it stops it and joins its threads, see [`shutdown`](Self::shutdown).
+/// The methods of a running poller, through its handle: [`Running<PollerControl>`](Running). Cheap to clone; a clone neither
+/// keeps the poller running nor stops it.
 ///
 /// # Examples
 ///
@@ -260,17 +288,17 @@ fn check_period(period: Duration) -> Result<(), StartError> {
 /// poller.shutdown(Duration::from_secs(1));
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
-#[must_use = "dropping the handle stops the poller"]
-pub struct PollerHandle {
-    handle: Handle,
+#[derive(Clone)]
+pub struct PollerControl {
+    group: Arc<ThreadGroup>,
     shared: Arc<Shared>,
     state: Arc<SourceState>,
     source: SourceHandle,
 }
 
-impl PollerHandle {
-    pub(crate) fn crew(&self) -> &Arc<ThreadGroup> {
-        &self.handle.crew
+impl PollerControl {
+    pub(crate) fn group(&self) -> &Arc<ThreadGroup> {
+        &self.group
     }
 
     /// The name in log lines.
@@ -309,7 +337,7 @@ impl PollerHandle {
         check_period(period)?;
         {
             let mut new_period = self.shared.new_period.lock();
-            *new_period = Some((period, self.handle.crew.clock.nanos()));
+            *new_period = Some((period, self.group.clock.nanos()));
         }
         self.shared.signal.set();
         Ok(())
@@ -358,51 +386,15 @@ impl PollerHandle {
     /// Whether the poll under way goes on 100 ms after its deadline or later.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
-        self.handle.crew.seats[0].is_overdue()
-    }
-
-    /// Begins no further poll; one under way goes on. Returns at once.
-    pub fn stop(&self) {
-        self.handle.stop();
-    }
-
-    /// Stops, and cancels the context of a poll under way. Returns at once.
-    pub fn abort(&self) {
-        self.handle.abort();
-    }
-
-    /// Waits until the poller has ended, which [`stop`](Self::stop) or [`abort`](Self::abort) must have asked for.
-    pub fn join(mut self) {
-        self.handle.join();
-    }
-
-    /// As [`join`](Self::join), for at most `timeout` by the poller's clock.
-    ///
-    /// # Errors
-    ///
-    /// [`StillRunning`] if the poller has not ended by then: a poll is under way, or nothing has asked it to stop.
-    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        self.handle.join_timeout(timeout)
-    }
-
-    /// Stops, lets a poll under way go on for `grace`, then aborts it, and joins. Blocks until the listing function has
-    /// returned: one that ignores its cancellation holds it up.
-    pub fn shutdown(mut self, grace: Duration) {
-        self.handle.shutdown(grace);
-    }
-
-    /// Lets the poller run on for the life of the process. What it feeds stays open for as long: a poller holds a handle of it.
-    pub fn detach(mut self) {
-        self.handle.detach();
+        self.group.seats[0].is_overdue()
     }
 }
 
-impl fmt::Debug for PollerHandle {
+impl fmt::Debug for PollerControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PollerHandle")
+        f.debug_struct("PollerControl")
             .field("polls", &self.polls())
             .field("listed", &self.has_listed())
-            .field("threads", &self.handle)
             .finish_non_exhaustive()
     }
 }

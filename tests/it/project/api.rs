@@ -16,8 +16,8 @@ use homeostat::queue::{
     FastState, Filter, KeyState, Map, PendingRerun, QueueBuilder, STARVATION_BOUND, Tally, Tee, TryDequeueError, View,
 };
 use homeostat::watch::{
-    ChangeCounts, ChannelWatch, Directory, EventKind, FileKind, FileState, Index, PollWatch, PollWatchHandle, Push,
-    PushMessage, PushOutcome, Subscription, WatchBuilder, WithValue,
+    ChangeCounts, Directory, EventKind, FileKind, FileState, Index, PollWatch, PollWatchControl, Push, PushMessage,
+    PushOutcome, Subscription, WatchBuilder, WithValue,
 };
 use homeostat::{
     CancellationToken, Claim, Clock, Context, Elector, Enqueue, EnqueueOutcome, Event, Exponential, FileElector,
@@ -26,6 +26,7 @@ use homeostat::{
 };
 
 use crate::support::{SECOND, held, take};
+use homeostat::Running;
 
 /// A key that may move between threads, but not be seen by two at once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +70,7 @@ fn what_threads_share_can_be_shared_and_what_they_hand_over_can_be_sent() {
     shared::<StartError>();
     shared::<(Watch<u32, u64>, Push<u32, u64>, Store<u32, u64>, Index<u8, u32, u64>)>();
     shared::<(Event<u32, u64>, EventKind, PushOutcome, ChangeCounts, PushMessage<u32, u64>)>();
-    shared::<(Predicate<u32, u64>, Subscription, ChannelWatch<u32, u64>, PollWatchHandle<u32, u64>)>();
+    shared::<(Predicate<u32, u64>, Subscription, Running<Watch<u32, u64>>, Running<PollWatchControl<u32, u64>>)>();
     shared::<(WithValue<u32, u64, u8>, Directory, FileState, FileKind, WatchBuilder<u32, u64>)>();
     sent::<(Subscriber<u32, u64>, PollWatch<u32, u64>)>();
     shared::<(AlwaysLeader, FileElector, Holder)>();
@@ -165,7 +166,7 @@ fn everything_of_a_watch_prints_something_short() {
     says(push.replace_all([]), "ChangeCounts { created: 0, updated: 0, deleted: 1, unchanged: 0 }");
     says(PushMessage::Set("vm-1", 1), "Set(\"vm-1\", 1)");
     let (_sender, receiver) = crossbeam_channel::unbounded::<PushMessage<u8, u32>>();
-    says(Watch::builder().from_receiver(receiver).unwrap(), "ChannelWatch { watch: Watch {");
+    says(Watch::builder().from_receiver(receiver).unwrap(), "Running { control: Watch {");
     says(Directory::new("conf").recursive(), "Directory { root: \"conf\", recursive: true }");
     says(Directory::new("conf").poll(SECOND), "PollWatch { poller: Poller { name: \"watch\", period: 1s");
     let list = |_cx: &Context| Ok::<_, io::Error>([(1_u8, 2_u32)]);

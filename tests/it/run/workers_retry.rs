@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
 use homeostat::queue::KeyState;
-use homeostat::run::{Failure, NoRetry, RetryDecision, WorkersHandle};
+use homeostat::run::{Failure, NoRetry, RetryDecision, WorkersControl};
 use homeostat::{
     Action, BoxError, Context, Enqueue, EnqueueOutcome, Exponential, Priority, Reasons, RetryPolicy, WorkQueue, Workers,
 };
@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use crate::stages::logs::Logs;
 use crate::stages::{SECOND, held, just_before, step};
+use homeostat::Running;
 
 type Outcome = Result<Action, BoxError>;
 
@@ -24,7 +25,7 @@ type Outcome = Result<Action, BoxError>;
 fn failing(
     queue: &WorkQueue<&'static str>,
     policy: impl RetryPolicy<&'static str> + 'static,
-) -> (WorkersHandle, Receiver<(Instant, u32)>) {
+) -> (Running<WorkersControl>, Receiver<(Instant, u32)>) {
     let (said, tries) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
         said.send((cx.clock().now(), cx.attempt()))?;

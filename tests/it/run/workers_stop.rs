@@ -9,17 +9,22 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, unbounded};
 use homeostat::queue::KeyState;
-use homeostat::run::{Cancelled, WorkersHandle};
+use homeostat::run::{Cancelled, WorkersControl};
 use homeostat::{Action, BoxError, Context, Enqueue, EnqueueOutcome, Priority, Shutdown, WorkQueue, Workers};
 use log::Level;
 
 use crate::stages::logs::Logs;
 use crate::stages::{Director, SECOND, held, just_before, stage};
+use homeostat::Running;
 
 type Outcome = Result<Action, BoxError>;
 
 /// Workers whose runs wait for their cue.
-fn staged(queue: &WorkQueue<&'static str>, name: &str, threads: usize) -> (WorkersHandle, Director<&'static str>) {
+fn staged(
+    queue: &WorkQueue<&'static str>,
+    name: &str,
+    threads: usize,
+) -> (Running<WorkersControl>, Director<&'static str>) {
     let (runs, director) = stage();
     let reconcile = move |_cx: &Context, key: &&'static str| -> Outcome {
         runs.enter(*key);
@@ -33,7 +38,7 @@ fn sleeping(
     queue: &WorkQueue<&'static str>,
     name: &str,
     grace: Duration,
-) -> (WorkersHandle, Receiver<Result<(), Cancelled>>) {
+) -> (Running<WorkersControl>, Receiver<Result<(), Cancelled>>) {
     let (said, seen) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
         let slept = cx.sleep(Duration::MAX);

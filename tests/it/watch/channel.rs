@@ -4,17 +4,18 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded, unbounded};
-use homeostat::watch::{ChannelWatch, PushMessage};
+use homeostat::watch::PushMessage;
 use homeostat::{Event, ManualClock, Subscriber, ThreadOptions, Watch, WorkQueue};
 use log::Level;
 
 use crate::stages::logs::Logs;
 use crate::stages::stage;
 use crate::support::{held, serve};
+use homeostat::Running;
 
 type Message = PushMessage<&'static str, u32>;
 
-fn watched(clock: &ManualClock, capacity: usize) -> (Sender<Message>, ChannelWatch<&'static str, u32>) {
+fn watched(clock: &ManualClock, capacity: usize) -> (Sender<Message>, Running<Watch<&'static str, u32>>) {
     let (sender, receiver) = bounded(capacity);
     let watch = Watch::builder().name("vms").clock(clock.clock()).from_receiver(receiver).unwrap();
     (sender, watch)
@@ -54,7 +55,7 @@ fn it_is_stopped_while_it_blocks_on_a_channel_that_stays_open() {
         sender.send(PushMessage::Set("a", 1)).unwrap();
         match how {
             0 => drop(watch),
-            1 => watch.shutdown(),
+            1 => watch.shutdown(Duration::MAX),
             2 => {
                 watch.stop();
                 watch.join();
@@ -176,7 +177,7 @@ fn many_threads_may_send_while_it_is_stopped() {
             }
             queue.dequeue().unwrap().done();
             drop(sender);
-            watch.shutdown();
+            watch.shutdown(Duration::MAX);
         });
         subscription.join();
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
-use homeostat::watch::{PollWatch, PollWatchHandle};
+use homeostat::watch::{PollWatch, PollWatchControl};
 use homeostat::{BoxError, Context, ManualClock, Priority, Reasons, Subscriber, WorkQueue};
 use log::Level;
 use parking_lot::Mutex;
@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use crate::stages::logs::Logs;
 use crate::stages::stage;
 use crate::support::{SECOND, held, serve, take};
+use homeostat::Running;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
@@ -209,7 +210,7 @@ fn the_watch_stops_with_its_handle_and_goes_on_when_detached() {
 
 #[test]
 fn a_listing_that_blocks_is_cancelled_by_an_abort_and_after_the_grace() {
-    let asleep = |clock: &ManualClock| -> PollWatchHandle<&'static str, u32> {
+    let asleep = |clock: &ManualClock| -> Running<PollWatchControl<&'static str, u32>> {
         let list = |cx: &Context| -> Listing {
             cx.sleep(Duration::MAX)?;
             Ok(vec![("a", 1)])

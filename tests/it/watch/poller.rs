@@ -5,10 +5,11 @@
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
-use homeostat::watch::PollerHandle;
+use homeostat::watch::PollerControl;
 use homeostat::{BoxError, Context, ManualClock, Poller, WorkQueue};
 
 use crate::stages::{SECOND, held, just_before, stage};
+use homeostat::Running;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
@@ -251,7 +252,7 @@ fn an_endless_first_period_never_polls() {
     poller.shutdown(Duration::ZERO);
 }
 
-fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Send + 'static) -> PollerHandle {
+fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Send + 'static) -> Running<PollerControl> {
     let list = move |cx: &Context| -> Keys {
         poll(cx);
         Ok(vec![])

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
-use homeostat::watch::PollerHandle;
+use homeostat::watch::PollerControl;
 use homeostat::{BoxError, Context, ManualClock, Poller, WorkQueue};
 
 use crate::stages::{SECOND, held, just_before, stage};
+use homeostat::Running;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
@@ -16,7 +17,11 @@ const IDLE: usize = 2;
 type Keys = Result<Vec<&'static str>, BoxError>;
 
 /// A poller that finds nothing and says when it was asked.
-fn polling(queue: &WorkQueue<&'static str>, period: Duration, jitter: f64) -> (PollerHandle, Receiver<Instant>) {
+fn polling(
+    queue: &WorkQueue<&'static str>,
+    period: Duration,
+    jitter: f64,
+) -> (Running<PollerControl>, Receiver<Instant>) {
     let (starts, seen) = unbounded();
     let list = move |cx: &Context| -> Keys {
         starts.send(cx.clock().now())?;

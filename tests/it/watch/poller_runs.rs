@@ -5,12 +5,13 @@ use std::time::Duration;
 use crossbeam_channel::unbounded;
 use homeostat::queue::{KeyState, PendingRerun};
 use homeostat::run::Cancelled;
-use homeostat::watch::PollerHandle;
+use homeostat::watch::PollerControl;
 use homeostat::{BoxError, Context, Enqueue, ManualClock, Poller, Priority, Reasons, Shutdown, WorkQueue};
 use log::Level;
 
 use crate::stages::logs::Logs;
 use crate::stages::{ALLOWANCE, PanicsInDisplay, PanicsInDrop, SECOND, held, just_before, stage};
+use homeostat::Running;
 
 const PERIOD: Duration = Duration::from_secs(10);
 const IDLE: usize = 2;
@@ -170,7 +171,7 @@ fn a_poller_goes_by_the_clock_of_what_it_feeds() {
     let (clock, queue) = held();
     let other = WorkQueue::<&str>::new();
     let list = |_cx: &Context| -> Keys { Ok(vec!["keep", "drop"]) };
-    let start = |poller: PollerHandle| {
+    let start = |poller: Running<PollerControl>| {
         clock.wait_for_sleepers(IDLE);
         assert_eq!(poller.polls(), 0);
         clock.advance(PERIOD);

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 use homeostat::run::Cancelled;
-use homeostat::watch::PollerHandle;
+use homeostat::watch::PollerControl;
 use homeostat::{BoxError, Context, Poller, ThreadOptions, WorkQueue};
 use log::Level;
 
 use crate::stages::logs::Logs;
 use crate::stages::{SECOND, held, just_before, stage};
+use homeostat::Running;
 
 const PERIOD: Duration = Duration::from_secs(60);
 const IDLE: usize = 2;
@@ -54,7 +55,7 @@ fn an_idle_poller_ends_as_soon_as_it_is_stopped() {
 #[test]
 fn a_poll_may_shut_its_own_poller_down() {
     let (_clock, queue) = held();
-    let (give, take) = unbounded::<PollerHandle>();
+    let (give, take) = unbounded::<Running<PollerControl>>();
     let (said, seen) = unbounded();
     let poller = polling(&queue, move |_| {
         take.recv().unwrap().shutdown(Duration::ZERO);
@@ -233,7 +234,7 @@ fn start_and_end_are_said_at_info_and_each_poll_at_debug() {
     assert_eq!(logs.at(Level::Debug)[0].field("keys"), "2");
 }
 
-fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Send + 'static) -> PollerHandle {
+fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Send + 'static) -> Running<PollerControl> {
     let list = move |cx: &Context| -> Keys {
         poll(cx);
         Ok(vec![])

@@ -240,7 +240,7 @@ fn a_watch_of_objects_waits_for_its_client_on_simulated_time() {
         assert_eq!(*queue.dequeue().unwrap(), key(name));
     }
     assert_eq!((notes.all().len(), sim.elapsed()), (5, MINUTE), "it went on from where it was");
-    watch.shutdown();
+    watch.shutdown(Duration::MAX);
     drop(subscription);
     assert_eq!(sim.elapsed(), MINUTE);
 }
@@ -434,7 +434,7 @@ fn lists_with_streams_that(sim: &Simulation, act: impl Fn(&Clock) + Clone + Send
     Api::<Team>::new(Arc::new(within)).create(&team("red", 1)).unwrap();
     sim.run_for(MINUTE);
     assert!(watch.watch().store().get(&key("red")).is_some());
-    watch.shutdown();
+    watch.shutdown(Duration::MAX);
     notes.times()
 }
 
@@ -482,7 +482,7 @@ fn a_client_that_takes_its_time_is_left_alone_afterwards() {
     let watch = ObjectWatch::new(Api::<Team>::new(client)).backoff(backoff).clock(sim.clock()).start().unwrap();
     sim.run_for(30 * SECOND);
     assert_eq!(notes.times(), [0, 11, 23].map(Duration::from_secs));
-    watch.shutdown();
+    watch.shutdown(Duration::MAX);
 }
 
 #[test]

@@ -3,11 +3,13 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient, ObjectKey, ObjectWatch, ObjectWatchHandle};
+use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient, ObjectKey, ObjectWatch};
 use homeostat::testing::Simulation;
 use homeostat::{Action, Context, Controller};
 
 use super::{CHILD, MINUTE, Notes, Outcome, panic_of, pool};
+use homeostat::Running;
+use homeostat::Watch;
 
 const CONFIG: Kind = Kind::namespaced("", "v1", "ConfigMap");
 const SECRET: Kind = Kind::namespaced("", "v1", "Secret");
@@ -16,7 +18,7 @@ fn key() -> ObjectKey {
     ObjectKey::new("default", "app")
 }
 
-fn watch(sim: &Simulation, client: &MemoryClient, kind: &Kind) -> ObjectWatchHandle<DynamicObject> {
+fn watch(sim: &Simulation, client: &MemoryClient, kind: &Kind) -> Running<Watch<ObjectKey, DynamicObject>> {
     let api = Api::of_kind(Arc::new(client.clone()), kind.clone());
     ObjectWatch::new(api).clock(sim.clock()).start().unwrap()
 }
