@@ -4,7 +4,7 @@ use homeostat::objects::{
     Api, ClientError, Condition, ConditionStatus, DynamicObject, Ignore, Object, ObjectKey, ObjectMeta,
 };
 use homeostat::sub::{
-    ChildReconciler, Config, Desired, Flow, ResourceReconciler, Sequence, StashKey, SubContext, SubReconciler,
+    ChildReconciler, Config, DesiredChild, Flow, ResourceReconciler, Sequence, StashKey, SubContext, SubReconciler,
     SubResult, SyncReconciler, UpdatingObjectManager,
 };
 
@@ -52,14 +52,14 @@ pub(crate) fn child_image() -> ChildReconciler<Function, Image> {
     ChildReconciler::new(desired, reflect, manager).named("child-image")
 }
 
-fn desired(cx: &SubContext<'_>, function: &mut Function) -> Result<Desired<Image>, homeostat::BoxError> {
+fn desired(cx: &SubContext<'_>, function: &mut Function) -> Result<DesiredChild<Image>, homeostat::BoxError> {
     let spec = ImageSpec {
         tag: function.status.target_image.clone(),
         builder: cx.stashed(BUILDER)?,
         commit: function.spec.commit.clone(),
     };
     let metadata = ObjectMeta::new(&function.metadata.namespace, format!("{}-image", function.metadata.name));
-    Ok(Desired::This(Image { metadata, spec, status: <_>::default() }))
+    Ok(DesiredChild::This(Image { metadata, spec, status: <_>::default() }))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "what a step returns")]

@@ -104,12 +104,11 @@ mod changes;
 mod client;
 mod condition;
 mod condition_set;
-
+pub(crate) mod dependents;
 mod dynamic;
 mod error;
 mod events;
 mod finalizer;
-mod garbage;
 pub(crate) mod json;
 pub(crate) mod json_text;
 mod key;
@@ -125,6 +124,7 @@ mod query;
 pub mod reasons;
 mod reference;
 mod scheme;
+pub(crate) mod selection;
 mod selector;
 mod stable_hash;
 mod tracker;
@@ -138,13 +138,13 @@ pub use self::client::{
 };
 pub use self::condition::{Condition, ConditionStatus, find_condition, set_condition};
 pub use self::condition_set::ConditionSet;
+pub use self::dependents::{Collected, External, OperationResult, OwnedBy, Owner, garbage_collect, owner_exists};
 pub use self::dynamic::DynamicObject;
 pub use self::error::{ClientError, Ignore, ObjectRef};
 pub(crate) use self::error::{LASTING_CONFLICT, is_conflict};
 pub use self::events::{EventRecorder, EventRecorderBuilder, EventType};
 pub(crate) use self::finalizer::remove_finalizer_of_any;
 pub use self::finalizer::{add_finalizer, remove_finalizer, with_finalizer};
-pub use self::garbage::{Collected, OwnedBy, Owner, garbage_collect, owner_exists};
 pub use self::key::{ObjectKey, ParseKeyError};
 pub use self::kind::Kind;
 pub use self::meta::{ObjectMeta, OwnerReference};
@@ -152,8 +152,8 @@ pub use self::object::{Object, StatusField};
 pub use self::owner::{controller_key, owner_keys, remove_owner, set_controller};
 pub use self::ownership::{MarkedOwner, Ownership};
 pub use self::primary::{
-    External, Operation, OperationResult, PrimaryContext, PrimaryController, PrimaryPolicy, PrimaryReconciler,
-    PrimaryRun, PrimarySettings, Secondary,
+    Operation, PrimaryContext, PrimaryController, PrimaryPolicy, PrimaryReconciler, PrimaryRun, PrimarySettings,
+    Secondary,
 };
 pub use self::query::{ObjectList, Query};
 pub use self::reference::{TypedReference, merge_maps};

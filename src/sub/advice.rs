@@ -38,12 +38,12 @@ use crate::run::error::BoxError;
 pub struct Advice<T> {
     step: Box<dyn SubReconciler<T>>,
     before: Option<Box<dyn SubReconciler<T>>>,
-    around: Option<Around<T>>,
-    after: Option<After<T>>,
+    around: Option<AroundStep<T>>,
+    after: Option<AfterStep<T>>,
 }
 
-type Around<T> = Box<dyn Fn(&SubContext<'_>, &mut T, &dyn SubReconciler<T>) -> SubResult + Send + Sync>;
-type After<T> = Box<dyn Fn(&SubContext<'_>, &mut T, SubResult) -> SubResult + Send + Sync>;
+type AroundStep<T> = Box<dyn Fn(&SubContext<'_>, &mut T, &dyn SubReconciler<T>) -> SubResult + Send + Sync>;
+type AfterStep<T> = Box<dyn Fn(&SubContext<'_>, &mut T, SubResult) -> SubResult + Send + Sync>;
 
 impl<T> Advice<T> {
     /// Calls `step`.

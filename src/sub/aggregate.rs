@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::SubReconciler;
-use super::around::Around;
 use super::config::Config;
 use super::context::{Request, SubContext};
 use super::flow::{Flow, SubResult, both, conclude};
+use super::hooks::{RunHooks, hook_settings};
 use super::manager::ObjectManager;
 use super::sequence::Sequence;
-use super::setup::{Added, Setup};
+use super::setup::{Additions, Setup};
 use super::tracking::Tracking;
 use crate::controller::Sources;
 use crate::manager::Manager;
@@ -78,13 +78,13 @@ pub struct AggregateReconciler<T: Object> {
     config: Config,
     empty: T,
     steps: Sequence<T>,
-    desired: Option<Desired<T>>,
+    desired: Option<DesireAggregate<T>>,
     manager: Box<dyn ObjectManager<T>>,
-    around: Around,
+    hooks: RunHooks,
     tracking: Arc<Tracking>,
 }
 
-type Desired<T> = Box<dyn Fn(&SubContext<'_>, &T) -> Result<Option<T>, BoxError> + Send + Sync>;
+type DesireAggregate<T> = Box<dyn Fn(&SubContext<'_>, &T) -> Result<Option<T>, BoxError> + Send + Sync>;
 
 impl<T: Object> AggregateReconciler<T> {
     /// For the object with the key of `empty`, in the client of `config`; where it is not there, it begins as `empty`. `manager` writes it;
@@ -100,7 +100,7 @@ impl<T: Object> AggregateReconciler<T> {
             steps: Sequence::new(),
             desired: None,
             manager: Box::new(manager),
-            around: Around::default(),
+            hooks: RunHooks::default(),
         }
     }
 
@@ -118,21 +118,6 @@ impl<T: Object> AggregateReconciler<T> {
         Self { desired: Some(Box::new(desired)), ..self }
     }
 
-    /// Called first in each run. If it fails or halts nothing else is done, but for [after](Self::after).
-    pub fn before(mut self, before: impl Fn(&Context, &ObjectKey) -> SubResult + Send + Sync + 'static) -> Self {
-        self.around.before = Some(Box::new(before));
-        self
-    }
-
-    /// Called last in each run, with what it has come to. What it returns is what the run returns.
-    pub fn after(
-        mut self,
-        after: impl Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync + 'static,
-    ) -> Self {
-        self.around.after = Some(Box::new(after));
-        self
-    }
-
     /// Hands the sub-reconcilers the means to add what they need, and returns where the key comes from: once at the start, from the
     /// object itself, and from what has been added.
     ///
@@ -140,7 +125,7 @@ impl<T: Object> AggregateReconciler<T> {
     ///
     /// As [`Manager::watch`], and those of the sub-reconcilers and of the object manager.
     pub fn setup(&self, manager: &Manager) -> Result<Sources<ObjectKey>, BoxError> {
-        let mut added = Added::default();
+        let mut added = Additions::default();
         let mut setup = Setup::new(manager, self.api.kind(), &self.config, &mut added);
         let key = self.empty.key();
         setup.subscribe(&self.api, move |queue| {
@@ -190,6 +175,8 @@ impl<T: Object> AggregateReconciler<T> {
     }
 }
 
+hook_settings!(AggregateReconciler);
+
 impl<T: Object> Reconciler<ObjectKey> for AggregateReconciler<T> {
     type Error = BoxError;
 
@@ -197,7 +184,7 @@ impl<T: Object> Reconciler<ObjectKey> for AggregateReconciler<T> {
         if *key != self.empty.key() {
             return Ok(Action::await_change());
         }
-        conclude(self.around.run(cx, key, || self.track(cx, key)), &self.name, cx, key)
+        conclude(self.hooks.run(cx, key, || self.track(cx, key)), &self.name, cx, key)
     }
 }
 

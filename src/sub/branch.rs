@@ -9,7 +9,7 @@ use super::setup::Setup;
 use crate::run::error::BoxError;
 
 /// What is asked about an object, as a step finds it.
-pub(super) type Condition<T> = Box<dyn Fn(&SubContext<'_>, &T) -> bool + Send + Sync>;
+pub(super) type StepCondition<T> = Box<dyn Fn(&SubContext<'_>, &T) -> bool + Send + Sync>;
 
 /// A step if a condition holds, and [another one](Self::or_else), if there is one, if not. What that one returns is what this returns.
 ///
@@ -32,7 +32,7 @@ pub(super) type Condition<T> = Box<dyn Fn(&SubContext<'_>, &T) -> bool + Send + 
 /// ```
 #[must_use]
 pub struct IfThen<T> {
-    condition: Condition<T>,
+    condition: StepCondition<T>,
     then: Box<dyn SubReconciler<T>>,
     or_else: Option<Box<dyn SubReconciler<T>>>,
 }

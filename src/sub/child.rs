@@ -3,11 +3,12 @@
 use std::fmt;
 
 use super::SubReconciler;
-use super::children::{Children, Desired, Making, foremost, settings};
+use super::children::{ChildRun, ChildSettings, DesiredChild, Written, child_settings};
 use super::context::SubContext;
 use super::flow::{SubResult, both};
 use super::manager::ObjectManager;
 use super::setup::Setup;
+use crate::objects::dependents::foremost;
 use crate::objects::{ClientError, Kind, Object, Query};
 use crate::run::error::{BoxError, terminal};
 
@@ -50,7 +51,7 @@ use crate::run::error::{BoxError, terminal};
 ///
 /// ```
 /// use homeostat::objects::{Api, ClientError, MemoryClient, ObjectMeta};
-/// use homeostat::sub::{ChildReconciler, Config, Desired, Flow, Request, SubContext, SubReconciler, UpdatingObjectManager};
+/// use homeostat::sub::{ChildReconciler, Config, Flow, Request, SubContext, SubReconciler, UpdatingObjectManager};
 /// use homeostat::Context;
 /// use serde::{Deserialize, Serialize};
 /// use std::sync::Arc;
@@ -102,20 +103,21 @@ use crate::run::error::{BoxError, terminal};
 #[must_use]
 pub struct ChildReconciler<T, C> {
     name: String,
-    children: Children<T, C>,
-    desired: Desires<T, C>,
-    reflect: Reflects<T, C>,
+    settings: ChildSettings<T, C>,
+    desired: DesireChild<T, C>,
+    reflect: ReflectChild<T, C>,
 }
 
-type Desires<T, C> = Box<dyn Fn(&SubContext<'_>, &mut T) -> Result<Desired<C>, BoxError> + Send + Sync>;
-type Reflects<T, C> = Box<dyn Fn(&SubContext<'_>, &mut T, Result<Option<&C>, &ClientError>) -> SubResult + Send + Sync>;
+type DesireChild<T, C> = Box<dyn Fn(&SubContext<'_>, &mut T) -> Result<DesiredChild<C>, BoxError> + Send + Sync>;
+type ReflectChild<T, C> =
+    Box<dyn Fn(&SubContext<'_>, &mut T, Result<Option<&C>, &ClientError>) -> SubResult + Send + Sync>;
 
 impl<T: Object, C: Object> ChildReconciler<T, C> {
     /// For a child of this type: what is desired of it, what its owner's status says of it, and who makes it so.
     ///
     /// Does not compile for a [`DynamicObject`](crate::objects::DynamicObject): see [`of_kind`](Self::of_kind).
     pub fn new(
-        desired: impl Fn(&SubContext<'_>, &mut T) -> Result<Desired<C>, BoxError> + Send + Sync + 'static,
+        desired: impl Fn(&SubContext<'_>, &mut T) -> Result<DesiredChild<C>, BoxError> + Send + Sync + 'static,
         reflect: impl Fn(&SubContext<'_>, &mut T, Result<Option<&C>, &ClientError>) -> SubResult + Send + Sync + 'static,
         manager: impl ObjectManager<C> + 'static,
     ) -> Self {
@@ -126,61 +128,48 @@ impl<T: Object, C: Object> ChildReconciler<T, C> {
     /// The same for a child of this kind, whose type does not say it.
     pub fn of_kind(
         kind: Kind,
-        desired: impl Fn(&SubContext<'_>, &mut T) -> Result<Desired<C>, BoxError> + Send + Sync + 'static,
+        desired: impl Fn(&SubContext<'_>, &mut T) -> Result<DesiredChild<C>, BoxError> + Send + Sync + 'static,
         reflect: impl Fn(&SubContext<'_>, &mut T, Result<Option<&C>, &ClientError>) -> SubResult + Send + Sync + 'static,
         manager: impl ObjectManager<C> + 'static,
     ) -> Self {
         Self {
             name: format!("child-{}", kind.plural()),
-            children: Children::new(kind, Box::new(manager)),
+            settings: ChildSettings::new(kind, manager),
             desired: Box::new(desired),
             reflect: Box::new(reflect),
         }
     }
-
-    fn ensure(&self, cx: &SubContext<'_>, resource: &mut T, found: Vec<C>, desired: C) -> SubResult {
-        let desired = self.children.claim(cx, resource, desired).map_err(terminal)?;
-        let made = Making::new(&self.children, cx).make(resource, found, desired, &|_| true);
-        let reflected = self.reflect(cx, resource, made.child);
-        made.surplus.into_iter().fold(reflected, |result, error| both(result, Err(error.into())))
-    }
-
-    fn remove(&self, cx: &SubContext<'_>, resource: &mut T, found: Vec<C>) -> Result<(), ClientError> {
-        let found = self.children.to_remove(cx, resource, found)?;
-        found.iter().try_for_each(|child| self.children.remove(cx, resource, child))?;
-        self.children.removed(cx, resource)
-    }
-
-    fn reflect(&self, cx: &SubContext<'_>, resource: &mut T, child: Result<Option<C>, ClientError>) -> SubResult {
-        match child {
-            Ok(child) => (self.reflect)(cx, resource, Ok(child.as_ref())),
-            Err(error) if self.children.is_reflected(cx, &error) => (self.reflect)(cx, resource, Err(&error)),
-            Err(error) => Err(error.into()),
-        }
-    }
 }
 
-settings!(ChildReconciler);
+child_settings!(ChildReconciler);
 
 impl<T: Object, C: Object> SubReconciler<T> for ChildReconciler<T, C> {
     fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
-        self.children.setup(&self.name, setup)
+        self.settings.setup(&self.name, setup)
     }
 
     fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
         let cx = &cx.named(&self.name);
+        let children = ChildRun::new(&self.settings, cx);
         if cx.is_deleting() {
-            return self.children.finalize(cx, resource);
+            return children.finalize(resource);
         }
-        let found = self.children.find(cx, resource)?;
-        match (self.desired)(cx, resource)? {
-            Desired::This(desired) => self.ensure(cx, resource, found, desired),
-            Desired::Nothing => {
-                let removed = self.remove(cx, resource, found).map(|()| None);
-                self.reflect(cx, resource, removed)
+        let found = children.find(resource)?;
+        let (child, surplus) = match (self.desired)(cx, resource)? {
+            DesiredChild::AsItIs => (Ok(foremost(found)), Vec::new()),
+            DesiredChild::Nothing => (children.delete_all(resource, found).map(|()| None), Vec::new()),
+            DesiredChild::This(desired) => {
+                let desired = children.claim(resource, desired).map_err(terminal)?;
+                let Written { child, surplus } = children.write(resource, found, Some(desired), &|_| true);
+                (child, surplus)
             }
-            Desired::AsItIs => self.reflect(cx, resource, Ok(foremost(found))),
-        }
+        };
+        let result = match child {
+            Ok(child) => (self.reflect)(cx, resource, Ok(child.as_ref())),
+            Err(error) if children.is_reflected(&error) => (self.reflect)(cx, resource, Err(&error)),
+            Err(error) => Err(error.into()),
+        };
+        surplus.into_iter().fold(result, |result, error| both(result, Err(error.into())))
     }
 }
 
@@ -188,7 +177,7 @@ impl<T, C> fmt::Debug for ChildReconciler<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChildReconciler")
             .field("name", &self.name)
-            .field("children", &self.children)
+            .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
 }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::SubReconciler;
-use super::children::{Children, Desired, Making, foremost, settings};
+use super::children::{ChildRun, ChildSettings, DesiredChild, Written, child_settings};
 use super::context::SubContext;
 use super::flow::{Failures, SubResult};
 use super::manager::ObjectManager;
 use super::setup::Setup;
+use crate::objects::dependents::foremost;
 use crate::objects::{ClientError, Kind, Object, Query};
 use crate::run::error::{BoxError, terminal};
 
@@ -41,7 +42,7 @@ pub struct ChildResult<C> {
 ///
 /// ```
 /// use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient};
-/// use homeostat::sub::{ChildResult, ChildSetReconciler, Config, Desired, Flow, Request, SubContext, SubReconciler, UpdatingObjectManager};
+/// use homeostat::sub::{ChildResult, ChildSetReconciler, Config, DesiredChild, Flow, Request, SubContext, SubReconciler, UpdatingObjectManager};
 /// use homeostat::Context;
 /// use serde_json::json;
 /// use std::sync::Arc;
@@ -57,7 +58,7 @@ pub struct ChildResult<C> {
 ///             let name = format!("{}-{language}", site.metadata.name);
 ///             DynamicObject::new(&PAGE, &site.metadata.namespace, name).with("language", json!(language))
 ///         };
-///         Ok(Desired::This(languages.map(page).collect()))
+///         Ok(DesiredChild::This(languages.map(page).collect()))
 ///     },
 ///     |page| page.fields["language"].as_str().unwrap_or_default().to_owned(),
 ///     |_cx, site, pages: &[ChildResult<DynamicObject>]| {
@@ -79,22 +80,23 @@ pub struct ChildResult<C> {
 #[must_use]
 pub struct ChildSetReconciler<T, C> {
     name: String,
-    children: Children<T, C>,
-    desired: Desires<T, C>,
+    settings: ChildSettings<T, C>,
+    desired: DesireChildren<T, C>,
     identify: Box<dyn Fn(&C) -> String + Send + Sync>,
-    reflect: Reflects<T, C>,
+    reflect: ReflectChildren<T, C>,
 }
 
-type Desires<T, C> = Box<dyn Fn(&SubContext<'_>, &mut T, &[C]) -> Result<Desired<Vec<C>>, BoxError> + Send + Sync>;
-type Reflects<T, C> = Box<dyn Fn(&SubContext<'_>, &mut T, &[ChildResult<C>]) -> SubResult + Send + Sync>;
+type DesireChildren<T, C> =
+    Box<dyn Fn(&SubContext<'_>, &mut T, &[C]) -> Result<DesiredChild<Vec<C>>, BoxError> + Send + Sync>;
+type ReflectChildren<T, C> = Box<dyn Fn(&SubContext<'_>, &mut T, &[ChildResult<C>]) -> SubResult + Send + Sync>;
 
 /// What there is of a child, and what is desired.
-struct Slot<C> {
+struct ChildSlot<C> {
     found: Vec<C>,
     desired: Option<C>,
 }
 
-impl<C> Default for Slot<C> {
+impl<C> Default for ChildSlot<C> {
     fn default() -> Self {
         Self { found: Vec::new(), desired: None }
     }
@@ -105,7 +107,7 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
     ///
     /// Does not compile for a [`DynamicObject`](crate::objects::DynamicObject): see [`of_kind`](Self::of_kind).
     pub fn new(
-        desired: impl Fn(&SubContext<'_>, &mut T, &[C]) -> Result<Desired<Vec<C>>, BoxError> + Send + Sync + 'static,
+        desired: impl Fn(&SubContext<'_>, &mut T, &[C]) -> Result<DesiredChild<Vec<C>>, BoxError> + Send + Sync + 'static,
         identify: impl Fn(&C) -> String + Send + Sync + 'static,
         reflect: impl Fn(&SubContext<'_>, &mut T, &[ChildResult<C>]) -> SubResult + Send + Sync + 'static,
         manager: impl ObjectManager<C> + 'static,
@@ -117,14 +119,14 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
     /// The same for children of this kind, whose type does not say it.
     pub fn of_kind(
         kind: Kind,
-        desired: impl Fn(&SubContext<'_>, &mut T, &[C]) -> Result<Desired<Vec<C>>, BoxError> + Send + Sync + 'static,
+        desired: impl Fn(&SubContext<'_>, &mut T, &[C]) -> Result<DesiredChild<Vec<C>>, BoxError> + Send + Sync + 'static,
         identify: impl Fn(&C) -> String + Send + Sync + 'static,
         reflect: impl Fn(&SubContext<'_>, &mut T, &[ChildResult<C>]) -> SubResult + Send + Sync + 'static,
         manager: impl ObjectManager<C> + 'static,
     ) -> Self {
         Self {
             name: format!("child-{}", kind.plural()),
-            children: Children::new(kind, Box::new(manager)),
+            settings: ChildSettings::new(kind, manager),
             desired: Box::new(desired),
             identify: Box::new(identify),
             reflect: Box::new(reflect),
@@ -132,8 +134,8 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
     }
 
     /// By identifiers. Those that are not desired are not deleted here.
-    fn slots(&self, found: Vec<C>, desired: Vec<C>) -> Result<BTreeMap<String, Slot<C>>, ClientError> {
-        let mut slots = BTreeMap::<_, Slot<C>>::new();
+    fn slots(&self, found: Vec<C>, desired: Vec<C>) -> Result<BTreeMap<String, ChildSlot<C>>, ClientError> {
+        let mut slots = BTreeMap::<_, ChildSlot<C>>::new();
         for child in found {
             slots.entry((self.identify)(&child)).or_default().found.push(child);
         }
@@ -152,85 +154,67 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
         Ok(slots)
     }
 
-    /// Makes of one child what is desired.
-    fn see_to(
+    /// Writes one child. Adds its errors to `failures`, except one that is reflected.
+    fn write(
         &self,
-        making: &Making<'_, T, C>,
+        children: &ChildRun<'_, T, C>,
         resource: &mut T,
-        id: &str,
-        slot: Slot<C>,
+        (id, slot): (String, ChildSlot<C>),
         failures: &mut Failures,
-    ) -> Result<Option<C>, ClientError> {
-        let cx = making.cx();
-        let child = match slot.desired {
-            None => {
-                let removed = slot.found.iter().map(|child| self.children.remove(cx, resource, child));
-                // Whatever comes of one, the others follow.
-                removed.fold(Ok(()), Result::and).map(|()| None)
-            }
-            Some(desired) => {
-                let desired = self.children.claim(cx, resource, desired).inspect_err(|error| {
-                    failures.add(Err(terminal(error.clone()).into()));
-                })?;
-                let made = making.make(resource, slot.found, desired, &|child| (self.identify)(child) == id);
-                for error in made.surplus {
-                    failures.add(Err(error.into()));
-                }
-                made.child
+    ) -> ChildResult<C> {
+        let desired = match slot.desired.map(|desired| children.claim(resource, desired)).transpose() {
+            Ok(desired) => desired,
+            Err(error) => {
+                failures.add(Err(terminal(error.clone()).into()));
+                return ChildResult { id, child: Err(error) };
             }
         };
-        child.inspect_err(|error| {
-            if !self.children.is_reflected(cx, error) {
-                failures.add(Err(error.clone().into()));
-            }
-        })
-    }
-
-    fn ensure(
-        &self,
-        cx: &SubContext<'_>,
-        resource: &mut T,
-        found: Vec<C>,
-        desired: Vec<C>,
-        failures: &mut Failures,
-    ) -> Result<Vec<ChildResult<C>>, BoxError> {
-        let none = desired.is_empty();
-        let found = if none { self.children.to_remove(cx, resource, found)? } else { found };
-        let slots = self.slots(found, desired).map_err(terminal)?;
-        let making = Making::new(&self.children, cx);
-        let see_to = |(id, slot): (String, _)| {
-            let child = self.see_to(&making, resource, &id, slot, failures);
-            ChildResult { id, child }
-        };
-        let results = slots.into_iter().map(see_to).collect();
-        if none && let Err(error) = self.children.removed(cx, resource) {
+        let Written { child, surplus } =
+            children.write(resource, slot.found, desired, &|child| (self.identify)(child) == id);
+        let own = child.as_ref().err().filter(|error| !children.is_reflected(error)).cloned();
+        for error in surplus.into_iter().chain(own) {
             failures.add(Err(error.into()));
         }
-        Ok(results)
+        ChildResult { id, child }
     }
 }
 
-settings!(ChildSetReconciler);
+child_settings!(ChildSetReconciler);
 
 impl<T: Object, C: Object> SubReconciler<T> for ChildSetReconciler<T, C> {
     fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
-        self.children.setup(&self.name, setup)
+        self.settings.setup(&self.name, setup)
     }
 
     fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
         let cx = &cx.named(&self.name);
+        let children = ChildRun::new(&self.settings, cx);
         if cx.is_deleting() {
-            return self.children.finalize(cx, resource);
+            return children.finalize(resource);
         }
-        let found = self.children.find(cx, resource)?;
+        let found = children.find(resource)?;
         let mut failures = Failures::default();
-        let results = match (self.desired)(cx, resource, &found)? {
-            Desired::AsItIs => {
+        let desired = match (self.desired)(cx, resource, &found)? {
+            DesiredChild::AsItIs => None,
+            DesiredChild::Nothing => Some(Vec::new()),
+            DesiredChild::This(desired) => Some(desired),
+        };
+        let results: Vec<_> = match desired {
+            None => {
                 let slots = self.slots(found, Vec::new())?;
                 slots.into_iter().map(|(id, slot)| ChildResult { id, child: Ok(foremost(slot.found)) }).collect()
             }
-            Desired::Nothing => self.ensure(cx, resource, found, Vec::new(), &mut failures)?,
-            Desired::This(desired) => self.ensure(cx, resource, found, desired, &mut failures)?,
+            Some(desired) => {
+                let none = desired.is_empty();
+                let found = if none { children.all(resource, found)? } else { found };
+                let slots = self.slots(found, desired).map_err(terminal)?;
+                let write = |slot| self.write(&children, resource, slot, &mut failures);
+                let results = slots.into_iter().map(write).collect();
+                if none && let Err(error) = children.release(resource) {
+                    failures.add(Err(error.into()));
+                }
+                results
+            }
         };
         let halted = failures.add((self.reflect)(cx, resource, &results));
         failures.into_result(halted)
@@ -241,7 +225,7 @@ impl<T, C> fmt::Debug for ChildSetReconciler<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChildSetReconciler")
             .field("name", &self.name)
-            .field("children", &self.children)
+            .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
 }

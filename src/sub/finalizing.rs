@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::SubReconciler;
-use super::branch::Condition;
+use super::branch::StepCondition;
 use super::context::SubContext;
 use super::flow::{Flow, SubResult};
 use super::setup::Setup;
@@ -42,7 +42,7 @@ use crate::run::error::BoxError;
 pub struct WithFinalizer<T> {
     finalizer: String,
     step: Box<dyn SubReconciler<T>>,
-    ready: Option<Condition<T>>,
+    ready: Option<StepCondition<T>>,
 }
 
 impl<T> WithFinalizer<T> {

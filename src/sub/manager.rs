@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::context::SubContext;
-use super::mutations::Mutations;
 use super::setup::Setup;
-use crate::objects::{Api, ClientError, DeleteOptions, EventType, Kind, Object, ObjectMeta, TrackRef, reasons};
+use crate::objects::dependents::{Journal, Session, Write, Writer};
+use crate::objects::{Api, ClientError, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef, reasons};
 use crate::run::error::BoxError;
 
 /// Who makes an object as it is wanted: by the client of the [config](SubContext::config), for the object that the run is about. One for
@@ -118,16 +118,12 @@ impl<C, M: ObjectManager<C> + ?Sized> ObjectManager<C> for Arc<M> {
 #[must_use]
 pub struct UpdatingObjectManager<C> {
     kind: Kind,
-    merge: Merge<C>,
-    harmonize: Option<Harmonize<C>>,
+    writer: Writer<C>,
     sanitize: Option<Sanitize<C>>,
     finalizer: Option<String>,
     tracked: bool,
-    mutations: Mutations,
 }
 
-type Merge<C> = Box<dyn Fn(&mut C, &C) + Send + Sync>;
-type Harmonize<C> = Box<dyn Fn(&C, &mut C) + Send + Sync>;
 type Sanitize<C> = Box<dyn Fn(&C) -> Value + Send + Sync>;
 
 impl<C: Object> UpdatingObjectManager<C> {
@@ -142,21 +138,13 @@ impl<C: Object> UpdatingObjectManager<C> {
 
     /// The same of objects of this kind, whose type does not say it.
     pub fn of_kind(kind: Kind, merge: impl Fn(&mut C, &C) + Send + Sync + 'static) -> Self {
-        Self {
-            kind,
-            merge: Box::new(merge),
-            harmonize: None,
-            sanitize: None,
-            finalizer: None,
-            tracked: false,
-            mutations: Mutations::default(),
-        }
+        Self { kind, writer: Writer::new(merge), sanitize: None, finalizer: None, tracked: false }
     }
 
     /// Copies from the current object (the first one) into the desired one what can not be changed any more, so that no update is tried
     /// that the client must refuse.
     pub fn harmonize(self, harmonize: impl Fn(&C, &mut C) + Send + Sync + 'static) -> Self {
-        Self { harmonize: Some(Box::new(harmonize)), ..self }
+        Self { writer: self.writer.harmonize(harmonize), ..self }
     }
 
     /// What of an object may stand in log lines. Default: nothing but its kind and name.
@@ -175,167 +163,58 @@ impl<C: Object> UpdatingObjectManager<C> {
     pub fn finalizer(self, finalizer: impl Into<String>) -> Self {
         Self { finalizer: Some(finalizer.into()), ..self }
     }
+}
 
-    fn create(&self, cx: &SubContext<'_>, mut desired: C) -> Result<C, ClientError> {
-        let meta = desired.meta_mut();
-        meta.uid.clear();
-        meta.resource_version.clear();
-        let is_named = !meta.name.is_empty();
-        let name = if is_named { meta.name.clone() } else { meta.generate_name.clone() };
-        if is_named {
-            self.track(cx, &desired);
-        }
-        let (reconciler, object, child) = (cx.name(), cx.object(), desired.object_ref());
-        log::debug!(
-            reconciler, object:%, child:%, to:% = self.shown(&desired);
-            "{reconciler}: {object}: creating {child}"
-        );
-        match self.api(cx).create(&desired) {
-            Ok(created) => {
-                if !is_named {
-                    self.track(cx, &created);
-                }
-                self.tell(cx, reasons::CREATED, &created.meta().name);
-                self.harmonized(&created, &mut desired);
-                self.learn(cx, &created, &desired)?;
-                Ok(created)
-            }
-            Err(error) => Err(self.fail(cx, reasons::CREATION_FAILED, "create", &name, error)),
-        }
-    }
+/// Records the writes of a run: log lines, tracks, and events of the reconciled object.
+struct RunJournal<'a, C> {
+    cx: &'a SubContext<'a>,
+    manager: &'a UpdatingObjectManager<C>,
+}
 
-    fn update(&self, cx: &SubContext<'_>, current: &C, mut desired: C) -> Result<C, ClientError> {
-        self.harmonized(current, &mut desired);
-        self.track(cx, current);
-        let (clock, before, wished) = (cx.config().clock(), current.to_json()?, wished(&desired)?);
-        let mut wanted = self.merged(current, &before, &desired)?;
-        self.mutations.foresee(clock, current.meta(), &wished, &mut wanted);
-        let (reconciler, object, child) = (cx.name(), cx.object(), current.object_ref());
-        if wanted == before {
-            log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: {child} is as desired");
-            return Ok(current.clone());
-        }
-        log::debug!(
-            reconciler, object:%, child:%, from:% = self.shown(current), to:% = self.shown(&desired);
-            "{reconciler}: {object}: updating {child}"
-        );
-        let name = &current.meta().name;
-        let became = match cx.config().client().update(&self.kind, wanted) {
-            Ok(became) => became,
-            Err(error) => return Err(self.fail(cx, reasons::UPDATE_FAILED, "update", name, error)),
-        };
-        let updated = C::from_json(&became)?;
-        self.learn(cx, &updated, &desired)?;
-        // The client may know better: what it fills in by itself is no difference.
-        if updated.meta().resource_version != current.meta().resource_version {
-            self.tell(cx, reasons::UPDATED, name);
-        }
-        Ok(updated)
-    }
-
-    fn harmonized(&self, current: &C, desired: &mut C) {
-        if let Some(harmonize) = &self.harmonize {
-            harmonize(current, desired);
-        }
-    }
-
-    /// Remembers what the client has made of what was desired.
-    fn learn(&self, cx: &SubContext<'_>, made: &C, desired: &C) -> Result<(), ClientError> {
-        let became = made.to_json()?;
-        let wanted = self.merged(made, &became, desired)?;
-        self.mutations.learn(cx.config().clock(), made.meta(), wished(desired)?, &wanted, &became);
-        Ok(())
-    }
-
-    /// The JSON of an object with what is desired of it. Its status and what names it are its own.
-    fn merged(&self, current: &C, json: &Value, desired: &C) -> Result<Value, ClientError> {
-        let mut merged = current.clone();
-        (self.merge)(&mut merged, desired);
-        let ObjectMeta { name, namespace, uid, resource_version, .. } = current.meta().clone();
-        let meta = merged.meta_mut();
-        *meta = ObjectMeta { name, namespace, uid, resource_version, ..std::mem::take(meta) };
-        let mut merged = merged.to_json()?;
-        if let Some(fields) = merged.as_object_mut() {
-            match json.get("status") {
-                Some(status) => fields.insert("status".to_owned(), status.clone()),
-                None => fields.remove("status"),
-            };
-        }
-        Ok(merged)
-    }
-
-    fn delete(&self, cx: &SubContext<'_>, current: &C) -> Result<(), ClientError> {
-        let meta = current.meta();
-        if meta.is_deleting() {
-            self.track(cx, current);
-            return Ok(());
-        }
-        let (reconciler, object, child) = (cx.name(), cx.object(), current.object_ref());
-        log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: deleting {child}");
-        let options = DeleteOptions::default().uid(&*meta.uid).resource_version(&*meta.resource_version);
-        if !meta.finalizers.is_empty() {
-            self.track(cx, current);
-        }
-        match self.api(cx).delete(&current.key(), &options) {
-            Ok(last) => {
-                self.mutations.forget(&meta.uid);
-                if !last.meta().finalizers.is_empty() {
-                    self.track(cx, current);
-                }
-                self.tell(cx, reasons::DELETED, &meta.name);
-                Ok(())
-            }
-            Err(ClientError::NotFound { .. }) => {
-                self.mutations.forget(&meta.uid);
-                Ok(())
-            }
-            Err(error) => {
-                self.track(cx, current);
-                Err(self.fail(cx, reasons::DELETE_FAILED, "delete", &meta.name, error))
-            }
-        }
-    }
-
-    fn api(&self, cx: &SubContext<'_>) -> Api<C> {
-        Api::of_kind(Arc::clone(cx.config().client()), self.kind.clone())
-    }
-
-    fn track(&self, cx: &SubContext<'_>, child: &C) {
-        if self.tracked {
-            cx.track(&self.kind, TrackRef::name(child.key()));
-        }
-    }
-
-    fn shown(&self, child: &C) -> Value {
-        self.sanitize.as_ref().map_or(Value::Null, |sanitize| sanitize(child))
-    }
-
-    fn tell(&self, cx: &SubContext<'_>, what: &str, name: &str) {
-        cx.event(EventType::Normal, what, &format!("{what} {} {name:?}", self.kind.name()));
-    }
-
-    fn fail(&self, cx: &SubContext<'_>, reason: &str, verb: &str, name: &str, error: ClientError) -> ClientError {
-        // Somebody else has written: the next run will see what.
-        if !error.is_conflict() {
-            let message = format!("Failed to {verb} {} {name:?}: {error}", self.kind.name());
-            cx.event(EventType::Warning, reason, &message);
-        }
-        error
+impl<C> RunJournal<'_, C> {
+    fn shown(&self, child: Option<&C>) -> Value {
+        let sanitized = child.zip(self.manager.sanitize.as_ref()).map(|(child, sanitize)| sanitize(child));
+        sanitized.unwrap_or(Value::Null)
     }
 }
 
-/// What is desired of an object, without what the client alone says of it.
-fn wished(desired: &impl Object) -> Result<Value, ClientError> {
-    let mut wished = desired.to_json()?;
-    if let Some(meta) = wished.get_mut("metadata").and_then(Value::as_object_mut) {
-        for of_the_client in ["uid", "resourceVersion", "generation", "creationTimestamp"] {
-            meta.remove(of_the_client);
+impl<C: Object> Journal<C> for RunJournal<'_, C> {
+    fn track(&self, dependent: &ObjectKey) {
+        if self.manager.tracked {
+            self.cx.track(&self.manager.kind, TrackRef::name(dependent.clone()));
         }
     }
-    if let Some(fields) = wished.as_object_mut() {
-        fields.remove("status");
+
+    fn decided(&self, write: Write, dependent: &C, desired: Option<&C>) {
+        let (reconciler, object, child) = (self.cx.name(), self.cx.object(), dependent.object_ref());
+        match write {
+            Write::Create => log::debug!(
+                reconciler, object:%, child:%, to:% = self.shown(desired);
+                "{reconciler}: {object}: creating {child}"
+            ),
+            Write::Update => log::debug!(
+                reconciler, object:%, child:%, from:% = self.shown(Some(dependent)), to:% = self.shown(desired);
+                "{reconciler}: {object}: updating {child}"
+            ),
+            Write::Delete => log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: deleting {child}"),
+            Write::Keep => log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: {child} is as desired"),
+        }
     }
-    Ok(wished)
+
+    fn written(&self, write: Write, dependent: &ObjectRef) {
+        let reason = match write {
+            Write::Create => reasons::CREATED,
+            Write::Update | Write::Keep => reasons::UPDATED,
+            Write::Delete => reasons::DELETED,
+        };
+        let message = format!("{reason} {} {:?}", dependent.kind().name(), dependent.key().name());
+        self.cx.event(EventType::Normal, reason, &message);
+    }
+
+    fn failed(&self, write: Write, dependent: &ObjectRef, error: &ClientError) {
+        let (reason, message) = write.failure(dependent, error);
+        self.cx.event(EventType::Warning, reason, &message);
+    }
 }
 
 impl<C: Object> ObjectManager<C> for UpdatingObjectManager<C> {
@@ -358,21 +237,18 @@ impl<C: Object> ObjectManager<C> for UpdatingObjectManager<C> {
         current: Option<&C>,
         desired: Option<C>,
     ) -> Result<Option<C>, ClientError> {
-        match (current, desired) {
-            (None, None) => {
-                let released = self.finalizer.as_ref().map(|finalizer| cx.remove_finalizer(resource, finalizer));
-                released.transpose().map(|_| None)
-            }
-            (Some(current), None) => self.delete(cx, current).map(|()| None),
-            (current, Some(desired)) => {
-                if let Some(finalizer) = &self.finalizer {
+        let api = Api::of_kind(Arc::clone(cx.config().client()), self.kind.clone());
+        let journal = RunJournal { cx, manager: self };
+        let session = Session { api: &api, clock: cx.config().clock(), journal: &journal };
+        match (current, desired, &self.finalizer) {
+            (None, None, None) => Ok(None),
+            (None, None, Some(finalizer)) => cx.remove_finalizer(resource, finalizer).map(|()| None),
+            (Some(current), None, _) => self.writer.delete(session, current).map(|_| None),
+            (current, Some(desired), finalizer) => {
+                if let Some(finalizer) = finalizer {
                     cx.add_finalizer(resource, finalizer)?;
                 }
-                match current {
-                    None => self.create(cx, desired),
-                    Some(current) => self.update(cx, current, desired),
-                }
-                .map(Some)
+                self.writer.put(session, current, desired).map(|put| Some(put.into_object()))
             }
         }
     }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::SubReconciler;
-use super::branch::Condition;
+use super::branch::StepCondition;
 use super::context::SubContext;
 use super::flow::{Failures, SubResult};
 use super::setup::Setup;
@@ -41,7 +41,7 @@ pub const ITERATION: StashKey<usize> = StashKey::new("homeostat/iteration");
 /// ```
 #[must_use]
 pub struct While<T> {
-    condition: Condition<T>,
+    condition: StepCondition<T>,
     body: Box<dyn SubReconciler<T>>,
     at_most: usize,
 }

@@ -4,23 +4,23 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::SubReconciler;
-use super::around::Around;
 use super::config::Config;
 use super::context::{Request, SubContext};
 use super::finalizing::WithFinalizer;
 use super::flow::{ErrorClass, Flow, SubResult, both, conclude};
-use super::setup::{Added, Setup};
+use super::hooks::{RunHooks, hook_settings};
+use super::setup::{Additions, Setup};
 use super::tracking::Tracking;
 use crate::controller::Sources;
 use crate::manager::Manager;
+use crate::objects::selection::{Selected, Selection, selection_settings};
 use crate::objects::{
-    Api, Condition, ConditionStatus, EventType, Ignore, Kind, LabelSelector, Object, ObjectKey, Query,
-    changes_beside_status, reasons, set_condition,
+    Api, Condition, ConditionStatus, EventType, Ignore, Kind, Object, ObjectKey, reasons, set_condition,
 };
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::run::reconciler::{Action, Reconciler};
-use crate::watch::{Predicate, Subscriber};
+use crate::watch::Subscriber;
 
 /// A [`Reconciler`] of objects of one type that leaves the work to a [`SubReconciler`]: it reads the object, hands it on, and writes its
 /// status if that has changed.
@@ -88,7 +88,7 @@ pub struct ResourceReconciler<T: Object> {
     api: Api<T>,
     config: Config,
     reconciler: Box<dyn SubReconciler<T>>,
-    around: Around,
+    hooks: RunHooks,
     skip_request: Option<Skips<ObjectKey>>,
     skip_resource: Option<Skips<T>>,
     defaults: Option<Defaults<T>>,
@@ -97,8 +97,7 @@ pub struct ResourceReconciler<T: Object> {
     writes_status: bool,
     status_while_deleting: bool,
     tracking: Arc<Tracking>,
-    query: Query,
-    changes: Predicate<ObjectKey, T>,
+    selection: Selection<T>,
 }
 
 type Skips<T> = Box<dyn Fn(&T) -> bool + Send + Sync>;
@@ -137,7 +136,7 @@ impl<T: Object> ResourceReconciler<T> {
             tracking: Arc::new(Tracking::new(config.tracker())),
             config,
             reconciler,
-            around: Around::default(),
+            hooks: RunHooks::default(),
             skip_request: None,
             skip_resource: None,
             defaults: None,
@@ -145,43 +144,8 @@ impl<T: Object> ResourceReconciler<T> {
             conditions: None,
             writes_status: true,
             status_while_deleting: false,
-            query: Query::all(),
-            changes: changes_beside_status(),
+            selection: Selection::default(),
         }
-    }
-
-    /// Watches and reconciles the objects in this namespace only, and watches there what its steps need. Without this, the program needs
-    /// the right to list and watch them in all namespaces. A step with [another client](super::WithConfig) is not restricted.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.query = self.query.namespace(namespace);
-        self
-    }
-
-    /// Watches and reconciles only the objects with such labels. An object that loses them is left as it is.
-    pub fn labels(mut self, labels: LabelSelector) -> Self {
-        self.query = self.query.labels(labels);
-        self
-    }
-
-    /// Chooses which events of its own objects call them. Default: [`changes_beside_status`], so that a write of the status alone calls
-    /// nobody.
-    pub fn when(self, changes: Predicate<ObjectKey, T>) -> Self {
-        Self { changes, ..self }
-    }
-
-    /// Called first in each run. If it fails or halts nothing else is done, but for [after](Self::after).
-    pub fn before(mut self, before: impl Fn(&Context, &ObjectKey) -> SubResult + Send + Sync + 'static) -> Self {
-        self.around.before = Some(Box::new(before));
-        self
-    }
-
-    /// Called last in each run, with what it has come to. What it returns is what the run returns.
-    pub fn after(
-        mut self,
-        after: impl Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync + 'static,
-    ) -> Self {
-        self.around.after = Some(Box::new(after));
-        self
     }
 
     /// Nothing at all is done for these keys.
@@ -237,11 +201,11 @@ impl<T: Object> ResourceReconciler<T> {
     ///
     /// As [`Manager::watch`], and those of the sub-reconcilers.
     pub fn setup(&self, manager: &Manager) -> Result<Sources<ObjectKey>, BoxError> {
-        let mut added = Added::default();
+        let mut added = Additions::default();
         let mut setup = Setup::new(manager, self.api.kind(), &self.config, &mut added)
-            .in_namespace(self.query.namespace.as_deref());
-        let changes = self.changes.clone();
-        setup.subscribe_to(&self.api, &self.query, |queue| Subscriber::to_itself(queue).when(changes))?;
+            .in_namespace(self.selection.query.namespace.as_deref());
+        let events = self.selection.events.clone();
+        setup.subscribe_to(&self.api, &self.selection.query, |queue| Subscriber::to_itself(queue).when(events))?;
         self.reconciler.setup(&mut setup)?;
         Ok(added.sources)
     }
@@ -255,13 +219,7 @@ impl<T: Object> ResourceReconciler<T> {
     }
 
     fn fetch(&self, cx: &Context, key: &ObjectKey) -> SubResult {
-        if !self.query.may_select(key) {
-            return Ok(Flow::proceed());
-        }
-        let Some(original) = self.api.get(key).ignore_not_found()? else { return Ok(Flow::proceed()) };
-        if !self.query.selects_object(&original)? {
-            return Ok(Flow::proceed());
-        }
+        let Selected::Object(original) = self.selection.get(&self.api, key)? else { return Ok(Flow::proceed()) };
         let mut resource = original.clone();
         if let Some(defaults) = &self.defaults {
             defaults(&mut resource);
@@ -330,6 +288,12 @@ impl<T: Object> ResourceReconciler<T> {
     }
 }
 
+selection_settings!(
+    ResourceReconciler,
+    "The watches that its steps need are restricted in the same way, except those of a step with \
+     [another client](super::WithConfig)."
+);
+
 impl<S> Conditions<S> {
     fn initialize(&self, status: &mut S, cx: &SubContext<'_>) {
         let conditions = (self.of)(status);
@@ -353,6 +317,8 @@ impl<S> Conditions<S> {
     }
 }
 
+hook_settings!(ResourceReconciler);
+
 impl<T: Object> Reconciler<ObjectKey> for ResourceReconciler<T> {
     type Error = BoxError;
 
@@ -360,7 +326,7 @@ impl<T: Object> Reconciler<ObjectKey> for ResourceReconciler<T> {
         if self.skip_request.as_ref().is_some_and(|skips| skips(key)) {
             return Ok(Action::await_change());
         }
-        conclude(self.around.run(cx, key, || self.track(cx, key)), &self.name, cx, key)
+        conclude(self.hooks.run(cx, key, || self.track(cx, key)), &self.name, cx, key)
     }
 }
 

@@ -25,12 +25,12 @@ pub struct Setup<'a> {
     config: Cow<'a, Config>,
     /// The namespace of all watches in the client of the config.
     namespace: Option<&'a str>,
-    added: &'a mut Added,
+    added: &'a mut Additions,
 }
 
 /// What has been added by all of them.
 #[derive(Debug, Default)]
-pub(super) struct Added {
+pub(super) struct Additions {
     pub(super) sources: Sources<ObjectKey>,
     /// Which watches feed it, and how.
     known: HashSet<(String, How)>,
@@ -54,7 +54,7 @@ enum How {
 }
 
 impl<'a> Setup<'a> {
-    pub(super) fn new(manager: &'a Manager, kind: &'a Kind, config: &'a Config, added: &'a mut Added) -> Self {
+    pub(super) fn new(manager: &'a Manager, kind: &'a Kind, config: &'a Config, added: &'a mut Additions) -> Self {
         Self { manager, kind, config: Cow::Borrowed(config), namespace: None, added }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use homeostat::objects::{Api, Client, ClientError, DynamicObject, Kind, Object, OwnerReference, Query};
 use homeostat::run::Terminal;
 use homeostat::sub::{
-    ChildReconciler, Desired, ErrorClass, Failures, Flow, Request, SubContext, SubReconciler, SubResult,
+    ChildReconciler, DesiredChild, ErrorClass, Failures, Flow, Request, SubContext, SubReconciler, SubResult,
 };
 use homeostat::{BoxError, Context};
 use parking_lot::Mutex;
@@ -20,15 +20,15 @@ const FINALIZER: &str = "example.com/pages";
 type Child = ChildReconciler<Thing, Page>;
 
 /// A page of the thing's name with what its spec says; none, if that says nothing.
-fn desired(_cx: &SubContext<'_>, thing: &mut Thing) -> Result<Desired<Page>, BoxError> {
+fn desired(_cx: &SubContext<'_>, thing: &mut Thing) -> Result<DesiredChild<Page>, BoxError> {
     let page = Page { data: thing.spec.clone(), ..Page::new(&thing.metadata.name) };
     Ok(Some(page).filter(|page| !page.data.is_empty()).into())
 }
 
 /// The same of a name that is generated.
-fn generated(cx: &SubContext<'_>, thing: &mut Thing) -> Result<Desired<Page>, BoxError> {
+fn generated(cx: &SubContext<'_>, thing: &mut Thing) -> Result<DesiredChild<Page>, BoxError> {
     Ok(match desired(cx, thing)? {
-        Desired::This(page) => Desired::This(Page { metadata: Page::generated("web-").metadata, ..page }),
+        DesiredChild::This(page) => DesiredChild::This(Page { metadata: Page::generated("web-").metadata, ..page }),
         other => other,
     })
 }
@@ -141,7 +141,9 @@ fn a_child_may_say_itself_who_its_controller_is() {
         |cx, thing| {
             let reference = thing.controller_reference().block_owner_deletion(false);
             Ok(match desired(cx, thing)? {
-                Desired::This(page) => Desired::This(Page { metadata: page.metadata.clone().owner(reference), ..page }),
+                DesiredChild::This(page) => {
+                    DesiredChild::This(Page { metadata: page.metadata.clone().owner(reference), ..page })
+                }
                 other => other,
             })
         },
@@ -224,8 +226,8 @@ fn of_several_one_stays_and_each_other_is_an_error() {
         let others: Vec<_> = names.into_iter().filter(|name| *name != kept).collect();
         let expected = others.iter().map(|name| {
             format!(
-                "Page default/{name} is invalid: metadata.name is {name:?}, but must be {kept:?}, that of the one such child of \
-                 Thing default/web: it is deleted"
+                "Page default/{name} is invalid: metadata.name is {name:?}, but must be {kept:?}: Thing default/web has one \
+                 such child; this one is deleted"
             )
         });
         assert_eq!(errors, expected.collect::<Vec<_>>());
@@ -351,7 +353,7 @@ fn a_generated_name_that_is_taken_is_made_anew() {
     let mut site = Site::wanting("foo", "bar");
     site.client.fail(|verb, object| (verb == "create").then(|| ClientError::AlreadyExists { object: object.clone() }));
     let error = site.step(&Child::new(generated, never, manager())).unwrap_err();
-    assert_eq!(error.to_string(), "Page default/: conflict: the name that was made for it is another's");
+    assert_eq!(error.to_string(), "Page default/: conflict: the generated name is already taken");
 }
 
 #[test]
@@ -375,7 +377,7 @@ fn the_children_of_an_owner_in_no_namespace_are_anywhere() {
     let api = Api::<DynamicObject>::of_kind(site.client.clone(), ROOM);
     let mut room = api.create(&DynamicObject::new(&ROOM, "", "hall")).unwrap();
     let child = ChildReconciler::new(
-        |_cx, _room: &mut DynamicObject| Ok(Desired::This(Page::new("door").with("a", "b"))),
+        |_cx, _room: &mut DynamicObject| Ok(DesiredChild::This(Page::new("door").with("a", "b"))),
         |_cx, _room, _page: Result<Option<&Page>, &ClientError>| Ok(Flow::proceed()),
         manager(),
     );
@@ -436,7 +438,7 @@ fn what_a_stale_cache_still_has_is_neither_written_over_nor_kept_from_its_end() 
 
 #[test]
 fn a_child_may_be_left_as_it_is_and_is_reflected() {
-    let as_it_is = Child::new(|_cx, _thing| Ok(Desired::AsItIs), reflect, manager());
+    let as_it_is = Child::new(|_cx, _thing| Ok(DesiredChild::AsItIs), reflect, manager());
     let mut site = Site::new();
     site.go(&as_it_is);
     assert_eq!(site.web.status.fields.len(), 0);
@@ -507,7 +509,7 @@ fn refused(site: &mut Site, child: &Child) -> String {
 #[test]
 fn what_cannot_be_a_child_is_refused() {
     let mut site = Site::new();
-    let of = |page: Page| Child::new(move |_cx, _thing| Ok(Desired::This(page.clone())), never, manager());
+    let of = |page: Page| Child::new(move |_cx, _thing| Ok(DesiredChild::This(page.clone())), never, manager());
     assert_eq!(
         refused(&mut site, &of(Page::new("a").in_namespace("other"))),
         "Page other/a is invalid: metadata.namespace is \"other\", but must be that of its owner, Thing default/web"
@@ -524,7 +526,7 @@ fn what_cannot_be_a_child_is_refused() {
     let not_ours = of(Page::new("a")).ours(|_thing, page| page.data.contains_key("ours"));
     assert_eq!(
         refused(&mut site, &not_ours),
-        "Page default/a is invalid: must be what is taken for a child of Thing default/web, or it is not found again"
+        "Page default/a is invalid: must be accepted by `ours` as a child of Thing default/web, or it is not found again"
     );
     site.web.metadata.uid.clear();
     assert!(refused(&mut site, &of(Page::new("a"))).contains("metadata.uid"));
@@ -545,7 +547,7 @@ fn a_tracked_child_has_no_owner_reference_and_may_be_anywhere() {
     let mut site = Site::wanting("foo", "bar");
     let anywhere = |cx: &SubContext<'_>, thing: &mut Thing| {
         Ok(match desired(cx, thing)? {
-            Desired::This(page) => Desired::This(Page { metadata: away("p").metadata, ..page }),
+            DesiredChild::This(page) => DesiredChild::This(Page { metadata: away("p").metadata, ..page }),
             other => other,
         })
     };
@@ -687,7 +689,7 @@ fn a_child_that_no_owner_reference_tells_of_is_tracked_before_it_is_made() {
     let made_away = tracked(Child::new(
         |cx: &SubContext<'_>, thing: &mut Thing| {
             Ok(match desired(cx, thing)? {
-                Desired::This(page) => Desired::This(Page { data: page.data, ..away("web") }),
+                DesiredChild::This(page) => DesiredChild::This(Page { data: page.data, ..away("web") }),
                 other => other,
             })
         },

@@ -5,7 +5,9 @@
 use homeostat::BoxError;
 use homeostat::objects::{ClientError, Object, Query};
 use homeostat::run::Terminal;
-use homeostat::sub::{ChildResult, ChildSetReconciler, Desired, ErrorClass, Failures, Flow, SubContext, SubResult};
+use homeostat::sub::{
+    ChildResult, ChildSetReconciler, DesiredChild, ErrorClass, Failures, Flow, SubContext, SubResult,
+};
 
 use crate::pages::{Page, Site, manager, out_of_luck};
 use crate::support::{Thing, step};
@@ -23,8 +25,8 @@ fn page(id: &str) -> Page {
 }
 
 /// A page for each entry of the spec.
-fn desired(_cx: &SubContext<'_>, thing: &mut Thing, _known: &[Page]) -> Result<Desired<Vec<Page>>, BoxError> {
-    Ok(Desired::This(thing.spec.iter().map(|(id, value)| page(id).with("foo", value)).collect()))
+fn desired(_cx: &SubContext<'_>, thing: &mut Thing, _known: &[Page]) -> Result<DesiredChild<Vec<Page>>, BoxError> {
+    Ok(DesiredChild::This(thing.spec.iter().map(|(id, value)| page(id).with("foo", value)).collect()))
 }
 
 /// What each page holds, or what went wrong, in their order.
@@ -109,7 +111,7 @@ fn children_are_created_updated_and_deleted_in_the_order_of_their_identifiers() 
         ],
     );
     site.web.spec.clear();
-    site.go(&Set::new(|_, _, _| Ok(Desired::Nothing), id, reflect, manager()));
+    site.go(&Set::new(|_, _, _| Ok(DesiredChild::Nothing), id, reflect, manager()));
     assert_eq!((site.names().len(), site.pages_reflected()), (0, "blue: none, green: none, red: none"));
 }
 
@@ -119,14 +121,14 @@ fn what_is_desired_may_be_made_of_what_is_there() {
     for name in ["blue", "green", "red"] {
         site.given_page(name, name);
     }
-    site.go(&Set::new(|_, _, known| Ok(Desired::This(known.to_vec())), id, reflect, manager()));
+    site.go(&Set::new(|_, _, known| Ok(DesiredChild::This(known.to_vec())), id, reflect, manager()));
     site.did(&[], &[]);
-    site.go(&Set::new(|_, _, known| Ok(Desired::This(known[1..2].to_vec())), id, reflect, manager()));
+    site.go(&Set::new(|_, _, known| Ok(DesiredChild::This(known[1..2].to_vec())), id, reflect, manager()));
     assert_eq!(site.names(), ["green"]);
     // One more at a time.
     let more = |_: &SubContext<'_>, _: &mut Thing, known: &[Page]| {
         let next = Page::generated("more-").label("id", &known.len().to_string()).with("foo", "more");
-        Ok(Desired::This([known, &[next]].concat()))
+        Ok(DesiredChild::This([known, &[next]].concat()))
     };
     for _ in 0..2 {
         site.go(&Set::new(more, id, reflect, manager()));
@@ -148,7 +150,7 @@ fn what_is_not_ours_is_not_touched() {
 fn refused(pages: Vec<Page>) -> String {
     let mut site = Site::new();
     site.given_page("web-blue", "blue");
-    let set = Set::new(move |_, _, _| Ok(Desired::This(pages.clone())), id, never, manager());
+    let set = Set::new(move |_, _, _| Ok(DesiredChild::This(pages.clone())), id, never, manager());
     let error = site.step(&set).unwrap_err();
     assert_eq!(ErrorClass::of(&*error), ErrorClass::Durable);
     site.did(&[], &[]);
@@ -177,8 +179,8 @@ fn of_several_with_one_identifier_one_stays_and_each_other_is_an_error() {
     let errors = error.downcast_ref::<Failures>().unwrap().errors().iter().map(ToString::to_string).collect::<Vec<_>>();
     let expected = ["a", "b"].map(|name| {
         format!(
-            "Page default/{name} is invalid: metadata.name is {name:?}, but must be \"web-blue\", that of the one such child of Thing \
-             default/web: it is deleted"
+            "Page default/{name} is invalid: metadata.name is {name:?}, but must be \"web-blue\": Thing default/web has one such \
+             child; this one is deleted"
         )
     });
     assert_eq!(errors, expected);
@@ -221,7 +223,7 @@ fn one_that_cannot_be_a_child_does_not_stop_the_others() {
     let mut site = Site::new();
     let pages = vec![page("blue").in_namespace("other").with("foo", "x"), page("green").with("foo", "y")];
     let error =
-        site.step(&Set::new(move |_, _, _| Ok(Desired::This(pages.clone())), id, reflect, manager())).unwrap_err();
+        site.step(&Set::new(move |_, _, _| Ok(DesiredChild::This(pages.clone())), id, reflect, manager())).unwrap_err();
     assert_eq!(ErrorClass::of(&*error), ErrorClass::Durable);
     assert_eq!(site.names(), ["web-green"]);
     assert!(site.pages_reflected().starts_with("blue: Page other/web-blue is invalid: metadata.namespace is"));
@@ -254,7 +256,7 @@ fn what_the_reflection_returns_is_put_together_with_the_rest() {
 #[test]
 fn children_may_be_left_as_they_are_and_are_reflected() {
     let mut site = Site::new();
-    let as_they_are = Set::new(|_, _, _| Ok(Desired::AsItIs), id, reflect, manager());
+    let as_they_are = Set::new(|_, _, _| Ok(DesiredChild::AsItIs), id, reflect, manager());
     site.go(&as_they_are);
     assert_eq!(site.pages_reflected(), "");
     for (name, id) in [("b", "blue"), ("a", "blue"), ("c", "green"), ("d", "")] {
@@ -318,7 +320,7 @@ fn the_children_of_a_deleted_owner_are_left_to_the_garbage_collection() {
 fn a_stale_cache_makes_no_second_children() {
     let generated = |_: &SubContext<'_>, thing: &mut Thing, _: &[Page]| {
         let page = |(id, value): (&String, &String)| Page::generated("p-").label("id", id).with("foo", value);
-        Ok(Desired::This(thing.spec.iter().map(page).collect()))
+        Ok(DesiredChild::This(thing.spec.iter().map(page).collect()))
     };
     for set in [set(), Set::new(generated, id, reflect, manager())] {
         let mut site = Site::wanting_set(&[("blue", "x"), ("green", "y")]);
@@ -347,8 +349,8 @@ fn what_has_the_name_of_one_and_is_another_of_them_is_not_written_over() {
 fn tracked_children_have_no_owner_reference_and_may_be_anywhere() {
     let mut site = Site::wanting_set(&[("blue", "x"), ("green", "y")]);
     let away = |cx: &SubContext<'_>, thing: &mut Thing, known: &[Page]| {
-        let Desired::This(pages) = desired(cx, thing, known)? else { unreachable!() };
-        Ok(Desired::This(pages.into_iter().map(|page| page.in_namespace("pages")).collect()))
+        let DesiredChild::This(pages) = desired(cx, thing, known)? else { unreachable!() };
+        Ok(DesiredChild::This(pages.into_iter().map(|page| page.in_namespace("pages")).collect()))
     };
     let set = Set::new(away, id, reflect, manager()).tracked(|_| Query::all().namespace("pages"), |_, _| true);
     site.go(&set);

@@ -10,6 +10,7 @@ mod child;
 mod childset;
 #[path = "../testing/clients.rs"]
 mod clients;
+mod external;
 mod finalizing;
 mod guard;
 #[path = "../it/stages/logs.rs"]

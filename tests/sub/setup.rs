@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, unbounded};
 use homeostat::objects::{Api, DynamicObject, Ignore, Kind, MemoryClient, Object, ObjectKey, TrackRef, Tracker};
 use homeostat::sub::{
-    Advice, Always, CastResource, ChildReconciler, ChildSetReconciler, Config, Cursor, Desired, Flow, ForEach, IfThen,
-    OverrideSetup, ResourceReconciler, Sequence, Setup, StashKey, SubContext, SubReconciler, SubResult,
+    Advice, Always, CastResource, ChildReconciler, ChildSetReconciler, Config, Cursor, DesiredChild, Flow, ForEach,
+    IfThen, OverrideSetup, ResourceReconciler, Sequence, Setup, StashKey, SubContext, SubReconciler, SubResult,
     SuppressTransientErrors, SyncReconciler, TryCatch, While, WithConfig, WithFinalizer,
 };
 use homeostat::{BoxError, Controller, Manager};
@@ -224,8 +224,8 @@ fn what_several_steps_hear_of_is_heard_of_once() {
     );
 }
 
-fn no_page(_: &SubContext<'_>, _: &mut Thing) -> Result<Desired<Page>, BoxError> {
-    Ok(Desired::AsItIs)
+fn no_page(_: &SubContext<'_>, _: &mut Thing) -> Result<DesiredChild<Page>, BoxError> {
+    Ok(DesiredChild::AsItIs)
 }
 
 fn child() -> ChildReconciler<Thing, Page> {
@@ -234,7 +234,7 @@ fn child() -> ChildReconciler<Thing, Page> {
 
 fn children() -> ChildSetReconciler<Thing, Page> {
     let name = |page: &Page| page.metadata.name.clone();
-    ChildSetReconciler::new(|_, _, _| Ok(Desired::AsItIs), name, |_, _, _| on(), pages::manager())
+    ChildSetReconciler::new(|_, _, _| Ok(DesiredChild::AsItIs), name, |_, _, _| on(), pages::manager())
 }
 
 /// What the set-up of a reconciler of these steps says.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use homeostat::objects::{Api, ClientError, Object, ObjectKey, ObjectMeta, Query};
 use homeostat::sub::{
-    ChildReconciler, ChildResult, ChildSetReconciler, Config, Desired, Flow, ObjectManager, ResourceReconciler,
+    ChildReconciler, ChildResult, ChildSetReconciler, Config, DesiredChild, Flow, ObjectManager, ResourceReconciler,
     Sequence, Setup, SubContext,
 };
 use homeostat::{BoxError, Controller, ControllerHandle, Exponential, Manager, RunningManager};
@@ -26,7 +26,7 @@ fn is(page: &Page, what: &str) -> bool {
 fn front() -> ChildReconciler<Thing, Page> {
     let desired = |_: &SubContext<'_>, thing: &mut Thing| {
         let name = format!("{}-front", thing.metadata.name);
-        Ok(Desired::This(Page { data: thing.spec.clone(), ..Page::new(&name).label("is", "front") }))
+        Ok(DesiredChild::This(Page { data: thing.spec.clone(), ..Page::new(&name).label("is", "front") }))
     };
     let reflect = |_: &SubContext<'_>, thing: &mut Thing, page: Result<Option<&Page>, &ClientError>| {
         let text = page.map_or_else(ToString::to_string, |page| format!("{:?}", page.unwrap().data));
@@ -43,7 +43,7 @@ fn parts() -> ChildSetReconciler<Thing, Page> {
             let page = Page::generated(&format!("{}-", thing.metadata.name)).with("text", text);
             page.label("is", "part").label("part", part)
         };
-        Ok(Desired::This(thing.spec.iter().map(part).collect()))
+        Ok(DesiredChild::This(thing.spec.iter().map(part).collect()))
     };
     let identify = |page: &Page| page.metadata.labels.get("part").cloned().unwrap_or_default();
     let reflect = |_: &SubContext<'_>, thing: &mut Thing, pages: &[ChildResult<Page>]| {
@@ -250,9 +250,10 @@ impl ObjectManager<Page> for Noting {
 fn managers_of_children_are_set_up() {
     let (one, set) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let manager = Arc::new(Noting(one.clone()));
-    let child = ChildReconciler::new(|_, _: &mut Thing| Ok(Desired::Nothing), |_, _, _| Ok(Flow::proceed()), manager);
+    let child =
+        ChildReconciler::new(|_, _: &mut Thing| Ok(DesiredChild::Nothing), |_, _, _| Ok(Flow::proceed()), manager);
     let children = ChildSetReconciler::new(
-        |_, _: &mut Thing, _| Ok(Desired::Nothing),
+        |_, _: &mut Thing, _| Ok(DesiredChild::Nothing),
         |_| String::new(),
         |_, _, _| Ok(Flow::proceed()),
         Noting(set.clone()),

@@ -1,6 +1,5 @@
 //! A primary, the objects that it makes, those that it reads, and what it has outside all clients.
 
-mod external;
 mod reconcile;
 mod secondary;
 
@@ -9,19 +8,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::external::External;
 pub use self::reconcile::{Operation, PrimaryContext, PrimaryReconciler, PrimaryRun};
-pub use self::secondary::{OperationResult, Secondary};
+pub use self::secondary::Secondary;
 
-use self::external::Named;
 use self::reconcile::Collect;
 use super::api::Api;
-use super::changes::changes_beside_status;
+use super::dependents::{External, ExternalResource};
 use super::events::EventRecorder;
 use super::key::ObjectKey;
 use super::object::Object;
 use super::query::Query;
-use super::selector::LabelSelector;
+use super::selection::{Selection, selection_settings};
 use super::watch::shared_watch;
 use crate::base::backoff::Exponential;
 use crate::base::error::StartError;
@@ -32,7 +29,7 @@ use crate::run::context::Context;
 use crate::run::error::Chain;
 use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
 use crate::watch::store::Store;
-use crate::watch::{Event, EventKind, Predicate, Subscriber, Watch};
+use crate::watch::{Event, EventKind, Subscriber, Watch};
 
 /// A controller of objects that make others: for each *primary* there are *secondaries*, which are made and marked as the primary's
 /// (see [`Ownership`](super::Ownership)), in the same client or in another; *tertiaries*, which are only read; and
@@ -106,26 +103,24 @@ pub struct PrimaryController<T: Object> {
     name: String,
     api: Api<T>,
     reconciler: Box<dyn PrimaryReconciler<T>>,
-    around: Vec<Around<T>>,
-    externals: Vec<Named<T>>,
+    around: Vec<RelatedWatch<T>>,
+    externals: Vec<ExternalResource<T>>,
     recorder: Option<EventRecorder>,
     resync: Duration,
     max_concurrent: usize,
     timeout: Option<Duration>,
     policy: PrimaryPolicy,
     clean_up: Option<Box<dyn FnOnce() + Send>>,
-    query: Query,
-    changes: Predicate<ObjectKey, T>,
+    selection: Selection<T>,
     settings: Vec<Subscribe<T>>,
 }
 
 /// The settings of a controller of primaries: what [`PrimaryController::controller`] is given.
 pub type PrimarySettings<T> = ControllerBuilder<ObjectKey, PrimaryRun<T>, PrimaryPolicy>;
-type Settings<T> = PrimarySettings<T>;
-type Subscribe<T> = Box<dyn FnOnce(Settings<T>) -> Settings<T> + Send>;
+type Subscribe<T> = Box<dyn FnOnce(PrimarySettings<T>) -> PrimarySettings<T> + Send>;
 
 /// Watches something around the primary: how that is subscribed to, and how it is collected, if it is.
-type Around<T> = Box<dyn FnOnce(&Manager) -> Result<(Subscribe<T>, Option<Collect>), StartError> + Send>;
+type RelatedWatch<T> = Box<dyn FnOnce(&Manager) -> Result<(Subscribe<T>, Option<Collect>), StartError> + Send>;
 
 /// The [retry policy](PrimaryController::retry) of a [`PrimaryController`].
 pub struct PrimaryPolicy(Box<dyn RetryPolicy<ObjectKey>>);
@@ -161,29 +156,9 @@ impl<T: Object> PrimaryController<T> {
             timeout: None,
             policy: PrimaryPolicy(Box::new(Exponential::default())),
             clean_up: None,
-            query: Query::all(),
-            changes: changes_beside_status(),
+            selection: Selection::default(),
             settings: Vec::new(),
         }
-    }
-
-    /// Watches and runs the primaries in this namespace only. Without this, the program needs the right to list and watch them in all
-    /// namespaces. See also [`Secondary::namespace`] and [`tertiary_of`](Self::tertiary_of).
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.query = self.query.namespace(namespace);
-        self
-    }
-
-    /// Watches and runs only the primaries with such labels. A primary that loses them is left as it is, and so are its secondaries.
-    pub fn labels(mut self, labels: LabelSelector) -> Self {
-        self.query = self.query.labels(labels);
-        self
-    }
-
-    /// Chooses which events of the primaries call them. Default: [`changes_beside_status`], so that a write of the status alone calls
-    /// nobody.
-    pub fn when(self, changes: Predicate<ObjectKey, T>) -> Self {
-        Self { changes, ..self }
     }
 
     /// Changes the settings of the controller that have no method here: `on_error`, `sync_timeout`, `rate_limit`, `debounce` and others.
@@ -250,7 +225,7 @@ impl<T: Object> PrimaryController<T> {
 
     /// Its primaries have this, outside all clients. The name is for events, errors and log lines.
     pub fn external(mut self, name: impl Into<String>, external: impl External<T>) -> Self {
-        self.externals.push(Named { name: name.into(), external: Box::new(external) });
+        self.externals.push(ExternalResource::new(name, external));
         self
     }
 
@@ -291,13 +266,13 @@ impl<T: Object> PrimaryController<T> {
     ///
     /// As those of [`ControllerBuilder::build`], [`Manager::add`] and [`Manager::watch`].
     pub fn add_to(self, manager: &Manager) -> Result<ControllerHandle<ObjectKey>, StartError> {
-        let primaries = shared_watch(manager, &self.api, &self.query)?;
+        let primaries = shared_watch(manager, &self.api, &self.selection.query)?;
         let around = self.around.into_iter().map(|around| around(manager)).collect::<Result<Vec<_>, _>>()?;
         let (subscribe, collectors): (Vec<_>, Vec<_>) = around.into_iter().unzip();
         let externals: Arc<[_]> = self.externals.into();
-        let (changes, query) = (self.changes, self.query);
+        let events = self.selection.events.clone();
         let run = PrimaryRun {
-            query,
+            selection: self.selection,
             name: self.name.clone(),
             api: self.api,
             reconciler: self.reconciler,
@@ -310,7 +285,7 @@ impl<T: Object> PrimaryController<T> {
             .clock(manager.clock().clone())
             .resync(self.resync)
             .max_concurrent_reconciles(self.max_concurrent)
-            .subscribe(&primaries, |queue| Subscriber::to_itself(queue).when(changes).reasons(reasons_of));
+            .subscribe(&primaries, |queue| Subscriber::to_itself(queue).when(events).reasons(reasons_of));
         if let Some(timeout) = self.timeout {
             settings = settings.reconcile_timeout(timeout);
         }
@@ -328,6 +303,8 @@ impl<T: Object> PrimaryController<T> {
         Ok(handle)
     }
 }
+
+selection_settings!(PrimaryController, "See also [`Secondary::namespace`] and [`tertiary_of`](Self::tertiary_of).");
 
 /// What has happened to a primary.
 fn reasons_of<T: Object>(event: &Event<ObjectKey, T>) -> Reasons {
@@ -362,9 +339,13 @@ where
 }
 
 /// The keys of those that are not there, and have something outside all clients.
-fn left_behind<T: Object>(cx: &Context, externals: &[Named<T>], primaries: &Store<ObjectKey, T>) -> Vec<ObjectKey> {
+fn left_behind<T: Object>(
+    cx: &Context,
+    externals: &[ExternalResource<T>],
+    primaries: &Store<ObjectKey, T>,
+) -> Vec<ObjectKey> {
     let mut owners = Vec::new();
-    for Named { name, external } in externals {
+    for ExternalResource { name, external } in externals {
         let name = name.as_str();
         match external.list(cx) {
             Ok(listed) => owners.extend(listed.into_iter().filter(|owner| !primaries.contains(owner))),

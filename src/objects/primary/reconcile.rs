@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::api::Api;
+use super::super::dependents::ExternalResource;
 use super::super::dynamic::DynamicObject;
-use super::super::error::{ClientError, Ignore, LASTING_CONFLICT, ObjectRef, is_conflict};
+use super::super::error::{ClientError, LASTING_CONFLICT, ObjectRef, is_conflict};
 use super::super::events::{EventRecorder, EventType};
 use super::super::key::ObjectKey;
 use super::super::object::Object;
-use super::super::query::Query;
 use super::super::reasons;
-use super::external::Named;
+use super::super::selection::{Selected, Selection};
 use crate::queue::Reasons;
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain, RequeueAfter, Terminal};
@@ -172,11 +172,10 @@ pub struct PrimaryRun<T: Object> {
     /// Of the controller, in log lines.
     pub(super) name: String,
     pub(super) api: Api<T>,
-    /// Which primaries it is about.
-    pub(super) query: Query,
+    pub(super) selection: Selection<T>,
     pub(super) reconciler: Box<dyn PrimaryReconciler<T>>,
     pub(super) collectors: Vec<Collect>,
-    pub(super) externals: Arc<[Named<T>]>,
+    pub(super) externals: Arc<[ExternalResource<T>]>,
     pub(super) recorder: Option<EventRecorder>,
 }
 
@@ -231,14 +230,10 @@ impl<T: Object> Reconciler<ObjectKey> for PrimaryRun<T> {
     type Error = BoxError;
 
     fn reconcile(&self, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {
-        // A primary of somebody else, which is not to be taken for one that is gone.
-        if !self.query.may_select(key) {
-            return Ok(Action::await_change());
-        }
-        let result = match self.api.get(key).ignore_not_found()? {
-            Some(primary) if !self.query.selects_object(&primary)? => Ok(Action::await_change()),
-            Some(primary) => self.sync(cx, &primary),
-            None => self.gone(cx, key),
+        let result = match self.selection.get(&self.api, key)? {
+            Selected::Object(primary) => self.sync(cx, &primary),
+            Selected::Gone => self.gone(cx, key),
+            Selected::Other => Ok(Action::await_change()),
         };
         match result {
             Err(error) if is_mere_conflict(&*error) && cx.attempt() <= LASTING_CONFLICT => {

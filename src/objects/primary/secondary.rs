@@ -1,27 +1,32 @@
-//! The objects that a primary has made.
+//! The objects that primaries make.
 
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 
 use super::super::api::Api;
-use super::super::changes::content;
-use super::super::client::DeleteOptions;
-use super::super::error::{ClientError, Ignore};
+use super::super::dependents::garbage::collect;
+use super::super::dependents::{
+    Claim, Journal, OperationResult, OwnedBy, Owner, Session, Write, Writer, conflict, list, put_or_adopt,
+};
+use super::super::error::{ClientError, Ignore, ObjectRef};
 use super::super::events::{EventRecorder, EventType};
 use super::super::key::ObjectKey;
+use super::super::kind::Kind;
 use super::super::meta::ObjectMeta;
 use super::super::object::Object;
 use super::super::ownership::Ownership;
 use super::super::query::Query;
 use super::super::reasons;
+use crate::base::clock::Clock;
 
-/// The objects of one type that primaries make, in the client of the primaries or in another: marked with who they belong to, and
-/// never taken from somebody else. A cheap handle: one for the [`PrimaryController`](super::PrimaryController), one for its
-/// reconciler.
+/// The objects of one type that primaries make, in the client of the primaries or in another one.
 ///
-/// Everything is read from the client, nothing from a watch: what has just been made is not made twice, and what has just become
-/// another's is not written over. Each write is of the version that was read; if that is no longer the last one, it is a
-/// [conflict](ClientError::Conflict), and the next run reads again.
+/// Each object is marked with its primary. An object of another owner is never changed. A `Secondary` is a cheap handle: give one to the
+/// [`PrimaryController`](super::PrimaryController) and one to its reconciler.
+///
+/// All reads go to the client, not to a watch, so an object that was just created is not created twice. Each write applies to the
+/// version that was read. If the object has changed since, the write is a [conflict](ClientError::Conflict), and the next run reads again.
 ///
 /// # Examples
 ///
@@ -52,148 +57,101 @@ pub struct Secondary<S> {
     ownership: Ownership,
     recorder: Option<EventRecorder>,
     query: Query,
-}
-
-/// What [`Secondary::ensure`] has found and done, with the object as it is then.
-#[derive(Clone, Debug, PartialEq)]
-pub enum OperationResult<S> {
-    /// It was not there.
-    Created(S),
-    /// It was there, and another.
-    Updated(S),
-    /// It was there as it should be.
-    Unchanged(S),
-}
-
-impl<S> OperationResult<S> {
-    /// The object.
-    #[must_use]
-    pub fn object(&self) -> &S {
-        match self {
-            Self::Created(object) | Self::Updated(object) | Self::Unchanged(object) => object,
-        }
-    }
-
-    /// Whether something has been written.
-    #[must_use]
-    pub fn is_changed(&self) -> bool {
-        !matches!(self, Self::Unchanged(_))
-    }
+    writer: Arc<Writer<S>>,
 }
 
 impl<S: Object> Secondary<S> {
-    /// Those of this [`Api`], marked as [`Ownership::new`] does. Nothing is recorded.
+    /// Creates a handle for the objects of this [`Api`], marked by [`Ownership::new`], without a recorder.
     #[must_use]
     pub fn new(api: Api<S>) -> Self {
-        Self { api, ownership: Ownership::new(), recorder: None, query: Query::all() }
+        let writer = Arc::new(Writer::new(|current: &mut S, desired: &S| {
+            let meta = merged(current.meta(), desired.meta());
+            current.clone_from(desired);
+            *current.meta_mut() = meta;
+        }));
+        Self { api, ownership: Ownership::new(), recorder: None, query: Query::all(), writer }
     }
 
-    /// Marks them so. What is marked otherwise is somebody else's.
+    /// Sets the annotations and labels that mark the objects. An object with other marks belongs to another owner.
     #[must_use]
     pub fn ownership(self, ownership: Ownership) -> Self {
         Self { ownership, ..self }
     }
 
-    /// Lists and watches secondaries in this namespace only: all of them must be there. Without this, the program needs the right to
-    /// list and watch them in all namespaces.
+    /// Lists and watches only this namespace; all secondaries must be in it.
+    ///
+    /// Without this setting the program needs permission to list and watch in all namespaces.
     #[must_use]
     pub fn namespace(self, namespace: &str) -> Self {
         let query = Query::of_kind_in(self.api.kind(), Some(namespace));
         Self { query, ..self }
     }
 
-    /// Which objects are watched.
+    /// The query of the watch.
     pub(super) fn query(&self) -> &Query {
         &self.query
     }
 
-    /// Records what is done, and what is refused, as an event of the primary, in the words of [`reasons`].
+    /// Records writes, failed writes and refusals as events of the primary, with the texts of [`reasons`].
     #[must_use]
     pub fn recorder(self, recorder: EventRecorder) -> Self {
         Self { recorder: Some(recorder), ..self }
     }
 
-    /// Where they are.
+    /// Returns the API that keeps the secondaries.
     #[must_use]
     pub fn api(&self) -> &Api<S> {
         &self.api
     }
 
-    /// The key of the primary of this kind that an object belongs to.
+    /// Returns the key of the primary that an object belongs to, if that primary has this kind.
     #[must_use]
-    pub fn owner_key(&self, object: &S, primaries: &super::super::kind::Kind) -> Option<ObjectKey> {
+    pub fn owner_key(&self, object: &S, primaries: &Kind) -> Option<ObjectKey> {
         self.ownership.owner_key(object.meta(), primaries)
     }
 
-    /// Sees to it that this object is there, as one of the primary's, with this content and at least these labels, annotations,
-    /// finalizers and owner references. What others have added to its metadata stays, and so does its status. If all is as it
-    /// should be, nothing is written.
+    /// Creates or updates an object of the primary so that it has this content.
+    ///
+    /// The labels, annotations, finalizers and owner references of `desired` are added to those of the stored object. The status stays.
+    /// Nothing is written if the object is as desired, or differs only by what the client made of the last write.
     ///
     /// # Errors
     ///
-    /// - [`ClientError::Invalid`], if there is such an object that is not the primary's: it is not touched, and the event is
-    ///   [`reasons::ERR_RESOURCE_EXISTS`]. Or if `desired` has no name, or is marked as another's;
-    /// - [`ClientError::Conflict`], if it has changed since it was read, or is being deleted: it is made anew once it is gone;
-    /// - those of the [`Client`](super::super::client::Client).
-    pub fn ensure(&self, primary: &impl Object, mut desired: S) -> Result<OperationResult<S>, ClientError> {
+    /// - [`ClientError::Invalid`] if the object exists and does not belong to the primary. It is not changed, and the event
+    ///   [`reasons::ERR_RESOURCE_EXISTS`] is recorded. Also if `desired` has no name, or has the marks of another owner;
+    /// - [`ClientError::Conflict`] if the object has changed since it was read, or is being deleted: a later run creates it again;
+    /// - the errors of the [`Client`](super::super::client::Client).
+    pub fn ensure(&self, primary: &impl Object, desired: S) -> Result<OperationResult<S>, ClientError> {
         if desired.meta().name.is_empty() {
             return Err(ClientError::invalid(desired.object_ref(), "metadata.name", "", "must be set"));
         }
-        self.ownership.mark(&primary.object_ref(), &mut desired)?;
-        let (key, meta) = (desired.key(), desired.meta_mut());
-        meta.uid.clear();
-        meta.resource_version.clear();
-        let Some(current) = self.api.get(&key).ignore_not_found()? else {
-            return match self.api.create(&desired) {
-                Ok(created) => {
-                    self.synced(primary, &reasons::created(&created.object_ref()));
-                    Ok(OperationResult::Created(created))
-                }
-                // Somebody was faster: whose is it?
-                Err(ClientError::AlreadyExists { .. }) => self.adjust(primary, self.api.get(&key)?, desired),
-                Err(error) => Err(error),
-            };
+        let desired = self.claim().claim(primary, desired)?;
+        let key = desired.key();
+        let current = self.api.get(&key).ignore_not_found()?;
+        let current = current.map(|current| self.check(primary, current)).transpose()?;
+        let put = |(): &mut (), current: Option<&S>, desired| {
+            self.in_session(primary, |session| self.writer.put(session, current, desired))
         };
-        self.adjust(primary, current, desired)
+        put_or_adopt(&mut (), current.as_ref(), desired, put, |(), _| {
+            let existing = self.api.get(&key).ignore_not_found()?;
+            existing.map(|existing| self.check(primary, existing)).transpose()
+        })
     }
 
-    fn adjust(&self, primary: &impl Object, current: S, mut desired: S) -> Result<OperationResult<S>, ClientError> {
-        self.check_owned(primary, &current)?;
-        if current.meta().is_deleting() {
-            let reason = "it is being deleted, and is to be there: it is made anew once it is gone".to_owned();
-            return Err(ClientError::Conflict { object: current.object_ref(), reason });
-        }
-        let meta = merged(current.meta(), desired.meta());
-        *desired.meta_mut() = meta;
-        if desired.meta() == current.meta() && content(&desired)? == content(&current)? {
-            return Ok(OperationResult::Unchanged(current));
-        }
-        let updated = self.api.update(&desired)?;
-        // The client may know better: what it fills in by itself is not a difference.
-        if updated.meta().resource_version == current.meta().resource_version {
-            return Ok(OperationResult::Unchanged(updated));
-        }
-        self.synced(primary, &reasons::updated(&updated.object_ref()));
-        Ok(OperationResult::Updated(updated))
-    }
-
-    /// All that belong to the primary, those that are being deleted too, in the order of their keys.
+    /// Lists the primary's objects in the order of their keys, including those that are being deleted.
     ///
     /// # Errors
     ///
-    /// Those of the client.
+    /// The errors of the client.
     pub fn list(&self, primary: &impl Object) -> Result<Vec<S>, ClientError> {
-        let query = Query { namespace: self.query.namespace.clone(), ..self.ownership.query_of(&primary.object_ref()) };
-        let mut objects = self.api.list(&query)?.items;
-        objects.retain(|object| self.owns(primary, object));
-        Ok(objects)
+        list(&**self.api.client(), self.api.kind(), &self.query_of(primary), &self.claim(), primary)
     }
 
-    /// Deletes one of the primary's objects. Returns whether it was there: `false` if it is gone, or is going already.
+    /// Deletes one of the primary's objects. Returns `false` if it is gone or being deleted already.
     ///
     /// # Errors
     ///
-    /// As [`ensure`](Self::ensure): what is not the primary's is not deleted.
+    /// As [`ensure`](Self::ensure): an object of another owner is not deleted.
     pub fn remove(&self, primary: &impl Object, key: &ObjectKey) -> Result<bool, ClientError> {
         let Some(object) = self.api.get(key).ignore_not_found()? else {
             return Ok(false);
@@ -202,11 +160,11 @@ impl<S: Object> Secondary<S> {
         self.delete(primary, &object)
     }
 
-    /// Deletes all of the primary's objects but these. Returns the keys of those that it has deleted.
+    /// Deletes the primary's objects except those with the keys in `keep`. Returns the keys of the deleted objects.
     ///
     /// # Errors
     ///
-    /// Those of the client. A failure does not stop the others; the first one is returned.
+    /// The errors of the client. A failure does not stop the other deletions; the first one is returned.
     pub fn prune(
         &self,
         primary: &impl Object,
@@ -224,33 +182,50 @@ impl<S: Object> Secondary<S> {
         result.map(|()| deleted)
     }
 
-    /// Deletes all that belongs to a primary that is gone: what a list finds by labels, and what a watch has found by annotations,
-    /// should the labels have been taken away. Returns whether there was anything.
+    /// Deletes the dependents of a primary that is gone. Returns whether there were any.
+    ///
+    /// `known` are the keys of objects whose annotations name the primary: their labels may be missing, and then no list finds them.
     pub(super) fn collect(&self, gone: &impl Object, known: Vec<ObjectKey>) -> Result<bool, ClientError> {
-        let mut result = self.prune(gone, []).map(|deleted| !deleted.is_empty());
-        for key in known {
-            let deleted = match self.api.get(&key).ignore_not_found() {
-                Ok(Some(object)) if self.owns(gone, &object) => self.delete(gone, &object),
-                found => found.map(|_| false),
-            };
-            result = result.and_then(|found| deleted.map(|deleted| found | deleted));
+        let (client, kind) = (&**self.api.client(), self.api.kind());
+        let listed = match client.list(kind, &self.query_of(gone)) {
+            Ok(listed) => listed.items.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error)],
+        };
+        // Read after the listed ones have been deleted, so that none is deleted twice.
+        let known = known.iter().filter_map(|key| client.get(kind, key).ignore_not_found().transpose());
+        let by = OwnedBy::Marks(&self.ownership);
+        let exists = |owner: &Owner| Ok(owner.key != gone.key());
+        let collected = collect(client, kind, listed.into_iter().chain(known), by, &gone.kind(), exists);
+        for key in &collected.deleted {
+            self.event(gone, EventType::Normal, reasons::SYNCED, &reasons::deleted(&ObjectRef::new(kind, key)));
         }
-        result
+        collected.failed.into_iter().next().map_or(Ok(!collected.deleted.is_empty()), Err)
     }
 
-    fn owns(&self, primary: &impl Object, object: &S) -> bool {
-        self.owner_key(object, &primary.kind()) == Some(primary.key())
+    fn claim(&self) -> Claim {
+        Claim::Marks(self.ownership.clone())
     }
 
-    /// What is another's is refused, and the primary's events say so.
+    fn query_of(&self, primary: &impl Object) -> Query {
+        Query { namespace: self.query.namespace.clone(), ..self.ownership.query_of(&primary.object_ref()) }
+    }
+
+    /// Returns an object that the primary may write to.
+    fn check(&self, primary: &impl Object, current: S) -> Result<S, ClientError> {
+        self.check_owned(primary, &current)?;
+        if current.meta().is_deleting() {
+            return Err(conflict(&current, "it is being deleted; once it is gone, it is created again"));
+        }
+        Ok(current)
+    }
+
+    /// Refuses an object of another owner, and records that.
     fn check_owned(&self, primary: &impl Object, object: &S) -> Result<(), ClientError> {
-        if self.owns(primary, object) {
+        if self.claim().holds(primary, object.meta()) {
             return Ok(());
         }
         let which = object.object_ref();
-        if let Some(recorder) = &self.recorder {
-            recorder.event(primary, EventType::Warning, reasons::ERR_RESOURCE_EXISTS, &reasons::exists(&which));
-        }
+        self.event(primary, EventType::Warning, reasons::ERR_RESOURCE_EXISTS, &reasons::exists(&which));
         let owner = self.ownership.owner_of(object.meta());
         let owner = owner.map_or_else(String::new, |owner| format!("{} {}", owner.kind, owner.key));
         let rule =
@@ -258,28 +233,48 @@ impl<S: Object> Secondary<S> {
         Err(ClientError::invalid(which, "metadata.annotations", owner, rule))
     }
 
-    /// Deletes it as it was read, or not at all.
     fn delete(&self, primary: &impl Object, object: &S) -> Result<bool, ClientError> {
-        let meta = object.meta();
-        if meta.is_deleting() {
-            return Ok(false);
-        }
-        let only_this = DeleteOptions::default().uid(&*meta.uid).resource_version(&*meta.resource_version);
-        let deleted = self.api.delete(&object.key(), &only_this).ignore_not_found()?.is_some();
-        if deleted {
-            self.synced(primary, &reasons::deleted(&object.object_ref()));
-        }
-        Ok(deleted)
+        self.in_session(primary, |session| self.writer.delete(session, object))
     }
 
-    fn synced(&self, primary: &impl Object, message: &str) {
+    fn in_session<R>(&self, primary: &impl Object, run: impl FnOnce(Session<'_, S>) -> R) -> R {
+        let journal = Events { secondary: self, primary };
+        run(Session { api: &self.api, clock: &Clock::system(), journal: &journal })
+    }
+
+    fn event(&self, primary: &impl Object, event: EventType, reason: &str, message: &str) {
         if let Some(recorder) = &self.recorder {
-            recorder.event(primary, EventType::Normal, reasons::SYNCED, message);
+            recorder.event(primary, event, reason, message);
         }
     }
 }
 
-/// What there is, and what is desired besides.
+/// Records the writes of a run as events of the primary.
+struct Events<'a, S, P> {
+    secondary: &'a Secondary<S>,
+    primary: &'a P,
+}
+
+impl<S: Object, P: Object> Journal<S> for Events<'_, S, P> {
+    fn written(&self, write: Write, dependent: &ObjectRef) {
+        let message = match write {
+            Write::Create => reasons::created(dependent),
+            Write::Update | Write::Keep => reasons::updated(dependent),
+            Write::Delete => reasons::deleted(dependent),
+        };
+        self.secondary.event(self.primary, EventType::Normal, reasons::SYNCED, &message);
+    }
+
+    fn failed(&self, write: Write, dependent: &ObjectRef, error: &ClientError) {
+        // The owner of an existing object decides what follows.
+        if !error.is_already_exists() {
+            let (reason, message) = write.failure(dependent, error);
+            self.secondary.event(self.primary, EventType::Warning, reason, &message);
+        }
+    }
+}
+
+/// Returns the current metadata with the desired entries added.
 fn merged(current: &ObjectMeta, desired: &ObjectMeta) -> ObjectMeta {
     let mut meta = current.clone();
     meta.labels.extend(desired.labels.clone());

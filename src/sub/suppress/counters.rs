@@ -12,16 +12,16 @@ const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A counter for each object that has failed.
 #[derive(Debug)]
-pub(super) struct Counters {
+pub(super) struct FailureCounters {
     most: usize,
-    by_key: HashMap<ObjectKey, Counter, FastState>,
+    by_key: HashMap<ObjectKey, FailureCounter, FastState>,
     /// Each of them once, by when it was heard of.
     by_age: BTreeMap<Stamp, ObjectKey>,
     stamps: u64,
 }
 
 #[derive(Debug)]
-struct Counter {
+struct FailureCounter {
     uid: String,
     generation: i64,
     count: u32,
@@ -39,7 +39,7 @@ pub(super) struct Stale {
     stamp: Stamp,
 }
 
-impl Counters {
+impl FailureCounters {
     /// For this many objects.
     pub(super) fn new(most: usize) -> Self {
         Self { most, by_key: HashMap::default(), by_age: BTreeMap::new(), stamps: 0 }
@@ -57,7 +57,7 @@ impl Counters {
         }
         let count = known.map_or(0, |known| known.count).saturating_add(1);
         let stamp = self.stamp(key, now);
-        self.by_key.insert(key.clone(), Counter { uid: uid.to_owned(), generation, count, stamp });
+        self.by_key.insert(key.clone(), FailureCounter { uid: uid.to_owned(), generation, count, stamp });
         Some(count)
     }
 
@@ -73,7 +73,7 @@ impl Counters {
         self.take(key);
     }
 
-    fn take(&mut self, key: &ObjectKey) -> Option<Counter> {
+    fn take(&mut self, key: &ObjectKey) -> Option<FailureCounter> {
         let known = self.by_key.remove(key)?;
         self.by_age.remove(&known.stamp);
         Some(known)
@@ -107,13 +107,13 @@ mod tests {
         ObjectKey::new("default", name)
     }
 
-    fn fail(counters: &mut Counters, name: &str, now: Nanos) -> Option<u32> {
+    fn fail(counters: &mut FailureCounters, name: &str, now: Nanos) -> Option<u32> {
         counters.fail(&key(name), name, 1, now)
     }
 
     #[test]
     fn no_more_are_kept_than_may_be() {
-        let mut counters = Counters::new(2);
+        let mut counters = FailureCounters::new(2);
         assert_eq!(
             ["a", "b", "c", "a"].map(|name| fail(&mut counters, name, Nanos::ZERO)),
             [Some(1), Some(1), None, Some(2)]
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_is_heard_of_while_it_is_looked_up_is_kept() {
-        let mut counters = Counters::new(9);
+        let mut counters = FailureCounters::new(9);
         fail(&mut counters, "a", Nanos::ZERO);
         fail(&mut counters, "b", Nanos::ZERO);
         let [first, second, third] = [(); 3].map(|()| counters.stale(LATER));

@@ -12,7 +12,7 @@ use crate::run::error::{BoxError, Cancelled, muted};
 
 mod counters;
 
-use self::counters::{Counters, Stale};
+use self::counters::{FailureCounters, Stale};
 
 /// A step whose transient errors are shown only if they last: as long as an object has had fewer of them in a row than the
 /// [threshold](Self::threshold), they are [muted], so they are retried as they are without this, and only the log at level
@@ -49,7 +49,7 @@ use self::counters::{Counters, Stale};
 pub struct SuppressTransientErrors<T> {
     step: Box<dyn SubReconciler<T>>,
     threshold: u32,
-    counters: Mutex<Counters>,
+    counters: Mutex<FailureCounters>,
 }
 
 /// How many counters are kept.
@@ -60,7 +60,7 @@ const AT_ONCE: usize = 2;
 impl<T> SuppressTransientErrors<T> {
     /// Calls `step`.
     pub fn new(step: impl SubReconciler<T> + 'static) -> Self {
-        Self { step: Box::new(step), threshold: 3, counters: Mutex::new(Counters::new(MOST)) }
+        Self { step: Box::new(step), threshold: 3, counters: Mutex::new(FailureCounters::new(MOST)) }
     }
 
     /// Which transient error in a row is the first to be shown. Default: the third.

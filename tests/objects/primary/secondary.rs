@@ -237,7 +237,7 @@ fn one_that_is_being_deleted_is_neither_adjusted_nor_deleted_again() {
         assert!(error.is_conflict());
         assert_eq!(
             error.to_string(),
-            "Page pages/p: conflict: it is being deleted, and is to be there: it is made anew once it is gone"
+            "Page pages/p: conflict: it is being deleted; once it is gone, it is created again"
         );
         assert!(world.of_pages.writes().is_empty());
         assert_eq!(pages.list(&a).unwrap().len(), 1);

@@ -2,7 +2,7 @@
 
 use homeostat::objects::{ClientError, DynamicObject, EventType, Kind, ObjectMeta};
 use homeostat::sub::{
-    CastResource, ChildReconciler, Desired, ErrorClass, Flow, StashKey, SubContext, SubReconciler, SubResult,
+    CastResource, ChildReconciler, DesiredChild, ErrorClass, Flow, StashKey, SubContext, SubReconciler, SubResult,
     UpdatingObjectManager, While,
 };
 use homeostat::testing::{Factory, SubReconcilerTable};
@@ -23,7 +23,7 @@ fn child(namespace: &'static str) -> ChildReconciler<DynamicObject, DynamicObjec
         CONFIG_MAP,
         move |_: &SubContext<'_>, app: &mut DynamicObject| {
             let map = DynamicObject::new(&CONFIG_MAP, namespace, &app.metadata.name);
-            Ok(Desired::This(map.with("data", serde_json::json!({"sky": "blue"}))))
+            Ok(DesiredChild::This(map.with("data", serde_json::json!({"sky": "blue"}))))
         },
         |_, _, _: Result<Option<&DynamicObject>, &ClientError>| Ok(Flow::proceed()),
         UpdatingObjectManager::of_kind(CONFIG_MAP, |current: &mut DynamicObject, desired: &DynamicObject| {

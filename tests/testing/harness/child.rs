@@ -2,7 +2,7 @@
 //! (`TestChildReconciler`), whose names they have.
 
 use homeostat::objects::{ClientError, DynamicObject, EventType, Kind};
-use homeostat::sub::{ChildReconciler, Desired, ErrorClass, Flow, SubContext, UpdatingObjectManager};
+use homeostat::sub::{ChildReconciler, DesiredChild, ErrorClass, Flow, SubContext, UpdatingObjectManager};
 use homeostat::testing::{Factory, Given, Reactor, SubReconcilerTable, Verb};
 use serde_json::{Value, json};
 
@@ -15,10 +15,10 @@ fn mapped(_: &Given<'_>) -> ChildReconciler<DynamicObject, DynamicObject> {
     ChildReconciler::of_kind(
         CONFIG_MAP,
         |_: &SubContext<'_>, app: &mut DynamicObject| {
-            let Some(data) = app.pointer("/spec/data").cloned() else { return Ok(Desired::Nothing) };
+            let Some(data) = app.pointer("/spec/data").cloned() else { return Ok(DesiredChild::Nothing) };
             let mut map = DynamicObject::new(&CONFIG_MAP, &app.metadata.namespace, "").with("data", data);
             map.metadata.generate_name = format!("{}-", app.metadata.name);
-            Ok(Desired::This(map))
+            Ok(DesiredChild::This(map))
         },
         |_, app, map: Result<Option<&DynamicObject>, &ClientError>| {
             let name = match map {

@@ -7,7 +7,7 @@ use homeostat::objects::{
     ObjectRef, ObjectStream, PrimaryContext, PrimaryController, Query, Secondary, controller_key,
 };
 use homeostat::sub::{
-    ChildReconciler, Config, Desired, Flow, ResourceReconciler, SubContext, SubResult, UpdatingObjectManager,
+    ChildReconciler, Config, DesiredChild, Flow, ResourceReconciler, SubContext, SubResult, UpdatingObjectManager,
 };
 use homeostat::testing::Simulation;
 use homeostat::{Action, BoxError, CancellationToken, Controller, Manager, Predicate, RunningManager};
@@ -158,7 +158,7 @@ fn a_reconciler_of_one_namespace_needs_no_rights_in_others() {
         PAGE,
         move |cx: &SubContext<'_>, _: &mut DynamicObject| {
             notes.add(cx.key().to_string());
-            Ok(Desired::This(object(&PAGE, cx.key().namespace())))
+            Ok(DesiredChild::This(object(&PAGE, cx.key().namespace())))
         },
         |_, _, _| Ok(Flow::proceed()),
         UpdatingObjectManager::of_kind(PAGE, |page: &mut DynamicObject, desired| page.fields = desired.fields.clone()),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use homeostat::objects::{Api, DynamicObject, Ignore, Kind, MemoryClient, Object, ObjectKey, Query, set_controller};
 use homeostat::sub::{
-    ChildReconciler, Config, Desired, Flow, ResourceReconciler, Sequence, Setup, SubContext, SubResult, SyncReconciler,
-    UpdatingObjectManager,
+    ChildReconciler, Config, DesiredChild, Flow, ResourceReconciler, Sequence, Setup, SubContext, SubResult,
+    SyncReconciler, UpdatingObjectManager,
 };
 use homeostat::testing::{Factory, Simulation, Turn};
 use homeostat::{Controller, Manager};
@@ -37,7 +37,7 @@ fn apps(seed: u64) -> (Vec<String>, Vec<Turn>) {
         let name = format!("{}-sky", app.metadata.name);
         let mut map = DynamicObject::new(&CONFIG_MAP, "default", name).with("data", app.fields["status"].clone());
         set_controller(app, &mut map)?;
-        Ok(Desired::This(map))
+        Ok(DesiredChild::This(map))
     };
     let merge = |current: &mut DynamicObject, desired: &DynamicObject| current.fields.clone_from(&desired.fields);
     let manager = UpdatingObjectManager::of_kind(CONFIG_MAP, merge);

@@ -1,23 +1,26 @@
 //! Garbage collection: deletes objects that have lost their owners, for clients that do not.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::client::{Client, DeleteOptions};
-use super::error::{ClientError, ObjectRef};
-use super::json::key_of;
-use super::key::ObjectKey;
-use super::kind::Kind;
-use super::meta::ObjectMeta;
-use super::owner;
-use super::ownership::Ownership;
-use super::query::Query;
+use super::super::client::Client;
+use super::super::error::{ClientError, ObjectRef};
+use super::super::json::{key_of, text_of};
+use super::super::key::ObjectKey;
+use super::super::kind::Kind;
+use super::super::meta::ObjectMeta;
+use super::super::owner;
+use super::super::ownership::Ownership;
+use super::super::query::Query;
+use super::writer::delete_as_read;
 
 /// The way in which objects refer to their owners.
 #[derive(Clone, Copy, Debug)]
 pub enum OwnedBy<'a> {
-    /// The marks of an [`Ownership`].
+    /// By the marks of an [`Ownership`].
     Marks(&'a Ownership),
     /// Owner references. An object that also has owners of other kinds is not touched.
     References,
@@ -100,17 +103,34 @@ pub fn garbage_collect(
     query: &Query,
     by: OwnedBy<'_>,
     owners: &Kind,
-    mut exists: impl FnMut(&Owner) -> Result<bool, ClientError>,
+    exists: impl FnMut(&Owner) -> Result<bool, ClientError>,
 ) -> Result<Collected, ClientError> {
-    let mut collected = Collected::default();
-    let mut known = HashMap::new();
-    for object in client.list(kind, query)?.items {
-        let key = key_of(&object);
-        let meta = match ObjectMeta::deserialize(&object["metadata"]) {
+    let listed = client.list(kind, query)?.items;
+    Ok(collect(client, kind, listed.into_iter().map(Ok), by, owners, exists))
+}
+
+/// Deletes those of `candidates` that belong to owners of which none exists, as they were read.
+pub(crate) fn collect(
+    client: &dyn Client,
+    kind: &Kind,
+    candidates: impl Iterator<Item = Result<Arc<Value>, ClientError>>,
+    by: OwnedBy<'_>,
+    owners: &Kind,
+    mut exists: impl FnMut(&Owner) -> Result<bool, ClientError>,
+) -> Collected {
+    let (mut collected, mut known) = (Collected::default(), HashMap::new());
+    for candidate in candidates {
+        let parsed = candidate.and_then(|object| {
+            let key = key_of(&object);
+            let invalid = |error: serde_json::Error| {
+                ClientError::invalid(ObjectRef::new(kind, &key), "metadata", "", error.to_string())
+            };
+            ObjectMeta::deserialize(&object["metadata"]).map_err(invalid)
+        });
+        let meta = match parsed {
             Ok(meta) => meta,
             Err(error) => {
-                let which = ObjectRef::new(kind, &key);
-                collected.failed.push(ClientError::invalid(which, "metadata", "", error.to_string()));
+                collected.failed.push(error);
                 continue;
             }
         };
@@ -128,15 +148,13 @@ pub fn garbage_collect(
         if its_owners.into_iter().any(&mut is_there) {
             continue;
         }
-        let only_this = DeleteOptions::default().uid(meta.uid).resource_version(meta.resource_version);
-        match client.delete(kind, &key, &only_this) {
-            Ok(_) => collected.deleted.push(key),
-            // Somebody else has deleted the object.
-            Err(ClientError::NotFound { .. }) => {}
+        match delete_as_read(client, kind, &meta) {
+            Ok(Some(_)) => collected.deleted.push(meta.key()),
+            Ok(None) => {}
             Err(error) => collected.failed.push(error),
         }
     }
-    Ok(collected)
+    collected
 }
 
 impl OwnedBy<'_> {
@@ -166,7 +184,7 @@ impl OwnedBy<'_> {
 /// The errors of [`Client::get`], except for [`ClientError::NotFound`].
 pub fn owner_exists(client: &dyn Client, kind: &Kind, owner: &Owner) -> Result<bool, ClientError> {
     match client.get(kind, &owner.key) {
-        Ok(object) => Ok(owner.uid.as_ref().is_none_or(|uid| super::json::text_of(&object, "uid") == uid)),
+        Ok(object) => Ok(owner.uid.as_ref().is_none_or(|uid| text_of(&object, "uid") == uid)),
         Err(ClientError::NotFound { .. }) => Ok(false),
         Err(error) => Err(error),
     }

@@ -1,0 +1,76 @@
+//! How a dependent names its owner, and the dependents of an owner.
+
+use serde_json::Value;
+
+use super::super::client::Client;
+use super::super::error::ClientError;
+use super::super::json::{owners_of, uid_of};
+use super::super::kind::Kind;
+use super::super::meta::ObjectMeta;
+use super::super::object::Object;
+use super::super::owner::set_controller;
+use super::super::ownership::Ownership;
+use super::super::query::Query;
+
+/// The way in which a dependent names its owner.
+#[derive(Clone, Debug)]
+pub(crate) enum Claim {
+    /// By annotations and labels. Works across clients and namespaces.
+    Marks(Ownership),
+    /// By its controller reference.
+    Controller,
+    /// Not at all: the caller recognizes the dependents of an owner.
+    Unnamed,
+}
+
+impl Claim {
+    /// Returns `dependent` with its owner named.
+    ///
+    /// Fails with [`ClientError::Invalid`] if it names another owner.
+    pub(crate) fn claim<C: Object>(&self, owner: &impl Object, mut dependent: C) -> Result<C, ClientError> {
+        match self {
+            Self::Marks(ownership) => ownership.mark(&owner.object_ref(), &mut dependent)?,
+            Self::Controller => {
+                let mut claimed = dependent.clone();
+                set_controller(owner, &mut claimed)?;
+                // A controller reference that the caller has set may say more.
+                if !dependent.meta().is_controlled_by(&owner.meta().uid) {
+                    dependent = claimed;
+                }
+            }
+            Self::Unnamed => {}
+        }
+        Ok(dependent)
+    }
+
+    /// Whether an object with this metadata is a dependent of `owner`.
+    pub(crate) fn holds(&self, owner: &impl Object, dependent: &ObjectMeta) -> bool {
+        match self {
+            Self::Marks(ownership) => ownership.owner_key(dependent, &owner.kind()) == Some(owner.key()),
+            Self::Controller => dependent.is_controlled_by(&owner.meta().uid),
+            Self::Unnamed => true,
+        }
+    }
+}
+
+/// Returns the object in this JSON if it is a dependent of `owner`.
+pub(crate) fn take<C: Object>(claim: &Claim, owner: &impl Object, json: &Value) -> Result<Option<C>, ClientError> {
+    // An object of another owner need not have the type of the dependents.
+    let names = |uid: &str| owners_of(json).any(|reference| uid_of(reference) == uid);
+    if matches!(claim, Claim::Controller) && !names(&owner.meta().uid) {
+        return Ok(None);
+    }
+    Ok(Some(C::from_json(json)?).filter(|dependent| claim.holds(owner, dependent.meta())))
+}
+
+/// Lists the dependents of `owner` that `query` selects, in the order of their keys.
+pub(crate) fn list<C: Object>(
+    client: &dyn Client,
+    kind: &Kind,
+    query: &Query,
+    claim: &Claim,
+    owner: &impl Object,
+) -> Result<Vec<C>, ClientError> {
+    let listed = client.list(kind, query)?.items;
+    listed.iter().filter_map(|json| take(claim, owner, json).transpose()).collect()
+}

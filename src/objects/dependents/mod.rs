@@ -1,0 +1,30 @@
+//! Dependents: the objects and external resources that a controller keeps for an owner.
+//!
+//! [`PrimaryController`](super::PrimaryController) and the [child steps](crate::sub) share this engine. It works in stages:
+//!
+//! | stage | where |
+//! |---|---|
+//! | find | [`list`] and [`take`]: by controller reference or by marks |
+//! | claim | [`Claim`]: puts the owner into a dependent, and refuses one that belongs to another owner |
+//! | decide | [`plan()`] for all that were found; [`Writer`] compares one with its desired state |
+//! | write | [`Writer`] creates, updates and deletes; [`put_or_adopt`] handles a dependent that already exists |
+//! | record | [`Journal`]: events, log lines and tracks |
+//! | collect | [`garbage`]: the dependents of a missing owner |
+//!
+//! External resources have no client: see [`External`].
+
+mod claim;
+mod external;
+pub(super) mod garbage;
+mod mutation_cache;
+mod plan;
+mod writer;
+
+pub use self::external::External;
+pub use self::garbage::{Collected, OwnedBy, Owner, garbage_collect, owner_exists};
+pub use self::writer::OperationResult;
+
+pub(crate) use self::claim::{Claim, list, take};
+pub(crate) use self::external::ExternalResource;
+pub(crate) use self::plan::{Plan, foremost, plan};
+pub(crate) use self::writer::{Journal, Session, Write, Writer, conflict, put_or_adopt};

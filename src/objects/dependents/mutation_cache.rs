@@ -1,0 +1,196 @@
+//! The changes that clients make to the objects written to them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::super::meta::ObjectMeta;
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::time::Nanos;
+use crate::queue::FastState;
+
+/// The greatest number of objects remembered.
+const MOST: usize = 4096;
+/// The time after which an object is forgotten that has not been written again.
+const LIFETIME: Duration = Duration::from_secs(60 * 60);
+
+/// Remembers how a client changed the objects written to it, for example by filling in defaults.
+///
+/// Without it each run would write such an object again.
+#[derive(Debug, Default)]
+pub(super) struct MutationCache(Mutex<CachedMutations>);
+
+#[derive(Debug, Default)]
+struct CachedMutations {
+    by_uid: HashMap<String, Mutation, FastState>,
+    /// The uids in the order of their age: the time of the write, and a number that orders writes of the same time.
+    by_age: BTreeMap<(Nanos, u64), String>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Mutation {
+    age: (Nanos, u64),
+    desired: Value,
+    /// The generation after the write.
+    generation: i64,
+    /// The difference between the written object and the stored one.
+    patch: json_patch::Patch,
+}
+
+impl MutationCache {
+    /// Applies to `wanted` the change that the client made to the same desired state of the same generation.
+    ///
+    /// Forgets the change if the desired state or the generation is another.
+    pub(super) fn apply(&self, clock: &Clock, current: &ObjectMeta, desired: &Value, wanted: &mut Value) {
+        let mut cached = self.0.lock();
+        cached.expire(clock.nanos());
+        let Some(mutation) = cached.by_uid.get(&current.uid) else { return };
+        // A patch that no longer applies leaves `wanted` unchanged.
+        let applied = mutation.desired == *desired
+            && mutation.generation == current.generation
+            && json_patch::patch(wanted, &mutation.patch).is_ok();
+        if !applied {
+            cached.forget(&current.uid);
+        }
+    }
+
+    /// Remembers that writing `wanted` for the state `desired` stored `became`.
+    pub(super) fn learn(&self, clock: &Clock, made: &ObjectMeta, desired: Value, wanted: &Value, became: &Value) {
+        let mut cached = self.0.lock();
+        cached.forget(&made.uid);
+        if wanted != became && !made.uid.is_empty() {
+            let patch = json_patch::diff(wanted, became);
+            cached.remember(&made.uid, clock.nanos(), |age| Mutation {
+                age,
+                desired,
+                generation: made.generation,
+                patch,
+            });
+        }
+    }
+
+    /// Forgets an object that is gone.
+    pub(super) fn forget(&self, uid: &str) {
+        self.0.lock().forget(uid);
+    }
+}
+
+impl CachedMutations {
+    fn remember(&mut self, uid: &str, now: Nanos, mutation: impl FnOnce((Nanos, u64)) -> Mutation) {
+        self.expire(now);
+        if self.by_uid.len() >= MOST
+            && let Some((_, oldest)) = self.by_age.pop_first()
+        {
+            self.by_uid.remove(&oldest);
+        }
+        self.next += 1;
+        let mutation = mutation((now, self.next));
+        self.by_age.insert(mutation.age, uid.to_owned());
+        self.by_uid.insert(uid.to_owned(), mutation);
+    }
+
+    fn forget(&mut self, uid: &str) {
+        if let Some(mutation) = self.by_uid.remove(uid) {
+            self.by_age.remove(&mutation.age);
+        }
+    }
+
+    fn expire(&mut self, now: Nanos) {
+        while let Some(first) = self.by_age.first_entry().filter(|first| first.key().0.after(LIFETIME) <= now) {
+            self.by_uid.remove(&first.remove());
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::base::clock::ManualClock;
+
+    fn meta(uid: &str, generation: i64) -> ObjectMeta {
+        ObjectMeta { uid: uid.to_owned(), generation, ..ObjectMeta::default() }
+    }
+
+    /// The value of `a` in `{"a": 1}` after the cache was applied. The client made `{"a": 2}` of it before.
+    fn applied(cache: &MutationCache, clock: &ManualClock, meta: &ObjectMeta, desired: &Value) -> Value {
+        let mut wanted = json!({"a": 1});
+        cache.apply(&clock.clock(), meta, desired, &mut wanted);
+        wanted["a"].clone()
+    }
+
+    fn learn(cache: &MutationCache, clock: &ManualClock, meta: &ObjectMeta) {
+        cache.learn(&clock.clock(), meta, json!("x"), &json!({"a": 1}), &json!({"a": 2}));
+    }
+
+    fn is_empty(cache: &MutationCache) -> bool {
+        let cached = cache.0.lock();
+        assert_eq!(cached.by_uid.len(), cached.by_age.len());
+        cached.by_uid.is_empty()
+    }
+
+    #[test]
+    fn applies_the_change_to_the_same_desired_state() {
+        let (cache, clock) = (MutationCache::default(), ManualClock::new());
+        learn(&cache, &clock, &meta("u", 3));
+        for _ in 0..2 {
+            assert_eq!(applied(&cache, &clock, &meta("u", 3), &json!("x")), 2);
+        }
+        assert_eq!(applied(&cache, &clock, &meta("v", 3), &json!("x")), 1);
+        assert!(!is_empty(&cache));
+    }
+
+    #[test]
+    fn forgets_a_change_that_no_longer_applies() {
+        type End<'a> = &'a dyn Fn(&MutationCache, &ManualClock);
+        let ends: [End<'_>; 7] = [
+            &|cache, _| cache.forget("u"),
+            &|cache, clock| assert_eq!(applied(cache, clock, &meta("u", 4), &json!("x")), 1),
+            &|cache, clock| assert_eq!(applied(cache, clock, &meta("u", 3), &json!("y")), 1),
+            &|cache, clock| {
+                cache.learn(&clock.clock(), &meta("u", 3), json!("x"), &json!({"a": 1}), &json!({"a": 1}));
+            },
+            &|cache, clock| {
+                let mut other = json!({"b": 1});
+                cache.apply(&clock.clock(), &meta("u", 3), &json!("x"), &mut other);
+                assert_eq!(other, json!({"b": 1}));
+            },
+            &|cache, clock| {
+                clock.advance(LIFETIME);
+                assert_eq!(applied(cache, clock, &meta("u", 3), &json!("x")), 1);
+            },
+            &|cache, clock| {
+                clock.advance(LIFETIME);
+                cache.apply(&clock.clock(), &meta("v", 3), &json!("x"), &mut json!(null));
+            },
+        ];
+        for (number, end) in ends.iter().enumerate() {
+            let (cache, clock) = (MutationCache::default(), ManualClock::new());
+            learn(&cache, &clock, &meta("u", 3));
+            end(&cache, &clock);
+            assert!(is_empty(&cache), "{number}");
+        }
+    }
+
+    #[test]
+    fn forgets_the_oldest_object_when_full() {
+        let (cache, clock) = (MutationCache::default(), ManualClock::new());
+        for number in 0..=MOST {
+            learn(&cache, &clock, &meta(&number.to_string(), 3));
+        }
+        let cached = cache.0.lock();
+        assert_eq!((cached.by_uid.len(), cached.by_age.len()), (MOST, MOST));
+        assert!(!cached.by_uid.contains_key("0") && cached.by_uid.contains_key("1"));
+    }
+
+    #[test]
+    fn does_not_remember_an_object_without_a_uid() {
+        let (cache, clock) = (MutationCache::default(), ManualClock::new());
+        learn(&cache, &clock, &meta("", 3));
+        assert!(is_empty(&cache));
+    }
+}

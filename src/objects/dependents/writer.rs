@@ -1,0 +1,301 @@
+//! Compares one dependent with its desired state, and writes the difference.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::super::api::Api;
+use super::super::client::{Client, DeleteOptions};
+use super::super::error::{ClientError, Ignore, ObjectRef};
+use super::super::json::finalizers_of;
+use super::super::key::ObjectKey;
+use super::super::kind::Kind;
+use super::super::meta::ObjectMeta;
+use super::super::object::Object;
+use super::super::reasons;
+use super::mutation_cache::MutationCache;
+use crate::base::clock::Clock;
+
+/// The result of writing a desired object, with the object as it is afterwards.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OperationResult<C> {
+    /// The object did not exist and was created.
+    Created(C),
+    /// The object existed and was updated.
+    Updated(C),
+    /// The object existed as desired.
+    Unchanged(C),
+}
+
+impl<C> OperationResult<C> {
+    /// Returns the object.
+    #[must_use]
+    pub fn object(&self) -> &C {
+        match self {
+            Self::Created(object) | Self::Updated(object) | Self::Unchanged(object) => object,
+        }
+    }
+
+    /// Returns the object by value.
+    #[must_use]
+    pub fn into_object(self) -> C {
+        match self {
+            Self::Created(object) | Self::Updated(object) | Self::Unchanged(object) => object,
+        }
+    }
+
+    /// Whether the object was created or updated.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        !matches!(self, Self::Unchanged(_))
+    }
+}
+
+/// One decision about a dependent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Write {
+    Create,
+    Update,
+    Delete,
+    /// The dependent is as desired.
+    Keep,
+}
+
+impl Write {
+    /// The reason and the message of the event that records a failure.
+    pub(crate) fn failure(self, dependent: &ObjectRef, error: &ClientError) -> (&'static str, String) {
+        let (reason, verb) = match self {
+            Self::Create => (reasons::CREATION_FAILED, "create"),
+            Self::Update | Self::Keep => (reasons::UPDATE_FAILED, "update"),
+            Self::Delete => (reasons::DELETE_FAILED, "delete"),
+        };
+        (reason, format!("Failed to {verb} {} {:?}: {error}", dependent.kind().name(), dependent.key().name()))
+    }
+}
+
+/// Records the writes of one run.
+pub(crate) trait Journal<C> {
+    /// Called for each dependent whose changes must call the owner again, before it is written or once it has a name.
+    fn track(&self, _dependent: &ObjectKey) {}
+
+    /// Called before a request is sent.
+    fn decided(&self, _write: Write, _dependent: &C, _desired: Option<&C>) {}
+
+    /// Called after the client has changed the dependent.
+    fn written(&self, write: Write, dependent: &ObjectRef);
+
+    /// Called after the client has refused a write, except with a conflict: the next run reads again.
+    fn failed(&self, write: Write, dependent: &ObjectRef, error: &ClientError);
+}
+
+/// Where and for whom a [`Writer`] writes.
+#[derive(Clone, Copy)]
+pub(crate) struct Session<'a, C> {
+    pub(crate) api: &'a Api<C>,
+    pub(crate) clock: &'a Clock,
+    pub(crate) journal: &'a dyn Journal<C>,
+}
+
+impl<C: Object> Session<'_, C> {
+    fn sent<R>(&self, write: Write, dependent: &ObjectRef, result: Result<R, ClientError>) -> Result<R, ClientError> {
+        result.inspect_err(|error| {
+            if !error.is_conflict() {
+                self.journal.failed(write, dependent, error);
+            }
+        })
+    }
+}
+
+/// Brings dependents of one kind to their desired state.
+///
+/// Updates and deletions apply to the object as it was read, or fail with [`ClientError::Conflict`]. A client may change what it is
+/// given, for example by filling in defaults. The writer remembers these changes and does not take them for differences.
+pub(crate) struct Writer<C> {
+    merge: Merge<C>,
+    harmonize: Option<Harmonize<C>>,
+    cache: MutationCache,
+}
+
+type Merge<C> = Box<dyn Fn(&mut C, &C) + Send + Sync>;
+type Harmonize<C> = Box<dyn Fn(&C, &mut C) + Send + Sync>;
+
+impl<C: Object> Writer<C> {
+    /// `merge` copies the desired content (its second argument) into the current object.
+    pub(crate) fn new(merge: impl Fn(&mut C, &C) + Send + Sync + 'static) -> Self {
+        Self { merge: Box::new(merge), harmonize: None, cache: MutationCache::default() }
+    }
+
+    /// `harmonize` copies immutable fields of the current object (its first argument) into the desired one.
+    pub(crate) fn harmonize(self, harmonize: impl Fn(&C, &mut C) + Send + Sync + 'static) -> Self {
+        Self { harmonize: Some(Box::new(harmonize)), ..self }
+    }
+
+    /// Creates the desired dependent, or updates `current` if it differs.
+    pub(crate) fn put(
+        &self,
+        session: Session<'_, C>,
+        current: Option<&C>,
+        desired: C,
+    ) -> Result<OperationResult<C>, ClientError> {
+        match current {
+            None => self.create(session, desired),
+            Some(current) => self.update(session, current, desired),
+        }
+    }
+
+    fn create(&self, session: Session<'_, C>, mut desired: C) -> Result<OperationResult<C>, ClientError> {
+        let Session { api, clock, journal } = session;
+        let meta = desired.meta_mut();
+        meta.uid.clear();
+        meta.resource_version.clear();
+        let is_named = !meta.name.is_empty();
+        let name = ObjectKey::new(&meta.namespace, if is_named { &meta.name } else { &meta.generate_name });
+        if is_named {
+            journal.track(&name);
+        }
+        journal.decided(Write::Create, &desired, Some(&desired));
+        let created = session.sent(Write::Create, &ObjectRef::new(api.kind(), &name), api.create(&desired))?;
+        if !is_named {
+            journal.track(&created.key());
+        }
+        journal.written(Write::Create, &created.object_ref());
+        self.harmonized(&created, &mut desired);
+        self.learn(clock, &created, &desired)?;
+        Ok(OperationResult::Created(created))
+    }
+
+    fn update(&self, session: Session<'_, C>, current: &C, mut desired: C) -> Result<OperationResult<C>, ClientError> {
+        let Session { api, clock, journal } = session;
+        self.harmonized(current, &mut desired);
+        journal.track(&current.key());
+        let before = current.to_json()?;
+        let mut wanted = self.merged(current, &before, &desired)?;
+        self.cache.apply(clock, current.meta(), &comparable(&desired)?, &mut wanted);
+        let write = if wanted == before { Write::Keep } else { Write::Update };
+        journal.decided(write, current, Some(&desired));
+        if write == Write::Keep {
+            return Ok(OperationResult::Unchanged(current.clone()));
+        }
+        let dependent = current.object_ref();
+        let updated = session.sent(Write::Update, &dependent, api.client().update(api.kind(), wanted))?;
+        let updated = C::from_json(&updated)?;
+        self.learn(clock, &updated, &desired)?;
+        // The client filled in what differed: nothing has changed.
+        if updated.meta().resource_version == current.meta().resource_version {
+            return Ok(OperationResult::Unchanged(updated));
+        }
+        journal.written(Write::Update, &dependent);
+        Ok(OperationResult::Updated(updated))
+    }
+
+    /// Deletes a dependent as it was read. Returns `false` if its deletion has begun or it is gone.
+    pub(crate) fn delete(&self, session: Session<'_, C>, current: &C) -> Result<bool, ClientError> {
+        let Session { api, journal, .. } = session;
+        let (meta, key, dependent) = (current.meta(), current.key(), current.object_ref());
+        if meta.is_deleting() || !meta.finalizers.is_empty() {
+            journal.track(&key);
+        }
+        if meta.is_deleting() {
+            return Ok(false);
+        }
+        journal.decided(Write::Delete, current, None);
+        let last = delete_as_read(&**api.client(), api.kind(), meta);
+        if last.as_ref().map_or(true, |last| last.iter().any(|last| finalizers_of(last).next().is_some())) {
+            journal.track(&key);
+        }
+        let last = session.sent(Write::Delete, &dependent, last)?;
+        self.cache.forget(&meta.uid);
+        if last.is_some() {
+            journal.written(Write::Delete, &dependent);
+        }
+        Ok(last.is_some())
+    }
+
+    fn harmonized(&self, current: &C, desired: &mut C) {
+        if let Some(harmonize) = &self.harmonize {
+            harmonize(current, desired);
+        }
+    }
+
+    /// Remembers what the client has made of the desired state.
+    fn learn(&self, clock: &Clock, made: &C, desired: &C) -> Result<(), ClientError> {
+        let became = made.to_json()?;
+        let wanted = self.merged(made, &became, desired)?;
+        self.cache.learn(clock, made.meta(), comparable(desired)?, &wanted, &became);
+        Ok(())
+    }
+
+    /// Returns the JSON of `current` with the desired content. Its status, name, uid and version stay.
+    fn merged(&self, current: &C, json: &Value, desired: &C) -> Result<Value, ClientError> {
+        let mut merged = current.clone();
+        (self.merge)(&mut merged, desired);
+        let ObjectMeta { name, namespace, uid, resource_version, .. } = current.meta().clone();
+        let meta = merged.meta_mut();
+        *meta = ObjectMeta { name, namespace, uid, resource_version, ..std::mem::take(meta) };
+        let mut merged = merged.to_json()?;
+        if let Some(fields) = merged.as_object_mut() {
+            match json.get("status") {
+                Some(status) => fields.insert("status".to_owned(), status.clone()),
+                None => fields.remove("status"),
+            };
+        }
+        Ok(merged)
+    }
+}
+
+/// Returns the desired state without the fields that only the client sets.
+fn comparable(desired: &impl Object) -> Result<Value, ClientError> {
+    let mut desired = desired.to_json()?;
+    if let Some(meta) = desired.get_mut("metadata").and_then(Value::as_object_mut) {
+        for field in ["uid", "resourceVersion", "generation", "creationTimestamp"] {
+            meta.remove(field);
+        }
+    }
+    if let Some(fields) = desired.as_object_mut() {
+        fields.remove("status");
+    }
+    Ok(desired)
+}
+
+/// Writes the desired dependent over `current`, or creates it.
+///
+/// If a dependent that is to be created already exists, `adopt` gets the error. It returns the existing dependent to write over, `None`
+/// if that is gone, or an error if it belongs to another owner. Both closures get `on`.
+pub(crate) fn put_or_adopt<X, C: Object, R>(
+    on: &mut X,
+    current: Option<&C>,
+    desired: C,
+    put: impl Fn(&mut X, Option<&C>, C) -> Result<R, ClientError>,
+    adopt: impl FnOnce(&X, ClientError) -> Result<Option<C>, ClientError>,
+) -> Result<R, ClientError> {
+    if current.is_some() {
+        return put(on, current, desired);
+    }
+    match put(on, None, desired.clone()) {
+        Err(error) if error.is_already_exists() => {
+            if desired.meta().name.is_empty() {
+                return Err(conflict(&desired, "the generated name is already taken"));
+            }
+            match adopt(on, error)? {
+                Some(existing) => put(on, Some(&existing), desired),
+                None => Err(conflict(&desired, "it existed when it was to be created, and is gone now")),
+            }
+        }
+        result => result,
+    }
+}
+
+/// The error of a write to an object that has changed since it was read.
+pub(crate) fn conflict(object: &impl Object, reason: &str) -> ClientError {
+    ClientError::Conflict { object: object.object_ref(), reason: reason.to_owned() }
+}
+
+/// Deletes an object as it was read. Returns its last state, or `None` if it is gone.
+pub(super) fn delete_as_read(
+    client: &dyn Client,
+    kind: &Kind,
+    meta: &ObjectMeta,
+) -> Result<Option<Arc<Value>>, ClientError> {
+    let options = DeleteOptions::default().uid(&*meta.uid).resource_version(&*meta.resource_version);
+    client.delete(kind, &meta.key(), &options).ignore_not_found()
+}

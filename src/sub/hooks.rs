@@ -1,0 +1,66 @@
+//! The hooks before and after the steps of a run.
+
+use super::flow::{Flow, SubResult, both};
+use crate::objects::ObjectKey;
+use crate::run::context::Context;
+
+type BeforeRun = Box<dyn Fn(&Context, &ObjectKey) -> SubResult + Send + Sync>;
+type AfterRun = Box<dyn Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct RunHooks {
+    before: Option<BeforeRun>,
+    after: Option<AfterRun>,
+}
+
+impl RunHooks {
+    pub(super) fn set_before(&mut self, before: impl Fn(&Context, &ObjectKey) -> SubResult + Send + Sync + 'static) {
+        self.before = Some(Box::new(before));
+    }
+
+    pub(super) fn set_after(
+        &mut self,
+        after: impl Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync + 'static,
+    ) {
+        self.after = Some(Box::new(after));
+    }
+
+    /// Calls the first hook, then `run` unless the hook failed or halted, then the second hook.
+    pub(super) fn run(&self, cx: &Context, key: &ObjectKey, run: impl FnOnce() -> SubResult) -> SubResult {
+        let before = self.before.as_ref().map_or(Ok(Flow::proceed()), |before| before(cx, key));
+        let result = match before {
+            Ok(flow) if !flow.is_halted() => both(before, run()),
+            other => other,
+        };
+        match &self.after {
+            Some(after) => after(cx, key, result),
+            None => result,
+        }
+    }
+}
+
+/// The builder methods that set the hooks, for a builder with a field `hooks`.
+macro_rules! hook_settings {
+    ($reconciler:ident) => {
+        impl<T: Object> $reconciler<T> {
+            /// Calls `before` first in each run. If it fails or halts, the run does nothing else but call [`after`](Self::after).
+            pub fn before(
+                mut self,
+                before: impl Fn(&Context, &ObjectKey) -> SubResult + Send + Sync + 'static,
+            ) -> Self {
+                self.hooks.set_before(before);
+                self
+            }
+
+            /// Calls `after` last in each run, with the result so far. The run returns what `after` returns.
+            pub fn after(
+                mut self,
+                after: impl Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync + 'static,
+            ) -> Self {
+                self.hooks.set_after(after);
+                self
+            }
+        }
+    };
+}
+pub(super) use hook_settings;
