@@ -1,4 +1,4 @@
-//! What is done before, around and after a step.
+//! The step with code before, around and after an inner step.
 
 use std::fmt;
 
@@ -8,12 +8,13 @@ use super::flow::{Flow, SubResult, both};
 use super::setup::Setup;
 use crate::run::error::BoxError;
 
-/// A step, and what is done [before](Self::before), [around](Self::around) and [after](Self::after) it: whether it is called, how often,
-/// and what becomes of what it returns.
+/// A step with code [before](Self::before), [around](Self::around) and [after](Self::after) it.
+///
+/// The code decides whether and how often the step runs, and what happens to its result.
 ///
 /// # Examples
 ///
-/// A step that is left out where an annotation says so:
+/// Skip a step if an annotation says so:
 ///
 /// ```
 /// use homeostat::objects::{DynamicObject, Object};
@@ -46,18 +47,19 @@ type AroundStep<T> = Box<dyn Fn(&SubContext<'_>, &mut T, &dyn SubReconciler<T>) 
 type AfterStep<T> = Box<dyn Fn(&SubContext<'_>, &mut T, SubResult) -> SubResult + Send + Sync>;
 
 impl<T> Advice<T> {
-    /// Calls `step`.
+    /// Wraps `step`.
     pub fn new(step: impl SubReconciler<T> + 'static) -> Self {
         Self { step: Box::new(step), before: None, around: None, after: None }
     }
 
-    /// Called first: to [stash](super::Stash) something for the step, say. If it fails or halts nothing else is called, and that is what
-    /// is returned. The delay that it asks for is put together with that of the step.
+    /// Calls `before` first, for example to [stash](super::Stash) a value.
+    ///
+    /// If it fails or halts, nothing else runs, and its result is returned. Otherwise its delay is combined with that of the step.
     pub fn before(self, before: impl Fn(&SubContext<'_>, &mut T) -> SubResult + Send + Sync + 'static) -> Self {
         Self { before: Some(Box::new(before)), ..self }
     }
 
-    /// Called with the step instead of it: to call it, or not, or more than once. What it returns stands for what the step returns.
+    /// Calls `around` with the step in place of the step. Its result replaces the result of the step.
     pub fn around(
         self,
         around: impl Fn(&SubContext<'_>, &mut T, &dyn SubReconciler<T>) -> SubResult + Send + Sync + 'static,
@@ -65,7 +67,7 @@ impl<T> Advice<T> {
         Self { around: Some(Box::new(around)), ..self }
     }
 
-    /// Called last, with what has been returned so far. What it returns is what this returns.
+    /// Calls `after` last, with the result so far. Its result is returned.
     pub fn after(
         self,
         after: impl Fn(&SubContext<'_>, &mut T, SubResult) -> SubResult + Send + Sync + 'static,

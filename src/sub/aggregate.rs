@@ -1,4 +1,4 @@
-//! A reconciler of one object that is made of others.
+//! The reconciler of one object that is made of others.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::run::error::BoxError;
 use crate::run::reconciler::{Action, Reconciler};
 use crate::watch::{Event, Subscriber};
 
-/// A [`Reconciler`] of one object that is made of others: an index of them, or a summary. It is created where it is missing, and deleted
-/// where it is not wanted.
+/// A [`Reconciler`] of one object that is made of others, such as an index or a summary. It creates the object if it is missing,
+/// and deletes it if it is not desired.
 ///
-/// One run:
+/// Each run:
 ///
-/// 1. [before](Self::before), unless it is of another key: then nothing is done;
-/// 2. the object is read; if it is not there, it is what it [begins](Self::new) as. If it is being deleted, nothing more is done;
-/// 3. the sub-reconcilers are called with it, if there are any: the object as they leave it is what is [desired](Self::desired), unless
-///    one of them fails;
-/// 4. the [`ObjectManager`] makes it so;
-/// 5. [after](Self::after).
+/// 1. calls [`before`](Self::before). A run for another key does nothing;
+/// 2. reads the object, or starts with the [initial one](Self::new) if it does not exist. If the object is being deleted, the run
+/// ends;
+/// 3. calls the steps. The object as they leave it is the [desired](Self::desired) one, unless a step fails;
+/// 4. lets the [`ObjectManager`] write it;
+/// 5. calls [`after`](Self::after).
 ///
-/// Its sub-reconcilers say in their set-up of what it is made: see the example.
+/// The steps add their sources in their set-up, see the example.
 ///
 /// # Examples
 ///
@@ -87,9 +87,9 @@ pub struct AggregateReconciler<T: Object> {
 type DesireAggregate<T> = Box<dyn Fn(&SubContext<'_>, &T) -> Result<Option<T>, BoxError> + Send + Sync>;
 
 impl<T: Object> AggregateReconciler<T> {
-    /// For the object with the key of `empty`, in the client of `config`; where it is not there, it begins as `empty`. `manager` writes it;
-    /// it must have no finalizer, for there is nothing to be held before it is made.
-    /// The name is for log lines.
+    /// Creates a reconciler for the object with the key of `empty`, which is also the initial object.
+    ///
+    /// `manager` writes the object. It must not have a finalizer. The name is for log lines.
     pub fn new(name: impl Into<String>, config: Config, empty: T, manager: impl ObjectManager<T> + 'static) -> Self {
         Self {
             name: name.into(),
@@ -104,13 +104,13 @@ impl<T: Object> AggregateReconciler<T> {
         }
     }
 
-    /// Has the object changed by this step too, behind those before.
+    /// Adds a step after the others.
     pub fn then(mut self, step: impl SubReconciler<T> + 'static) -> Self {
         self.steps = self.steps.then(step);
         self
     }
 
-    /// What is desired of the object, given what the steps have made of it; `None` if it should not be there. Default: just that.
+    /// Computes the desired object from the object as the steps leave it. `None` deletes it. Default: the object itself.
     pub fn desired(
         self,
         desired: impl Fn(&SubContext<'_>, &T) -> Result<Option<T>, BoxError> + Send + Sync + 'static,
@@ -118,18 +118,17 @@ impl<T: Object> AggregateReconciler<T> {
         Self { desired: Some(Box::new(desired)), ..self }
     }
 
-    /// Hands the sub-reconcilers the means to add what they need, and returns where the key comes from: once at the start, from the
-    /// object itself, and from what has been added.
+    /// Sets up the steps, and returns the sources of the key: the start, the object itself, and whatever the steps have added.
     ///
     /// # Errors
     ///
-    /// As [`Manager::watch`], and those of the sub-reconcilers and of the object manager.
+    /// As [`Manager::watch`], and the errors of the steps and of the object manager.
     pub fn setup(&self, manager: &Manager) -> Result<Sources<ObjectKey>, BoxError> {
         let mut added = Additions::default();
         let mut setup = Setup::new(manager, self.api.kind(), &self.config, &mut added);
         let key = self.empty.key();
         setup.subscribe(&self.api, move |queue| {
-            // Where nothing exists, the end of the listing is all that is told.
+            // If nothing exists, the end of the listing is the only event.
             Subscriber::to(queue, move |event: &Event<ObjectKey, T>| match event {
                 Event::Synced => Some(key.clone()),
                 other => other.key().filter(|other| **other == key).cloned(),
@@ -140,7 +139,7 @@ impl<T: Object> AggregateReconciler<T> {
         Ok(added.sources)
     }
 
-    /// What a run tracks replaces what the run before has tracked, unless the run fails.
+    /// Replaces the tracks of earlier runs if the run succeeds.
     fn track(&self, cx: &Context, key: &ObjectKey) -> SubResult {
         let tracking = self.tracking.begin(key);
         let flow = self.run(cx, key)?;
@@ -151,7 +150,7 @@ impl<T: Object> AggregateReconciler<T> {
     fn run(&self, cx: &Context, key: &ObjectKey) -> SubResult {
         let mut current = self.api.get(key).ignore_not_found()?;
         if current.is_none() && self.config.is_cached() {
-            // A cache that has not heard of it yet must not have it created again.
+            // A stale cache must not cause a second creation.
             let uncached = Api::of_kind(self.config.uncached().clone(), self.api.kind().clone());
             current = uncached.get(key).ignore_not_found()?;
         }

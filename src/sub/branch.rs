@@ -1,4 +1,4 @@
-//! A step if something holds, and another one if not.
+//! The step that chooses between two steps.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use super::flow::{Flow, SubResult};
 use super::setup::Setup;
 use crate::run::error::BoxError;
 
-/// What is asked about an object, as a step finds it.
+/// A question about an object.
 pub(super) type StepCondition<T> = Box<dyn Fn(&SubContext<'_>, &T) -> bool + Send + Sync>;
 
-/// A step if a condition holds, and [another one](Self::or_else), if there is one, if not. What that one returns is what this returns.
+/// Runs one step if a condition holds, and optionally [another one](Self::or_else) if not.
 ///
 /// Both steps may have children of the same kind, because only one of them runs.
 ///
@@ -38,7 +38,7 @@ pub struct IfThen<T> {
 }
 
 impl<T> IfThen<T> {
-    /// Calls `then` if the condition holds.
+    /// Runs `then` if the condition holds.
     pub fn new(
         condition: impl Fn(&SubContext<'_>, &T) -> bool + Send + Sync + 'static,
         then: impl SubReconciler<T> + 'static,
@@ -46,7 +46,7 @@ impl<T> IfThen<T> {
         Self { condition: Box::new(condition), then: Box::new(then), or_else: None }
     }
 
-    /// Calls `other` if it does not.
+    /// Runs `other` if the condition does not hold.
     pub fn or_else(self, other: impl SubReconciler<T> + 'static) -> Self {
         Self { or_else: Some(Box::new(other)), ..self }
     }

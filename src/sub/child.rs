@@ -1,4 +1,4 @@
-//! The step that has one child.
+//! The step that keeps one child.
 
 use std::fmt;
 
@@ -12,40 +12,38 @@ use crate::objects::dependents::foremost;
 use crate::objects::{ClientError, Kind, Object, Query};
 use crate::run::error::{BoxError, terminal};
 
-/// A step that sees to one object of a kind, the *child*: creates it, keeps it as it is desired, deletes it, and reflects in the status
-/// of its owner what has become of it.
+/// A step that keeps one object of a kind for its owner, the *child*. It creates, updates and deletes the child, and reflects it in
+/// the status of the owner.
 ///
-/// One run, of an owner that lives:
+/// Each run for a live owner:
 ///
-/// 1. the children are looked for: those that the owner manages by its controller reference, in its namespace. Other ways are
-///    [`listed_by`](Self::listed_by), [`indexed`](Self::indexed) and [`tracked`](Self::tracked); [`ours`](Self::ours) leaves some
-///    out;
-/// 2. `desired` says what is desired;
-/// 3. the [manager](ObjectManager) makes it so. The child gets the owner as its controller, unless it names it itself;
-/// 4. `reflect` is given the child as the client returned it, `None` if there is none, or the error, if it is one of those that are
-///    [reflected](Self::reflects). Others are those of the run.
+/// 1. finds the children: the objects in the owner's namespace whose controller reference names the owner. See also
+/// [`listed_by`](Self::listed_by), [`indexed`](Self::indexed), [`tracked`](Self::tracked) and [`ours`](Self::ours);
+/// 2. calls `desired`;
+/// 3. lets the [manager](ObjectManager) write the child, with the owner as its controller;
+/// 4. calls `reflect` with the child as the client returned it, with `None`, or with a [reflected](Self::reflects) error. The run
+/// fails with any other error.
 ///
-/// # What is there already
+/// # Existing objects
 ///
-/// - Where [`uncached`](super::Config::uncached) is another client, or children are [indexed](Self::indexed), it is asked before a child
-///   is created, or deleted because there are several: one that a cache has not heard of yet is not made a second time.
-/// - An object that has the name of the child and is not one of the owner's is not touched: that is
-///   [`AlreadyExists`](ClientError::AlreadyExists), and the owner is reconciled when that object changes.
-/// - Of several children, where one is desired, the one that is kept has the desired name, or was created first. The others
-///   are deleted, and each is an error of the run, beside what the kept one has come to: the next run finds one. A child that is being
-///   deleted is not one too many.
+/// - A stale cache does not cause a second child. Before the step creates a child or deletes a surplus one, it reads the
+///   [`uncached`](super::Config::uncached) client if that is another client or if children are [indexed](Self::indexed).
+/// - An object with the child's name that is not a child of the owner stays untouched. The result is
+///   [`AlreadyExists`](ClientError::AlreadyExists), and a change of that object enqueues the owner.
+/// - One of several children stays: the one with the desired name, or the oldest. The others are deleted, with an error for each,
+///   so that the next run finds one. A child that is being deleted is not surplus.
 /// - An existing child keeps its name, whatever name is desired.
 ///
-/// # What is desired and cannot be
+/// # Invalid children
 ///
-/// A child in another namespace than its owner, one that another object manages, or one of which [`ours`](Self::ours) says that it is none:
-/// nothing is written, and the run fails with [`ClientError::Invalid`], for good.
+/// The desired child must be in the owner's namespace, must not have another controller, and [`ours`](Self::ours) must accept it.
+/// Otherwise nothing is written, and the run fails with a terminal [`ClientError::Invalid`].
 ///
-/// # The end of the owner
+/// # Deletion of the owner
 ///
-/// The children of an owner that is being deleted are left to the garbage collection. But if they are
-/// [tracked](Self::tracked), or if the manager has a [finalizer](super::UpdatingObjectManager::finalizer), they are deleted, as
-/// the uncached client has them, and the finalizer is removed once none is left. Neither closure is called.
+/// The garbage collection deletes the children of an owner that is being deleted. The step deletes them itself if they are
+/// [tracked](Self::tracked) or if the manager has a [finalizer](super::UpdatingObjectManager::finalizer). It reads them from the
+/// uncached client, and the finalizer is removed after the last one. Neither closure is called.
 ///
 /// # Examples
 ///
@@ -113,7 +111,7 @@ type ReflectChild<T, C> =
     Box<dyn Fn(&SubContext<'_>, &mut T, Result<Option<&C>, &ClientError>) -> SubResult + Send + Sync>;
 
 impl<T: Object, C: Object> ChildReconciler<T, C> {
-    /// For a child of this type: what is desired of it, what its owner's status says of it, and who makes it so.
+    /// Creates a step for children of the type `C`, with closures for the desired child and the owner's status.
     ///
     /// Does not compile for a [`DynamicObject`](crate::objects::DynamicObject): see [`of_kind`](Self::of_kind).
     pub fn new(
@@ -125,7 +123,7 @@ impl<T: Object, C: Object> ChildReconciler<T, C> {
         Self::of_kind(C::KIND, desired, reflect, manager)
     }
 
-    /// The same for a child of this kind, whose type does not say it.
+    /// Creates a step for children of this kind, for a type that does not name its kind.
     pub fn of_kind(
         kind: Kind,
         desired: impl Fn(&SubContext<'_>, &mut T) -> Result<DesiredChild<C>, BoxError> + Send + Sync + 'static,

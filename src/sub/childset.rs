@@ -1,4 +1,4 @@
-//! The step that has any number of children.
+//! The step that keeps a set of children.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,30 +13,29 @@ use crate::objects::dependents::foremost;
 use crate::objects::{ClientError, Kind, Object, Query};
 use crate::run::error::{BoxError, terminal};
 
-/// What has become of one child of several.
+/// The result for one child of a set.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ChildResult<C> {
-    /// Which of them.
+    /// The identifier of the child.
     pub id: String,
-    /// As the client returned it; `None` if there is none (any more).
+    /// The child as the client returned it, or `None` if it does not exist.
     pub child: Result<Option<C>, ClientError>,
 }
 
-/// A step that sees to a set of objects of a kind, the *children*: each is created, kept as it is desired, and deleted, as the one of a
-/// [`ChildReconciler`](super::ChildReconciler) is, and all that is said there of one holds here for each.
+/// A step that keeps a set of objects of a kind for its owner, the *children*. It treats each child as a
+/// [`ChildReconciler`](super::ChildReconciler) does.
 ///
-/// Which is which is said by an identifier: what `identify` says of a desired child must be what it says of it once it is there, and of
-/// no other.
+/// `identify` must return the same identifier for a desired child and its stored copy, and different identifiers for different
+/// children.
 ///
-/// - `desired` is given the children that there are, in the order of their keys. What it wants to keep it returns, too.
-/// - Children that are there and not desired are deleted, those without an identifier always.
-/// - They are seen to one after the other, in the order of their identifiers. If one fails, the others follow all the same.
-/// - `reflect` is given what has become of each, in that order, whatever it is. Errors that are not
-///   [reflected](Self::reflects) are, beside that, those of the run.
+/// - `desired` gets the existing children in the order of their keys. It returns all children to keep.
+/// - Existing children that are not desired are deleted, and so are children without an identifier.
+/// - The children are written in the order of their identifiers. A failure does not stop the others.
+/// - `reflect` gets all results in this order. The run fails with the errors that are not [reflected](Self::reflects).
 ///
-/// Nothing at all is written if two desired children have the same identifier, or one has none: the run fails with
-/// [`ClientError::Invalid`], for good.
+/// If two desired children have the same identifier or one has none, nothing is written. The run fails with a terminal
+/// [`ClientError::Invalid`].
 ///
 /// # Examples
 ///
@@ -90,7 +89,7 @@ type DesireChildren<T, C> =
     Box<dyn Fn(&SubContext<'_>, &mut T, &[C]) -> Result<DesiredChild<Vec<C>>, BoxError> + Send + Sync>;
 type ReflectChildren<T, C> = Box<dyn Fn(&SubContext<'_>, &mut T, &[ChildResult<C>]) -> SubResult + Send + Sync>;
 
-/// What there is of a child, and what is desired.
+/// The existing and the desired children with one identifier.
 struct ChildSlot<C> {
     found: Vec<C>,
     desired: Option<C>,
@@ -103,7 +102,8 @@ impl<C> Default for ChildSlot<C> {
 }
 
 impl<T: Object, C: Object> ChildSetReconciler<T, C> {
-    /// For children of this type: what is desired of them, which is which, what their owner's status says of them, and who makes them so.
+    /// Creates a step for children of the type `C`, with closures for the desired children, their identifiers and the owner's
+    /// status.
     ///
     /// Does not compile for a [`DynamicObject`](crate::objects::DynamicObject): see [`of_kind`](Self::of_kind).
     pub fn new(
@@ -116,7 +116,7 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
         Self::of_kind(C::KIND, desired, identify, reflect, manager)
     }
 
-    /// The same for children of this kind, whose type does not say it.
+    /// Creates a step for children of this kind, for a type that does not name its kind.
     pub fn of_kind(
         kind: Kind,
         desired: impl Fn(&SubContext<'_>, &mut T, &[C]) -> Result<DesiredChild<Vec<C>>, BoxError> + Send + Sync + 'static,
@@ -133,7 +133,7 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
         }
     }
 
-    /// By identifiers. Those that are not desired are not deleted here.
+    /// Groups the children by their identifiers.
     fn slots(&self, found: Vec<C>, desired: Vec<C>) -> Result<BTreeMap<String, ChildSlot<C>>, ClientError> {
         let mut slots = BTreeMap::<_, ChildSlot<C>>::new();
         for child in found {
@@ -147,7 +147,7 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
             }
             let slot = slots.entry(id.clone()).or_default();
             if slot.desired.is_some() {
-                return Err(refused("must be that of one desired child alone"));
+                return Err(refused("must be unique among the desired children"));
             }
             slot.desired = Some(child);
         }

@@ -1,4 +1,4 @@
-//! What sub-reconcilers work with.
+//! The tools that steps work with.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::clock::Clock;
 use crate::objects::{Api, Client, EventRecorder, Object, Scope, Tracker};
 
-/// What sub-reconcilers work with: a client, a tracker, a recorder of events, a clock. A cheap handle.
+/// The tools that steps work with: a client, a tracker, an event recorder and a clock. Cloning is cheap.
 ///
 /// # Examples
 ///
@@ -25,14 +25,14 @@ pub struct Config {
     client: Arc<dyn Client>,
     uncached: Arc<dyn Client>,
     tracker: Tracker,
-    /// Whether the tracker is another than the one that each config begins with.
+    /// Whether `with_tracker` has set the tracker.
     has_own_tracker: bool,
     recorder: EventRecorder,
     clock: Clock,
 }
 
 impl Config {
-    /// With this client, also to read from what no cache stands before; a tracker of its own; a recorder that only logs; the system's
+    /// Creates a config with this client, also for uncached reads. It has a new tracker, a recorder that only logs, and the system
     /// clock.
     #[must_use]
     pub fn new(client: Arc<dyn Client>) -> Self {
@@ -46,81 +46,82 @@ impl Config {
         }
     }
 
-    /// The same for another client: what it reads is what that one says.
+    /// Replaces the client, also for uncached reads.
     #[must_use]
     pub fn with_client(self, client: Arc<dyn Client>) -> Self {
         Self { uncached: Arc::clone(&client), client, ..self }
     }
 
-    /// With this one to read from where a cache will not do.
+    /// Sets the client for reads that must not come from a cache.
     #[must_use]
     pub fn with_uncached(self, uncached: Arc<dyn Client>) -> Self {
         Self { uncached, ..self }
     }
 
-    /// With this tracker. It knows keys, not kinds: of several controllers with one tracker each is called for what any of them tracks,
-    /// and finds no object of that key, or does too much.
+    /// Replaces the tracker.
+    ///
+    /// A tracker knows keys, not kinds. If several controllers share one, each is enqueued for the tracks of all.
     #[must_use]
     pub fn with_tracker(self, tracker: Tracker) -> Self {
         Self { tracker, has_own_tracker: true, ..self }
     }
 
-    /// With a handle of the same tracker for a controller with this scope.
+    /// Gives the tracker the scope of a controller.
     pub(super) fn in_scope(mut self, scope: Scope) -> Self {
         self.tracker = self.tracker.in_scope(scope);
         self
     }
 
-    /// With this recorder.
+    /// Replaces the event recorder.
     #[must_use]
     pub fn with_recorder(self, recorder: EventRecorder) -> Self {
         Self { recorder, ..self }
     }
 
-    /// With this clock: the times of conditions come from it. The tracker goes by it too, unless it was
-    /// [given](Self::with_tracker). The recorder has a clock of its own.
+    /// Replaces the clock, which sets the times of conditions. A tracker set by [`with_tracker`](Self::with_tracker) and the
+    /// recorder keep their own clocks.
     #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
         let tracker = if self.has_own_tracker { self.tracker } else { Tracker::with_clock(clock.clone()) };
         Self { tracker, clock, ..self }
     }
 
-    /// Where objects are read and written. What it reads may come from a cache, if it has one.
+    /// Returns the client that reads and writes objects. Its reads may come from a cache.
     #[must_use]
     pub fn client(&self) -> &Arc<dyn Client> {
         &self.client
     }
 
-    /// Where objects are read as they are now, whatever a cache says. The same as [`client`](Self::client), unless it was given one.
+    /// Returns the client for reads that must be current. Default: [`client`](Self::client).
     #[must_use]
     pub fn uncached(&self) -> &Arc<dyn Client> {
         &self.uncached
     }
 
-    /// Whether what the client says may be old.
+    /// Whether reads of the client may be stale.
     pub(super) fn is_cached(&self) -> bool {
         !std::ptr::addr_eq(Arc::as_ptr(&self.client), Arc::as_ptr(&self.uncached))
     }
 
-    /// The objects of a type in [`client`](Self::client).
+    /// Returns the API for objects of a type in [`client`](Self::client).
     #[must_use]
     pub fn api<T: Object>(&self) -> Api<T> {
         Api::new(Arc::clone(&self.client))
     }
 
-    /// Who is called again when what it refers to changes.
+    /// Returns the tracker, which enqueues an object again when an object that it refers to changes.
     #[must_use]
     pub fn tracker(&self) -> &Tracker {
         &self.tracker
     }
 
-    /// Who tells people what happens.
+    /// Returns the event recorder.
     #[must_use]
     pub fn recorder(&self) -> &EventRecorder {
         &self.recorder
     }
 
-    /// The clock.
+    /// Returns the clock.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock

@@ -1,4 +1,4 @@
-//! What a step is told.
+//! The context of a step: the run, the object and the tools to work with.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,14 +17,15 @@ use crate::objects::{
 };
 use crate::run::context::Context;
 
-/// What one run is about: the object, and what its steps say to each other. Made by who calls the first step: a
-/// [`ResourceReconciler`](super::ResourceReconciler), or a test.
+/// One run of the steps for one object. It holds the object as it was read, and the values that the steps stash.
+///
+/// A [`ResourceReconciler`](super::ResourceReconciler) creates it for each run. Create one yourself to call a step in a test.
 #[derive(Debug)]
 pub struct Request {
-    /// The object as it was read, without what it wants and has: whatever type a step sees it as.
+    /// The kind and metadata of the object as it was read, whatever type a step sees it as.
     subject: DynamicObject,
     reference: ObjectRef,
-    /// What the run began with: its client keeps the object.
+    /// The config of the run. Its client keeps the object.
     config: Config,
     stash: Stash,
     skips_status: AtomicBool,
@@ -32,7 +33,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A run of this object, which `config`'s client keeps.
+    /// Creates a run for an object that the client of `config` keeps.
     #[must_use]
     pub fn new(object: &impl Object, config: Config) -> Self {
         let (kind, meta) = (object.kind(), object.meta());
@@ -42,30 +43,29 @@ impl Request {
         Self { subject, reference, config, stash, skips_status: AtomicBool::new(false), tracking: None }
     }
 
-    /// A run of a controller, which remembers the trackers that its runs use.
+    /// Connects the run to its controller, which knows the trackers that its runs use.
     pub(super) fn tracked_by(self, tracking: &Arc<Tracking>) -> Self {
         Self { config: tracking.config(&self.config), tracking: Some(Arc::clone(tracking)), ..self }
     }
 
-    /// What the steps say to each other.
+    /// Returns the values that the steps have stashed.
     #[must_use]
     pub fn stash(&self) -> &Stash {
         &self.stash
     }
 
-    /// Whether a step has asked for the [status to be left as it is](SubContext::skip_status_update).
+    /// Returns whether a step has called [`SubContext::skip_status_update`].
     #[must_use]
     pub fn skips_status_update(&self) -> bool {
         self.skips_status.load(Relaxed)
     }
 }
 
-/// What a step is told: the [`Context`] of the run, the object that it is about, the [`Config`] to work with, and what steps before it
-/// have [stashed](Stash).
+/// The context of a step. It holds the [`Context`] of the run, a reference to the object, the [`Config`] and the [`Stash`].
 ///
 /// # Examples
 ///
-/// Calling a step by hand:
+/// Call a step by hand:
 ///
 /// ```
 /// use homeostat::objects::{DynamicObject, Kind, MemoryClient};
@@ -93,20 +93,21 @@ pub struct SubContext<'a> {
 }
 
 impl<'a> SubContext<'a> {
-    /// For the first step of a run, in a reconciler of this name.
+    /// Creates the context of the outermost step, in a reconciler with this name.
     #[must_use]
     pub fn new(name: &'a str, cx: &'a Context, request: &'a Request) -> Self {
         Self { name: Cow::Borrowed(name), cx, request, config: Cow::Borrowed(&request.config) }
     }
 
-    /// The same for a step within this one: `function` and `child-image` make `function.child-image`.
+    /// Returns the context of an inner step. The names `function` and `child-image` make `function.child-image`.
     #[must_use]
     pub fn named(&self, name: &str) -> SubContext<'_> {
         SubContext { name: Cow::Owned(format!("{}.{name}", self.name)), ..self.by_ref() }
     }
 
-    /// The same, with another config for the steps within this one. The object itself stays where the run began: so do its
-    /// finalizers and its events.
+    /// Returns the context with another config for inner steps.
+    ///
+    /// The object itself stays in the client of the original config, with its finalizers and events.
     #[must_use]
     pub fn with_config(&self, config: Config) -> SubContext<'_> {
         SubContext { config: Cow::Owned(config), ..self.by_ref() }
@@ -121,61 +122,61 @@ impl<'a> SubContext<'a> {
         }
     }
 
-    /// The name of this step, behind those of the steps that it is in: for log lines.
+    /// Returns the name of this step in log lines, after the names of its outer steps.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The object that the run is about.
+    /// Returns a reference to the reconciled object.
     #[must_use]
     pub fn object(&self) -> &ObjectRef {
         &self.request.reference
     }
 
-    /// Its kind, whatever type a [cast](super::CastResource) shows it as.
+    /// Returns the kind of the reconciled object. A [cast](super::CastResource) does not change it.
     #[must_use]
     pub fn kind(&self) -> &Kind {
         self.request.reference.kind()
     }
 
-    /// Its key.
+    /// Returns the key of the reconciled object.
     #[must_use]
     pub fn key(&self) -> &ObjectKey {
         self.request.reference.key()
     }
 
-    /// The object as it was read, without what it wants and has: its kind and metadata, for owner references.
+    /// Returns the kind and metadata of the object as it was read, for owner references. Spec and status are missing.
     #[must_use]
     pub fn subject(&self) -> &DynamicObject {
         &self.request.subject
     }
 
-    /// Whether its deletion had been asked for when it was read.
+    /// Returns whether the object was being deleted when it was read.
     #[must_use]
     pub fn is_deleting(&self) -> bool {
         self.request.subject.metadata.is_deleting()
     }
 
-    /// What to work with.
+    /// Returns the config of this step.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What the run began with, whatever [`WithConfig`](super::WithConfig) says: its client keeps the object.
+    /// Returns the config of the run, ignoring [`WithConfig`](super::WithConfig). Its client keeps the object.
     #[must_use]
     pub fn original_config(&self) -> &Config {
         &self.request.config
     }
 
-    /// What steps of this run have left.
+    /// Returns the values that earlier steps of this run have stashed.
     #[must_use]
     pub fn stash(&self) -> &Stash {
         &self.request.stash
     }
 
-    /// What a step before has stashed: [`Stash::require`].
+    /// Returns a copy of a value that an earlier step has stashed. See [`Stash::require`].
     ///
     /// # Errors
     ///
@@ -184,14 +185,15 @@ impl<'a> SubContext<'a> {
         self.request.stash.require(key)
     }
 
-    /// The time of day, by the clock of the [config](Self::config).
+    /// Returns the time of day by the clock of the [config](Self::config).
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.config.clock().time_of_day().try_into().unwrap_or_default()
     }
 
-    /// Calls the object again when such an object of this kind changes. Track first, then read. It holds until the next run of this
-    /// object succeeds that does not track the same again.
+    /// Enqueues the reconciled object again when an object of this kind that `what` selects changes.
+    ///
+    /// Track first, then read. The track lasts until the next successful run of this object that does not repeat it.
     pub fn track(&self, kind: &Kind, what: TrackRef) {
         let tracker = self.config.tracker();
         match &self.request.tracking {
@@ -200,7 +202,7 @@ impl<'a> SubContext<'a> {
         }
     }
 
-    /// [Tracks](Self::track) an object by its name, and reads it.
+    /// [Tracks](Self::track) an object by name, and reads it.
     ///
     /// # Errors
     ///
@@ -210,21 +212,21 @@ impl<'a> SubContext<'a> {
         api.get(key)
     }
 
-    /// Records that something happens to the object.
+    /// Records an event of the reconciled object.
     pub fn event(&self, event: EventType, reason: &str, message: &str) {
         self.original_config().recorder().event(self.subject(), event, reason, message);
     }
 
-    /// Leaves the status of the object as it is in the client, whatever this run makes of it.
+    /// Skips the write of the status at the end of this run.
     pub fn skip_status_update(&self) {
         self.request.skips_status.store(true, Relaxed);
     }
 
-    /// Writes that `finalizer` holds the object, if it does not yet, and puts what that changes into `meta`: its metadata.
+    /// Adds `finalizer` to the stored object unless `meta`, its metadata, has it. Updates `meta`.
     ///
     /// # Errors
     ///
-    /// As [`add_finalizer`]; an event tells of them.
+    /// As [`add_finalizer`]. An event records the error.
     pub fn add_finalizer(&self, meta: &mut ObjectMeta, finalizer: &str) -> Result<(), ClientError> {
         if meta.has_finalizer(finalizer) {
             return Ok(());
@@ -232,12 +234,13 @@ impl<'a> SubContext<'a> {
         self.write_finalizer(meta, finalizer, add_finalizer)
     }
 
-    /// Writes that `finalizer` no longer holds the object, if it does, and puts what that changes into `meta`: its metadata. If the
-    /// object has changed since it was read, `meta` keeps its version: what else is written of it is a conflict.
+    /// Removes `finalizer` from the stored object if `meta`, its metadata, has it. Updates `meta`.
+    ///
+    /// If the object has changed since it was read, `meta` keeps its version. Later writes of this run then fail with a conflict.
     ///
     /// # Errors
     ///
-    /// As [`remove_finalizer`](crate::objects::remove_finalizer), but for an object that is gone; an event tells of them.
+    /// As [`remove_finalizer`](crate::objects::remove_finalizer), except for an object that is gone. An event records the error.
     pub fn remove_finalizer(&self, meta: &mut ObjectMeta, finalizer: &str) -> Result<(), ClientError> {
         if !meta.has_finalizer(finalizer) {
             return Ok(());
@@ -245,7 +248,7 @@ impl<'a> SubContext<'a> {
         match self.write_finalizer(meta, finalizer, |api, held, finalizer| {
             let (mut written, as_read) = remove_finalizer_of_any(api, held, finalizer)?;
             if !as_read {
-                // What the run makes of the object that it has read is not of this one: let it be a conflict.
+                // The run has read an older version. Writes based on that must fail with a conflict.
                 written.metadata.resource_version.clone_from(&held.metadata.resource_version);
                 written.metadata.generation = held.metadata.generation;
             }
@@ -275,7 +278,7 @@ impl<'a> SubContext<'a> {
                 Ok(())
             }
             Err(error) => {
-                // Somebody else has written, or the object is gone: the next run will see it.
+                // The object has changed or is gone. The next run reads it again.
                 if !error.is_not_found() && !error.is_conflict() {
                     let message = format!("Failed to patch finalizer {finalizer:?}: {error}");
                     self.event(EventType::Warning, reasons::FINALIZER_PATCH_FAILED, &message);
@@ -286,7 +289,7 @@ impl<'a> SubContext<'a> {
     }
 }
 
-/// An object of this kind that says nothing but its metadata.
+/// Returns an object with this kind and metadata, and no other fields.
 fn bare(kind: &Kind, meta: &ObjectMeta) -> DynamicObject {
     DynamicObject { metadata: meta.clone(), ..DynamicObject::new(kind, "", "") }
 }

@@ -1,4 +1,4 @@
-//! A step that has something to do before the object may vanish.
+//! The step that cleans up before the object may vanish.
 
 use std::fmt;
 
@@ -10,16 +10,16 @@ use super::setup::Setup;
 use crate::objects::Object;
 use crate::run::error::BoxError;
 
-/// A step that has something to do before the object may vanish: a finalizer holds it until that is done.
+/// A step that cleans up before the object may vanish. A finalizer holds the object until then.
 ///
-/// | the object | what is done |
+/// | the object | action |
 /// |---|---|
-/// | lives | it is seen to that the finalizer holds it; then the step |
-/// | is being deleted, and the finalizer holds it | the step, to clean up; then the finalizer is removed, if that is done and the object [ready](Self::ready_when) |
-/// | is being deleted, and others hold it | nothing |
+/// | is not being deleted | adds the finalizer, then runs the step |
+/// | is being deleted and has the finalizer | runs the step; removes the finalizer if the step is done and the object is [ready](Self::ready_when) |
+/// | is being deleted and does not have the finalizer | nothing |
 ///
-/// A step that fails, halts or asks for another run is not done. The finalizer is written in the client that the object was read from,
-/// with an event; it must be this one step's own.
+/// A step that fails, halts or asks for another run is not done. The finalizer is written to the client that the object was read
+/// from, with an event. No other step may use it.
 ///
 /// # Examples
 ///
@@ -46,13 +46,15 @@ pub struct WithFinalizer<T> {
 }
 
 impl<T> WithFinalizer<T> {
-    /// Calls `step`, and holds the object with this finalizer: `domain/name`.
+    /// Wraps `step` with this finalizer, a `domain/name`.
     pub fn new(finalizer: impl Into<String>, step: impl SubReconciler<T> + 'static) -> Self {
         Self { finalizer: finalizer.into(), step: Box::new(step), ready: None }
     }
 
-    /// Removes the finalizer only if this holds. It is asked each time that the step is done with an object that is being deleted;
-    /// something has to call for another run if it does not hold.
+    /// Removes the finalizer only if `ready` returns true. It is called after each run of the step for an object that is being
+    /// deleted.
+    ///
+    /// If it returns false, the caller must make sure that the key runs again.
     pub fn ready_when(self, ready: impl Fn(&SubContext<'_>, &T) -> bool + Send + Sync + 'static) -> Self {
         Self { ready: Some(Box::new(ready)), ..self }
     }

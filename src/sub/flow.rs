@@ -1,4 +1,4 @@
-//! What a step asks for, and what follows its errors.
+//! The result of a step, and the consequences of its errors.
 
 use std::error::Error;
 use std::fmt;
@@ -9,12 +9,12 @@ use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled, Chain, Mark, Muted, RequeueAfter, Terminal, find, muted, terminal};
 use crate::run::reconciler::Action;
 
-/// What a [`SubReconciler`](super::SubReconciler) returns.
+/// The result of a [`SubReconciler`](super::SubReconciler).
 pub type SubResult = Result<Flow, BoxError>;
 
-/// What a step that has not failed asks for: whether the steps behind it follow, and perhaps another run.
+/// The result of a step that has not failed: whether the next steps run, and whether the key runs again.
 ///
-/// What several steps ask for is [put together](Self::and): the shortest delay counts, and one that halts halts them all.
+/// The results of several steps are [combined](Self::and): the shortest delay wins, and one halt stops all.
 ///
 /// # Examples
 ///
@@ -36,38 +36,38 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// On with the next step.
+    /// Continues with the next step.
     pub const fn proceed() -> Self {
         Self { requeue: None, halted: false }
     }
 
-    /// On with the next step; and another run `delay` after this one.
+    /// Continues with the next step, and runs the key again after `delay`.
     pub const fn requeue_after(delay: Duration) -> Self {
         Self { requeue: Some(delay), halted: false }
     }
 
-    /// No further step in this run, without an error.
+    /// Ends the run without an error.
     pub const fn halt() -> Self {
         Self { requeue: None, halted: true }
     }
 
-    /// No further step in this run, without an error; and another run `delay` after this one.
+    /// Ends the run without an error, and runs the key again after `delay`.
     pub const fn halt_and_requeue_after(delay: Duration) -> Self {
         Self { requeue: Some(delay), halted: true }
     }
 
-    /// What both ask for.
+    /// Combines two results.
     pub fn and(self, other: Self) -> Self {
         Self { requeue: shorter(self.requeue, other.requeue), halted: self.halted || other.halted }
     }
 
-    /// How long after this run another one is asked for.
+    /// Returns the delay after which the key runs again.
     #[must_use]
     pub const fn requeue(&self) -> Option<Duration> {
         self.requeue
     }
 
-    /// Whether no further step follows.
+    /// Returns whether the next steps are skipped.
     #[must_use]
     pub const fn is_halted(&self) -> bool {
         self.halted
@@ -87,12 +87,12 @@ fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     }
 }
 
-/// An error that nobody need hear of: it stops the steps behind it, and neither the log nor a retry follows. What it is about is seen
-/// in the status, or a change will come that mends it. Made by [`quiet`].
+/// An error that ends the run without a log line or a retry, made by [`quiet`]. Use it where the status shows the problem, or where
+/// a change will enqueue the key again.
 #[derive(Debug)]
 pub struct Quiet(Mark);
 
-/// Marks an error as one that nobody need hear of.
+/// Marks an error so that it is not logged and not retried.
 ///
 /// # Examples
 ///
@@ -101,7 +101,7 @@ pub struct Quiet(Mark);
 ///
 /// fn resolve(_cx: &SubContext<'_>, image: &mut String) -> SubResult {
 ///     if image.is_empty() {
-///         return Err(quiet("no image yet").into()); // whoever writes it is tracked
+///         return Err(quiet("no image yet").into()); // the image is tracked
 ///     }
 ///     Ok(Flow::proceed())
 /// }
@@ -123,34 +123,34 @@ impl Error for Quiet {
     }
 }
 
-/// What follows an error of a step: the first that fits.
+/// The class of an error, which decides what follows. The first match counts:
 ///
-/// | | example | log | retried | generation observed |
+/// | class | example | log | retry | observed generation |
 /// |---|---|---|---|---|
-/// | [`Quiet`](Self::Quiet) | [`quiet`] | no | no | no |
-/// | [`Durable`](Self::Durable) | [`terminal`] | yes | no | yes |
-/// | [`Later`](Self::Later) | [`RequeueAfter`]; a [conflict](crate::objects::ClientError::Conflict) | at *info*; a conflict at *debug* | then; after 100 ms | no |
-/// | [`Transient`](Self::Transient) | all others | yes; at *debug* if [muted] | by the controller's policy | no |
+/// | [`Quiet`](Self::Quiet) | [`quiet`] | none | none | not set |
+/// | [`Durable`](Self::Durable) | [`terminal`] | *warn* | none | set |
+/// | [`Later`](Self::Later) | [`RequeueAfter`]; a [conflict](crate::objects::ClientError::Conflict) | *info*; *debug* for a conflict | after its delay; after 100 ms | not set |
+/// | [`Transient`](Self::Transient) | all others | *warn*; *debug* if [muted] | by the retry policy of the controller | not set |
 ///
-/// A conflict says that somebody else has written the object meanwhile. That is ordinary, so it is no failure: the key runs again
-/// after 100 ms, or as soon as the watch shows the change.
+/// A conflict means that another writer was faster. It is no failure: the key runs again after 100 ms, or as soon as the watch
+/// shows the change.
 ///
-/// Of several errors together the loudest counts: one that is transient makes them so, then `Later`, then `Durable`. They are muted if
-/// all of them are that are not quiet.
+/// The class of several errors is the highest: `Transient` before `Later` before `Durable`. They are muted if all that are not
+/// quiet are muted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ErrorClass {
-    /// Nobody need hear of it.
+    /// The error is not logged.
     Quiet,
-    /// No further try will mend it.
+    /// A retry cannot succeed.
     Durable,
-    /// It says itself when to try again, or it is a conflict.
+    /// The error has a delay, or is a conflict.
     Later,
-    /// Another try may mend it.
+    /// A retry may succeed.
     Transient,
 }
 
 impl ErrorClass {
-    /// That of this error.
+    /// Returns the class of this error.
     #[must_use]
     pub fn of(error: &(dyn Error + 'static)) -> Self {
         if find::<Quiet>(error).is_some() {
@@ -167,7 +167,7 @@ impl ErrorClass {
     }
 }
 
-/// Several errors of one run, or one and what other steps have asked for.
+/// The errors of several steps, with the delay that other steps asked for.
 #[derive(Debug, Default)]
 pub struct Failures {
     errors: Vec<BoxError>,
@@ -175,19 +175,19 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// The errors, in the order in which they came.
+    /// Returns the errors, in the order in which they occurred.
     #[must_use]
     pub fn errors(&self) -> &[BoxError] {
         &self.errors
     }
 
-    /// The delay that steps have asked for that did not fail. It counts where the errors are not retried.
+    /// Returns the delay that successful steps asked for. It counts if the errors are not retried.
     #[must_use]
     pub fn requeue(&self) -> Option<Duration> {
         self.requeue
     }
 
-    /// The first error of this type: `error` itself, one of its sources, what one of them [marks](quiet), or one of several.
+    /// Returns the first error of this type: `error` itself, one of its sources, the error in a [mark](quiet), or one of several.
     #[must_use]
     pub fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
         find(error)
@@ -195,7 +195,7 @@ impl Failures {
             .or_else(|| find::<Self>(error)?.errors.iter().find_map(|error| Self::find(&**error)))
     }
 
-    /// Takes in what another step has returned. Returns whether it halts those behind it.
+    /// Adds the result of another step. Returns whether the next steps are skipped.
     pub(super) fn add(&mut self, result: SubResult) -> bool {
         match result {
             Ok(flow) => {
@@ -215,7 +215,7 @@ impl Failures {
         }
     }
 
-    /// All of it as one result. An error that stands alone is returned as it is.
+    /// Returns the combined result. A single error is returned as it is.
     pub(super) fn into_result(mut self, halted: bool) -> SubResult {
         match (self.errors.len(), self.requeue) {
             (0, requeue) => Ok(Flow { requeue, halted }),
@@ -225,15 +225,16 @@ impl Failures {
     }
 }
 
-/// Both results as one.
+/// Combines two results.
 pub(super) fn both(one: SubResult, other: SubResult) -> SubResult {
     let mut failures = Failures::default();
     let halted = [failures.add(one), failures.add(other)];
     failures.into_result(halted.contains(&true))
 }
 
-/// How a run ends whose steps have returned this: what the controller is told. What is quiet is left out; what is not to be retried
-/// and stands beside a delay that was asked for is logged here, and the delay kept.
+/// Translates the result of the steps for the controller.
+///
+/// Quiet errors are dropped. A durable error beside a requested delay is logged here, so that the delay stays.
 pub(super) fn conclude(result: SubResult, reconciler: &str, cx: &Context, key: &ObjectKey) -> Result<Action, BoxError> {
     let error = match result {
         Ok(flow) => return Ok(flow.into()),
@@ -273,13 +274,13 @@ fn log_durable(reconciler: &str, key: &ObjectKey, error: &(dyn Error + 'static))
     log::warn!(reconciler, key:?, error:% = shown; "{reconciler}: {key:?} failed for good: {shown}");
 }
 
-/// What is marked as quiet or terminal, if something is.
+/// Returns the error inside a quiet or terminal mark.
 fn marked<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     let quiet = find::<Quiet>(error).map(|quiet| quiet.0.error());
     quiet.or_else(|| Terminal::find(error).map(|terminal| terminal.0.error()))
 }
 
-/// The delay that steps have asked for beside this error, whatever marks it.
+/// Returns the delay that steps asked for beside this error, looking through marks.
 pub(super) fn asked(error: &(dyn Error + 'static)) -> Option<Duration> {
     if let Some(marked) = marked(error) {
         return asked(marked);
@@ -295,16 +296,17 @@ fn is_muted(error: &(dyn Error + 'static)) -> bool {
         })
 }
 
-/// Marked so that the controller sees it as terminal.
+/// Marks the error as terminal for the controller.
 fn durable(error: BoxError) -> BoxError {
     if Terminal::find(&*error).is_some() { error } else { terminal(error).into() }
 }
 
-/// How long a key waits that has met a conflict, unless a change calls it sooner.
+/// The delay after a conflict. A change enqueues the key earlier.
 const CONFLICT_DELAY: Duration = Duration::from_millis(100);
 
-/// The soonest of the requests in the error, of the delay after a conflict, and of `requeue`. Conflicts alone are no error, unless the
-/// key meets [too many](LASTING_CONFLICT) in a row.
+/// Returns the shortest of the delays in the error, the delay after a conflict, and `requeue`.
+///
+/// Conflicts alone are no error, until there are [too many](LASTING_CONFLICT) in a row.
 fn later(
     error: BoxError,
     requeue: Option<Duration>,
@@ -312,10 +314,10 @@ fn later(
     cx: &Context,
     key: &ObjectKey,
 ) -> Result<Action, BoxError> {
-    let mut wishes = Vec::new();
-    let conflicts = collect(&*error, &mut wishes);
+    let mut requests = Vec::new();
+    let conflicts = collect(&*error, &mut requests);
     let after = shorter(requeue, conflicts.then_some(CONFLICT_DELAY));
-    let Some(first) = wishes.into_iter().min_by_key(RequeueAfter::after) else {
+    let Some(first) = requests.into_iter().min_by_key(RequeueAfter::after) else {
         if cx.attempt() > LASTING_CONFLICT {
             return Err(error);
         }
@@ -327,18 +329,17 @@ fn later(
     Err(RequeueAfter::new(after, first.reason()).into())
 }
 
-/// Adds the requests in the error to `wishes`. Returns whether there is a conflict in it.
-fn collect(error: &(dyn Error + 'static), wishes: &mut Vec<RequeueAfter>) -> bool {
+/// Adds the delays in the error to `requests`. Returns whether the error contains a conflict.
+fn collect(error: &(dyn Error + 'static), requests: &mut Vec<RequeueAfter>) -> bool {
     if let Some(failures) = find::<Failures>(error) {
-        return failures.errors.iter().fold(false, |conflicts, error| collect(&**error, wishes) | conflicts);
+        return failures.errors.iter().fold(false, |conflicts, error| collect(&**error, requests) | conflicts);
     }
-    let wish = RequeueAfter::find(error);
-    wishes.extend(wish.cloned());
-    wish.is_none() && is_conflict(error)
+    let request = RequeueAfter::find(error);
+    requests.extend(request.cloned());
+    request.is_none() && is_conflict(error)
 }
 
-/// Of several errors that of a run that was told to stop, which the controller knows, and the others are logged here; or all of
-/// them.
+/// Returns only the cancellation if there is one, since the controller handles it. The other errors are logged here.
 fn transient(error: BoxError, reconciler: &str, key: &ObjectKey) -> BoxError {
     match error.downcast::<Failures>() {
         Ok(mut failures) => match failures.errors.iter().position(|error| find::<Cancelled>(&**error).is_some()) {
@@ -348,7 +349,7 @@ fn transient(error: BoxError, reconciler: &str, key: &ObjectKey) -> BoxError {
                     let shown = Chain(&*failures);
                     log::warn!(
                         reconciler, key:?, error:% = shown;
-                        "{reconciler}: {key:?} failed before it was told to stop: {shown}"
+                        "{reconciler}: {key:?} failed before it was stopped: {shown}"
                     );
                 }
                 cancelled

@@ -1,4 +1,4 @@
-//! What becomes of a step's error, and what is done in any case.
+//! The step that handles errors.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use super::flow::{Flow, SubResult, asked, both};
 use super::setup::Setup;
 use crate::run::error::BoxError;
 
-/// A step whose errors are [caught](Self::catch), and one that follows it [in any case](Self::finally).
+/// Handles the errors of a step with [`catch`](Self::catch), and always runs another step with [`finally`](Self::finally).
 ///
-/// | the step | `catch` | what both return | `finally` |
+/// | the body | `catch` | result so far | `finally` |
 /// |---|---|---|---|
-/// | does not fail, or halts | is not called | what the step returns | follows |
-/// | fails | is given the error | what `catch` returns | follows |
+/// | succeeds or halts | is not called | the result of the body | runs |
+/// | fails | gets the error | the result of `catch` | runs |
 ///
-/// What `finally` returns is [put together](Flow::and) with that: neither hides an error of the other, and delays that were asked for
-/// stand, those too that steps have asked for that did not fail beside the one that did. Nothing is called behind a panic.
+/// The result of `finally` is [combined](Flow::and) with the result so far. Errors of both are reported. Delays that other steps
+/// asked for stay, also beside an error that was caught. After a panic nothing else runs.
 ///
 /// # Examples
 ///
@@ -30,7 +30,7 @@ use crate::run::error::BoxError;
 ///     Ok(Flow::proceed())
 /// }
 ///
-/// /// What is not there yet is tracked: nobody need hear of it.
+/// /// A missing object is tracked, so this error needs no log line.
 /// fn excuse(_cx: &SubContext<'_>, _app: &mut DynamicObject, error: BoxError) -> SubResult {
 ///     match Failures::find::<ClientError>(&*error) {
 ///         Some(ClientError::NotFound { .. }) => Err(quiet(error).into()),
@@ -56,17 +56,17 @@ pub struct TryCatch<T> {
 type Catch<T> = Box<dyn Fn(&SubContext<'_>, &mut T, BoxError) -> SubResult + Send + Sync>;
 
 impl<T> TryCatch<T> {
-    /// Calls `body`.
+    /// Wraps `body`.
     pub fn new(body: impl SubReconciler<T> + 'static) -> Self {
         Self { body: Box::new(body), catch: None, finally: None }
     }
 
-    /// Called with an error of the body: to return it again, another one, or none.
+    /// Calls `catch` with an error of the body. It returns the error, another one, or a success.
     pub fn catch(self, catch: impl Fn(&SubContext<'_>, &mut T, BoxError) -> SubResult + Send + Sync + 'static) -> Self {
         Self { catch: Some(Box::new(catch)), ..self }
     }
 
-    /// Called behind the body, and behind what [catches](Self::catch) its error, whatever comes of them.
+    /// Runs `step` after the body and [`catch`](Self::catch), whatever their results.
     pub fn finally(self, step: impl SubReconciler<T> + 'static) -> Self {
         Self { finally: Some(Box::new(step)), ..self }
     }

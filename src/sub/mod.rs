@@ -1,8 +1,46 @@
-//! Business logic in small pieces that can be tested alone: sub-reconcilers, and what puts them together. Feature `objects`.
+//! Sub-reconcilers: business logic in small steps that can be tested alone. Feature `objects`.
 //!
-//! A [`SubReconciler`] is one step of a run: it is given an object, changes what it says of it (its status, mostly) or what
-//! belongs to it, and says whether the steps behind it follow. Steps are put together to one, and that one is run by a
-//! [`ResourceReconciler`]: a plain [`Reconciler`](crate::Reconciler) for a [`Controller`](crate::Controller).
+//! A [`SubReconciler`] is one step of a run. It gets the object, changes its status or its children, and tells whether the next step
+//! runs. Steps nest. A [`ResourceReconciler`] runs the outermost step: it is a [`Reconciler`](crate::Reconciler) for a
+//! [`Controller`](crate::Controller).
+//!
+//! The design and the names come from [reconciler.io](https://reconciler.io) for Go:
+//!
+//! | step | purpose |
+//! |---|---|
+//! | [`ResourceReconciler`] | reads an object, calls the steps, writes the status |
+//! | [`AggregateReconciler`] | keeps one object that is made of others |
+//! | [`SyncReconciler`] | custom code |
+//! | [`ChildReconciler`] | keeps one child object |
+//! | [`ChildSetReconciler`] | keeps a set of child objects |
+//! | [`ExternalReconciler`] | keeps a resource outside all clients (not in reconciler.io) |
+//! | [`Sequence`] | several steps until one fails or halts |
+//! | [`Always`] | several steps, whatever the results |
+//! | [`IfThen`] | one of two steps |
+//! | [`While`], [`ForEach`] | a step several times |
+//! | [`TryCatch`] | handles the errors of a step; a step that always follows |
+//! | [`Advice`] | code before, around and after a step |
+//! | [`WithFinalizer`] | holds the object until a step has cleaned up |
+//! | [`WithConfig`] | another client or tracker for a step |
+//! | [`CastResource`] | a step for another type |
+//! | [`OverrideSetup`] | another set-up for a step |
+//! | [`SuppressTransientErrors`] | mutes errors until they last |
+//!
+//! The rest of the vocabulary:
+//!
+//! | reconciler.io | here |
+//! |---|---|
+//! | `SubReconciler.SetupWithManager` | [`SubReconciler::setup`] with a [`Setup`] |
+//! | `reconcile.Result`, `ErrHaltSubReconcilers` | [`Flow`] |
+//! | `ErrQuiet`, `ErrDurable` | [`quiet`], [`terminal`](crate::terminal); see [`ErrorClass`] |
+//! | `ErrSkipStatusUpdate` | [`SubContext::skip_status_update`] |
+//! | `StashValue`, `RetrieveValue` | [`Stash`], [`SubContext::stashed`] |
+//! | `Config`, `RetrieveConfig`, `RetrieveOriginalConfig` | [`Config`], [`SubContext::config`], [`SubContext::original_config`] |
+//! | `Config.TrackAndGet` | [`SubContext::track_and_get`] |
+//! | `ObjectManager`, `UpdatingObjectManager` | [`ObjectManager`], [`UpdatingObjectManager`] |
+//! | `OnlyReconcileChildStatus` | [`DesiredChild::AsItIs`] |
+//!
+//! Tests of steps: [`SubReconcilerTestCase`](crate::testing::SubReconcilerTestCase), feature `testing`.
 
 mod advice;
 mod aggregate;
@@ -58,9 +96,9 @@ use crate::run::error::BoxError;
 
 /// One step of the reconciliation of an object.
 ///
-/// It is called at least once for each change, so it must be idempotent; by many threads at once, for different objects.
+/// A step must be idempotent: it is called at least once for each change. Several threads call it for different objects.
 ///
-/// A closure is one, that adds nothing to its controller. Its parameters need their types written out:
+/// A closure is a step without a set-up. Write out the types of its parameters:
 /// `|cx: &SubContext<'_>, vm: &mut Vm| -> SubResult { … }`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a step of the reconciliation of `{T}`",
@@ -69,22 +107,23 @@ use crate::run::error::BoxError;
     note = "it is shared by threads: what it captures must be `Send + Sync + 'static`"
 )]
 pub trait SubReconciler<T>: Send + Sync {
-    /// Adds to the controller what it needs: watches and indexes. Called once, before the controller is built. What is put together
-    /// of steps passes it on to all of them.
+    /// Adds watches and indexes to the controller. Called once, before the controller is built.
+    ///
+    /// A step with inner steps must call their set-up.
     ///
     /// # Errors
     ///
-    /// If something cannot be added: there will be no controller.
+    /// If a source cannot be added. The controller is not built.
     fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
         let _ = setup;
         Ok(())
     }
 
-    /// Takes the step.
+    /// Runs the step.
     ///
     /// # Errors
     ///
-    /// What follows one is said by its [class](ErrorClass). The steps behind this one do not follow.
+    /// Any error. The next steps do not run; the [class](ErrorClass) of the error decides about logging and retries.
     fn reconcile(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult;
 }
 
@@ -94,7 +133,7 @@ impl<T, F: Fn(&SubContext<'_>, &mut T) -> SubResult + Send + Sync> SubReconciler
     }
 }
 
-/// A step that is known only as the program runs.
+/// A step whose type is chosen at run time.
 impl<T> SubReconciler<T> for Box<dyn SubReconciler<T>> {
     fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
         (**self).setup(setup)

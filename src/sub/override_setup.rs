@@ -1,4 +1,4 @@
-//! Another set-up for a step.
+//! The step with another set-up.
 
 use std::fmt;
 
@@ -9,8 +9,7 @@ use super::setup::Setup;
 use super::sync::SetupHook;
 use crate::run::error::BoxError;
 
-/// A step whose set-up is replaced: what it would add to its controller, and the steps within it, is not added, and what `setup` adds
-/// is.
+/// A step whose set-up is replaced. The set-ups of the step and its inner steps are not called.
 ///
 /// # Examples
 ///
@@ -33,7 +32,7 @@ pub struct OverrideSetup<T> {
 }
 
 impl<T> OverrideSetup<T> {
-    /// Calls `step` in runs, and `setup` in the set-up phase.
+    /// Wraps `step`, and calls `setup` for its set-up.
     pub fn new(
         step: impl SubReconciler<T> + 'static,
         setup: impl Fn(&mut Setup<'_>) -> Result<(), BoxError> + Send + Sync + 'static,

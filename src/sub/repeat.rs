@@ -1,4 +1,4 @@
-//! A step again and again: as long as something holds, or once for each of several items.
+//! Steps that run several times.
 
 use std::error::Error;
 use std::fmt;
@@ -12,13 +12,14 @@ use super::stash::{StashKey, Stashed};
 use crate::objects::ObjectRef;
 use crate::run::error::BoxError;
 
-/// Which pass of a [`While`] it is, from 0: stashed for its condition and its body. Of loops within loops it is the innermost one's.
+/// The number of the current pass of a [`While`], from 0. Stashed for its condition and its body. In nested loops, the innermost
+/// number.
 pub const ITERATION: StashKey<usize> = StashKey::new("homeostat/iteration");
 
-/// A step as long as a condition holds, which is asked before each pass. Not for waiting: it should be what the step does that ends it.
+/// Runs a step while a condition holds. Each pass should bring the loop closer to its end: do not use it to wait.
 ///
-/// The delays that the passes ask for are [put together](super::Flow::and). It stops at the first pass that fails or halts, and then
-/// the steps behind it do not follow either. Which pass it is is stashed as [`ITERATION`].
+/// The delays of the passes are [combined](super::Flow::and). The loop ends at the first pass that fails or halts, and then the
+/// next steps do not run. The number of the pass is stashed as [`ITERATION`].
 ///
 /// # Examples
 ///
@@ -46,13 +47,13 @@ pub struct While<T> {
     at_most: usize,
 }
 
-/// A [`While`] has made all passes that it may, and its condition still holds.
+/// The error of a [`While`] that has reached its limit while its condition still holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndlessLoop {
-    /// Whose run it is.
+    /// The reconciled object.
     pub object: ObjectRef,
-    /// How many passes it may make.
+    /// The limit.
     pub at_most: usize,
 }
 
@@ -65,7 +66,7 @@ impl fmt::Display for EndlessLoop {
 impl Error for EndlessLoop {}
 
 impl<T> While<T> {
-    /// Calls `body` as long as the condition holds.
+    /// Runs `body` while the condition holds.
     pub fn new(
         condition: impl Fn(&SubContext<'_>, &T) -> bool + Send + Sync + 'static,
         body: impl SubReconciler<T> + 'static,
@@ -73,12 +74,12 @@ impl<T> While<T> {
         Self { condition: Box::new(condition), body: Box::new(body), at_most: 100 }
     }
 
-    /// If it still holds after this many passes, that is an error: [`EndlessLoop`]. Default: 100.
+    /// Limits the number of passes. After that many, a condition that still holds is the error [`EndlessLoop`]. Default: 100.
     pub fn at_most(self, passes: usize) -> Self {
         Self { at_most: passes, ..self }
     }
 
-    /// One pass, if another one is to follow.
+    /// Runs one pass if the condition holds.
     fn pass(&self, cx: &SubContext<'_>, resource: &mut T, number: usize) -> Option<SubResult> {
         if !(self.condition)(cx, resource) {
             return None;
@@ -116,22 +117,22 @@ impl<T> fmt::Debug for While<T> {
     }
 }
 
-/// Which of several items a pass of a [`ForEach`] is about.
+/// The item of the current pass of a [`ForEach`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor<I> {
     /// The item.
     pub item: I,
-    /// Its place among them, from 0.
+    /// The position of the item, from 0.
     pub index: usize,
-    /// How many there are.
+    /// The number of items.
     pub len: usize,
 }
 
-/// A step once for each of several items, in their order. Which one a pass is about is stashed under a key of one's own, as a
-/// [`Cursor`], and taken away behind it; loops within loops have keys of different names.
+/// Runs a step once for each of several items, in their order.
 ///
-/// The delays that the passes ask for are [put together](super::Flow::and). It stops at the first item whose pass fails or halts, and
-/// then the steps behind it do not follow either.
+/// The current item is stashed as a [`Cursor`] under a key that you choose. In nested loops use keys with different names. The
+/// delays of the passes are [combined](super::Flow::and). The loop ends at the first pass that fails or halts, and then the next
+/// steps do not run.
 ///
 /// # Examples
 ///
@@ -170,7 +171,7 @@ impl<T, I> ForEach<T, I>
 where
     Cursor<I>: Stashed,
 {
-    /// Calls `body` for each of the items, which are asked for once a run.
+    /// Runs `body` for each of the items. `items` is called once in each run.
     pub fn new(
         key: StashKey<Cursor<I>>,
         items: impl Fn(&SubContext<'_>, &T) -> Result<Vec<I>, BoxError> + Send + Sync + 'static,

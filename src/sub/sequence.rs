@@ -8,8 +8,9 @@ use super::flow::{Failures, SubResult};
 use super::setup::Setup;
 use crate::run::error::BoxError;
 
-/// Several steps as one, each after the other, until one fails or halts. The delays that they ask for are
-/// [put together](super::Flow::and); a step that fails does not take back what those before it have asked for.
+/// Runs several steps in order until one fails or halts.
+///
+/// Their delays are [combined](super::Flow::and), and a later failure does not cancel them.
 ///
 /// # Examples
 ///
@@ -25,9 +26,10 @@ use crate::run::error::BoxError;
 #[must_use]
 pub struct Sequence<T>(Vec<Box<dyn SubReconciler<T>>>);
 
-/// Several steps as one, each after the other, whatever comes of those before it. Their delays are
-/// [put together](super::Flow::and), and their errors are, as [`Failures`]; if one of them has halted, those behind all of them do
-/// not follow.
+/// Runs several steps in order, whatever their results.
+///
+/// Their delays are [combined](super::Flow::and), and their errors are reported together as [`Failures`]. If one fails or halts,
+/// the steps after the `Always` are skipped.
 ///
 /// # Examples
 ///
@@ -46,12 +48,12 @@ pub struct Always<T>(Vec<Box<dyn SubReconciler<T>>>);
 macro_rules! steps {
     ($steps:ident, $go_on:expr) => {
         impl<T> $steps<T> {
-            /// No step yet.
+            /// Creates a sequence without steps.
             pub fn new() -> Self {
                 Self(Vec::new())
             }
 
-            /// Those before, and then this one.
+            /// Adds a step at the end.
             pub fn then(mut self, step: impl SubReconciler<T> + 'static) -> Self {
                 self.0.push(Box::new(step));
                 self

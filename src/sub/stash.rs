@@ -1,4 +1,4 @@
-//! What steps of one run leave for those behind them.
+//! Values that earlier steps of a run leave for later ones.
 
 use std::any::{Any, type_name};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use crate::base::sync::Mutex;
 use crate::objects::ObjectRef;
 
-/// The name of a value in a [`Stash`], and its type. Made once, as a constant.
+/// The name and type of a value in a [`Stash`]. Define it as a constant.
 ///
 /// # Examples
 ///
@@ -24,13 +24,13 @@ pub struct StashKey<V> {
 }
 
 impl<V> StashKey<V> {
-    /// A key of this name. Keys are the same if their names are.
+    /// Creates a key. Keys with the same name are the same.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self { name, value: PhantomData }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
@@ -51,17 +51,17 @@ impl<V> fmt::Debug for StashKey<V> {
     }
 }
 
-/// What can be stashed: anything that can be copied, compared and shown, so that a test can say what it expects.
+/// A value that can be stashed: any type that is `Clone`, `PartialEq` and `Debug`, so that tests can compare it.
 ///
-/// The trait holds for nearly every type, so its methods have names that no other type uses: a glob import shadows nothing.
+/// The trait is implemented for nearly every type. The names of its methods are unusual, so that a glob import shadows nothing.
 pub trait Stashed: Any + fmt::Debug + Send + Sync {
-    /// Whether the other one is of the same type and equal.
+    /// Returns whether `other` has the same type and is equal.
     fn stashed_eq(&self, other: &dyn Stashed) -> bool;
 
-    /// The same value once more.
+    /// Returns a copy.
     fn stashed_clone(&self) -> Box<dyn Stashed>;
 
-    /// The name of its type.
+    /// Returns the name of the type.
     fn stashed_type_name(&self) -> &'static str;
 }
 
@@ -79,7 +79,7 @@ impl<V: Any + Clone + PartialEq + fmt::Debug + Send + Sync> Stashed for V {
     }
 }
 
-/// What steps of one run leave for those behind them: gone with the run.
+/// Values that earlier steps of a run leave for later ones. They last until the run ends.
 ///
 /// # Examples
 ///
@@ -100,26 +100,26 @@ pub struct Stash {
     values: Mutex<BTreeMap<&'static str, Box<dyn Stashed>>>,
 }
 
-/// What is asked of a [`Stash`] is not there.
+/// The error of reading a [`Stash`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StashError {
-    /// No step has put it there.
+    /// No step has stashed the value.
     Missing {
-        /// Whose run it is.
+        /// The reconciled object.
         object: ObjectRef,
         /// The name of the key.
         key: &'static str,
     },
-    /// A key of the same name and another type has put it there.
+    /// The stashed value has another type.
     OtherType {
-        /// Whose run it is.
+        /// The reconciled object.
         object: ObjectRef,
         /// The name of the key.
         key: &'static str,
-        /// The type of what is there.
+        /// The type of the stashed value.
         found: &'static str,
-        /// The type that is asked for.
+        /// The type of the key.
         wanted: &'static str,
     },
 }
@@ -129,7 +129,7 @@ impl fmt::Display for StashError {
         match self {
             Self::Missing { object, key } => write!(f, "{object}: nothing is stashed as {key:?}"),
             Self::OtherType { object, key, found, wanted } => {
-                write!(f, "{object}: what is stashed as {key:?} is a {found}, not a {wanted}")
+                write!(f, "{object}: the value stashed as {key:?} is a {found}, not a {wanted}")
             }
         }
     }
@@ -138,18 +138,18 @@ impl fmt::Display for StashError {
 impl std::error::Error for StashError {}
 
 impl Stash {
-    /// An empty one, for a run of this object.
+    /// Creates an empty stash for a run of this object.
     #[must_use]
     pub fn new(object: ObjectRef) -> Self {
         Self { object, values: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Puts a value there, in the place of what was there under this name.
+    /// Stashes a value, replacing an older one.
     pub fn put<V: Stashed>(&self, key: StashKey<V>, value: V) {
         self.put_boxed(key.name, Some(Box::new(value)));
     }
 
-    /// Puts a value there, or takes what is there away. Returns what was there.
+    /// Stashes or removes a value. Returns the older one.
     pub(crate) fn put_boxed(&self, name: &'static str, value: Option<Box<dyn Stashed>>) -> Option<Box<dyn Stashed>> {
         let mut values = self.values.lock();
         match value {
@@ -158,7 +158,7 @@ impl Stash {
         }
     }
 
-    /// Has a value there while `f` runs, and behind it what was there before.
+    /// Stashes a value while `f` runs, then restores the older one.
     pub(super) fn during<V: Stashed, R>(&self, key: StashKey<V>, value: V, f: impl FnOnce() -> R) -> R {
         let before = self.put_boxed(key.name, Some(Box::new(value)));
         let result = f();
@@ -166,7 +166,7 @@ impl Stash {
         result
     }
 
-    /// A copy of the value, if there is one.
+    /// Returns a copy of the value, or `None` if no step has stashed one.
     ///
     /// # Errors
     ///
@@ -185,21 +185,21 @@ impl Stash {
         }
     }
 
-    /// A copy of the value.
+    /// Returns a copy of the value.
     ///
     /// # Errors
     ///
-    /// [`StashError::Missing`], [`StashError::OtherType`].
+    /// [`StashError::Missing`] and [`StashError::OtherType`].
     pub fn require<V: Stashed + Clone>(&self, key: StashKey<V>) -> Result<V, StashError> {
         self.get(key)?.ok_or_else(|| StashError::Missing { object: self.object.clone(), key: key.name })
     }
 
-    /// Takes the value away. Returns whether there was one.
+    /// Removes the value. Returns whether there was one.
     pub fn remove<V>(&self, key: StashKey<V>) -> bool {
         self.put_boxed(key.name, None).is_some()
     }
 
-    /// The names and values of all that is there, in the order of the names.
+    /// Returns all names and values, sorted by name.
     #[must_use]
     pub fn snapshot(&self) -> Vec<(&'static str, Box<dyn Stashed>)> {
         self.values.lock().iter().map(|(name, value)| (*name, (**value).stashed_clone())).collect()

@@ -1,4 +1,4 @@
-//! The step that does something itself.
+//! The step with custom code.
 
 use std::fmt;
 
@@ -8,13 +8,12 @@ use super::flow::{Flow, SubResult, both};
 use super::setup::Setup;
 use crate::run::error::BoxError;
 
-/// A step that does something itself: whatever no other one does. Its closures are given the object as it is so far, to change its
-/// status, say.
+/// A step with custom code. Its closures get the object, for example to change its status.
 ///
-/// | the object | what is called |
+/// | the object | called |
 /// |---|---|
-/// | lives | `sync` |
-/// | is being deleted | `finalize`, if there is one; before it `sync`, if [asked to](Self::also_while_deleting) |
+/// | is not being deleted | `sync` |
+/// | is being deleted | `sync` if [asked for](Self::also_while_deleting), then `finalize` if set |
 ///
 /// # Examples
 ///
@@ -40,36 +39,36 @@ pub struct SyncReconciler<T> {
     setup: Option<SetupHook>,
 }
 
-/// What a step does in the set-up phase, beside what the steps within it do.
+/// A custom set-up.
 pub(super) type SetupHook = Box<dyn Fn(&mut Setup<'_>) -> Result<(), BoxError> + Send + Sync>;
 
 impl<T> SyncReconciler<T> {
-    /// Calls `sync` for an object that lives.
+    /// Calls `sync` for an object that is not being deleted.
     #[must_use]
     pub fn new(sync: impl Fn(&SubContext<'_>, &mut T) -> SubResult + Send + Sync + 'static) -> Self {
         Self { name: "sync".to_owned(), sync: Box::new(sync), finalize: None, also_while_deleting: false, setup: None }
     }
 
-    /// Calls `finalize` for one that is being deleted. Something has to hold it until then: see
+    /// Calls `finalize` for an object that is being deleted. Hold the object until then, for example by
     /// [`WithFinalizer`](super::WithFinalizer).
     #[must_use]
     pub fn finalize(self, finalize: impl Fn(&SubContext<'_>, &mut T) -> SubResult + Send + Sync + 'static) -> Self {
         Self { finalize: Some(Box::new(finalize)), ..self }
     }
 
-    /// Calls `sync` for one that is being deleted as well.
+    /// Calls `sync` also for an object that is being deleted.
     #[must_use]
     pub fn also_while_deleting(self) -> Self {
         Self { also_while_deleting: true, ..self }
     }
 
-    /// What it adds to its controller.
+    /// Calls `setup` for the set-up.
     #[must_use]
     pub fn setup(self, setup: impl Fn(&mut Setup<'_>) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
         Self { setup: Some(Box::new(setup)), ..self }
     }
 
-    /// Its name in log lines. Default: `sync`.
+    /// Sets the name in log lines. Default: `sync`.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }

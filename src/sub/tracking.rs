@@ -1,25 +1,25 @@
-//! The tracks of a controller's runs: those of a run replace those of the run before.
+//! The tracks of a controller: each run replaces those of the run before.
 
 use super::config::Config;
 use crate::base::sync::Mutex;
 use crate::objects::{Kind, ObjectKey, Scope, TrackRef, Tracker};
 
-/// Which trackers the runs of one controller have used: that of its config, and those of steps with a config of their own.
+/// The trackers that the runs of one controller use: the tracker of its config, and those of steps with another config.
 #[derive(Debug)]
 pub(super) struct Tracking {
-    /// Of the tracks of this controller, for a tracker may be shared with others that have the same keys.
+    /// Separates the tracks of this controller from those of others with the same tracker and keys.
     scope: Scope,
     trackers: Mutex<Vec<Tracker>>,
 }
 
 impl Tracking {
-    /// `tracker` is that of the controller's config.
+    /// `tracker` is the tracker of the config.
     pub(super) fn new(tracker: &Tracker) -> Self {
         let scope = Scope::new();
         Self { scope, trackers: Mutex::new(vec![tracker.in_scope(scope)]) }
     }
 
-    /// The config with its tracker as the runs of this controller use it.
+    /// Returns the config with the tracker in the scope of this controller.
     pub(super) fn config(&self, config: &Config) -> Config {
         config.clone().in_scope(self.scope)
     }
@@ -33,8 +33,7 @@ impl Tracking {
         }
     }
 
-    /// Begins a run of this key. What it tracks replaces what the runs before have tracked, once the run has
-    /// [ended](TrackingRun::end) well.
+    /// Begins a run of this key. If it [ends](TrackingRun::end), its tracks replace those of earlier runs.
     pub(super) fn begin<'a>(&self, by: &'a ObjectKey) -> TrackingRun<'a> {
         let trackers = self.trackers.lock().iter().map(|tracker| (tracker.clone(), tracker.now())).collect();
         TrackingRun { trackers, by }
@@ -49,7 +48,7 @@ pub(super) struct TrackingRun<'a> {
 }
 
 impl TrackingRun<'_> {
-    /// Forgets the tracks of the runs before. A run that fails does not call this: it may not have come to all that it tracks.
+    /// Forgets the tracks of earlier runs. Not called after a failed run, which may not have reached all its tracks.
     pub(super) fn end(self) {
         for (tracker, start) in self.trackers {
             tracker.forget_before(self.by, start);

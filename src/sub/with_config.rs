@@ -1,4 +1,4 @@
-//! Another config for a step.
+//! The step with another config.
 
 use std::fmt;
 
@@ -9,12 +9,13 @@ use super::flow::SubResult;
 use super::setup::Setup;
 use crate::run::error::BoxError;
 
-/// A step with another [`Config`], in its set-up and in its runs: with the client of another cluster, say. The object itself stays in
-/// the client that it was read from: [`SubContext::original_config`].
+/// A step with another [`Config`], in its set-up and its runs, for example with the client of another cluster.
+///
+/// The object itself stays in the client that it was read from: [`SubContext::original_config`].
 ///
 /// # Examples
 ///
-/// Deployments are made in another client:
+/// Deploy to another client:
 ///
 /// ```
 /// use homeostat::objects::{Client, DynamicObject, MemoryClient};
@@ -35,9 +36,9 @@ pub struct WithConfig<T> {
 type Configure = Box<dyn Fn(&Config) -> Result<Config, BoxError> + Send + Sync>;
 
 impl<T> WithConfig<T> {
-    /// Calls `step` with what `config` makes of the config so far. It is asked once in the set-up phase, and then in each run: what has
-    /// a tracker of its own must have the same one each time, or nobody hears of what is tracked; and the same client, or it is watched
-    /// in vain.
+    /// Wraps `step`. `config` computes the config from the outer one, once for the set-up and once for each run.
+    ///
+    /// It must return the same client and the same tracker each time. Otherwise changes of watched and tracked objects are lost.
     pub fn new(
         config: impl Fn(&Config) -> Result<Config, BoxError> + Send + Sync + 'static,
         step: impl SubReconciler<T> + 'static,

@@ -165,7 +165,7 @@ fn desired_children_have_an_identifier_each() {
     );
     assert_eq!(
         refused(vec![page("green"), Page::new("web-other").label("id", "green")]),
-        "Page default/web-other is invalid: identifier is \"green\", but must be that of one desired child alone"
+        "Page default/web-other is invalid: identifier is \"green\", but must be unique among the desired children"
     );
 }
 

@@ -54,7 +54,7 @@ fn what_is_not_there_and_what_is_another_type_is_named_with_the_object() {
     let error = stash.get(OTHER).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "Thing default/web: what is stashed as \"number\" is a i32, not a alloc::string::String"
+        "Thing default/web: the value stashed as \"number\" is a i32, not a alloc::string::String"
     );
     assert_eq!(stash.require(OTHER).unwrap_err(), error);
 }

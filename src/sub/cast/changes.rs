@@ -1,13 +1,13 @@
-//! What has changed from one JSON to another: where it begins, and the same done to a third one, that has more fields.
+//! Finds the first difference of two JSON values, and applies their difference to a third one with more fields.
 
 use serde_json::{Map, Value};
 
-/// One step of a JSON pointer.
+/// Returns one segment of a JSON pointer.
 pub(super) fn token(name: &str) -> String {
     format!("/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
-/// The JSON pointer of the first field that differs.
+/// Returns the JSON pointer of the first field that differs.
 pub(super) fn first(before: &Value, after: &Value) -> Option<String> {
     let within = match (before, after) {
         _ if before == after => return None,
@@ -25,7 +25,7 @@ pub(super) fn first(before: &Value, after: &Value) -> Option<String> {
     Some(within.unwrap_or_default())
 }
 
-/// Changes `whole` as `before` has become `after`. What stands only in `whole` stays.
+/// Changes `whole` in the way in which `before` changed to `after`. Fields only in `whole` stay.
 pub(super) fn carry(before: &Value, after: &Value, whole: &mut Value) {
     match (before, after, whole) {
         _ if before == after => {}
@@ -44,7 +44,7 @@ fn fields(before: &Map<String, Value>, after: &Map<String, Value>, whole: &mut M
     for (name, after) in after {
         match (before.get(name), whole.get_mut(name)) {
             (Some(before), _) if before == after => {}
-            // As good as absent: what has no such field any more need not know of `null`.
+            // `null` counts as absent, and the type may not accept it.
             _ if after.is_null() => drop(whole.remove(name)),
             (Some(before), Some(whole)) => carry(before, after, whole),
             _ => drop(whole.insert(name.clone(), after.clone())),
@@ -52,8 +52,9 @@ fn fields(before: &Map<String, Value>, after: &Map<String, Value>, whole: &mut M
     }
 }
 
-/// An entry that has only been moved is moved, with all that it has. One that has changed where it stands is changed there, if there are
-/// as many as before. Any other is as `after` has it.
+/// Computes the entries of a list. A moved entry keeps all its fields.
+///
+/// If the lists have equal lengths, a changed entry is changed in place. Any other entry comes from `after`.
 fn entries(before: &[Value], after: &[Value], whole: &[Value]) -> Vec<Value> {
     let mut taken: Vec<bool> = before.iter().zip(after).map(|(before, after)| before == after).collect();
     taken.resize(before.len(), false);
@@ -88,7 +89,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// Small, so that two of them have much in common; without `null`, which is as good as absent.
+    /// Generates small values, so that two have much in common. They have no `null`, which counts as absent.
     fn any_json() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![any::<bool>().prop_map(Value::from), (0..3).prop_map(Value::from)];
         leaf.prop_recursive(3, 24, 4, |inner| {
@@ -100,7 +101,7 @@ mod tests {
         })
     }
 
-    /// The same with a field more in each of its objects.
+    /// Adds one field to each object.
     fn with_more(json: &Value, more: &mut u64) -> Value {
         match json {
             Value::Object(fields) => {
@@ -138,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_sees_less_sees_what_was_made_of_it(before in any_json(), after in any_json()) {
+        fn a_partial_view_shows_the_change(before in any_json(), after in any_json()) {
             let mut whole = with_more(&before, &mut 0);
             carry(&before, &after, &mut whole);
             prop_assert_eq!(without_more(&whole), after);
@@ -147,11 +148,11 @@ mod tests {
             let count = found.len();
             found.sort_unstable();
             found.dedup();
-            prop_assert_eq!(found.len(), count, "what is not seen stays with one entry");
+            prop_assert_eq!(found.len(), count, "a hidden field stays with one entry");
         }
 
         #[test]
-        fn the_first_change_is_where_both_differ(before in any_json(), after in any_json()) {
+        fn the_first_difference_is_where_both_differ(before in any_json(), after in any_json()) {
             let field = first(&before, &after);
             prop_assert_eq!(field.is_none(), before == after);
             if let Some(field) = field {
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_change_is_found() {
+    fn finds_the_first_difference() {
         let cases = [
             (json!({"a": 1}), json!({"a": 1}), None),
             (json!({"a": 1}), json!({"a": 2}), Some("/a")),
@@ -177,11 +178,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_seen_stays() {
+    fn hidden_fields_stay() {
         let [x, y, z] = ["x", "y", "z"].map(|name| json!({"name": name}));
         let full = |name: &str| json!({"name": name, "more": format!("of {name}")});
         let cases = [
-            // Fields: set, made, taken away, emptied.
+            // Fields: set, created, removed, set to null.
             (
                 json!({"a": {"b": 1}}),
                 json!({"a": {"b": 2}}),
@@ -191,16 +192,16 @@ mod tests {
             (json!({}), json!({"a": {"b": 1}}), json!({"c": 3}), json!({"a": {"b": 1}, "c": 3})),
             (json!({"a": 1, "b": 2}), json!({"b": 2}), json!({"a": 1, "b": 5, "c": 3}), json!({"b": 5, "c": 3})),
             (json!({"a": 1}), json!({"a": null}), json!({"a": 1, "c": 3}), json!({"c": 3})),
-            // What had stood there by default is made with all that is known of it.
+            // A field with a default is created as a whole.
             (json!({"a": {"b": 0, "c": 0}}), json!({"a": {"b": 1, "c": 0}}), json!({}), json!({"a": {"b": 1, "c": 0}})),
-            // What has not changed is not made, nor emptied.
+            // Unchanged fields are neither created nor cleared.
             (
                 json!({"a": 1, "b": 0, "c": null}),
                 json!({"a": 2, "b": 0, "c": null}),
                 json!({"a": 1, "c": null}),
                 json!({"a": 2, "c": null}),
             ),
-            // Entries: changed, moved, taken away, put in between, another kind of value.
+            // Entries: changed, moved, removed, inserted, of another type.
             (
                 json!([x, y]),
                 json!([x, z]),
@@ -219,7 +220,7 @@ mod tests {
             ),
             (json!([x, y]), json!([z]), json!([full("x"), full("y")]), json!([z])),
             (json!([x]), json!("x"), json!([full("x")]), json!("x")),
-            // Lists that are not of one length have nothing to do with each other.
+            // Lists of different lengths are not related.
             (json!([x]), json!([y]), json!([]), json!([y])),
         ];
         for (before, after, mut whole, expected) in cases {

@@ -1,4 +1,4 @@
-//! A step for objects of another type, which sees of this one what it knows.
+//! The step for objects of another type.
 
 use std::any::type_name;
 use std::fmt;
@@ -18,18 +18,19 @@ use crate::run::error::{BoxError, terminal};
 
 mod changes;
 
-/// A step for objects of another type `D`, which sees an object `T` as one: by their JSON, with its `apiVersion` and `kind`. So one step
-/// serves many types that have some fields in common.
+/// Shows an object `T` to a step as a `D`, through their JSON. One step can so serve several types that have fields in common.
 ///
-/// What the step changes is changed in the object, whatever the step returns; fields that `D` does not know stay as they are, in the
-/// entries of lists too (but for those that the step changes and moves at once), and what `T` does not know is dropped. What `T` itself
-/// does not write as JSON is lost when something is changed.
+/// The JSON includes `apiVersion` and `kind`. Changes of the step are copied to the object, also if the step fails. Fields that `D`
+/// does not know stay, also in the entries of lists, unless the step both moves and changes an entry. Fields that `T` does not know
+/// are dropped. After a change, the object loses whatever `T` does not write as JSON.
 ///
 /// # Errors
 ///
-/// [`ClientError::Invalid`], which names the object and the field, by a JSON pointer: if the object does not fit `D`: the step is not
-/// called then, and no further try would mend that; if what the step has made of it does not fit `T`, or if something has been changed that is to be
-/// [read only](Self::read_only): then the object stays as it was, and an error of the step stands beside this one.
+/// [`ClientError::Invalid`] with the object and the field as a JSON pointer:
+///
+/// - The object does not fit `D`. The step is not called, and the error is terminal.
+/// - The result of the step does not fit `T`, or a [read-only](Self::read_only) field was changed. The object stays as it was. An
+///   error of the step is reported too.
 ///
 /// # Examples
 ///
@@ -38,7 +39,7 @@ mod changes;
 /// use homeostat::sub::{CastResource, Flow, SubContext, SubResult};
 /// use serde::{Deserialize, Serialize};
 ///
-/// /// Whatever says where its image is.
+/// /// Any object with an image.
 /// #[derive(Serialize, Deserialize)]
 /// struct ImageRef {
 ///     metadata: ObjectMeta,
@@ -70,12 +71,12 @@ pub struct CastResource<T, D> {
 }
 
 impl<T, D> CastResource<T, D> {
-    /// Calls `step` with what it knows of the object.
+    /// Calls `step` with a `D`.
     pub fn new(step: impl SubReconciler<D> + 'static) -> Self {
         Self { step: Box::new(step), read_only: false, of: PhantomData }
     }
 
-    /// It is an error if the step changes something, but for the finalizers that it [writes](SubContext::add_finalizer).
+    /// Fails if the step changes a field, except by [writing finalizers](SubContext::add_finalizer).
     pub fn read_only(self) -> Self {
         Self { read_only: true, ..self }
     }
@@ -86,7 +87,7 @@ where
     T: Serialize + DeserializeOwned,
     D: Serialize + DeserializeOwned,
 {
-    /// Brings what has changed since `before` into the object.
+    /// Copies the changes since `before` to the object.
     fn write_back(
         &self,
         cx: &SubContext<'_>,
@@ -136,7 +137,7 @@ where
     }
 }
 
-/// What it was before, with what the client changes of it as a [finalizer](SubContext::add_finalizer) is written.
+/// Returns `before` with the fields that the client changes when it writes a [finalizer](SubContext::add_finalizer).
 fn written(before: &Value, after: &Value) -> Value {
     let mut written = before.clone();
     if let (Some(before), Some(after)) = (written.get_mut("metadata"), after.get("metadata"))
@@ -176,7 +177,7 @@ fn pointer(segment: &Segment) -> Option<String> {
     }
 }
 
-/// What stands there, for people to read.
+/// Returns the value at a JSON pointer, for people to read.
 fn value_at(json: &Value, pointer: &str) -> String {
     match json.pointer(pointer) {
         Some(Value::String(text)) => text.clone(),
