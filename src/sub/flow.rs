@@ -322,7 +322,7 @@ fn later(
             return Err(error);
         }
         let shown = Chain(&*error);
-        log::debug!(reconciler, key:?, error:% = shown; "{reconciler}: {key:?} met a conflict, to run again: {shown}");
+        log::debug!(reconciler, key:?, error:% = shown; "{reconciler}: {key:?} met a conflict and runs again: {shown}");
         return Ok(Action::retry_after(after.unwrap_or(CONFLICT_DELAY)));
     };
     let after = after.map_or(first.after(), |after| after.min(first.after()));

@@ -1,4 +1,4 @@
-//! Who makes an object as it is wanted.
+//! The writer of a child.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,32 +11,33 @@ use crate::objects::dependents::{Journal, Session, Write, Writer};
 use crate::objects::{Api, ClientError, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef, reasons};
 use crate::run::error::BoxError;
 
-/// Who makes an object as it is wanted: by the client of the [config](SubContext::config), for the object that the run is about. One for
-/// all runs of a step, called by many threads at once.
+/// Writes a child for the reconciled object, through the client of the [config](SubContext::config). One manager serves all runs of
+/// a step, on several threads.
 pub trait ObjectManager<C>: Send + Sync {
-    /// Adds to the controller what it needs.
+    /// Adds watches and indexes to the controller.
     ///
     /// # Errors
     ///
-    /// If something cannot be added: there will be no controller.
+    /// If a source cannot be added. The controller is not built.
     fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
         let _ = setup;
         Ok(())
     }
 
-    /// The finalizer by which it holds the object that the run is about, for as long as there is something to manage. Without one it is
-    /// not told that there is nothing any more.
+    /// Returns the finalizer that holds the reconciled object while there is something to manage. Only with a finalizer,
+    /// [`manage`](Self::manage) is called when neither a current nor a desired child is left.
     fn held_by(&self) -> Option<&str> {
         None
     }
 
-    /// Makes `current` as `desired`: creates, updates, deletes or does nothing, and returns it as it is then. With neither there is
-    /// nothing to manage (any more). `resource` is the metadata of the object that the run is about, for
+    /// Brings `current` to `desired`: creates, updates, deletes or does nothing. Returns the child as it is afterwards.
+    ///
+    /// With neither of them there is nothing left to manage. `resource` is the metadata of the reconciled object, for
     /// [finalizers](SubContext::add_finalizer).
     ///
     /// # Errors
     ///
-    /// Those of the client, each about the object managed, or about the one of the run if its finalizers could not be written.
+    /// The errors of the client, about the child, or about the reconciled object if its finalizers cannot be written.
     fn manage(
         &self,
         cx: &SubContext<'_>,
@@ -68,22 +69,22 @@ impl<C, M: ObjectManager<C> + ?Sized> ObjectManager<C> for Arc<M> {
 
 /// An [`ObjectManager`] that writes whole objects.
 ///
-/// | current | desired | |
+/// | current | desired | action |
 /// |---|---|---|
-/// | no | no | the [finalizer](Self::finalizer) is removed |
-/// | no | yes | created |
-/// | yes | yes | updated, if merging `desired` into `current` changes it |
-/// | yes | no | deleted, unless that has begun |
+/// | no | no | removes the [finalizer](Self::finalizer) |
+/// | no | yes | creates |
+/// | yes | yes | updates, if merging `desired` into `current` changes it |
+/// | yes | no | deletes, unless the child is being deleted |
 ///
-/// An update and a deletion are of the object as it was read: if it has changed since, they are a
-/// [conflict](ClientError::Conflict), and the next run reads again. A deletion of what is gone already is none.
+/// Updates and deletions apply to the object as it was read. If it has changed since, they are a [conflict](ClientError::Conflict),
+/// and the next run reads again. Deleting an object that is gone succeeds.
 ///
-/// A client may make of what it is told something else: it fills in a field, say. What it made is remembered, for the same
-/// desired state and until the object has another generation, and not taken for a difference. That is of the 4,096 objects that were
-/// so written last, for an hour each.
+/// A client may change what is written, for example by filling in a field. The manager remembers such a change for an hour, and
+/// does not take it for a difference as long as the desired state and the generation stay the same. It remembers the 4,096 objects
+/// written last.
 ///
-/// What is done is recorded as an [event](SubContext::event) (`Created`, `Updated`, `Deleted`, with a message like `Created Image "shop"`),
-/// and what fails (`CreationFailed`, `UpdateFailed`, `DeleteFailed`), but for a conflict.
+/// Writes are recorded as [events](SubContext::event) (`Created`, `Updated`, `Deleted`, with a message like `Created Image
+/// "shop"`), and so are failures other than conflicts (`CreationFailed`, `UpdateFailed`, `DeleteFailed`).
 ///
 /// # Examples
 ///
@@ -107,9 +108,9 @@ impl<C, M: ObjectManager<C> + ?Sized> ObjectManager<C> for Arc<M> {
 /// let (cx, request) = (Context::detached(), Request::new(&app, Config::new(client.clone())));
 /// let cx = SubContext::new("app", &cx, &request);
 ///
-/// let wanted = DynamicObject::new(&CONFIG_MAP, "default", "colours").with("data", json!({"sky": "blue"}));
-/// let made = manager.manage(&cx, app.meta_mut(), None, Some(wanted.clone()))?;
-/// let kept = manager.manage(&cx, app.meta_mut(), made.as_ref(), Some(wanted))?;
+/// let desired = DynamicObject::new(&CONFIG_MAP, "default", "colours").with("data", json!({"sky": "blue"}));
+/// let made = manager.manage(&cx, app.meta_mut(), None, Some(desired.clone()))?;
+/// let kept = manager.manage(&cx, app.meta_mut(), made.as_ref(), Some(desired))?;
 /// assert_eq!(kept, made);
 /// assert_eq!(manager.manage(&cx, app.meta_mut(), kept.as_ref(), None)?, None);
 /// assert!(Api::<DynamicObject>::of_kind(client, CONFIG_MAP).list(&Default::default())?.items.is_empty());
@@ -127,8 +128,10 @@ pub struct UpdatingObjectManager<C> {
 type Sanitize<C> = Box<dyn Fn(&C) -> Value + Send + Sync>;
 
 impl<C: Object> UpdatingObjectManager<C> {
-    /// Of objects of this type. `merge` copies into the current object (the first one) what is desired of it (the second), and leaves the
-    /// rest: labels and `spec`, say. What it does to the status, or to what names the object, is not written.
+    /// Creates a manager for children of the type `C`. `merge` copies the desired content (its second argument) into the current
+    /// object: labels and `spec`, for example.
+    ///
+    /// Changes that `merge` makes to the status, name, namespace, uid or version are not written.
     ///
     /// Does not compile for a [`DynamicObject`](crate::objects::DynamicObject): see [`of_kind`](Self::of_kind).
     pub fn new(merge: impl Fn(&mut C, &C) + Send + Sync + 'static) -> Self {
@@ -136,30 +139,32 @@ impl<C: Object> UpdatingObjectManager<C> {
         Self::of_kind(C::KIND, merge)
     }
 
-    /// The same of objects of this kind, whose type does not say it.
+    /// Creates a manager for children of this kind, for a type that does not name its kind.
     pub fn of_kind(kind: Kind, merge: impl Fn(&mut C, &C) + Send + Sync + 'static) -> Self {
         Self { kind, writer: Writer::new(merge), sanitize: None, finalizer: None, tracked: false }
     }
 
-    /// Copies from the current object (the first one) into the desired one what can not be changed any more, so that no update is tried
-    /// that the client must refuse.
+    /// Copies immutable fields from the current object (the first argument) into the desired one, so that no update tries to change
+    /// them.
     pub fn harmonize(self, harmonize: impl Fn(&C, &mut C) + Send + Sync + 'static) -> Self {
         Self { writer: self.writer.harmonize(harmonize), ..self }
     }
 
-    /// What of an object may stand in log lines. Default: nothing but its kind and name.
+    /// Chooses the content of a child that log lines may show. Default: nothing but its kind and name.
     pub fn sanitize(self, sanitize: impl Fn(&C) -> Value + Send + Sync + 'static) -> Self {
         Self { sanitize: Some(Box::new(sanitize)), ..self }
     }
 
-    /// [Tracks](SubContext::track) what is managed: before it is created, or once that has made its name, before it is updated, and as
-    /// long as a deletion has not removed it. For what an owner reference cannot reach, in another namespace or client, say.
+    /// [Tracks](SubContext::track) the children: before each write, or after the creation of one with a generated name, and while a
+    /// deletion has not removed it. Use it for children that no owner reference can reach, for example in another namespace.
     pub fn tracked(self) -> Self {
         Self { tracked: true, ..self }
     }
 
-    /// Holds the object that the run is about by this finalizer: it is set before something is created, and removed once nothing is
-    /// there and nothing desired. For what no garbage collection deletes with it. No other manager may use the same one.
+    /// Holds the reconciled object with this finalizer. It is added before a child is created, and removed once no child is left or
+    /// desired.
+    ///
+    /// Use it for children that no garbage collection deletes. No other manager may use the same finalizer.
     pub fn finalizer(self, finalizer: impl Into<String>) -> Self {
         Self { finalizer: Some(finalizer.into()), ..self }
     }

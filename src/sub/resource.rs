@@ -1,4 +1,4 @@
-//! A reconciler of objects that leaves the work to sub-reconcilers.
+//! The reconciler that runs the steps for objects of one type.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,23 +22,22 @@ use crate::run::error::BoxError;
 use crate::run::reconciler::{Action, Reconciler};
 use crate::watch::Subscriber;
 
-/// A [`Reconciler`] of objects of one type that leaves the work to a [`SubReconciler`]: it reads the object, hands it on, and writes its
-/// status if that has changed.
+/// A [`Reconciler`] of objects of one type that calls a [`SubReconciler`]. It reads the object, and writes its status if that has
+/// changed.
 ///
-/// One run:
+/// Each run:
 ///
-/// 1. [before](Self::before), unless the [request is skipped](Self::skip_request);
-/// 2. the object is read. One that is gone needs nothing more;
-/// 3. it gets its [defaults](Self::defaults), which are not written, unless the [resource is skipped](Self::skip_resource) then;
-/// 4. it gets its [initial conditions](Self::conditions);
-/// 5. the sub-reconciler is called, unless the object is being deleted and nothing holds it any more;
-/// 6. if it did not fail, or failed for good, the [observed generation](Self::observed_generation) is set;
-/// 7. the status is written if it is another than the one that was read, and the event `StatusUpdated` recorded; not of an object
-///    that is being deleted, unless [asked to](Self::status_while_deleting). What the run has returned stands, whatever comes of that;
-///    if it fails too, both errors are returned;
-/// 8. [after](Self::after).
+/// 1. calls [`before`](Self::before), unless the [request is skipped](Self::skip_request);
+/// 2. reads the object. If it is gone, the run ends;
+/// 3. sets [defaults](Self::defaults) without writing them, and ends if the [resource is skipped](Self::skip_resource);
+/// 4. sets the [initial conditions](Self::conditions);
+/// 5. calls the sub-reconciler, unless the object is being deleted and has no finalizer;
+/// 6. sets the [observed generation](Self::observed_generation) after a success or a durable error;
+/// 7. writes the status if it has changed, with the event `StatusUpdated`. The status of an object that is being deleted is written
+/// only if [asked for](Self::status_while_deleting). If this fails too, both errors are returned;
+/// 8. calls [`after`](Self::after).
 ///
-/// What follows an error is said by its [class](ErrorClass).
+/// The [class](ErrorClass) of an error decides about logging and retries.
 ///
 /// # Examples
 ///
@@ -105,20 +104,20 @@ type Defaults<T> = Box<dyn Fn(&mut T) + Send + Sync>;
 type Observe<S> = Box<dyn Fn(&mut S, i64) + Send + Sync>;
 type ConditionsOf<S> = Box<dyn Fn(&mut S) -> &mut Vec<Condition> + Send + Sync>;
 
-/// Where a status has its conditions, and which it has from the beginning.
+/// The conditions of a status: the accessor and the initial ones.
 struct Conditions<S> {
     initial: Vec<String>,
     of: ConditionsOf<S>,
 }
 
 impl<T: Object> ResourceReconciler<T> {
-    /// For the objects of this type in the client of `config`. The name is for log lines.
+    /// Creates a reconciler for the objects of this type in the client of `config`. The name is for log lines.
     pub fn new(name: impl Into<String>, config: Config, reconciler: impl SubReconciler<T> + 'static) -> Self {
         let api = config.api();
         Self::with_api(name.into(), api, config, Box::new(reconciler))
     }
 
-    /// The same for objects of this kind, whose type does not say it.
+    /// Creates a reconciler for objects of this kind, for a type that does not name its kind.
     pub fn of_kind(
         name: impl Into<String>,
         kind: Kind,
@@ -148,28 +147,30 @@ impl<T: Object> ResourceReconciler<T> {
         }
     }
 
-    /// Nothing at all is done for these keys.
+    /// Skips the runs of keys for which `skips` returns true.
     pub fn skip_request(self, skips: impl Fn(&ObjectKey) -> bool + Send + Sync + 'static) -> Self {
         Self { skip_request: Some(Box::new(skips)), ..self }
     }
 
-    /// Nothing is done for these objects, which have their defaults by then, and nothing is written.
+    /// Skips the objects for which `skips` returns true. They have their defaults; nothing is written.
     pub fn skip_resource(self, skips: impl Fn(&T) -> bool + Send + Sync + 'static) -> Self {
         Self { skip_resource: Some(Box::new(skips)), ..self }
     }
 
-    /// Sets what an object leaves open. It is not written.
+    /// Sets the defaults of an object. They are not written.
     pub fn defaults(self, defaults: impl Fn(&mut T) + Send + Sync + 'static) -> Self {
         Self { defaults: Some(Box::new(defaults)), ..self }
     }
 
-    /// Sets which generation the status is about.
+    /// Sets the observed generation in the status.
     pub fn observed_generation(self, set: impl Fn(&mut T::Status, i64) + Send + Sync + 'static) -> Self {
         Self { observed_generation: Some(Box::new(set)), ..self }
     }
 
-    /// Where a status has its conditions. Those named in `initial` that an object does not have yet it gets before anything is done,
-    /// as [unknown](ConditionStatus::Unknown) because of `Initializing`; and one whose status is what it was has the time that it had.
+    /// Names the conditions of the status.
+    ///
+    /// Each run first adds the missing `initial` ones as [unknown](ConditionStatus::Unknown) with the reason `Initializing`. A
+    /// condition whose status has not changed keeps its transition time.
     pub fn conditions<I: Into<String>>(
         self,
         initial: impl IntoIterator<Item = I>,
@@ -179,27 +180,28 @@ impl<T: Object> ResourceReconciler<T> {
         Self { conditions: Some(Conditions { initial, of: Box::new(of) }), ..self }
     }
 
-    /// Holds its objects with this finalizer until the sub-reconciler has cleaned up: see [`WithFinalizer`].
+    /// Holds the objects with this finalizer until the sub-reconciler has cleaned up, see [`WithFinalizer`].
     pub fn finalizer(self, finalizer: impl Into<String>) -> Self {
         Self { reconciler: Box::new(WithFinalizer::new(finalizer, self.reconciler)), ..self }
     }
 
-    /// Never writes the status: another reconciler of the same objects does.
+    /// Never writes the status. Use it if another reconciler of the same objects does.
     pub fn skip_status_update(self) -> Self {
         Self { writes_status: false, ..self }
     }
 
-    /// Writes the status of objects that are being deleted, too.
+    /// Also writes the status of objects that are being deleted.
     pub fn status_while_deleting(self) -> Self {
         Self { status_while_deleting: true, ..self }
     }
 
-    /// Hands all sub-reconcilers the means to add what they need, and returns where the keys come from: its own objects, and what
-    /// has been added. For the controller of this reconciler, which that manager is to run.
+    /// Sets up the steps, and returns the sources of the keys: the objects themselves, and all that the steps have added.
+    ///
+    /// Pass them to the controller of this reconciler, in the same manager.
     ///
     /// # Errors
     ///
-    /// As [`Manager::watch`], and those of the sub-reconcilers.
+    /// As [`Manager::watch`], and the errors of the sub-reconcilers.
     pub fn setup(&self, manager: &Manager) -> Result<Sources<ObjectKey>, BoxError> {
         let mut added = Additions::default();
         let mut setup = Setup::new(manager, self.api.kind(), &self.config, &mut added)
@@ -210,7 +212,7 @@ impl<T: Object> ResourceReconciler<T> {
         Ok(added.sources)
     }
 
-    /// What a run tracks replaces what the run before has tracked, unless the run fails.
+    /// Replaces the tracks of earlier runs if the run succeeds.
     fn track(&self, cx: &Context, key: &ObjectKey) -> SubResult {
         let tracking = self.tracking.begin(key);
         let flow = self.fetch(cx, key)?;
@@ -229,14 +231,14 @@ impl<T: Object> ResourceReconciler<T> {
         }
         let request = Request::new(&original, self.config.clone()).tracked_by(&self.tracking);
         let cx = SubContext::new(&self.name, cx, &request);
-        let result = self.hand_on(&cx, &mut resource);
+        let result = self.run_steps(&cx, &mut resource);
         if self.writes_status && !request.skips_status_update() && (!cx.is_deleting() || self.status_while_deleting) {
             return self.write_status(&cx, original, resource, result);
         }
         result
     }
 
-    fn hand_on(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
+    fn run_steps(&self, cx: &SubContext<'_>, resource: &mut T) -> SubResult {
         if cx.is_deleting() && resource.meta().finalizers.is_empty() {
             return Ok(Flow::proceed());
         }
@@ -274,10 +276,10 @@ impl<T: Object> ResourceReconciler<T> {
                 cx.event(EventType::Normal, reasons::STATUS_UPDATED, "Updated status");
                 result
             }
-            // It has gone meanwhile.
+            // The object is gone.
             Ok(None) => result,
             Err(error) => {
-                // Somebody else has written: the next run will see what.
+                // The object has changed. The next run reads it again.
                 if !error.is_conflict() {
                     let message = format!("Failed to update status: {error}");
                     cx.event(EventType::Warning, reasons::STATUS_UPDATE_FAILED, &message);
@@ -305,7 +307,7 @@ impl<S> Conditions<S> {
         }
     }
 
-    /// A condition that has been made anew, and says what it said, says it since then.
+    /// Restores the transition time of each condition whose status has not changed.
     fn keep_times(&self, before: &mut S, now: &mut S) {
         let before = (self.of)(before);
         for condition in (self.of)(now) {

@@ -1,4 +1,4 @@
-//! What sub-reconcilers add to the controller that they are to run in.
+//! The set-up of the steps of a controller.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -15,10 +15,10 @@ use crate::run::error::BoxError;
 use crate::watch::store::Index;
 use crate::watch::{Subscriber, Watch};
 
-/// What sub-reconcilers add to the controller that they are to run in: watches, indexes, polls. Handed to each of them once, however
-/// deep it is, before the controller is built.
+/// The set-up of a controller's steps. Steps add watches, indexes and other sources to it. Each step gets it once, before the
+/// controller is built.
 ///
-/// The watches are shared with whatever else the manager runs: one for each client and type.
+/// Watches are shared within the manager, one for each client and type.
 pub struct Setup<'a> {
     manager: &'a Manager,
     kind: &'a Kind,
@@ -28,28 +28,28 @@ pub struct Setup<'a> {
     added: &'a mut Additions,
 }
 
-/// What has been added by all of them.
+/// The additions of all steps.
 #[derive(Debug, Default)]
 pub(super) struct Additions {
     pub(super) sources: Sources<ObjectKey>,
-    /// Which watches feed it, and how.
+    /// The watches that feed the controller, and how.
     known: HashSet<(String, How)>,
-    /// The steps that have children, by the address of the client, the group and the name of the kind.
+    /// The steps with children, by the address of the client, the group and the name of the kind.
     parents: HashMap<(usize, String, String), Parent>,
 }
 
-/// A step that has children.
+/// A step with children.
 #[derive(Clone, Debug)]
 struct Parent {
     step: String,
-    /// Whether it says which children of the kind are its own.
+    /// Whether `ours` restricts its children.
     tells_apart: bool,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum How {
     Owned,
-    /// By the tracker at this address, which its subscriber holds.
+    /// By the tracker at this address. Its subscriber keeps it alive.
     Tracked(usize),
 }
 
@@ -58,12 +58,12 @@ impl<'a> Setup<'a> {
         Self { manager, kind, config: Cow::Borrowed(config), namespace: None, added }
     }
 
-    /// The same with watches of one namespace only.
+    /// Restricts the watches to one namespace.
     pub(super) fn in_namespace(self, namespace: Option<&'a str>) -> Self {
         Self { namespace, ..self }
     }
 
-    /// The same with another config, for the steps within one.
+    /// Returns a set-up with another config, for inner steps.
     pub fn with_config(&mut self, config: Config) -> Setup<'_> {
         // Another client may have other namespaces.
         let is_same = std::ptr::addr_eq(Arc::as_ptr(config.client()), Arc::as_ptr(self.config.client()));
@@ -71,31 +71,32 @@ impl<'a> Setup<'a> {
         Setup { manager: self.manager, kind: self.kind, config: Cow::Owned(config), namespace, added: self.added }
     }
 
-    /// What the controller will be added to.
+    /// Returns the manager of the controller.
     #[must_use]
     pub fn manager(&self) -> &Manager {
         self.manager
     }
 
-    /// The kind of the objects that are reconciled.
+    /// Returns the kind of the reconciled objects.
     #[must_use]
     pub fn kind(&self) -> &Kind {
         self.kind
     }
 
-    /// What the steps work with.
+    /// Returns the config of the step.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Where else keys are to come from.
+    /// Returns the sources of the controller, to add others.
     pub fn sources(&mut self) -> &mut Sources<ObjectKey> {
         &mut self.added.sources
     }
 
-    /// The watch of these objects, which runs from now on. It feeds nothing by itself. If the reconciler is for
-    /// [one namespace](super::ResourceReconciler::namespace), the watch is too.
+    /// Returns the shared watch of these objects, starting it on first use. The watch alone enqueues nothing.
+    ///
+    /// If the reconciler is restricted to [one namespace](super::ResourceReconciler::namespace), so is the watch.
     ///
     /// # Errors
     ///
@@ -108,7 +109,7 @@ impl<'a> Setup<'a> {
         Query::of_kind_in(api.kind(), self.namespace)
     }
 
-    /// These objects, found by what `of` says of them: an index of their shared watch.
+    /// Adds an index by `of` to the shared watch of these objects.
     ///
     /// # Errors
     ///
@@ -126,7 +127,7 @@ impl<'a> Setup<'a> {
         Ok(self.watch(api)?.store().index(move |_key, object| of(object)))
     }
 
-    /// Objects are reconciled when one of these changes that they control: by its owner references.
+    /// Enqueues the controller of each of these objects that changes, by its controller reference.
     ///
     /// # Errors
     ///
@@ -138,7 +139,7 @@ impl<'a> Setup<'a> {
         })
     }
 
-    /// Objects are reconciled when one of these changes that they [track](super::SubContext::track), by the tracker of the
+    /// Enqueues the objects that [track](super::SubContext::track) one of these objects when it changes, by the tracker of the
     /// [config](Self::config).
     ///
     /// # Errors
@@ -149,8 +150,7 @@ impl<'a> Setup<'a> {
         self.once(api, How::Tracked(tracker.address()), move |queue| tracker.subscriber(&kind, queue))
     }
 
-    /// Objects are reconciled when one of these changes, by a subscriber of one's own: see
-    /// [`ControllerBuilder::subscribe`](crate::controller::ControllerBuilder::subscribe).
+    /// Adds a subscriber for these objects, see [`ControllerBuilder::subscribe`](crate::controller::ControllerBuilder::subscribe).
     ///
     /// # Errors
     ///
@@ -175,8 +175,9 @@ impl<'a> Setup<'a> {
         Ok(())
     }
 
-    /// Registers a step that takes objects of this kind which the reconciled object controls for its children: all of them, unless
-    /// it tells them apart. The client stays alive until the set-up ends, since a watch holds it.
+    /// Registers a step with children of this kind. Fails if two steps have the same children.
+    ///
+    /// The watch keeps the client alive until the set-up ends, so its address identifies it.
     pub(super) fn children(&mut self, kind: &Kind, step: &str, tells_apart: bool) -> Result<(), BoxError> {
         let client = Arc::as_ptr(self.config.client()).addr();
         let place = (client, kind.group().to_owned(), kind.name().to_owned());
@@ -194,7 +195,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// Sets up two steps of which one run calls only one. They may have children of the same kind.
+    /// Sets up two steps of which each run calls only one. They may have children of the same kind.
     pub(super) fn either(
         &mut self,
         one: impl FnOnce(&mut Self) -> Result<(), BoxError>,

@@ -11,7 +11,7 @@
 //! | record | [`Journal`]: events, log lines and tracks |
 //! | collect | [`garbage`]: the dependents of a missing owner |
 //!
-//! External resources have no client: see [`External`].
+//! External resources are outside all clients: see [`External`].
 
 mod claim;
 mod external;

@@ -1,4 +1,4 @@
-//! A primary, the objects that it makes, those that it reads, and what it has outside all clients.
+//! Primaries: objects with secondaries, tertiaries and external resources.
 
 mod reconcile;
 mod secondary;
@@ -31,20 +31,23 @@ use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
 use crate::watch::store::Store;
 use crate::watch::{Event, EventKind, Subscriber, Watch};
 
-/// A controller of objects that make others: for each *primary* there are *secondaries*, which are made and marked as the primary's
-/// (see [`Ownership`](super::Ownership)), in the same client or in another; *tertiaries*, which are only read; and
-/// [external](External) resources. All settings have defaults.
+/// A controller of objects that make other objects.
 ///
-/// | what happens | what is called | operation |
+/// Each *primary* has *secondaries*, which its reconciler makes in the same client or in another one, marked as the primary's (see
+/// [`Ownership`](super::Ownership)); *tertiaries*, which it only reads; and [external resources](External). All settings have
+/// defaults.
+///
+/// | event | call | operation |
 /// |---|---|---|
-/// | a primary is created or updated | `sync` with it; then each external resource is looked at, and converged if it is not as it should be | [put](Operation::Put) |
-/// | its deletion is asked for, and a finalizer holds it | `sync` with it | [delete](Operation::Delete) |
-/// | it is gone: its client says so | its secondaries are deleted, its external resources removed; then `gone` | [delete](Operation::Delete) or [purge](Operation::Purge) |
-/// | a secondary or tertiary is created, updated or deleted | as the primary is: `sync` or `gone` | [secondary](Operation::Secondary) |
-/// | each [resync](Self::resync) | the same, for all primaries, and for those that are gone and have left something | [resync](Operation::Resync) |
+/// | a primary is created or updated | `sync`; then each external resource is observed, and converged if it is not in step | [put](Operation::Put) |
+/// | a primary is being deleted, and a finalizer holds it | `sync` | [delete](Operation::Delete) |
+/// | a primary is gone | its secondaries are deleted and its external resources removed; then `gone` | [delete](Operation::Delete) or [purge](Operation::Purge) |
+/// | a secondary or tertiary changes | `sync` or `gone` of its primary | [secondary](Operation::Secondary) |
+/// | [resync](Self::resync) | the same for all primaries, and for those that are gone and have left something | [resync](Operation::Resync) |
 ///
-/// All runs for one key follow each other, so nobody deletes what another makes. What a primary has left that was deleted while no
-/// controller ran is found when one starts: the secondaries by their marks, external resources by their [list](External::list).
+/// The runs of one key never overlap, so no run deletes what another one makes. When a controller starts, it also cleans up after
+/// primaries that were deleted while no controller ran: it finds their secondaries by the marks, and external resources by their
+/// [list](External::list).
 ///
 /// # Examples
 ///
@@ -103,7 +106,7 @@ pub struct PrimaryController<T: Object> {
     name: String,
     api: Api<T>,
     reconciler: Box<dyn PrimaryReconciler<T>>,
-    around: Vec<RelatedWatch<T>>,
+    related: Vec<RelatedWatch<T>>,
     externals: Vec<ExternalResource<T>>,
     recorder: Option<EventRecorder>,
     resync: Duration,
@@ -115,11 +118,11 @@ pub struct PrimaryController<T: Object> {
     settings: Vec<Subscribe<T>>,
 }
 
-/// The settings of a controller of primaries: what [`PrimaryController::controller`] is given.
+/// The settings of the controller of a [`PrimaryController`], see [`PrimaryController::controller`].
 pub type PrimarySettings<T> = ControllerBuilder<ObjectKey, PrimaryRun<T>, PrimaryPolicy>;
 type Subscribe<T> = Box<dyn FnOnce(PrimarySettings<T>) -> PrimarySettings<T> + Send>;
 
-/// Watches something around the primary: how that is subscribed to, and how it is collected, if it is.
+/// Starts the watch of a secondary or tertiary. Returns its subscription, and a function that deletes secondaries.
 type RelatedWatch<T> = Box<dyn FnOnce(&Manager) -> Result<(Subscribe<T>, Option<Collect>), StartError> + Send>;
 
 /// The [retry policy](PrimaryController::retry) of a [`PrimaryController`].
@@ -142,13 +145,13 @@ impl RetryPolicy<ObjectKey> for PrimaryPolicy {
 }
 
 impl<T: Object> PrimaryController<T> {
-    /// A controller of all objects of an [`Api`].
+    /// Creates a controller of all objects of an [`Api`].
     pub fn new(name: impl Into<String>, primaries: Api<T>, reconciler: impl PrimaryReconciler<T>) -> Self {
         Self {
             name: name.into(),
             api: primaries,
             reconciler: Box::new(reconciler),
-            around: Vec::new(),
+            related: Vec::new(),
             externals: Vec::new(),
             recorder: None,
             resync: Duration::from_secs(600),
@@ -161,22 +164,10 @@ impl<T: Object> PrimaryController<T> {
         }
     }
 
-    /// Changes the settings of the controller that have no method here: `on_error`, `sync_timeout`, `rate_limit`, `debounce` and others.
-    /// Called as the controller is added to its manager, after all settings made here.
+    /// Changes settings of the controller that have no method here, such as `on_error`, `sync_timeout`, `rate_limit` and
+    /// `debounce`.
     ///
-    /// ```
-    /// # use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient, PrimaryContext, PrimaryController};
-    /// # use homeostat::{Action, BoxError, Manager};
-    /// # use std::{sync::Arc, time::Duration};
-    /// # const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
-    /// # let sites = Api::<DynamicObject>::of_kind(Arc::new(MemoryClient::new()), SITE);
-    /// # let sync = |_: &PrimaryContext<'_>, _: &DynamicObject| -> Result<Action, BoxError> { Ok(Action::await_change()) };
-    /// # let manager = Manager::builder().build()?;
-    /// PrimaryController::new("sites", sites, sync)
-    ///     .controller(|settings| settings.rate_limit(10.0, 20).sync_timeout(Duration::from_secs(30)))
-    ///     .add_to(&manager)?;
-    /// # Ok::<_, homeostat::StartError>(())
-    /// ```
+    /// Called when the controller is added to its manager, after all settings made here.
     pub fn controller(
         mut self,
         settings: impl FnOnce(PrimarySettings<T>) -> PrimarySettings<T> + Send + 'static,
@@ -185,12 +176,14 @@ impl<T: Object> PrimaryController<T> {
         self
     }
 
-    /// Its primaries make these. A change of one calls the primary that it belongs to, and the one that it belonged to before;
-    /// those of a primary that is gone are deleted. One that loses its marks before its watch has told of it belongs to nobody: its
-    /// primary finds that out at its next run.
+    /// Adds secondaries. A change of one enqueues its primary, and the primary that it belonged to before. The secondaries of a
+    /// primary that is gone are deleted.
+    ///
+    /// A secondary that loses its marks before its watch has seen it belongs to no primary: the next run of its primary finds that
+    /// out.
     pub fn secondary<S: Object>(mut self, secondary: &Secondary<S>) -> Self {
         let (secondary, primaries) = (secondary.clone(), self.api.kind().clone());
-        self.around.push(Box::new(move |manager| {
+        self.related.push(Box::new(move |manager| {
             let watch = shared_watch(manager, secondary.api(), secondary.query())?;
             let marks = secondary.clone();
             let owner = move |_: &ObjectKey, object: &S| marks.owner_key(object, &primaries);
@@ -201,7 +194,8 @@ impl<T: Object> PrimaryController<T> {
         self
     }
 
-    /// Its primaries read these. A change of one calls the primaries that `primaries` names, both for what it was and for what it is.
+    /// Adds objects that the primaries read. A change of one enqueues the primaries that `primaries` returns for its old and its
+    /// new state.
     pub fn tertiary<U, I>(self, api: Api<U>, primaries: impl Fn(&U) -> I + Send + 'static) -> Self
     where
         U: Object,
@@ -210,26 +204,26 @@ impl<T: Object> PrimaryController<T> {
         self.tertiary_of(api, Query::all(), primaries)
     }
 
-    /// As [`tertiary`](Self::tertiary), of the objects that `query` selects: those of one namespace, say.
+    /// As [`tertiary`](Self::tertiary), for the objects that `query` selects, for example in one namespace.
     pub fn tertiary_of<U, I>(mut self, api: Api<U>, query: Query, primaries: impl Fn(&U) -> I + Send + 'static) -> Self
     where
         U: Object,
         I: IntoIterator<Item = ObjectKey> + 'static,
     {
-        self.around.push(Box::new(move |manager| {
+        self.related.push(Box::new(move |manager| {
             let watch = shared_watch(manager, &api, &query)?;
             Ok((subscribe(watch, move |_: &ObjectKey, object: &U| primaries(object)), None))
         }));
         self
     }
 
-    /// Its primaries have this, outside all clients. The name is for events, errors and log lines.
+    /// Adds an external resource of the primaries. The name is for events, errors and log lines.
     pub fn external(mut self, name: impl Into<String>, external: impl External<T>) -> Self {
         self.externals.push(ExternalResource::new(name, external));
         self
     }
 
-    /// How often all primaries are run, changed or not, and looked for what others have left. Default: every ten minutes.
+    /// Sets the interval at which all primaries run and left-over resources are looked for. Default: ten minutes.
     pub fn resync(self, interval: Duration) -> Self {
         Self { resync: interval, ..self }
     }
@@ -249,26 +243,27 @@ impl<T: Object> PrimaryController<T> {
         Self { policy: PrimaryPolicy(Box::new(policy)), ..self }
     }
 
-    /// Records what is done to external resources, as events of the primary. A [`Secondary`] has a recorder of its own.
+    /// Records changes of external resources as events of the primary. A [`Secondary`] has its own recorder.
     pub fn recorder(self, recorder: EventRecorder) -> Self {
         Self { recorder: Some(recorder), ..self }
     }
 
-    /// Calls `hook` at the end, when all that the manager runs has ended or been given up: see [`Manager::at_end`].
+    /// Calls `hook` after all components of the manager have ended or been abandoned, see [`Manager::at_end`].
     pub fn clean_up(self, hook: impl FnOnce() + Send + 'static) -> Self {
         Self { clean_up: Some(Box::new(hook)), ..self }
     }
 
-    /// Adds it to a manager, with the watches that it needs: one for each client and type, shared with the other controllers of
-    /// the manager that are added so. The watches run from then on.
+    /// Adds the controller and the watches that it needs to a manager.
+    ///
+    /// The watches start immediately. They are shared within the manager, one for each client, type and query.
     ///
     /// # Errors
     ///
-    /// As those of [`ControllerBuilder::build`], [`Manager::add`] and [`Manager::watch`].
+    /// The errors of [`ControllerBuilder::build`], [`Manager::add`] and [`Manager::watch`].
     pub fn add_to(self, manager: &Manager) -> Result<ControllerHandle<ObjectKey>, StartError> {
         let primaries = shared_watch(manager, &self.api, &self.selection.query)?;
-        let around = self.around.into_iter().map(|around| around(manager)).collect::<Result<Vec<_>, _>>()?;
-        let (subscribe, collectors): (Vec<_>, Vec<_>) = around.into_iter().unzip();
+        let related = self.related.into_iter().map(|start| start(manager)).collect::<Result<Vec<_>, _>>()?;
+        let (subscribe, collectors): (Vec<_>, Vec<_>) = related.into_iter().unzip();
         let externals: Arc<[_]> = self.externals.into();
         let events = self.selection.events.clone();
         let run = PrimaryRun {
@@ -306,7 +301,7 @@ impl<T: Object> PrimaryController<T> {
 
 selection_settings!(PrimaryController, "See also [`Secondary::namespace`] and [`tertiary_of`](Self::tertiary_of).");
 
-/// What has happened to a primary.
+/// Returns the reasons of a run for an event of a primary.
 fn reasons_of<T: Object>(event: &Event<ObjectKey, T>) -> Reasons {
     match event {
         Event::Created { .. } => Reasons::CREATED,
@@ -318,7 +313,7 @@ fn reasons_of<T: Object>(event: &Event<ObjectKey, T>) -> Reasons {
     }
 }
 
-/// What happens around a primary is no news of the primary itself.
+/// Subscribes to the watch of a secondary or tertiary.
 fn subscribe<T, U, I>(
     watch: Watch<ObjectKey, U>,
     primaries: impl FnMut(&ObjectKey, &U) -> I + Send + 'static,
@@ -338,7 +333,7 @@ where
     })
 }
 
-/// The keys of those that are not there, and have something outside all clients.
+/// Returns the keys of missing primaries that still have an external resource.
 fn left_behind<T: Object>(
     cx: &Context,
     externals: &[ExternalResource<T>],

@@ -20,35 +20,35 @@ use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain, RequeueAfter, Terminal};
 use crate::run::reconciler::{Action, Reconciler};
 
-/// What a run of a primary is about: the most telling of its reasons.
+/// The main reason of a run for a primary.
 ///
-/// | | the primary is there | it is gone |
+/// | operation | the primary exists | the primary is gone |
 /// |---|---|---|
-/// | [`Put`](Self::Put) | created, updated, or deleted and there again | |
-/// | [`Delete`](Self::Delete) | its deletion has been asked for, and something holds it | it was deleted |
-/// | [`Purge`](Self::Purge) | | it vanished without a deletion that could be seen |
-/// | [`Secondary`](Self::Secondary) | a secondary or tertiary has changed | the same, or a secondary is left of it |
-/// | [`Resync`](Self::Resync) | a sweep over all | an external resource is left of it |
-/// | [`Other`](Self::Other) | the run before has failed or asked for it, or a person: see [`Context::reasons`] | the same |
+/// | [`Put`](Self::Put) | it was created or updated, or deleted and created again | |
+/// | [`Delete`](Self::Delete) | it is being deleted, and a finalizer holds it | it was deleted |
+/// | [`Purge`](Self::Purge) | | it vanished without a visible deletion |
+/// | [`Secondary`](Self::Secondary) | a secondary or tertiary has changed | the same, or it has left a secondary |
+/// | [`Resync`](Self::Resync) | a resync of all primaries | it has left an external resource |
+/// | [`Other`](Self::Other) | a retry, a requeue or a manual request, see [`Context::reasons`] | the same |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
     /// The primary was created or updated.
     Put,
-    /// The primary was deleted, or is to be.
+    /// The primary was deleted or is being deleted.
     Delete,
     /// The primary has vanished.
     Purge,
-    /// Something around the primary has changed.
+    /// A secondary or tertiary has changed.
     Secondary,
-    /// Nothing says that anything has changed.
+    /// All primaries are run, changed or not.
     Resync,
     /// Another reason.
     Other,
 }
 
 impl Operation {
-    /// Of a primary that is there.
+    /// The operation for a primary that exists.
     fn sync(reasons: Reasons, is_deleting: bool) -> Self {
         let put = [Reasons::CREATED, Reasons::UPDATED, Reasons::DELETED, Reasons::PURGED];
         if is_deleting {
@@ -56,22 +56,22 @@ impl Operation {
         } else if put.iter().any(|put| reasons.contains(*put)) {
             Self::Put
         } else {
-            Self::around(reasons)
+            Self::of_related(reasons)
         }
     }
 
-    /// Of one that is gone.
+    /// The operation for a primary that is gone.
     fn gone(reasons: Reasons) -> Self {
         if reasons.contains(Reasons::PURGED) {
             Self::Purge
         } else if reasons.contains(Reasons::DELETED) {
             Self::Delete
         } else {
-            Self::around(reasons)
+            Self::of_related(reasons)
         }
     }
 
-    fn around(reasons: Reasons) -> Self {
+    fn of_related(reasons: Reasons) -> Self {
         if reasons.contains(Reasons::SECONDARY) {
             Self::Secondary
         } else if reasons.contains(Reasons::RESYNC) || reasons.contains(Reasons::POLL) {
@@ -95,7 +95,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The [`Context`] of a run, and what it is about.
+/// The [`Context`] of a run, and its operation.
 #[derive(Debug)]
 pub struct PrimaryContext<'a> {
     cx: &'a Context,
@@ -103,13 +103,13 @@ pub struct PrimaryContext<'a> {
 }
 
 impl<'a> PrimaryContext<'a> {
-    /// For calling a reconciler by hand or in a test.
+    /// Creates a context, to call a reconciler in a test.
     #[must_use]
     pub fn new(cx: &'a Context, operation: Operation) -> Self {
         Self { cx, operation }
     }
 
-    /// What the run is about.
+    /// Returns the main reason of the run.
     #[must_use]
     pub fn operation(&self) -> Operation {
         self.operation
@@ -124,24 +124,23 @@ impl Deref for PrimaryContext<'_> {
     }
 }
 
-/// Brings what belongs to a primary to where the primary says it should be. As a [`Reconciler`], but it is given
-/// the object, as the client has it.
+/// Reconciles a primary with its secondaries. Like a [`Reconciler`], but it gets the object instead of the key.
 ///
-/// A closure is one, that has nothing to do for a primary that is gone. Its parameters need their types written out:
-/// `|cx: &PrimaryContext<'_>, site: &Site| -> Result<Action, BoxError> { … }`.
+/// A closure is a reconciler that does nothing for a primary that is gone. Write out the types of its parameters: `|cx:
+/// &PrimaryContext<'_>, site: &Site| -> Result<Action, BoxError> { … }`.
 pub trait PrimaryReconciler<T: Object>: Send + Sync + 'static {
-    /// One run for a primary that is there; perhaps it is [being deleted](super::super::ObjectMeta::is_deleting), and something
-    /// holds it.
+    /// Reconciles a primary that exists. It may be [being deleted](super::super::ObjectMeta::is_deleting), held by a finalizer.
     ///
     /// # Errors
     ///
-    /// As [`Reconciler::reconcile`]. A [conflict](ClientError::Conflict) is no failure: the key runs again after a second, or as soon
-    /// as a watch shows the change. After five in a row the next one is a failure.
+    /// As [`Reconciler::reconcile`]. A [conflict](ClientError::Conflict) is no failure: the key runs again after a second, or as
+    /// soon as a watch shows the change. The sixth conflict in a row is a failure.
     fn sync(&self, cx: &PrimaryContext<'_>, primary: &T) -> Result<Action, BoxError>;
 
-    /// The primary is gone, and what belonged to it has been deleted, or will be when nothing holds it any more. Called at least
-    /// once for each primary that goes while the controller runs, and whenever something is found that belonged to one; not for
-    /// what is heard of what has been deleted along with it.
+    /// Reacts to a primary that is gone. Its secondaries have been deleted, though finalizers may still hold them.
+    ///
+    /// Called at least once for each primary that goes while the controller runs, and whenever one of its resources is found later.
+    /// Not called for the deletion events of its secondaries.
     ///
     /// # Errors
     ///
@@ -166,10 +165,9 @@ where
 /// Deletes the secondaries of a type that a primary has left. Returns whether there were any.
 pub(super) type Collect = Box<dyn Fn(&DynamicObject) -> Result<bool, ClientError> + Send + Sync>;
 
-/// The reconciler that a [`PrimaryController`](super::PrimaryController) runs, as its
-/// [builder](super::PrimaryController::controller) has it.
+/// The reconciler of a [`PrimaryController`](super::PrimaryController), for its [builder](super::PrimaryController::controller).
 pub struct PrimaryRun<T: Object> {
-    /// Of the controller, in log lines.
+    /// The name of the controller, for log lines.
     pub(super) name: String,
     pub(super) api: Api<T>,
     pub(super) selection: Selection<T>,
@@ -184,7 +182,7 @@ impl<T: Object> PrimaryRun<T> {
         let is_deleting = primary.meta().is_deleting();
         let operation = Operation::sync(cx.reasons(), is_deleting);
         let action = self.reconciler.sync(&PrimaryContext::new(cx, operation), primary)?;
-        // What is going needs nothing more; what it has outside is removed once it is gone.
+        // External resources of a primary are removed once it is gone.
         if !is_deleting {
             all(
                 &primary.object_ref(),
@@ -211,9 +209,9 @@ impl<T: Object> PrimaryRun<T> {
             Ok(removed)
         });
         let found = all(&gone.object_ref(), collected.chain(removed))?;
-        // Nothing but an echo of what has been deleted, or a sweep: it was said before that the primary is gone.
-        let around = Reasons::SECONDARY | Reasons::RESYNC | Reasons::POLL;
-        if found || !around.contains(cx.reasons()) {
+        // Without a finding, these reasons are an echo of the deletions: `gone` has been called before.
+        let related = Reasons::SECONDARY | Reasons::RESYNC | Reasons::POLL;
+        if found || !related.contains(cx.reasons()) {
             self.reconciler.gone(&PrimaryContext::new(cx, Operation::gone(cx.reasons())), key)?;
         }
         Ok(Action::await_change())
@@ -240,7 +238,7 @@ impl<T: Object> Reconciler<ObjectKey> for PrimaryRun<T> {
                 let (controller, shown) = (self.name.as_str(), Chain(&*error));
                 log::debug!(
                     controller, key:?, error:% = shown;
-                    "{controller}: {key:?} met a conflict, to run again: {shown}"
+                    "{controller}: {key:?} met a conflict and runs again: {shown}"
                 );
                 Ok(Action::retry_after(CONFLICT_DELAY))
             }
@@ -255,28 +253,30 @@ impl<T: Object> fmt::Debug for PrimaryRun<T> {
     }
 }
 
-/// How long a key waits that has met a conflict: mostly its watch calls it sooner. It may be that a secondary is being deleted, which
-/// takes as long as something holds it.
+/// The delay after a conflict. Usually a watch enqueues the key earlier. A secondary that is being deleted may need this delay
+/// several times.
 const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 
-/// Whether somebody else was faster to write, which is ordinary, and the error does not say itself what follows.
+/// Whether the error is a conflict that does not choose its own delay.
 fn is_mere_conflict(error: &(dyn Error + 'static)) -> bool {
     is_conflict(error) && Terminal::find(error).is_none() && RequeueAfter::find(error).is_none()
 }
 
-/// Takes all of the steps, whatever one of them says. Returns whether one has done something, or the first error that is no
-/// conflict, or the first conflict; the others are logged.
+/// Runs all steps, whatever their results. Returns whether one has changed something, or the first error, preferring errors that
+/// are no conflicts.
+///
+/// The other errors are logged.
 fn all(object: &ObjectRef, steps: impl Iterator<Item = Result<bool, BoxError>>) -> Result<bool, BoxError> {
     let mut result = Ok(false);
     for step in steps {
         result = match (result, step) {
             (Ok(before), Ok(now)) => Ok(before | now),
             (Err(first), Err(other)) => {
-                // A conflict is soon over, so it must not hide another error.
+                // A conflict ends soon, so it must not hide another error.
                 let hides = is_mere_conflict(&*first) && !is_mere_conflict(&*other);
                 let (first, other) = if hides { (other, first) } else { (first, other) };
                 let shown = Chain(&*other);
-                log::warn!(object:%, error:% = shown; "{object}: the run has failed in a further way: {shown}");
+                log::warn!(object:%, error:% = shown; "{object}: the run has failed with another error too: {shown}");
                 Err(first)
             }
             (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),

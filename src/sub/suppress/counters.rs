@@ -1,4 +1,4 @@
-//! How many times in a row objects have failed, and which of them have not been heard of for long.
+//! Counts the consecutive failures of objects, and finds counts that may be outdated.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::base::time::Nanos;
 use crate::objects::ObjectKey;
 use crate::queue::FastState;
 
-/// How long an object may not be heard of until it is looked up.
+/// The time without a failure after which an object is looked up.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A counter for each object that has failed.
@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) struct FailureCounters {
     most: usize,
     by_key: HashMap<ObjectKey, FailureCounter, FastState>,
-    /// Each of them once, by when it was heard of.
+    /// The keys, by the time of the last failure or lookup.
     by_age: BTreeMap<Stamp, ObjectKey>,
     stamps: u64,
 }
@@ -28,10 +28,10 @@ struct FailureCounter {
     stamp: Stamp,
 }
 
-/// When, and which in the order of all.
+/// A time, and a number that orders equal times.
 type Stamp = (Nanos, u64);
 
-/// An object that has not been heard of for long.
+/// An object that has not failed for a long time.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stale {
     pub(super) key: ObjectKey,
@@ -40,7 +40,7 @@ pub(super) struct Stale {
 }
 
 impl FailureCounters {
-    /// For this many objects.
+    /// Counts at most this many objects.
     pub(super) fn new(most: usize) -> Self {
         Self { most, by_key: HashMap::default(), by_age: BTreeMap::new(), stamps: 0 }
     }
@@ -49,7 +49,7 @@ impl FailureCounters {
         self.by_key.len()
     }
 
-    /// An object has failed. Returns how many times in a row; `None` if there are too many to count.
+    /// Counts a failure. Returns the number of consecutive failures, or `None` if there are too many objects.
     pub(super) fn fail(&mut self, key: &ObjectKey, uid: &str, generation: i64, now: Nanos) -> Option<u32> {
         let known = self.take(key).filter(|known| known.uid == uid && known.generation == generation);
         if self.by_key.len() >= self.most {
@@ -68,7 +68,7 @@ impl FailureCounters {
         stamp
     }
 
-    /// An object is well.
+    /// Resets the counter of an object.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.take(key);
     }
@@ -79,7 +79,7 @@ impl FailureCounters {
         Some(known)
     }
 
-    /// The object that has not been heard of for the longest time, if that is long. Now it has been.
+    /// Returns the object that has not failed for the longest time, if that is long enough, and stamps it.
     pub(super) fn stale(&mut self, now: Nanos) -> Option<Stale> {
         let first = self.by_age.first_entry().filter(|first| first.key().0.after(LONG) <= now)?;
         let key = first.remove();
@@ -89,7 +89,7 @@ impl FailureCounters {
         Some(Stale { uid: counter.uid.clone(), key, stamp })
     }
 
-    /// That object is gone: unless it has been heard of since.
+    /// Removes the counter of an object that is gone, unless it has failed since.
     pub(super) fn forget_stale(&mut self, stale: &Stale) {
         if self.by_key.get(&stale.key).is_some_and(|counter| counter.stamp == stale.stamp) {
             self.forget(&stale.key);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_may_be() {
+    fn keeps_at_most_the_given_number() {
         let mut counters = FailureCounters::new(2);
         assert_eq!(
             ["a", "b", "c", "a"].map(|name| fail(&mut counters, name, Nanos::ZERO)),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_heard_of_while_it_is_looked_up_is_kept() {
+    fn keeps_an_object_that_fails_during_its_lookup() {
         let mut counters = FailureCounters::new(9);
         fail(&mut counters, "a", Nanos::ZERO);
         fail(&mut counters, "b", Nanos::ZERO);

@@ -1,4 +1,4 @@
-//! A step whose passing errors are not shown.
+//! The step that mutes errors until they last.
 
 use std::fmt;
 
@@ -14,22 +14,22 @@ mod counters;
 
 use self::counters::{FailureCounters, Stale};
 
-/// A step whose transient errors are shown only if they last: as long as an object has had fewer of them in a row than the
-/// [threshold](Self::threshold), they are [muted], so they are retried as they are without this, and only the log at level
-/// debug has them; and the status of the object is left as it is, whatever the run makes of it.
+/// A step whose transient errors are shown only if they last.
 ///
-/// | the step | the count of the object | its error |
+/// While an object has fewer consecutive errors than the [threshold](Self::threshold), they are [muted]: retried as usual, but
+/// logged only at level *debug*, and the status is not written.
+///
+/// | the step | count of the object | error |
 /// |---|---|---|
-/// | fails, and that is [transient](ErrorClass::Transient) | one more; from one again for another generation, or another object of the name | is muted below the threshold, and returned as it is from there on |
-/// | was told to stop | stays | is returned as it is |
-/// | fails in another way, or not at all | is forgotten | is returned as it is |
+/// | fails with a [transient](ErrorClass::Transient) error | is incremented; restarts at 1 for another generation or uid | is muted below the threshold |
+/// | is aborted | stays | is returned |
+/// | fails otherwise, or succeeds | is reset | is returned |
 ///
-/// It counts by object: it belongs around a [`ForEach`](super::ForEach) or [`While`](super::While), not into one, where a pass that does
-/// not fail would end what another one has counted.
+/// Put it around a [`ForEach`](super::ForEach) or [`While`](super::While), not inside: the success of one pass would reset the
+/// count of another.
 ///
-/// The counts are kept in this step, for as long as the program runs. Those of objects that are gone are forgotten with later failures:
-/// what has not failed for a day is looked up in the client then, two at a time. Beyond some 65 000 objects that fail at once, the errors
-/// of others are returned as they are.
+/// The step keeps the counts in memory. Counts of objects that are gone are removed during later failures: objects that have not
+/// failed for a day are looked up, two at a time. If more than 65,536 objects fail at once, the errors of the others are not muted.
 ///
 /// # Examples
 ///
@@ -38,7 +38,7 @@ use self::counters::{FailureCounters, Stale};
 /// use homeostat::sub::{Flow, SubContext, SubResult, SuppressTransientErrors};
 ///
 /// fn ask_the_registry(_cx: &SubContext<'_>, _app: &mut DynamicObject) -> SubResult {
-///     // … which does not answer now and then
+///     // … sometimes it does not answer
 ///     Ok(Flow::proceed())
 /// }
 ///
@@ -52,23 +52,23 @@ pub struct SuppressTransientErrors<T> {
     counters: Mutex<FailureCounters>,
 }
 
-/// How many counters are kept.
+/// The greatest number of counters.
 const MOST: usize = 1 << 16;
-/// How many of them are looked up at once.
+/// The number of lookups for each failure.
 const AT_ONCE: usize = 2;
 
 impl<T> SuppressTransientErrors<T> {
-    /// Calls `step`.
+    /// Wraps `step`.
     pub fn new(step: impl SubReconciler<T> + 'static) -> Self {
         Self { step: Box::new(step), threshold: 3, counters: Mutex::new(FailureCounters::new(MOST)) }
     }
 
-    /// Which transient error in a row is the first to be shown. Default: the third.
+    /// Sets the number of consecutive errors from which on they are shown. Default: 3.
     pub fn threshold(self, errors: u32) -> Self {
         Self { threshold: errors, ..self }
     }
 
-    /// One more failure. Returns how many there have been, if they are counted.
+    /// Counts a failure. Returns the number of consecutive failures, unless too many objects fail.
     fn count(&self, cx: &SubContext<'_>) -> Option<u32> {
         let meta = &cx.subject().metadata;
         let now = cx.original_config().clock().nanos();
@@ -83,7 +83,7 @@ impl<T> SuppressTransientErrors<T> {
     }
 }
 
-/// Whether the client says so.
+/// Whether the client has no such object.
 fn is_gone(cx: &SubContext<'_>, stale: &Stale) -> bool {
     match cx.original_config().client().get(cx.kind(), &stale.key) {
         Ok(object) => uid_of(&object["metadata"]) != stale.uid,
