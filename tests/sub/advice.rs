@@ -16,14 +16,14 @@ fn fails() -> SubResult {
 }
 
 #[test]
-fn a_step_without_advice_is_called_once() {
+fn calls_a_step_without_advice_once() {
     assert_eq!(run(&Advice::new(leaves("step", in_two))), both("step", "on, again in 2s"));
     assert_eq!(run(&Advice::new(leaves("step", fails))), both("step", "failed: test"));
     assert_eq!(run(&Advice::new(leaves("step", halts))), both("step", "halted"));
 }
 
 #[test]
-fn what_is_stashed_before_reaches_the_step() {
+fn passes_stashed_values_from_before_to_the_step() {
     let says = |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
         leave(thing, &cx.stashed(MESSAGE)?);
         Ok(Flow::proceed())
@@ -36,7 +36,7 @@ fn what_is_stashed_before_reaches_the_step() {
 }
 
 #[test]
-fn what_is_asked_for_before_is_put_together_with_what_the_step_returns() {
+fn combines_the_delay_of_before_with_the_result_of_the_step() {
     let asks =
         |step: Returns| run(&Advice::new(leaves("step", step)).before(|_, _| Ok(Flow::requeue_after(seconds(5))))).1;
     assert_eq!(asks(on), "on, again in 5s");
@@ -46,7 +46,7 @@ fn what_is_asked_for_before_is_put_together_with_what_the_step_returns() {
 }
 
 #[test]
-fn nothing_follows_what_fails_or_halts_before() {
+fn stops_after_a_failure_or_halt_of_before() {
     let stops = |before: Returns| {
         let advice = Advice::new(never).before(move |_, _| before());
         run(&advice.around(|_, _, _| unreachable!()).after(|_, _, _| unreachable!()))
@@ -56,7 +56,7 @@ fn nothing_follows_what_fails_or_halts_before() {
 }
 
 #[test]
-fn around_calls_the_step_as_often_as_it_likes() {
+fn around_calls_the_step_any_number_of_times() {
     let never_called = Advice::new(never).around(|_, _, _| Ok(Flow::proceed()));
     assert_eq!(run(&never_called), both("", "on"));
 
@@ -72,7 +72,7 @@ fn around_calls_the_step_as_often_as_it_likes() {
 }
 
 #[test]
-fn what_comes_after_is_told_all_and_has_the_last_word() {
+fn after_gets_the_result_and_replaces_it() {
     let after = |step: Returns, last: fn(SubResult) -> SubResult| {
         let advice = Advice::new(leaves("step", step)).before(|_, _| Ok(Flow::requeue_after(seconds(5))));
         run(&advice.after(move |_, thing, result| {

@@ -60,7 +60,7 @@ fn run(reconciler: &AggregateReconciler<Page>) -> Result<Action, BoxError> {
 }
 
 #[test]
-fn it_is_created_updated_and_then_left_as_it_is() {
+fn creates_updates_and_then_keeps_the_object() {
     let world = World::new();
     assert_eq!(run(&world.writing("one")).unwrap(), Action::await_change());
     assert_eq!(world.spy.writes(), ["create Page default/index"]);
@@ -77,7 +77,7 @@ fn it_is_created_updated_and_then_left_as_it_is() {
 }
 
 #[test]
-fn it_is_deleted_where_it_is_not_wanted() {
+fn deletes_the_object_if_none_is_desired() {
     let world = World::new();
     let unwanted = world.writing("one").desired(|_, page: &Page| {
         assert_eq!(page.data["text"], "one");
@@ -92,7 +92,7 @@ fn it_is_deleted_where_it_is_not_wanted() {
 }
 
 #[test]
-fn other_objects_and_one_that_is_being_deleted_are_left_alone() {
+fn ignores_other_keys_and_an_object_being_deleted() {
     let world = World::new();
     let other = world
         .writing("one")
@@ -109,7 +109,7 @@ fn other_objects_and_one_that_is_being_deleted_are_left_alone() {
 }
 
 #[test]
-fn errors_of_the_client_are_returned_and_told() {
+fn returns_and_records_errors_of_the_client() {
     for (verb, reason) in
         [("get", ""), ("create", "CreationFailed"), ("update", "UpdateFailed"), ("delete", "DeleteFailed")]
     {
@@ -132,7 +132,7 @@ fn errors_of_the_client_are_returned_and_told() {
 }
 
 #[test]
-fn what_steps_ask_for_is_returned_and_an_error_leaves_the_object() {
+fn returns_delays_of_steps_and_writes_nothing_after_an_error() {
     let world = World::new();
     let asks = |returns: fn() -> SubResult| {
         run(&world.writing("one").then(move |_: &SubContext<'_>, _: &mut Page| -> SubResult { returns() }))
@@ -149,7 +149,7 @@ fn what_steps_ask_for_is_returned_and_an_error_leaves_the_object() {
 }
 
 #[test]
-fn before_comes_first_and_after_has_the_last_word() {
+fn before_runs_first_and_after_replaces_the_result() {
     let world = World::new();
     let reconciler = world
         .writing("one")
@@ -161,9 +161,9 @@ fn before_comes_first_and_after_has_the_last_word() {
     assert_eq!(world.pages().get(&key()).unwrap().data["text"], "one");
 }
 
-/// It is made where nothing exists, and again when what it is made of changes, or somebody meddles with it.
+/// The object is created from nothing, and restored when its sources or the object itself change.
 #[test]
-fn a_controller_keeps_it() {
+fn a_controller_keeps_the_object() {
     let world = World::new();
     let (listed, watched) = (things(&world.spy), things(&world.spy));
     let lists = SyncReconciler::new(move |_: &SubContext<'_>, page: &mut Page| {
@@ -199,7 +199,7 @@ fn a_controller_keeps_it() {
 }
 
 #[test]
-fn a_stale_cache_makes_it_no_second_time() {
+fn a_stale_cache_causes_no_second_creation() {
     let site = Site::new();
     let stale = site.with_stale_cache();
     let reconciler = |value: &'static str| {

@@ -10,7 +10,7 @@ fn chooses(then: Returns, or_else: Returns) -> [IfThen<Thing>; 2] {
 }
 
 #[test]
-fn one_of_two_steps_is_called_and_returns_what_it_returns() {
+fn returns_the_result_of_one_of_two_steps() {
     let [then, or_else] = chooses(|| Ok(Flow::requeue_after(seconds(1))), || Ok(Flow::requeue_after(seconds(2))));
     assert_eq!(run(&then), both("then", "on, again in 1s"));
     assert_eq!(run(&or_else), both("else", "on, again in 2s"));
@@ -25,13 +25,13 @@ fn one_of_two_steps_is_called_and_returns_what_it_returns() {
 }
 
 #[test]
-fn without_another_step_none_is_called() {
+fn calls_nothing_without_an_alternative() {
     assert_eq!(run(&IfThen::new(|_, _| false, never)), both("", "on"));
     assert_eq!(run(&IfThen::new(|_, _| true, leaves("then", on))), both("then", "on"));
 }
 
 #[test]
-fn the_object_decides_as_it_is_by_then() {
+fn evaluates_the_condition_on_the_current_object() {
     let is_marked = |_: &SubContext<'_>, thing: &Thing| thing.spec.contains_key("mark");
     let mark = |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
         thing.spec.insert("mark".to_owned(), String::new());

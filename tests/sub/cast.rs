@@ -1,5 +1,5 @@
-//! `CastResource`: the cases of reconciler.io's `reconcilers/cast_test.go`. What that one gets wrong: an object that a change does not
-//! fit has lost other fields by then.
+//! `CastResource`: the cases of reconciler.io's `reconcilers/cast_test.go`. There, an object loses
+//! other fields when a change does not fit it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::{Spy, Thing, config, step, things};
 use crate::trail::{Returns, run_of, seconds, told};
 
-/// What a step knows that counts pods.
+/// The view of a step that counts pods.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Scaled {
     api_version: Option<String>,
@@ -33,7 +33,7 @@ struct Container {
     name: String,
 }
 
-/// What is cast: it knows nothing of `paused`.
+/// The type that is cast. It has no field `paused`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct App {
     metadata: ObjectMeta,
@@ -102,7 +102,7 @@ fn pair(field: &str, value: &str) -> (String, String) {
 }
 
 #[test]
-fn a_step_sees_what_it_knows_of_the_object() {
+fn a_step_sees_the_fields_that_its_type_knows() {
     let mut seen = app();
     let looks = cast::<App, Scaled>(|scaled| {
         assert_eq!((scaled.metadata.name.as_str(), scaled.spec.replicas, scaled.paused), ("shop", 2, false));
@@ -116,7 +116,7 @@ fn a_step_sees_what_it_knows_of_the_object() {
 }
 
 #[test]
-fn the_object_says_what_it_is_although_its_type_does_not_write_it() {
+fn the_json_has_a_kind_even_if_the_type_does_not_write_it() {
     let looks = cast::<App, DynamicObject>(|any| {
         assert_eq!((any.api_version.as_str(), any.kind.as_str()), ("example.com/v1", "App"));
         any.fields["spec"]["replicas"] = json!(3);
@@ -130,14 +130,14 @@ fn the_object_says_what_it_is_although_its_type_does_not_write_it() {
 }
 
 #[test]
-fn what_a_step_changes_is_changed_whatever_it_returns_and_all_else_stays() {
+fn copies_changes_whatever_the_result_and_keeps_other_fields() {
     let change = |result: Returns| {
         CastResource::<App, Scaled>::new(move |_: &SubContext<'_>, scaled: &mut Scaled| -> SubResult {
             scaled.spec.replicas = 3;
             scaled.spec.containers.reverse();
             scaled.spec.containers.push(Container { name: "new".to_owned() });
             scaled.metadata.labels.insert("scaled".to_owned(), "yes".to_owned());
-            scaled.paused = true; // which the app does not know
+            scaled.paused = true; // a field that `App` does not have
             result()
         })
     };
@@ -157,7 +157,7 @@ fn what_a_step_changes_is_changed_whatever_it_returns_and_all_else_stays() {
 }
 
 #[test]
-fn what_is_read_only_is_not_changed() {
+fn refuses_changes_of_a_read_only_cast() {
     let changes = |result: Returns| {
         CastResource::<App, Scaled>::new(move |_: &SubContext<'_>, scaled: &mut Scaled| -> SubResult {
             scaled.spec.containers[1].name = "other".to_owned();
@@ -178,7 +178,7 @@ fn what_is_read_only_is_not_changed() {
 }
 
 #[test]
-fn an_object_that_does_not_fit_is_named_with_its_field() {
+fn names_the_object_and_field_that_do_not_fit() {
     let never = || cast::<App, Scaled>(|_| unreachable!("not to be called"));
     let with = |field: &str, value: Value| {
         let mut app = app();
@@ -197,14 +197,14 @@ fn an_object_that_does_not_fit_is_named_with_its_field() {
 }
 
 #[test]
-fn an_object_that_cannot_be_written_is_named() {
+fn names_an_object_that_cannot_be_serialized() {
     let mut unwritable = App { note: Some(Note::Unwritable), ..app() };
     let said = run(&cast::<App, Scaled>(|_| unreachable!("not to be called")), &mut unwritable);
     assert!(said.starts_with("failed: App default/shop is invalid: must be written as JSON"), "{said}");
     assert!(said.ends_with("it is not to be written"), "{said}");
 }
 
-/// What the step has made of it is not JSON, or none of the object's type: the object stays as it was.
+/// The result of the step is not JSON or does not fit the type: the object stays as it was.
 #[test]
 fn a_change_that_does_not_fit_leaves_the_object_as_it_was() {
     #[derive(Clone, Serialize, Deserialize)]
@@ -233,7 +233,7 @@ fn a_change_that_does_not_fit_leaves_the_object_as_it_was() {
 }
 
 #[test]
-fn a_cast_within_a_cast_changes_the_object_too() {
+fn a_nested_cast_changes_the_object() {
     #[derive(Clone, Serialize, Deserialize)]
     struct Counted {
         replicas: u32,
@@ -272,7 +272,7 @@ fn a_cast_within_a_cast_changes_the_object_too() {
 }
 
 #[test]
-fn a_status_that_a_cast_writes_is_the_objects() {
+fn writes_a_status_set_through_a_cast() {
     let step = cast::<Thing, DynamicObject>(|any| {
         any.fields["status"]["fields"] = json!({"trail": "cast"});
         on()
@@ -281,7 +281,7 @@ fn a_status_that_a_cast_writes_is_the_objects() {
 }
 
 #[test]
-fn a_finalizer_that_is_written_by_a_cast_is_the_objects() {
+fn keeps_a_finalizer_written_through_a_cast() {
     let spy = Spy::new();
     let (config, _) = config(&spy);
     let mut thing = things(&spy).create(&Thing::new("web")).unwrap();
@@ -292,7 +292,7 @@ fn a_finalizer_that_is_written_by_a_cast_is_the_objects() {
 }
 
 #[test]
-fn a_finalizer_that_the_client_has_written_is_no_change_of_what_is_read_only() {
+fn a_finalizer_is_no_change_for_a_read_only_cast() {
     let spy = Spy::new();
     let (config, _) = config(&spy);
     let mut thing = things(&spy).create(&Thing::new("web")).unwrap();

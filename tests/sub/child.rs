@@ -1,6 +1,6 @@
-//! `ChildReconciler`: what is found, made, deleted and reflected.
+//! `ChildReconciler`: finding, writing, deleting and reflecting a child.
 //!
-//! The cases of reconciler.io's `reconcilers/child_test.go`, and what that one leaves open.
+//! The cases of reconciler.io's `reconcilers/child_test.go`, and others.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use crate::support::{Spy, Thing, step};
 const FINALIZER: &str = "example.com/pages";
 type Child = ChildReconciler<Thing, Page>;
 
-/// A page of the thing's name with what its spec says; none, if that says nothing.
+/// A page with the name and the spec of the thing, or none for an empty spec.
 fn desired(_cx: &SubContext<'_>, thing: &mut Thing) -> Result<DesiredChild<Page>, BoxError> {
     let page = Page { data: thing.spec.clone(), ..Page::new(&thing.metadata.name) };
     Ok(Some(page).filter(|page| !page.data.is_empty()).into())
 }
 
-/// The same of a name that is generated.
+/// The same page with a generated name.
 fn generated(cx: &SubContext<'_>, thing: &mut Thing) -> Result<DesiredChild<Page>, BoxError> {
     Ok(match desired(cx, thing)? {
         DesiredChild::This(page) => DesiredChild::This(Page { metadata: Page::generated("web-").metadata, ..page }),
@@ -33,7 +33,7 @@ fn generated(cx: &SubContext<'_>, thing: &mut Thing) -> Result<DesiredChild<Page
     })
 }
 
-/// What the page holds, or what went wrong.
+/// Copies the data of the page or the error to the status.
 fn reflect(_cx: &SubContext<'_>, thing: &mut Thing, page: Result<Option<&Page>, &ClientError>) -> SubResult {
     thing.status.fields = match page {
         Ok(page) => page.map(|page| page.data.clone()).unwrap_or_default(),
@@ -50,7 +50,7 @@ fn never(_cx: &SubContext<'_>, _thing: &mut Thing, _page: Result<Option<&Page>, 
     unreachable!("not reflected")
 }
 
-/// By the label `of`, in the namespace `pages`.
+/// Tracked pages: by the label `of`, in the namespace `pages`.
 fn tracked(child: Child) -> Child {
     child.tracked(
         |thing| Query::all().namespace("pages").labels(format!("of={}", thing.metadata.name).parse().unwrap()),
@@ -58,13 +58,13 @@ fn tracked(child: Child) -> Child {
     )
 }
 
-/// One that belongs to `web` by that.
+/// A tracked page of `web`.
 fn away(name: &str) -> Page {
     Page::new(name).in_namespace("pages").label("of", "web")
 }
 
 impl Site {
-    /// Whose page is wanted to be so.
+    /// A site whose page should have this entry.
     fn wanting(key: &str, value: &str) -> Self {
         let mut site = Self::new();
         site.want(key, value);
@@ -75,7 +75,7 @@ impl Site {
         self.web.spec.insert(key.to_owned(), value.to_owned());
     }
 
-    /// A page of `web` that is there.
+    /// Creates a page of `web`.
     fn given_child(&self, name: &str) -> Page {
         self.given(&Page::new(name).with("foo", "bar").of(&self.web))
     }
@@ -100,14 +100,14 @@ fn error(result: SubResult) -> String {
 }
 
 #[test]
-fn no_child_is_left_alone() {
+fn does_nothing_if_no_child_exists_or_is_desired() {
     let mut site = Site::new();
     assert_eq!(site.step(&child()).unwrap(), Flow::proceed());
     site.did(&[], &[]);
 }
 
 #[test]
-fn a_child_in_step_is_left_alone_and_reflected() {
+fn keeps_and_reflects_a_child_in_step() {
     let mut site = Site::wanting("foo", "bar");
     let given = site.given_child("web");
     site.go(&child());
@@ -117,7 +117,7 @@ fn a_child_in_step_is_left_alone_and_reflected() {
 }
 
 #[test]
-fn a_child_is_created_for_its_owner() {
+fn creates_a_child_for_its_owner() {
     let mut site = Site::wanting("foo", "bar");
     site.go(&child());
     assert_eq!(site.page("web").metadata.owner_references, [site.web.controller_reference()]);
@@ -127,7 +127,7 @@ fn a_child_is_created_for_its_owner() {
 }
 
 #[test]
-fn what_the_client_has_made_of_it_is_reflected() {
+fn reflects_the_child_as_the_client_returned_it() {
     let mut site = Site::wanting("foo", "bar");
     site.client.mutate(|_, object| object["data"]["added"] = "x".into());
     site.go(&child());
@@ -135,7 +135,7 @@ fn what_the_client_has_made_of_it_is_reflected() {
 }
 
 #[test]
-fn a_child_may_say_itself_who_its_controller_is() {
+fn keeps_a_controller_reference_set_by_the_desired_child() {
     let mut site = Site::wanting("foo", "bar");
     let own = Child::new(
         |cx, thing| {
@@ -156,7 +156,7 @@ fn a_child_may_say_itself_who_its_controller_is() {
 }
 
 #[test]
-fn a_child_is_updated() {
+fn updates_a_child() {
     let mut site = Site::wanting("foo", "bar");
     site.given_child("web");
     site.want("new", "field");
@@ -167,7 +167,7 @@ fn a_child_is_updated() {
 }
 
 #[test]
-fn a_child_keeps_its_name() {
+fn keeps_the_name_of_a_child() {
     let mut site = Site::wanting("foo", "bar");
     site.given_child("other");
     site.want("new", "field");
@@ -176,7 +176,7 @@ fn a_child_keeps_its_name() {
 }
 
 #[test]
-fn a_child_that_is_not_desired_is_deleted() {
+fn deletes_a_child_that_is_not_desired() {
     let mut site = Site::new();
     site.given_child("web");
     site.web.status.fields.insert("foo".to_owned(), "bar".to_owned());
@@ -186,7 +186,7 @@ fn a_child_that_is_not_desired_is_deleted() {
 }
 
 #[test]
-fn what_is_anothers_or_another_steps_is_not_touched() {
+fn does_not_touch_objects_of_other_owners_and_steps() {
     let mut site = Site::new();
     let other = site.things().create(&Thing::new("other")).unwrap();
     let mut owned = Page::new("owned");
@@ -202,7 +202,7 @@ fn what_is_anothers_or_another_steps_is_not_touched() {
 }
 
 #[test]
-fn an_owner_of_the_same_name_that_is_gone_had_other_children() {
+fn does_not_adopt_the_children_of_an_earlier_owner_with_the_same_name() {
     let mut site = Site::wanting("foo", "bar");
     let before = Site::new().web;
     let mut page = Page::new("web").of(&before);
@@ -214,7 +214,7 @@ fn an_owner_of_the_same_name_that_is_gone_had_other_children() {
 }
 
 #[test]
-fn of_several_one_stays_and_each_other_is_an_error() {
+fn keeps_one_of_several_and_reports_the_others() {
     for (names, kept) in [(["a", "b", "c"], "a"), (["a", "b", "web"], "web")] {
         let mut site = Site::wanting("foo", "bar");
         site.given_children(&names);
@@ -237,7 +237,7 @@ fn of_several_one_stays_and_each_other_is_an_error() {
 }
 
 #[test]
-fn of_several_the_oldest_stays() {
+fn keeps_the_oldest_of_several() {
     let clock = homeostat::ManualClock::new();
     let client = homeostat::objects::MemoryClient::builder().clock(clock.clock()).build();
     let (things, pages) = (Api::<Thing>::new(Arc::new(client.clone())), Api::<Page>::new(Arc::new(client.clone())));
@@ -253,7 +253,7 @@ fn of_several_the_oldest_stays() {
 }
 
 #[test]
-fn one_that_is_being_deleted_is_not_one_too_many() {
+fn a_child_being_deleted_is_not_surplus() {
     let mut site = Site::wanting("foo", "bar");
     let mut held = Page::new("a").of(&site.web);
     held.metadata.finalizers.push("example.com/slow".to_owned());
@@ -265,7 +265,7 @@ fn one_that_is_being_deleted_is_not_one_too_many() {
         assert_eq!(site.reflected("foo"), Some("bar"));
         site.did(&[], &[]);
     }
-    // Alone it is the child until it is gone.
+    // As the only child it is kept until it is gone.
     site.pages().purge(&Page::new("b").key()).unwrap();
     site.go(&child());
     site.pages().purge(&held.key()).unwrap();
@@ -274,7 +274,7 @@ fn one_that_is_being_deleted_is_not_one_too_many() {
 }
 
 #[test]
-fn all_of_several_are_deleted_if_none_is_desired() {
+fn deletes_all_of_several_if_none_is_desired() {
     let mut site = Site::new();
     site.given_children(&["a", "b"]);
     site.go(&child());
@@ -282,7 +282,7 @@ fn all_of_several_are_deleted_if_none_is_desired() {
 }
 
 #[test]
-fn an_invalid_child_is_reflected_or_an_error() {
+fn reflects_or_returns_an_invalid_child() {
     let mut site = Site::wanting("foo", "bar");
     let invalid = |error_of: &Spy| {
         error_of.fail(|verb, object| {
@@ -296,7 +296,7 @@ fn an_invalid_child_is_reflected_or_an_error() {
     let strict = Child::new(desired, never, manager()).reflects(|_| false);
     let result = site.step(&strict);
     assert_eq!((class(result), site.all()), (ErrorClass::Transient, vec![]));
-    // And what else is to be.
+    // A step may choose other errors.
     site.fail("create");
     assert_eq!(error(site.step(&Child::new(desired, never, manager()))), "Page default/web: out of luck");
     site.go(&child().reflects(ClientError::is_transport));
@@ -304,21 +304,21 @@ fn an_invalid_child_is_reflected_or_an_error() {
 }
 
 #[test]
-fn what_has_the_name_and_is_anothers_is_not_claimed() {
+fn does_not_claim_an_object_of_another_owner_with_the_name() {
     let mut site = Site::wanting("foo", "bar");
     let foreign = site.given(&Page::new("web"));
     site.go(&child());
     assert_eq!(site.reflected("error"), Some("Page default/web already exists"));
     assert_eq!(site.all(), std::slice::from_ref(&foreign));
     assert!(site.tracks(&foreign));
-    // Once it is gone the child is made.
+    // Once it is gone, the child is created.
     site.pages().delete(&foreign.key(), &<_>::default()).unwrap();
     site.go(&child());
     assert_eq!(site.reflected("foo"), Some("bar"));
 }
 
 #[test]
-fn what_has_the_name_and_another_step_has_made_is_not_claimed() {
+fn does_not_claim_a_child_of_another_step_with_the_name() {
     let mut site = Site::wanting("foo", "bar");
     let given = site.given(&Page::new("web").with("step", "other").of(&site.web));
     site.go(&child().ours(|_thing, page| !page.data.contains_key("step")));
@@ -326,9 +326,9 @@ fn what_has_the_name_and_another_step_has_made_is_not_claimed() {
 }
 
 #[test]
-fn what_has_the_name_and_is_the_owners_is_gone_on_with() {
+fn updates_a_child_that_appears_during_the_run() {
     let mut site = Site::wanting("foo", "bar");
-    // It is made between the listing and the creation.
+    // Another writer creates it between the listing and the creation.
     let (inner, page) = (site.pages(), Page::new("web").with("old", "x").of(&site.web));
     site.client.fail(move |verb, _| {
         if verb == "create" {
@@ -341,7 +341,7 @@ fn what_has_the_name_and_is_the_owners_is_gone_on_with() {
 }
 
 #[test]
-fn what_had_the_name_and_is_gone_is_tried_again() {
+fn retries_if_the_object_with_the_name_vanishes() {
     let mut site = Site::wanting("foo", "bar");
     site.client.fail(|verb, object| (verb == "create").then(|| ClientError::AlreadyExists { object: object.clone() }));
     let error = site.step(&Child::new(desired, never, manager())).unwrap_err();
@@ -349,7 +349,7 @@ fn what_had_the_name_and_is_gone_is_tried_again() {
 }
 
 #[test]
-fn a_generated_name_that_is_taken_is_made_anew() {
+fn retries_if_a_generated_name_is_taken() {
     let mut site = Site::wanting("foo", "bar");
     site.client.fail(|verb, object| (verb == "create").then(|| ClientError::AlreadyExists { object: object.clone() }));
     let error = site.step(&Child::new(generated, never, manager())).unwrap_err();
@@ -357,7 +357,7 @@ fn a_generated_name_that_is_taken_is_made_anew() {
 }
 
 #[test]
-fn what_is_anothers_need_not_be_of_the_type() {
+fn objects_of_other_owners_need_not_fit_the_type() {
     let mut site = Site::wanting("foo", "bar");
     let odd = |name: &str, owners: &[OwnerReference]| {
         let metadata = json!({"namespace": "default", "name": name, "ownerReferences": owners});
@@ -371,7 +371,7 @@ fn what_is_anothers_need_not_be_of_the_type() {
 }
 
 #[test]
-fn the_children_of_an_owner_in_no_namespace_are_anywhere() {
+fn finds_the_children_of_a_cluster_owner_in_all_namespaces() {
     const ROOM: Kind = Kind::cluster("example.com", "v1", "Room");
     let site = Site::new();
     let api = Api::<DynamicObject>::of_kind(site.client.clone(), ROOM);
@@ -391,7 +391,7 @@ fn the_children_of_an_owner_in_no_namespace_are_anywhere() {
 }
 
 #[test]
-fn a_stale_cache_makes_no_second_child() {
+fn a_stale_cache_causes_no_second_child() {
     for child in [Child::new(desired, reflect, manager()), Child::new(generated, reflect, manager())] {
         let mut site = Site::wanting("foo", "bar");
         let stale = site.with_stale_cache();
@@ -401,7 +401,7 @@ fn a_stale_cache_makes_no_second_child() {
         }
         assert_eq!((site.all().len(), site.client.writes().len()), (1, 1));
         assert_eq!(site.told().len(), 1);
-        // It is brought up to date without a word of the cache, too.
+        // It is also updated while the cache does not have it.
         site.want("new", "field");
         site.go_with(&stale, &child);
         assert_eq!(site.all()[0].data, site.web.spec);
@@ -409,7 +409,7 @@ fn a_stale_cache_makes_no_second_child() {
 }
 
 #[test]
-fn a_stale_cache_does_not_give_a_child_to_another() {
+fn a_stale_cache_does_not_move_a_child_to_another_step() {
     for child in [Child::new(desired, reflect, manager()), Child::new(generated, reflect, manager())] {
         let mut site = Site::wanting("foo", "bar");
         let stale = site.with_stale_cache();
@@ -421,7 +421,7 @@ fn a_stale_cache_does_not_give_a_child_to_another() {
 }
 
 #[test]
-fn what_a_stale_cache_still_has_is_neither_written_over_nor_kept_from_its_end() {
+fn a_stale_cache_causes_no_overwrite_and_no_blocked_deletion() {
     let mut site = Site::wanting("foo", "bar");
     site.given_child("web");
     let stale = site.with_stale_cache();
@@ -437,7 +437,7 @@ fn what_a_stale_cache_still_has_is_neither_written_over_nor_kept_from_its_end() 
 }
 
 #[test]
-fn a_child_may_be_left_as_it_is_and_is_reflected() {
+fn can_leave_a_child_as_it_is_and_reflect_it() {
     let as_it_is = Child::new(|_cx, _thing| Ok(DesiredChild::AsItIs), reflect, manager());
     let mut site = Site::new();
     site.go(&as_it_is);
@@ -449,7 +449,7 @@ fn a_child_may_be_left_as_it_is_and_is_reflected() {
 }
 
 #[test]
-fn errors_of_the_client_are_those_of_the_run() {
+fn returns_errors_of_the_client() {
     let mut site = Site::wanting("foo", "bar");
     let strict = || Child::new(desired, never, manager());
     site.fail("list");
@@ -467,7 +467,7 @@ fn errors_of_the_client_are_those_of_the_run() {
 }
 
 #[test]
-fn of_several_none_is_changed_while_one_cannot_be_deleted() {
+fn changes_none_of_several_while_one_cannot_be_deleted() {
     let mut site = Site::wanting("foo", "bar");
     site.given_children(&["a", "b", "c"]);
     site.client.fail(|verb, object| (verb == "delete" && object.key().name() == "c").then(|| out_of_luck(object)));
@@ -480,7 +480,7 @@ fn of_several_none_is_changed_while_one_cannot_be_deleted() {
 }
 
 #[test]
-fn an_error_of_the_desire_is_that_of_the_run() {
+fn returns_an_error_of_desired() {
     let mut site = Site::new();
     site.given_child("web");
     let fails = Child::new(|_cx, _thing| Err("no idea".into()), never, manager());
@@ -489,7 +489,7 @@ fn an_error_of_the_desire_is_that_of_the_run() {
 }
 
 #[test]
-fn what_the_reflection_returns_is_returned() {
+fn returns_the_result_of_reflect() {
     let mut site = Site::wanting("foo", "bar");
     let halts = Child::new(desired, |_cx, _thing, _page| Ok(Flow::halt()), manager());
     assert!(site.step(&halts).unwrap().is_halted());
@@ -497,7 +497,7 @@ fn what_the_reflection_returns_is_returned() {
     assert_eq!(error(site.step(&fails)), "no");
 }
 
-/// A page that cannot be one of `web`: nothing is written, and no try will mend it.
+/// The error for an invalid page of `web`. Nothing is written, and the error is durable.
 #[track_caller]
 fn refused(site: &mut Site, child: &Child) -> String {
     let error = site.step(child).unwrap_err();
@@ -507,7 +507,7 @@ fn refused(site: &mut Site, child: &Child) -> String {
 }
 
 #[test]
-fn what_cannot_be_a_child_is_refused() {
+fn refuses_an_invalid_desired_child() {
     let mut site = Site::new();
     let of = |page: Page| Child::new(move |_cx, _thing| Ok(DesiredChild::This(page.clone())), never, manager());
     assert_eq!(
@@ -520,7 +520,7 @@ fn what_cannot_be_a_child_is_refused() {
         "Page default/a is invalid: metadata.ownerReferences is \"Thing other\", but must hold no other controller, to be managed \
          by Thing default/web"
     );
-    // It names its owner, and is elsewhere.
+    // A valid owner reference in another namespace.
     let elsewhere = Page::new("a").of(&site.web).in_namespace("other");
     assert!(refused(&mut site, &of(elsewhere)).contains("metadata.namespace"));
     let not_ours = of(Page::new("a")).ours(|_thing, page| page.data.contains_key("ours"));
@@ -533,7 +533,7 @@ fn what_cannot_be_a_child_is_refused() {
 }
 
 #[test]
-fn the_children_of_a_deleted_owner_are_left_to_the_garbage_collection() {
+fn leaves_the_children_of_a_deleted_owner_to_the_garbage_collection() {
     let mut site = Site::wanting("foo", "bar");
     site.given_child("web");
     site.delete_web("example.com/other");
@@ -543,7 +543,7 @@ fn the_children_of_a_deleted_owner_are_left_to_the_garbage_collection() {
 }
 
 #[test]
-fn a_tracked_child_has_no_owner_reference_and_may_be_anywhere() {
+fn a_tracked_child_has_no_owner_reference_and_any_namespace() {
     let mut site = Site::wanting("foo", "bar");
     let anywhere = |cx: &SubContext<'_>, thing: &mut Thing| {
         Ok(match desired(cx, thing)? {
@@ -563,14 +563,14 @@ fn a_tracked_child_has_no_owner_reference_and_may_be_anywhere() {
     site.go(&child);
     assert!(site.tracks(&page));
 
-    // It goes with its owner, and not what is not its.
+    // It is deleted with its owner, and other objects are not.
     site.delete_web(FINALIZER);
     site.go(&child);
     assert_eq!(site.names(), ["foreign"]);
 }
 
 #[test]
-fn the_end_of_a_tracked_child_is_told() {
+fn the_end_of_a_tracked_child_enqueues_its_owner() {
     let mut site = Site::new();
     let child = tracked(Child::new(desired, reflect, manager()));
     let mut held = away("p");
@@ -585,7 +585,7 @@ fn the_end_of_a_tracked_child_is_told() {
 }
 
 #[test]
-fn a_finalizer_goes_with_the_last_child() {
+fn removes_the_finalizer_after_the_last_child() {
     let mut site = Site::wanting("foo", "bar");
     let child = Child::new(desired, reflect, manager().finalizer(FINALIZER));
     site.go(&child);
@@ -604,7 +604,7 @@ fn a_finalizer_goes_with_the_last_child() {
 }
 
 #[test]
-fn a_finalizer_goes_in_the_run_that_deletes_the_last_child() {
+fn removes_the_finalizer_in_the_run_that_deletes_the_last_child() {
     for deleted in [false, true] {
         let mut site = Site::wanting("foo", "bar");
         let child = Child::new(desired, reflect, manager().finalizer(FINALIZER));
@@ -619,7 +619,7 @@ fn a_finalizer_goes_in_the_run_that_deletes_the_last_child() {
 }
 
 #[test]
-fn a_finalizer_stays_for_a_child_that_a_cache_has_not_heard_of() {
+fn keeps_the_finalizer_for_a_child_missing_in_a_cache() {
     for deleted in [false, true] {
         let mut site = Site::wanting("foo", "bar");
         let stale = site.with_stale_cache();
@@ -639,7 +639,7 @@ fn a_finalizer_stays_for_a_child_that_a_cache_has_not_heard_of() {
 }
 
 #[test]
-fn one_that_cannot_be_deleted_with_its_owner_does_not_keep_the_others() {
+fn one_failed_deletion_with_the_owner_does_not_stop_the_others() {
     let mut site = Site::new();
     let child = Child::new(desired, never, manager().finalizer(FINALIZER));
     site.given_children(&["a", "b", "c"]);
@@ -651,7 +651,7 @@ fn one_that_cannot_be_deleted_with_its_owner_does_not_keep_the_others() {
 }
 
 #[test]
-fn children_are_listed_in_the_namespace_of_their_owner_or_as_one_likes() {
+fn lists_children_in_the_namespace_of_the_owner_or_by_a_query() {
     let mut site = Site::wanting("foo", "bar");
     let queries = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&queries);
@@ -664,9 +664,9 @@ fn children_are_listed_in_the_namespace_of_their_owner_or_as_one_likes() {
     assert_eq!((*queries.lock(), site.names()), (1, vec!["other".to_owned(), "web".to_owned()]));
 }
 
-/// Else its end might come in between, and nobody would be told.
+/// Otherwise its deletion in between would go unnoticed.
 #[test]
-fn what_is_in_the_way_of_a_child_is_tracked_before_it_is_looked_at() {
+fn tracks_a_conflicting_object_before_reading_it() {
     let mut site = Site::wanting("foo", "bar");
     let foreign = site.given(&Page::new("web"));
     let (tracker, meta) = (site.config.tracker().clone(), foreign.metadata.clone());
@@ -682,9 +682,9 @@ fn what_is_in_the_way_of_a_child_is_tracked_before_it_is_looked_at() {
     assert_eq!(*looked_at.lock(), [1]);
 }
 
-/// Else a change of it might come in between, and nobody would be told.
+/// Otherwise a change of it in between would go unnoticed.
 #[test]
-fn a_child_that_no_owner_reference_tells_of_is_tracked_before_it_is_made() {
+fn tracks_a_child_without_owner_reference_before_creating_it() {
     let made_by_manager = Child::new(desired, reflect, manager().tracked());
     let made_away = tracked(Child::new(
         |cx: &SubContext<'_>, thing: &mut Thing| {
@@ -707,9 +707,9 @@ fn a_child_that_no_owner_reference_tells_of_is_tracked_before_it_is_made() {
     }
 }
 
-/// The oldest is gone, and only a cache still has it: the other one is the child.
+/// The oldest is gone and only in a cache: the other one is the child.
 #[test]
-fn a_stale_cache_does_not_make_a_child_one_too_many() {
+fn a_stale_cache_causes_no_surplus_child() {
     let mut site = Site::wanting("foo", "bar");
     site.given_children(&["a", "b"]);
     let stale = site.with_stale_cache();
@@ -720,7 +720,7 @@ fn a_stale_cache_does_not_make_a_child_one_too_many() {
 }
 
 #[test]
-fn what_is_in_the_way_of_a_child_need_not_be_of_the_type() {
+fn a_conflicting_object_need_not_fit_the_type() {
     let mut site = Site::wanting("foo", "bar");
     let stale = site.with_stale_cache();
     let odd = json!({"apiVersion": "example.com/v1", "kind": "Page", "metadata": {"namespace": "default", "name": "web"}, "data": [5]});

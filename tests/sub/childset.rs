@@ -1,6 +1,6 @@
 //! `ChildSetReconciler`: several children, each by its identifier.
 //!
-//! The cases of reconciler.io's `reconcilers/childset_test.go`, and what that one leaves open.
+//! The cases of reconciler.io's `reconcilers/childset_test.go`, and others.
 
 use homeostat::BoxError;
 use homeostat::objects::{ClientError, Object, Query};
@@ -19,7 +19,7 @@ fn id(page: &Page) -> String {
     page.metadata.labels.get("id").cloned().unwrap_or_default()
 }
 
-/// The page of this identifier.
+/// The page with this identifier.
 fn page(id: &str) -> Page {
     Page::new(&format!("web-{id}")).label("id", id)
 }
@@ -29,7 +29,7 @@ fn desired(_cx: &SubContext<'_>, thing: &mut Thing, _known: &[Page]) -> Result<D
     Ok(DesiredChild::This(thing.spec.iter().map(|(id, value)| page(id).with("foo", value)).collect()))
 }
 
-/// What each page holds, or what went wrong, in their order.
+/// Copies the data or the error of each page to the status, in their order.
 fn reflect(_cx: &SubContext<'_>, thing: &mut Thing, pages: &[ChildResult<Page>]) -> SubResult {
     let of = |page: &ChildResult<Page>| match &page.child {
         Ok(child) => child.as_ref().map_or("none".to_owned(), |child| child.data["foo"].clone()),
@@ -49,7 +49,7 @@ fn never(_cx: &SubContext<'_>, _thing: &mut Thing, _pages: &[ChildResult<Page>])
 }
 
 impl Site {
-    /// Whose pages are wanted to be so.
+    /// A site whose pages should have these entries.
     fn wanting_set(entries: &[(&str, &str)]) -> Self {
         let mut site = Self::new();
         site.want_set(entries);
@@ -74,7 +74,7 @@ impl Site {
 }
 
 #[test]
-fn a_set_in_step_is_left_alone() {
+fn keeps_a_set_in_step() {
     let mut site = Site::new();
     site.go(&set());
     assert_eq!(site.pages_reflected(), "");
@@ -87,7 +87,7 @@ fn a_set_in_step_is_left_alone() {
 }
 
 #[test]
-fn children_are_created_updated_and_deleted_in_the_order_of_their_identifiers() {
+fn writes_children_in_the_order_of_their_identifiers() {
     let mut site = Site::wanting_set(&[("blue", "x"), ("green", "y"), ("red", "z")]);
     site.given_page("web-blue", "blue");
     site.given_page("web-pink", "pink");
@@ -116,7 +116,7 @@ fn children_are_created_updated_and_deleted_in_the_order_of_their_identifiers() 
 }
 
 #[test]
-fn what_is_desired_may_be_made_of_what_is_there() {
+fn desired_gets_the_existing_children() {
     let mut site = Site::new();
     for name in ["blue", "green", "red"] {
         site.given_page(name, name);
@@ -125,7 +125,7 @@ fn what_is_desired_may_be_made_of_what_is_there() {
     site.did(&[], &[]);
     site.go(&Set::new(|_, _, known| Ok(DesiredChild::This(known[1..2].to_vec())), id, reflect, manager()));
     assert_eq!(site.names(), ["green"]);
-    // One more at a time.
+    // Each run adds one page.
     let more = |_: &SubContext<'_>, _: &mut Thing, known: &[Page]| {
         let next = Page::generated("more-").label("id", &known.len().to_string()).with("foo", "more");
         Ok(DesiredChild::This([known, &[next]].concat()))
@@ -137,7 +137,7 @@ fn what_is_desired_may_be_made_of_what_is_there() {
 }
 
 #[test]
-fn what_is_not_ours_is_not_touched() {
+fn does_not_touch_children_of_other_steps() {
     let mut site = Site::wanting_set(&[("green", "bar")]);
     site.given_page("web-blue", "blue");
     site.go(&set().ours(|_thing, page| id(page) == "green"));
@@ -145,7 +145,7 @@ fn what_is_not_ours_is_not_touched() {
     assert_eq!(site.pages_reflected(), "green: bar");
 }
 
-/// A set that cannot be: nothing is written, and no try will mend it.
+/// The error for an invalid set. Nothing is written, and the error is durable.
 #[track_caller]
 fn refused(pages: Vec<Page>) -> String {
     let mut site = Site::new();
@@ -158,7 +158,7 @@ fn refused(pages: Vec<Page>) -> String {
 }
 
 #[test]
-fn desired_children_have_an_identifier_each() {
+fn refuses_desired_children_without_a_unique_identifier() {
     assert_eq!(
         refused(vec![page("green"), Page::new("web-none")]),
         "Page default/web-none is invalid: identifier is \"\", but must not be empty"
@@ -170,7 +170,7 @@ fn desired_children_have_an_identifier_each() {
 }
 
 #[test]
-fn of_several_with_one_identifier_one_stays_and_each_other_is_an_error() {
+fn keeps_one_child_of_each_identifier_and_reports_the_others() {
     let mut site = Site::wanting_set(&[("blue", "x"), ("green", "y")]);
     for name in ["a", "b", "web-blue"] {
         site.given_page(name, "blue");
@@ -190,7 +190,7 @@ fn of_several_with_one_identifier_one_stays_and_each_other_is_an_error() {
 }
 
 #[test]
-fn one_without_an_identifier_is_deleted() {
+fn deletes_a_child_without_an_identifier() {
     let mut site = Site::wanting_set(&[("blue", "bar")]);
     site.given_page("stray", "");
     site.given_page("web-blue", "blue");
@@ -199,11 +199,11 @@ fn one_without_an_identifier_is_deleted() {
 }
 
 #[test]
-fn the_failure_of_one_does_not_stop_the_others() {
+fn a_failed_write_does_not_stop_the_others() {
     let mut site = Site::wanting_set(&[("blue", "x"), ("green", "y"), ("red", "z"), ("white", "w")]);
     site.given_page("web-blue", "blue");
     site.given_page("web-pink", "pink");
-    // Not one of `web`.
+    // A page that is not one of `web`.
     site.given(&Page::new("web-red"));
     site.client.fail(|_, object| ["web-blue", "web-pink"].contains(&object.key().name()).then(|| out_of_luck(object)));
     let error = site.step(&set()).unwrap_err();
@@ -214,12 +214,12 @@ fn the_failure_of_one_does_not_stop_the_others() {
         "blue: Page default/web-blue: out of luck, green: y, pink: Page default/web-pink: out of luck, \
          red: Page default/web-red already exists, white: w"
     );
-    // It is told of the end of what is in the way.
+    // The deletion of the conflicting object enqueues `web`.
     assert!(site.tracks(&site.page("web-red")));
 }
 
 #[test]
-fn one_that_cannot_be_a_child_does_not_stop_the_others() {
+fn an_invalid_child_does_not_stop_the_others() {
     let mut site = Site::new();
     let pages = vec![page("blue").in_namespace("other").with("foo", "x"), page("green").with("foo", "y")];
     let error =
@@ -230,7 +230,7 @@ fn one_that_cannot_be_a_child_does_not_stop_the_others() {
 }
 
 #[test]
-fn errors_before_the_children_are_those_of_the_run() {
+fn returns_errors_that_occur_before_the_children() {
     let mut site = Site::new();
     site.given_page("web-blue", "blue");
     let fails = Set::new(|_, _, _| Err("no idea".into()), id, never, manager());
@@ -242,7 +242,7 @@ fn errors_before_the_children_are_those_of_the_run() {
 }
 
 #[test]
-fn what_the_reflection_returns_is_put_together_with_the_rest() {
+fn combines_the_result_of_reflect_with_the_others() {
     let mut site = Site::wanting_set(&[("blue", "x")]);
     let halts = |_: &SubContext<'_>, _: &mut Thing, _: &[ChildResult<Page>]| Ok(Flow::halt());
     assert!(site.step(&Set::new(desired, id, halts, manager())).unwrap().is_halted());
@@ -254,7 +254,7 @@ fn what_the_reflection_returns_is_put_together_with_the_rest() {
 }
 
 #[test]
-fn children_may_be_left_as_they_are_and_are_reflected() {
+fn can_leave_children_as_they_are_and_reflect_them() {
     let mut site = Site::new();
     let as_they_are = Set::new(|_, _, _| Ok(DesiredChild::AsItIs), id, reflect, manager());
     site.go(&as_they_are);
@@ -268,7 +268,7 @@ fn children_may_be_left_as_they_are_and_are_reflected() {
 }
 
 #[test]
-fn a_finalizer_stays_until_the_last_child_is_gone() {
+fn keeps_the_finalizer_until_the_last_child_is_gone() {
     for deleted in [false, true] {
         let mut site = Site::wanting_set(&[("blue", "x"), ("green", "y")]);
         let set = Set::new(desired, id, reflect, manager().finalizer(FINALIZER));
@@ -293,7 +293,7 @@ fn a_finalizer_stays_until_the_last_child_is_gone() {
 }
 
 #[test]
-fn a_finalizer_stays_for_children_that_a_cache_has_not_heard_of() {
+fn keeps_the_finalizer_for_children_missing_in_a_cache() {
     let mut site = Site::wanting_set(&[("blue", "x")]);
     let stale = site.with_stale_cache();
     let set = Set::new(desired, id, reflect, manager().finalizer(FINALIZER));
@@ -308,7 +308,7 @@ fn a_finalizer_stays_for_children_that_a_cache_has_not_heard_of() {
 }
 
 #[test]
-fn the_children_of_a_deleted_owner_are_left_to_the_garbage_collection() {
+fn leaves_the_children_of_a_deleted_owner_to_the_garbage_collection() {
     let mut site = Site::wanting_set(&[]);
     site.given_page("web-blue", "blue");
     site.delete_web("example.com/other");
@@ -317,7 +317,7 @@ fn the_children_of_a_deleted_owner_are_left_to_the_garbage_collection() {
 }
 
 #[test]
-fn a_stale_cache_makes_no_second_children() {
+fn a_stale_cache_causes_no_second_children() {
     let generated = |_: &SubContext<'_>, thing: &mut Thing, _: &[Page]| {
         let page = |(id, value): (&String, &String)| Page::generated("p-").label("id", id).with("foo", value);
         Ok(DesiredChild::This(thing.spec.iter().map(page).collect()))
@@ -336,7 +336,7 @@ fn a_stale_cache_makes_no_second_children() {
 }
 
 #[test]
-fn what_has_the_name_of_one_and_is_another_of_them_is_not_written_over() {
+fn does_not_overwrite_a_sibling_with_the_name() {
     let mut site = Site::wanting_set(&[("blue", "x")]);
     let stale = site.with_stale_cache();
     let green = site.given_page("web-blue", "green");
@@ -346,7 +346,7 @@ fn what_has_the_name_of_one_and_is_another_of_them_is_not_written_over() {
 }
 
 #[test]
-fn tracked_children_have_no_owner_reference_and_may_be_anywhere() {
+fn tracked_children_have_no_owner_reference_and_any_namespace() {
     let mut site = Site::wanting_set(&[("blue", "x"), ("green", "y")]);
     let away = |cx: &SubContext<'_>, thing: &mut Thing, known: &[Page]| {
         let DesiredChild::This(pages) = desired(cx, thing, known)? else { unreachable!() };
@@ -362,7 +362,7 @@ fn tracked_children_have_no_owner_reference_and_may_be_anywhere() {
 }
 
 #[test]
-fn of_several_that_are_not_desired_one_that_stays_keeps_no_other() {
+fn one_failed_deletion_does_not_stop_the_others() {
     let mut site = Site::new();
     for name in ["a", "b", "c"] {
         site.given_page(name, "");

@@ -21,7 +21,7 @@ struct World {
 }
 
 impl World {
-    /// With a thing that these hold.
+    /// A world with a thing that has these finalizers.
     fn with(finalizers: &[&str]) -> Self {
         let spy = Spy::new();
         let (config, events) = config(&spy);
@@ -31,7 +31,7 @@ impl World {
         Self { spy, config, events }
     }
 
-    /// The same, being deleted.
+    /// The same with a thing that is being deleted.
     fn deleting(finalizers: &[&str]) -> Self {
         let world = Self::with(finalizers);
         things(&world.spy).delete(Thing::reference().key(), &DeleteOptions::default()).unwrap();
@@ -42,7 +42,7 @@ impl World {
         things(&self.spy).get(Thing::reference().key())
     }
 
-    /// One run: what it returns, the trail it leaves, and what it writes; and the thing as it is then.
+    /// Runs the step once. Returns the result with the trail, the writes, and the thing.
     fn run(&self, tried: &WithFinalizer<Thing>) -> (String, String, Vec<String>, Thing) {
         let mut thing = self.thing().unwrap();
         self.spy.writes();
@@ -69,7 +69,7 @@ fn unreachable(verb: &str, object: &ObjectRef) -> Option<ClientError> {
 }
 
 #[test]
-fn an_object_that_is_held_is_not_written() {
+fn does_not_write_an_object_with_the_finalizer() {
     let world = World::with(&[FINALIZER]);
     let (told, trail, writes, thing) = world.run(&finalizing(on, on));
     assert_eq!((told.as_str(), trail.as_str(), writes), ("on", "sync", vec![]));
@@ -78,7 +78,7 @@ fn an_object_that_is_held_is_not_written() {
 }
 
 #[test]
-fn an_object_that_lives_is_held_before_its_step() {
+fn adds_the_finalizer_before_the_step() {
     let world = World::with(&[OTHER]);
     let (told, trail, writes, thing) = world.run(&finalizing(|| Ok(Flow::requeue_after(seconds(1))), on));
     assert_eq!((told.as_str(), trail.as_str(), writes), ("on, again in 1s", "sync", vec![PATCH.to_owned()]));
@@ -88,7 +88,7 @@ fn an_object_that_lives_is_held_before_its_step() {
 }
 
 #[test]
-fn no_step_is_taken_that_would_not_be_cleaned_up_after() {
+fn runs_no_step_without_the_finalizer() {
     let world = World::with(&[]);
     world.spy.fail(unreachable);
     let (told, trail, writes, thing) = world.run(&finalizing(on, on));
@@ -100,7 +100,7 @@ fn no_step_is_taken_that_would_not_be_cleaned_up_after() {
 }
 
 #[test]
-fn a_conflict_is_tried_again_and_no_event_tells_of_it() {
+fn retries_a_conflict_without_an_event() {
     let world = World::with(&[]);
     world.spy.fail(|verb, object| {
         let conflict = || ClientError::Conflict { object: object.clone(), reason: "it has changed".to_owned() };
@@ -112,7 +112,7 @@ fn a_conflict_is_tried_again_and_no_event_tells_of_it() {
 }
 
 #[test]
-fn what_has_been_cleaned_up_after_may_vanish() {
+fn removes_the_finalizer_after_the_clean_up() {
     let world = World::deleting(&[FINALIZER]);
     let (told, trail, writes, thing) = world.run(&finalizing(on, on));
     assert_eq!((told.as_str(), trail.as_str(), writes), ("on", "finalize", vec![PATCH.to_owned()]));
@@ -122,7 +122,7 @@ fn what_has_been_cleaned_up_after_may_vanish() {
 }
 
 #[test]
-fn it_is_held_until_its_step_is_done() {
+fn keeps_the_finalizer_until_the_step_is_done() {
     let cases: [(Returns, &str); 4] = [
         (|| Err("finalize error".into()), "failed: finalize error"),
         (halts, "halted"),
@@ -139,7 +139,7 @@ fn it_is_held_until_its_step_is_done() {
 }
 
 #[test]
-fn it_is_held_until_it_is_ready() {
+fn keeps_the_finalizer_until_the_object_is_ready() {
     let world = World::deleting(&[FINALIZER]);
     let ready = |wanted: &'static str| {
         finalizing(on, on).ready_when(move |cx, thing: &Thing| {
@@ -158,7 +158,7 @@ fn it_is_held_until_it_is_ready() {
 }
 
 #[test]
-fn a_finalizer_that_cannot_be_removed_is_tried_again() {
+fn retries_a_failed_removal() {
     let world = World::deleting(&[FINALIZER]);
     world.spy.fail(unreachable);
     let (told, trail, writes, _) = world.run(&finalizing(on, on));
@@ -171,14 +171,14 @@ fn a_finalizer_that_cannot_be_removed_is_tried_again() {
 }
 
 #[test]
-fn what_only_others_hold_has_been_cleaned_up_after() {
+fn does_nothing_for_an_object_with_other_finalizers_only() {
     let world = World::deleting(&[OTHER]);
     let (told, trail, writes, _) = world.run(&finalizing(on, on));
     assert_eq!((told.as_str(), trail.as_str(), writes), ("on", "", vec![]));
 }
 
 #[test]
-fn what_is_gone_or_written_meanwhile_is_no_failure() {
+fn an_object_that_is_gone_or_changed_is_no_failure() {
     let world = World::deleting(&[FINALIZER]);
     let spy = Arc::clone(&world.spy);
     let vanishes = WithFinalizer::new(FINALIZER, move |_: &SubContext<'_>, _: &mut Thing| -> SubResult {
@@ -203,7 +203,7 @@ fn what_is_gone_or_written_meanwhile_is_no_failure() {
 }
 
 #[test]
-fn a_reconciler_holds_its_objects_where_it_is_asked_to() {
+fn a_resource_reconciler_can_have_a_finalizer() {
     let world = World::with(&[]);
     let sync = SyncReconciler::new(|_, thing: &mut Thing| {
         crate::trail::leave(thing, "sync");

@@ -1,5 +1,5 @@
-//! `TryCatch`: the cases of reconciler.io's `reconcilers/flow_test.go`, `TestTryCatch`. What that one gets wrong: what fails at the end
-//! hides what had failed before.
+//! `TryCatch`: the cases of reconciler.io's `reconcilers/flow_test.go`, `TestTryCatch`. There, an error of
+//! `finally` hides the error of the body.
 
 use homeostat::objects::ClientError;
 use homeostat::run::Cancelled;
@@ -31,7 +31,7 @@ fn in_three() -> SubResult {
 }
 
 #[test]
-fn an_error_is_returned_again_replaced_or_let_go() {
+fn catch_returns_replaces_or_drops_an_error() {
     assert_eq!(run(&tries(fails)), both("try", "failed: try"));
     assert_eq!(run(&catches(fails, Err)), both("try catch(try)", "failed: try"));
     assert_eq!(run(&catches(fails, |_| on())), both("try catch(try)", "on"));
@@ -41,14 +41,14 @@ fn an_error_is_returned_again_replaced_or_let_go() {
 }
 
 #[test]
-fn what_does_not_fail_is_not_caught() {
+fn catch_is_not_called_without_an_error() {
     let unreachable: Catch = |_| unreachable!("not to be called");
     assert_eq!(run(&catches(in_three, unreachable)), both("try", "on, again in 3s"));
     assert_eq!(run(&Sequence::new().then(catches(halts, unreachable)).then(never)), both("try", "halted"));
 }
 
 #[test]
-fn delays_of_steps_that_did_not_fail_stand_whatever_becomes_of_the_error() {
+fn keeps_delays_of_successful_steps_beside_a_caught_error() {
     let asks_and_fails = || Sequence::new().then(leaves("asks", in_three)).then(leaves("fails", fails));
     let caught = |catch: Catch| run(&TryCatch::new(asks_and_fails()).catch(move |_, _, error| catch(error))).1;
     assert_eq!(caught(Err), "failed: try, again in 3s");
@@ -61,7 +61,7 @@ fn delays_of_steps_that_did_not_fail_stand_whatever_becomes_of_the_error() {
 }
 
 #[test]
-fn the_last_step_follows_in_any_case_and_nothing_is_lost() {
+fn finally_always_runs_and_no_error_is_lost() {
     let in_one: Returns = || Ok(Flow::requeue_after(seconds(1)));
     let fails_at_the_end: Returns = || Err("finally".into());
     for (body, last, expected) in [
@@ -86,7 +86,7 @@ fn the_last_step_follows_in_any_case_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_kind_of_error_it_was_is_still_known() {
+fn keeps_the_type_of_an_error() {
     let (config, _) = config(&Spy::new());
     let returned = |tried: &dyn Fn() -> TryCatch<Thing>| step(&tried(), &config, &mut Thing::new("web")).unwrap_err();
     let aborted = |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Err(Cancelled::Aborted.into()) };
@@ -99,7 +99,7 @@ fn what_kind_of_error_it_was_is_still_known() {
 }
 
 #[test]
-fn what_marks_an_error_does_not_hide_what_it_is() {
+fn a_mark_does_not_hide_the_type_of_an_error() {
     let missing = || ClientError::NotFound { object: Thing::reference() };
     let is_found = |error: BoxError| Failures::find::<ClientError>(&*error).is_some_and(ClientError::is_not_found);
     assert!(is_found(terminal(missing()).into()) && is_found(quiet(missing()).into()));
@@ -114,7 +114,7 @@ fn what_marks_an_error_does_not_hide_what_it_is() {
 }
 
 #[test]
-fn guards_within_guards_each_have_their_turn() {
+fn nested_guards_all_run() {
     let inner = catches(fails, |_| Err("inner".into())).finally(leaves("first", on));
     let outer = TryCatch::new(inner).catch(|_, thing, error| {
         leave(thing, &format!("outer({error})"));

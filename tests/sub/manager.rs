@@ -1,6 +1,6 @@
-//! `UpdatingObjectManager`: what is written, tracked, recorded and remembered.
+//! `UpdatingObjectManager`: writes, tracks, events and remembered changes.
 //!
-//! The cases of reconciler.io's `reconcilers/objectmanager_test.go`, and what that one leaves open.
+//! The cases of reconciler.io's `reconcilers/objectmanager_test.go`, and others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn wanted() -> Page {
 }
 
 #[test]
-fn what_is_in_step_is_left_alone() {
+fn keeps_an_object_in_step() {
     let mut site = Site::new();
     let given = site.given(&wanted().label("a", "b"));
     let result = site.manage(&manager(), Some(&given), Some(wanted().label("a", "b"))).unwrap();
@@ -42,10 +42,10 @@ fn what_is_in_step_is_left_alone() {
 }
 
 #[test]
-fn what_is_missing_is_created() {
+fn creates_a_missing_object() {
     let mut site = Site::new();
     let mut desired = wanted();
-    // As it may be if it is made of one that was there.
+    // The desired object may be a copy of an earlier one.
     (desired.metadata.uid, desired.metadata.resource_version) = ("old".into(), "1".into());
     let created = site.manage(&manager(), None, Some(desired)).unwrap().unwrap();
     assert_eq!((created.metadata.generation, &created), (1, &site.page("index")));
@@ -60,7 +60,7 @@ fn what_is_missing_is_created() {
 }
 
 #[test]
-fn drift_is_corrected() {
+fn corrects_drift() {
     let mut site = Site::new();
     let given = site.given(&wanted().with("foo", "bar"));
     let updated = site.manage(&manager(), Some(&given), Some(wanted())).unwrap().unwrap();
@@ -76,7 +76,7 @@ fn drift_is_corrected() {
 }
 
 #[test]
-fn what_is_not_wanted_is_deleted() {
+fn deletes_an_object_that_is_not_desired() {
     let mut site = Site::new();
     let given = site.given(&wanted());
     site.fail("delete");
@@ -89,19 +89,19 @@ fn what_is_not_wanted_is_deleted() {
     assert_eq!(site.manage(&manager(), Some(&given), None).unwrap(), None);
     assert!(site.all().is_empty());
     site.did(&["delete Page default/index"], &["Normal Deleted Deleted Page \"index\""]);
-    // By a cache that has not heard of it.
+    // A stale cache still has it.
     assert_eq!(site.manage(&manager(), Some(&given), None).unwrap(), None);
     site.did(&["delete Page default/index"], &[]);
 }
 
 #[test]
-fn what_has_changed_since_it_was_read_is_neither_updated_nor_deleted() {
+fn does_not_write_an_object_that_changed_since_it_was_read() {
     let mut site = Site::new();
     let stale = site.given(&wanted());
     let now = site.pages().update(&Page { data: [("x".to_owned(), "y".to_owned())].into(), ..stale.clone() }).unwrap();
     assert!(site.manage(&manager(), Some(&stale), Some(wanted().with("a", "b"))).unwrap_err().is_conflict());
     assert!(site.manage(&manager(), Some(&stale), None).unwrap_err().is_conflict());
-    // Nor is another of its name.
+    // A new object with the same name is not written either.
     let mut other = now.clone();
     other.metadata.uid = "other".to_owned();
     assert!(site.manage(&manager(), Some(&other), Some(wanted())).unwrap_err().is_conflict());
@@ -111,7 +111,7 @@ fn what_has_changed_since_it_was_read_is_neither_updated_nor_deleted() {
 }
 
 #[test]
-fn the_finalizer_is_there_before_what_it_stands_for_and_goes_after_it() {
+fn adds_the_finalizer_before_the_object_and_removes_it_after() {
     let mut site = Site::new();
     let manager = manager().finalizer(FINALIZER);
     assert_eq!(manager.held_by(), Some(FINALIZER));
@@ -135,7 +135,7 @@ fn the_finalizer_is_there_before_what_it_stands_for_and_goes_after_it() {
 }
 
 #[test]
-fn the_finalizer_is_written_for_what_is_there_and_removed_for_what_is_gone() {
+fn adds_the_finalizer_for_an_existing_object_and_removes_it_for_none() {
     let mut site = Site::new();
     let manager = manager().finalizer(FINALIZER);
     let given = site.given(&wanted());
@@ -148,7 +148,7 @@ fn the_finalizer_is_written_for_what_is_there_and_removed_for_what_is_gone() {
 }
 
 #[test]
-fn the_finalizer_stays_until_what_is_deleted_is_gone() {
+fn keeps_the_finalizer_until_the_object_is_gone() {
     let mut site = Site::new();
     let manager = manager().finalizer(FINALIZER).tracked();
     let mut held = wanted();
@@ -174,7 +174,7 @@ fn the_finalizer_stays_until_what_is_deleted_is_gone() {
 }
 
 #[test]
-fn nothing_is_created_that_no_finalizer_can_hold() {
+fn creates_nothing_if_the_finalizer_cannot_be_added() {
     let mut site = Site::new();
     let manager = manager().finalizer(FINALIZER);
     site.delete_web("example.com/other");
@@ -183,7 +183,7 @@ fn nothing_is_created_that_no_finalizer_can_hold() {
 }
 
 #[test]
-fn what_is_managed_is_tracked() {
+fn tracks_managed_objects() {
     let mut site = Site::new();
     let manager = manager().tracked();
     let created = site.manage(&manager, None, Some(Page::generated("p-"))).unwrap().unwrap();
@@ -192,7 +192,7 @@ fn what_is_managed_is_tracked() {
     for desired in [Some(created.clone()), Some(created.clone().with("a", "b")), None] {
         site.untrack();
         assert!(!site.tracks(&created));
-        // Also if nothing comes of it.
+        // Also after a failure.
         site.client.fail(|_, object| Some(ClientError::transport(object.clone(), "out of luck")));
         let _ = site.manage(&manager, Some(&created), desired);
         assert!(site.tracks(&created));
@@ -200,7 +200,7 @@ fn what_is_managed_is_tracked() {
 }
 
 #[test]
-fn what_is_managed_is_not_tracked_unless_asked_for() {
+fn does_not_track_by_default() {
     let mut site = Site::new();
     let created = site.manage(&manager(), None, Some(wanted())).unwrap().unwrap();
     site.manage(&manager(), Some(&created), Some(wanted().with("a", "b"))).unwrap();
@@ -210,7 +210,7 @@ fn what_is_managed_is_not_tracked_unless_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_changed_is_not_tried() {
+fn does_not_try_to_change_harmonized_fields() {
     let mut site = Site::new();
     let manager = manager().harmonize(|current: &Page, desired| {
         if current.data.contains_key("fixed") {
@@ -225,7 +225,7 @@ fn what_cannot_be_changed_is_not_tried() {
 }
 
 #[test]
-fn status_and_names_are_not_merged() {
+fn does_not_merge_status_and_names() {
     let mut site = Site::new();
     let whole = UpdatingObjectManager::new(|current: &mut Page, desired: &Page| *current = desired.clone());
     let given = site.given(&wanted());
@@ -241,7 +241,7 @@ fn status_and_names_are_not_merged() {
     site.did(&[], &[]);
 }
 
-/// The client makes of every `hello` a `hi`, and adds a word.
+/// The client changes every `hello` to `hi`, and adds a word.
 fn mutating(site: &Site) {
     site.client.mutate(|_, object| {
         if object["kind"] == "Page" {
@@ -253,7 +253,7 @@ fn mutating(site: &Site) {
     });
 }
 
-/// Runs once with what is there, and returns how many updates that took.
+/// Runs once with the stored page. Returns the number of updates.
 fn run(site: &mut Site, manager: &UpdatingObjectManager<Page>, desired: &Page) -> usize {
     let current = site.page("index");
     site.manage(manager, Some(&current), Some(desired.clone())).unwrap();
@@ -261,33 +261,33 @@ fn run(site: &mut Site, manager: &UpdatingObjectManager<Page>, desired: &Page) -
 }
 
 #[test]
-fn what_the_client_makes_of_a_write_is_not_fought() {
+fn accepts_the_changes_of_the_client() {
     let mut site = Site::new();
     let manager = manager();
     mutating(&site);
     site.manage(&manager, None, Some(wanted())).unwrap();
     site.did(&["create Page default/index"], &["Normal Created Created Page \"index\""]);
     assert_eq!([run(&mut site, &manager, &wanted()), run(&mut site, &manager, &wanted())], [0, 0]);
-    // One that was created before it was known is tried once. Nothing comes of it, so nothing is told.
+    // The page was created without the manager: one update without effect, and no event.
     let manager = self::manager();
     let runs: Vec<_> = (0..4).map(|_| run(&mut site, &manager, &wanted())).collect();
     assert_eq!(runs, [1, 0, 0, 0]);
     assert_eq!(site.told(), [""; 0]);
 
-    // Something else is wanted.
+    // Another desired state.
     let other = wanted().with("a", "b");
     assert_eq!([run(&mut site, &manager, &other), run(&mut site, &manager, &other)], [1, 0]);
     assert_eq!(site.page("index").data.len(), 3);
     assert_eq!(site.told(), ["Normal Updated Updated Page \"index\""]);
-    // Somebody else has changed it: what is wanted is written again, and what the client will have left.
+    // Another writer has changed it: one update restores the desired state, with the changes of the client.
     let drifted = Page { data: [("a".to_owned(), "x".to_owned())].into(), ..site.page("index") };
     site.pages().update(&drifted).unwrap();
     assert_eq!([run(&mut site, &manager, &other), run(&mut site, &manager, &other)], [1, 0]);
     assert_eq!(site.page("index").data["a"], "b");
-    // An hour later it is tried again.
+    // After an hour it is written again.
     site.clock.advance(Duration::from_secs(60 * 60));
     assert_eq!([run(&mut site, &manager, &other), run(&mut site, &manager, &other)], [1, 0]);
-    // Another object of the same name knows nothing of it.
+    // A new object with the same name has no remembered change.
     site.pages().purge(&drifted.key()).unwrap();
     site.manage(&manager, None, Some(other.clone())).unwrap();
     site.client.writes();
@@ -299,7 +299,7 @@ fn what_the_client_makes_of_a_write_is_not_fought() {
 }
 
 #[test]
-fn what_cannot_be_changed_and_what_is_not_fought_are_known_from_the_creation_on() {
+fn knows_changes_of_the_client_since_the_creation() {
     let mut site = Site::new();
     let manager = manager().harmonize(|current: &Page, desired: &mut Page| {
         desired.data.extend(current.data.get("words").map(|words| ("words".to_owned(), words.clone())));
@@ -312,7 +312,7 @@ fn what_cannot_be_changed_and_what_is_not_fought_are_known_from_the_creation_on(
 }
 
 #[test]
-fn a_change_that_is_no_new_generation_is_corrected_beside_what_is_not_fought() {
+fn corrects_labels_and_accepts_the_changes_of_the_client() {
     let mut site = Site::new();
     let manager = manager();
     mutating(&site);
@@ -325,7 +325,7 @@ fn a_change_that_is_no_new_generation_is_corrected_beside_what_is_not_fought() {
 }
 
 #[test]
-fn many_threads_manage_at_once() {
+fn many_threads_manage_objects_at_once() {
     let site = Site::new();
     let manager = Arc::new(manager());
     mutating(&site);
@@ -354,9 +354,9 @@ fn many_threads_manage_at_once() {
     assert_eq!(site.client.writes().len(), 2 * 4 * 50);
 }
 
-/// What is desired is often made of what is there, with all that the client has said of it.
+/// The desired object is often a copy of the stored one, with the fields that the client has set.
 #[test]
-fn what_the_client_says_of_an_object_is_no_other_desired_state() {
+fn fields_set_by_the_client_do_not_change_the_desired_state() {
     let mut site = Site::new();
     let manager = manager();
     mutating(&site);
@@ -372,9 +372,9 @@ fn what_the_client_says_of_an_object_is_no_other_desired_state() {
     }
 }
 
-/// Else its end might come in between, and nobody would be told.
+/// Otherwise its deletion in between would go unnoticed.
 #[test]
-fn what_does_not_go_at_once_is_tracked_before_it_is_deleted() {
+fn tracks_an_object_with_finalizers_before_deleting_it() {
     for finalizers in [vec![], vec!["example.com/slow".to_owned()]] {
         let mut site = Site::new();
         let (tracker, counts) = (site.config.tracker().clone(), Arc::new(Mutex::new(Vec::new())));

@@ -1,4 +1,4 @@
-//! What belongs to things: pages; and all that a step which makes them needs.
+//! Pages, which belong to things, and the world of a step that writes them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Page {
         Self { metadata: ObjectMeta::new("default", name), data: BTreeMap::new(), status: None }
     }
 
-    /// Of a name that begins so.
+    /// A page with a generated name.
     pub(crate) fn generated(start: &str) -> Self {
         let mut page = Self::new("");
         start.clone_into(&mut page.metadata.generate_name);
@@ -53,7 +53,7 @@ impl Page {
         self
     }
 
-    /// As one that the thing manages.
+    /// Makes the thing its controller.
     pub(crate) fn of(mut self, thing: &Thing) -> Self {
         self.metadata.owner_references.push(thing.controller_reference());
         self
@@ -65,7 +65,7 @@ impl Page {
     }
 }
 
-/// Labels and data are as they are desired.
+/// Copies labels and data.
 pub(crate) fn manager() -> UpdatingObjectManager<Page> {
     UpdatingObjectManager::new(|current: &mut Page, desired| {
         current.metadata.labels.clone_from(&desired.metadata.labels);
@@ -73,7 +73,7 @@ pub(crate) fn manager() -> UpdatingObjectManager<Page> {
     })
 }
 
-/// A thing of the name `web` in a client, and a config on a held clock.
+/// A thing with the name `web` in a client, and a config on a held clock.
 pub(crate) struct Site {
     pub(crate) client: Arc<Spy>,
     pub(crate) clock: ManualClock,
@@ -93,7 +93,7 @@ impl Site {
         site
     }
 
-    /// Past the spy.
+    /// The pages, bypassing the spy.
     pub(crate) fn pages(&self) -> Api<Page> {
         Api::new(Arc::new(self.client.inner.clone()))
     }
@@ -102,12 +102,12 @@ impl Site {
         Api::new(Arc::new(self.client.inner.clone()))
     }
 
-    /// Creates it past the spy.
+    /// Creates a page, bypassing the spy.
     pub(crate) fn given(&self, page: &Page) -> Page {
         self.pages().create(page).unwrap()
     }
 
-    /// Those that there are, in the order of their keys.
+    /// All pages, in the order of their keys.
     pub(crate) fn all(&self) -> Vec<Page> {
         self.pages().list(&Query::all()).unwrap().items
     }
@@ -120,13 +120,13 @@ impl Site {
         self.pages().get(&ObjectKey::new("default", name)).unwrap()
     }
 
-    /// The deletion of `web` is asked for, which this finalizer holds besides those it has.
+    /// Deletes `web`, which gets this finalizer first.
     pub(crate) fn delete_web(&mut self, finalizer: &str) {
         self.web = homeostat::objects::add_finalizer(&self.things(), &self.web, finalizer).unwrap();
         self.web = self.things().delete(&self.web.key(), &DeleteOptions::default()).unwrap();
     }
 
-    /// Events that have been recorded since this was asked last, in the order of their texts.
+    /// Takes the events recorded since the last call, sorted.
     pub(crate) fn told(&self) -> Vec<String> {
         let mut told = support::events(&self.events);
         for event in self.events.list(&EventRecorder::KIND, &Query::all()).unwrap().items {
@@ -138,48 +138,48 @@ impl Site {
         told
     }
 
-    /// Whether `web` is told of changes of this page.
+    /// Whether `web` tracks this page.
     pub(crate) fn tracks(&self, page: &Page) -> bool {
         self.config.tracker().trackers_of(&Page::KIND, page.meta()) == [self.web.key()]
     }
 
-    /// Forgets what `web` tracks.
+    /// Forgets the tracks of `web`.
     pub(crate) fn untrack(&self) {
         self.config.tracker().untrack(&self.web.key());
     }
 
-    /// A config whose client has heard of nothing that happens to pages from now on; what it writes is written.
+    /// A config whose client reads pages from a cache that is never updated. Its writes reach the client.
     pub(crate) fn with_stale_cache(&self) -> Config {
         let seen = self.all().iter().map(|page| Arc::new(page.to_json().unwrap())).collect();
         let cached = Cached { client: self.client.clone(), seen };
         self.config.clone().with_client(Arc::new(cached)).with_uncached(self.client.clone())
     }
 
-    /// Takes one step for `web`.
+    /// Runs a step for `web`.
     pub(crate) fn step(&mut self, step: &impl SubReconciler<Thing>) -> SubResult {
         support::step(step, &self.config, &mut self.web)
     }
 
-    /// Takes one step for `web`, and the next one may follow.
+    /// Runs a step for `web`, which proceeds.
     #[track_caller]
     pub(crate) fn go(&mut self, step: &impl SubReconciler<Thing>) {
         let config = self.config.clone();
         self.go_with(&config, step);
     }
 
-    /// The same with another config.
+    /// Runs a step with another config, which proceeds.
     #[track_caller]
     pub(crate) fn go_with(&mut self, config: &Config, step: &impl SubReconciler<Thing>) {
         assert_eq!(support::step(step, config, &mut self.web).unwrap(), Flow::proceed());
     }
 
-    /// What has been written, and what was told of it.
+    /// Compares the writes and the events.
     #[track_caller]
     pub(crate) fn did(&self, writes: &[&str], told: &[&str]) {
         assert_eq!((self.client.writes(), self.told()), (owned(writes), owned(told)));
     }
 
-    /// Every call of this verb for a page fails.
+    /// Makes every call of this verb for a page fail.
     pub(crate) fn fail(&self, verb: &'static str) {
         self.client
             .fail(move |called, object| (called == verb && *object.kind() == Page::KIND).then(|| out_of_luck(object)));
@@ -190,7 +190,7 @@ fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// Reads what has been seen, and writes what is there.
+/// Reads from a fixed cache, and writes to the client.
 struct Cached {
     client: Arc<Spy>,
     seen: Vec<Arc<Value>>,
