@@ -74,12 +74,18 @@ pub trait Runnable: Send + Sync {
     /// default does nothing.
     fn close(&self) {}
 
-    /// Blocks until it has ended, for at most `timeout`. On one of its own threads it does not wait for that thread.
+    /// Blocks until it has ended, for at most `timeout`.
     ///
     /// # Errors
     ///
     /// [`StillRunning`] names the threads that have not ended. It can be joined again.
     fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning>;
+
+    /// Blocks until it has ended. On one of its own threads it must not wait for that thread. By default
+    /// [`join_timeout`](Self::join_timeout) without an end.
+    fn join(&mut self) {
+        let _ = self.join_timeout(Duration::MAX);
+    }
 
     /// Lets it continue when this value is dropped.
     fn detach(&mut self);
@@ -205,7 +211,7 @@ impl<T> Running<T> {
     /// Blocks until it has ended: after [`stop`](Self::stop) or [`abort`](Self::abort), or by itself. On one of its own threads
     /// it does not wait for that thread.
     pub fn join(mut self) {
-        let _ = self.body.join_timeout(Duration::MAX);
+        self.body.join();
     }
 
     /// Blocks until it has ended, for at most `timeout` by its clock.
@@ -241,6 +247,9 @@ impl<T> Running<T> {
 
     fn end(&mut self, grace: Duration) {
         self.body.stop();
+        if grace == Duration::MAX {
+            return self.body.join();
+        }
         let Err(still) = self.body.join_timeout(grace) else { return };
         // Threads that have nothing to do need no abort, but may not have left within a grace period of zero.
         if !grace.is_zero() {
@@ -252,8 +261,7 @@ impl<T> Running<T> {
             );
         }
         self.body.abort();
-        // Returns an error only on one of the threads that it would wait for.
-        let _ = self.body.join_timeout(Duration::MAX);
+        self.body.join();
     }
 }
 
@@ -288,6 +296,10 @@ impl<T: Send + Sync> Runnable for Running<T> {
 
     fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
         self.body.join_timeout(timeout)
+    }
+
+    fn join(&mut self) {
+        self.body.join();
     }
 
     fn detach(&mut self) {

@@ -68,19 +68,17 @@ impl Handle {
         }
     }
 
-    /// Blocks until every thread has ended, for at most `timeout`. On one of the group's own threads, until the others have.
+    /// Blocks until every thread has ended, for at most `timeout`.
     pub(crate) fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        let crew = &self.crew;
-        let own = self.joiners.iter().chain(&*crew.adopted.lock()).any(Joiner::is_current);
-        if !crew.wait_until_left(usize::from(own), crew.clock.nanos().after(timeout)) {
-            let threads = crew.threads();
+        let group = &self.crew;
+        if !group.wait_until_empty(group.clock.nanos().after(timeout)) {
+            let threads = group.threads();
             if !threads.is_empty() {
                 return Err(StillRunning::new(threads));
             }
         }
         self.join();
-        let threads = self.crew.threads();
-        if own && !threads.is_empty() { Err(StillRunning::new(threads)) } else { Ok(()) }
+        Ok(())
     }
 
     /// Stop; abort after `grace`; join.
@@ -142,6 +140,10 @@ impl Runnable for Handle {
 
     fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
         Handle::join_timeout(self, timeout)
+    }
+
+    fn join(&mut self) {
+        Handle::join(self);
     }
 
     fn detach(&mut self) {

@@ -322,11 +322,10 @@ impl ThreadGroup {
         self.present.lock().threads == 0
     }
 
-    /// Blocks until at most `most` threads have not ended, or `deadline` has come. Each thread that ends wakes it. Returns
-    /// whether so few are left.
-    pub(crate) fn wait_until_left(self: &Arc<Self>, most: usize, deadline: Nanos) -> bool {
+    /// Blocks until every thread has ended or `deadline` has come. The last thread to end wakes it. Returns whether all have.
+    pub(crate) fn wait_until_empty(self: &Arc<Self>, deadline: Nanos) -> bool {
         let mut present = self.present.lock();
-        while present.threads > most {
+        while present.threads > 0 {
             if self.clock.reached(deadline) {
                 return false;
             }
@@ -407,8 +406,8 @@ impl Drop for Attendance {
             present.threads -= 1;
             present.threads == 0
         };
-        crew.rouse_waiting();
         if last {
+            crew.rouse_waiting();
             crew.watchdog.set();
             crew.kind.log_end(&crew.name);
             if let Some(hook) = crew.on_end.get() {

@@ -369,7 +369,7 @@ fn the_last_thread_to_leave_wakes_who_joins() {
                 thread::spawn(move || drop(present))
             })
             .collect();
-        assert!(crew.wait_until_left(0, Nanos::NEVER));
+        assert!(crew.wait_until_empty(Nanos::NEVER));
         assert!(crew.is_empty());
         for thread in leaving {
             thread.join().unwrap();
@@ -389,7 +389,7 @@ fn who_joins_for_a_time_returns_when_it_is_over_or_the_last_has_left() {
             let clock = clock.clone();
             thread::spawn(move || clock.advance(Duration::from_nanos(SOON.0)))
         };
-        let left = crew.wait_until_left(0, SOON);
+        let left = crew.wait_until_empty(SOON);
         leaving.join().unwrap();
         advancing.join().unwrap();
         assert!(left || crew.clock.reached(SOON));
@@ -409,7 +409,7 @@ fn who_joins_for_a_time_returns_when_it_is_over_though_nobody_leaves() {
             let clock = clock.clone();
             thread::spawn(move || clock.advance(Duration::from_nanos(SOON.0)))
         };
-        assert!(!crew.wait_until_left(0, SOON));
+        assert!(!crew.wait_until_empty(SOON));
         advancing.join().unwrap();
         assert_eq!((clock.sleepers(), clock.next_alarm()), (0, None));
         drop(present);
