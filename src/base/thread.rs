@@ -285,24 +285,6 @@ pub(crate) fn shielded(what: &str, code: impl FnOnce()) {
     }
 }
 
-/// Drops values whose `Drop` may panic: all of them, then the first panic goes on.
-pub(crate) fn drop_each<T>(values: impl IntoIterator<Item = T>) {
-    let mut first = None;
-    for value in values {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-            if first.is_none() {
-                first = Some(panic);
-            } else {
-                // Its drop may panic in turn, and would keep the other values from being dropped.
-                std::mem::forget(panic);
-            }
-        }
-    }
-    if let Some(panic) = first {
-        std::panic::resume_unwind(panic);
-    }
-}
-
 #[cfg(all(test, target_os = "linux", not(loom)))]
 mod tests {
     use super::*;

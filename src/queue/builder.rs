@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::records::BATCH;
-use super::shared::{Config, OnCancel, OnRefusal, Shared};
+use super::request::BATCH;
+use super::shared::{CancelHook, QueueConfig, QueueShared, RefusalHook};
 use super::{Key, WorkQueue};
 use crate::base::backoff::Exponential;
 use crate::base::clock::Clock;
@@ -29,15 +29,15 @@ use crate::base::thread::ThreadOptions;
 /// ```
 #[must_use = "a builder does nothing until it builds"]
 pub struct QueueBuilder<K, S = FastState> {
-    config: Config,
+    config: QueueConfig,
     hasher: S,
-    on_cancel: Option<OnCancel<K>>,
+    on_cancel: Option<CancelHook<K>>,
 }
 
 impl<K: Key> QueueBuilder<K> {
     pub(super) fn new() -> Self {
         Self {
-            config: Config {
+            config: QueueConfig {
                 name: "queue".to_owned(),
                 clock: Clock::system(),
                 backoff: Exponential::default(),
@@ -116,13 +116,13 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
     }
 
     /// Calls `hook` with each key whose scheduled run is cancelled by [`cancel`](WorkQueue::cancel).
-    pub(crate) fn on_cancel(mut self, hook: OnCancel<K>) -> Self {
+    pub(crate) fn on_cancel(mut self, hook: CancelHook<K>) -> Self {
         self.on_cancel = Some(hook);
         self
     }
 
     /// Calls `hook` whenever the system refuses the timer thread, so that another thread calls `keep_timer` in time.
-    pub(crate) fn on_refusal(mut self, hook: OnRefusal) -> Self {
+    pub(crate) fn on_refusal(mut self, hook: RefusalHook) -> Self {
         self.config.on_refusal = Some(hook);
         self
     }
@@ -143,14 +143,24 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
     pub fn build(self) -> WorkQueue<K, S> {
         let name = &self.config.name;
         assert!(!name.contains('\0'), "the name of a queue is {name:?}, but must be free of NUL characters");
-        WorkQueue { shared: Shared::new(self.config, self.on_cancel), hasher: self.hasher }
+        WorkQueue { shared: QueueShared::new(self.config, self.on_cancel), hasher: self.hasher }
     }
 }
 
 impl<K, S> fmt::Debug for QueueBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Config { name, clock, backoff, floor, min_interval, timing, threads, sweep: _, on_ready, on_refusal: _ } =
-            &self.config;
+        let QueueConfig {
+            name,
+            clock,
+            backoff,
+            floor,
+            min_interval,
+            timing,
+            threads,
+            sweep: _,
+            on_ready,
+            on_refusal: _,
+        } = &self.config;
         f.debug_struct("QueueBuilder")
             .field("name", name)
             .field("clock", clock)

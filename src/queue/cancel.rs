@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
 use super::report::KeyState;
-use super::shared::OnCancel;
+use super::shared::CancelHook;
 use super::state::Phase;
 use super::{Key, WorkQueue};
 use crate::base::thread::shielded;
@@ -25,8 +25,8 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         if let Some(hook) = &self.shared.on_cancel {
             return self.cancel_and_report(hash, same, hook);
         }
-        let (state, gone) = self.shared.hold(|hold| {
-            let (records, effects, now) = hold.parts();
+        let (state, gone) = self.shared.with_lock(|section| {
+            let (records, effects, now) = section.parts();
             let Some(index) = records.find(hash, same) else { return (KeyState::Idle, None) };
             (self.key_state(records.state(index)), records.cancel(index, &now, effects))
         });
@@ -35,9 +35,9 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
     }
 
     #[cold]
-    fn cancel_and_report(&self, hash: u64, same: impl Fn(&K) -> bool, hook: &OnCancel<K>) -> KeyState {
-        let (state, cancelled, gone) = self.shared.hold(|hold| {
-            let (records, effects, now) = hold.parts();
+    fn cancel_and_report(&self, hash: u64, same: impl Fn(&K) -> bool, hook: &CancelHook<K>) -> KeyState {
+        let (state, cancelled, gone) = self.shared.with_lock(|section| {
+            let (records, effects, now) = section.parts();
             let Some(index) = records.find(hash, same) else { return (KeyState::Idle, None, None) };
             let state = self.key_state(records.state(index));
             let waits = !matches!(state, KeyState::Processing(_));
@@ -46,7 +46,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         });
         if let Some(key) = cancelled {
             shielded("the report of a cancelled key", || hook(&key));
-            shielded("the drop of a key", || drop(key));
+            drop(key);
         }
         drop(gone);
         state
@@ -56,8 +56,8 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
     /// to be dropped.
     pub(crate) fn cancel_unless_processing(&self, key: &K) -> (bool, Option<K>) {
         let hash = self.hash(key);
-        self.shared.hold(|hold| {
-            let (records, effects, now) = hold.parts();
+        self.shared.with_lock(|section| {
+            let (records, effects, now) = section.parts();
             match records.find(hash, |known| known == key) {
                 None => (true, None),
                 Some(index) if matches!(records.state(index).phase, Phase::Processing(_)) => (false, None),

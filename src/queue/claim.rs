@@ -1,26 +1,24 @@
-//! A key in the hands of one worker.
+//! Taking keys from the queue, and ending their claims.
 
 use std::fmt;
 use std::mem;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Key;
+use super::error::TryDequeueError;
 use super::records::Taken;
 use super::request::{Priority, Reasons};
-use super::shared::{NoClaim, Shared};
-use super::state::Ending;
-use crate::base::thread::{drop_each, shielded};
+use super::shared::{Locked, LockedSection, NoClaim, QueueShared};
+use super::state::{Ending, failures_if_retried};
 use crate::base::time::Nanos;
-use crate::queue::error::TryDequeueError;
 
-/// A key that one worker processes: until the claim ends, the queue gives the key to nobody else.
+/// A key that one worker processes. Until the claim ends, no other worker gets the key.
 ///
-/// A claim is ended by one of its methods, each of which consumes it, so a second or stray ending cannot be written. A
-/// claim that is dropped without one, by a panic say, ends as [`retry`](Self::retry). It derefs to the key, may outlive
-/// all handles of its queue and may move to another thread.
+/// Every method that ends a claim consumes it, so a claim ends once. A claim that is dropped without an ending, for example
+/// by a panic, ends as [`retry`](Self::retry). It derefs to the key, may outlive all handles of its queue, and may move to
+/// another thread.
 ///
 /// # Examples
 ///
@@ -41,161 +39,154 @@ use crate::queue::error::TryDequeueError;
 /// # queue.enqueue("vm-1");
 /// let claim = queue.dequeue().unwrap();
 /// claim.done();
-/// claim.done(); // the first one has consumed it
+/// claim.done(); // the first call has consumed the claim
 /// ```
 #[must_use = "a claim that is dropped counts as a failed run"]
 pub struct Claim<K: Key> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<QueueShared<K>>,
     taken: Taken<K>,
     ended: bool,
 }
 
 impl<K: Key> Claim<K> {
     #[inline]
-    pub(crate) fn new(shared: Arc<Shared<K>>, taken: Taken<K>) -> Self {
+    fn new(shared: Arc<QueueShared<K>>, taken: Taken<K>) -> Self {
         Self { shared, taken, ended: false }
     }
 
-    /// The run has succeeded. A wish that came meanwhile decides what follows; without one the queue forgets the key.
+    /// Ends a successful run. A pending rerun runs next; otherwise the queue forgets the key.
     #[inline]
     pub fn done(self) {
         self.end(Ending::Done);
     }
 
-    /// As [`done`](Self::done), and the key, if it is wanted meanwhile, is ready no sooner than `delay` from now,
-    /// whatever verb wants it.
+    /// Ends a successful run, like [`done`](Self::done). For `delay` from now no request makes the key ready.
     pub fn cool_down(self, delay: Duration) {
         self.end(Ending::CoolDown(delay));
     }
 
-    /// The run has succeeded and wants another one `delay` from now. A wish for a sooner time wins; `enqueue` during the
-    /// run is held by this delay, `enqueue_now` is not. A delay of zero puts the key at the tail of the line.
+    /// Ends a successful run and schedules the next one `delay` from now. An earlier pending rerun runs at its own time.
+    ///
+    /// The delay also applies to an `enqueue` that came during the run, but not to an `enqueue_now`. A delay of zero makes the
+    /// key ready, behind all keys of its level.
     pub fn requeue_after(self, delay: Duration) {
         self.end(Ending::RequeueAfter(delay));
     }
 
-    /// The run has failed: the key runs again after the queue's own backoff, and its count of failures rises (unless the
-    /// run was an early one: a request had ended the backoff before it).
+    /// Ends a failed run. The key runs again after the queue's own backoff.
+    ///
+    /// The count of failures rises, unless a request had started this run before the end of the previous backoff.
     pub fn retry(mut self) {
         self.end_as_failed();
     }
 
-    /// The run has failed: the key runs again `backoff` from now. Otherwise as [`retry`](Self::retry).
+    /// Ends a failed run. The key runs again `backoff` from now. Counts failures as [`retry`](Self::retry) does.
     pub fn retry_after(self, backoff: Duration) {
         self.end(Ending::Retry(backoff));
     }
 
-    /// As [`done`](Self::done), and takes the next key under the same hold of the lock. The ended key is placed first, so
-    /// it may be the next. Does not block.
+    /// Ends the claim like [`done`](Self::done) and takes the next key, under one lock. Does not block.
+    ///
+    /// The ended key is put back first, so it may be the next key.
     ///
     /// # Errors
     ///
-    /// As [`try_dequeue`](crate::WorkQueue::try_dequeue).
-    #[inline]
-    pub fn done_and_next(mut self) -> Result<Self, TryDequeueError> {
-        match catch_unwind(AssertUnwindSafe(|| self.turn(Ending::Done, || false))) {
-            Ok(Ok(())) => Ok(self),
-            Ok(Err(no_claim)) => Err(NoClaim::of_try(no_claim)),
-            Err(panic) => {
-                // The drop of this claim may panic as well: only one panic may unwind.
-                shielded("the drop of a key", || drop(self));
-                resume_unwind(panic);
-            }
-        }
-    }
-
-    /// As [`done_and_next`](Self::done_and_next), with any ending, and where it stands: a worker's loop would move the claim in
-    /// and out for more than much of what is done in between. Without a next key this claim is over, and only holds the old one.
+    /// As [`try_dequeue`](crate::WorkQueue::try_dequeue). The claim has ended then.
     ///
     /// # Panics
     ///
-    /// If the next key's `Clone` panics, or the drop of the old one. Whoever lets that unwind has to see to it that the drop of
-    /// this claim, whose key may panic too, does not join it.
+    /// If the `Clone` of the next key panics. That key backs off like a failed one.
+    #[inline]
+    pub fn done_and_next(mut self) -> Result<Self, TryDequeueError> {
+        match self.turn(Ending::Done, || false) {
+            Ok(()) => Ok(self),
+            Err(no_claim) => Err(no_claim.of_try()),
+        }
+    }
+
+    /// Ends the claim and replaces it with a claim of the next key, in place: moving claims costs a worker's loop more than the
+    /// rest of its work. Without a next key, the ended claim only holds the old key.
+    ///
+    /// # Panics
+    ///
+    /// If the `Clone` of the next key panics.
     #[inline]
     pub(crate) fn turn(&mut self, ending: Ending, stop: impl FnOnce() -> bool) -> Result<(), NoClaim> {
         self.ended = true;
-        let (mut gone, mut next) = (None, Err(NoClaim::Empty));
-        let taking = || next = self.shared.end_and_take(self.taken.index, ending, &mut gone, stop);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(taking)) {
-            // The next key's `Clone`.
-            shielded("the drop of a key", || drop(gone));
-            resume_unwind(panic);
-        }
-        let ended = mem::replace(&mut self.taken, next?);
+        // Dropped after the lock.
+        let mut gone = None;
+        let index = self.taken.index;
+        let next = self.shared.with_lock(|section| {
+            gone = section.end(index, ending);
+            section.take_unless(stop)
+        });
+        self.taken = next?;
         self.ended = false;
-        if mem::needs_drop::<K>() {
-            drop_each([gone, Some(ended.key)]);
-        }
         Ok(())
     }
 
     #[inline]
     pub(crate) fn end(mut self, ending: Ending) {
         self.ended = true;
-        let gone = self.shared.end(self.taken.index, ending);
-        self.drop_with(gone);
+        let index = self.taken.index;
+        // The key drops after the lock.
+        let _gone = self.shared.with_lock(|section| section.end(index, ending));
     }
 
+    /// Ends the claim as failed, with the queue's own backoff.
     #[cold]
     fn end_as_failed(&mut self) {
         self.ended = true;
-        self.shared.retry(self.taken.index);
+        let index = self.taken.index;
+        self.shared.with_lock(|section| {
+            let failures = section.guard.records.state(index).failures_if_retried();
+            let backoff = section.backoff(failures);
+            // The record stays, or the report of the shutdown names it: no key comes back.
+            section.end(index, Ending::Retry(backoff));
+        });
     }
 
-    /// Drops the queue's copy of the key and this claim's own. Either may panic; the second must not do so while the
-    /// first unwinds.
-    #[inline]
-    fn drop_with(self, gone: Option<K>) {
-        if mem::needs_drop::<K>() {
-            let dropped = catch_unwind(AssertUnwindSafe(|| drop(gone)));
-            drop(self);
-            if let Err(panic) = dropped {
-                resume_unwind(panic);
-            }
-        }
-    }
-
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
         &self.taken.key
     }
 
-    /// How many runs of this key in a row have failed before this one; early ones are not counted.
+    /// Returns how many runs of this key in a row failed before this one. Early runs do not count.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.taken.failures
     }
 
-    /// The count of failures if this run fails too.
+    /// Returns the count of failures if this run fails too.
     pub(crate) fn failures_if_retried(&self) -> u32 {
-        super::state::failures_if_retried(self.taken.failures, self.taken.early)
+        failures_if_retried(self.taken.failures, self.taken.early)
     }
 
-    /// The number of the key's record, while this claim lasts.
+    /// Returns the number of the key's record, valid until the claim ends.
     pub(crate) fn record(&self) -> u32 {
         self.taken.index
     }
 
-    /// Whether others were in line as the key was taken.
+    /// Whether more keys were ready when this one was taken.
     #[inline]
     pub(crate) fn leaves_more(&self) -> bool {
         self.taken.more
     }
 
-    /// Why this run is called.
+    /// Returns the reasons for this run.
     #[must_use]
     pub fn reasons(&self) -> Reasons {
         self.taken.reasons
     }
 
-    /// The lane the key was taken from.
+    /// Returns the priority level that the key was taken from.
     #[must_use]
     pub fn priority(&self) -> Priority {
         self.taken.priority
     }
 
-    /// How long the key was in line; `None` where the queue does not measure it
+    /// Returns how long the key was ready; `None` if the queue does not measure it
     /// (see [`QueueBuilder::timing`](crate::queue::QueueBuilder::timing)).
     #[must_use]
     pub fn queued_for(&self) -> Option<Duration> {
@@ -231,5 +222,135 @@ impl<K: Key + fmt::Debug> fmt::Debug for Claim<K> {
             .field("reasons", &self.taken.reasons)
             .field("priority", &self.taken.priority)
             .finish_non_exhaustive()
+    }
+}
+
+/// A consumer that finds the queue empty looks again this often before it sleeps,
+const LOOKS: u32 = if cfg!(loom) { 2 } else { 8 };
+/// if at least this many keys were taken since a consumer last found it empty. This costs half a look per key at most.
+pub(super) const BUSY: usize = 16;
+
+impl<K: Key> QueueShared<K> {
+    /// Takes the next key. Returns [`NoClaim::Stopped`] if `stop` holds.
+    #[inline]
+    pub(crate) fn try_dequeue(self: &Arc<Self>, stop: impl FnOnce() -> bool) -> Result<Claim<K>, NoClaim> {
+        let shared = Arc::clone(self);
+        self.with_lock(|section| match section.take_unless(stop) {
+            Ok(taken) => Ok(Claim::new(shared, taken)),
+            Err(no_claim) => Err(no_claim),
+        })
+    }
+
+    /// Takes the next key. Blocks until a key is ready, the queue is over, `stop` holds, or the deadline has come
+    /// ([`NoClaim::Empty`]).
+    #[inline]
+    pub(crate) fn dequeue(self: &Arc<Self>, deadline: Nanos, stop: impl Fn() -> bool) -> Result<Claim<K>, NoClaim> {
+        match self.try_dequeue(&stop) {
+            Err(NoClaim::Empty) => self.wait_and_dequeue(deadline, stop),
+            other => other,
+        }
+    }
+
+    #[cold]
+    fn wait_and_dequeue(self: &Arc<Self>, deadline: Nanos, stop: impl Fn() -> bool) -> Result<Claim<K>, NoClaim> {
+        let taken = self.with_lock(|section| {
+            let mut looks = self.looks(&mut section.guard);
+            loop {
+                if stop() {
+                    // The wakeup that brought this consumer here may be for a key: another consumer gets it.
+                    section.effects.readied += usize::from(section.guard.records.has_ready());
+                    return Err(NoClaim::Stopped);
+                }
+                match section.take() {
+                    Err(NoClaim::Empty) => {}
+                    other => return other,
+                }
+                if self.config.clock.reached(deadline) {
+                    return Err(NoClaim::Empty);
+                }
+                if looks > 0 {
+                    // Under load, the next key often comes before a consumer could fall asleep and wake up.
+                    looks -= 1;
+                    section.yield_lock();
+                    continue;
+                }
+                if self.retry_timer(&mut section.guard) {
+                    section.unlocked(|| self.start_timer());
+                    continue;
+                }
+                section.wait_for_key(deadline.min(section.guard.retry_timer_at()));
+            }
+        })?;
+        Ok(Claim::new(Arc::clone(self), taken))
+    }
+
+    /// Returns how often a consumer looks again before it sleeps: never if consumers sleep between single keys, and never on a
+    /// held clock, which counts sleeping threads.
+    fn looks(&self, locked: &mut Locked<K>) -> u32 {
+        let taken = locked.records.taken();
+        let busy = taken.wrapping_sub(mem::replace(&mut locked.taken_at_wait, taken)) >= BUSY;
+        if busy && !self.config.clock.is_held() { LOOKS } else { 0 }
+    }
+}
+
+impl<K: Key> LockedSection<'_, K> {
+    /// Ends a claim. Returns the key if the queue forgets it; it must drop without the lock.
+    #[inline]
+    pub(super) fn end(&mut self, index: u32, ending: Ending) -> Option<K> {
+        let (records, effects, now) = self.parts();
+        records.end(index, ending, &now, effects)
+    }
+
+    #[inline(always)]
+    fn take_unless(&mut self, stop: impl FnOnce() -> bool) -> Result<Taken<K>, NoClaim> {
+        if stop() { Err(NoClaim::Stopped) } else { self.take() }
+    }
+
+    #[inline(always)]
+    fn take(&mut self) -> Result<Taken<K>, NoClaim> {
+        let records = &self.guard.records;
+        let Some(index) = records.front() else {
+            return Err(if records.is_over() { NoClaim::Closed } else { NoClaim::Empty });
+        };
+        let unclonable = Unclonable { section: self, index };
+        let key = unclonable.section.guard.records.key(index).clone();
+        mem::forget(unclonable);
+        let (records, effects, now) = self.parts();
+        // If this section made a key ready, it takes one too: one consumer fewer to wake.
+        effects.readied = effects.readied.saturating_sub(1);
+        Ok(records.take(index, key, &now))
+    }
+
+    /// Backs the next key off like a failed one, because its `Clone` panics. Other keys are served.
+    #[cold]
+    fn fail_front(&mut self, index: u32) {
+        let failures = self.guard.records.state(index).failures_if_retried();
+        let backoff = self.backoff(failures);
+        let (records, effects, now) = self.parts();
+        records.fail_front(backoff, &now, effects);
+        // This consumer leaves without a key. Another one may take the next.
+        effects.readied += usize::from(records.has_ready());
+    }
+}
+
+/// Calls [`LockedSection::fail_front`] if the `Clone` of the next key panics.
+struct Unclonable<'s, 'a, K: Key> {
+    section: &'s mut LockedSection<'a, K>,
+    index: u32,
+}
+
+impl<K: Key> Drop for Unclonable<'_, '_, K> {
+    fn drop(&mut self) {
+        self.section.fail_front(self.index);
+    }
+}
+
+impl NoClaim {
+    #[inline]
+    pub(crate) fn of_try(self) -> TryDequeueError {
+        match self {
+            Self::Closed => TryDequeueError::Closed,
+            Self::Empty | Self::Stopped => TryDequeueError::Empty,
+        }
     }
 }

@@ -1,20 +1,19 @@
-//! How keys get into a queue: the verbs, the trait that every feeder takes, and the wrappers around a queue.
+//! How keys get into a queue: the methods, the trait that every feeder takes, and the wrappers around a queue.
 
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::records::{BATCH, Wanted};
+use super::records::Wanted;
 use super::report::Tally;
-use super::request::{EnqueueMethod, EnqueueOutcome, EnqueueRequest};
+use super::request::{BATCH, EnqueueMethod, EnqueueOutcome, EnqueueRequest};
 use super::{Key, WorkQueue};
 use crate::base::clock::Clock;
-use crate::base::thread::drop_each;
 
 /// What takes keys: a queue, a view of one, or something put around one.
 ///
-/// Only [`request`](Self::request) must be written. The verbs differ in how sure the feeder is that a run is wanted; what
+/// Only [`request`](Self::request) must be written. The methods differ in how sure the feeder is that a run is wanted; what
 /// each does to a key in each state is the table in the documentation of [`WorkQueue`].
 ///
 /// # Examples
@@ -34,7 +33,7 @@ use crate::base::thread::drop_each;
 /// assert_eq!(feed(&queue.clone().filter(|id| *id != 7)), EnqueueOutcome::Ignored);
 /// ```
 pub trait Enqueue<K> {
-    /// One request for one key. The verbs below are this.
+    /// One request for one key. The methods below are this.
     fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome;
 
     /// The same request for each of many keys. The iterator runs outside any lock.
@@ -316,8 +315,8 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
         let hash = self.hash(&key);
         // A key that is known already drops after the hold.
         let mut slot = Some(key);
-        self.shared.hold(|hold| {
-            let (records, effects, now) = hold.parts();
+        self.shared.with_lock(|section| {
+            let (records, effects, now) = section.parts();
             let wanted = Wanted { key: &mut slot, hash, request: &request };
             records.request(wanted, |known, key| known == key, |key| key, &now, effects)
         })
@@ -359,15 +358,15 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
             }
             // An iterator that has ended is not asked again: not every one stays ended.
             let ended = batch.len() < BATCH as usize;
-            self.shared.hold(|hold| {
-                let (records, effects, now) = hold.parts();
+            self.shared.with_lock(|section| {
+                let (records, effects, now) = section.parts();
                 for (key, hash) in &mut batch {
                     let wanted = Wanted { key, hash: *hash, request: &request };
                     tally.count(records.request(wanted, &same, &own, &now, effects));
                 }
             });
-            // A key that the queue already knew is left in the batch. It drops outside the lock.
-            drop_each(batch.drain(..));
+            // Keys that the queue already knew are still in the batch. They drop without the lock.
+            batch.clear();
             if ended {
                 return tally;
             }

@@ -20,12 +20,12 @@ pub(crate) const MAX_LISTS: usize = 1023;
 
 /// The two neighbours in a ring, each an entry or a sentinel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Link {
+pub(crate) struct ListLink {
     pub(crate) prev: u32,
     pub(crate) next: u32,
 }
 
-impl Link {
+impl ListLink {
     /// The link of an entry that is in no list.
     pub(crate) const FREE: Self = Self { prev: u32::MAX, next: u32::MAX };
 
@@ -42,10 +42,10 @@ impl Link {
 /// stay as it is.
 pub(crate) trait Entries {
     /// The link stored in the entry. It starts as [`Link::FREE`].
-    fn link(&self, index: u32) -> Link;
+    fn link(&self, index: u32) -> ListLink;
 
     /// The same link, to be changed.
-    fn link_mut(&mut self, index: u32) -> &mut Link;
+    fn link_mut(&mut self, index: u32) -> &mut ListLink;
 
     /// When the entry is due, in ticks of the wheel it is in. The lists do not ask.
     fn tick(&self, index: u32) -> u64;
@@ -55,18 +55,18 @@ pub(crate) trait Entries {
 ///
 /// Several `Lists` may share a slab, and an entry may move between them. [`remove`](Self::remove) must then be called
 /// on the one that holds it: a link does not tell them apart.
-pub(crate) struct Lists {
-    sentinels: Box<[Link]>,
+pub(crate) struct LinkedLists {
+    sentinels: Box<[ListLink]>,
 }
 
-impl Lists {
+impl LinkedLists {
     /// So many empty lists.
     ///
     /// # Panics
     /// If `count` is above [`MAX_LISTS`].
     pub(crate) fn new(count: usize) -> Self {
         assert!(count <= MAX_LISTS, "{count} lists, of at most {MAX_LISTS} that have a sentinel");
-        let alone = |list| Link { prev: sentinel_of(list), next: sentinel_of(list) };
+        let alone = |list| ListLink { prev: sentinel_of(list), next: sentinel_of(list) };
         Self { sentinels: (0..count).map(alone).collect() }
     }
 
@@ -103,7 +103,7 @@ impl Lists {
         let behind = self.sentinels[list].prev;
         let link = entries.link_mut(index);
         debug_assert!(link.is_free(), "entry {index} is in a list already");
-        *link = Link { prev: behind, next: sentinel };
+        *link = ListLink { prev: behind, next: sentinel };
         self.sentinels[list].prev = index;
         self.link_mut(entries, behind).next = index;
     }
@@ -114,19 +114,19 @@ impl Lists {
         let ahead = self.sentinels[list].next;
         let link = entries.link_mut(index);
         debug_assert!(link.is_free(), "entry {index} is in a list already");
-        *link = Link { prev: sentinel, next: ahead };
+        *link = ListLink { prev: sentinel, next: ahead };
         self.sentinels[list].next = index;
         self.link_mut(entries, ahead).prev = index;
     }
 
     /// Moves all entries of one list to the end of another. Constant time.
     pub(crate) fn append(&mut self, entries: &mut impl Entries, from: usize, to: usize) {
-        let Link { prev: last, next: first } = self.sentinels[from];
+        let ListLink { prev: last, next: first } = self.sentinels[from];
         if entry(first).is_none() {
             return;
         }
         let (source, target) = (sentinel_of(from), sentinel_of(to));
-        self.sentinels[from] = Link { prev: source, next: source };
+        self.sentinels[from] = ListLink { prev: source, next: source };
         let behind = self.sentinels[to].prev;
         self.link_mut(entries, behind).next = first;
         self.link_mut(entries, first).prev = behind;
@@ -137,7 +137,7 @@ impl Lists {
     /// Takes an entry out of the list it is in, and returns the number of that list if nothing is left in it.
     #[inline(always)]
     pub(crate) fn remove(&mut self, entries: &mut impl Entries, index: u32) -> Option<usize> {
-        let Link { prev, next } = std::mem::replace(entries.link_mut(index), Link::FREE);
+        let ListLink { prev, next } = std::mem::replace(entries.link_mut(index), ListLink::FREE);
         debug_assert!(next != u32::MAX, "entry {index} is in no list");
         self.link_mut(entries, prev).next = next;
         self.link_mut(entries, next).prev = prev;
@@ -146,7 +146,7 @@ impl Lists {
     }
 
     #[inline]
-    fn link_mut<'a>(&'a mut self, entries: &'a mut impl Entries, at: u32) -> &'a mut Link {
+    fn link_mut<'a>(&'a mut self, entries: &'a mut impl Entries, at: u32) -> &'a mut ListLink {
         match list_of(at) {
             Some(list) => &mut self.sentinels[list],
             None => entries.link_mut(at),
@@ -154,7 +154,7 @@ impl Lists {
     }
 }
 
-impl fmt::Debug for Lists {
+impl fmt::Debug for LinkedLists {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lists").field("count", &self.sentinels.len()).finish_non_exhaustive()
     }
@@ -162,7 +162,7 @@ impl fmt::Debug for Lists {
 
 /// The index that names the sentinel of a list.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "`Lists::new` bounds the number of lists")]
+#[expect(clippy::cast_possible_truncation, reason = "`LinkedLists::new` bounds the number of lists")]
 fn sentinel_of(list: usize) -> u32 {
     SENTINEL_BASE + list as u32
 }
@@ -180,7 +180,7 @@ fn entry(at: u32) -> Option<u32> {
 }
 
 #[cfg(test)]
-impl Lists {
+impl LinkedLists {
     /// Asserts that every list is a ring whose links name each other, and returns how many entries they hold together.
     pub(crate) fn check(&self, entries: &impl Entries) -> usize {
         let mut count = 0;
@@ -207,20 +207,20 @@ mod tests {
     const LISTS: usize = 3;
     const ENTRIES: u32 = 8;
 
-    struct Slab(Vec<Link>);
+    struct Slab(Vec<ListLink>);
 
     impl Slab {
         fn new() -> Self {
-            Self(vec![Link::FREE; ENTRIES as usize])
+            Self(vec![ListLink::FREE; ENTRIES as usize])
         }
     }
 
     impl Entries for Slab {
-        fn link(&self, index: u32) -> Link {
+        fn link(&self, index: u32) -> ListLink {
             self.0[index as usize]
         }
 
-        fn link_mut(&mut self, index: u32) -> &mut Link {
+        fn link_mut(&mut self, index: u32) -> &mut ListLink {
             &mut self.0[index as usize]
         }
 
@@ -231,20 +231,20 @@ mod tests {
 
     #[test]
     fn what_comes_first_leaves_first() {
-        let (mut lists, mut slab) = (Lists::new(LISTS), Slab::new());
+        let (mut lists, mut slab) = (LinkedLists::new(LISTS), Slab::new());
         for index in [4, 0, 7] {
             lists.push_back(&mut slab, 1, index);
         }
         assert_eq!(lists.iter(&slab, 1).collect::<Vec<_>>(), [4, 0, 7]);
         assert_eq!(lists.front(1), Some(4));
-        assert_eq!(Lists::next(&slab, 4), Some(0));
-        assert_eq!(Lists::next(&slab, 7), None);
+        assert_eq!(LinkedLists::next(&slab, 4), Some(0));
+        assert_eq!(LinkedLists::next(&slab, 7), None);
         assert!(lists.is_empty(0) && !lists.is_empty(1) && lists.is_empty(2));
     }
 
     #[test]
     fn removal_names_the_list_it_emptied() {
-        let (mut lists, mut slab) = (Lists::new(LISTS), Slab::new());
+        let (mut lists, mut slab) = (LinkedLists::new(LISTS), Slab::new());
         lists.push_back(&mut slab, 2, 3);
         lists.push_back(&mut slab, 2, 5);
         assert_eq!(lists.remove(&mut slab, 3), None);
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_list_is_appended_to_another_in_order() {
-        let (mut lists, mut slab) = (Lists::new(LISTS), Slab::new());
+        let (mut lists, mut slab) = (LinkedLists::new(LISTS), Slab::new());
         for index in [4, 0, 7] {
             lists.push_back(&mut slab, 0, index);
         }
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn the_last_list_and_the_free_link_are_told_apart() {
-        let (mut lists, mut slab) = (Lists::new(MAX_LISTS), Slab::new());
+        let (mut lists, mut slab) = (LinkedLists::new(MAX_LISTS), Slab::new());
         lists.push_back(&mut slab, MAX_LISTS - 1, 0);
         assert!(!slab.link(0).is_free());
         assert_eq!(lists.remove(&mut slab, 0), Some(MAX_LISTS - 1));
@@ -283,14 +283,14 @@ mod tests {
     #[test]
     #[should_panic(expected = "1024 lists, of at most 1023")]
     fn more_lists_than_sentinels_are_refused() {
-        let _ = Lists::new(MAX_LISTS + 1);
+        let _ = LinkedLists::new(MAX_LISTS + 1);
     }
 
     proptest! {
         /// Each step takes an entry out of wherever it is, or puts it at an end of a list if it is nowhere.
         #[test]
         fn lists_are_queues(steps in prop::collection::vec((0..ENTRIES, 0..LISTS, any::<bool>()), 0..80)) {
-            let (mut lists, mut slab) = (Lists::new(LISTS), Slab::new());
+            let (mut lists, mut slab) = (LinkedLists::new(LISTS), Slab::new());
             let mut model: [VecDeque<u32>; LISTS] = Default::default();
             for (index, list, front) in steps {
                 if let Some(held) = model.iter().position(|queue| queue.contains(&index)) {

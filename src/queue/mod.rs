@@ -5,8 +5,7 @@ mod cancel;
 mod claim;
 mod error;
 mod feed;
-mod hold;
-mod lanes;
+mod levels;
 mod lists;
 #[cfg(all(test, loom))]
 mod models;
@@ -30,14 +29,14 @@ pub use self::builder::{FastHasher, FastState, QueueBuilder};
 pub use self::claim::Claim;
 pub use self::error::{DequeueError, DequeueTimeoutError, TryDequeueError};
 pub use self::feed::{Enqueue, Filter, Map, Tee};
-pub use self::lanes::STARVATION_BOUND;
+pub use self::levels::STARVATION_BOUND;
 pub use self::report::{DrainReport, KeyState, PendingRerun, QueueMetrics, Tally};
 pub use self::request::{DroppedRun, EnqueueMethod, EnqueueOutcome, EnqueueRequest, Priority, Reasons, Shutdown};
-pub(crate) use self::shared::{NoClaim, Shared};
+pub(crate) use self::shared::{NoClaim, QueueShared};
 pub(crate) use self::state::Ending;
 pub use self::view::{ByRef, View};
 
-use self::state::{Phase, Wished};
+use self::state::{Phase, RerunKind};
 use crate::base::clock::Clock;
 use crate::base::time::Nanos;
 
@@ -51,16 +50,16 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 /// A work queue of keys: each at most once in line, and at most once in the hands of a worker.
 ///
 /// This is a counted handle: cloning it is cheap, and dropping the last one shuts the queue down
-/// ([`Shutdown::ServeReady`]) and joins its timer thread. Keys go in by the verbs of [`Enqueue`] and come out as
+/// ([`Shutdown::ServeReady`]) and joins its timer thread. Keys go in by the methods of [`Enqueue`] and come out as
 /// [`Claim`]s.
 ///
 /// # What a request does
 ///
 /// A key in no record is *idle*. A record is *ready* (in line), *delayed* (has a due time), or *processing* (a claim
-/// holds it); while it is being processed it remembers at most one *wish* for afterwards. One pending wake a key, always.
+/// holds it); while it is being processed it remembers at most one *pending rerun* for afterwards. One pending wake a key, always.
 /// In each cell: what becomes of the record, and in italics the [`EnqueueOutcome`].
 ///
-/// | record is → | idle | ready | delayed | processing, wish: none | soft | at(t) | now |
+/// | record is → | idle | ready | delayed | processing, pending rerun: none | soft | at(t) | now |
 /// |---|---|---|---|---|---|---|---|
 /// | `enqueue_if_absent` | ready *queued* | – *ignored* | – *ignored* | none *ignored* | soft *ignored* | at(t) *ignored* | now *ignored* |
 /// | `enqueue` | ready *queued* | – *merged* | – *held* | soft *rerun* | soft *rerun* | at(t) *rerun* | now *rerun* |
@@ -69,14 +68,14 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 /// | `reschedule(d)` | delayed d *scheduled* | delayed d *scheduled* | delayed d *scheduled* | at(now+d) *rerun* | at(now+d) *rerun* | at(now+d) *rerun* | at(now+d) *rerun* |
 /// | `cancel` | – | idle | idle | none | none | none | none |
 ///
-/// | the claim ends with ↓, wish was → | none | soft | at(t) | now |
+/// | the claim ends with ↓, pending rerun was → | none | soft | at(t) | now |
 /// |---|---|---|---|---|
 /// | `done()` | idle | ready | delayed t | ready |
 /// | `requeue_after(d)` | delayed d | delayed d | delayed min(now+d, t) | ready |
 /// | `retry()`, `retry_after(b)` (failed) | delayed b | delayed b | delayed b | delayed min(b, floor) |
 ///
 /// A time that has come already means ready, at the tail. A delay set by a claim's
-/// [`cool_down`](Claim::cool_down) holds every verb; the *floor* of the queue holds `enqueue_now` while a key backs off.
+/// [`cool_down`](Claim::cool_down) holds every method; the *floor* of the queue holds `enqueue_now` while a key backs off.
 ///
 /// # Guarantees
 ///
@@ -122,7 +121,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 #[doc(alias = "rate limiting queue")]
 #[doc(alias = "scheduler")]
 pub struct WorkQueue<K: Key, S = FastState> {
-    pub(crate) shared: Arc<Shared<K>>,
+    pub(crate) shared: Arc<QueueShared<K>>,
     hasher: S,
 }
 
@@ -140,20 +139,20 @@ impl<K: Key> WorkQueue<K> {
 }
 
 impl<K: Key, S> WorkQueue<K, S> {
-    /// The same queue with its verbs in the lane `priority`. A request raises the lane of a key and never lowers it, and
-    /// `enqueue_if_absent` never raises it; raising moves a key in line to the tail of the new lane.
+    /// The same queue with its methods in the level `priority`. A request raises the level of a key and never lowers it, and
+    /// `enqueue_if_absent` never raises it; raising moves a key in line to the tail of the new level.
     #[must_use]
     pub fn at(&self, priority: Priority) -> View<'_, K, S> {
         View::new(self).at(priority)
     }
 
-    /// The same queue with its verbs for these reasons.
+    /// The same queue with its methods for these reasons.
     #[must_use]
     pub fn because(&self, reasons: Reasons) -> View<'_, K, S> {
         View::new(self).because(reasons)
     }
 
-    /// The same queue with verbs that take borrowed keys.
+    /// The same queue with methods that take borrowed keys.
     #[must_use]
     pub fn by_ref(&self) -> ByRef<'_, K, S> {
         View::new(self).by_ref()
@@ -225,7 +224,7 @@ impl<K: Key, S> WorkQueue<K, S> {
     ///
     /// From its start on requests are answered with [`EnqueueOutcome::Closed`]; claims go on and may end at any time.
     ///
-    /// | mode | ready | delayed | wish soft / now | wish at(t) | requeue or retry afterwards |
+    /// | mode | ready | delayed | pending rerun soft / now | pending rerun at(t) | requeue or retry afterwards |
     /// |---|---|---|---|---|---|
     /// | [`RunDelayedNow`](Shutdown::RunDelayedNow) | served | ready at once, in due order | ready | ready | not run, reported |
     /// | [`ServeReady`](Shutdown::ServeReady) | served | dropped, reported | ready | dropped, reported | not run, reported |
@@ -236,7 +235,7 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// # Panics
     ///
     /// If a key's `Clone` or `Drop` does; the queue is shut down all the same. A key that is being processed and cannot
-    /// be cloned is missing from the report of its dropped wish.
+    /// be cloned is missing from the report of its dropped rerun.
     #[doc(alias = "stop")]
     #[doc(alias = "close")]
     pub fn shutdown(&self, mode: Shutdown) {
@@ -361,28 +360,18 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         self.hasher.hash_one(key)
     }
 
-    fn key_state(&self, state: state::State) -> KeyState {
+    fn key_state(&self, state: state::RecordState) -> KeyState {
         let instant = || self.shared.config.clock.instant(state.due);
         match state.phase {
             Phase::Idle | Phase::Cooling => KeyState::Idle,
             Phase::Ready => KeyState::Ready(state.priority),
             Phase::Delayed => KeyState::Delayed(instant()),
-            Phase::Processing(wish) => KeyState::Processing(match wish {
-                Wished::None => PendingRerun::None,
-                Wished::Soft => PendingRerun::Soft,
-                Wished::At | Wished::Debounced => PendingRerun::At(instant()),
-                Wished::Now => PendingRerun::Now,
+            Phase::Processing(rerun) => KeyState::Processing(match rerun {
+                RerunKind::None => PendingRerun::None,
+                RerunKind::Soft => PendingRerun::Soft,
+                RerunKind::At | RerunKind::Debounced => PendingRerun::At(instant()),
+                RerunKind::Now => PendingRerun::Now,
             }),
-        }
-    }
-}
-
-impl NoClaim {
-    #[inline]
-    pub(crate) fn of_try(self) -> TryDequeueError {
-        match self {
-            Self::Closed => TryDequeueError::Closed,
-            Self::Empty | Self::Stopped => TryDequeueError::Empty,
         }
     }
 }

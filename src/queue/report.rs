@@ -24,11 +24,11 @@ use super::request::{DroppedRun, EnqueueOutcome, Priority};
 pub enum KeyState {
     /// Nothing is wanted of it.
     Idle,
-    /// In line, in this lane.
+    /// In line, in this level.
     Ready(Priority),
     /// In line at this time; `None`: at a time that does not come.
     Delayed(Option<Instant>),
-    /// A claim holds it; the wish is what follows.
+    /// A claim holds it; the pending rerun is what follows.
     Processing(PendingRerun),
 }
 
@@ -77,14 +77,14 @@ pub enum PendingRerun {
 pub struct Tally([usize; 7]);
 
 impl Tally {
-    pub(crate) fn count(&mut self, admission: EnqueueOutcome) {
-        self.0[admission as usize] += 1;
+    pub(crate) fn count(&mut self, outcome: EnqueueOutcome) {
+        self.0[outcome as usize] += 1;
     }
 
     /// How many keys were admitted so.
     #[must_use]
-    pub fn of(&self, admission: EnqueueOutcome) -> usize {
-        self.0[admission as usize]
+    pub fn of(&self, outcome: EnqueueOutcome) -> usize {
+        self.0[outcome as usize]
     }
 
     /// How many keys there were.
@@ -122,11 +122,11 @@ impl Add for Tally {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueMetrics {
-    /// Keys in line, in the high lane.
+    /// Keys in line, in the high level.
     pub high: usize,
-    /// Keys in line, in the normal lane.
+    /// Keys in line, in the normal level.
     pub normal: usize,
-    /// Keys in line, in the low lane.
+    /// Keys in line, in the low level.
     pub low: usize,
     /// Keys that wait for a time.
     pub delayed: usize,
@@ -166,7 +166,7 @@ impl QueueMetrics {
 #[non_exhaustive]
 #[must_use]
 pub struct DrainReport<K> {
-    /// Keys still in line, in the order of their lanes.
+    /// Keys still in line, in the order of their levels.
     pub ready: Vec<K>,
     /// Keys still being processed.
     pub processing: Vec<K>,

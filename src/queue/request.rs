@@ -4,7 +4,10 @@ use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 use std::time::Duration;
 
-/// Which lane a key stands in. Each lane is first in, first out; a higher one is served first, without starving a lower
+/// The most records that one section of the queue's lock handles.
+pub(crate) const BATCH: u32 = 1024;
+
+/// Which level a key stands in. Each level is first in, first out; a higher one is served first, without starving a lower
 /// one (see [`STARVATION_BOUND`](crate::queue::STARVATION_BOUND)).
 ///
 /// # Examples
@@ -30,10 +33,10 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// All lanes, in the order in which they are served.
+    /// All levels, in the order in which they are served.
     pub(crate) const SERVED: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 
-    pub(crate) const fn lane(self) -> usize {
+    pub(crate) const fn level(self) -> usize {
         self as usize
     }
 }
@@ -158,7 +161,7 @@ impl fmt::Debug for Reasons {
     }
 }
 
-/// How sure a feeder is that a run is wanted, and when. The verbs of [`Enqueue`](crate::Enqueue) as values.
+/// How sure a feeder is that a run is wanted, and when. The methods of [`Enqueue`](crate::Enqueue) as values.
 ///
 /// # Examples
 ///
@@ -200,7 +203,7 @@ pub enum EnqueueMethod {
     EnqueueResync,
 }
 
-/// One request for one key: the verb, the lane, and why.
+/// One request for one key: the method, the level, and why.
 ///
 /// # Examples
 ///
@@ -218,21 +221,21 @@ pub enum EnqueueMethod {
 #[non_exhaustive]
 pub struct EnqueueRequest {
     /// What is asked.
-    pub verb: EnqueueMethod,
-    /// The lane to stand in. A request raises the lane of a key and never lowers it.
+    pub method: EnqueueMethod,
+    /// The level to stand in. A request raises the level of a key and never lowers it.
     pub priority: Priority,
     /// Why; merged into the reasons of the run.
     pub reasons: Reasons,
 }
 
 impl EnqueueRequest {
-    /// `verb` at normal priority, without a reason.
+    /// `method` at normal priority, without a reason.
     #[must_use]
-    pub const fn new(verb: EnqueueMethod) -> Self {
-        Self { verb, priority: Priority::Normal, reasons: Reasons::NONE }
+    pub const fn new(method: EnqueueMethod) -> Self {
+        Self { method, priority: Priority::Normal, reasons: Reasons::NONE }
     }
 
-    /// The same in the lane `priority`.
+    /// The same in the level `priority`.
     #[must_use]
     pub const fn at(mut self, priority: Priority) -> Self {
         self.priority = priority;
@@ -248,8 +251,8 @@ impl EnqueueRequest {
 }
 
 impl From<EnqueueMethod> for EnqueueRequest {
-    fn from(verb: EnqueueMethod) -> Self {
-        Self::new(verb)
+    fn from(method: EnqueueMethod) -> Self {
+        Self::new(method)
     }
 }
 

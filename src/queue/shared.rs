@@ -1,90 +1,109 @@
-//! The lock around the records, and what is done under it; how a hold of it ends is in [`hold`](super::hold).
+//! The queue's lock, the records under it, and the wakeups that a change causes.
 //!
-//! Lock order: the queue's lock, then that of a held clock. Neither is held while user code runs, but for `Eq`, `Clone` and
-//! `From<&Q>` of a key before anything has changed.
+//! Every change happens in a [`LockedSection`]. When a section ends, it decides under the lock which threads to wake, releases
+//! the lock, and only then wakes them, starts the timer and calls the hook. A panic in the section ends it in the same way, so
+//! the queue stays usable.
+//!
+//! Lock order: the queue's lock, then the lock of a timer thread or of a held clock. No user code runs under them, except `Eq`,
+//! `Clone` and `From<&Q>` of a key, before anything has changed.
 
+use std::cell::Cell;
 use std::fmt;
+use std::mem;
 use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Duration;
 
 use super::Key;
-use super::claim::Claim;
-use super::records::{Records, Settings, Taken};
+use super::records::{Effects, RecordSettings, Records};
 use super::report::DrainReport;
 use super::request::Shutdown;
-use super::state::Ending;
-use super::timer::TimerThread;
 use crate::base::backoff::{Draws, Exponential};
 use crate::base::clock::{Alarm, Clock, Wake};
-use crate::base::sync::Mutex;
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::task_thread::TaskWaker;
-use crate::base::thread::{ThreadOptions, drop_each, shielded};
+use crate::base::thread::{Joiner, ThreadOptions, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
 
-/// A consumer that finds nothing looks again so often before it sleeps,
-const LOOKS: u32 = if cfg!(loom) { 2 } else { 8 };
-/// if so many keys or more were taken since one last did: half a look a key is the most that it can cost.
-pub(super) const BUSY: usize = 16;
-
-/// What the handles of a queue, its claims and its threads have in common.
-pub(crate) struct Shared<K: Key> {
+/// The state that the handles of a queue, its claims and its timer share.
+pub(crate) struct QueueShared<K: Key> {
     pub(super) locked: Mutex<Locked<K>>,
-    /// Rung for a consumer when a key is in line for it.
+    /// Consumers wait here for a ready key.
     pub(super) consumers: Waiters,
-    /// Rung for those who drain when nothing is left.
+    /// Threads that drain wait here until the queue is drained.
     pub(super) drainers: Waiters,
     /// Wakes the queue's own timer thread.
     pub(super) timer: Arc<AutoResetEvent>,
     /// Wakes the shared timer thread, if the queue uses one. Set under the lock.
     pub(super) shared_timer: OnceLock<TaskWaker>,
-    pub(crate) config: Config,
-    /// Called with each key whose scheduled run has been cancelled, once the lock is released.
-    pub(super) on_cancel: Option<OnCancel<K>>,
+    pub(crate) config: QueueConfig,
+    /// Called without the lock, with each key whose scheduled run has been cancelled.
+    pub(super) on_cancel: Option<CancelHook<K>>,
 }
 
-/// Given the key.
-pub(crate) type OnCancel<K> = Box<dyn Fn(&K) + Send + Sync>;
+/// A hook that takes the cancelled key.
+pub(crate) type CancelHook<K> = Box<dyn Fn(&K) + Send + Sync>;
 
-pub(crate) type OnRefusal = Box<dyn Fn() + Send + Sync>;
+pub(crate) type RefusalHook = Box<dyn Fn() + Send + Sync>;
 
-/// What a queue was built with.
-pub(crate) struct Config {
+/// The settings of a queue.
+pub(crate) struct QueueConfig {
     pub(crate) name: String,
     pub(crate) clock: Clock,
     pub(crate) backoff: Exponential,
     pub(crate) floor: Duration,
     pub(crate) min_interval: Duration,
     pub(crate) timing: bool,
-    /// How the timer's thread is made; empty until that has been said.
+    /// Options of the queue's own timer thread. Empty until somebody sets them.
     pub(crate) threads: OnceLock<ThreadOptions>,
-    /// The most records that a shutdown looks at in one hold of the lock.
+    /// The most records that a shutdown looks at in one section.
     pub(crate) sweep: u32,
     pub(crate) on_ready: Option<Box<dyn Fn() + Send + Sync>>,
-    /// Called when the system has refused the timer thread, once the lock is released.
-    pub(crate) on_refusal: Option<OnRefusal>,
+    /// Called without the lock, when the system has refused the timer thread.
+    pub(crate) on_refusal: Option<RefusalHook>,
 }
 
-/// What the lock guards.
+/// The data that the lock guards.
 pub(crate) struct Locked<K> {
     pub(crate) records: Records<K>,
     pub(super) consumers: WaiterCounts,
     pub(super) drainers: WaiterCounts,
-    /// How many keys had been taken when a consumer last found nothing.
+    /// The number of keys taken when a consumer last found the queue empty.
     pub(super) taken_at_wait: usize,
-    /// When the timer looks at the wheel next.
+    /// When the timer next looks at the wheel.
     pub(super) turn_at: Nanos,
     /// The same on a held clock, which needs no timer thread.
     pub(super) alarm: Option<Alarm>,
     pub(super) timer: TimerThread,
     /// How often in a row the system has refused a timer thread.
     pub(super) refusals: u32,
-    /// The queue is shut down or has been refused its timer thread, so each hold looks for what else there is to do.
+    /// The queue is shut down or has been refused its timer thread, so each section checks for more work.
     pub(super) restless: bool,
-    /// Counted handles: the last one closes the queue.
+    /// The number of handles. The last one closes the queue.
     pub(super) handles: usize,
     pub(super) draws: Draws,
+}
+
+/// The state of the timer thread, which starts with the first delay.
+pub(super) enum TimerThread {
+    None,
+    Starting,
+    /// The system gave no thread. While delays stand, the queue asks again at its first use after this time.
+    Refused(Nanos),
+    Running(Joiner),
+}
+
+/// The next action for the timer, taken once the lock is released.
+#[derive(Clone, Copy)]
+pub(super) enum TimerAction {
+    None,
+    StartThread,
+    /// The timer thread sleeps for too long.
+    Wake,
+    /// A held clock has already passed the time.
+    TurnNow,
 }
 
 /// Why a consumer got no claim.
@@ -92,14 +111,14 @@ pub(crate) struct Locked<K> {
 pub(crate) enum NoClaim {
     Empty,
     Closed,
-    /// What it was to wait with said stop.
+    /// The consumer's `stop` condition holds.
     Stopped,
 }
 
-impl<K: Key> Shared<K> {
-    /// Made with one handle counted.
-    pub(crate) fn new(config: Config, on_cancel: Option<OnCancel<K>>) -> Arc<Self> {
-        let settings = Settings {
+impl<K: Key> QueueShared<K> {
+    /// Returns the state of a new queue with one handle.
+    pub(crate) fn new(config: QueueConfig, on_cancel: Option<CancelHook<K>>) -> Arc<Self> {
+        let settings = RecordSettings {
             floor: config.floor,
             min_interval: config.min_interval,
             timing: config.timing,
@@ -128,153 +147,81 @@ impl<K: Key> Shared<K> {
         })
     }
 
-    /// Makes the timer's thread with `options` from now on, unless that has been said before.
-    pub(crate) fn set_threads(&self, options: &ThreadOptions) {
-        let _ = self.config.threads.set(options.clone());
-    }
-
-    /// How the timer's thread is made.
-    pub(super) fn thread_options(&self) -> ThreadOptions {
-        self.config.threads.get().cloned().unwrap_or_default()
-    }
-
     pub(crate) fn now(&self) -> Nanos {
         self.config.clock.nanos()
     }
 
-    /// Blocks until a key is in line, the queue is over, `stop` says so, or `deadline` has come ([`NoClaim::Empty`]).
+    /// Does `work` under the lock, then wakes the threads that its changes concern.
     #[inline]
-    pub(crate) fn dequeue(self: &Arc<Self>, deadline: Nanos, stop: impl Fn() -> bool) -> Result<Claim<K>, NoClaim> {
-        match self.try_dequeue(&stop) {
-            Err(NoClaim::Empty) => self.wait_and_dequeue(deadline, stop),
-            other => other,
+    pub(crate) fn with_lock<R>(self: &Arc<Self>, work: impl FnOnce(&mut LockedSection<'_, K>) -> R) -> R {
+        let mut section = LockedSection {
+            shared: self,
+            guard: self.locked.lock(),
+            effects: Effects::default(),
+            time: Cell::new(Nanos::NEVER),
+        };
+        let unwinding = Unwinding(&mut section);
+        let result = work(unwinding.0);
+        mem::forget(unwinding);
+        let wakeups = section.wakeups();
+        drop(section.guard);
+        if let Some(wakeups) = wakeups {
+            self.wake(&wakeups);
         }
+        result
     }
 
     #[cold]
-    fn wait_and_dequeue(self: &Arc<Self>, deadline: Nanos, stop: impl Fn() -> bool) -> Result<Claim<K>, NoClaim> {
-        let taken = self.hold(|hold| {
-            let mut looks = self.looks(&mut hold.guard);
-            loop {
-                if stop() {
-                    // The wake that brought this consumer here may have been meant for a key: it is handed on.
-                    hold.effects.readied += usize::from(hold.guard.records.has_ready());
-                    return Err(NoClaim::Stopped);
-                }
-                match hold.take() {
-                    Err(NoClaim::Empty) => {}
-                    other => return other,
-                }
-                if self.config.clock.reached(deadline) {
-                    return Err(NoClaim::Empty);
-                }
-                if looks > 0 {
-                    // Under load the next key is often there sooner than a consumer is asleep and woken again.
-                    looks -= 1;
-                    hold.yield_lock();
-                    continue;
-                }
-                if self.retry_timer(&mut hold.guard) {
-                    hold.unlocked(|| self.start_timer());
-                    continue;
-                }
-                let deadline = deadline.min(hold.guard.retry_timer_at());
-                hold.wait_for_key(deadline, || Arc::new(TimedOut(Arc::clone(self))));
-            }
-        })?;
-        Ok(Claim::new(Arc::clone(self), taken))
+    fn wake(self: &Arc<Self>, wakeups: &PendingWakeups) {
+        self.consumers.ring(wakeups.consumers);
+        self.drainers.ring(wakeups.drainers);
+        match wakeups.timer {
+            TimerAction::None => {}
+            TimerAction::StartThread => self.start_timer(),
+            TimerAction::Wake => self.wake_timer(),
+            TimerAction::TurnNow => self.turn_up(),
+        }
+        if wakeups.ready
+            && let Some(hook) = &self.config.on_ready
+        {
+            shielded("the on_ready hook of a queue", hook);
+        }
     }
 
-    /// How often a consumer that finds nothing looks again before it sleeps. Only keys pay for it: where consumers sleep
-    /// between single keys it is never. A held clock counts who sleeps, so there nobody puts it off.
-    fn looks(&self, locked: &mut Locked<K>) -> u32 {
-        let taken = locked.records.taken();
-        let busy = taken.wrapping_sub(std::mem::replace(&mut locked.taken_at_wait, taken)) >= BUSY;
-        if busy && !self.config.clock.is_held() { LOOKS } else { 0 }
-    }
-
-    /// Measures from now on how long keys are in line.
-    pub(crate) fn measure(self: &Arc<Self>) {
-        let now = self.now();
-        self.locked.lock().records.measure(now);
-    }
-
-    /// Takes the next key, unless `stop` says so or none is in line.
-    #[inline]
-    pub(crate) fn try_dequeue(self: &Arc<Self>, stop: impl FnOnce() -> bool) -> Result<Claim<K>, NoClaim> {
-        let shared = Arc::clone(self);
-        self.hold(|hold| match hold.take_unless(stop) {
-            Ok(taken) => Ok(Claim::new(shared, taken)),
-            Err(no_claim) => Err(no_claim),
-        })
-    }
-
-    /// Wakes all consumers, to look at what they wait with. Once this has returned, no consumer whose `stop` was true
-    /// before takes a key any more: each looks at it under the lock that this has held.
+    /// Wakes all consumers, so that each checks its `stop` condition under the lock. Once this has returned, a consumer whose
+    /// condition held before the call takes no key.
     pub(crate) fn nudge(&self) {
         let count = self.locked.lock().consumers.rouse(usize::MAX, &self.config.clock);
         self.consumers.ring(count);
-    }
-
-    #[inline]
-    pub(crate) fn end(self: &Arc<Self>, index: u32, ending: Ending) -> Option<K> {
-        self.hold(|hold| hold.end(index, ending))
-    }
-
-    /// Ends the claim as failed, with the queue's own backoff.
-    pub(crate) fn retry(self: &Arc<Self>, index: u32) {
-        self.hold(|hold| {
-            let failures = hold.guard.records.state(index).failures_if_retried();
-            let backoff = hold.backoff(failures);
-            // The record is kept, or named in the shutdown's report: no key comes back.
-            hold.end(index, Ending::Retry(backoff));
-        });
-    }
-
-    #[inline]
-    pub(crate) fn end_and_take(
-        self: &Arc<Self>,
-        index: u32,
-        ending: Ending,
-        gone: &mut Option<K>,
-        stop: impl FnOnce() -> bool,
-    ) -> Result<Taken<K>, NoClaim> {
-        self.hold(|hold| {
-            *gone = hold.end(index, ending);
-            hold.take_unless(stop)
-        })
     }
 
     pub(crate) fn shut_down(self: &Arc<Self>, mode: Shutdown) {
         self.close(|_| mode);
     }
 
-    /// Shuts down as `mode` decides, given the mode that is set. Requests are refused from the first hold of the lock on; what the
-    /// shutdown changes takes as many holds as it needs. Whoever shuts down or drains meanwhile joins in.
+    /// Shuts down in the mode that `mode` returns for the current one. The first section refuses further requests, and later
+    /// sections change the records. Threads that shut down or drain at the same time share that work.
     fn close(self: &Arc<Self>, mode: impl FnOnce(Option<Shutdown>) -> Shutdown) {
         let (mut mode, mut gone, mut panic) = (Some(mode), Vec::new(), None);
         let sweep = self.config.sweep;
         loop {
-            let mut swept = self.hold(|hold| {
+            let mut swept = self.with_lock(|section| {
                 if let Some(mode) = mode.take() {
-                    let locked = &mut *hold.guard;
+                    let locked = &mut *section.guard;
                     locked.records.begin_shutdown(mode(locked.records.mode()));
                     locked.restless = true;
                 }
-                let (records, effects, now) = hold.parts();
+                let (records, effects, now) = section.parts();
                 records.sweep(sweep, &now, effects)
             });
             gone.append(&mut swept.gone);
-            match swept.panic {
-                Some(further) if panic.is_some() => std::mem::forget(further),
-                first => panic = panic.or(first),
-            }
+            panic = panic.or(swept.panic);
             if !swept.more {
                 break;
             }
         }
         self.wake_timer();
-        drop_each(gone);
+        drop(gone);
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
@@ -282,7 +229,7 @@ impl<K: Key> Shared<K> {
 
     pub(crate) fn drain(self: &Arc<Self>, deadline: Nanos) -> DrainReport<K> {
         self.close(|mode| mode.unwrap_or(Shutdown::ServeReady));
-        // Declared before the lock is taken: if a key cannot be cloned, what was cloned before drops after it.
+        // Declared before the lock is taken: if the clone of a key panics, the earlier clones drop after the lock.
         let mut report = DrainReport::new();
         let dropped = {
             let mut locked = self.locked.lock();
@@ -308,37 +255,43 @@ impl<K: Key> Shared<K> {
         self.locked.lock().records.has_ready()
     }
 
-    /// Whether a consumer has no need to wait: there is a key, or none to come.
+    /// Whether a dequeue would return at once: a key is ready, or the queue is shut down and served.
     pub(crate) fn is_due(&self) -> bool {
         let locked = self.locked.lock();
         locked.records.has_ready() || locked.records.is_over()
     }
 
-    /// Brings one of the keys that may as well be next to the front, by a random number. Returns it.
+    /// Moves a random key of the next priority level to its front and returns it.
     pub(crate) fn shuffle(&self, draw: u64) -> Option<K> {
         self.locked.lock().records.shuffle(draw).cloned()
     }
 
-    /// The key that has been in line longest, and since when; `None` also where that is not measured.
+    /// Returns the key that has been ready longest, and since when; `None` if the queue does not measure this.
     pub(crate) fn oldest(&self) -> Option<(K, Nanos)> {
         self.locked.lock().records.oldest().map(|(key, since)| (key.clone(), since))
     }
 
-    /// The delayed key that comes due first.
+    /// Returns the delayed key that is due first, and when.
     pub(crate) fn next_delayed(&self) -> Option<(K, Nanos)> {
         self.locked.lock().records.next_delayed().map(|(key, due)| (key.clone(), due))
     }
 
-    /// The key of a record that is being processed, if it still is.
+    /// Returns the key of a record that is being processed.
     pub(crate) fn key_in_process(&self, index: u32) -> Option<K> {
         self.locked.lock().records.key_in_process(index).cloned()
+    }
+
+    /// Measures from now on how long keys are ready before a claim takes them.
+    pub(crate) fn measure(&self) {
+        let now = self.now();
+        self.locked.lock().records.measure(now);
     }
 
     pub(crate) fn add_handle(&self) {
         self.locked.lock().handles += 1;
     }
 
-    /// Closes the queue with its last handle, and joins the timer thread.
+    /// Removes a handle. The last one shuts the queue down and waits for its timer.
     pub(crate) fn remove_handle(self: &Arc<Self>) {
         {
             let mut locked = self.locked.lock();
@@ -347,17 +300,124 @@ impl<K: Key> Shared<K> {
                 return;
             }
         }
-        // Nobody is left who could be told of a panic of a key, and the timer thread must be joined all the same.
+        // No caller is left for a panic of a key's `Clone`, and the timer must end in any case.
         shielded("a key of a queue that closes", || self.shut_down(Shutdown::ServeReady));
-        let timer = std::mem::replace(&mut self.locked.lock().timer, TimerThread::None);
+        let timer = mem::replace(&mut self.locked.lock().timer, TimerThread::None);
         if let TimerThread::Running(timer) = timer {
             timer.join();
         }
     }
 }
 
-/// The time has come, on a held clock, up to which a consumer or a draining thread meant to wait.
-struct TimedOut<K: Key>(Arc<Shared<K>>);
+/// One use of the queue's lock.
+pub(crate) struct LockedSection<'a, K: Key> {
+    shared: &'a Arc<QueueShared<K>>,
+    pub(super) guard: MutexGuard<'a, Locked<K>>,
+    pub(super) effects: Effects,
+    /// The time of this section, read when it is first needed; [`Nanos::NEVER`] before that.
+    time: Cell<Nanos>,
+}
+
+/// The threads to wake once the lock is released.
+struct PendingWakeups {
+    consumers: usize,
+    drainers: usize,
+    timer: TimerAction,
+    ready: bool,
+}
+
+impl<K: Key> LockedSection<'_, K> {
+    /// Returns the records, the effects to report changes in, and the time of this section.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> (&mut Records<K>, &mut Effects, impl Fn() -> Nanos) {
+        let Self { shared, guard, effects, time } = self;
+        let now = || {
+            if time.get() == Nanos::NEVER {
+                time.set(shared.now());
+            }
+            time.get()
+        };
+        (&mut guard.records, effects, now)
+    }
+
+    /// Waits for a key, without the lock, as [`Waiters::wait`] does. The time is read again afterwards.
+    pub(super) fn wait_for_key(&mut self, deadline: Nanos) {
+        let shared = self.shared;
+        let timeout = || Arc::new(TimedOut(Arc::clone(shared))) as Arc<dyn Wake>;
+        shared.consumers.wait(&mut self.guard, |locked| &mut locked.consumers, &shared.config.clock, deadline, timeout);
+        self.time.set(Nanos::NEVER);
+    }
+
+    /// Gives the lock and the processor to other threads for a moment.
+    pub(super) fn yield_lock(&mut self) {
+        self.unlocked(thread::yield_now);
+    }
+
+    /// Does `work` without the lock. The time is read again afterwards.
+    pub(super) fn unlocked(&mut self, work: impl FnOnce()) {
+        MutexGuard::unlocked(&mut self.guard, work);
+        self.time.set(Nanos::NEVER);
+    }
+
+    /// Draws the backoff of the queue itself.
+    pub(super) fn backoff(&mut self, failures: u32) -> Duration {
+        let draw = self.guard.draws.next();
+        self.shared.config.backoff.jittered(failures, draw)
+    }
+
+    /// Decides which threads to wake. Most sections wake no thread.
+    #[inline]
+    fn wakeups(&mut self) -> Option<PendingWakeups> {
+        let (effects, locked) = (&self.effects, &*self.guard);
+        let heard = locked.consumers.asleep() > 0 || self.shared.config.on_ready.is_some();
+        let none = !(effects.readied > 0 && heard) && effects.turn_at >= locked.turn_at && !locked.restless;
+        if none { None } else { Some(self.collect_wakeups()) }
+    }
+
+    fn collect_wakeups(&mut self) -> PendingWakeups {
+        let Self { effects, guard, shared, .. } = self;
+        let locked = &mut **guard;
+        let clock = &shared.config.clock;
+        let mut wakeups = PendingWakeups { consumers: 0, drainers: 0, timer: TimerAction::None, ready: false };
+        if effects.readied > 0 {
+            wakeups.ready = effects.from_empty && shared.config.on_ready.is_some() && locked.records.has_ready();
+            wakeups.consumers = locked.consumers.rouse(effects.readied, clock);
+        }
+        if effects.turn_at < locked.turn_at {
+            locked.turn_at = effects.turn_at;
+            wakeups.timer = shared.rearm(locked, effects.turn_at);
+        }
+        if shared.retry_timer(locked) {
+            wakeups.timer = TimerAction::StartThread;
+        }
+        if locked.records.mode().is_some() {
+            // Consumers return once no more key can come, and drains once no key is left.
+            clock.clear_alarm(&mut locked.alarm);
+            if locked.records.is_over() {
+                wakeups.consumers += locked.consumers.rouse(usize::MAX, clock);
+            }
+            if locked.records.is_drained() {
+                wakeups.drainers = locked.drainers.rouse(usize::MAX, clock);
+            }
+        }
+        wakeups
+    }
+}
+
+/// Ends a section whose work panics like any other section.
+struct Unwinding<'s, 'a, K: Key>(&'s mut LockedSection<'a, K>);
+
+impl<K: Key> Drop for Unwinding<'_, '_, K> {
+    fn drop(&mut self) {
+        if let Some(wakeups) = self.0.wakeups() {
+            let shared = self.0.shared;
+            MutexGuard::unlocked(&mut self.0.guard, || shared.wake(&wakeups));
+        }
+    }
+}
+
+/// Wakes consumers and drains when a held clock reaches their timeout.
+struct TimedOut<K: Key>(Arc<QueueShared<K>>);
 
 impl<K: Key> Wake for TimedOut<K> {
     fn wake(&self) {
@@ -372,17 +432,7 @@ impl<K: Key> Wake for TimedOut<K> {
     }
 }
 
-impl<K: Key> Drop for Shared<K> {
-    fn drop(&mut self) {
-        let settings = Settings { floor: Duration::ZERO, min_interval: Duration::ZERO, timing: false, tick_shift: 0 };
-        let records = std::mem::replace(&mut self.locked.lock().records, Records::new(settings));
-        for key in records.into_keys() {
-            shielded("the drop of a key", || drop(key));
-        }
-    }
-}
-
-impl<K: Key> fmt::Debug for Shared<K> {
+impl<K: Key> fmt::Debug for QueueShared<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let locked = self.locked.lock();
         f.debug_struct("WorkQueue")

@@ -1,18 +1,18 @@
-//! The records of a queue, by index: a claim, a lane and the wheel name a record by its place in here.
+//! The records of a queue, by index: a claim, a level and the wheel name a record by its place in here.
 
-use super::lists::{Entries, Link};
-use super::state::{Brief, Late, State};
+use super::lists::{Entries, ListLink};
+use super::state::{DelayState, LineState, RecordState};
 
 /// One key and all that the queue knows of it.
 #[derive(Debug)]
-pub(crate) struct Record<K> {
+pub(crate) struct KeyRecord<K> {
     pub(crate) key: K,
-    link: Link,
+    link: ListLink,
     hash: u32,
-    pub(crate) brief: Brief,
+    pub(crate) line: LineState,
 }
 
-impl<K> Record<K> {
+impl<K> KeyRecord<K> {
     /// The hash of the key, kept so that nothing but a request ever hashes one: the same for all purposes of the index,
     /// which looks at the lowest and the highest bits.
     #[inline]
@@ -41,8 +41,8 @@ pub(crate) fn spread(folded: u32) -> u64 {
 }
 
 #[derive(Debug)]
-enum Slot<K> {
-    Used(Record<K>),
+enum SlabSlot<K> {
+    Used(KeyRecord<K>),
     /// The next free slot, or [`END`].
     Free(u32),
 }
@@ -52,9 +52,9 @@ const END: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Slab<K> {
-    slots: Vec<Slot<K>>,
+    slots: Vec<SlabSlot<K>>,
     /// By index, as far as any record has had a delay or a failure.
-    late: Vec<Late>,
+    delay: Vec<DelayState>,
     first_free: u32,
     /// Ticks of the wheel are 2^this nanoseconds.
     tick_shift: u32,
@@ -62,7 +62,7 @@ pub(crate) struct Slab<K> {
 
 impl<K> Slab<K> {
     pub(crate) fn new(tick_shift: u32) -> Self {
-        Self { slots: Vec::new(), late: Vec::new(), first_free: END, tick_shift }
+        Self { slots: Vec::new(), delay: Vec::new(), first_free: END, tick_shift }
     }
 
     /// One more than the highest index in use.
@@ -76,13 +76,13 @@ impl<K> Slab<K> {
     ///
     /// If the queue would hold more than some four billion keys.
     #[inline]
-    pub(crate) fn insert(&mut self, key: K, hash: u32, brief: Brief) -> u32 {
-        let slot = Slot::Used(Record { key, link: Link::FREE, hash, brief });
+    pub(crate) fn insert(&mut self, key: K, hash: u32, line: LineState) -> u32 {
+        let slot = SlabSlot::Used(KeyRecord { key, link: ListLink::FREE, hash, line });
         if self.first_free == END {
             return self.push(slot);
         }
         let index = self.first_free;
-        let Slot::Free(next) = std::mem::replace(&mut self.slots[index as usize], slot) else {
+        let SlabSlot::Free(next) = std::mem::replace(&mut self.slots[index as usize], slot) else {
             unreachable!("a slot in the chain of free ones is in use");
         };
         self.first_free = next;
@@ -91,7 +91,7 @@ impl<K> Slab<K> {
 
     /// Adds a slot at the end, where none is free.
     #[inline(never)]
-    fn push(&mut self, slot: Slot<K>) -> u32 {
+    fn push(&mut self, slot: SlabSlot<K>) -> u32 {
         let index = self.bound();
         assert!(index < super::lists::SENTINEL_BASE, "a queue holds at most {index} keys");
         self.slots.push(slot);
@@ -99,90 +99,83 @@ impl<K> Slab<K> {
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, index: u32) -> Record<K> {
-        let slot = std::mem::replace(&mut self.slots[index as usize], Slot::Free(self.first_free));
+    pub(crate) fn remove(&mut self, index: u32) -> KeyRecord<K> {
+        let slot = std::mem::replace(&mut self.slots[index as usize], SlabSlot::Free(self.first_free));
         self.first_free = index;
-        if let Some(late) = self.late.get_mut(index as usize) {
-            *late = Late::default();
+        if let Some(delay) = self.delay.get_mut(index as usize) {
+            *delay = DelayState::default();
         }
         match slot {
-            Slot::Used(record) => record,
-            Slot::Free(_) => unreachable!("a free slot was removed"),
+            SlabSlot::Used(record) => record,
+            SlabSlot::Free(_) => unreachable!("a free slot was removed"),
         }
     }
 
     #[inline]
-    pub(crate) fn state(&self, index: u32) -> State {
-        State::of(self.get(index).brief, self.late(index))
+    pub(crate) fn state(&self, index: u32) -> RecordState {
+        RecordState::of(self.get(index).line, self.delay(index))
     }
 
-    pub(crate) fn set_state(&mut self, index: u32, state: State) {
-        self.get_mut(index).brief = state.brief();
-        self.set_late(index, state.late());
+    pub(crate) fn set_state(&mut self, index: u32, state: RecordState) {
+        self.get_mut(index).line = state.line();
+        self.set_late(index, state.delay());
     }
 
     #[inline]
-    pub(crate) fn late(&self, index: u32) -> Late {
-        self.late.get(index as usize).copied().unwrap_or_default()
+    pub(crate) fn delay(&self, index: u32) -> DelayState {
+        self.delay.get(index as usize).copied().unwrap_or_default()
     }
 
-    fn set_late(&mut self, index: u32, late: Late) {
+    fn set_late(&mut self, index: u32, delay: DelayState) {
         let index = index as usize;
-        if self.late.len() <= index {
-            if late == Late::default() {
+        if self.delay.len() <= index {
+            if delay == DelayState::default() {
                 return;
             }
-            self.late.resize(index + 1, Late::default());
+            self.delay.resize(index + 1, DelayState::default());
         }
-        self.late[index] = late;
+        self.delay[index] = delay;
     }
 
     pub(crate) fn contains(&self, index: u32) -> bool {
-        matches!(self.slots.get(index as usize), Some(Slot::Used(_)))
-    }
-
-    pub(crate) fn into_keys(self) -> impl Iterator<Item = K> {
-        self.slots.into_iter().filter_map(|slot| match slot {
-            Slot::Used(record) => Some(record.key),
-            Slot::Free(_) => None,
-        })
+        matches!(self.slots.get(index as usize), Some(SlabSlot::Used(_)))
     }
 
     #[inline]
-    pub(crate) fn get(&self, index: u32) -> &Record<K> {
+    pub(crate) fn get(&self, index: u32) -> &KeyRecord<K> {
         match &self.slots[index as usize] {
-            Slot::Used(record) => record,
-            Slot::Free(_) => unreachable!("a free slot was looked up"),
+            SlabSlot::Used(record) => record,
+            SlabSlot::Free(_) => unreachable!("a free slot was looked up"),
         }
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, index: u32) -> &mut Record<K> {
+    pub(crate) fn get_mut(&mut self, index: u32) -> &mut KeyRecord<K> {
         match &mut self.slots[index as usize] {
-            Slot::Used(record) => record,
-            Slot::Free(_) => unreachable!("a free slot was looked up"),
+            SlabSlot::Used(record) => record,
+            SlabSlot::Free(_) => unreachable!("a free slot was looked up"),
         }
     }
 
     /// Every record with its index, in no order that means anything.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Record<K>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &KeyRecord<K>)> {
         (0..).zip(&self.slots).filter_map(|(index, slot)| match slot {
-            Slot::Used(record) => Some((index, record)),
-            Slot::Free(_) => None,
+            SlabSlot::Used(record) => Some((index, record)),
+            SlabSlot::Free(_) => None,
         })
     }
 
     /// Gives back the memory beyond the last record in use. Records do not move, so one late record holds all before it.
     pub(crate) fn shrink_to_fit(&mut self) {
-        while matches!(self.slots.last(), Some(Slot::Free(_))) {
+        while matches!(self.slots.last(), Some(SlabSlot::Free(_))) {
             self.slots.pop();
         }
         self.slots.shrink_to_fit();
-        self.late.truncate(self.slots.len());
-        self.late.shrink_to_fit();
+        self.delay.truncate(self.slots.len());
+        self.delay.shrink_to_fit();
         self.first_free = END;
         for (index, slot) in (0..).zip(&mut self.slots) {
-            if let Slot::Free(next) = slot {
+            if let SlabSlot::Free(next) = slot {
                 *next = std::mem::replace(&mut self.first_free, index);
             }
         }
@@ -191,18 +184,18 @@ impl<K> Slab<K> {
 
 impl<K> Entries for Slab<K> {
     #[inline]
-    fn link(&self, index: u32) -> Link {
+    fn link(&self, index: u32) -> ListLink {
         self.get(index).link
     }
 
     #[inline]
-    fn link_mut(&mut self, index: u32) -> &mut Link {
+    fn link_mut(&mut self, index: u32) -> &mut ListLink {
         &mut self.get_mut(index).link
     }
 
     #[inline]
     fn tick(&self, index: u32) -> u64 {
-        self.late(index).due.tick_up(self.tick_shift)
+        self.delay(index).due.tick_up(self.tick_shift)
     }
 }
 
@@ -212,14 +205,14 @@ mod tests {
 
     #[test]
     fn a_free_slot_costs_no_room_beside_the_record() {
-        assert_eq!(size_of::<Slot<u64>>(), 24);
-        assert_eq!(size_of::<Slot<u64>>(), size_of::<Record<u64>>());
+        assert_eq!(size_of::<SlabSlot<u64>>(), 24);
+        assert_eq!(size_of::<SlabSlot<u64>>(), size_of::<KeyRecord<u64>>());
     }
 
     #[test]
     fn slots_are_reused_and_shrinking_keeps_what_is_used() {
         let mut slab = Slab::new(0);
-        let add = |slab: &mut Slab<char>, key| slab.insert(key, 0, Brief::default());
+        let add = |slab: &mut Slab<char>, key| slab.insert(key, 0, LineState::default());
         let (a, b, c) = (add(&mut slab, 'a'), add(&mut slab, 'b'), add(&mut slab, 'c'));
         slab.remove(a);
         slab.remove(c);

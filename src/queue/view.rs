@@ -1,4 +1,4 @@
-//! A queue seen from one lane, for some reasons, or with borrowed keys.
+//! A queue seen from one level, for some reasons, or with borrowed keys.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -10,7 +10,7 @@ use super::request::{EnqueueOutcome, EnqueueRequest, Priority, Reasons};
 use super::{Key, WorkQueue};
 use crate::base::clock::Clock;
 
-/// A queue seen from one lane, or for one reason; the verbs are those of [`Enqueue`].
+/// A queue seen from one level, or for one reason; the methods are those of [`Enqueue`].
 ///
 /// Made by [`WorkQueue::at`] and [`WorkQueue::because`].
 ///
@@ -38,7 +38,7 @@ impl<'a, K: Key, S> View<'a, K, S> {
         Self { queue, priority: Priority::Normal, reasons: Reasons::NONE }
     }
 
-    /// The same from the lane `priority`.
+    /// The same from the level `priority`.
     #[must_use]
     pub fn at(mut self, priority: Priority) -> Self {
         self.priority = priority;
@@ -121,8 +121,8 @@ where
         let View { queue, .. } = self.0;
         let request = self.0.dress(request);
         let hash = queue.hash(key);
-        queue.shared.hold(|hold| {
-            let (records, effects, now) = hold.parts();
+        queue.shared.with_lock(|section| {
+            let (records, effects, now) = section.parts();
             let wanted = Wanted { key: &mut Some(key), hash, request: &request };
             records.request(wanted, |known, key| known.borrow() == *key, K::from, &now, effects)
         })

@@ -14,7 +14,7 @@ use crate::base::group::Overrun;
 use crate::base::group::{Run, WorkerSlot};
 use crate::base::thread::{Panic, panic_message};
 use crate::base::time::{Nanos, Rounded};
-use crate::queue::{Claim, Ending, Key, NoClaim, Reasons, Shared};
+use crate::queue::{Claim, Ending, Key, NoClaim, QueueShared, Reasons};
 use crate::run::context::{Call, Context};
 use crate::run::error::{BoxError, Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
 use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
@@ -364,7 +364,7 @@ impl<R, P, H> Runner<R, P, H> {
 /// Counts and logs an overrun. Called by the watchdog.
 pub(crate) fn report_overrun<K: Key + fmt::Debug>(
     controller: &str,
-    queue: &Shared<K>,
+    queue: &QueueShared<K>,
     timeout: Duration,
     overruns: &Counter,
     overrun: &Overrun<'_>,

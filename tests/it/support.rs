@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use homeostat::queue::QueueBuilder;
 use homeostat::{Claim, Exponential, Key, ManualClock, Shutdown, WorkQueue};
-use parking_lot::Mutex;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -74,24 +73,4 @@ pub(crate) fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
     let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(output.status.success() && out.contains("1 passed"), "{name}: {}\n{out}\n{err}", output.status);
-}
-
-/// What is logged from now on, a line each. Once a process.
-pub(crate) fn record_log() -> &'static Mutex<Vec<String>> {
-    static RECORD: Record = Record(Mutex::new(Vec::new()));
-    struct Record(Mutex<Vec<String>>);
-    impl log::Log for Record {
-        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-            true
-        }
-
-        fn log(&self, record: &log::Record<'_>) {
-            self.0.lock().push(format!("{} {}", record.level(), record.args()));
-        }
-
-        fn flush(&self) {}
-    }
-    log::set_logger(&RECORD).unwrap();
-    log::set_max_level(log::LevelFilter::Info);
-    &RECORD.0
 }

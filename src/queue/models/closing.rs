@@ -57,10 +57,10 @@ fn a_request_races_a_shutdown(mode: Shutdown, delay: Duration, outcomes: &[&'sta
             thread::spawn(move || queue.enqueue_after(1, delay))
         };
         queue.shutdown(mode);
-        let (admission, served) = (producer.join().unwrap(), consumer.join().unwrap());
+        let (outcome, served) = (producer.join().unwrap(), consumer.join().unwrap());
         let report = queue.drain(Duration::ZERO);
         assert!(report.is_drained());
-        match (admission, served, &report.dropped[..]) {
+        match (outcome, served, &report.dropped[..]) {
             (EnqueueOutcome::Closed, 0, []) => seen.note("refused"),
             (EnqueueOutcome::Queued | EnqueueOutcome::Scheduled, 1, []) => seen.note("served"),
             (EnqueueOutcome::Queued, 0, [(1, DroppedRun::Ready)])
@@ -95,7 +95,7 @@ fn a_delay_that_races_a_shutdown_is_refused_or_served_or_reported() {
     }
 }
 
-/// While shut down and empty, consumers wait for a claim that holds a wish. What ends the wish, or the claim, wakes them.
+/// While shut down and empty, consumers wait for a claim that holds a pending rerun. What ends the pending rerun, or the claim, wakes them.
 fn a_wish_holds_consumers(served: usize, end: fn(&Queue, Claim<u8>) -> Option<Claim<u8>>) {
     explore(4, &["none asleep", "both asleep"], move |seen| {
         let (clock, queue) = queue();
@@ -145,7 +145,7 @@ fn a_claim_with_a_wish_that_takes_its_own_key_again_closes() {
         let consumer = server(&queue);
         seen.note(if clock.sleepers() == 0 { "awake" } else { "asleep" });
         let again = claim.done_and_next().unwrap();
-        // It holds no wish, so nobody waits for its end.
+        // It holds no pending rerun, so nobody waits for its end.
         assert_eq!(consumer.join().unwrap(), 0);
         again.done();
     });
@@ -177,7 +177,7 @@ fn a_drain_returns_when_the_last_run_has_ended_and_no_sooner() {
             thread::spawn(move || {
                 while let Ok(claim) = queue.dequeue() {
                     served.fetch_max(requested.load(SeqCst), SeqCst);
-                    busy.hold();
+                    busy.section();
                     seen.note(if clock.sleepers() == 0 { "did not wait" } else { "waited" });
                     ended.fetch_add(1, SeqCst);
                     claim.done();
@@ -371,7 +371,7 @@ fn a_consumer_gets_all_that_a_shutdown_runs_now() {
 
 #[test]
 fn a_claim_that_ends_during_a_shutdown_leaves_no_wish_unreported() {
-    explore(4, &["dropped as a wish", "dropped as a delay"], |seen| {
+    explore(4, &["dropped as a rerun", "dropped as a delay"], |seen| {
         let (_clock, queue) = sweeping_queue();
         queue.enqueue(1);
         let claim = queue.try_dequeue().unwrap();
@@ -383,7 +383,7 @@ fn a_claim_that_ends_during_a_shutdown_leaves_no_wish_unreported() {
         let mut dropped = queue.drain(Duration::MAX).dropped;
         dropped.sort_unstable_by_key(|(key, _)| *key);
         let first = dropped.remove(0);
-        seen.note(if first.1 == DroppedRun::PendingRerun { "dropped as a wish" } else { "dropped as a delay" });
+        seen.note(if first.1 == DroppedRun::PendingRerun { "dropped as a rerun" } else { "dropped as a delay" });
         assert!([(1, DroppedRun::PendingRerun), (1, DroppedRun::Delayed)].contains(&first));
         assert_eq!(dropped, [(2, DroppedRun::Delayed)]);
     });

@@ -86,7 +86,7 @@ impl Busy {
         Self(Arc::new(AtomicBool::new(false)))
     }
 
-    fn hold(&self) {
+    fn section(&self) {
         assert!(!self.0.swap(true, SeqCst), "two claims of one key");
         self.0.store(false, SeqCst);
     }

@@ -124,7 +124,7 @@ fn a_delay_that_ends_while_a_request_ends_it_fires_once() {
         assert_eq!(queue.enqueue_after(1, SECOND), EnqueueOutcome::Scheduled);
         let consumer = consumer(&queue);
         let advancer = advancer(&clock, SECOND);
-        let wish = match queue.enqueue_now(1) {
+        let rerun = match queue.enqueue_now(1) {
             EnqueueOutcome::Queued => {
                 seen.note("queued");
                 PendingRerun::None
@@ -141,10 +141,10 @@ fn a_delay_that_ends_while_a_request_ends_it_fires_once() {
         };
         advancer.join().unwrap();
         let claim = consumer.join().unwrap().unwrap();
-        assert_eq!(queue.state(&1), KeyState::Processing(wish));
+        assert_eq!(queue.state(&1), KeyState::Processing(rerun));
         assert_eq!(clock.next_alarm(), None);
         claim.done();
-        assert_eq!(queue.len(), usize::from(wish == PendingRerun::Now));
+        assert_eq!(queue.len(), usize::from(rerun == PendingRerun::Now));
     });
 }
 
@@ -161,11 +161,11 @@ fn a_delay_that_ends_while_it_is_pushed_out_is_not_early() {
             })
         };
         let advancer = advancer(&clock, SECOND);
-        let admission = queue.reschedule(1, 5 * SECOND);
+        let outcome = queue.reschedule(1, 5 * SECOND);
         advancer.join().unwrap();
         clock.advance(5 * SECOND);
         let (started, claim) = consumer.join().unwrap();
-        match admission {
+        match outcome {
             EnqueueOutcome::Scheduled => {
                 seen.note("pushed out");
                 assert!(started >= Nanos::ZERO.after(5 * SECOND));
@@ -177,7 +177,7 @@ fn a_delay_that_ends_while_it_is_pushed_out_is_not_early() {
             other => panic!("{other}"),
         }
         claim.done();
-        assert_eq!(queue.len(), usize::from(admission == EnqueueOutcome::Rerun));
+        assert_eq!(queue.len(), usize::from(outcome == EnqueueOutcome::Rerun));
     });
 }
 

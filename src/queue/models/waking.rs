@@ -84,7 +84,7 @@ fn one_key_asked_for_twice(next: fn(Claim<u8>) -> Option<Claim<u8>>) {
                     let mut claim = Some(claim);
                     while let Some(run) = claim {
                         served.fetch_max(requested.load(SeqCst), SeqCst);
-                        busy.hold();
+                        busy.section();
                         let asked_again = queue.state(&1) == KeyState::Processing(PendingRerun::Soft);
                         claim = next(run);
                         if asked_again && open.load(SeqCst) {
@@ -96,9 +96,9 @@ fn one_key_asked_for_twice(next: fn(Claim<u8>) -> Option<Claim<u8>>) {
         });
         for request in 1..=2 {
             requested.store(request, SeqCst);
-            let admission = queue.enqueue(1);
+            let outcome = queue.enqueue(1);
             if request == 2 {
-                seen.note(match admission {
+                seen.note(match outcome {
                     EnqueueOutcome::Queued => "queued",
                     EnqueueOutcome::Merged => "merged",
                     EnqueueOutcome::Rerun => "rerun",
@@ -184,7 +184,7 @@ fn keys_from_two_producers_reach_two_consumers() {
 
 #[test]
 fn who_takes_a_key_without_sleeping_leaves_no_consumer_asleep_on_work() {
-    explore(3, &["barged in", "came too late"], |seen| {
+    explore(3, &["barged in", "came too delay"], |seen| {
         let (_clock, queue) = queue();
         let consumers = [taker(&queue), taker(&queue)];
         queue.enqueue(1);
@@ -195,7 +195,7 @@ fn who_takes_a_key_without_sleeping_leaves_no_consumer_asleep_on_work() {
                 claim.requeue_after(Duration::ZERO);
             }
             Err(error) => {
-                seen.note("came too late");
+                seen.note("came too delay");
                 assert_eq!(error, TryDequeueError::Empty);
             }
         }

@@ -1,80 +1,52 @@
-//! The end of a queue, and what is told of it: shutdown, reports, and giving back memory.
+//! Shutdown, reports, inspection, and giving memory back.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::super::report::{DrainReport, QueueMetrics};
 use super::super::request::{DroppedRun, Priority, Shutdown};
-use super::super::state::{Bounds, Phase, State};
-use super::{BATCH, Counts, Effects, Records};
+use super::super::state::{Bounds, Phase, RecordState};
+use super::{Effects, RecordCounts, Records};
 use crate::base::time::Nanos;
 
-/// How far a shutdown has come.
-#[derive(Debug)]
-pub(super) struct Sweep {
-    /// The first record that has not been looked at.
-    next: u32,
-}
-
-/// The outcome of one step of a shutdown, for the caller to handle once the lock is released.
+/// The outcome of one step of a shutdown. The caller handles it without the lock.
 #[derive(Debug)]
 pub(crate) struct Swept<K> {
-    /// Keys that are gone and that no report names, to be dropped.
+    /// Forgotten keys that no report names, to be dropped.
     pub(crate) gone: Vec<K>,
-    /// The first panic of a key's `Clone`. The report does without that key.
+    /// The first panic of a key's `Clone`. The report omits that key.
     pub(crate) panic: Option<Box<dyn Any + Send>>,
     /// Whether the shutdown needs another step.
     pub(crate) more: bool,
 }
 
-/// The wakes that a shutdown has dropped, in order. Adding one never moves more than [`BATCH`] others.
-#[derive(Debug)]
-pub(super) struct Dropped<K>(Vec<Vec<(K, DroppedRun)>>);
-
-impl<K> Dropped<K> {
-    pub(super) fn new() -> Self {
-        Self(Vec::new())
-    }
-
-    pub(super) fn push(&mut self, key: K, wake: DroppedRun) {
-        match self.0.last_mut() {
-            Some(chunk) if chunk.len() < BATCH as usize => chunk.push((key, wake)),
-            _ => self.0.push(vec![(key, wake)]),
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.0.last().map_or(0, |last| (self.0.len() - 1) * BATCH as usize + last.len())
-    }
-}
-
 impl<K> Records<K> {
-    /// Refuses requests from now on. [`sweep`](Self::sweep) then changes the records, in steps. Does nothing if the queue is shut down
-    /// as strictly already.
+    /// Refuses further requests. [`sweep`](Self::sweep) then changes the records, step by step. Does nothing if the queue has
+    /// been shut down as strictly before.
     pub(crate) fn begin_shutdown(&mut self, mode: Shutdown) {
         if self.mode >= Some(mode) {
             return;
         }
         self.mode = Some(mode);
-        self.sweep = Some(Sweep { next: 0 });
+        self.sweep_next = Some(0);
         if mode == Shutdown::Discard {
-            self.lanes.withdraw(&mut self.slab);
+            self.levels.withdraw(&mut self.slab);
         }
     }
 
-    /// One step of the shutdown under way, if there is one: looks at no more than `budget` records.
+    /// Does one step of the current shutdown, on at most `budget` records. Does nothing without a shutdown.
     pub(crate) fn sweep(&mut self, budget: u32, now: &impl Fn() -> Nanos, effects: &mut Effects) -> Swept<K>
     where
         K: Clone,
     {
         let mut swept = Swept { gone: Vec::new(), panic: None, more: false };
-        if let (Some(mode), Some(Sweep { next })) = (self.mode, self.sweep.take()) {
+        if let (Some(mode), Some(next)) = (self.mode, self.sweep_next.take()) {
             if mode == Shutdown::RunDelayedNow {
                 self.run_delayed(budget, now, &mut swept, effects);
             } else {
-                self.drop_wakes(mode, next, budget, now, &mut swept, effects);
+                self.drop_runs(mode, next, budget, now, &mut swept, effects);
             }
-            swept.more = self.sweep.is_some();
+            swept.more = self.sweep_next.is_some();
         }
         swept
     }
@@ -85,10 +57,10 @@ impl<K> Records<K> {
             self.came_due(index, now, effects);
             swept.gone.extend(self.forget_if_idle(index));
         }
-        self.sweep = (!self.wheel.is_empty()).then_some(Sweep { next: 0 });
+        self.sweep_next = (!self.wheel.is_empty()).then_some(0);
     }
 
-    fn drop_wakes(
+    fn drop_runs(
         &mut self,
         mode: Shutdown,
         first: u32,
@@ -102,16 +74,16 @@ impl<K> Records<K> {
         let end = first.saturating_add(budget).min(self.slab.bound());
         for index in first..end {
             if self.slab.contains(index) {
-                self.drop_wake(mode, index, now, swept, effects);
+                self.drop_run(mode, index, now, swept, effects);
             }
         }
         let nothing_to_drop = self.wheel.is_empty()
-            && self.counts.wishing == 0
-            && (mode == Shutdown::ServeReady || self.lanes.is_empty());
-        self.sweep = (end < self.slab.bound() && !nothing_to_drop).then_some(Sweep { next: end });
+            && self.counts.with_rerun == 0
+            && (mode == Shutdown::ServeReady || self.levels.is_empty());
+        self.sweep_next = (end < self.slab.bound() && !nothing_to_drop).then_some(end);
     }
 
-    fn drop_wake(
+    fn drop_run(
         &mut self,
         mode: Shutdown,
         index: u32,
@@ -121,14 +93,12 @@ impl<K> Records<K> {
     ) where
         K: Clone,
     {
-        // A key that is being processed stays with its claim; the report gets a clone.
+        // A key that is being processed stays with its claim, so the report gets a clone.
         let mut clone = None;
         if matches!(self.state(index).phase, Phase::Processing(_)) && self.state(index).shut_down(mode).is_some() {
             match catch_unwind(AssertUnwindSafe(|| self.key(index).clone())) {
                 Ok(key) => clone = Some(key),
-                Err(first) if swept.panic.is_none() => swept.panic = Some(first),
-                // What a panic carries is the user's code when it drops, and the lock is held.
-                Err(further) => std::mem::forget(further),
+                Err(panic) => swept.panic = swept.panic.take().or(Some(panic)),
             }
         }
         let dropped = self.change(index, now, effects, |state, bounds| {
@@ -137,43 +107,39 @@ impl<K> Records<K> {
         });
         let key = self.forget_if_idle(index);
         match dropped {
-            Some(wake) => {
+            Some(run) => {
                 if let Some(key) = key.or(clone) {
-                    self.dropped.push(key, wake);
+                    self.dropped.push(key, run);
                 }
             }
             None => swept.gone.extend(key),
         }
     }
 
-    /// Applies a shutdown that is under way to a claim that ends before the shutdown has reached its record.
-    pub(super) fn shut_down_before(&self, state: &mut State) -> Option<DroppedRun> {
-        self.sweep.as_ref().and(self.mode).and_then(|mode| state.shut_down(mode))
+    /// Applies the current shutdown to a record whose claim ends before the shutdown has reached it.
+    pub(super) fn shut_down_before(&self, state: &mut RecordState) -> Option<DroppedRun> {
+        self.sweep_next.and(self.mode).and_then(|mode| state.shut_down(mode))
     }
 
-    /// Adds the keys in line, in the order of their lanes, and the keys being processed. Returns how many wakes the shutdown has
-    /// dropped so far. If a key's `Clone` panics, so does this, and what was added before is the caller's to drop.
+    /// Adds the ready keys, in the order of their levels, and the keys being processed. Returns how many runs the shutdown has
+    /// dropped so far. Panics if the `Clone` of a key does.
     pub(crate) fn report_left(&self, report: &mut DrainReport<K>) -> usize
     where
         K: Clone,
     {
-        report.ready.extend(self.lanes.iter(&self.slab).map(|index| self.slab.get(index).key.clone()));
+        report.ready.extend(self.levels.iter(&self.slab).map(|index| self.slab.get(index).key.clone()));
         let records = self.slab.iter().map(|(_, record)| record);
-        let processing = records.filter(|record| matches!(record.brief.phase, Phase::Processing(_)));
+        let processing = records.filter(|record| matches!(record.line.phase, Phase::Processing(_)));
         report.processing.extend(processing.take(self.counts.processing).map(|record| record.key.clone()));
         self.dropped.len()
     }
 
-    /// Adds the next of the first `count` wakes that the shutdown has dropped, at most [`BATCH`] of them. A panic of a key's `Clone`
-    /// is as in [`report_left`](Self::report_left).
+    /// Adds the next of the first `count` dropped runs, a bounded number of them. Panics if the `Clone` of a key does.
     pub(crate) fn report_dropped(&self, report: &mut DrainReport<K>, count: usize)
     where
         K: Clone,
     {
-        let next = report.dropped.len();
-        let (chunk, from) = (next / BATCH as usize, next % BATCH as usize);
-        let chunk = self.dropped.0.get(chunk).map_or(&[][..], |chunk| &chunk[from..]);
-        report.dropped.extend(chunk.iter().take(count - next).cloned());
+        self.dropped.append_to(&mut report.dropped, count);
     }
 
     pub(crate) fn shrink_to_fit(&mut self) {
@@ -187,27 +153,22 @@ impl<K> Records<K> {
         self.index.shrink_to_fit(|&index| slab.get(index).hash());
     }
 
-    /// Everything that is left, to be dropped one by one.
-    pub(crate) fn into_keys(self) -> impl Iterator<Item = K> {
-        self.slab.into_keys().chain(self.dropped.0.into_iter().flatten().map(|(key, _)| key))
-    }
-
     pub(crate) fn metrics(&self) -> QueueMetrics {
-        let [high, normal, low] = Priority::SERVED.map(|lane| self.lanes.depth(lane));
-        let Counts { delayed, processing, adds, .. } = self.counts;
+        let [high, normal, low] = Priority::SERVED.map(|level| self.levels.depth(level));
+        let RecordCounts { delayed, processing, adds, .. } = self.counts;
         QueueMetrics { high, normal, low, delayed, processing, adds }
     }
 
-    /// The key that has been in line longest, and since when; `None` also where that is not measured.
+    /// Returns the key that has been ready longest, and since when; `None` if the queue does not measure this.
     pub(crate) fn oldest(&self) -> Option<(&K, Nanos)> {
         if !self.settings.timing {
             return None;
         }
-        let heads = self.lanes.heads().map(|index| (&self.slab.get(index).key, self.ready_since[index as usize]));
+        let heads = self.levels.heads().map(|index| (&self.slab.get(index).key, self.ready_since[index as usize]));
         heads.min_by_key(|(_, since)| *since)
     }
 
-    /// The delayed key that comes due first, and when. Looks at the keys in the earliest slot of the wheel, not at all of them.
+    /// Returns the delayed key that is due first, and when. Looks only at the keys in the earliest slot of the wheel.
     pub(crate) fn next_delayed(&self) -> Option<(&K, Nanos)> {
         if self.counts.delayed == 0 {
             return None;

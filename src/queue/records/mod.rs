@@ -1,12 +1,13 @@
-//! All keys of one queue, as a plain value: the records, the index by key, the lanes and the wheel.
+//! All keys of one queue, as a plain value: the records, the index by key, the priority levels and the wheel.
 //!
-//! The rules are those of [`state`](super::state); this file moves records between the lists as the rules say. It knows
-//! no lock, no clock and no thread: where a rule needs the time it asks `now`, which answers the same throughout a hold of
-//! the queue's lock. User code runs here only as `Eq` in [`find`](Records::find) and [`request`](Records::request),
-//! and as `Clone` in the reports, always before anything changes; keys that leave are handed out, to be dropped once the
-//! lock is released.
+//! [`state`](super::state) has the rules. This file moves records between the lists as the rules say. It knows no lock, clock
+//! or thread. Rules that need the time call `now`, which returns one time throughout a section of the queue's lock.
+//!
+//! User code runs here only as `Eq` in [`find`](Records::find) and [`request`](Records::request), and as `Clone` in the reports,
+//! always before anything changes. Forgotten keys are returned to the caller, who drops them without the lock.
 
 mod closing;
+mod dropped;
 mod moving;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -16,11 +17,11 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use self::closing::{Dropped, Sweep};
-use super::lanes::PriorityLevels;
+use self::dropped::DroppedRuns;
+use super::levels::PriorityLevels;
 use super::request::{EnqueueOutcome, EnqueueRequest, Priority, Reasons, Shutdown};
 use super::slab::{Slab, fold, spread};
-use super::state::{Bounds, Brief, Ending, Late, Phase, State};
+use super::state::{Bounds, DelayState, Ending, LineState, Phase, RecordState};
 use super::wheel::Wheel;
 use crate::base::time::Nanos;
 
@@ -28,55 +29,52 @@ use crate::base::time::Nanos;
 pub(crate) struct Records<K> {
     slab: Slab<K>,
     index: HashTable<u32>,
-    lanes: PriorityLevels,
+    levels: PriorityLevels,
     wheel: Wheel,
-    /// By index, as far as any record has had bounds.
+    /// By index. Shorter than the slab if the last records have had no bounds.
     bounds: Vec<Bounds>,
-    /// By index, since when a record has been ready; empty where the queue does not measure.
+    /// By index, since when a record has been ready. Empty if the queue does not measure this.
     ready_since: Vec<Nanos>,
-    pub(crate) counts: Counts,
-    settings: Settings,
+    pub(crate) counts: RecordCounts,
+    settings: RecordSettings,
     mode: Option<Shutdown>,
-    /// While a shutdown is under way, how far it has come.
-    sweep: Option<Sweep>,
-    dropped: Dropped<K>,
+    /// During a shutdown, the first record that it has not looked at.
+    sweep_next: Option<u32>,
+    dropped: DroppedRuns<K>,
 }
 
-/// The most records that one hold of the queue's lock handles.
-pub(crate) const BATCH: u32 = 1024;
-
-/// How many records are in each state.
+/// The number of records in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct RecordCounts {
     pub(crate) delayed: usize,
     pub(crate) processing: usize,
-    /// Of those being processed, how many hold a wish.
-    pub(crate) wishing: usize,
-    /// How many times a key has come into line.
+    /// Records in process that have a pending rerun.
+    pub(crate) with_rerun: usize,
+    /// How many times a key has become ready.
     pub(crate) adds: u64,
 }
 
-/// What a queue was built with, as far as it concerns the records.
+/// The settings of a queue that concern its records.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    /// The least backoff that a request can leave of a longer one.
+pub(crate) struct RecordSettings {
+    /// A request cannot shorten a backoff below this.
     pub(crate) floor: Duration,
     /// The least time between the end of a key's run and the start of its next one.
     pub(crate) min_interval: Duration,
-    /// Whether claims know how long their key was in line.
+    /// Whether claims know how long their key was ready.
     pub(crate) timing: bool,
     /// Ticks of the wheel are 2^this nanoseconds.
     pub(crate) tick_shift: u32,
 }
 
-/// What the caller has to do once it has released the lock.
+/// Changes that the caller acts on once it has released the lock.
 #[derive(Debug)]
 pub(crate) struct Effects {
-    /// So many keys have come into line.
+    /// The number of keys that became ready.
     pub(crate) readied: usize,
-    /// The first of them found the lanes empty.
+    /// No key was ready before the first of them.
     pub(crate) from_empty: bool,
-    /// The wheel wants to be turned at this time, or sooner.
+    /// The wheel must be turned at this time at the latest.
     pub(crate) turn_at: Nanos,
 }
 
@@ -86,7 +84,7 @@ impl Default for Effects {
     }
 }
 
-/// A request and the key it is for, which is taken only if it becomes that of a record.
+/// A request and its key. The key is taken out only if it becomes the key of a new record.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a, Q> {
     pub(crate) key: &'a mut Option<Q>,
@@ -103,26 +101,26 @@ pub(crate) struct Taken<K> {
     pub(crate) failures: u32,
     pub(crate) early: bool,
     pub(crate) priority: Priority,
-    /// [`Nanos::NEVER`] if that is not measured.
+    /// How long the key was ready; [`Nanos::NEVER`] if the queue does not measure it.
     pub(crate) queued_for: Nanos,
-    /// Others are in line.
+    /// More keys are ready.
     pub(crate) more: bool,
 }
 
 impl<K> Records<K> {
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: RecordSettings) -> Self {
         Self {
             slab: Slab::new(settings.tick_shift),
             index: HashTable::new(),
-            lanes: PriorityLevels::new(),
+            levels: PriorityLevels::new(),
             wheel: Wheel::new(),
             bounds: Vec::new(),
             ready_since: Vec::new(),
-            counts: Counts::default(),
+            counts: RecordCounts::default(),
             settings,
             mode: None,
-            sweep: None,
-            dropped: Dropped::new(),
+            sweep_next: None,
+            dropped: DroppedRuns::new(),
         }
     }
 
@@ -131,30 +129,30 @@ impl<K> Records<K> {
     }
 
     pub(crate) fn ready(&self) -> usize {
-        self.lanes.len()
+        self.levels.len()
     }
 
     /// Whether a key can be taken.
     pub(crate) fn has_ready(&self) -> bool {
-        !self.lanes.is_empty() && self.mode != Some(Shutdown::Discard)
+        !self.levels.is_empty() && self.mode != Some(Shutdown::Discard)
     }
 
-    /// How many keys were taken so far; it wraps.
+    /// Returns how many keys have been taken so far. The count wraps.
     pub(crate) fn taken(&self) -> usize {
-        self.lanes.taken()
+        self.levels.taken()
     }
 
-    /// Shut down, nothing in line, and no claim whose end will put its key in line.
+    /// Whether no key can become ready any more: the queue is shut down, no key is ready, and no claim has a pending rerun.
     pub(crate) fn is_over(&self) -> bool {
-        self.mode.is_some() && self.sweep.is_none() && self.lanes.is_empty() && self.counts.wishing == 0
+        self.mode.is_some() && self.sweep_next.is_none() && self.levels.is_empty() && self.counts.with_rerun == 0
     }
 
-    /// Nothing in line, nothing being processed, and no shutdown under way.
+    /// Whether no key is ready or being processed, and no shutdown needs another step.
     pub(crate) fn is_drained(&self) -> bool {
-        self.sweep.is_none() && self.lanes.is_empty() && self.counts.processing == 0
+        self.sweep_next.is_none() && self.levels.is_empty() && self.counts.processing == 0
     }
 
-    /// The record whose key satisfies `eq`, among those whose key has this hash.
+    /// Returns the record with this hash whose key satisfies `eq`.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<u32> {
         let folded = fold(hash);
@@ -166,7 +164,7 @@ impl<K> Records<K> {
     }
 
     #[inline]
-    pub(crate) fn state(&self, index: u32) -> State {
+    pub(crate) fn state(&self, index: u32) -> RecordState {
         self.slab.state(index)
     }
 
@@ -176,7 +174,7 @@ impl<K> Records<K> {
 
     pub(crate) fn key_in_process(&self, index: u32) -> Option<&K> {
         let record = self.slab.contains(index).then(|| self.slab.get(index))?;
-        matches!(record.brief.phase, Phase::Processing(_)).then_some(&record.key)
+        matches!(record.line.phase, Phase::Processing(_)).then_some(&record.key)
     }
 
     /// From now on claims know how long their key was in line; for the keys that are in line already it counts from `now`.
@@ -187,15 +185,15 @@ impl<K> Records<K> {
         }
     }
 
-    /// The record to be taken next.
+    /// Returns the record to take next.
     #[inline]
     pub(crate) fn front(&self) -> Option<u32> {
-        self.lanes.front()
+        self.levels.front()
     }
 
-    /// Brings one of the keys that may as well be next to the front, by a random number. Returns it.
+    /// Moves a random key of the next priority level to its front and returns it.
     pub(crate) fn shuffle(&mut self, draw: u64) -> Option<&K> {
-        let index = self.lanes.shuffle(&mut self.slab, draw)?;
+        let index = self.levels.shuffle(&mut self.slab, draw)?;
         Some(self.key(index))
     }
 
@@ -204,7 +202,7 @@ impl<K> Records<K> {
         &self.slab.get(index).key
     }
 
-    /// `same` and `own` are the user's code; nothing has changed yet if one of them panics.
+    /// Applies a request. `same` and `own` are user code. If one of them panics, nothing has changed.
     #[inline]
     pub(crate) fn request<Q>(
         &mut self,
@@ -219,7 +217,7 @@ impl<K> Records<K> {
         }
         let folded = fold(hash);
         let slab = &self.slab;
-        // Another hash is another key: its `Eq` is neither paid for nor, where it panics, met.
+        // Another hash means another key, so its `Eq` is not called.
         let is_same = |&index: &u32| {
             let known = slab.get(index);
             known.has_hash(folded) && slot.as_ref().is_some_and(|key| same(&known.key, key))
@@ -227,8 +225,8 @@ impl<K> Records<K> {
         match self.index.entry(spread(folded), is_same, |&index| slab.get(index).hash()) {
             Entry::Occupied(known) => {
                 let index = *known.get();
-                match self.slab.get_mut(index).brief.absorb(request) {
-                    Some(admission) => admission,
+                match self.slab.get_mut(index).line.absorb(request) {
+                    Some(outcome) => outcome,
                     None => self.transition(index, request, now, effects),
                 }
             }
@@ -237,12 +235,12 @@ impl<K> Records<K> {
                     return EnqueueOutcome::Ignored;
                 };
                 let key = own(key);
-                let brief = Brief::new(request);
-                let index = self.slab.insert(key, folded, brief);
+                let line = LineState::new(request);
+                let index = self.slab.insert(key, folded, line);
                 vacant.insert(index);
-                if brief.phase == Phase::Ready {
-                    // As most keys come, the short way.
-                    self.line_up(index, brief.priority, now, effects);
+                if line.phase == Phase::Ready {
+                    // The short way, for most keys.
+                    self.line_up(index, line.priority, now, effects);
                     return EnqueueOutcome::Queued;
                 }
                 self.admit(index, request, now, effects)
@@ -250,7 +248,7 @@ impl<K> Records<K> {
         }
     }
 
-    /// The first request for a new record, which is in no list yet.
+    /// Applies the first request to a new record, which is in no list yet.
     fn admit(
         &mut self,
         index: u32,
@@ -260,11 +258,11 @@ impl<K> Records<K> {
     ) -> EnqueueOutcome {
         let mut state = self.slab.state(index);
         let mut bounds = Bounds::default();
-        let answer = state.request(&mut bounds, request, self.settings.floor, now);
+        let decision = state.request(&mut bounds, request, self.settings.floor, now);
         self.slab.set_state(index, state);
         self.set_bounds(index, bounds);
         self.enter(index, state, now, effects);
-        answer.admission
+        decision.outcome
     }
 
     #[inline(never)]
@@ -277,30 +275,30 @@ impl<K> Records<K> {
     ) -> EnqueueOutcome {
         let floor = self.settings.floor;
         self.change(index, now, effects, |state, bounds| {
-            let answer = state.request(bounds, request, floor, now);
-            (answer.admission, answer.to_tail)
+            let decision = state.request(bounds, request, floor, now);
+            (decision.outcome, decision.to_tail)
         })
     }
 
-    /// Takes the wake away. The key, if nothing is left to know of it, is the caller's to drop.
+    /// Cancels the scheduled run. Returns the key if the queue forgets it.
     pub(crate) fn cancel(&mut self, index: u32, now: &impl Fn() -> Nanos, effects: &mut Effects) -> Option<K> {
         if self.mode.is_some() {
-            // No cool-down begins any more.
+            // After a shutdown no cool-down begins.
             self.set_bounds(index, Bounds::default());
         }
         self.change(index, now, effects, |state, bounds| (state.cancel(bounds, now), false));
         self.forget_if_idle(index)
     }
 
-    /// Hands out the record at the front of the line; `key` is a clone of its key.
+    /// Takes the record at the front. `key` is a clone of its key.
     #[inline(always)]
     pub(crate) fn take(&mut self, index: u32, key: K, now: &impl Fn() -> Nanos) -> Taken<K> {
         let queued_for = if self.settings.timing { self.queued_for(index, now()) } else { Nanos::NEVER };
         let reasons = self.claim_front(index);
-        self.lanes.next_turn();
-        let Late { failures, early, .. } = self.slab.late(index);
-        let priority = self.slab.get(index).brief.priority;
-        let more = !self.lanes.is_empty();
+        self.levels.next_turn();
+        let DelayState { failures, early, .. } = self.slab.delay(index);
+        let priority = self.slab.get(index).line.priority;
+        let more = !self.levels.is_empty();
         Taken { index, key, reasons, failures, early, priority, queued_for, more }
     }
 
@@ -308,17 +306,17 @@ impl<K> Records<K> {
         Nanos(now.0.saturating_sub(self.ready_since[index as usize].0))
     }
 
-    /// Takes the key that is next out of line, for a claim. Returns why it is called.
+    /// Marks the record at the front as being processed. Returns the reasons for the run.
     #[inline(always)]
     fn claim_front(&mut self, index: u32) -> Reasons {
-        let lane = self.slab.get(index).brief.priority;
-        self.lanes.remove(&mut self.slab, lane, index);
+        let level = self.slab.get(index).line.priority;
+        self.levels.remove(&mut self.slab, level, index);
         self.counts.processing += 1;
         self.set_bounds(index, Bounds::default());
-        self.slab.get_mut(index).brief.take()
+        self.slab.get_mut(index).line.take()
     }
 
-    /// The next key in line cannot be handed out: it backs off as though its run had failed.
+    /// Backs the key at the front off as though its run had failed.
     pub(crate) fn fail_front(
         &mut self,
         backoff: Duration,
@@ -327,12 +325,12 @@ impl<K> Records<K> {
     ) -> Option<K> {
         let index = self.front()?;
         let reasons = self.claim_front(index);
-        // Nobody has been told them: the next run is.
-        self.slab.get_mut(index).brief.reasons = reasons;
+        // No run has seen the reasons, so the next one does.
+        self.slab.get_mut(index).line.reasons = reasons;
         self.end(index, Ending::Retry(backoff), now, effects)
     }
 
-    /// A claim ends. Returns the key if its record is gone, for the caller to drop.
+    /// Ends a claim. Returns the key if the queue forgets it.
     #[inline]
     pub(crate) fn end(
         &mut self,
@@ -343,14 +341,14 @@ impl<K> Records<K> {
     ) -> Option<K> {
         self.counts.processing -= 1;
         let at_once = self.mode.is_none() && self.settings.min_interval.is_zero();
-        if ending == Ending::Done && at_once && !self.slab.get(index).brief.has_wish() {
-            // As most runs end, the short way.
+        if at_once && self.slab.get(index).line.is_idle_after(ending) {
+            // The short way, for most runs.
             return Some(self.forget(index));
         }
         self.end_with_rest(index, ending, now, effects)
     }
 
-    /// A claim ends and something may be left to do for its key.
+    /// Ends a claim whose key may have to run again.
     fn end_with_rest(
         &mut self,
         index: u32,
@@ -360,9 +358,9 @@ impl<K> Records<K> {
     ) -> Option<K> {
         let mut state = self.state(index);
         let mut bounds = self.bounds(index);
-        self.counts.wishing -= usize::from(state.has_wish());
-        let wish = self.shut_down_before(&mut state);
-        let dropped = state.end(&mut bounds, ending, self.settings.floor, self.mode, now).or(wish);
+        self.counts.with_rerun -= usize::from(state.has_rerun());
+        let rerun = self.shut_down_before(&mut state);
+        let dropped = state.end(&mut bounds, ending, self.settings.floor, self.mode, now).or(rerun);
         let had_run = !matches!(ending, Ending::PutAside(_));
         if had_run && !self.settings.min_interval.is_zero() && self.mode.is_none() {
             state.keep_apart(&mut bounds, self.settings.min_interval, now());
@@ -370,8 +368,8 @@ impl<K> Records<K> {
         if state.phase == Phase::Idle {
             let key = self.forget(index);
             return match dropped {
-                Some(wake) => {
-                    self.dropped.push(key, wake);
+                Some(run) => {
+                    self.dropped.push(key, run);
                     None
                 }
                 None => Some(key),
@@ -404,7 +402,7 @@ impl<K> Records<K> {
     }
 
     fn forget_if_idle(&mut self, index: u32) -> Option<K> {
-        (self.slab.get(index).brief.phase == Phase::Idle).then(|| self.forget(index))
+        (self.slab.get(index).line.phase == Phase::Idle).then(|| self.forget(index))
     }
 
     /// Removes a record that is in no list.

@@ -1,7 +1,7 @@
-//! How a record gets to where its state says: into a lane, onto the wheel, out of both.
+//! How a record gets to where its state says: into a level, onto the wheel, out of both.
 
 use super::super::request::Priority;
-use super::super::state::{Bounds, Phase, Place, State};
+use super::super::state::{Bounds, ListPlace, Phase, RecordState};
 use super::{Effects, Records};
 use crate::base::time::Nanos;
 
@@ -43,59 +43,59 @@ impl<K> Records<K> {
         index: u32,
         now: &impl Fn() -> Nanos,
         effects: &mut Effects,
-        rule: impl FnOnce(&mut State, &mut Bounds) -> (R, bool),
+        rule: impl FnOnce(&mut RecordState, &mut Bounds) -> (R, bool),
     ) -> R {
         let mut bounds = self.bounds(index);
         let before = self.slab.state(index);
         let mut state = before;
-        let (answer, to_tail) = rule(&mut state, &mut bounds);
+        let (decision, to_tail) = rule(&mut state, &mut bounds);
         self.set_bounds(index, bounds);
         self.slab.set_state(index, state);
         let (from, to) = (before.place(), state.place());
         if to_tail || from != to {
             match from {
-                Place::Out => {}
-                Place::Lane(lane) => self.lanes.remove(&mut self.slab, lane, index),
-                Place::Wheel(_) => self.wheel.remove(&mut self.slab, index),
+                ListPlace::Out => {}
+                ListPlace::Level(level) => self.levels.remove(&mut self.slab, level, index),
+                ListPlace::Wheel(_) => self.wheel.remove(&mut self.slab, index),
             }
             match (from, to) {
                 // It was in line all along: nobody is woken for it, and it has waited since it came.
-                (Place::Lane(_), Place::Lane(lane)) => self.lanes.push_back(&mut self.slab, lane, index),
+                (ListPlace::Level(_), ListPlace::Level(level)) => self.levels.push_back(&mut self.slab, level, index),
                 _ => self.link(index, state, now, effects),
             }
         }
         if before.phase != state.phase {
             self.recount(before, state);
         }
-        answer
+        decision
     }
 
     /// Counts a record that is in no list and not being processed, and puts it where its state says.
     #[inline]
-    pub(super) fn enter(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+    pub(super) fn enter(&mut self, index: u32, state: RecordState, now: &impl Fn() -> Nanos, effects: &mut Effects) {
         self.link(index, state, now, effects);
         self.counts.delayed += usize::from(state.phase == Phase::Delayed);
     }
 
     /// Puts a record that is in no list where its state says.
     #[inline]
-    fn link(&mut self, index: u32, state: State, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+    fn link(&mut self, index: u32, state: RecordState, now: &impl Fn() -> Nanos, effects: &mut Effects) {
         match state.place() {
-            Place::Out => {}
-            Place::Lane(lane) => self.line_up(index, lane, now, effects),
-            Place::Wheel(_) => self.wind(index, now(), effects),
+            ListPlace::Out => {}
+            ListPlace::Level(level) => self.line_up(index, level, now, effects),
+            ListPlace::Wheel(_) => self.wind(index, now(), effects),
         }
     }
 
     #[inline(always)]
-    pub(super) fn line_up(&mut self, index: u32, lane: Priority, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+    pub(super) fn line_up(&mut self, index: u32, level: Priority, now: &impl Fn() -> Nanos, effects: &mut Effects) {
         if self.settings.timing {
             self.set_ready_since(index, now());
         }
-        effects.from_empty |= self.lanes.is_empty();
+        effects.from_empty |= self.levels.is_empty();
         effects.readied += 1;
         self.counts.adds += 1;
-        self.lanes.push_back(&mut self.slab, lane, index);
+        self.levels.push_back(&mut self.slab, level, index);
     }
 
     fn set_ready_since(&mut self, index: u32, now: Nanos) {
@@ -114,13 +114,13 @@ impl<K> Records<K> {
         effects.turn_at = effects.turn_at.min(turn);
     }
 
-    fn recount(&mut self, before: State, after: State) {
+    fn recount(&mut self, before: RecordState, after: RecordState) {
         let counts = &mut self.counts;
         let tally = |count: &mut usize, was: bool, is: bool| *count = *count + usize::from(is) - usize::from(was);
-        let delayed = |state: State| state.phase == Phase::Delayed;
-        let processing = |state: State| matches!(state.phase, Phase::Processing(_));
+        let delayed = |state: RecordState| state.phase == Phase::Delayed;
+        let processing = |state: RecordState| matches!(state.phase, Phase::Processing(_));
         tally(&mut counts.delayed, delayed(before), delayed(after));
         tally(&mut counts.processing, processing(before), processing(after));
-        tally(&mut counts.wishing, before.has_wish(), after.has_wish());
+        tally(&mut counts.with_rerun, before.has_rerun(), after.has_rerun());
     }
 }

@@ -1,15 +1,16 @@
 //! How many records each step of the bulk operations looks at.
 
+use super::super::request::BATCH;
 use super::*;
 
 const KEYS: u32 = 5_000;
 
-/// Records of `KEYS` keys, each requested with the verb that `verb` returns for it.
-fn records(verb: impl Fn(u64) -> super::super::request::EnqueueMethod) -> Records<u32> {
-    let settings = Settings { floor: Duration::ZERO, min_interval: Duration::ZERO, timing: false, tick_shift: 0 };
+/// Records of `KEYS` keys, each requested with the method that `method` returns for it.
+fn records(method: impl Fn(u64) -> super::super::request::EnqueueMethod) -> Records<u32> {
+    let settings = RecordSettings { floor: Duration::ZERO, min_interval: Duration::ZERO, timing: false, tick_shift: 0 };
     let mut records = Records::new(settings);
     for key in 0..KEYS {
-        let request = EnqueueRequest::new(verb(u64::from(key)));
+        let request = EnqueueRequest::new(method(u64::from(key)));
         let wanted = Wanted { key: &mut Some(key), hash: u64::from(key), request: &request };
         records.request(wanted, |one, other| one == other, |key| key, &|| Nanos::ZERO, &mut Effects::default());
     }
@@ -73,7 +74,7 @@ fn a_key_in_line_is_not_served_once_discarding_has_begun() {
 #[test]
 fn a_wish_is_dropped_also_if_its_claim_ends_before_the_shutdown_has_reached_it() {
     use super::super::request::EnqueueMethod;
-    for (verb, mode) in [
+    for (method, mode) in [
         (EnqueueMethod::EnqueueAfter(Duration::MAX), Shutdown::ServeReady),
         (EnqueueMethod::Enqueue, Shutdown::Discard),
     ] {
@@ -82,7 +83,7 @@ fn a_wish_is_dropped_also_if_its_claim_ends_before_the_shutdown_has_reached_it()
         let index = records.front().unwrap();
         let key = *records.key(index);
         records.take(index, key, &now);
-        let wanted = Wanted { key: &mut Some(key), hash: u64::from(key), request: &verb.into() };
+        let wanted = Wanted { key: &mut Some(key), hash: u64::from(key), request: &method.into() };
         assert_eq!(
             records.request(wanted, |one, other| one == other, |key| key, &now, &mut effects),
             EnqueueOutcome::Rerun

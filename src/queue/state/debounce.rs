@@ -1,22 +1,22 @@
-//! The rules of debounced requests: when they are to run, and up to when they may be put off.
+//! The rules of debounced requests.
 //!
-//! A delay with a cap is a debounced one. `enqueue_debounced` moves only a delay that is debounced already;
-//! `enqueue_now_debounced` also brings any other delay forward.
+//! A delay with a cap is a debounced delay. `enqueue_debounced` moves only debounced delays. `enqueue_now_debounced` also brings
+//! other delays forward.
 
 use std::time::Duration;
 
 use super::super::request::EnqueueOutcome;
-use super::{Answer, Bounds, State, Wished};
+use super::{Bounds, Decision, RecordState, RerunKind};
 use crate::base::time::Nanos;
 
-impl State {
-    /// No run is due yet.
-    pub(super) fn debounce(&mut self, bounds: &mut Bounds, cap: Nanos, quiet: Duration, now: Nanos) -> Answer {
+impl RecordState {
+    /// Sets the first delay of a debounced request.
+    pub(super) fn debounce(&mut self, bounds: &mut Bounds, cap: Nanos, quiet: Duration, now: Nanos) -> Decision {
         bounds.cap = Some(cap);
         self.schedule(now.after(quiet).min(cap), now)
     }
 
-    /// A debounced change comes while the key is delayed.
+    /// Applies a debounced change to a delayed key.
     pub(super) fn request_change(
         &mut self,
         bounds: &mut Bounds,
@@ -24,39 +24,39 @@ impl State {
         max_wait: Duration,
         floor: Duration,
         now: Nanos,
-    ) -> Answer {
+    ) -> Decision {
         let (mut wanted, cap) = self.debounced_until(bounds, quiet, max_wait, now);
         if wanted < self.due {
             wanted = wanted.max(self.earliest(bounds, floor, now));
         }
-        let answer = if wanted == self.due && wanted > now {
+        let decision = if wanted == self.due && wanted > now {
             EnqueueOutcome::Held.into()
         } else {
             self.move_delay(bounds, wanted, now)
         };
         bounds.cap = Some(cap.max(wanted));
-        answer
+        decision
     }
 
-    /// A debounced change comes while the key is being processed.
-    pub(super) fn wish_change(
+    /// Applies a debounced change to a key that is being processed.
+    pub(super) fn rerun_change(
         &mut self,
         bounds: &mut Bounds,
-        wish: Wished,
+        rerun: RerunKind,
         quiet: Duration,
         max_wait: Duration,
         now: Nanos,
     ) {
-        let (due, cap) = match wish {
-            Wished::At | Wished::Debounced => self.debounced_until(bounds, quiet, max_wait, now),
+        let (due, cap) = match rerun {
+            RerunKind::At | RerunKind::Debounced => self.debounced_until(bounds, quiet, max_wait, now),
             _ => (now.after(quiet.min(max_wait)), now.after(max_wait)),
         };
         self.due = due;
         bounds.cap = Some(cap);
     }
 
-    /// When a debounced change is to run that comes while a run is due already, and up to when later ones may put it off. The
-    /// run that is due serves the change too, so the change never puts it off, unless that one waits for quiet itself.
+    /// Returns when a debounced change runs if a run is due already, and the latest time to which further changes can delay it.
+    /// The due run serves the change too, so the change delays it only if that run is debounced itself.
     fn debounced_until(&self, bounds: &Bounds, quiet: Duration, max_wait: Duration, now: Nanos) -> (Nanos, Nanos) {
         let (quiet, latest) = (now.after(quiet), now.after(max_wait));
         if let Some(cap) = bounds.cap {

@@ -1,29 +1,45 @@
-//! How a claim's end and a shutdown change a record: the second and the third table of the contract.
+//! How the end of a claim, a cancellation and a shutdown change a record: the second and third table of the contract.
 
 use std::time::Duration;
 
 use super::super::request::{DroppedRun, Reasons, Shutdown};
-use super::{Bounds, Ending, Phase, State, Wished};
+use super::{Bounds, Phase, RecordState, RerunKind};
 use crate::base::time::Nanos;
 
-impl Wished {
-    /// Whether it is a run at a time of its own.
+/// How a claim ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Done,
+    /// Like `Done`, and the key is ready no sooner than this much later.
+    CoolDown(Duration),
+    RequeueAfter(Duration),
+    /// The run failed; the key runs again this much later.
+    Retry(Duration),
+    /// The run was given up before it succeeded or failed. The key is ready again, for these reasons and those that came
+    /// meanwhile. Its failures stand.
+    PutBack(Reasons),
+    /// There was no run. The key is put aside, with these reasons and its failures, until a request asks for it at once or at a
+    /// time.
+    PutAside(Reasons),
+}
+
+impl RerunKind {
+    /// Whether the rerun has its own time.
     fn has_time(self) -> bool {
         matches!(self, Self::At | Self::Debounced)
     }
 }
 
 impl Bounds {
-    /// A claim ends with a delay until `latest`, or until the time of the wish if that comes sooner: a debounced change may be
-    /// put off further, but not beyond either.
-    fn keep_cap(&mut self, wish: Wished, latest: Nanos) {
-        self.cap = self.cap.filter(|_| wish == Wished::Debounced).map(|cap| cap.min(latest));
+    /// Adapts the cap to a claim that ends with a delay until `latest`. Only a debounced rerun keeps a cap, of at most `latest`.
+    fn keep_cap(&mut self, rerun: RerunKind, latest: Nanos) {
+        self.cap = self.cap.filter(|_| rerun == RerunKind::Debounced).map(|cap| cap.min(latest));
     }
 }
 
-impl State {
-    /// The claim ends. Once the queue is shut down (`mode`), no delay begins any more: a wish that stands runs at once,
-    /// and a wake that only this ending would set is dropped and returned.
+impl RecordState {
+    /// Ends the claim. After a shutdown (`mode`) no delay begins: a pending rerun is ready at once, and a run that only this
+    /// ending would schedule is dropped and returned.
     #[inline]
     pub(crate) fn end(
         &mut self,
@@ -33,14 +49,14 @@ impl State {
         mode: Option<Shutdown>,
         now: impl Fn() -> Nanos,
     ) -> Option<DroppedRun> {
-        let Phase::Processing(wish) = self.phase else {
+        let Phase::Processing(rerun) = self.phase else {
             unreachable!("only a claim ends, and what it claims is being processed");
         };
         if !matches!(ending, Ending::PutBack(_) | Ending::PutAside(_)) {
             self.failures = if let Ending::Retry(_) = ending { self.failures_if_retried() } else { 0 };
             self.early = false;
         }
-        // Also after a shutdown: a wish that stands is served for these reasons too.
+        // Also after a shutdown: a pending rerun that stands is served for these reasons too.
         self.reasons |= match ending {
             Ending::Done | Ending::CoolDown(_) => Reasons::NONE,
             Ending::RequeueAfter(_) => Reasons::REQUEUE,
@@ -48,61 +64,61 @@ impl State {
             Ending::PutBack(reasons) | Ending::PutAside(reasons) => reasons,
         };
         if mode.is_some() {
-            return self.end_after_shutdown(bounds, wish, ending);
+            return self.end_after_shutdown(bounds, rerun, ending);
         }
         match ending {
-            Ending::Done | Ending::CoolDown(Duration::ZERO) => match wish {
-                Wished::None => self.phase = Phase::Idle,
-                Wished::Soft | Wished::Now => self.phase = Phase::Ready,
-                Wished::At | Wished::Debounced => {
+            Ending::Done | Ending::CoolDown(Duration::ZERO) => match rerun {
+                RerunKind::None => self.phase = Phase::Idle,
+                RerunKind::Soft | RerunKind::Now => self.phase = Phase::Ready,
+                RerunKind::At | RerunKind::Debounced => {
                     self.schedule(self.due, now());
                 }
             },
             Ending::CoolDown(delay) => {
                 let end = now().after(delay);
                 bounds.not_before = end;
-                self.phase = if wish == Wished::None { Phase::Cooling } else { Phase::Delayed };
-                self.due = if wish.has_time() { end.max(self.due) } else { end };
+                self.phase = if rerun == RerunKind::None { Phase::Cooling } else { Phase::Delayed };
+                self.due = if rerun.has_time() { end.max(self.due) } else { end };
             }
             Ending::RequeueAfter(delay) => {
-                if wish == Wished::Now {
+                if rerun == RerunKind::Now {
                     self.phase = Phase::Ready;
                 } else {
                     let now = now();
                     let requeued = now.after(delay);
-                    let at = if wish.has_time() { requeued.min(self.due) } else { requeued };
-                    bounds.keep_cap(wish, requeued);
+                    let at = if rerun.has_time() { requeued.min(self.due) } else { requeued };
+                    bounds.keep_cap(rerun, requeued);
                     self.schedule(at, now);
                 }
             }
             Ending::Retry(delay) => {
                 let now = now();
                 let backoff = now.after(delay);
-                let wanted = match wish {
-                    Wished::Now => now.after(floor),
-                    Wished::Debounced => now.after(floor).max(self.due),
-                    Wished::None | Wished::Soft | Wished::At => backoff,
+                let wanted = match rerun {
+                    RerunKind::Now => now.after(floor),
+                    RerunKind::Debounced => now.after(floor).max(self.due),
+                    RerunKind::None | RerunKind::Soft | RerunKind::At => backoff,
                 };
                 let at = wanted.min(backoff);
                 self.early = at < backoff;
                 if self.early {
                     bounds.backoff_end = backoff;
                 }
-                bounds.keep_cap(wish, backoff);
+                bounds.keep_cap(rerun, backoff);
                 self.schedule(at, now);
             }
             Ending::PutBack(_) => {
                 bounds.cap = None;
                 self.phase = Phase::Ready;
             }
-            Ending::PutAside(_) => match wish {
-                Wished::Now => self.phase = Phase::Ready,
-                Wished::At | Wished::Debounced => {
+            Ending::PutAside(_) => match rerun {
+                RerunKind::Now => self.phase = Phase::Ready,
+                RerunKind::At | RerunKind::Debounced => {
                     let now = now();
                     self.end_backoff(bounds, now);
                     self.schedule(self.due, now);
                 }
-                Wished::None | Wished::Soft => {
+                RerunKind::None | RerunKind::Soft => {
                     bounds.cap = None;
                     self.aside = true;
                     self.schedule(Nanos::NEVER, now());
@@ -112,7 +128,7 @@ impl State {
         None
     }
 
-    /// After an end: the next run of the key comes no sooner than `interval` from now, whoever wants it.
+    /// Delays the next run until `interval` from now. For the end of a claim.
     pub(crate) fn keep_apart(&mut self, bounds: &mut Bounds, interval: Duration, now: Nanos) {
         let earliest = now.after(interval);
         bounds.not_before = bounds.not_before.max(earliest);
@@ -124,9 +140,9 @@ impl State {
         };
     }
 
-    fn end_after_shutdown(&mut self, bounds: &mut Bounds, wish: Wished, ending: Ending) -> Option<DroppedRun> {
+    fn end_after_shutdown(&mut self, bounds: &mut Bounds, rerun: RerunKind, ending: Ending) -> Option<DroppedRun> {
         *bounds = Bounds::default();
-        if wish != Wished::None {
+        if rerun != RerunKind::None {
             self.phase = Phase::Ready;
             return None;
         }
@@ -138,20 +154,64 @@ impl State {
         }
     }
 
-    /// The queue is shut down, or shut down more strictly. Returns the wake that this drops.
+    /// Applies a shutdown. Returns the run that it drops.
     pub(crate) fn shut_down(&mut self, mode: Shutdown) -> Option<DroppedRun> {
         let (phase, dropped) = match (self.phase, mode) {
             (Phase::Ready, Shutdown::Discard) => (Phase::Idle, Some(DroppedRun::Ready)),
             (Phase::Delayed, Shutdown::RunDelayedNow) => (Phase::Ready, None),
             (Phase::Delayed, Shutdown::ServeReady | Shutdown::Discard) => (Phase::Idle, Some(DroppedRun::Delayed)),
-            (Phase::Processing(Wished::At | Wished::Debounced), Shutdown::ServeReady)
-            | (Phase::Processing(Wished::Soft | Wished::At | Wished::Debounced | Wished::Now), Shutdown::Discard) => {
-                (Phase::Processing(Wished::None), Some(DroppedRun::PendingRerun))
-            }
+            (Phase::Processing(RerunKind::At | RerunKind::Debounced), Shutdown::ServeReady)
+            | (
+                Phase::Processing(RerunKind::Soft | RerunKind::At | RerunKind::Debounced | RerunKind::Now),
+                Shutdown::Discard,
+            ) => (Phase::Processing(RerunKind::None), Some(DroppedRun::PendingRerun)),
             (Phase::Cooling, _) => (Phase::Idle, None),
             (phase, _) => (phase, None),
         };
         self.phase = phase;
         dropped
     }
+
+    /// Cancels the scheduled run. A current run and a cool-down go on.
+    pub(crate) fn cancel(&mut self, bounds: &mut Bounds, now: impl Fn() -> Nanos) {
+        bounds.cap = None;
+        bounds.backoff_end = Nanos::ZERO;
+        self.phase = match self.phase {
+            Phase::Processing(_) => Phase::Processing(RerunKind::None),
+            phase @ (Phase::Idle | Phase::Cooling) => phase,
+            Phase::Ready | Phase::Delayed => {
+                if bounds.not_before > Nanos::ZERO && bounds.not_before > now() {
+                    self.due = bounds.not_before;
+                    Phase::Cooling
+                } else {
+                    Phase::Idle
+                }
+            }
+        };
+        self.reasons = Reasons::NONE;
+        self.aside = false;
+        if matches!(self.phase, Phase::Cooling) {
+            self.failures = 0;
+            self.early = false;
+        }
+    }
+
+    /// Returns the count of failures if the current or next run fails.
+    pub(crate) fn failures_if_retried(&self) -> u32 {
+        failures_if_retried(self.failures, self.early)
+    }
+
+    /// Ends the delay or the cool-down of the record.
+    pub(crate) fn expire(&mut self) {
+        self.phase = match self.phase {
+            Phase::Delayed => Phase::Ready,
+            Phase::Cooling => Phase::Idle,
+            other => other,
+        };
+    }
+}
+
+/// Returns the count of failures after another failed run. An early run does not count: the key backs off by the same step again.
+pub(crate) fn failures_if_retried(failures: u32, early: bool) -> u32 {
+    failures.saturating_add(u32::from(!early))
 }

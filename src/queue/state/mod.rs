@@ -1,107 +1,130 @@
-//! What one key is waiting for, and how requests and endings change it: the tables of the queue's contract.
+//! The rules of one key: how requests and endings change its state. These are the tables of the queue's contract.
 //!
-//! A record is a plain value. It knows no lock, no clock and no thread; where a decision needs the time it asks the
-//! closure `now`, and only then, so that a queue without delays never reads a clock.
+//! A state is a plain value. It knows no lock, clock or thread. A rule that needs the time calls `now`, so a queue without
+//! delays never reads a clock.
 
-mod answer;
 mod debounce;
 mod ending;
-mod settled;
 
-pub(crate) use self::answer::{Answer, Ending, Place};
+pub(crate) use self::ending::{Ending, failures_if_retried};
 
 use std::time::Duration;
 
 use super::request::{EnqueueMethod, EnqueueOutcome, EnqueueRequest, Priority, Reasons};
 use crate::base::time::Nanos;
 
-/// Where a record stands.
+/// The phase of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Nothing is wanted of the key: its record is about to go.
+    /// The key needs no run. Its record is about to be removed.
     #[default]
     Idle,
-    /// Nothing is wanted, but a cool-down runs until `due`: the record stays to remember it.
+    /// The key needs no run, but its record remembers a cool-down until `due`.
     Cooling,
-    /// In line.
+    /// Waits for a claim.
     Ready,
     /// Waits until `due`.
     Delayed,
-    /// A claim holds it; the wish says what is wanted afterwards.
-    Processing(Wished),
+    /// A claim holds the key. The rerun follows.
+    Processing(RerunKind),
 }
 
-/// The one wish a record can hold while it is being processed.
+/// The pending rerun of a record that is being processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wished {
+pub(crate) enum RerunKind {
     None,
-    /// A run after this one; a delay that this one asks for holds it.
+    /// A run after this one, or after the delay that this one asks for.
     Soft,
     /// A run at `due`.
     At,
-    /// A run at `due` for a debounced change: no requeue and no backoff puts it off, but for the floor.
+    /// A run at `due` for a debounced change. No requeue delays it, and a backoff only by the floor.
     Debounced,
     /// A run right after this one.
     Now,
 }
 
-/// Bounds on when a key may run. Few keys have any; a queue keeps them apart from the records.
+/// Bounds on when a key may run. Few keys have bounds, so a queue keeps them apart from the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// The end of a cool-down: the key is not ready before it.
+    /// The end of a cool-down. The key is not ready before it.
     pub(crate) not_before: Nanos,
-    /// The latest time to which a debounced request may be put off; `None` where the delay is not a debounced one.
+    /// The latest time for a debounced run; `None` if the delay is not debounced.
     pub(crate) cap: Option<Nanos>,
-    /// The end of the backoff that a request has moved or ended, or a time after it if the delay that stands is no backoff.
-    /// Zero where the delay of a failed key is its backoff.
+    /// The end of the backoff that a request has moved or ended; a time in the past if the current delay is no backoff. Zero if
+    /// the delay of a failed key is its backoff.
     pub(crate) backoff_end: Nanos,
 }
 
-/// All that the rules know of a key.
+/// The list that a record is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListPlace {
+    /// None: the record is idle, or a claim holds it.
+    Out,
+    /// The ready keys of this level.
+    Level(Priority),
+    /// The wheel, due at this time.
+    Wheel(Nanos),
+}
+
+/// The effect of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub(crate) outcome: EnqueueOutcome,
+    /// The key moves to the tail of its list, even if it is in that list already.
+    pub(crate) to_tail: bool,
+}
+
+impl From<EnqueueOutcome> for Decision {
+    fn from(outcome: EnqueueOutcome) -> Self {
+        Self { outcome, to_tail: false }
+    }
+}
+
+/// The state of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct State {
-    /// Delayed: when it becomes ready. Cooling: when it is forgotten. Processing with a wish `At` or `Debounced`: the time of
-    /// that.
+pub(crate) struct RecordState {
+    /// The end of the delay or the cool-down, or the time of a rerun `At` or `Debounced`.
     pub(crate) due: Nanos,
-    /// Failed runs in a row, early ones not counted.
+    /// Failed runs in a row, without early runs.
     pub(crate) failures: u32,
-    /// Why the next run is called.
+    /// The reasons for the next run.
     pub(crate) reasons: Reasons,
     pub(crate) phase: Phase,
     pub(crate) priority: Priority,
-    /// A request brought the next run (or this one) forward: it comes before the end of its backoff.
+    /// A request has moved the next or current run before the end of its backoff.
     pub(crate) early: bool,
-    /// Delayed: it has been put aside, so the delay is no backoff.
+    /// The key has been put aside, so its delay is no backoff.
     pub(crate) aside: bool,
 }
 
-/// The part of a [`State`] that every key needs on its way through the line; kept beside the key.
+/// The part of a [`RecordState`] that every key needs. It is stored beside the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Brief {
+pub(crate) struct LineState {
     pub(crate) reasons: Reasons,
     pub(crate) phase: Phase,
     pub(crate) priority: Priority,
 }
 
-/// The part of a [`State`] that only keys with delays and failures need.
+/// The part of a [`RecordState`] that only keys with delays or failures need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Late {
+pub(crate) struct DelayState {
     pub(crate) due: Nanos,
     pub(crate) failures: u32,
     pub(crate) early: bool,
     pub(crate) aside: bool,
 }
 
-impl Brief {
+impl LineState {
     #[inline]
-    pub(crate) fn has_wish(self) -> bool {
-        matches!(self.phase, Phase::Processing(wish) if wish != Wished::None)
+    pub(crate) fn has_rerun(self) -> bool {
+        matches!(self.phase, Phase::Processing(rerun) if rerun != RerunKind::None)
     }
 
-    /// A request that joins what stands, or adds nothing to it: the record stays where it is. `None`: it may move.
+    /// Applies a request that leaves the record in its list. Returns `None` if the record may move: see
+    /// [`RecordState::request`].
     #[inline]
     pub(crate) fn absorb(&mut self, request: &EnqueueRequest) -> Option<EnqueueOutcome> {
-        let admission = match (self.phase, request.verb) {
+        let outcome = match (self.phase, request.method) {
             (Phase::Ready | Phase::Delayed | Phase::Processing(_), EnqueueMethod::EnqueueIfAbsent) => {
                 return Some(EnqueueOutcome::Ignored);
             }
@@ -115,21 +138,22 @@ impl Brief {
         };
         self.reasons |= request.reasons;
         self.priority = self.priority.max(request.priority);
-        Some(admission)
+        Some(outcome)
     }
 
-    /// A claim takes the key; returns why it is called. Its bounds, if it had any, have served.
+    /// Marks the key as being processed. Returns the reasons for the run.
     #[inline]
     pub(crate) fn take(&mut self) -> Reasons {
-        self.phase = Phase::Processing(Wished::None);
+        self.phase = Phase::Processing(RerunKind::None);
         std::mem::take(&mut self.reasons)
     }
 
-    /// The record of a key that had none: in line, if the request for it puts it there at once, or else idle still.
+    /// Returns the state of a new record: ready, or idle if only [`RecordState::request`] can decide. A short way: a test checks
+    /// it against the rule.
     #[inline]
     pub(crate) fn new(request: &EnqueueRequest) -> Self {
         let at_once = matches!(
-            request.verb,
+            request.method,
             EnqueueMethod::EnqueueIfAbsent
                 | EnqueueMethod::Enqueue
                 | EnqueueMethod::EnqueueNow
@@ -138,40 +162,47 @@ impl Brief {
         let phase = if at_once { Phase::Ready } else { Phase::Idle };
         Self { phase, priority: request.priority, reasons: request.reasons }
     }
+
+    /// Whether `ending` makes the key idle, if the queue is open and has no minimal interval. A short way for
+    /// [`RecordState::end`]: a test checks it against the rule.
+    #[inline]
+    pub(crate) fn is_idle_after(self, ending: Ending) -> bool {
+        ending == Ending::Done && !self.has_rerun()
+    }
 }
 
-impl State {
+impl RecordState {
     #[inline]
-    pub(crate) fn of(brief: Brief, late: Late) -> Self {
-        let (Brief { reasons, phase, priority }, Late { due, failures, early, aside }) = (brief, late);
+    pub(crate) fn of(line: LineState, delay: DelayState) -> Self {
+        let (LineState { reasons, phase, priority }, DelayState { due, failures, early, aside }) = (line, delay);
         Self { due, failures, reasons, phase, priority, early, aside }
     }
 
     #[inline]
-    pub(crate) fn brief(&self) -> Brief {
-        Brief { reasons: self.reasons, phase: self.phase, priority: self.priority }
+    pub(crate) fn line(&self) -> LineState {
+        LineState { reasons: self.reasons, phase: self.phase, priority: self.priority }
     }
 
     #[inline]
-    pub(crate) fn late(&self) -> Late {
-        Late { due: self.due, failures: self.failures, early: self.early, aside: self.aside }
+    pub(crate) fn delay(&self) -> DelayState {
+        DelayState { due: self.due, failures: self.failures, early: self.early, aside: self.aside }
     }
 
     #[inline]
-    pub(crate) fn has_wish(&self) -> bool {
-        self.brief().has_wish()
+    pub(crate) fn has_rerun(&self) -> bool {
+        self.line().has_rerun()
     }
 
     #[inline]
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> ListPlace {
         match self.phase {
-            Phase::Idle | Phase::Processing(_) => Place::Out,
-            Phase::Ready => Place::Lane(self.priority),
-            Phase::Delayed | Phase::Cooling => Place::Wheel(self.due),
+            Phase::Idle | Phase::Processing(_) => ListPlace::Out,
+            Phase::Ready => ListPlace::Level(self.priority),
+            Phase::Delayed | Phase::Cooling => ListPlace::Wheel(self.due),
         }
     }
 
-    /// A request arrives. `floor` is the least backoff that a request can leave of a longer one.
+    /// Applies a request. It cannot shorten a backoff below `floor`.
     #[inline]
     pub(crate) fn request(
         &mut self,
@@ -179,34 +210,34 @@ impl State {
         request: &EnqueueRequest,
         floor: Duration,
         now: impl Fn() -> Nanos,
-    ) -> Answer {
-        let mut brief = self.brief();
-        if let Some(admission) = brief.absorb(request) {
-            *self = Self::of(brief, self.late());
-            return admission.into();
+    ) -> Decision {
+        let mut line = self.line();
+        if let Some(outcome) = line.absorb(request) {
+            *self = Self::of(line, self.delay());
+            return outcome.into();
         }
-        let verb = plain(request.verb);
+        let method = plain(request.method);
         if self.phase == Phase::Cooling {
             self.priority = request.priority;
         }
-        if verb == EnqueueMethod::EnqueueResync && self.phase == Phase::Delayed && !self.is_idle_delay(bounds) {
+        if method == EnqueueMethod::EnqueueResync && self.phase == Phase::Delayed && !self.is_idle_delay(bounds) {
             return EnqueueOutcome::Ignored.into();
         }
-        let answer = match self.phase {
-            Phase::Idle => self.request_idle(bounds, verb, now),
-            Phase::Cooling => self.request_cooling(bounds, verb, now()),
-            Phase::Ready => self.request_ready(bounds, verb, now),
-            Phase::Delayed => self.request_delayed(bounds, verb, floor, now),
-            Phase::Processing(wish) => self.request_processing(bounds, wish, verb, now),
+        let decision = match self.phase {
+            Phase::Idle => self.request_idle(bounds, method, now),
+            Phase::Cooling => self.request_cooling(bounds, method, now()),
+            Phase::Ready => self.request_ready(bounds, method, now),
+            Phase::Delayed => self.request_delayed(bounds, method, floor, now),
+            Phase::Processing(rerun) => self.request_processing(bounds, rerun, method, now),
         };
         self.reasons |= request.reasons;
         self.priority = self.priority.max(request.priority);
-        answer
+        decision
     }
 
     #[inline]
-    fn request_idle(&mut self, bounds: &mut Bounds, verb: EnqueueMethod, now: impl Fn() -> Nanos) -> Answer {
-        match verb {
+    fn request_idle(&mut self, bounds: &mut Bounds, method: EnqueueMethod, now: impl Fn() -> Nanos) -> Decision {
+        match method {
             EnqueueMethod::EnqueueIfAbsent
             | EnqueueMethod::Enqueue
             | EnqueueMethod::EnqueueNow
@@ -226,9 +257,9 @@ impl State {
         }
     }
 
-    /// No wake is pending, but none may come before the cool-down ends.
-    fn request_cooling(&mut self, bounds: &mut Bounds, verb: EnqueueMethod, now: Nanos) -> Answer {
-        let wanted = match verb {
+    /// No run is scheduled, and no run may start before the cool-down ends.
+    fn request_cooling(&mut self, bounds: &mut Bounds, method: EnqueueMethod, now: Nanos) -> Decision {
+        let wanted = match method {
             EnqueueMethod::EnqueueIfAbsent
             | EnqueueMethod::Enqueue
             | EnqueueMethod::EnqueueNow
@@ -243,8 +274,8 @@ impl State {
         self.schedule(wanted.max(bounds.not_before), now)
     }
 
-    fn request_ready(&mut self, bounds: &mut Bounds, verb: EnqueueMethod, now: impl Fn() -> Nanos) -> Answer {
-        match verb {
+    fn request_ready(&mut self, bounds: &mut Bounds, method: EnqueueMethod, now: impl Fn() -> Nanos) -> Decision {
+        match method {
             EnqueueMethod::Reschedule(delay) => {
                 let now = now();
                 let at = now.after(delay).max(bounds.not_before);
@@ -253,7 +284,7 @@ impl State {
                 self.end_backoff(bounds, now);
                 self.schedule(at, now)
             }
-            // What is left raises the lane.
+            // Another request only raises the level.
             _ => EnqueueOutcome::Merged.into(),
         }
     }
@@ -261,11 +292,11 @@ impl State {
     fn request_delayed(
         &mut self,
         bounds: &mut Bounds,
-        verb: EnqueueMethod,
+        method: EnqueueMethod,
         floor: Duration,
         now: impl Fn() -> Nanos,
-    ) -> Answer {
-        match (verb, bounds.cap) {
+    ) -> Decision {
+        match (method, bounds.cap) {
             (EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueResync, _) => {
                 let now = now();
                 let wanted = self.earliest(bounds, floor, now);
@@ -292,7 +323,7 @@ impl State {
                 self.early = pushed < bounds.backoff_end;
                 self.schedule(pushed, now)
             }
-            // What is left is a debounced request, and the delay is not its own.
+            // A debounced request does not move the delay of another method.
             _ => EnqueueOutcome::Held.into(),
         }
     }
@@ -300,51 +331,51 @@ impl State {
     fn request_processing(
         &mut self,
         bounds: &mut Bounds,
-        wish: Wished,
-        verb: EnqueueMethod,
+        rerun: RerunKind,
+        method: EnqueueMethod,
         now: impl Fn() -> Nanos,
-    ) -> Answer {
-        let wish = match (verb, wish) {
+    ) -> Decision {
+        let rerun = match (method, rerun) {
             (EnqueueMethod::Reschedule(delay), _) => {
                 bounds.cap = None;
                 self.due = now().after(delay);
-                Wished::At
+                RerunKind::At
             }
-            (_, Wished::Now) => Wished::Now,
+            (_, RerunKind::Now) => RerunKind::Now,
             (EnqueueMethod::EnqueueNow, _) => {
                 bounds.cap = None;
-                Wished::Now
+                RerunKind::Now
             }
-            (EnqueueMethod::EnqueueAfter(delay), Wished::None) => {
+            (EnqueueMethod::EnqueueAfter(delay), RerunKind::None) => {
                 self.due = now().after(delay);
-                Wished::At
+                RerunKind::At
             }
-            (EnqueueMethod::EnqueueDebounced { quiet, max_wait }, Wished::None) => {
+            (EnqueueMethod::EnqueueDebounced { quiet, max_wait }, RerunKind::None) => {
                 let now = now();
                 bounds.cap = Some(now.after(max_wait));
                 self.due = now.after(quiet.min(max_wait));
-                Wished::At
+                RerunKind::At
             }
-            (EnqueueMethod::EnqueueDebounced { quiet, .. }, Wished::At | Wished::Debounced) => {
+            (EnqueueMethod::EnqueueDebounced { quiet, .. }, RerunKind::At | RerunKind::Debounced) => {
                 if let Some(cap) = bounds.cap {
                     self.due = now().after(quiet).min(cap).max(self.due);
                 }
-                wish
+                rerun
             }
             (EnqueueMethod::EnqueueNowDebounced { quiet, max_wait }, _) => {
-                self.wish_change(bounds, wish, quiet, max_wait, now());
-                Wished::Debounced
+                self.rerun_change(bounds, rerun, quiet, max_wait, now());
+                RerunKind::Debounced
             }
-            (_, Wished::None) => Wished::Soft,
-            (_, wish @ (Wished::Soft | Wished::At | Wished::Debounced)) => wish,
+            (_, RerunKind::None) => RerunKind::Soft,
+            (_, rerun @ (RerunKind::Soft | RerunKind::At | RerunKind::Debounced)) => rerun,
         };
-        self.phase = Phase::Processing(wish);
+        self.phase = Phase::Processing(rerun);
         EnqueueOutcome::Rerun.into()
     }
 
-    /// The key is to run at `at`: a time that has come already puts it in line, at the tail.
-    fn schedule(&mut self, at: Nanos, now: Nanos) -> Answer {
-        let admission = if at <= now {
+    /// Schedules a run at `at`. If that time has passed, the key is ready, behind all keys of its level.
+    fn schedule(&mut self, at: Nanos, now: Nanos) -> Decision {
+        let outcome = if at <= now {
             self.phase = Phase::Ready;
             EnqueueOutcome::Queued
         } else {
@@ -352,18 +383,18 @@ impl State {
             self.due = at;
             EnqueueOutcome::Scheduled
         };
-        Answer { admission, to_tail: true }
+        Decision { outcome, to_tail: true }
     }
 
-    /// The earliest time to which a request can bring a delay forward.
+    /// Returns the earliest time to which a request can move a delay.
     fn earliest(&self, bounds: &Bounds, floor: Duration, now: Nanos) -> Nanos {
         let floor = if self.failures > 0 { floor } else { Duration::ZERO };
         now.after(floor).max(bounds.not_before).min(self.due)
     }
 
-    /// Moves a delay that stands. If that delay is a backoff, the run is early if it now comes before the end of the backoff. The
-    /// delay of a key that has been put aside is no backoff.
-    fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Answer {
+    /// Moves the current delay. A run before the end of its backoff is early. The delay of a key that has been put aside is no
+    /// backoff.
+    fn move_delay(&mut self, bounds: &mut Bounds, at: Nanos, now: Nanos) -> Decision {
         if self.failures > 0 && !self.aside {
             if bounds.backoff_end == Nanos::ZERO {
                 bounds.backoff_end = self.due;
@@ -377,61 +408,35 @@ impl State {
         self.schedule(at, now)
     }
 
-    /// The backoff is over: a delay that begins now is none, however often the key has failed.
+    /// Ends the backoff. A delay that begins now is no backoff, even if the key has failed.
     fn end_backoff(&self, bounds: &mut Bounds, now: Nanos) {
         if self.failures > 0 && bounds.backoff_end == Nanos::ZERO {
             bounds.backoff_end = now;
         }
     }
 
-    /// The wake goes, whatever it was; a run under way and a cool-down go on.
-    pub(crate) fn cancel(&mut self, bounds: &mut Bounds, now: impl Fn() -> Nanos) {
-        bounds.cap = None;
-        bounds.backoff_end = Nanos::ZERO;
-        self.phase = match self.phase {
-            Phase::Processing(_) => Phase::Processing(Wished::None),
-            phase @ (Phase::Idle | Phase::Cooling) => phase,
-            Phase::Ready | Phase::Delayed => {
-                if bounds.not_before > Nanos::ZERO && bounds.not_before > now() {
-                    self.due = bounds.not_before;
-                    Phase::Cooling
-                } else {
-                    Phase::Idle
-                }
+    /// Whether the key needs no run, except one that was asked for a later time.
+    pub(crate) fn is_settled(&self, bounds: &Bounds) -> bool {
+        match self.phase {
+            Phase::Idle | Phase::Cooling => true,
+            // A run that only waits for the end of a cool-down was asked for at once, unless it is a requeue.
+            Phase::Delayed => {
+                self.is_idle_delay(bounds) && (self.due > bounds.not_before || self.reasons == Reasons::REQUEUE)
             }
-        };
-        self.reasons = Reasons::NONE;
-        self.aside = false;
-        if matches!(self.phase, Phase::Cooling) {
-            self.failures = 0;
-            self.early = false;
+            Phase::Ready | Phase::Processing(_) => false,
         }
     }
 
-    /// The count of failures if the next run fails, or the one under way.
-    pub(crate) fn failures_if_retried(&self) -> u32 {
-        failures_if_retried(self.failures, self.early)
-    }
-
-    /// The time a record waited for has come.
-    pub(crate) fn expire(&mut self) {
-        self.phase = match self.phase {
-            Phase::Delayed => Phase::Ready,
-            Phase::Cooling => Phase::Idle,
-            other => other,
-        };
+    /// Whether a delayed key needs no run before its delay ends. A backoff, a debounced change and a key put aside need one.
+    pub(super) fn is_idle_delay(&self, bounds: &Bounds) -> bool {
+        self.failures == 0 && !self.aside && bounds.cap.is_none()
     }
 }
 
-/// A delay of zero is no delay.
+/// Replaces a delay of zero by no delay.
 #[inline]
-fn plain(verb: EnqueueMethod) -> EnqueueMethod {
-    if verb == EnqueueMethod::EnqueueAfter(Duration::ZERO) { EnqueueMethod::Enqueue } else { verb }
-}
-
-/// A failed run counts, unless a request had ended the backoff before it: then the key backs off by the same step again.
-pub(crate) fn failures_if_retried(failures: u32, early: bool) -> u32 {
-    failures.saturating_add(u32::from(!early))
+fn plain(method: EnqueueMethod) -> EnqueueMethod {
+    if method == EnqueueMethod::EnqueueAfter(Duration::ZERO) { EnqueueMethod::Enqueue } else { method }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,4 +1,6 @@
-//! What turns a queue's wheel: a thread by the system's clock, an alarm by a held one.
+//! Turning a queue's timer wheel: on a timer thread by the system clock, or by the advance of a held clock.
+//!
+//! A queue starts its own timer thread with its first delay, unless it uses a [`TaskThread`] together with other queues.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -10,48 +12,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Key;
-use super::records::BATCH;
-use super::shared::{Locked, Shared};
+use super::request::BATCH;
+use super::shared::{Locked, QueueShared, TimerAction, TimerThread};
 use crate::base::clock::Wake;
 use crate::base::task_thread::TaskThread;
-use crate::base::thread::{Joiner, shielded};
+use crate::base::thread::ThreadOptions;
 use crate::base::time::{Nanos, Rounded};
 use crate::base::wait::{Next, Task, run};
 
-/// The timer thread, which starts with the first delay.
-pub(super) enum TimerThread {
-    None,
-    Starting,
-    /// The system gave no thread. The queue asks again at this time, or at its first use after it, as long as delays stand.
-    Refused(Nanos),
-    Running(Joiner),
-}
-
-/// Between a refusal and the next attempt: this long at first, then twice as long each time,
+/// The pause after the first refusal of a thread. It doubles with each further refusal,
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// up to this long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// What is to be done once the lock is released, so that the wheel is turned in time.
-#[derive(Clone, Copy)]
-pub(super) enum Rearm {
-    Leave,
-    Start,
-    /// The timer thread sleeps for too long.
-    Wake,
-    /// A held clock has passed the time meanwhile.
-    TurnNow,
-}
-
-impl<K: Key> Shared<K> {
-    /// Puts what is due in line; returns when to call again.
+impl<K: Key> QueueShared<K> {
+    /// Makes due keys ready, at most [`BATCH`] of them. Returns when to call this again.
     pub(crate) fn turn_wheel(self: &Arc<Self>) -> Nanos {
+        // Dropped after the lock.
         let mut gone = Vec::new();
-        let next = self.hold(|hold| {
+        self.with_lock(|section| {
             let now = self.now();
-            let (records, effects, _) = hold.parts();
+            let (records, effects, _) = section.parts();
             let next = records.expire(now, BATCH, &mut gone, effects);
-            let locked = &mut *hold.guard;
+            let locked = &mut *section.guard;
             locked.turn_at = next;
             let clock = &self.config.clock;
             if next == Nanos::NEVER {
@@ -60,31 +43,30 @@ impl<K: Key> Shared<K> {
                 clock.set_alarm(&mut locked.alarm, next, Arc::new(Advanced(Arc::clone(self))));
             }
             next
-        });
-        for key in gone {
-            shielded("the drop of a key", || drop(key));
-        }
-        next
+        })
     }
 
-    /// Puts all that is due in line.
+    /// Makes all due keys ready.
     pub(super) fn turn_up(self: &Arc<Self>) {
         while self.turn_wheel() <= self.now() {}
     }
 
-    /// The timer must look at the wheel at `at`, which is sooner than it meant to.
-    pub(super) fn rearm(self: &Arc<Self>, locked: &mut Locked<K>, at: Nanos) -> Rearm {
+    /// Arms the timer for `at`, which is sooner than before. Returns the rest of the work, which needs the lock released.
+    pub(super) fn rearm(self: &Arc<Self>, locked: &mut Locked<K>, at: Nanos) -> TimerAction {
         let clock = &self.config.clock;
         if clock.is_held() {
             let wake = Arc::new(Advanced(Arc::clone(self)));
-            return if clock.set_alarm(&mut locked.alarm, at, wake) { Rearm::TurnNow } else { Rearm::Leave };
+            return if clock.set_alarm(&mut locked.alarm, at, wake) { TimerAction::TurnNow } else { TimerAction::None };
         }
-        if let TimerThread::None = locked.timer {
-            locked.timer = TimerThread::Starting;
-            return Rearm::Start;
+        match locked.timer {
+            TimerThread::None => {
+                locked.timer = TimerThread::Starting;
+                TimerAction::StartThread
+            }
+            // `retry_timer` decides when to ask for a thread again.
+            TimerThread::Refused(_) => TimerAction::None,
+            TimerThread::Starting | TimerThread::Running(_) => TimerAction::Wake,
         }
-        // After a refusal, `retry_timer` decides.
-        if let TimerThread::Refused(_) = locked.timer { Rearm::Leave } else { Rearm::Wake }
     }
 
     /// Wakes the timer thread, which then turns the wheel and sleeps until the next delay ends.
@@ -95,8 +77,8 @@ impl<K: Key> Shared<K> {
         }
     }
 
-    /// Has `thread` turn the wheel until the queue is shut down. Does nothing on a held clock, where advancing the clock turns
-    /// the wheel, and if the queue has a timer thread already.
+    /// Turns the wheel on `thread` until the queue is shut down. Does nothing on a held clock, or if the queue has a timer thread
+    /// already.
     ///
     /// # Errors
     ///
@@ -106,7 +88,7 @@ impl<K: Key> Shared<K> {
         if self.config.clock.is_held() {
             return Ok(());
         }
-        // Held throughout: from the moment that the task is there, every earlier deadline wakes its thread.
+        // Locked throughout: once the task has been added, every earlier deadline wakes its thread.
         let mut locked = self.locked.lock();
         if let TimerThread::None | TimerThread::Refused(_) = locked.timer {
             let waker = thread.waker();
@@ -118,7 +100,13 @@ impl<K: Key> Shared<K> {
         Ok(())
     }
 
-    /// Whether it is time to ask again for a timer thread. The caller then calls [`start_timer`](Self::start_timer) without the lock.
+    /// Sets the options of the queue's own timer thread. The first call counts.
+    pub(crate) fn set_threads(&self, options: &ThreadOptions) {
+        let _ = self.config.threads.set(options.clone());
+    }
+
+    /// Whether to ask again for a refused timer thread. If so, the caller calls [`start_timer`](Self::start_timer) without the
+    /// lock.
     pub(super) fn retry_timer(&self, locked: &mut Locked<K>) -> bool {
         let retry = self.config.clock.reached(locked.retry_timer_at());
         if retry {
@@ -127,8 +115,8 @@ impl<K: Key> Shared<K> {
         retry
     }
 
-    /// Asks again for a timer thread that the system has refused, if it is time. Returns when to call this again; [`Nanos::NEVER`]
-    /// until the system refuses one.
+    /// Asks again for a refused timer thread, if it is time. Returns when to call this again; [`Nanos::NEVER`] until the system
+    /// refuses one.
     pub(crate) fn keep_timer(self: &Arc<Self>) -> Nanos {
         let mut locked = self.locked.lock();
         if self.retry_timer(&mut locked) {
@@ -139,33 +127,15 @@ impl<K: Key> Shared<K> {
         locked.retry_timer_at()
     }
 
-    /// Starts the timer thread. The hold that asked for it has marked it as starting, so only one thread comes here.
+    /// Starts the queue's own timer thread. The caller has marked it as starting under the lock, so only one thread is started.
     pub(super) fn start_timer(self: &Arc<Self>) {
         let task = TurnWheel(Arc::clone(self));
-        let signal = Arc::clone(&self.timer);
+        let event = Arc::clone(&self.timer);
         let name = format!("{}-timer", self.config.name);
-        let timer = match self.thread_options().spawn(name, move || run(task, &signal)) {
+        let options = self.config.threads.get().cloned().unwrap_or_default();
+        let timer = match options.spawn(name, move || run(task, &event)) {
             Ok(timer) => timer,
-            Err(error) => {
-                let queue = self.config.name.as_str();
-                let (pause, consumers) = {
-                    let mut locked = self.locked.lock();
-                    let pause = LONGEST_PAUSE.min(FIRST_PAUSE.saturating_mul(1 << locked.refusals.min(16)));
-                    locked.refusals += 1;
-                    locked.timer = TimerThread::Refused(self.now().after(pause));
-                    locked.turn_at = Nanos::NEVER;
-                    locked.restless = true;
-                    // They sleep no longer than until the next attempt from now on.
-                    (pause, locked.consumers.rouse(usize::MAX, &self.config.clock))
-                };
-                self.consumers.ring(consumers);
-                let backoff = Rounded(pause);
-                log::error!(queue, error:%, backoff:%; "{queue}: cannot start the timer's thread, delays do not end, trying again in {backoff}: {error}");
-                if let Some(hook) = &self.config.on_refusal {
-                    hook();
-                }
-                return;
-            }
+            Err(error) => return self.timer_refused(&error),
         };
         let mut locked = self.locked.lock();
         locked.refusals = 0;
@@ -173,15 +143,34 @@ impl<K: Key> Shared<K> {
         if locked.handles > 0 {
             locked.timer = TimerThread::Running(timer);
         } else {
-            // The last handle went meanwhile and had nothing to join.
+            // The last handle has been dropped meanwhile and has joined no thread.
             drop(locked);
             timer.join();
+        }
+    }
+
+    fn timer_refused(&self, error: &io::Error) {
+        let (pause, consumers) = {
+            let mut locked = self.locked.lock();
+            let pause = LONGEST_PAUSE.min(FIRST_PAUSE.saturating_mul(1 << locked.refusals.min(16)));
+            locked.refusals += 1;
+            locked.timer = TimerThread::Refused(self.now().after(pause));
+            locked.turn_at = Nanos::NEVER;
+            locked.restless = true;
+            // From now on consumers sleep no longer than until the next attempt.
+            (pause, locked.consumers.rouse(usize::MAX, &self.config.clock))
+        };
+        self.consumers.ring(consumers);
+        let (queue, backoff) = (self.config.name.as_str(), Rounded(pause));
+        log::error!(queue, error:%, backoff:%; "{queue}: cannot start the timer thread, so delayed keys do not run; next attempt in {backoff}: {error}");
+        if let Some(hook) = &self.config.on_refusal {
+            hook();
         }
     }
 }
 
 impl<K> Locked<K> {
-    /// When to ask again for the timer thread that the system has refused; [`Nanos::NEVER`] if no delay stands, or none was refused.
+    /// Returns when to ask again for a refused timer thread; [`Nanos::NEVER`] without a delay or a refusal.
     pub(super) fn retry_timer_at(&self) -> Nanos {
         match self.timer {
             TimerThread::Refused(again) if self.records.next_turn() < Nanos::NEVER => again,
@@ -190,8 +179,8 @@ impl<K> Locked<K> {
     }
 }
 
-/// The timer thread's body.
-struct TurnWheel<K: Key>(Arc<Shared<K>>);
+/// The task of a timer thread.
+struct TurnWheel<K: Key>(Arc<QueueShared<K>>);
 
 impl<K: Key> Task for TurnWheel<K> {
     fn step(&mut self, _now: Nanos) -> Next {
@@ -202,8 +191,8 @@ impl<K: Key> Task for TurnWheel<K> {
     }
 }
 
-/// The time has come, on a held clock, for which a queue's wheel waits.
-struct Advanced<K: Key>(Arc<Shared<K>>);
+/// Turns the wheel when a held clock reaches the time that the wheel waits for.
+struct Advanced<K: Key>(Arc<QueueShared<K>>);
 
 impl<K: Key> Wake for Advanced<K> {
     fn wake(&self) {

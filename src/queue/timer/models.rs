@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use loom::thread;
 
-use super::{Shared, TimerThread, TurnWheel};
+use super::{QueueShared, TimerThread, TurnWheel};
 use crate::base::clock::Clock;
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::task_thread::TaskThread;
@@ -61,7 +61,7 @@ impl Task for Watched {
 }
 
 /// Starts the timer thread as [`Shared::start_timer`] does, but watched.
-fn watch(shared: &Arc<Shared<u8>>) -> (Arc<Said>, thread::JoinHandle<()>) {
+fn watch(shared: &Arc<QueueShared<u8>>) -> (Arc<Said>, thread::JoinHandle<()>) {
     let said = Arc::new(Said { next: Mutex::new(None), changed: Condvar::new(), steps: AtomicUsize::new(0) });
     shared.locked.lock().timer = TimerThread::Starting;
     let task = Watched { task: TurnWheel(Arc::clone(shared)), said: Arc::clone(&said) };
@@ -70,7 +70,7 @@ fn watch(shared: &Arc<Shared<u8>>) -> (Arc<Said>, thread::JoinHandle<()>) {
 }
 
 /// The same on a timer thread that several queues share.
-fn watch_on(timer: &TaskThread, shared: &Arc<Shared<u8>>) -> Arc<Said> {
+fn watch_on(timer: &TaskThread, shared: &Arc<QueueShared<u8>>) -> Arc<Said> {
     let said = Arc::new(Said { next: Mutex::new(None), changed: Condvar::new(), steps: AtomicUsize::new(0) });
     let task = Watched { task: TurnWheel(Arc::clone(shared)), said: Arc::clone(&said) };
     let mut locked = shared.locked.lock();
@@ -82,7 +82,7 @@ fn watch_on(timer: &TaskThread, shared: &Arc<Shared<u8>>) -> Arc<Said> {
 
 impl Said {
     /// Blocks until the timer means to wake for the earliest entry of the wheel: for ever, if nobody tells it to.
-    fn wait_for_earliest(&self, shared: &Shared<u8>) {
+    fn wait_for_earliest(&self, shared: &QueueShared<u8>) {
         let earliest = shared.locked.lock().records.next_turn();
         assert_ne!(earliest, Nanos::NEVER);
         let mut next = self.next.lock();

@@ -26,7 +26,7 @@
 //! - A bit of an occupancy bitmap is set exactly while its slot holds an entry; a bit of `levels` exactly while that
 //!   level's bitmap is not zero.
 
-use super::lists::{Entries, Lists};
+use super::lists::{Entries, LinkedLists};
 
 /// Entries in the order of their ticks; among equal ticks, in the order they were inserted.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Wheel {
     levels: u16,
     /// For each level, a bit for each slot that holds an entry.
     occupied: [u64; LEVELS],
-    slots: Lists,
+    slots: LinkedLists,
     #[cfg(test)]
     visits: std::cell::Cell<u64>,
 }
@@ -51,7 +51,7 @@ impl Wheel {
             len: 0,
             levels: 0,
             occupied: [0; LEVELS],
-            slots: Lists::new(LEVELS * SLOTS),
+            slots: LinkedLists::new(LEVELS * SLOTS),
             #[cfg(test)]
             visits: std::cell::Cell::new(0),
         }

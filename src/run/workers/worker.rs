@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::group::{Run, ThreadGroup, WorkerSlot};
 use crate::base::thread::{Body, Cue, Player};
 use crate::base::time::Nanos;
-use crate::queue::{Key, NoClaim, Shared};
+use crate::queue::{Key, NoClaim, QueueShared};
 use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
 use crate::run::runner::{RunHooks, Runner, Turn};
@@ -23,7 +23,7 @@ impl<K> RunHooks<K> for WorkerHooks {
 
 /// One thread's worker.
 pub(super) struct Worker<K: Key, R, P> {
-    pub(super) queue: Arc<Shared<K>>,
+    pub(super) queue: Arc<QueueShared<K>>,
     pub(super) crew: Arc<ThreadGroup>,
     pub(super) seat: Arc<WorkerSlot>,
     pub(super) runner: Runner<R, P, WorkerHooks>,

@@ -134,7 +134,7 @@ fn everything_public_prints_something_short() {
     says(Holder::default(), "Holder { name: None");
     says(
         EnqueueRequest::new(EnqueueMethod::EnqueueAfter(SECOND)),
-        "EnqueueRequest { verb: EnqueueAfter(1s), priority: Normal",
+        "EnqueueRequest { method: EnqueueAfter(1s), priority: Normal",
     );
     says(Reasons::POLL | Reasons::user(4), "Reasons(poll, user-4)");
     says(KeyState::Processing(PendingRerun::At(None)), "Processing(At(None))");

@@ -25,7 +25,6 @@ enum Fault {
     Hash,
     Eq,
     Clone,
-    Drop,
 }
 
 fn call(fault: Fault, id: u32, count: &'static std::thread::LocalKey<Cell<usize>>) {
@@ -65,7 +64,7 @@ impl Hash for Key {
 
 impl Drop for Key {
     fn drop(&mut self) {
-        call(Fault::Drop, self.0, &DROPS);
+        DROPS.set(DROPS.get() + 1);
     }
 }
 
@@ -344,28 +343,4 @@ fn done_and_next_with_a_clone_that_panics_ends_the_claim() {
     drop(QUEUE.take());
     assert_eq!(LOOKED.get(), 2, "the queue's copy and the claim's");
     assert_eq!((queue.len(), queue.processing_count(), queue.delayed_count()), (0, 0, 1));
-}
-
-#[test]
-fn a_drop_that_panics_leaves_the_queue_usable() {
-    let uses: [Use; 4] = [
-        // The key is a duplicate: it drops once the lock is released.
-        |queue| {
-            queue.enqueue(Key(1));
-        },
-        |queue| {
-            queue.cancel(&1);
-        },
-        |queue| queue.try_dequeue().unwrap().done(),
-        |queue| drop(queue.try_dequeue().unwrap().done_and_next()),
-    ];
-    for request in uses {
-        let queue = of_two();
-        FAULT.set(Some((Fault::Drop, 1)));
-        panics(|| request(&queue));
-        queue.cancel(&1);
-        // A claim that was taken meanwhile was dropped by the unwinding.
-        queue.enqueue_now(Key(2));
-        still_serves(&queue, &[2]);
-    }
 }

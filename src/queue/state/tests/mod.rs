@@ -1,7 +1,8 @@
 //! The tables of the contract, cell by cell: every expected cell is written out, none is computed. The rules beside the
-//! tables (failures, floor, cool-down, debounce, lanes, reasons) are in `rules`.
+//! tables (failures, floor, cool-down, debounce, levels, reasons) are in `rules`.
 
 mod rules;
+mod short_ways;
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use EnqueueOutcome::{Held, Ignored, Merged, Queued, Rerun, Scheduled};
 
 /// The time at which everything in these tests happens, unless they say otherwise.
 const NOW: Nanos = Nanos(1_000);
-/// What a delay or a wish that stands waits for.
+/// What a delay or a pending rerun that stands waits for.
 const T: u64 = 1_300;
 /// The delay that is asked for: sooner than what stands, or later.
 const SOON: Duration = Duration::from_nanos(50);
@@ -35,47 +36,47 @@ enum Is {
 /// The columns of the first table.
 const COLUMNS: [Is; 7] = [Is::Idle, Is::Ready, Is::Delayed(T), Is::No, Is::Soft, Is::At(T), Is::Now];
 
-fn state(is: Is) -> State {
+fn state(is: Is) -> RecordState {
     let (phase, due) = match is {
         Is::Idle => (Phase::Idle, 0),
         Is::Cooling(due) => (Phase::Cooling, due),
         Is::Ready => (Phase::Ready, 0),
         Is::Delayed(due) => (Phase::Delayed, due),
-        Is::No => (Phase::Processing(Wished::None), 0),
-        Is::Soft => (Phase::Processing(Wished::Soft), 0),
-        Is::At(due) => (Phase::Processing(Wished::At), due),
-        Is::Debounced(due) => (Phase::Processing(Wished::Debounced), due),
-        Is::Now => (Phase::Processing(Wished::Now), 0),
+        Is::No => (Phase::Processing(RerunKind::None), 0),
+        Is::Soft => (Phase::Processing(RerunKind::Soft), 0),
+        Is::At(due) => (Phase::Processing(RerunKind::At), due),
+        Is::Debounced(due) => (Phase::Processing(RerunKind::Debounced), due),
+        Is::Now => (Phase::Processing(RerunKind::Now), 0),
     };
-    State { phase, due: Nanos(due), ..State::default() }
+    RecordState { phase, due: Nanos(due), ..RecordState::default() }
 }
 
-fn is(state: &State) -> Is {
+fn is(state: &RecordState) -> Is {
     let due = state.due.0;
     match state.phase {
         Phase::Idle => Is::Idle,
         Phase::Cooling => Is::Cooling(due),
         Phase::Ready => Is::Ready,
         Phase::Delayed => Is::Delayed(due),
-        Phase::Processing(Wished::None) => Is::No,
-        Phase::Processing(Wished::Soft) => Is::Soft,
-        Phase::Processing(Wished::At) => Is::At(due),
-        Phase::Processing(Wished::Debounced) => Is::Debounced(due),
-        Phase::Processing(Wished::Now) => Is::Now,
+        Phase::Processing(RerunKind::None) => Is::No,
+        Phase::Processing(RerunKind::Soft) => Is::Soft,
+        Phase::Processing(RerunKind::At) => Is::At(due),
+        Phase::Processing(RerunKind::Debounced) => Is::Debounced(due),
+        Phase::Processing(RerunKind::Now) => Is::Now,
     }
 }
 
 /// A claim takes the key.
-fn take(state: &mut State) -> Reasons {
-    let mut brief = state.brief();
-    let reasons = brief.take();
-    *state = State::of(brief, state.late());
+fn take(state: &mut RecordState) -> Reasons {
+    let mut line = state.line();
+    let reasons = line.take();
+    *state = RecordState::of(line, state.delay());
     reasons
 }
 
 /// One request without bounds and floor.
-fn ask(state: &mut State, verb: EnqueueMethod) -> Answer {
-    state.request(&mut Bounds::default(), &verb.into(), ZERO, || NOW)
+fn ask(state: &mut RecordState, method: EnqueueMethod) -> Decision {
+    state.request(&mut Bounds::default(), &method.into(), ZERO, || NOW)
 }
 
 /// Never, as a time that a record waits for.
@@ -98,7 +99,7 @@ const REQUESTS: [Row; 17] = [
                                 [(Is::Delayed(NEVER), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(NEVER), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
     (EnqueueMethod::Reschedule(SOON),    [(Is::Delayed(1_050), Scheduled), (Is::Delayed(1_050), Scheduled), (Is::Delayed(1_050), Scheduled), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun)]),
     (EnqueueMethod::Reschedule(LATE),    [(Is::Delayed(1_500), Scheduled), (Is::Delayed(1_500), Scheduled), (Is::Delayed(1_500), Scheduled), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun)]),
-    // A time already past means ready, at the tail; a wish for a time past is one for that time.
+    // A time already past means ready, at the tail; a pending rerun for a time past is one for that time.
     (EnqueueMethod::Reschedule(ZERO),    [(Is::Ready, Queued),          (Is::Ready, Queued),         (Is::Ready, Queued),         (Is::At(1_000), Rerun),  (Is::At(1_000), Rerun), (Is::At(1_000), Rerun), (Is::At(1_000), Rerun)]),
     (EnqueueMethod::Reschedule(Duration::MAX),
                                 [(Is::Delayed(NEVER), Scheduled), (Is::Delayed(NEVER), Scheduled), (Is::Delayed(NEVER), Scheduled), (Is::At(NEVER), Rerun), (Is::At(NEVER), Rerun), (Is::At(NEVER), Rerun), (Is::At(NEVER), Rerun)]),
@@ -118,11 +119,11 @@ const REQUESTS: [Row; 17] = [
 
 #[test]
 fn every_request_in_every_state() {
-    for (verb, cells) in REQUESTS {
-        for (before, (after, admission)) in COLUMNS.into_iter().zip(cells) {
+    for (method, cells) in REQUESTS {
+        for (before, (after, outcome)) in COLUMNS.into_iter().zip(cells) {
             let mut record = state(before);
-            let answer = ask(&mut record, verb);
-            assert_eq!((is(&record), answer.admission), (after, admission), "{verb:?} of {before:?}");
+            let decision = ask(&mut record, method);
+            assert_eq!((is(&record), decision.outcome), (after, outcome), "{method:?} of {before:?}");
         }
     }
 }
@@ -130,25 +131,25 @@ fn every_request_in_every_state() {
 /// Where the table says "ready, at the tail" or "delayed", the key moves even within the list it is in.
 #[test]
 fn what_sets_a_time_moves_to_the_tail_and_what_joins_does_not() {
-    for (verb, cells) in REQUESTS {
+    for (method, cells) in REQUESTS {
         for (before, (after, _)) in COLUMNS.into_iter().zip(cells) {
             let mut record = state(before);
-            let to_tail = ask(&mut record, verb).to_tail;
-            match (verb, before) {
+            let to_tail = ask(&mut record, method).to_tail;
+            match (method, before) {
                 (EnqueueMethod::Reschedule(_), Is::Ready | Is::Delayed(_))
                 | (EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueResync, Is::Delayed(_)) => {
-                    assert!(to_tail, "{verb:?} of {before:?}");
+                    assert!(to_tail, "{method:?} of {before:?}");
                 }
                 // It moves where its time does.
                 (EnqueueMethod::EnqueueNowDebounced { .. }, Is::Delayed(_)) => assert_eq!(to_tail, after != before),
-                (_, Is::Ready | Is::Delayed(_)) => assert!(!to_tail, "{verb:?} of {before:?}"),
+                (_, Is::Ready | Is::Delayed(_)) => assert!(!to_tail, "{method:?} of {before:?}"),
                 _ => {}
             }
             let place = record.place();
             match after {
-                Is::Ready => assert_eq!(place, Place::Lane(Priority::Normal)),
-                Is::Delayed(due) => assert_eq!(place, Place::Wheel(Nanos(due))),
-                _ => assert_eq!(place, Place::Out),
+                Is::Ready => assert_eq!(place, ListPlace::Level(Priority::Normal)),
+                Is::Delayed(due) => assert_eq!(place, ListPlace::Wheel(Nanos(due))),
+                _ => assert_eq!(place, ListPlace::Out),
             }
         }
     }
@@ -166,10 +167,10 @@ fn cancel_in_every_state() {
     }
 }
 
-/// The wishes that a claim can end with: none, soft, at t, at a time that has come, now.
-const WISHES: [Is; 5] = [Is::No, Is::Soft, Is::At(T), Is::At(900), Is::Now];
+/// The pending reruns that a claim can end with: none, soft, at t, at a time that has come, now.
+const RERUNS: [Is; 5] = [Is::No, Is::Soft, Is::At(T), Is::At(900), Is::Now];
 
-/// Ending × wish.
+/// Ending × pending rerun.
 #[rustfmt::skip]
 const ENDINGS: [(Ending, [Is; 5]); 12] = [
     //                                       none                 soft                 at(t)                at(past)             now
@@ -178,7 +179,7 @@ const ENDINGS: [(Ending, [Is; 5]); 12] = [
     (Ending::RequeueAfter(LATE),            [Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(T),      Is::Ready,           Is::Ready]),
     (Ending::RequeueAfter(ZERO),            [Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready]),
     (Ending::RequeueAfter(Duration::MAX),   [Is::Delayed(NEVER),  Is::Delayed(NEVER),  Is::Delayed(T),      Is::Ready,           Is::Ready]),
-    // A floor of 0: a wish for now leaves nothing of a backoff.
+    // A floor of 0: a pending rerun for now leaves nothing of a backoff.
     (Ending::Retry(SOON),                   [Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Ready]),
     (Ending::Retry(LATE),                   [Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Ready]),
     (Ending::Retry(ZERO),                   [Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready]),
@@ -192,15 +193,15 @@ const ENDINGS: [(Ending, [Is; 5]); 12] = [
 #[test]
 fn every_ending_with_every_wish() {
     for (ending, cells) in ENDINGS {
-        for (wish, after) in WISHES.into_iter().zip(cells) {
-            let mut record = state(wish);
+        for (rerun, after) in RERUNS.into_iter().zip(cells) {
+            let mut record = state(rerun);
             let dropped = record.end(&mut Bounds::default(), ending, ZERO, None, || NOW);
-            assert_eq!((is(&record), dropped), (after, None), "{ending:?} with {wish:?}");
+            assert_eq!((is(&record), dropped), (after, None), "{ending:?} with {rerun:?}");
         }
     }
 }
 
-/// The row of the failed run again, under a floor: a wish for now leaves the floor of the backoff, and no more.
+/// The row of the failed run again, under a floor: a pending rerun for now leaves the floor of the backoff, and no more.
 #[test]
 fn every_failed_ending_with_every_wish_under_a_floor() {
     #[rustfmt::skip]
@@ -211,10 +212,10 @@ fn every_failed_ending_with_every_wish_under_a_floor() {
         (Ending::Retry(ZERO),   [Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready]),
     ];
     for (ending, cells) in CELLS {
-        for (wish, after) in WISHES.into_iter().zip(cells) {
-            let mut record = state(wish);
+        for (rerun, after) in RERUNS.into_iter().zip(cells) {
+            let mut record = state(rerun);
             record.end(&mut Bounds::default(), ending, Duration::from_nanos(200), None, || NOW);
-            assert_eq!(is(&record), after, "{ending:?} with {wish:?}");
+            assert_eq!(is(&record), after, "{ending:?} with {rerun:?}");
         }
     }
 }
@@ -256,7 +257,7 @@ fn every_shutdown_in_every_state() {
     }
 }
 
-/// After the shutdown a wish that has outlived it is ready, and no delay begins: what would be one is reported.
+/// After the shutdown a pending rerun that has outlived it is ready, and no delay begins: what would be one is reported.
 #[test]
 fn every_ending_after_every_shutdown() {
     #[rustfmt::skip]
@@ -269,16 +270,16 @@ fn every_ending_after_every_shutdown() {
         (Ending::Retry(SOON), Some(DroppedRun::Retry)),
         (Ending::Retry(Duration::MAX), Some(DroppedRun::Retry)),
     ];
-    let after = |wish, ending, mode| {
-        let mut record = state(wish);
+    let after = |rerun, ending, mode| {
+        let mut record = state(rerun);
         let dropped = record.end(&mut Bounds::default(), ending, ZERO, Some(mode), || panic!("no time matters now"));
         (is(&record), dropped)
     };
     for mode in [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard] {
         for (ending, dropped) in CELLS {
             assert_eq!(after(Is::No, ending, mode), (Is::Idle, dropped), "{ending:?} after {mode:?}");
-            for wish in [Is::Soft, Is::At(T), Is::Debounced(T), Is::Now] {
-                assert_eq!(after(wish, ending, mode), (Is::Ready, None), "{ending:?} with {wish:?} after {mode:?}");
+            for rerun in [Is::Soft, Is::At(T), Is::Debounced(T), Is::Now] {
+                assert_eq!(after(rerun, ending, mode), (Is::Ready, None), "{ending:?} with {rerun:?} after {mode:?}");
             }
         }
     }
@@ -287,7 +288,7 @@ fn every_ending_after_every_shutdown() {
 #[test]
 fn a_wish_counts_as_one() {
     for (of, expected) in COLUMNS.into_iter().zip([false, false, false, false, true, true, true]) {
-        assert_eq!(state(of).has_wish(), expected, "{of:?}");
+        assert_eq!(state(of).has_rerun(), expected, "{of:?}");
     }
 }
 
@@ -295,19 +296,19 @@ fn a_wish_counts_as_one() {
 #[test]
 fn no_clock_is_read_where_no_time_matters() {
     let no_clock = || -> Nanos { panic!("the clock was read") };
-    for verb in [
+    for method in [
         EnqueueMethod::EnqueueIfAbsent,
         EnqueueMethod::EnqueueResync,
         EnqueueMethod::Enqueue,
         EnqueueMethod::EnqueueNow,
     ] {
         for before in [Is::Idle, Is::Ready, Is::No, Is::Soft, Is::At(T), Is::Now] {
-            state(before).request(&mut Bounds::default(), &verb.into(), ZERO, no_clock);
+            state(before).request(&mut Bounds::default(), &method.into(), ZERO, no_clock);
         }
     }
     state(Is::Delayed(T)).request(&mut Bounds::default(), &EnqueueMethod::Enqueue.into(), ZERO, no_clock);
-    for wish in [Is::No, Is::Soft, Is::Now] {
-        state(wish).end(&mut Bounds::default(), Ending::Done, ZERO, None, no_clock);
+    for rerun in [Is::No, Is::Soft, Is::Now] {
+        state(rerun).end(&mut Bounds::default(), Ending::Done, ZERO, None, no_clock);
     }
     for before in COLUMNS {
         state(before).cancel(&mut Bounds::default(), no_clock);

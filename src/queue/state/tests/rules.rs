@@ -1,19 +1,19 @@
-//! The rules beside the tables: failures and early runs, the floor, cool-down, debounce, lanes and reasons.
+//! The rules beside the tables: failures and early runs, the floor, cool-down, debounce, levels and reasons.
 
 use super::*;
 
 const FLOOR: Duration = Duration::from_nanos(200);
 
 /// A record whose last run has failed so often, and that backs off until `due`.
-fn backing_off(failures: u32, due: u64) -> State {
-    State { failures, ..state(Is::Delayed(due)) }
+fn backing_off(failures: u32, due: u64) -> RecordState {
+    RecordState { failures, ..state(Is::Delayed(due)) }
 }
 
-fn ask_under_floor(state: &mut State, verb: EnqueueMethod) -> EnqueueOutcome {
-    state.request(&mut Bounds::default(), &verb.into(), FLOOR, || NOW).admission
+fn ask_under_floor(state: &mut RecordState, method: EnqueueMethod) -> EnqueueOutcome {
+    state.request(&mut Bounds::default(), &method.into(), FLOOR, || NOW).outcome
 }
 
-fn end(state: &mut State, ending: Ending) {
+fn end(state: &mut RecordState, ending: Ending) {
     let _ = state.end(&mut Bounds::default(), ending, ZERO, None, || NOW);
 }
 
@@ -24,24 +24,24 @@ fn a_failed_run_counts_and_any_other_ending_starts_anew() {
         (Ending::Done, 0), (Ending::CoolDown(ZERO), 0), (Ending::CoolDown(SOON), 0),
         (Ending::RequeueAfter(ZERO), 0), (Ending::RequeueAfter(SOON), 0), (Ending::Retry(ZERO), 4), (Ending::Retry(SOON), 4),
     ];
-    for wish in WISHES {
+    for rerun in RERUNS {
         for (ending, failures) in CELLS {
-            let mut record = State { failures: 3, ..state(wish) };
+            let mut record = RecordState { failures: 3, ..state(rerun) };
             end(&mut record, ending);
-            assert_eq!(record.failures, failures, "{ending:?} with {wish:?}");
+            assert_eq!(record.failures, failures, "{ending:?} with {rerun:?}");
         }
     }
 }
 
 #[test]
 fn a_failed_early_run_counts_no_further() {
-    let mut record = State { failures: 3, early: true, ..state(Is::No) };
+    let mut record = RecordState { failures: 3, early: true, ..state(Is::No) };
     assert_eq!(record.failures_if_retried(), 3);
     end(&mut record, Ending::Retry(SOON));
     assert_eq!((record.failures, record.early), (3, false));
     assert_eq!(record.failures_if_retried(), 4, "the run after it is not early");
 
-    let mut record = State { failures: u32::MAX, ..state(Is::No) };
+    let mut record = RecordState { failures: u32::MAX, ..state(Is::No) };
     end(&mut record, Ending::Retry(SOON));
     assert_eq!(record.failures, u32::MAX);
 }
@@ -55,13 +55,13 @@ fn a_run_is_early_if_a_request_has_ended_its_backoff() {
         (EnqueueMethod::EnqueueNow, true), (EnqueueMethod::Reschedule(SOON), true), (EnqueueMethod::Reschedule(ZERO), true),
         (EnqueueMethod::Reschedule(LATE), false),
     ];
-    for (verb, early) in CELLS {
+    for (method, early) in CELLS {
         let mut record = backing_off(2, T);
-        ask(&mut record, verb);
-        assert_eq!(record.early, early, "{verb:?}");
+        ask(&mut record, method);
+        assert_eq!(record.early, early, "{method:?}");
         let mut record = backing_off(0, T);
-        ask(&mut record, verb);
-        assert!(!record.early, "{verb:?} of a delay that is no backoff");
+        ask(&mut record, method);
+        assert!(!record.early, "{method:?} of a delay that is no backoff");
     }
 }
 
@@ -73,9 +73,9 @@ fn a_delay_that_is_set_after_the_backoff_is_over_is_no_backoff() {
         EnqueueMethod::EnqueueNowDebounced { quiet: SOON, max_wait: SOON },
     ] {
         let mut bounds = Bounds::default();
-        let mut ready = State { failures: 2, ..state(Is::Ready) };
-        let mut aside = State { failures: 2, ..state(Is::No) };
-        let mut wished = State { failures: 2, ..state(Is::At(T)) };
+        let mut ready = RecordState { failures: 2, ..state(Is::Ready) };
+        let mut aside = RecordState { failures: 2, ..state(Is::No) };
+        let mut wished = RecordState { failures: 2, ..state(Is::At(T)) };
         end(&mut aside, Ending::PutAside(Reasons::POLL));
         for record in [&mut ready, &mut aside] {
             bounds = Bounds::default();
@@ -86,16 +86,16 @@ fn a_delay_that_is_set_after_the_backoff_is_over_is_no_backoff() {
         }
         let _ = wished.end(&mut bounds, Ending::PutAside(Reasons::POLL), FLOOR, None, || NOW);
         wished.request(&mut bounds, &brings_forward.into(), FLOOR, || NOW);
-        assert!(!wished.early, "{brings_forward:?} of a key that was put aside with a wish for a time");
+        assert!(!wished.early, "{brings_forward:?} of a key that was put aside with a rerun for a time");
     }
 }
 
 #[test]
 fn a_wish_for_now_makes_the_run_after_a_failure_an_early_one() {
-    for (wish, early) in WISHES.into_iter().zip([false, false, false, false, true]) {
-        let mut record = state(wish);
+    for (rerun, early) in RERUNS.into_iter().zip([false, false, false, false, true]) {
+        let mut record = state(rerun);
         end(&mut record, Ending::Retry(SOON));
-        assert_eq!((record.failures, record.early), (1, early), "{wish:?}");
+        assert_eq!((record.failures, record.early), (1, early), "{rerun:?}");
     }
     // The floor is the whole backoff: nothing was ended.
     let mut record = state(Is::Now);
@@ -108,7 +108,7 @@ fn a_wish_for_now_makes_the_run_after_a_failure_an_early_one() {
 
 #[test]
 fn an_early_run_ends_with_the_run() {
-    let mut record = State { early: true, ..backing_off(2, T) };
+    let mut record = RecordState { early: true, ..backing_off(2, T) };
     record.expire();
     take(&mut record);
     assert_eq!((record.failures, record.early), (2, true), "the claim knows");
@@ -137,10 +137,10 @@ fn the_floor_holds_enqueue_now_while_a_key_backs_off_and_nothing_else() {
         (1, T,     EnqueueMethod::Reschedule(SOON), Is::Delayed(1_050), Scheduled),
         (1, T,     EnqueueMethod::Reschedule(ZERO), Is::Ready, Queued),
     ];
-    for (failures, due, verb, after, admission) in CELLS {
+    for (failures, due, method, after, outcome) in CELLS {
         let mut record = backing_off(failures, due);
-        let answered = ask_under_floor(&mut record, verb);
-        assert_eq!((is(&record), answered), (after, admission), "{verb:?} of {failures} failures until {due}");
+        let answered = ask_under_floor(&mut record, method);
+        assert_eq!((is(&record), answered), (after, outcome), "{method:?} of {failures} failures until {due}");
     }
 }
 
@@ -167,13 +167,13 @@ fn a_cool_down_holds_every_verb() {
         (EnqueueMethod::EnqueueResync,        [(Is::Delayed(T), Scheduled),         (Is::Delayed(1_200), Scheduled),           (Is::Ready, Ignored)]),
     ];
     let starts = [(Is::Cooling(T), T), (Is::Delayed(T), 1_200), (Is::Ready, T)];
-    for (verb, cells) in CELLS {
-        for ((before, not_before), (after, admission)) in starts.into_iter().zip(cells) {
+    for (method, cells) in CELLS {
+        for ((before, not_before), (after, outcome)) in starts.into_iter().zip(cells) {
             let mut record = state(before);
             let mut bounds = Bounds { not_before: Nanos(not_before), ..Bounds::default() };
-            let answer = record.request(&mut bounds, &verb.into(), ZERO, || NOW);
-            assert_eq!((is(&record), answer.admission), (after, admission), "{verb:?} of {before:?}");
-            assert_eq!(bounds.not_before, Nanos(not_before), "{verb:?} of {before:?}");
+            let decision = record.request(&mut bounds, &method.into(), ZERO, || NOW);
+            assert_eq!((is(&record), decision.outcome), (after, outcome), "{method:?} of {before:?}");
+            assert_eq!(bounds.not_before, Nanos(not_before), "{method:?} of {before:?}");
         }
     }
 }
@@ -201,7 +201,7 @@ fn cancel_leaves_a_cool_down() {
         (Is::Delayed(1_500), 1_000, Is::Idle), (Is::Ready, 900, Is::Idle),
     ];
     for (before, not_before, after) in CELLS {
-        let mut record = State { failures: 2, early: true, ..state(before) };
+        let mut record = RecordState { failures: 2, early: true, ..state(before) };
         let mut bounds = Bounds { not_before: Nanos(not_before), cap: Some(Nanos(T)), ..Bounds::default() };
         record.cancel(&mut bounds, || NOW);
         assert_eq!((is(&record), bounds.cap), (after, None), "{before:?}");
@@ -231,23 +231,23 @@ fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
         quiet: Duration::from_nanos(quiet),
         max_wait: Duration::from_nanos(9_999),
     };
-    for (before, cap, quiet, after, admission) in CELLS {
+    for (before, cap, quiet, after, outcome) in CELLS {
         let mut record = state(before);
         let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
-        let answer = record.request(&mut bounds, &debounced(quiet).into(), ZERO, || NOW);
-        assert_eq!((is(&record), answer.admission), (after, admission), "{before:?} up to {cap:?} by {quiet}");
+        let decision = record.request(&mut bounds, &debounced(quiet).into(), ZERO, || NOW);
+        assert_eq!((is(&record), decision.outcome), (after, outcome), "{before:?} up to {cap:?} by {quiet}");
         assert_eq!(bounds.cap, cap.map(Nanos), "the cap stays");
     }
 }
 
-/// The wish of a debounced change at the end of the run during which it came: as the wish for a time, but no backoff holds it
+/// The pending rerun of a debounced change at the end of the run during which it came: as the pending rerun for a time, but no backoff holds it
 /// beyond the floor, and later changes put it off up to the run that it is merged with.
 #[test]
 fn a_debounced_change_during_a_run_is_held_by_no_requeue_and_by_a_backoff_up_to_its_floor() {
     type Row = (Ending, Is, Is, Option<u64>, bool);
     #[rustfmt::skip]
     const CELLS: [Row; 9] = [
-        //                                       wish               after              cap           early
+        //                                       pending rerun               after              cap           early
         (Ending::Done,                          Is::Debounced(T),      Is::Delayed(T),     Some(2_000), false),
         (Ending::CoolDown(LATE),                Is::Debounced(T),      Is::Delayed(1_500), Some(2_000), false),
         (Ending::RequeueAfter(LATE),            Is::Debounced(T),      Is::Delayed(T),     Some(1_500), false),
@@ -258,15 +258,19 @@ fn a_debounced_change_during_a_run_is_held_by_no_requeue_and_by_a_backoff_up_to_
         (Ending::Retry(SOON),                   Is::Debounced(T),      Is::Delayed(1_050), Some(1_050), false),
         (Ending::Retry(Duration::MAX),          Is::Debounced(T),      Is::Delayed(T),     Some(2_000), true),
     ];
-    for (ending, wish, after, cap, early) in CELLS {
-        let mut record = state(wish);
+    for (ending, rerun, after, cap, early) in CELLS {
+        let mut record = state(rerun);
         let mut bounds = Bounds { cap: Some(Nanos(2_000)), ..Bounds::default() };
         record.end(&mut bounds, ending, FLOOR, None, || NOW);
-        assert_eq!((is(&record), bounds.cap, record.early), (after, cap.map(Nanos), early), "{ending:?} with {wish:?}");
+        assert_eq!(
+            (is(&record), bounds.cap, record.early),
+            (after, cap.map(Nanos), early),
+            "{ending:?} with {rerun:?}"
+        );
     }
 }
 
-/// A delay that is its own is pushed out up to its cap, one that another verb has set is brought forward, and the floor of a
+/// A delay that is its own is pushed out up to its cap, one that another method has set is brought forward, and the floor of a
 /// backoff holds. What stands within the latest wait is not put off by anything.
 #[test]
 fn a_debounced_change_brings_other_delays_forward() {
@@ -289,11 +293,11 @@ fn a_debounced_change_brings_other_delays_forward() {
         (Is::Delayed(1_150), 2, None,        100,   5_000, Is::Delayed(1_150), Some(1_150)),
     ];
     for (before, failures, cap, quiet, wait, after, cap_after) in CELLS {
-        let mut record = State { failures, ..state(before) };
+        let mut record = RecordState { failures, ..state(before) };
         let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
         let (quiet, max_wait) = (Duration::from_nanos(quiet), Duration::from_nanos(wait));
-        let verb = EnqueueMethod::EnqueueNowDebounced { quiet, max_wait };
-        record.request(&mut bounds, &verb.into(), FLOOR, || NOW);
+        let method = EnqueueMethod::EnqueueNowDebounced { quiet, max_wait };
+        record.request(&mut bounds, &method.into(), FLOOR, || NOW);
         let found = (is(&record), bounds.cap);
         assert_eq!(found, (after, cap_after.map(Nanos)), "{before:?} up to {cap:?}: {quiet:?}, {max_wait:?}");
         assert_eq!(record.early, failures > 0 && after != before);
@@ -305,23 +309,23 @@ fn a_resync_ends_a_delay_unless_it_is_a_backoff_a_debounce_or_that_of_a_key_put_
     let idle = state(Is::Delayed(T));
     let cells = [
         (idle, None, Is::Ready, Queued),
-        (State { failures: 1, ..idle }, None, Is::Delayed(T), Ignored),
-        (State { aside: true, ..idle }, None, Is::Delayed(T), Ignored),
+        (RecordState { failures: 1, ..idle }, None, Is::Delayed(T), Ignored),
+        (RecordState { aside: true, ..idle }, None, Is::Delayed(T), Ignored),
         (idle, Some(2_000), Is::Delayed(T), Ignored),
     ];
-    for (mut record, cap, after, admission) in cells {
+    for (mut record, cap, after, outcome) in cells {
         let before = record;
         let mut bounds = Bounds { cap: cap.map(Nanos), ..Bounds::default() };
         let request = EnqueueRequest::new(EnqueueMethod::EnqueueResync).at(Priority::High).because(Reasons::RESYNC);
-        let answer = record.request(&mut bounds, &request, FLOOR, || NOW);
-        assert_eq!((is(&record), answer.admission), (after, admission), "{before:?}");
-        if admission == Ignored {
+        let decision = record.request(&mut bounds, &request, FLOOR, || NOW);
+        assert_eq!((is(&record), decision.outcome), (after, outcome), "{before:?}");
+        if outcome == Ignored {
             assert_eq!(record, before, "what is ignored leaves no trace");
         }
     }
 }
 
-/// A wake that another verb has set is no debounced one, so nothing pushes it out.
+/// A wake that another method has set is no debounced one, so nothing pushes it out.
 #[test]
 fn other_wakes_are_not_debounced() {
     #[rustfmt::skip]
@@ -333,10 +337,10 @@ fn other_wakes_are_not_debounced() {
         (Is::At(T), EnqueueMethod::Reschedule(SOON), None), (Is::At(T), EnqueueMethod::EnqueueAfter(SOON), Some(2_000)),
         (Is::At(T), EnqueueMethod::EnqueueIfAbsent, Some(2_000)),
     ];
-    for (before, verb, cap) in CELLS {
+    for (before, method, cap) in CELLS {
         let mut bounds = Bounds { cap: Some(Nanos(2_000)), ..Bounds::default() };
-        state(before).request(&mut bounds, &verb.into(), ZERO, || NOW);
-        assert_eq!(bounds.cap, cap.map(Nanos), "{verb:?} of {before:?}");
+        state(before).request(&mut bounds, &method.into(), ZERO, || NOW);
+        assert_eq!(bounds.cap, cap.map(Nanos), "{method:?} of {before:?}");
     }
     for (ending, cap) in [(Ending::Done, Some(2_000)), (Ending::RequeueAfter(SOON), None), (Ending::Retry(SOON), None)]
     {
@@ -351,8 +355,8 @@ fn other_wakes_are_not_debounced() {
 fn enqueue_now_ends_the_debounce_of_a_delay_that_cannot_come_sooner() {
     let mut bounds = Bounds { not_before: Nanos(T), cap: Some(Nanos(2_000)), ..Bounds::default() };
     let mut record = state(Is::Delayed(T));
-    let answer = record.request(&mut bounds, &EnqueueMethod::EnqueueNow.into(), ZERO, || NOW);
-    assert_eq!((is(&record), answer.admission, bounds.cap), (Is::Delayed(T), Held, None));
+    let decision = record.request(&mut bounds, &EnqueueMethod::EnqueueNow.into(), ZERO, || NOW);
+    assert_eq!((is(&record), decision.outcome, bounds.cap), (Is::Delayed(T), Held, None));
 }
 
 #[test]
@@ -364,28 +368,28 @@ fn a_request_raises_the_lane_and_never_lowers_it() {
         (Normal, Low, Normal), (Normal, Normal, Normal), (Normal, High, High),
         (High, Low, High), (High, Normal, High), (High, High, High),
     ];
-    for (verb, _) in REQUESTS {
+    for (method, _) in REQUESTS {
         for before in COLUMNS.into_iter().filter(|&before| before != Is::Idle) {
             for (from, by, raised) in CELLS {
-                let mut record = State { priority: from, ..state(before) };
-                record.request(&mut Bounds::default(), &EnqueueRequest::new(verb).at(by), ZERO, || NOW);
-                let ignored = match verb {
+                let mut record = RecordState { priority: from, ..state(before) };
+                record.request(&mut Bounds::default(), &EnqueueRequest::new(method).at(by), ZERO, || NOW);
+                let ignored = match method {
                     EnqueueMethod::EnqueueIfAbsent => true,
                     EnqueueMethod::EnqueueResync => before != Is::Delayed(T),
                     _ => false,
                 };
                 let expected = if ignored { from } else { raised };
-                assert_eq!(record.priority, expected, "{verb:?} of {before:?} at {by:?}");
+                assert_eq!(record.priority, expected, "{method:?} of {before:?} at {by:?}");
             }
         }
-        // What nothing is known of has the lane of the request, also during a cool-down.
+        // What nothing is known of has the level of the request, also during a cool-down.
         for by in [Low, Normal, High] {
-            let mut record = State { priority: by, ..State::default() };
-            record.request(&mut Bounds::default(), &EnqueueRequest::new(verb).at(by), ZERO, || NOW);
+            let mut record = RecordState { priority: by, ..RecordState::default() };
+            record.request(&mut Bounds::default(), &EnqueueRequest::new(method).at(by), ZERO, || NOW);
             assert_eq!(record.priority, by);
-            let mut record = State { priority: High, ..state(Is::Cooling(T)) };
+            let mut record = RecordState { priority: High, ..state(Is::Cooling(T)) };
             let mut bounds = Bounds { not_before: Nanos(T), ..Bounds::default() };
-            record.request(&mut bounds, &EnqueueRequest::new(verb).at(by), ZERO, || NOW);
+            record.request(&mut bounds, &EnqueueRequest::new(method).at(by), ZERO, || NOW);
             assert_eq!(record.priority, by);
         }
     }
@@ -393,12 +397,17 @@ fn a_request_raises_the_lane_and_never_lowers_it() {
 
 #[test]
 fn reasons_are_merged_unless_a_request_is_ignored() {
-    for (verb, cells) in REQUESTS {
-        for (before, (_, admission)) in COLUMNS.into_iter().zip(cells) {
-            let mut record = State { reasons: Reasons::POLL, ..state(before) };
-            record.request(&mut Bounds::default(), &EnqueueRequest::new(verb).because(Reasons::user(4)), ZERO, || NOW);
-            let expected = if admission == Ignored { Reasons::POLL } else { Reasons::POLL | Reasons::user(4) };
-            assert_eq!(record.reasons, expected, "{verb:?} of {before:?}");
+    for (method, cells) in REQUESTS {
+        for (before, (_, outcome)) in COLUMNS.into_iter().zip(cells) {
+            let mut record = RecordState { reasons: Reasons::POLL, ..state(before) };
+            record.request(
+                &mut Bounds::default(),
+                &EnqueueRequest::new(method).because(Reasons::user(4)),
+                ZERO,
+                || NOW,
+            );
+            let expected = if outcome == Ignored { Reasons::POLL } else { Reasons::POLL | Reasons::user(4) };
+            assert_eq!(record.reasons, expected, "{method:?} of {before:?}");
         }
     }
 }
@@ -411,8 +420,8 @@ fn an_ending_adds_its_own_reason_and_a_claim_takes_all() {
         (Ending::RequeueAfter(SOON), Reasons::REQUEUE), (Ending::Retry(SOON), Reasons::RETRY),
     ];
     for (ending, own) in CELLS {
-        for wish in [Is::Soft, Is::At(T), Is::Now] {
-            let mut record = State { reasons: Reasons::EVENT, ..state(wish) };
+        for rerun in [Is::Soft, Is::At(T), Is::Now] {
+            let mut record = RecordState { reasons: Reasons::EVENT, ..state(rerun) };
             end(&mut record, ending);
             assert_eq!(record.reasons, Reasons::EVENT | own, "{ending:?}");
             record.expire();
@@ -446,7 +455,7 @@ fn after_a_shutdown_a_wish_is_served_also_for_the_reasons_of_the_run_before() {
         (put_back, Reasons::POLL),
         (Ending::PutAside(Reasons::POLL), Reasons::POLL),
     ] {
-        let mut state = State { reasons: Reasons::EVENT, ..state(Is::Soft) };
+        let mut state = RecordState { reasons: Reasons::EVENT, ..state(Is::Soft) };
         let dropped = state.end(&mut Bounds::default(), ending, ZERO, Some(Shutdown::ServeReady), || NOW);
         assert_eq!((state.phase, state.reasons, dropped), (Phase::Ready, Reasons::EVENT | reason, None), "{ending:?}");
     }
@@ -459,13 +468,13 @@ fn a_key_that_is_put_aside_keeps_its_failures_and_waits_until_it_is_asked_for() 
         (Is::No, Is::Delayed(u64::MAX)), (Is::Soft, Is::Delayed(u64::MAX)), (Is::At(T), Is::Delayed(T)), (Is::Now, Is::Ready),
     ];
     for early in [false, true] {
-        for (wish, after) in CELLS {
-            let mut record = State { failures: 3, early, reasons: Reasons::EVENT, ..state(wish) };
+        for (rerun, after) in CELLS {
+            let mut record = RecordState { failures: 3, early, reasons: Reasons::EVENT, ..state(rerun) };
             end(&mut record, Ending::PutAside(Reasons::POLL));
-            assert_eq!((is(&record), record.failures, record.early), (after, 3, early), "{wish:?}");
-            assert_eq!(record.reasons, Reasons::EVENT | Reasons::POLL, "{wish:?}");
+            assert_eq!((is(&record), record.failures, record.early), (after, 3, early), "{rerun:?}");
+            assert_eq!(record.reasons, Reasons::EVENT | Reasons::POLL, "{rerun:?}");
         }
-        let mut record = State { failures: 3, early, ..state(Is::No) };
+        let mut record = RecordState { failures: 3, early, ..state(Is::No) };
         end(&mut record, Ending::PutAside(Reasons::POLL));
         assert_eq!(ask_under_floor(&mut record, EnqueueMethod::Enqueue), Held);
         assert_eq!(ask_under_floor(&mut record, EnqueueMethod::Reschedule(ZERO)), Queued);

@@ -5,7 +5,7 @@ mod model;
 
 use std::cell::Cell;
 
-use super::super::lists::Link;
+use super::super::lists::ListLink;
 use super::*;
 
 impl Wheel {
@@ -60,12 +60,12 @@ impl Wheel {
 /// Entries that count how often they are touched.
 #[derive(Default)]
 struct Slab {
-    records: Vec<Record>,
+    records: Vec<KeyRecord>,
     touches: Cell<u64>,
 }
 
-struct Record {
-    link: Link,
+struct KeyRecord {
+    link: ListLink,
     tick: u64,
     /// How often the wheel asked for the tick: once to insert, once per cascade and once to hand out.
     reads: Cell<u32>,
@@ -73,7 +73,7 @@ struct Record {
 
 impl Slab {
     fn add(&mut self, tick: u64) -> u32 {
-        self.records.push(Record { link: Link::FREE, tick, reads: Cell::new(0) });
+        self.records.push(KeyRecord { link: ListLink::FREE, tick, reads: Cell::new(0) });
         u32::try_from(self.records.len() - 1).unwrap()
     }
 
@@ -88,12 +88,12 @@ impl Slab {
 }
 
 impl Entries for Slab {
-    fn link(&self, index: u32) -> Link {
+    fn link(&self, index: u32) -> ListLink {
         self.touch();
         self.records[index as usize].link
     }
 
-    fn link_mut(&mut self, index: u32) -> &mut Link {
+    fn link_mut(&mut self, index: u32) -> &mut ListLink {
         self.touch();
         &mut self.records[index as usize].link
     }
@@ -213,12 +213,12 @@ fn a_late_comer_waits_behind_the_same_tick_in_a_half_cascaded_slot() {
     // One of the two is dealt out, the other is still above.
     assert_eq!(wheel.pop(&mut slab, 70, &mut 1), None);
     assert_eq!((wheel.elapsed(), wheel.next_tick()), (63, Some(64)));
-    let late = slab.add(70);
-    assert_eq!(wheel.insert(&mut slab, late), 64);
+    let delay = slab.add(70);
+    assert_eq!(wheel.insert(&mut slab, delay), 64);
     let soon = slab.add(64);
     wheel.insert(&mut slab, soon);
     wheel.check(&slab);
-    assert_eq!(drain(&mut wheel, &mut slab, 70), [2, soon, 0, 1, late]);
+    assert_eq!(drain(&mut wheel, &mut slab, 70), [2, soon, 0, 1, delay]);
 }
 
 #[test]
@@ -229,10 +229,10 @@ fn a_half_cascaded_slot_can_be_emptied_by_removal() {
     wheel.remove(&mut slab, 2);
     wheel.check(&slab);
     assert_eq!(wheel.next_tick(), Some(70));
-    let late = slab.add(70);
-    wheel.insert(&mut slab, late);
+    let delay = slab.add(70);
+    wheel.insert(&mut slab, delay);
     wheel.check(&slab);
-    assert_eq!(drain(&mut wheel, &mut slab, 70), [0, late]);
+    assert_eq!(drain(&mut wheel, &mut slab, 70), [0, delay]);
 }
 
 #[test]

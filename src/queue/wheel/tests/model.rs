@@ -25,7 +25,7 @@ enum Due {
     /// So many ticks after the elapsed time.
     In(u64),
     /// At most one tick beside the start of a slot of this level, so many slots on.
-    Slot(usize, u64, i8),
+    SlabSlot(usize, u64, i8),
     /// With another entry.
     With(Index),
     Never,
@@ -64,7 +64,7 @@ fn ticks() -> impl Strategy<Value = u64> {
 fn due() -> impl Strategy<Value = Due> {
     prop_oneof![
         6 => ticks().prop_map(Due::In),
-        4 => (0..LEVELS, 0..3u64, -1..=1i8).prop_map(|(level, on, by)| Due::Slot(level, on, by)),
+        4 => (0..LEVELS, 0..3u64, -1..=1i8).prop_map(|(level, on, by)| Due::SlabSlot(level, on, by)),
         5 => any::<Index>().prop_map(Due::With),
         1 => Just(Due::Never),
     ]
@@ -135,7 +135,7 @@ impl Pair {
         let elapsed = self.wheel.elapsed();
         let tick = match *due {
             Due::In(ticks) => elapsed.saturating_add(ticks),
-            Due::Slot(level, on, by) => ((elapsed >> shift(level)).saturating_add(on))
+            Due::SlabSlot(level, on, by) => ((elapsed >> shift(level)).saturating_add(on))
                 .saturating_mul(1 << shift(level))
                 .saturating_add_signed(by.into()),
             Due::With(which) => self.pick(which).map_or(elapsed.saturating_add(1), |(tick, _)| tick),

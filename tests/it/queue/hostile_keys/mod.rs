@@ -3,7 +3,6 @@
 
 mod clones;
 mod controllers;
-mod drops;
 mod reentry;
 mod watches;
 
@@ -17,11 +16,11 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use homeostat::queue::{EnqueueMethod, EnqueueRequest, KeyState};
-use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
+use homeostat::queue::{DequeueError, EnqueueMethod, EnqueueRequest, KeyState};
+use homeostat::{Enqueue, EnqueueOutcome, Shutdown, ThreadOptions, WorkQueue};
 use parking_lot::Mutex;
 
-use crate::support::{SECOND, counts, held, serve, take};
+use crate::support::{MS, SECOND, counts, held, serve, take};
 
 /// Where a key runs code of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,7 +29,6 @@ enum Op {
     Eq,
     Clone,
     Debug,
-    Drop,
     Borrow,
     From,
 }
@@ -142,7 +140,6 @@ impl Drop for Key {
         if let Some(hook) = hook {
             hook(*id);
         }
-        traps.spring(Op::Drop, *id);
     }
 }
 
@@ -362,4 +359,34 @@ fn an_on_ready_hook_that_panics_takes_nobody_down() {
     }
     queue.cancel(&traps.probe(1));
     traps.close(queue);
+}
+
+#[test]
+fn a_worker_that_panics_with_a_claim_leaves_its_key_backing_off() {
+    let traps = Traps::new();
+    let (clock, queue) = held();
+    queue.enqueue(traps.key(1));
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let _claim = take(&queue);
+            panic!("the worker");
+        });
+        assert!(worker.join().is_err());
+    });
+    assert_eq!(counts(&queue), [0, 1, 0]);
+    clock.advance(SECOND);
+    let claim = take(&queue);
+    assert_eq!(claim.failures(), 1);
+    claim.done();
+    queue.shutdown(Shutdown::ServeReady);
+    assert_eq!(queue.dequeue().unwrap_err(), DequeueError);
+    traps.close(queue);
+}
+
+#[test]
+fn a_start_hook_that_panics_does_not_cost_the_timer() {
+    let threads = ThreadOptions::new().on_start(|name| panic!("the hook of {name}"));
+    let queue = WorkQueue::builder().thread_options(threads).build();
+    queue.enqueue_after(1, MS);
+    assert_eq!(*queue.dequeue_timeout(Duration::from_secs(20)).unwrap(), 1);
 }

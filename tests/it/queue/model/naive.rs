@@ -177,10 +177,10 @@ impl Model {
         if self.mode.is_some() {
             return EnqueueOutcome::Closed;
         }
-        let verb = if request.verb == EnqueueMethod::EnqueueAfter(Duration::ZERO) {
+        let verb = if request.method == EnqueueMethod::EnqueueAfter(Duration::ZERO) {
             EnqueueMethod::Enqueue
         } else {
-            request.verb
+            request.method
         };
         let admission = match self.records.get(&key).map(|record| record.at) {
             None => self.request_idle(key, verb, request.priority),

@@ -1,21 +1,21 @@
 //! The lines of ready keys: three, each first in first out, with a bound on how long a lower one waits.
 
-use super::lists::{Entries, Lists};
+use super::lists::{Entries, LinkedLists};
 use super::request::Priority;
 
-/// How long a lane can be passed over: with `p` keys ahead of it in its lane, a ready key is taken within
-/// `STARVATION_BOUND * (p + 1)` dequeues, whatever the other lanes hold.
+/// How long a level can be passed over: with `p` keys ahead of it in its level, a ready key is taken within
+/// `STARVATION_BOUND * (p + 1)` dequeues, whatever the other levels hold.
 pub const STARVATION_BOUND: usize = 16;
 
 /// The ready keys.
 ///
-/// Higher lanes go first, but for two turns in every [`STARVATION_BOUND`]: in one the normal lane goes first, in one the
-/// low lane.
+/// Higher levels go first, but for two turns in every [`STARVATION_BOUND`]: in one the normal level goes first, in one the
+/// low level.
 #[derive(Debug)]
 pub(crate) struct PriorityLevels {
-    lists: Lists,
+    lists: LinkedLists,
     len: usize,
-    /// The same lane by lane.
+    /// The same level by level.
     depth: [usize; 3],
     /// How many keys were taken, which says which of the [`STARVATION_BOUND`] turns is next.
     taken: usize,
@@ -23,14 +23,14 @@ pub(crate) struct PriorityLevels {
 
 /// The list of keys that are in line but not served any more.
 const WITHDRAWN: usize = 3;
-/// The turn in which the low lane goes first.
+/// The turn in which the low level goes first.
 const LOW_TURN: usize = STARVATION_BOUND - 1;
-/// The turn in which the normal lane goes first.
+/// The turn in which the normal level goes first.
 const NORMAL_TURN: usize = STARVATION_BOUND / 2 - 1;
 
 impl PriorityLevels {
     pub(crate) fn new() -> Self {
-        Self { lists: Lists::new(3 + 1), len: 0, depth: [0; 3], taken: 0 }
+        Self { lists: LinkedLists::new(3 + 1), len: 0, depth: [0; 3], taken: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -42,40 +42,40 @@ impl PriorityLevels {
     }
 
     #[inline]
-    pub(crate) fn push_back(&mut self, entries: &mut impl Entries, lane: Priority, index: u32) {
+    pub(crate) fn push_back(&mut self, entries: &mut impl Entries, level: Priority, index: u32) {
         self.len += 1;
-        self.depth[lane.lane()] += 1;
-        self.lists.push_back(entries, lane.lane(), index);
+        self.depth[level.level()] += 1;
+        self.lists.push_back(entries, level.level(), index);
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, entries: &mut impl Entries, lane: Priority, index: u32) {
+    pub(crate) fn remove(&mut self, entries: &mut impl Entries, level: Priority, index: u32) {
         self.len -= 1;
-        self.depth[lane.lane()] -= 1;
+        self.depth[level.level()] -= 1;
         self.lists.remove(entries, index);
     }
 
     /// Serves none of the keys in line any more: they still count until they are [removed](Self::remove). Constant time.
     pub(crate) fn withdraw(&mut self, entries: &mut impl Entries) {
-        for lane in Priority::SERVED {
-            self.lists.append(entries, lane.lane(), WITHDRAWN);
+        for level in Priority::SERVED {
+            self.lists.append(entries, level.level(), WITHDRAWN);
         }
     }
 
-    /// How many keys are in a lane.
-    pub(crate) fn depth(&self, lane: Priority) -> usize {
-        self.depth[lane.lane()]
+    /// How many keys are in a level.
+    pub(crate) fn depth(&self, level: Priority) -> usize {
+        self.depth[level.level()]
     }
 
-    /// The key at the head of each lane.
+    /// The key at the head of each level.
     pub(crate) fn heads(&self) -> impl Iterator<Item = u32> {
-        Priority::SERVED.into_iter().filter_map(|lane| self.lists.front(lane.lane()))
+        Priority::SERVED.into_iter().filter_map(|level| self.lists.front(level.level()))
     }
 
     /// The key to be taken next.
     #[inline]
     pub(crate) fn front(&self) -> Option<u32> {
-        let front = |lane: Priority| self.lists.front(lane.lane());
+        let front = |level: Priority| self.lists.front(level.level());
         let favoured = match self.taken % STARVATION_BOUND {
             LOW_TURN => front(Priority::Low),
             NORMAL_TURN => front(Priority::Normal),
@@ -84,15 +84,15 @@ impl PriorityLevels {
         favoured.or_else(|| front(Priority::High)).or_else(|| front(Priority::Normal)).or_else(|| front(Priority::Low))
     }
 
-    /// Brings one of those in the lane of the key to be taken next to its front, by a random number. Returns it. Only where chance
-    /// is to decide: elsewhere a lane is first in, first out.
+    /// Brings one of those in the level of the key to be taken next to its front, by a random number. Returns it. Only where chance
+    /// is to decide: elsewhere a level is first in, first out.
     pub(crate) fn shuffle(&mut self, entries: &mut impl Entries, draw: u64) -> Option<u32> {
         let front = self.front()?;
-        let lane = Priority::SERVED.into_iter().find(|lane| self.lists.front(lane.lane()) == Some(front))?;
-        let number = usize::try_from(draw % u64::try_from(self.depth(lane)).ok()?).ok()?;
-        let chosen = self.lists.iter(entries, lane.lane()).nth(number)?;
+        let level = Priority::SERVED.into_iter().find(|level| self.lists.front(level.level()) == Some(front))?;
+        let number = usize::try_from(draw % u64::try_from(self.depth(level)).ok()?).ok()?;
+        let chosen = self.lists.iter(entries, level.level()).nth(number)?;
         self.lists.remove(entries, chosen);
-        self.lists.push_front(entries, lane.lane(), chosen);
+        self.lists.push_front(entries, level.level(), chosen);
         Some(chosen)
     }
 
@@ -107,8 +107,8 @@ impl PriorityLevels {
         self.taken
     }
 
-    /// The keys in line, lane by lane, each in the order of its lane.
+    /// The keys in line, level by level, each in the order of its level.
     pub(crate) fn iter<'a>(&'a self, entries: &'a impl Entries) -> impl Iterator<Item = u32> + 'a {
-        Priority::SERVED.into_iter().flat_map(move |lane| self.lists.iter(entries, lane.lane()))
+        Priority::SERVED.into_iter().flat_map(move |level| self.lists.iter(entries, level.level()))
     }
 }
