@@ -22,9 +22,10 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
+use homeostat::watch::watch_child;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
+use rustix::process::{self, Pid, Signal, WaitOptions};
 
 use crate::check;
 use crate::cli::say;
@@ -35,9 +36,6 @@ use crate::group;
 pub(crate) const SUPERVISOR: &str = "HOMEOSTAT_SUPERVISOR";
 /// In the environment of every service: its name.
 pub(crate) const SERVICE: &str = "HOMEOSTAT_SERVICE";
-
-/// Returns once the leader has ended, and leaves it unreaped.
-const UNREAPED: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOWAIT);
 
 /// How long the output may take to end once the whole group is dead.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -86,8 +84,8 @@ impl Process {
         let process = Self { leader: Pid::from_child(&child), fate: Arc::default() };
         let (leader, fate) = (process.leader, Arc::clone(&process.fate));
         let (written, all_written) = bounded::<()>(0);
-        let wait = move || {
-            follow(leader, &fate, &all_written);
+        let ended = move |status: Option<ExitStatus>| {
+            settle(leader, status, &fate, &all_written);
             on_exit();
         };
         let name = Arc::clone(&service.name);
@@ -95,8 +93,8 @@ impl Process {
             copy_lines(output, &name);
             drop(written);
         };
-        let threads =
-            spawn(format!("out-{}", service.name), copy).and_then(|()| spawn(format!("wait-{}", service.name), wait));
+        let copying = spawn(format!("out-{}", service.name), copy);
+        let threads = copying.and_then(|()| watch_child(&child, ended).map_err(io::Error::other));
         if let Err(error) = threads {
             let mut fate = process.fate.lock();
             sweep(leader);
@@ -170,11 +168,12 @@ fn copy_lines(output: impl Read, name: &str) {
     }
 }
 
-/// Blocks until the process has come to its end, and settles its fate. `all_written` is disconnected once its output has ended.
-fn follow(leader: Pid, fate: &Mutex<Fate>, all_written: &Receiver<()>) {
-    if let Err(error) = retry_on_intr(|| process::waitid(WaitId::Pid(leader), UNREAPED)) {
-        // The number may be anybody's by now: there is nothing left to signal or to reap.
-        log::error!("process {} was lost: {error}", leader.as_raw_nonzero());
+/// Ends what is left of the group of a leader that has ended, and reaps the leader. `all_written` is disconnected once the output
+/// has ended. Without a `status` somebody else has reaped the leader.
+fn settle(leader: Pid, status: Option<ExitStatus>, fate: &Mutex<Fate>, all_written: &Receiver<()>) {
+    if status.is_none() {
+        // The number may name another process by now: there is nothing left to signal or to reap.
+        log::error!("process {} was reaped by somebody else", leader.as_raw_nonzero());
         fate.lock().exit = Some(ExitStatus::default());
         return;
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use homeostat::run::CrashLoopGuard;
 use homeostat::{CancellationToken, Clock, Component, Context, Controller, Exponential, Manager};
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
@@ -113,15 +114,17 @@ fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCo
     // Longer than the services may take.
     let manager = Manager::builder().name("supervisor").shutdown_grace(args.grace + 2 * DEATH).build()?;
     let (events, received) = unbounded();
-    let rules = Rules { backoff: Exponential::new(args.backoff, args.backoff_cap), stable: args.stable };
-    let supervisor = Arc::new(Supervisor::new(manager.clone(), events.clone(), rules.clone()));
+    let backoff = Exponential::new(args.backoff, args.backoff_cap);
+    // Without jitter: the log tells the delays as the command line gives them.
+    let guard = CrashLoopGuard::new(args.stable, backoff.clone().jitter(0.0));
+    let supervisor = Arc::new(Supervisor::new(manager.clone(), events.clone(), guard));
     let file = Arc::new(Mutex::new(watch));
 
     let polled = Arc::clone(&file);
     let (reconciler, listed) = (Arc::clone(&supervisor), Arc::clone(&supervisor));
     let services = Controller::builder(SERVICES, move |_cx: &Context, name: &Name| reconciler.reconcile(name))
         .max_concurrent_reconciles(4)
-        .retry(rules)
+        .retry(Rules { backoff })
         .poll(args.poll, move |_cx| {
             read(&polled, &listed, false);
             Ok::<_, Infallible>(listed.out_of_step())

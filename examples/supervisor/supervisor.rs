@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use homeostat::run::muted;
+use homeostat::run::{CrashLoopGuard, muted};
 use homeostat::{Action, BoxError, Clock, Manager};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -20,7 +20,7 @@ use crate::config::{Config, Service};
 use crate::process::Process;
 use crate::run::Event;
 use crate::table::{render, span};
-use crate::unit::{Phase, Rules, Step, Unit};
+use crate::unit::{Phase, Step, Unit};
 
 /// A service's name: the key of the controller.
 pub(crate) type Name = Arc<str>;
@@ -31,7 +31,7 @@ pub(crate) const SERVICES: &str = "services";
 pub(crate) struct Supervisor {
     manager: Manager,
     events: Sender<Event>,
-    rules: Rules,
+    guard: CrashLoopGuard<Name>,
     clock: Clock,
     /// Everything that changes. Under it only the lock of a [`Process`] is taken.
     state: Mutex<State>,
@@ -114,9 +114,9 @@ impl State {
 }
 
 impl Supervisor {
-    pub(crate) fn new(manager: Manager, events: Sender<Event>, rules: Rules) -> Self {
+    pub(crate) fn new(manager: Manager, events: Sender<Event>, guard: CrashLoopGuard<Name>) -> Self {
         let state = State { config: Config::default(), units: BTreeMap::new(), stop: Stop::No };
-        Self { manager, events, rules, clock: Clock::system(), state: Mutex::new(state) }
+        Self { manager, events, guard, clock: Clock::system(), state: Mutex::new(state) }
     }
 
     /// Takes `config` as what is wanted from now on. What an edit has touched is reconciled at once, whatever backoff it
@@ -226,10 +226,10 @@ impl Supervisor {
                     return Err(muted(Failure::Ended { exit: unit.last_exit, back_in }).into());
                 }
                 Step::Start(service) => {
-                    unit.begin(Arc::clone(&service), now);
+                    unit.begin(Arc::clone(&service), &self.guard, now);
                     let started = MutexGuard::unlocked(&mut state, || self.start(&service));
                     if let Some(unit) = state.units.get_mut(name) {
-                        unit.started(started, self.clock.now()).map_err(Failure::Start)?;
+                        unit.started(started, &self.guard, self.clock.now()).map_err(Failure::Start)?;
                     }
                 }
                 Step::Adopt(service) => unit.adopt(service, now),
@@ -245,10 +245,11 @@ impl Supervisor {
                 Step::Kill => unit.kill(now).map_err(Failure::Signal)?,
                 Step::Settle(exit) => {
                     let returns = wanted.is_some() && stop == Stop::No;
-                    unit.settle(exit, returns.then_some(&self.rules), now);
+                    unit.settle(exit, returns.then_some(&self.guard), now);
                 }
                 Step::Forget if stop == Stop::No => {
                     log::info!("{name}: is no longer in the file");
+                    self.guard.forget(name);
                     state.units.remove(name);
                     return Ok(Action::await_change());
                 }

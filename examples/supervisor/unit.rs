@@ -3,9 +3,9 @@
 use std::io;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use homeostat::run::{Failure, RetryDecision};
+use homeostat::run::{CrashLoopGuard, Failure, RetryDecision};
 use homeostat::{Exponential, RetryPolicy};
 
 use crate::config::Service;
@@ -23,8 +23,6 @@ pub(crate) struct Unit {
     pub(crate) since: Instant,
     pub(crate) starts: u64,
     pub(crate) last_exit: Option<ExitStatus>,
-    /// How many runs in a row ended before they were stable.
-    short_runs: u32,
 }
 
 #[derive(Debug)]
@@ -74,7 +72,7 @@ pub(crate) enum Step {
 
 impl Unit {
     pub(crate) fn new(service: Arc<Service>, now: Instant) -> Self {
-        Self { service, phase: Phase::Down, since: now, starts: 0, last_exit: None, short_runs: 0 }
+        Self { service, phase: Phase::Down, since: now, starts: 0, last_exit: None }
     }
 
     pub(crate) fn process(&self) -> Option<&Arc<Process>> {
@@ -140,19 +138,25 @@ impl Unit {
     }
 
     /// Takes up `service` for a start. A new launch begins with a clean record.
-    pub(crate) fn begin(&mut self, service: Arc<Service>, now: Instant) {
+    pub(crate) fn begin(&mut self, service: Arc<Service>, guard: &CrashLoopGuard<Name>, now: Instant) {
         if service.launch != self.service.launch {
-            self.short_runs = 0;
+            guard.forget(&service.name);
         }
         self.service = service;
         self.enter(Phase::Starting, now);
     }
 
     /// The start has succeeded, or has not.
-    pub(crate) fn started(&mut self, outcome: io::Result<Process>, now: Instant) -> io::Result<()> {
+    pub(crate) fn started(
+        &mut self,
+        outcome: io::Result<Process>,
+        guard: &CrashLoopGuard<Name>,
+        now: Instant,
+    ) -> io::Result<()> {
         match outcome {
             Ok(process) => {
                 self.starts += 1;
+                guard.started(&self.service.name);
                 log::info!("{}: started as pid {} (start {})", self.service.name, process.id(), self.starts);
                 self.enter(Phase::Running(Arc::new(process)), now);
                 Ok(())
@@ -182,15 +186,14 @@ impl Unit {
         Ok(())
     }
 
-    /// The process is gone. If it was not told to end, and `rules` has it return, its policy decides what follows.
-    pub(crate) fn settle(&mut self, exit: ExitStatus, rules: Option<&Rules>, now: Instant) {
+    /// The process has ended. With a `guard`, its policy decides about a restart if it was not told to end.
+    pub(crate) fn settle(&mut self, exit: ExitStatus, guard: Option<&CrashLoopGuard<Name>>, now: Instant) {
         let name = &self.service.name;
         let ran = now.saturating_duration_since(self.since);
         self.last_exit = Some(exit);
-        let phase = match (&self.phase, rules) {
-            (Phase::Running(_), Some(rules)) if self.comes_back() => {
-                self.short_runs = if ran < rules.stable { self.short_runs.saturating_add(1) } else { 0 };
-                let delay = rules.delay(self.short_runs);
+        let phase = match (&self.phase, guard) {
+            (Phase::Running(_), Some(guard)) if self.comes_back() => {
+                let delay = guard.ended(name);
                 let restart = if delay.is_zero() { "at once".to_owned() } else { format!("in {}", span(delay)) };
                 log::warn!("{name}: ended after {} ({exit}), restart {restart}", span(ran));
                 Phase::Backoff { until: now + delay }
@@ -220,22 +223,11 @@ impl Unit {
     }
 }
 
-/// When what ended by itself comes back, or could not be started. An edit and a signal end any backoff at once: it has no
-/// floor.
+/// The retry policy: when to start again a service that has ended by itself or could not be started. An edit and a signal end any
+/// backoff at once: it has no floor.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(crate) backoff: Exponential,
-    /// A run that lasted this long is followed by the next one at once, and the backoff begins anew.
-    pub(crate) stable: Duration,
-}
-
-impl Rules {
-    fn delay(&self, short_runs: u32) -> Duration {
-        match short_runs {
-            0 => Duration::ZERO,
-            runs => self.backoff.delay(runs),
-        }
-    }
 }
 
 impl RetryPolicy<Name> for Rules {

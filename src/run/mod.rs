@@ -1,6 +1,7 @@
 //! One run of a reconciler, and the threads around runs: workers of one queue, and pools shared by controllers.
 
 pub(crate) mod context;
+mod crash_loop;
 pub(crate) mod error;
 pub(crate) mod histogram;
 pub(crate) mod metrics;
@@ -11,6 +12,7 @@ pub(crate) mod runner;
 pub(crate) mod workers;
 
 pub use self::context::Context;
+pub use self::crash_loop::CrashLoopGuard;
 pub use self::error::{BoxError, Cancelled, Muted, Panicked, RequeueAfter, Terminal, muted, terminal};
 pub use self::histogram::Histogram;
 pub use self::metrics::WorkersMetrics;

@@ -2,6 +2,8 @@
 
 mod backlog;
 mod channel;
+#[cfg(all(unix, not(any(target_os = "netbsd", target_os = "openbsd", target_os = "redox"))))]
+mod child;
 mod directory;
 mod event;
 mod hub;
@@ -20,6 +22,8 @@ mod subscription;
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(all(unix, not(any(target_os = "netbsd", target_os = "openbsd", target_os = "redox"))))]
+pub use self::child::{ChildWatch, watch_child};
 pub use self::directory::{Directory, FileKind, FileState};
 pub use self::event::{Event, EventKind};
 pub use self::poll::{PollWatch, PollWatchControl};

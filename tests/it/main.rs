@@ -39,6 +39,8 @@ mod run {
 
 mod watch {
     mod channel;
+    #[cfg(unix)]
+    mod child;
     mod directory;
     mod poll_watch;
     mod poller;

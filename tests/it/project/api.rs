@@ -15,6 +15,7 @@ use homeostat::queue::{
     ByRef, DequeueError, DequeueTimeoutError, DrainReport, DroppedRun, EnqueueMethod, EnqueueRequest, FastHasher,
     FastState, Filter, KeyState, Map, PendingRerun, QueueBuilder, STARVATION_BOUND, Tally, Tee, TryDequeueError, View,
 };
+use homeostat::run::CrashLoopGuard;
 use homeostat::watch::{
     ChangeCounts, Directory, EventKind, FileKind, FileState, Index, PollWatch, PollWatchControl, Push, PushMessage,
     PushOutcome, Subscription, WatchBuilder, WithValue,
@@ -77,6 +78,9 @@ fn what_threads_share_can_be_shared_and_what_they_hand_over_can_be_sent() {
     shared::<(ElectorError, LeadershipLost)>();
     sent::<Term>();
     shared::<(DequeueError, TryDequeueError, DequeueTimeoutError)>();
+    shared::<CrashLoopGuard<u32>>();
+    #[cfg(unix)]
+    shared::<homeostat::watch::ChildWatch>();
 }
 
 #[test]

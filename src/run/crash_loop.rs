@@ -1,0 +1,317 @@
+//! Backoff for starts that succeed and do not last.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use crate::base::backoff::{Draws, Exponential};
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::time::Nanos;
+use crate::queue::Key;
+
+/// Below this many records no expired ones are looked for.
+const FEW: usize = 16;
+
+/// Backoff, per key, for things that start well and end too soon: processes, connections, sessions.
+///
+/// A [`RetryPolicy`](crate::RetryPolicy) sees failed runs only. A reconciler that starts a process succeeds even if the process
+/// ends a moment later, and would start it again at once. The guard counts such short runs and tells how long to wait.
+///
+/// A run is short if it lasts less than `stable_for`. After the `n`-th short run in a row, the key waits for the `n`-th delay of
+/// the backoff, with its jitter; the backoff's limit of retries does not apply. After a longer run the count is zero, and the key
+/// may start at once. The count is also zero if the key is not started within `stable_for` after its delay.
+///
+/// The guard holds a record of each key that was started or ended recently, within `stable_for` and the delay. Older records are
+/// removed as new ones arrive. [`forget`](Self::forget) removes one at once.
+///
+/// # Panics
+///
+/// All methods panic if the key's `Hash`, `Eq` or `Clone` does. The guard stays usable.
+///
+/// # Examples
+///
+/// In a reconciler:
+///
+/// ```
+/// use homeostat::{Action, BoxError};
+/// use homeostat::run::CrashLoopGuard;
+///
+/// # struct Services;
+/// # impl Services {
+/// #     fn is_running(&self, _: &str) -> bool { false }
+/// #     fn start(&self, _: &str) -> Result<(), BoxError> { Ok(()) }
+/// # }
+/// fn reconcile(services: &Services, guard: &CrashLoopGuard<String>, name: &String) -> Result<Action, BoxError> {
+///     if services.is_running(name) {
+///         return Ok(Action::await_change());
+///     }
+///     let wait = guard.ended(name);
+///     if !wait.is_zero() {
+///         return Ok(Action::requeue_after(wait));
+///     }
+///     services.start(name)?; // an error is retried as the retry policy says
+///     guard.started(name);
+///     Ok(Action::await_change())
+/// }
+/// # let guard = CrashLoopGuard::new(std::time::Duration::from_secs(10), homeostat::Exponential::default());
+/// # reconcile(&Services, &guard, &"web".to_owned()).unwrap();
+/// ```
+///
+/// On a held clock:
+///
+/// ```
+/// use homeostat::{Exponential, ManualClock};
+/// use homeostat::run::CrashLoopGuard;
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let backoff = Exponential::new(Duration::from_secs(1), Duration::from_secs(60)).jitter(0.0);
+/// let guard = CrashLoopGuard::new(Duration::from_secs(10), backoff).clock(clock.clock());
+///
+/// for delay in [1, 2, 4] {
+///     guard.started(&"web");
+///     clock.advance(Duration::from_secs(3));
+///     assert_eq!(guard.ended(&"web"), Duration::from_secs(delay));
+/// }
+/// guard.started(&"web");
+/// clock.advance(Duration::from_secs(10));
+/// assert_eq!(guard.ended(&"web"), Duration::ZERO);
+/// ```
+#[doc(alias = "CrashLoopBackOff")]
+#[doc(alias = "restart")]
+pub struct CrashLoopGuard<K> {
+    stable_for: Duration,
+    backoff: Exponential,
+    clock: Clock,
+    records: Mutex<RunRecords<K>>,
+}
+
+struct RunRecords<K> {
+    by_key: HashMap<K, RunRecord>,
+    /// At this many records the expired ones are removed.
+    sweep_at: usize,
+    draws: Draws,
+}
+
+#[derive(Clone, Copy)]
+struct RunRecord {
+    /// How many runs in a row were short.
+    short_runs: u32,
+    phase: RecordPhase,
+}
+
+#[derive(Clone, Copy)]
+enum RecordPhase {
+    Started(Nanos),
+    /// Ended, and not to be started before this time.
+    Waiting(Nanos),
+}
+
+impl RunRecord {
+    /// Whether the key is as good as unknown: its run is stable, or it was not started for so long after its delay.
+    fn is_expired(&self, now: Nanos, stable_for: Duration) -> bool {
+        let (RecordPhase::Started(since) | RecordPhase::Waiting(since)) = self.phase;
+        now >= since.after(stable_for)
+    }
+}
+
+impl<K: Key> CrashLoopGuard<K> {
+    /// Makes a guard on the system's clock. Runs shorter than `stable_for` count, and `backoff` gives the delays.
+    #[must_use]
+    pub fn new(stable_for: Duration, backoff: Exponential) -> Self {
+        let clock = Clock::system();
+        let records = RunRecords { by_key: HashMap::new(), sweep_at: FEW, draws: clock.draws() };
+        Self { stable_for, backoff, clock, records: Mutex::new(records) }
+    }
+
+    /// Uses another clock. Forgets all keys.
+    #[must_use]
+    pub fn clock(self, clock: Clock) -> Self {
+        let records = RunRecords { by_key: HashMap::new(), sweep_at: FEW, draws: clock.draws() };
+        Self { clock, records: Mutex::new(records), ..self }
+    }
+
+    /// Records that `key` has been started.
+    pub fn started(&self, key: &K) {
+        let now = self.clock.nanos();
+        let phase = RecordPhase::Started(now);
+        let mut records = self.records.lock();
+        if let Some(record) = records.by_key.get_mut(key) {
+            let short_runs = if record.is_expired(now, self.stable_for) { 0 } else { record.short_runs };
+            *record = RunRecord { short_runs, phase };
+            return;
+        }
+        if records.by_key.len() >= records.sweep_at {
+            records.by_key.retain(|_, record| !record.is_expired(now, self.stable_for));
+            records.sweep_at = FEW.max(2 * records.by_key.len());
+        }
+        records.by_key.insert(key.clone(), RunRecord { short_runs: 0, phase });
+    }
+
+    /// Records that `key` has ended, and returns how long it must wait before its next start.
+    ///
+    /// Zero if it may start now: after a run of at least `stable_for`, once the delay is over, or if it was never started. Only
+    /// the first call after a start records an end; later calls return the rest of the delay. So call it whenever the thing is
+    /// found not to be running.
+    #[must_use]
+    pub fn ended(&self, key: &K) -> Duration {
+        let now = self.clock.nanos();
+        let mut records = self.records.lock();
+        let RunRecords { by_key, draws, .. } = &mut *records;
+        let Some(record) = by_key.get_mut(key) else { return Duration::ZERO };
+        if record.is_expired(now, self.stable_for) {
+            by_key.remove(key);
+            return Duration::ZERO;
+        }
+        match record.phase {
+            RecordPhase::Waiting(until) => until.since(now),
+            RecordPhase::Started(_) => {
+                let short_runs = record.short_runs.saturating_add(1);
+                let delay = self.backoff.jittered(short_runs, draws.next());
+                *record = RunRecord { short_runs, phase: RecordPhase::Waiting(now.after(delay)) };
+                delay
+            }
+        }
+    }
+
+    /// Returns how many runs of `key` in a row were short.
+    #[must_use]
+    pub fn short_runs(&self, key: &K) -> u32 {
+        let now = self.clock.nanos();
+        let records = self.records.lock();
+        let recent = records.by_key.get(key).filter(|record| !record.is_expired(now, self.stable_for));
+        recent.map_or(0, |record| record.short_runs)
+    }
+
+    /// Removes the record of `key`: its next run is as the first one. Use it when the thing is no longer wanted, or has been
+    /// changed. Returns whether there was a record.
+    pub fn forget(&self, key: &K) -> bool {
+        self.records.lock().by_key.remove(key).is_some()
+    }
+}
+
+impl<K> fmt::Debug for CrashLoopGuard<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CrashLoopGuard")
+            .field("stable_for", &self.stable_for)
+            .field("backoff", &self.backoff)
+            .field("keys", &self.records.lock().by_key.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::clock::ManualClock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn guard(clock: &ManualClock) -> CrashLoopGuard<u32> {
+        CrashLoopGuard::new(10 * SECOND, Exponential::new(SECOND, 8 * SECOND).jitter(0.0)).clock(clock.clock())
+    }
+
+    /// Runs the key for `length`, and returns the delay that follows.
+    fn run(clock: &ManualClock, guard: &CrashLoopGuard<u32>, key: u32, length: Duration) -> Duration {
+        guard.started(&key);
+        clock.advance(length);
+        guard.ended(&key)
+    }
+
+    #[test]
+    fn delays_grow_with_short_runs_and_begin_anew_after_a_stable_one() {
+        let clock = ManualClock::new();
+        let guard = guard(&clock);
+        for delay in [1, 2, 4, 8, 8] {
+            assert_eq!(run(&clock, &guard, 1, 10 * SECOND - Duration::from_nanos(1)), delay * SECOND);
+        }
+        assert_eq!((guard.short_runs(&1), guard.short_runs(&2)), (5, 0));
+        assert_eq!(run(&clock, &guard, 1, 10 * SECOND), Duration::ZERO);
+        assert_eq!(guard.short_runs(&1), 0);
+        assert_eq!(run(&clock, &guard, 1, SECOND), SECOND);
+    }
+
+    #[test]
+    fn keys_are_counted_each_by_itself() {
+        let clock = ManualClock::new();
+        let guard = guard(&clock);
+        let _ = run(&clock, &guard, 1, SECOND);
+        assert_eq!(run(&clock, &guard, 2, SECOND), SECOND);
+        assert_eq!(run(&clock, &guard, 1, SECOND), 2 * SECOND);
+    }
+
+    #[test]
+    fn a_second_call_returns_the_rest_of_the_delay() {
+        let clock = ManualClock::new();
+        let guard = guard(&clock);
+        let _ = run(&clock, &guard, 1, SECOND);
+        assert_eq!(run(&clock, &guard, 1, SECOND), 2 * SECOND);
+        clock.advance(SECOND);
+        assert_eq!((guard.ended(&1), guard.short_runs(&1)), (SECOND, 2));
+        clock.advance(SECOND);
+        assert_eq!((guard.ended(&1), guard.short_runs(&1)), (Duration::ZERO, 2));
+    }
+
+    #[test]
+    fn an_unknown_key_may_start_at_once() {
+        let guard = guard(&ManualClock::new());
+        assert_eq!(guard.ended(&1), Duration::ZERO);
+        assert!(!guard.forget(&1));
+    }
+
+    #[test]
+    fn a_forgotten_key_begins_anew() {
+        let clock = ManualClock::new();
+        let guard = guard(&clock);
+        for _ in 0..3 {
+            let _ = run(&clock, &guard, 1, SECOND);
+        }
+        assert!(guard.forget(&1));
+        assert_eq!(guard.ended(&1), Duration::ZERO);
+        assert_eq!(run(&clock, &guard, 1, SECOND), SECOND);
+    }
+
+    #[test]
+    fn a_key_that_is_not_started_for_long_begins_anew() {
+        for (pause, delay) in [(11 * SECOND - Duration::from_nanos(1), 2), (11 * SECOND, 1)] {
+            let clock = ManualClock::new();
+            let guard = guard(&clock);
+            assert_eq!(run(&clock, &guard, 1, SECOND), SECOND);
+            clock.advance(pause);
+            assert_eq!(run(&clock, &guard, 1, SECOND), delay * SECOND);
+        }
+    }
+
+    #[test]
+    fn with_no_time_to_be_stable_no_run_is_short() {
+        let guard = CrashLoopGuard::new(Duration::ZERO, Exponential::default());
+        guard.started(&1);
+        assert_eq!(guard.ended(&1), Duration::ZERO);
+    }
+
+    #[test]
+    fn jitter_moves_the_delays() {
+        let clock = ManualClock::new();
+        let guard = CrashLoopGuard::new(SECOND, Exponential::new(100 * SECOND, 1_000 * SECOND)).clock(clock.clock());
+        let delays = [1, 2, 3, 4].map(|key| run(&clock, &guard, key, Duration::ZERO));
+        assert!(delays.iter().all(|delay| (90 * SECOND..=110 * SECOND).contains(delay)), "{delays:?}");
+        assert!(delays.iter().any(|delay| *delay != delays[0]), "{delays:?}");
+    }
+
+    #[test]
+    fn memory_is_bounded_by_the_keys_of_recent_runs() {
+        let clock = ManualClock::new();
+        let guard = guard(&clock);
+        for key in 0..10_000 {
+            guard.started(&key);
+            if key % 2 == 0 {
+                let _ = guard.ended(&key);
+            }
+            clock.advance(SECOND);
+            // A key is held for 11 s at most, so 11 are recent.
+            let held = guard.records.lock().by_key.len();
+            assert!(held <= 2 * 11, "{held}");
+        }
+    }
+}

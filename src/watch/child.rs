@@ -1,0 +1,103 @@
+//! A thread that reports the end of a child process.
+
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
+
+use crate::base::error::StartError;
+use crate::base::thread::{Joiner, ThreadOptions, shielded};
+
+/// Calls `on_exit` once `child` has ended, on a thread of its own (`child-<pid>`). On Unix, except NetBSD,
+/// OpenBSD and Redox.
+///
+/// Use it to enqueue the key of a process that has ended, instead of polling. It installs no handler of signals.
+///
+/// `on_exit` receives the exit status and runs **before** the child is reaped: until the program calls
+/// [`Child::wait`] or [`Child::try_wait`], the system keeps the process id, so signals cannot reach another process. `on_exit`
+/// receives `None` if somebody else has reaped the child already. A panic of it is logged.
+///
+/// The thread ends after that call. To end it earlier, kill the child.
+///
+/// In a process that ignores SIGCHLD the system reaps children by itself: then `on_exit` receives `None`, perhaps only when the
+/// last child has ended.
+///
+/// # Errors
+///
+/// If the system gives no thread. `on_exit` is not called then.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::{Enqueue, WorkQueue};
+/// use homeostat::watch::watch_child;
+/// use std::process::Command;
+///
+/// let queue = WorkQueue::new();
+/// let mut child = Command::new("true").spawn()?;
+/// let ended = queue.clone();
+/// let watch = watch_child(&child, move |_status| {
+///     ended.enqueue_now("web");
+/// })?;
+///
+/// let claim = queue.dequeue()?;
+/// assert_eq!(*claim, "web");
+/// assert!(child.wait()?.success());
+/// claim.done();
+/// watch.join();
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[doc(alias = "SIGCHLD")]
+#[doc(alias = "waitpid")]
+pub fn watch_child(
+    child: &Child,
+    on_exit: impl FnOnce(Option<ExitStatus>) + Send + 'static,
+) -> Result<ChildWatch, StartError> {
+    let pid = Pid::from_child(child);
+    let name = format!("child-{}", pid.as_raw_nonzero());
+    let wait = move || {
+        let status = wait_for_exit(pid);
+        shielded("the hook of a child process", || on_exit(status));
+    };
+    let thread = ThreadOptions::new().spawn(name.clone(), wait).map_err(|error| StartError::thread(&name, error))?;
+    Ok(ChildWatch { pid, thread })
+}
+
+/// The thread that waits for a child process. Dropping it does not end the thread.
+///
+/// [`watch_child`] has an example.
+pub struct ChildWatch {
+    pid: Pid,
+    thread: Joiner,
+}
+
+impl ChildWatch {
+    /// Blocks until the child has ended and its hook has returned. On the thread of the hook it returns at once.
+    pub fn join(self) {
+        self.thread.join();
+    }
+}
+
+impl fmt::Debug for ChildWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChildWatch").field("pid", &self.pid.as_raw_nonzero()).finish_non_exhaustive()
+    }
+}
+
+/// Blocks until the process has ended, and leaves it unreaped. `None` if it is not an unreaped child of this process.
+fn wait_for_exit(pid: Pid) -> Option<ExitStatus> {
+    let unreaped = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    retry_on_intr(|| waitid(WaitId::Pid(pid), unreaped)).ok().flatten().map(|status| exit_status(&status))
+}
+
+/// The same status as `Child::wait` returns: the code in the second byte, or the signal in the first, with a bit for a core dump.
+fn exit_status(status: &WaitIdStatus) -> ExitStatus {
+    let core = if status.dumped() { 0x80 } else { 0 };
+    let raw = match status.terminating_signal() {
+        Some(signal) => signal | core,
+        None => (status.exit_status().unwrap_or_default() & 0xff) << 8,
+    };
+    ExitStatus::from_raw(raw)
+}
