@@ -180,7 +180,9 @@ impl fmt::Display for ClientError {
             Self::Invalid { field, value, rule, .. } => {
                 write!(f, "{object} is invalid: {field} is {value:?}, but {rule}")
             }
-            Self::Gone { version, .. } => write!(f, "{object}: version {version} is too old to go on from"),
+            Self::Gone { version, .. } => {
+                write!(f, "{object}: version {version} is too old to continue from: list again")
+            }
             Self::Transport { source, .. } => write!(f, "{object}: {source}"),
         }
     }

@@ -75,7 +75,7 @@ pub(crate) fn remove_finalizer_of_any<T: Object>(
     finalizer: &str,
 ) -> Result<(T, bool), ClientError> {
     if !object.meta().has_finalizer(finalizer) {
-        let rule = "must be among the finalizers of the object, to be removed";
+        let rule = "must be one of the object's finalizers";
         return Err(ClientError::invalid(object.object_ref(), "metadata.finalizers", finalizer, rule));
     }
     let mut result = write_without(api, object, finalizer).map(|written| (written, true));
@@ -104,7 +104,7 @@ fn write_without<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Result
 fn write<T: Object>(api: &Api<T>, object: &T, finalizers: &Value) -> Result<T, ClientError> {
     let version = &object.meta().resource_version;
     if version.is_empty() {
-        let rule = "must be set, by reading the object, before its finalizers are written";
+        let rule = "must be set: read the object from a client first";
         return Err(ClientError::invalid(object.object_ref(), "metadata.resourceVersion", "", rule));
     }
     let metadata = json!({"resourceVersion": version, "finalizers": finalizers});

@@ -87,18 +87,18 @@ pub(crate) fn key_of(meta: &ObjectMeta, owner: &OwnerReference, kind: &Kind) -> 
 /// ```
 pub fn set_controller(owner: &impl Object, child: &mut impl Object) -> Result<(), ClientError> {
     let reference = owner.controller_reference();
-    let (whose, namespace) = (owner.object_ref(), &owner.meta().namespace);
+    let (named, namespace) = (owner.object_ref(), &owner.meta().namespace);
     if reference.uid.is_empty() {
-        let rule = format!("must be set, by creating it, before it can own {}", child.object_ref());
-        return Err(ClientError::invalid(whose, "metadata.uid", "", rule));
+        let rule = format!("must be set: create the object before it owns {}", child.object_ref());
+        return Err(ClientError::invalid(named, "metadata.uid", "", rule));
     }
     let invalid = |field: &str, value: &str, rule: String| ClientError::invalid(child.object_ref(), field, value, rule);
     if !namespace.is_empty() && *namespace != child.meta().namespace {
-        let rule = format!("must be that of its owner, {whose}");
+        let rule = format!("must be the namespace of its owner, {named}");
         return Err(invalid("metadata.namespace", &child.meta().namespace, rule));
     }
     if let Some(other) = child.meta().controller().filter(|other| other.uid != reference.uid) {
-        let rule = format!("must hold no other controller, to be managed by {whose}");
+        let rule = format!("must contain no other controller before {named} can manage it");
         return Err(invalid("metadata.ownerReferences", &format!("{} {}", other.kind, other.name), rule));
     }
     let owners = &mut child.meta_mut().owner_references;

@@ -94,7 +94,7 @@ impl Ownership {
         if let Some((name, _)) = marks.iter().find(|(name, value)| known(name).is_some_and(|known| known != value)) {
             let value = [&self.kind, &self.key].map(|name| known(name).map_or("", String::as_str)).join(" ");
             let (field, rule) =
-                (format!("metadata.annotations[{name}]"), format!("must be that of its owner, {owner}"));
+                (format!("metadata.annotations[{name}]"), format!("must be the mark of its owner, {owner}"));
             return Err(ClientError::invalid(child.object_ref(), field, value, rule));
         }
         let meta = child.meta_mut();

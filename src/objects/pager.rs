@@ -28,7 +28,7 @@ pub(super) fn list_all(
         let page = match client.list(kind, &query) {
             Err(error) if error.is_gone() && query.continue_token.is_some() && query.limit.is_some() => {
                 let shown = Chain(&error);
-                log::info!(source, error:% = shown; "{source}: the objects are listed again without pages: {shown}");
+                log::info!(source, error:% = shown; "{source}: listing the objects again, without pages: {shown}");
                 items.clear();
                 query = Query { continue_token: None, limit: None, ..query };
                 continue;

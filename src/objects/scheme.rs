@@ -142,7 +142,7 @@ impl Scheme {
             let object = ObjectRef::new(&kind_of(json), &key_of(json));
             let (field, value) =
                 if self.kinds.contains_key(api_version) { ("kind", name) } else { ("apiVersion", api_version) };
-            ClientError::invalid(object, field, value, "there is no such kind in the scheme")
+            ClientError::invalid(object, field, value, "must be a registered kind")
         })
     }
 

@@ -83,7 +83,7 @@ impl Scope {
 /// A run of a key, from [`Tracker::begin`].
 ///
 /// If it is dropped without [`end`](Self::end), the run has failed: the tracks of earlier runs stay too.
-#[must_use = "a run that is not ended keeps the tracks of the runs before"]
+#[must_use = "end the run, or the tracks of earlier runs stay"]
 pub struct TrackedRun<K: Key> {
     tracker: Tracker<K>,
     by: K,

@@ -228,7 +228,7 @@ impl<T: Object> Follower<T> {
             Ok(Ok(_)) => self.source.ended_untold(),
             Ok(Err(error)) if error.is_gone() && self.from.is_some() => {
                 let (source, shown) = (self.source.name(), Chain(&error));
-                log::info!(source, error:% = shown; "{source}: the objects are listed again: {shown}");
+                log::info!(source, error:% = shown; "{source}: listing the objects again: {shown}");
                 self.from = None;
             }
             Ok(Err(error)) => self.source.failed(Chain(&error).to_string()),
@@ -328,7 +328,7 @@ impl<T: Object> Follower<T> {
         let read = T::from_json(json);
         read.inspect_err(|error| {
             let (source, object, shown) = (self.source.name(), key_of(json), Chain(error));
-            log::warn!(source, object:%, error:% = shown; "{source}: {object} is not of its type: {shown}");
+            log::warn!(source, object:%, error:% = shown; "{source}: {object} does not match its type and is skipped: {shown}");
         })
         .ok()
     }

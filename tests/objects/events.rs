@@ -396,10 +396,10 @@ fn what_happens_is_logged() {
             "INFO logged: Vm a/vm-1: Synced: a (count 1)".to_owned(),
             "INFO logged: Vm a/vm-1: Synced: a (count 2)".to_owned(),
             "WARN logged: Vm a/vm-1: Synced: b (count 1)".to_owned(),
-            format!("WARN logged: an event about Vm a/vm-1 is not stored: {}", errors[0]),
+            format!("WARN logged: cannot store an event about Vm a/vm-1: {}", errors[0]),
             "INFO logged: Vm a/vm-1: Synced: c (count 1)".to_owned(),
             "WARN logged: the event Synced about Vm a/vm-1 could not be stored and is forgotten".to_owned(),
-            format!("WARN logged: an event about Vm a/vm-1 is not stored: {}", errors[1]),
+            format!("WARN logged: cannot store an event about Vm a/vm-1: {}", errors[1]),
         ]
     );
     let second = &logs.at(Level::Info)[1];

@@ -175,7 +175,7 @@ fn a_file_is_open_once() {
     lines.find(|line| line.starts_with("created"));
     let error = FileClient::open(&path).unwrap_err();
     assert!(error.is_open_elsewhere());
-    assert!(error.to_string().contains("objects.redb: it is open already"), "{error}");
+    assert!(error.to_string().contains("objects.redb: already open"), "{error}");
     writer.kill();
 
     let first = FileClient::open(&path).unwrap();
@@ -359,7 +359,10 @@ fn a_database_of_another_program_is_refused_and_left_as_it_is() {
         writing.commit().unwrap();
     }
     let error = FileClient::open(&path).unwrap_err().to_string();
-    assert!(error.starts_with(&format!("{}: it is a redb database of another program", path.display())), "{error}");
+    assert!(
+        error.starts_with(&format!("{}: the file is a redb database of another program", path.display())),
+        "{error}"
+    );
     assert!(error.contains("users") && error.contains("visits"), "{error}");
     let database = redb::Database::open(&path).unwrap();
     assert_eq!(tables(&database), ["numbers", "users", "visits"]);

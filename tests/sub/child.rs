@@ -512,13 +512,13 @@ fn refuses_an_invalid_desired_child() {
     let of = |page: Page| Child::new(move |_cx, _thing| Ok(DesiredChild::This(page.clone())), never, manager());
     assert_eq!(
         refused(&mut site, &of(Page::new("a").in_namespace("other"))),
-        "Page other/a is invalid: metadata.namespace is \"other\", but must be that of its owner, Thing default/web"
+        "Page other/a is invalid: metadata.namespace is \"other\", but must be the namespace of its owner, Thing default/web"
     );
     let other = site.things().create(&Thing::new("other")).unwrap();
     assert_eq!(
         refused(&mut site, &of(Page::new("a").of(&other))),
-        "Page default/a is invalid: metadata.ownerReferences is \"Thing other\", but must hold no other controller, to be managed \
-         by Thing default/web"
+        "Page default/a is invalid: metadata.ownerReferences is \"Thing other\", but must contain no other controller before \
+         Thing default/web can manage it"
     );
     // A valid owner reference in another namespace.
     let elsewhere = Page::new("a").of(&site.web).in_namespace("other");

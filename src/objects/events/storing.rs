@@ -100,7 +100,7 @@ impl<'a> Storing<'a> {
         let (object, shown) = (self.recorded.object(), Chain(&error));
         log::warn!(
             controller = component, object:%, error:% = shown;
-            "{component}: an event about {object} is not stored: {shown}"
+            "{component}: cannot store an event about {object}: {shown}"
         );
     }
 }

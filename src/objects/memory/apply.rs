@@ -1,6 +1,7 @@
-//! Applying fields under an owner: the simple form of Kubernetes' "Server-Side Apply". Who owns which fields stands in
-//! `metadata.managedFields`, as there. A field that is written otherwise than by applying it has no owner any more, so the value of an
-//! owned field is always the one that its owners have applied.
+//! Applies fields under an owner: a simple form of Kubernetes' "Server-Side Apply".
+//!
+//! As in Kubernetes, `metadata.managedFields` records the owners of the fields. A write other than apply ends the ownership of
+//! the fields that it changes. An owned field therefore always has the value that its owners applied.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +11,17 @@ use serde_json::{Map, Value, json};
 use crate::objects::FieldOwner;
 use crate::objects::json::meta_mut;
 
-/// The names on the way to a field.
+/// The names from the top of an object to a field.
 type Path = Vec<String>;
 
-/// Another owner has applied another value.
+/// A field that another owner has applied with another value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Clash {
     pub(super) field: String,
     pub(super) owner: String,
 }
 
-/// What nobody can own.
+/// Fields of the metadata that cannot be owned.
 const UNOWNED: [&str; 10] = [
     "name",
     "generateName",
@@ -34,7 +35,7 @@ const UNOWNED: [&str; 10] = [
     "selfLink",
 ];
 
-/// What the object is with these fields, and its `managedFields`.
+/// Returns the object with the applied fields, and its new `managedFields`.
 pub(super) fn apply(
     current: Option<&Value>,
     applied: &Value,
@@ -80,7 +81,7 @@ pub(super) fn apply(
     for path in before.iter().filter(|path| !is_kept(path)) {
         remove(&mut next, path, 1, &is_kept);
     }
-    // What has not changed keeps its time, so that applying it again changes nothing.
+    // If nothing changes, keep the old time, so that applying again writes nothing.
     let own = own.filter(|_| before == fields && next == *current);
     let location = entries.partition_point(|entry| entry["manager"].as_str() < Some(&owner.name));
     entries.insert(location, own.unwrap_or_else(|| entry(owner, api_version, now, &fields)));
@@ -88,7 +89,7 @@ pub(super) fn apply(
     Ok((next, Value::Array(entries)))
 }
 
-/// The `managedFields` of an object after a write that applies nothing, if that changes them: owners lose the fields that the write
+/// Returns the new `managedFields` after a write other than apply, or `None` if they stay. Owners lose the fields that the write
 /// has changed.
 pub(super) fn disown(current: &Value, next: &Value) -> Option<Value> {
     let mut entries = current["metadata"]["managedFields"].as_array()?.clone();
@@ -107,7 +108,7 @@ pub(super) fn disown(current: &Value, next: &Value) -> Option<Value> {
     lost.then_some(Value::Array(entries))
 }
 
-/// Whether two values of a field differ. In an object, an empty one too, there is place for all.
+/// Returns whether two values of a field differ. Two objects count as equal, because fields can be added to either.
 fn differs(one: Option<&Value>, other: Option<&Value>) -> bool {
     one != other && !(one.is_some_and(Value::is_object) && other.is_some_and(Value::is_object))
 }
@@ -119,7 +120,7 @@ fn entry(owner: &FieldOwner, api_version: &str, now: Timestamp, fields: &BTreeSe
     })
 }
 
-/// The fields that an applied object names: what is no object, and empty objects.
+/// Returns the fields that an applied object sets: values that are no objects, and empty objects.
 fn fields_of(applied: &Value) -> BTreeSet<Path> {
     fn walk(value: &Value, path: &mut Path, fields: &mut BTreeSet<Path>) {
         match value {
@@ -146,7 +147,7 @@ fn fields_of(applied: &Value) -> BTreeSet<Path> {
     fields
 }
 
-/// Whether applying the one field takes away what an owner has at the path.
+/// Returns whether applying `field` changes the value that an owner has at `path`.
 fn takes(current: &Value, applied: &Value, field: &Path, path: &Path) -> bool {
     if path.starts_with(field) {
         differs(at(current, field), at(applied, field))
@@ -170,8 +171,7 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// Removes the field at a path, and what is empty then on the way to it, unless it is kept. An object in which others have put
-/// something meanwhile stays.
+/// Removes the field at a path, unless it is kept, and then the objects around it that are empty now.
 fn remove(object: &mut Value, path: &[String], depth: usize, is_kept: &dyn Fn(&[String]) -> bool) {
     let Some(fields) = object.as_object_mut() else { return };
     let (way, name) = (&path[..depth], &path[depth - 1]);

@@ -10,7 +10,7 @@ const HISTORY: usize = 10_000;
 const HISTORY_BYTES: usize = 64 * 1_024 * 1_024;
 /// The default size limit of an object, in bytes of JSON: the same as in etcd.
 const MOST_SIZE: usize = 1_536 * 1_024;
-/// The default lifetime of events: the same as that of an API server.
+/// The default lifetime of events: the same as in an API server.
 const EVENT_TTL: Duration = Duration::from_secs(3_600);
 
 /// Settings for a [`MemoryClient`](crate::objects::MemoryClient) or a `FileClient`.

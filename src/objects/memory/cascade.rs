@@ -1,5 +1,5 @@
-//! What follows from a change for the objects that belong to others: in the same transaction, by the rules of Kubernetes' garbage
-//! collector ("Garbage Collection", "Use Cascading Deletion"; `attemptToDeleteItem` in its source).
+//! The consequences of a change for dependents, in the same transaction. The rules are those of Kubernetes' garbage collector
+//! ("Garbage Collection", "Use Cascading Deletion"; `attemptToDeleteItem` in its source).
 
 use serde_json::{Map, Value, json};
 
@@ -7,16 +7,16 @@ use super::change::Location;
 use super::txn::Txn;
 use crate::objects::json::{finalizers_of, is_deleting, meta_mut, owners_of, uid_of};
 
-/// Holds an object that is deleted in the foreground until nothing is left that blocks it.
+/// The finalizer of an object in foreground deletion. It is removed when no dependent blocks the deletion any more.
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Whether an object only waits for what belongs to it.
+/// Returns whether an object is in foreground deletion, waiting for its dependents.
 fn is_waiting(object: &Value) -> bool {
     is_deleting(object) && finalizers_of(object).any(|name| name == FOREGROUND)
 }
 
 impl Txn<'_> {
-    /// Looks after all whose owners or dependents have changed, until nothing follows.
+    /// Processes the objects whose owners or dependents have changed, until no more changes follow.
     pub(super) fn settle(&mut self) {
         while let Some(location) = self.unsettled.take() {
             let Some(object) = self.find(&location) else { continue };
@@ -30,7 +30,8 @@ impl Txn<'_> {
         }
     }
 
-    /// An object is deleted with its last owner. While it has another, those that are gone, or wait, are forgotten.
+    /// Deletes an object that has lost all its owners. If an owner is left, removes the references to owners that are gone or
+    /// waiting.
     fn settle_owners(&mut self, location: &Location, object: &Value) {
         let (mut solid, mut waiting, mut lost) = (false, false, Vec::new());
         for owner in owners_of(object) {
@@ -51,14 +52,14 @@ impl Txn<'_> {
             retain(&mut next, "ownerReferences", |owner| !lost.contains(&owner));
             self.put(location, next);
         } else {
-            // Of two that belong to each other one must not wait.
+            // If two objects own each other, one of them must not wait.
             let waits = |location: &Location| self.find(location).is_some_and(|object| is_waiting(&object));
             let foreground = waiting && !self.dependents(uid_of(&object["metadata"])).iter().any(waits);
             self.begin_deletion(location, foreground);
         }
     }
 
-    /// Removes an object, or has its finalizers see that it is to go; in the foreground once nothing is left that belongs to it.
+    /// Begins a deletion. Removes the object at once if it has no finalizers, or in foreground deletion no dependents.
     pub(super) fn begin_deletion(&mut self, location: &Location, foreground: bool) {
         let Some(object) = self.find(location) else { return };
         let mut next = (*object).clone();
@@ -82,7 +83,7 @@ impl Txn<'_> {
         }
     }
 
-    /// What belongs to an object no longer does.
+    /// Removes the references to this owner from its dependents.
     pub(super) fn orphan_dependents(&mut self, owner: &Value) {
         let uid = uid_of(&owner["metadata"]);
         for location in self.dependents(uid) {
@@ -93,7 +94,7 @@ impl Txn<'_> {
         }
     }
 
-    /// Writes an object, or removes it if it is being deleted and nothing holds it any more.
+    /// Writes an object, or removes it if it is being deleted and has no finalizers.
     pub(super) fn put_or_remove(&mut self, location: &Location, object: Value) {
         let removed = is_deleting(&object) && finalizers_of(&object).next().is_none();
         self.change(location, object, removed);
@@ -105,7 +106,7 @@ pub(super) fn raise_generation(meta: &mut Map<String, Value>) {
     meta.insert("generation".to_owned(), (generation + 1).into());
 }
 
-/// Keeps some entries of a list of the metadata, and the list only if any are left.
+/// Keeps some entries of a list in the metadata, and removes the list if it is empty then.
 fn retain(object: &mut Value, list: &str, keep: impl Fn(&Value) -> bool) {
     let meta = meta_mut(object);
     if let Some(Value::Array(entries)) = meta.get_mut(list) {

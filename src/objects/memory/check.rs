@@ -1,4 +1,4 @@
-//! What an object must be to be written.
+//! Checks the rules for objects before they are written.
 
 use serde_json::Value;
 
@@ -11,10 +11,10 @@ use crate::objects::validate::{
 };
 use crate::objects::{ClientError, Kind, LabelSelector, ObjectKey, ObjectMeta, ObjectRef};
 
-/// Of the keys and values of all annotations of an object together, in bytes.
+/// The most bytes in the keys and values of an object's annotations together.
 const MOST_ANNOTATIONS: usize = 256 * 1024;
 
-/// Fields of an object that are not as they must be.
+/// Reports rules that an object breaks.
 struct Check(ObjectRef);
 
 impl Check {
@@ -32,13 +32,13 @@ impl Check {
     }
 }
 
-/// Checks what can be seen of the object alone, and drops empty fields of the metadata. Returns its key; without a name
-/// only if it has a `generateName`.
+/// Checks the rules that need no other object, and removes empty fields of the metadata. Returns the key. Its name is empty only
+/// if the object has a `generateName`.
 pub(super) fn check(kind: &Kind, object: &mut Value) -> Result<ObjectKey, ClientError> {
     check_as(ObjectRef::new(kind, &key_of(object)), object)
 }
 
-/// As [`check`], of what is to be this object.
+/// Does the same as [`check`] for an object with this kind. Errors name `named`.
 pub(super) fn check_as(named: ObjectRef, object: &mut Value) -> Result<ObjectKey, ClientError> {
     let kind = named.kind().clone();
     let check = Check(named);
@@ -71,7 +71,7 @@ fn check_meta(check: &Check, kind: &Kind, meta: &ObjectMeta) -> Result<(), Clien
     let generated = format!("{}x", meta.generate_name);
     match (name.is_empty(), meta.generate_name.is_empty()) {
         (false, _) => check.that(is_subdomain(name), "metadata.name", name, SUBDOMAIN)?,
-        (true, true) => check.fail("metadata.name", "", "there must be one, or a generateName")?,
+        (true, true) => check.fail("metadata.name", "", "must be set, unless there is a generateName")?,
         (true, false) => {
             check.that(is_subdomain(&generated), "metadata.generateName", &meta.generate_name, SUBDOMAIN)?;
         }
@@ -123,22 +123,21 @@ fn check_meta(check: &Check, kind: &Kind, meta: &ObjectMeta) -> Result<(), Clien
     Ok(())
 }
 
-/// Checks that no owner lives in another namespace, or under another name.
+/// Checks that the owners have the names in the references, and are in the same namespace or cluster-wide.
 pub(super) fn check_owners(txn: &Txn<'_>, location: &Location, object: &Value) -> Result<(), ClientError> {
     for (at, owner) in owners_of(object).enumerate() {
         if txn.owner(location, owner).is_none()
             && let Some(elsewhere) = txn.namesake(owner)
         {
             let field = format!("metadata.ownerReferences[{at}]");
-            let rule =
-                "must have the name of the object with this uid, and be in the namespace of what it owns or in none";
+            let rule = "must have the name of the object with this uid, and be in the namespace of the dependent or cluster-wide";
             return Check(location.object_ref()).fail(field, elsewhere.key.to_string(), rule);
         }
     }
     Ok(())
 }
 
-/// Checks that no finalizer comes to what is being deleted.
+/// Checks that no finalizer is added to an object that is being deleted.
 pub(super) fn check_finalizers(location: &Location, old: &Value, new: &Value) -> Result<(), ClientError> {
     match finalizers_of(new).find(|name| !finalizers_of(old).any(|known| known == *name)) {
         Some(name) => Check(location.object_ref()).fail(
@@ -150,7 +149,7 @@ pub(super) fn check_finalizers(location: &Location, old: &Value, new: &Value) ->
     }
 }
 
-/// Checks that a patch has not made another object of it.
+/// Checks that a patch has not changed the name or namespace.
 pub(super) fn check_identity(location: &Location, object: &Value) -> Result<(), ClientError> {
     let key = key_of(object);
     let check = Check(location.object_ref());

@@ -1,6 +1,6 @@
-//! Counts what a call costs: objects visited, streams woken. Only tests count; in a program these functions do nothing.
+//! Counts the cost of a call in tests: visited objects and woken streams. In a program these functions do nothing.
 //!
-//! Counts belong to the thread that makes the call, so tests that run side by side do not disturb each other.
+//! Each thread counts its own calls, so that parallel tests do not disturb each other.
 
 #[cfg(test)]
 thread_local! {
@@ -8,14 +8,14 @@ thread_local! {
     static WAKEUPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Counts an object, or an entry of an index, that a call looks at.
+/// Counts a visit of an object or an index entry.
 #[inline]
 pub(super) fn visit() {
     #[cfg(test)]
     VISITS.set(VISITS.get() + 1);
 }
 
-/// Counts a stream that a call wakes.
+/// Counts a woken stream.
 #[inline]
 pub(super) fn wakeup() {
     #[cfg(test)]
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(visits(1_000), visits(10));
     }
 
-    /// The ways in which an owner takes its children along, or leaves them.
+    /// Returns the visits of a deletion, which deletes the children or leaves them.
     fn cascade(children: usize, propagation: Propagation, blocks: bool, chained: bool) -> usize {
         let client = MemoryClient::new();
         let first = create(&client, "owner", &[]);
@@ -223,7 +223,7 @@ mod tests {
         for told in &mut told {
             assert!(matches!(told.next(), Some(Ok(WatchEvent::Added(_)))));
         }
-        // A child that is deleted with its owner wakes the watches of its own kind.
+        // A child that is deleted with its owner wakes the watches of the child's kind.
         let parent = client.create(&OTHER, object(&OTHER, "default", "parent", &[])).unwrap();
         create(&client, "child", &[owner(&parent, true)]);
         let gone = || client.delete(&OTHER, &key("parent"), &DeleteOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Indexes over objects: by their own uid, by the uids of their owners, and of events by their age. Plain values.
+//! Indexes of objects: by uid, by the uids of their owners, and of events by age. Plain values.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,35 +11,36 @@ use crate::objects::json::{owners_of, uid_of};
 
 #[derive(Debug, Default)]
 pub(super) struct ObjectIndex {
-    /// Where the object of a uid is.
+    /// The location of each object by its uid.
     locations: HashMap<String, Location>,
-    /// The objects that refer to an owner, by its uid.
+    /// The dependents of each owner by its uid.
     dependents: HashMap<String, BTreeSet<Location>>,
-    /// How many references to an owner block its deletion, by its uid.
+    /// The number of references that block the deletion of an owner, by its uid.
     blocking: HashMap<String, isize>,
-    /// The events that will expire, by the latest time that each tells.
+    /// The events that will expire, by their latest time.
     events: BTreeSet<(Timestamp, Location)>,
 }
 
 impl ObjectIndex {
-    /// Where the object of this uid is.
+    /// Returns the location of the object with this uid.
     pub(super) fn location(&self, uid: &str) -> Option<&Location> {
         super::cost::visit();
         self.locations.get(uid)
     }
 
-    /// The objects that refer to the owner of this uid.
+    /// Returns the dependents of the owner with this uid.
     pub(super) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Location> {
         self.dependents.get(uid).into_iter().flatten().inspect(|_| super::cost::visit())
     }
 
-    /// How many references block the deletion of the owner of this uid: of a transaction's index, how many more.
+    /// Returns how many references block the deletion of the owner with this uid. In the index of a transaction this is a
+    /// difference.
     pub(super) fn blocking(&self, uid: &str) -> isize {
         super::cost::visit();
         self.blocking.get(uid).copied().unwrap_or_default()
     }
 
-    /// Returns the events whose latest time is this or an earlier one, the oldest first.
+    /// Returns the events with a latest time up to `time`, the oldest first.
     pub(super) fn events_until(&self, time: Timestamp) -> impl Iterator<Item = &Location> {
         let visited = self.events.iter().inspect(|_| super::cost::visit());
         visited.take_while(move |(last, _)| *last <= time).map(|(_, location)| location)
@@ -54,7 +55,7 @@ impl ObjectIndex {
         }
     }
 
-    /// Forgets an object. In a transaction's index it need not have been inserted.
+    /// Removes an object. The index of a transaction need not contain it.
     pub(super) fn remove(&mut self, object: &Value, location: &Location) {
         let uid = uid_of(&object["metadata"]);
         if self.locations.get(uid) == Some(location) {

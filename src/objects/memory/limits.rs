@@ -10,10 +10,10 @@ use crate::objects::{ClientError, ObjectRef};
 /// The most levels of nested arrays and objects, the object itself included. Common parsers, such as `serde_json`, read 127 levels:
 /// enough for every object, its managed fields, and a list of such objects.
 pub(super) const MOST_DEPTH: usize = 120;
-/// How many levels deeper than the object its `managedFields` may be: they repeat the paths of the fields.
+/// The number of levels that `managedFields` may be deeper than the object. They repeat the paths of the fields.
 pub(super) const MANAGED: usize = 5;
 
-/// Returns how many levels of arrays and objects are nested in a value.
+/// Returns the number of nested arrays and objects.
 pub(super) fn depth(value: &Value) -> usize {
     walk(value, None, 0)
 }
@@ -124,8 +124,8 @@ pub(super) fn too_deep(object: ObjectRef, value: &Value) -> ClientError {
     ClientError::invalid(object, way_down(value), format!("{} levels deep", object_depth(value)), rule)
 }
 
-/// Refuses an object that is too deep, or whose JSON has more than `most_size` bytes. An object that is stored already may be written
-/// again if it does not grow, so that its finalizers can be removed.
+/// Refuses an object that is too deep or has more than `most_size` bytes of JSON. A stored object beyond the limits may be
+/// written again if it does not grow, so that its finalizers can be removed.
 pub(super) fn check_limits(
     location: &Location,
     current: Option<&Value>,

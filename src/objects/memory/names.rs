@@ -1,11 +1,11 @@
-//! Where uids and generated names come from: chance, or a seed.
+//! Generates uids and names, at random or from a seed.
 
 use uuid::Uuid;
 
-/// What the names that are made have no vowels and no digits of: apimachinery's `rand.SafeEncodeString`.
+/// The letters of generated names: no vowels and no confusing digits, as in apimachinery's `rand.SafeEncodeString`.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// How long the end of a generated name is.
+/// The length of the generated part of a name.
 pub(super) const SUFFIX: usize = 5;
 
 #[derive(Clone, Copy)]
@@ -14,15 +14,15 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// For an object that is created with this version.
+    /// Returns the uid of the object that is created with this version.
     pub(super) fn uid(self, version: u64) -> Uuid {
         self.seed.map_or_else(Uuid::new_v4, |seed| Uuid::from_u64_pair(seed, version))
     }
 }
 
-/// Five characters that make no words, others at each attempt.
+/// Returns a suffix of five characters, a different one for each attempt.
 pub(super) fn suffix(uid: Uuid, attempt: u128) -> String {
-    // Far apart, modulo the number of all endings.
+    // A large step, so that the suffixes of successive attempts are not alike.
     let mut number = uid.as_u128().wrapping_add(attempt * 8_765_431);
     let digits = std::iter::repeat_with(|| {
         let digit = ALPHABET[(number % 27) as usize];

@@ -1,4 +1,4 @@
-//! Lists, in pages: all pages of a list show the objects as they were at the version of the first.
+//! Lists in pages. All pages show the objects as they were at the version of the first page.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::state::ServerState;
 use crate::objects::{ClientError, Kind, ObjectKey, ObjectList, ObjectRef, Query};
 
-/// Where a list goes on. Its text is opaque to users.
+/// The position at which a list continues. Its text is opaque to users.
 struct ContinueToken {
     version: u64,
-    /// The last object of the page before.
+    /// The last object of the previous page.
     after: ObjectKey,
 }
 
@@ -24,7 +24,7 @@ impl ContinueToken {
 }
 
 impl ServerState {
-    /// Lists what a query selects, in the order of the keys.
+    /// Lists the objects that a query selects, in the order of their keys.
     pub(super) fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
         let listed = || ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), ""));
         let token = match query.continue_token.as_deref() {
@@ -68,7 +68,8 @@ impl ServerState {
         Ok(ObjectList::new(version.to_string(), items).continue_token(continue_token))
     }
 
-    /// The objects of a kind that have changed after this version, each as it was then; `None` if that is not known any more.
+    /// Returns the objects of a kind that have changed after this version, each as it was at that version. Returns `None` if the
+    /// history does not go back that far.
     fn changed_since(&self, kind: &Kind, version: u64) -> Option<BTreeMap<&ObjectKey, Option<&Arc<Value>>>> {
         let mut then = BTreeMap::new();
         for change in self.since(version)?.filter(|change| *change.location.kind == *kind) {

@@ -7,11 +7,13 @@ use super::change::Location;
 use super::limits::{MANAGED, MOST_DEPTH, depth, object_depth, size};
 use crate::objects::{ClientError, Patch};
 
-/// The most operations of a JSON patch, as an API server has it.
+/// The most operations of a JSON patch: the same limit as in an API server.
 const MOST_OPERATIONS: usize = 10_000;
 
-/// Applies a patch to a copy of the current object. No operation nests the copy deeper than an object may be, and the operations
-/// of a JSON patch copy at most `most_size` bytes together.
+/// Applies a patch to a copy of the current object.
+///
+/// No operation may nest the copy deeper than an object may be. The operations of a JSON patch may copy at most `most_size` bytes
+/// together.
 pub(super) fn patched(
     location: &Location,
     current: &Value,

@@ -1,4 +1,4 @@
-//! The state of an embedded client: the objects, their indexes, and the last changes. A plain value.
+//! The state of an embedded client: the objects, their indexes, and the history. A plain value.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct ServerState {
     pub(super) head: u64,
     kinds: HashMap<Arc<Kind>, ObjectMap>,
     pub(super) index: ObjectIndex,
-    /// The last changes, up to that of version `head`, each one version after the other.
+    /// The last changes, with consecutive versions up to `head`.
     history: VecDeque<ObjectChange>,
     most_history: usize,
     /// The sum of [`ObjectChange::kept`] over the history.
@@ -39,7 +39,7 @@ impl ServerState {
         self.kinds.get_key_value(kind).map_or_else(|| Arc::new(kind.clone()), |(kind, _)| Arc::clone(kind))
     }
 
-    /// How many changes the history holds at most. While the limit of its bytes is near, it holds no more than now.
+    /// Returns the most changes that the history can hold. Near the limit of its bytes, that is its current length.
     pub(super) fn most_history(&self) -> usize {
         let is_near = self.history_bytes > self.most_history_bytes / 2;
         if is_near { self.history.len() } else { self.most_history }
@@ -53,7 +53,7 @@ impl ServerState {
         self.table(kind)?.get(key)
     }
 
-    /// What a query selects, in the order of the keys.
+    /// Returns the objects that a query selects, in the order of their keys.
     pub(super) fn select<'a>(&'a self, kind: &Kind, query: &'a Query) -> impl Iterator<Item = &'a Arc<Value>> {
         let namespace = query.namespace.as_deref().unwrap_or_default();
         let from = ObjectKey::new(namespace, "");
@@ -62,14 +62,14 @@ impl ServerState {
         inside.map(|(_, object)| object).filter(|object| query.selects(object))
     }
 
-    /// The changes after this version, the oldest first; `None` if they are not all known.
+    /// Returns the changes after this version, the oldest first; `None` if the history does not go back that far.
     pub(super) fn since(&self, version: u64) -> Option<impl Iterator<Item = &ObjectChange>> {
         let missed = usize::try_from(self.head.checked_sub(version)?).ok()?;
         let known = self.history.len().checked_sub(missed)?;
         Some(self.history.range(known..))
     }
 
-    /// Makes the changes, and returns what they have displaced: to be dropped where no lock is held.
+    /// Applies the changes. Returns the forgotten ones, so that the caller can drop them without a lock.
     pub(super) fn apply(&mut self, changes: Vec<ObjectChange>) -> Vec<ObjectChange> {
         for change in changes {
             let Location { kind, key } = &change.location;

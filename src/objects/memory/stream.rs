@@ -16,7 +16,7 @@ use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query,
 
 /// The versions that stand for any version. A watch from one of them begins with the objects that exist.
 const ANY: [&str; 2] = ["", "0"];
-/// How many events are read at once.
+/// The number of events to read at once.
 const BATCH: usize = 256;
 
 pub(super) struct Stream {
@@ -74,7 +74,7 @@ impl Stream {
         })
     }
 
-    /// Reads the next changes from the history, if there are any.
+    /// Reads the next changes from the history, if any.
     fn read(&mut self) -> Result<(), ClientError> {
         let server = Arc::clone(&self.server);
         let state = server.state.read();
@@ -140,7 +140,7 @@ fn gone(kind: &Kind, query: &Query, version: String) -> ClientError {
     ClientError::Gone { object: ObjectRef::new(kind, &key), version }
 }
 
-/// Returns the event for readers who see only the objects that the query selects; `None` if they see no change.
+/// Returns the event for readers who see only the selected objects; `None` if they see no change.
 fn event_of(change: &ObjectChange, query: &Query) -> Option<WatchEvent<Arc<Value>>> {
     let was = change.old.as_ref().is_some_and(|old| query.selects(old));
     let is = !change.removed && query.selects(&change.object);

@@ -1,4 +1,4 @@
-//! A transaction: what one call changes, seen by itself at once and by nobody else before it is stored.
+//! Transactions: collect the changes of one call. A transaction sees its own changes; nobody else does before they are stored.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::objects::{ClientError, Kind, ObjectKey};
 
 pub(super) struct Txn<'a> {
     pub(super) state: &'a ServerState,
-    /// Of an object's JSON, in bytes.
+    /// The most bytes of an object's JSON.
     pub(super) most_size: usize,
-    /// In whole seconds.
+    /// The time, in whole seconds.
     pub(super) now: Timestamp,
     changes: Vec<ObjectChange>,
-    /// What has been written here.
+    /// The objects written by this transaction; `None` if removed.
     written: HashMap<Location, Option<Arc<Value>>>,
-    /// What has been written here, beside the index of the state.
+    /// The changes of this transaction to the index of the state.
     index: ObjectIndex,
     pub(super) unsettled: Unsettled,
 }
 
-/// The locations whose owners or dependents have changed, each in line once.
+/// A queue of locations whose owners or dependents have changed, each at most once.
 #[derive(Default)]
 pub(super) struct Unsettled {
     line: VecDeque<Location>,
@@ -76,23 +76,23 @@ impl<'a> Txn<'a> {
         self.find(location).ok_or_else(|| ClientError::NotFound { object: location.object_ref() })
     }
 
-    /// The objects that refer to the owner of this uid.
+    /// Returns the dependents of the owner with this uid.
     pub(super) fn dependents(&self, uid: &str) -> BTreeSet<Location> {
         let before = self.state.index.dependents(uid).filter(|location| !self.written.contains_key(location));
         before.chain(self.index.dependents(uid)).cloned().collect()
     }
 
-    /// Whether a dependent blocks the foreground deletion of the owner of this uid.
+    /// Returns whether a dependent blocks the foreground deletion of the owner with this uid.
     pub(super) fn is_blocked(&self, uid: &str) -> bool {
         self.state.index.blocking(uid) + self.index.blocking(uid) > 0
     }
 
-    /// The version that the next change gets.
+    /// Returns the version of the next change.
     pub(super) fn next_version(&self) -> u64 {
         self.state.head + 1 + self.changes.len() as u64
     }
 
-    /// Writes an object, or removes it; `object` is its last state then.
+    /// Writes an object, or removes it. For a removal, `object` is the last state.
     pub(super) fn change(&mut self, location: &Location, mut object: Value, removed: bool) {
         let version = self.next_version();
         meta_mut(&mut object).insert("resourceVersion".to_owned(), version.to_string().into());
@@ -112,7 +112,7 @@ impl<'a> Txn<'a> {
         } else {
             self.unsettled.extend([location.clone()]);
         }
-        // What replaces the object in the state is no burden of the history.
+        // The history need not count the new object, because the state holds it.
         let kept = old.as_deref().map_or(0, footprint) + if removed { footprint(&object) } else { 0 };
         self.changes.push(ObjectChange { version, location: location.clone(), old, object, removed, kept });
     }
@@ -121,7 +121,7 @@ impl<'a> Txn<'a> {
         self.change(location, object, false);
     }
 
-    /// What an object is after all that, or was at its end.
+    /// Returns the object at the end of the transaction. If it was removed, returns its last state.
     pub(super) fn outcome(&self, location: &Location) -> Result<Arc<Value>, ClientError> {
         match self.changes.iter().rfind(|change| change.location == *location) {
             Some(change) => Ok(Arc::clone(&change.object)),
@@ -129,20 +129,20 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Where the owners of an object are that are there.
+    /// Returns the locations of the existing owners of an object.
     fn owners(&self, location: &Location, object: &Value) -> Vec<Location> {
         owners_of(object).filter_map(|owner| self.owner(location, owner)).collect()
     }
 
-    /// Where the owner is that an entry of an object's `ownerReferences` names, if it is there: an object of this uid and name, of
-    /// this kind in any version, in the object's namespace or in none.
+    /// Returns the location of the owner that an entry of `ownerReferences` names, if the owner exists. It must have this uid and
+    /// name and this kind in any version, and be in the object's namespace or cluster-wide.
     pub(super) fn owner(&self, location: &Location, owner: &Value) -> Option<Location> {
         let is_near = |found: &Location| ["", location.key.namespace()].contains(&found.key.namespace());
         let found = self.namesake(owner)?;
         (owner["name"] == *found.key.name() && is_near(&found)).then_some(found)
     }
 
-    /// Where the object is that has the uid and kind of an entry of `ownerReferences`, wherever that is.
+    /// Returns the location of the object with the uid and kind in an entry of `ownerReferences`, in any namespace.
     pub(super) fn namesake(&self, owner: &Value) -> Option<Location> {
         let text = |field: &str| owner[field].as_str().unwrap_or_default();
         let uid = uid_of(owner);

@@ -1,4 +1,4 @@
-//! The verbs, each on a transaction.
+//! The write methods of clients, as steps of a transaction.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use super::txn::Txn;
 use crate::objects::json::{is_deleting, meta_mut, text_of};
 use crate::objects::{ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, Patch, PatchTarget, Propagation};
 
-/// Fields of the metadata that are the client's.
+/// The fields of the metadata that only the client sets.
 const OURS: [&str; 6] =
     ["uid", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"];
 
-/// The length of a generated name, at most: as an API server has it, so that the name also fits into a label.
+/// The length limit of a generated name: the same as in an API server, so that the name also fits into a label.
 const MOST_GENERATED: usize = 63;
-/// How many names are tried for an object that is to be given one, as an API server does.
+/// The number of attempts to generate a free name: the same as in an API server.
 const ATTEMPTS: u128 = 8;
 
 fn conflict(location: &Location, reason: impl Into<String>) -> ClientError {
@@ -52,7 +52,7 @@ impl Txn<'_> {
         self.create_fields(kind, object, uid, None)
     }
 
-    /// A name that begins so and that no object has, as far as a few attempts find one.
+    /// Returns a name with this prefix that no object has, unless all attempts fail.
     fn free_name(&self, kind: &Kind, namespace: &str, start: &str, uid: Uuid) -> String {
         let start = &start[..start.len().min(MOST_GENERATED - SUFFIX)];
         let mut names = (0..ATTEMPTS).map(|attempt| format!("{start}{}", suffix(uid, attempt)));
@@ -94,7 +94,7 @@ impl Txn<'_> {
         let current = self.get(&location)?;
         let version = text_of(&object, "resourceVersion");
         if version.is_empty() {
-            let rule = "there must be one, so that no other update is lost";
+            let rule = "must be set, so that no other update is lost";
             return Err(ClientError::invalid(location.object_ref(), "metadata.resourceVersion", "", rule));
         }
         same(&location, &current, "resourceVersion", version)?;
@@ -135,16 +135,16 @@ impl Txn<'_> {
         let location = self.location(kind, &key);
         let invalid = |field: &str, rule: &str| Err(ClientError::invalid(location.object_ref(), field, "", rule));
         if key.name().is_empty() {
-            return invalid("metadata.name", "there must be one");
+            return invalid("metadata.name", "must not be empty");
         }
         if owner.name.is_empty() {
-            return invalid("fieldOwner", "there must be one");
+            return invalid("fieldOwner", "must not be empty");
         }
         let current = self.find(&location);
         let uid = text_of(&object, "uid");
         if !uid.is_empty() {
             let Some(current) = &current else {
-                return Err(conflict(&location, format!("its uid is to be {uid}, but there is no such object")));
+                return Err(conflict(&location, format!("there is no object with uid {uid}")));
             };
             same(&location, current, "uid", uid)?;
         }
@@ -156,7 +156,7 @@ impl Txn<'_> {
         ignore(&mut object);
         let api_version = kind.api_version();
         let (next, managed) = apply(current.as_deref(), &object, owner, &api_version, self.now).map_err(
-            |Clash { field, owner, .. }| conflict(&location, format!("{field} has another value by {owner:?}")),
+            |Clash { field, owner, .. }| conflict(&location, format!("{owner:?} has applied another value to {field}")),
         )?;
         let Some(current) = current else {
             return {
@@ -168,7 +168,7 @@ impl Txn<'_> {
         Ok(location)
     }
 
-    /// Makes of what a writer wants what is written, if it is anything new.
+    /// Writes an object, merged with the fields that the writer cannot set, if that changes anything.
     fn write(
         &mut self,
         location: &Location,
@@ -245,7 +245,7 @@ fn ignore(object: &mut Value) {
     meta_mut(object).retain(|field, _| !OURS.contains(&field.as_str()) && field != "resourceVersion");
 }
 
-/// Sets a field of an object, or takes it away.
+/// Sets or removes a field of an object.
 fn set(object: &mut Value, field: &str, value: Option<Value>) {
     let Value::Object(fields) = object else { return };
     match value {
@@ -254,7 +254,7 @@ fn set(object: &mut Value, field: &str, value: Option<Value>) {
     };
 }
 
-/// Whether two states differ in nothing but metadata and status.
+/// Returns whether two states differ only in metadata and status.
 fn same_content(one: &Value, other: &Value) -> bool {
     fn content(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
         object.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata" && *name != "status")

@@ -40,7 +40,7 @@ fn fails<S: SubReconciler<DynamicObject>>(case: Case, class: ErrorClass, text: &
 
 #[test]
 fn a_child_of_another_namespace() {
-    let text = "ConfigMap other/shop is invalid: metadata.namespace is \"other\", but must be that of its owner, App default/shop";
+    let text = "ConfigMap other/shop is invalid: metadata.namespace is \"other\", but must be the namespace of its owner, App default/shop";
     fails(Case::new("another namespace", &app("shop")), ErrorClass::Durable, text, || child("other"));
 }
 

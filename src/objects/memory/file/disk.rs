@@ -1,4 +1,4 @@
-//! The file under the database: locked from its opening to its end, so that the database can be closed and opened again meanwhile.
+//! The file of the database. It stays locked while the database is closed and opened again.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -12,12 +12,12 @@ use redb::{BackendError, DatabaseError, StorageBackend};
 
 use crate::run::error::BoxError;
 
-/// A file, as the store needs it. Tests have their own.
+/// A file for the database. Tests use a disk in memory.
 pub(super) trait Disk: fmt::Debug + Send + Sync {
-    /// Its bytes.
+    /// Returns the bytes of the file.
     fn bytes(&self) -> &dyn StorageBackend;
 
-    /// Syncs the folder of the file, so that a new file outlives a crash of the system.
+    /// Syncs the folder, so that a new file survives a crash of the system.
     fn sync_folder(&self) -> io::Result<()>;
 }
 
@@ -29,18 +29,18 @@ pub(super) struct LockedFile {
 }
 
 impl LockedFile {
-    /// Opens and locks a file, and makes it if there is none.
+    /// Opens and locks a file. Creates it if it does not exist.
     pub(super) fn open(path: &Path) -> Result<Self, BoxError> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let bytes = FileBackend::new(file)?;
         match bytes.try_lock_range(Bound::Unbounded, Bound::Unbounded) {
-            // Without locks the system leaves it to the user, as the database does.
+            // If the system has no file locks, the user must take care, as with the database itself.
             Ok(true) | Err(BackendError::Unsupported) => {}
             Ok(false) => return Err(DatabaseError::DatabaseAlreadyOpen.into()),
             Err(BackendError::Io(error)) => return Err(error.into()),
-            Err(error) => return Err(format!("it cannot be locked: {error:?}").into()),
+            Err(error) => return Err(format!("the file cannot be locked: {error:?}").into()),
         }
-        // The name is looked up now: the process may change its directory.
+        // Resolve the path now, because the process may change its working directory.
         Ok(Self { path: fs::canonicalize(path)?, bytes })
     }
 }
@@ -60,7 +60,7 @@ impl Disk for LockedFile {
         }
     }
 
-    /// The standard library opens no folder on other systems.
+    /// On other systems the standard library cannot open a folder.
     #[cfg(not(unix))]
     fn sync_folder(&self) -> io::Result<()> {
         Ok(())
@@ -69,12 +69,12 @@ impl Disk for LockedFile {
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // Closing the file would do, but not while a forked process has it too.
+        // Unlock explicitly: closing is not enough if a forked process holds the file too.
         let _ = self.bytes.close();
     }
 }
 
-/// The bytes of a disk, for the database. The disk stays locked when the database is closed.
+/// The storage backend for the database. The disk stays locked when the database is closed.
 #[derive(Debug)]
 pub(super) struct Storage(pub(super) Arc<dyn Disk>);
 

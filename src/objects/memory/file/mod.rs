@@ -1,5 +1,4 @@
-//! Objects in memory, and in a file that outlives the process: an embedded database, whose transactions are on the disk when they are
-//! acknowledged.
+//! The client that keeps its objects in memory and in a file: an embedded database with durable transactions.
 
 mod disk;
 mod store;
@@ -20,29 +19,30 @@ use super::server::Server;
 use super::state::ServerState;
 use crate::run::error::BoxError;
 
-/// A [`Client`](crate::objects::Client) that keeps its objects in memory, as a [`MemoryClient`](crate::objects::MemoryClient)
-/// does, and in a file. A cheap handle; clones have the same objects. Feature `file-client`.
+/// A [`Client`](crate::objects::Client) that keeps its objects in memory, like a [`MemoryClient`](crate::objects::MemoryClient),
+/// and in a file. Feature `file-client`.
 ///
-/// A write returns once it is on the disk: what has been acknowledged outlives a crash of the process, and of the system. What was
-/// asked for by one call (an object and what is deleted along with it) is stored as one. Reads do not touch the file, nor wait for
-/// it, with one exception: a read of events after some have expired. Watches cannot go on from before the file was opened: they are told that the version is [gone](crate::objects::ClientError::Gone).
+/// Clones are cheap and share the objects. A write returns once it is on the disk, so it survives a crash of the process or the
+/// system. The changes of one call (an object and the dependents deleted with it) are stored together or not at all. Reads do not
+/// wait for the file, except that a read of events may first delete expired ones. Watches cannot resume from a version before the
+/// file was opened: it is [gone](crate::objects::ClientError::Gone).
 ///
-/// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after the last time that they tell, also while the file is
-/// closed: opening it deletes those that have expired meanwhile.
+/// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after the latest time that they state. Opening the file
+/// deletes events that have expired meanwhile.
 ///
-/// One process at a time has the file open, until the last handle and stream are dropped.
+/// Only one process at a time can open the file. It stays open until the last clone and stream are dropped.
 ///
 /// # Failures
 ///
-/// - **Damage**: opening verifies the checksums of the whole file, which takes as long as reading it. A damaged file is an error.
-///   There is one exception. If the process was killed and the *last* write is damaged too, that write looks unfinished, and the
+/// - **Damage**: opening verifies the checksums of the whole file, which takes as long as reading it. A damaged file is an error,
+///   with one exception: if the process was killed and the *last* write is damaged too, that write looks unfinished, and the
 ///   client opens with the state before it.
-/// - **A full disk**: while nothing can be written, writes fail with [`ClientError::Transport`](crate::objects::ClientError::Transport),
-///   and reads go on. Each write opens the database again, so writing works again once there is room. A write that failed is
-///   removed from the file by the next write, or as the client is dropped. After a failed write, expired
-///   events can be read until a write succeeds. If the deletion of expired events is what failed, the log says so at *warn*.
-/// - **Limits**: an object can be [too large](EmbeddedBuilder::max_object_bytes) or too deep to be written. A file that holds such
-///   objects from an earlier version is opened; they can be read, deleted, and written as long as they do not grow.
+/// - **Full disk**: writes fail with [`ClientError::Transport`](crate::objects::ClientError::Transport), and reads go on. Each
+///   write opens the database again, so writing works again once there is room. A failed write is removed from the file by the
+///   next write or when the client is dropped. After a failed write, expired events stay readable until a write succeeds. If
+///   their deletion fails, the log says so at *warn*.
+/// - **Limits**: writing an object that is [too large](EmbeddedBuilder::max_object_bytes) or too deep is an error. A file from an
+///   earlier version with such objects can be opened. They can be read and deleted, and written if they do not grow.
 ///
 /// # Examples
 ///
@@ -70,17 +70,17 @@ pub struct FileClient {
 }
 
 impl FileClient {
-    /// Opens a file of objects, or makes one, with default settings.
+    /// Opens a file of objects with default settings. Creates the file if it does not exist.
     ///
     /// # Errors
     ///
-    /// If the file is open already, is damaged, or cannot be read or made; if it is no database, or a database of another program,
-    /// to which nothing is added. The error names the file.
+    /// If the file is already open, is damaged, cannot be read or created, or is not a database of this client. Such a file is
+    /// left unchanged. The error names the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Self::builder().open(path)
     }
 
-    /// Settings for a client.
+    /// Returns the default settings, to be changed before the file is opened.
     pub fn builder() -> EmbeddedBuilder {
         EmbeddedBuilder::new()
     }
@@ -90,7 +90,7 @@ impl FileClient {
         let store = FileStore::open(path.to_owned(), disk, &mut state);
         let store = store.map_err(|source| OpenError { path: path.to_owned(), source })?;
         let (shown, version) = (path.display(), state.head);
-        log::debug!(path:% = shown, version; "{shown}: the file of objects is open, at version {version}");
+        log::debug!(path:% = shown, version; "{shown}: opened the file of objects at version {version}");
         let server = Server::new(settings, Box::new(store), state);
         server.expire();
         Ok(Self { server })
@@ -98,7 +98,7 @@ impl FileClient {
 }
 
 impl EmbeddedBuilder {
-    /// Opens a client that also keeps its objects in this file. Creates the file if there is none. Feature `file-client`.
+    /// Opens a client that also keeps its objects in this file. Creates the file if it does not exist. Feature `file-client`.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl EmbeddedBuilder {
     }
 }
 
-/// Why a file of objects could not be opened.
+/// The error of opening a file of objects.
 #[derive(Debug)]
 pub struct OpenError {
     path: PathBuf,
@@ -118,7 +118,7 @@ pub struct OpenError {
 }
 
 impl OpenError {
-    /// Whether it is open already, in this process or in another.
+    /// Returns whether the file is already open, in this process or in another.
     #[must_use]
     pub fn is_open_elsewhere(&self) -> bool {
         matches!(self.source.downcast_ref(), Some(DatabaseError::DatabaseAlreadyOpen))
@@ -129,7 +129,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         if self.is_open_elsewhere() {
-            return write!(f, "{path}: it is open already, in this process or another: one at a time may have it");
+            return write!(f, "{path}: already open in this or another process; only one can have the file open");
         }
         write!(f, "{path}: {}", self.source)
     }

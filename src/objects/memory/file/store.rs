@@ -1,4 +1,4 @@
-//! The database in a file: reads all objects when it is opened, writes changes, and recovers from failures of the disk.
+//! The database in a file: reads all objects when it is opened, stores changes, and recovers from disk failures.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +20,7 @@ use crate::objects::memory::change::{Journal, Location, ObjectChange};
 use crate::objects::memory::state::ServerState;
 use crate::run::error::BoxError;
 
-/// The key of an object: `apiVersion`, `kind` and path (namespace and name).
+/// The database key of an object: `apiVersion`, `kind` and path (namespace and name).
 type RowKey = (&'static str, &'static str, &'static str);
 
 /// The JSON of an object by its key.
@@ -29,11 +29,11 @@ const OBJECTS: TableDefinition<RowKey, &[u8]> = TableDefinition::new("objects");
 const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 /// The version of the last change.
 const HEAD: &str = "head";
-/// How the tables are to be read.
+/// The format of the tables.
 const FORMAT: &str = "format";
 const THIS_FORMAT: u64 = 1;
 
-/// The database of a file. After a failure it is closed, and opened again by the next write.
+/// A database in a file. It is closed after a failure, and the next write opens it again.
 pub(super) struct FileStore {
     path: PathBuf,
     disk: Arc<dyn Disk>,
@@ -43,14 +43,15 @@ pub(super) struct FileStore {
 struct File {
     /// `None` after a failure.
     database: Option<Database>,
-    /// The version of the last change that has been stored for certain.
+    /// The last version that is certainly stored.
     head: u64,
-    /// The objects, as they are, that failed writes would have changed: some of these writes may be in the file.
+    /// The present state of objects in failed writes. Such a write may be in the file, so the next write stores these states
+    /// again.
     doubtful: HashMap<Location, Option<Arc<Value>>>,
 }
 
 impl FileStore {
-    /// Opens the database, makes it if the disk is empty, and reads all objects into the state.
+    /// Opens the database, creates it if the disk is empty, and reads all objects into the state.
     pub(super) fn open(path: PathBuf, disk: Arc<dyn Disk>, state: &mut ServerState) -> Result<Self, BoxError> {
         let mut file = File { database: None, head: 0, doubtful: HashMap::new() };
         let opened = guard(|| {
@@ -62,7 +63,7 @@ impl FileStore {
             if !is_empty(&reading)? {
                 return load(&reading, state);
             }
-            // The tables say that this is done.
+            // Sync before the tables exist: they prove later that the folder was synced.
             disk.sync_folder()?;
             create_tables(database)
         });
@@ -116,7 +117,7 @@ impl File {
         });
         if let Err(error) = written {
             for ObjectChange { location, old, .. } in changes {
-                // If one object changes several times, the first change has its present state.
+                // If one object changes several times, its first change holds the present state.
                 self.doubtful.entry(location.clone()).or_insert_with(|| old.clone());
             }
             self.close();
@@ -127,11 +128,11 @@ impl File {
         Ok(())
     }
 
-    /// Opens the database again if it has been closed. Only a failure of the call before this one closes it.
+    /// Opens the database again if the previous call has closed it after a failure.
     ///
     /// # Errors
     ///
-    /// If the database cannot be opened, or lacks a write that has been acknowledged.
+    /// If the database cannot be opened, or if it lacks an acknowledged write.
     fn reopen(&mut self, disk: &Arc<dyn Disk>) -> Result<(), BoxError> {
         if self.database.is_some() {
             return Ok(());
@@ -160,7 +161,7 @@ impl File {
 
     fn close(&mut self) {
         let database = self.database.take();
-        // An error is of no consequence: closing writes nothing that is needed.
+        // Ignore errors: closing writes nothing that is needed.
         let _ = guard(|| {
             drop(database);
             Ok(())
@@ -168,8 +169,8 @@ impl File {
     }
 }
 
-/// Runs a call of the database. A panic is an error: its cause is the file. A database is never dropped as such a panic unwinds:
-/// it could panic again.
+/// Calls the database. A panic becomes an error, because only a damaged file can cause it. The call must not drop a database,
+/// which could panic again during the unwinding.
 fn guard<T>(call: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
     catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|panic| Err(format!("the database is damaged: {}", panic_message(&*panic)).into()))
@@ -181,8 +182,8 @@ fn open(disk: &Arc<dyn Disk>) -> Result<Database, BoxError> {
     Ok(Database::builder().set_check_integrity_on_open(true).create_with_backend(storage)?)
 }
 
-/// Whether the process that made the file ended before the database was in it. Then only the beginning has been written to, and
-/// the mark that it is a database is missing there.
+/// Returns whether the process that created the file ended before the database was complete. Then the file has no magic number,
+/// and everything after the first page is empty.
 fn is_unfinished(bytes: &dyn StorageBackend) -> Result<bool, BoxError> {
     const PAGE: usize = 4_096;
     let len = bytes.len()?;
@@ -214,16 +215,18 @@ fn create_tables(database: &Database) -> Result<(), BoxError> {
     Ok(writing.commit()?)
 }
 
-/// Reads all objects. Refuses a database that another program has made.
+/// Reads all objects. Refuses a database of another program.
 fn load(reading: &ReadTransaction, state: &mut ServerState) -> Result<(), BoxError> {
     match format(reading) {
         Some(THIS_FORMAT) => {}
-        Some(other) => return Err(format!("it is of format {other}, and this version reads {THIS_FORMAT}").into()),
+        Some(other) => {
+            return Err(format!("the file has format {other}, but this version reads format {THIS_FORMAT}").into());
+        }
         None => {
             let tables = reading.list_tables()?.map(|table| table.name().to_owned());
             let multimaps = reading.list_multimap_tables()?.map(|table| table.name().to_owned());
             let tables = tables.chain(multimaps).collect::<Vec<_>>().join(", ");
-            return Err(format!("it is a redb database of another program, with other tables: {tables}").into());
+            return Err(format!("the file is a redb database of another program, with the tables {tables}").into());
         }
     }
     state.head = head(reading)?;
@@ -236,7 +239,7 @@ fn load(reading: &ReadTransaction, state: &mut ServerState) -> Result<(), BoxErr
     Ok(())
 }
 
-/// The format of the tables, if they are a store's.
+/// Returns the format of the tables, if they belong to this store.
 fn format(reading: &ReadTransaction) -> Option<u64> {
     reading.open_table(OBJECTS).ok()?;
     Some(reading.open_table(NUMBERS).ok()?.get(FORMAT).ok()??.value())
@@ -256,7 +259,7 @@ fn put(objects: &mut Table<'_, RowKey, &[u8]>, location: &Location, object: Opti
     Ok(())
 }
 
-/// Reads the JSON of an object. Earlier versions have also stored objects that are too deep for the usual parser.
+/// Parses the JSON of an object. Earlier versions have also stored objects that are too deep for `serde_json`.
 fn parse(json: &[u8]) -> Result<Value, BoxError> {
     if let Some(integer) = altered_integer(json) {
         return Err(format!("the integer {integer} does not fit into 64 bits").into());

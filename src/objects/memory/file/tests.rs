@@ -1,4 +1,4 @@
-//! The store on a disk that fails: acknowledged writes are there afterwards, and memory and file agree.
+//! Tests of the store on a failing disk: acknowledged writes survive, and memory and file agree.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
@@ -19,16 +19,16 @@ use crate::objects::{Client, ClientError, DeleteOptions, Kind, ObjectKey, Object
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
 
-/// How a disk fails.
+/// A way in which the disk fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     /// Nothing can be written.
     Full,
     /// A write stores half of its bytes and fails.
     Torn,
-    /// Nothing is synced, but all is written.
+    /// Nothing is synced, but everything is written.
     Sync,
-    /// The file does not grow.
+    /// The file cannot grow.
     Grow,
     /// The folder cannot be synced.
     Folder,
@@ -45,18 +45,18 @@ struct TestDisk {
 
 #[derive(Debug, Default)]
 struct ServerState {
-    /// The calls so far that have changed something.
+    /// The number of calls so far that changed something.
     calls: usize,
-    /// From which call on the disk fails.
+    /// The call from which on the disk fails, and the way.
     fault: Option<(usize, Fault)>,
-    /// The failures so far.
+    /// The number of failures so far.
     failed: usize,
     /// The names of the calls.
     log: Vec<&'static str>,
 }
 
 impl TestDisk {
-    /// Fails from so many calls on.
+    /// Makes the disk fail after this many calls.
     fn fail_after(&self, calls: usize, fault: Fault) {
         let mut state = self.state.lock();
         state.fault = Some((state.calls + calls, fault));
@@ -155,7 +155,7 @@ fn list(client: &FileClient) -> ObjectList<Arc<Value>> {
     client.list(&THING, &Query::all()).unwrap()
 }
 
-/// Writes of all sorts, until one fails.
+/// Writes in several ways until one fails.
 fn write_some(client: &FileClient, bytes: usize) -> Result<(), ClientError> {
     client.patch(&THING, &key("kept"), &Patch::Merge(json!({"spec": {"count": 1}})), PatchTarget::Object)?;
     let owner = client.create(&THING, thing("owner", None))?;
@@ -166,10 +166,10 @@ fn write_some(client: &FileClient, bytes: usize) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Lets the disk fail at each of its calls in turn, as one of these faults, and checks after each what `check` says. Ends when the
-/// writes have got by without a failure.
+/// Lets the disk fail at each of its calls in turn, and runs `check` after each failure. Ends when the writes pass without a
+/// failure.
 fn at_each_call(fault: Fault, check: impl Fn(&Arc<TestDisk>, FileClient)) {
-    // A new file has no room for a megabyte: it must grow.
+    // A megabyte does not fit into a new file, so the file must grow.
     let (step, bytes) = if matches!(fault, Fault::Full | Fault::Grow) { (1, 1_200_000) } else { (3, 10_000) };
     for calls in (0..).step_by(step) {
         let disk = Arc::new(TestDisk::default());
@@ -183,7 +183,7 @@ fn at_each_call(fault: Fault, check: impl Fn(&Arc<TestDisk>, FileClient)) {
             return;
         };
         assert!(error.is_transport() && error.to_string().contains("objects.redb: "), "{error}");
-        // As long as it fails, nothing is written, and everything can be read.
+        // While the disk fails, nothing is written and everything can be read.
         let before = list(&client);
         if client.create(&THING, thing("more", None)).is_err() {
             assert_eq!(list(&client), before);
@@ -227,7 +227,7 @@ fn a_client_that_ends_on_a_full_disk_leaves_what_it_has_acknowledged() {
             drop(client);
             disk.repair();
             let file = list(&open(disk));
-            // The write that failed may be there as a whole.
+            // The file may contain the failed write as a whole.
             let (stored, known) = (file.version.parse::<u64>().unwrap(), memory.version.parse::<u64>().unwrap());
             assert!(file == memory || (known + 1..=known + 2).contains(&stored), "{known} {stored}");
         });
