@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_written_as_kubernetes_does() {
+    fn a_condition_has_the_json_of_kubernetes() {
         let json = serde_json::json!({
             "type": "Ready", "status": "False", "reason": "NoImage", "message": "no such image",
             "lastTransitionTime": "2024-05-01T10:00:00Z", "observedGeneration": 2,

@@ -123,7 +123,7 @@ mod tests {
     /// Checks all pairs of states in both orders, including the cases of reconciler.io's `apis/conditionset_test.go`. There, a
     /// condition that was false once stays false after another one has become true.
     #[test]
-    fn what_they_add_up_to_does_not_depend_on_the_way_there() {
+    fn the_summary_does_not_depend_on_the_order_of_changes() {
         let sums = |a, b| match (a, b) {
             (True, True) => (True, "Ready"),
             (False, _) => (False, "a"),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_initialized() {
+    fn existing_conditions_are_not_initialized() {
         let mut conditions = Vec::new();
         set(&mut conditions, "A", True, "a");
         assert_eq!(status(&conditions, "Ready"), (Unknown, "BMissing".to_owned()));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_adds_up_to_nothing_is_set_alone() {
+    fn other_conditions_do_not_change_the_summary() {
         let mut conditions = Vec::new();
         LIVING.initialize(&mut conditions, at(1));
         assert!(set(&mut conditions, "C", False, "c"));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_the_sum_is_its_own() {
+    fn the_summary_has_its_own_time() {
         let mut conditions = Vec::new();
         LIVING.initialize(&mut conditions, at(1));
         set(&mut conditions, "A", False, "a");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_is_of_the_oldest_generation_that_its_parts_are_of() {
+    fn the_summary_has_the_lowest_observed_generation() {
         let mut conditions = Vec::new();
         let sum_of = |conditions: &mut Vec<Condition>, kind: &str, generation| {
             let part = Condition::new(kind, True, kind).observed_generation(generation);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_made_where_it_is_changed() {
+    fn a_missing_status_is_created_for_changes() {
         let mut object = DynamicObject::new(&Kind::of("v1", "X"), "a", "b");
         assert_eq!(object.status(), None);
         object.status_mut().unwrap()["ready"] = json!(true);

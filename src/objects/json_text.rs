@@ -131,7 +131,7 @@ mod tests {
 
     #[cfg(feature = "file-client")]
     #[test]
-    fn a_deep_text_is_parsed_as_any_other() {
+    fn a_deep_text_is_parsed_like_any_other() {
         let values = [
             serde_json::json!({"a": [1, -2.5, "x\"]}", {}, [], [[]], {"b": null, "": true}], "c": {"d": {"e": 0.1}}}),
             serde_json::json!([]),

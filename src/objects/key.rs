@@ -109,13 +109,13 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_in_the_order_of_their_namespaces() {
+    fn keys_are_ordered_by_namespace() {
         let keys = [("a", "z"), ("b", "a"), ("b", "b")].map(|(namespace, name)| ObjectKey::new(namespace, name));
         assert!(keys.is_sorted());
     }
 
     #[test]
-    fn what_is_no_key_is_not_read() {
+    fn an_invalid_key_is_an_error() {
         for text in ["", "/", "a/", "/a", "a/b/c"] {
             let error = text.parse::<ObjectKey>().unwrap_err();
             assert!(error.to_string().contains(&format!("{text:?}")));

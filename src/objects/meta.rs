@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_written_again() {
+    fn all_fields_are_written_again() {
         let meta = unchanged(&json!({
             "name": "web-1", "generateName": "web-", "namespace": "default", "uid": "a-b", "resourceVersion": "17",
             "generation": 3, "creationTimestamp": "2024-05-01T10:00:00Z", "deletionTimestamp": "2024-05-01T11:30:05Z",
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_type_is_an_error() {
+    fn a_value_of_another_type_is_an_error() {
         for json in [
             json!({"name": 1}),
             json!({"labels": {"a": 1}}),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_field_is_named_that_is_of_another_type() {
+    fn an_error_names_the_field_of_another_type() {
         for (json, path, value) in [
             (json!({"name": "a", "namespace": 1}), "metadata.namespace", "1"),
             (json!({"name": "a", "labels": {"a": "b", "c": {}}}), "metadata.labels.c", "{}"),

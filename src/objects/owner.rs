@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_has_come_anew_is_another() {
+    fn an_owner_that_was_created_again_is_another_owner() {
         let mut pod = object(&POD, "a", "p", "3");
         set_controller(&object(&APP, "a", "shop", "1"), &mut pod).unwrap();
         assert!(set_controller(&object(&APP, "a", "shop", "2"), &mut pod).unwrap_err().is_invalid());

@@ -186,14 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn labels_find_and_annotations_tell() {
+    fn labels_find_objects_and_annotations_decide() {
         let web = marks(&owner(&DEPLOYMENT, "default/web"));
         assert_eq!(web, ["Deployment.apps", "Deployment.apps", "default_web", "default/web"]);
         assert_eq!(marks(&owner(&NODE, "node-1.example.com"))[2..], ["node-1.example.com"; 2]);
     }
 
     #[test]
-    fn what_fits_no_label_has_a_digest_there() {
+    fn a_label_holds_a_hash_of_a_text_that_does_not_fit() {
         let fits = format!("a/{}", "b".repeat(61));
         assert_eq!(marks(&owner(&DEPLOYMENT, &fits))[2].len(), 63);
         for key in [&format!("{fits}b"), "a/system:node", "a/x-", "é"] {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_of_other_groups_kinds_and_names_are_others() {
+    fn owners_with_other_groups_kinds_and_names_differ() {
         let (web, mut pod) = (owner(&DEPLOYMENT, "default/web"), pod());
         Ownership::new().mark(&web, &mut pod).unwrap();
         let json = pod.to_json().unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn names_can_be_chosen_and_marks_taken_away() {
+    fn the_names_of_marks_can_be_set_and_marks_removed() {
         let (kumori, web) =
             (Ownership::named("kumori/ownerkind", "kumori/ownerkey"), owner(&DEPLOYMENT, "default/web"));
         let mut pod = pod();

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reference_is_read_as_a_cluster_writes_it() {
+    fn a_reference_has_the_json_of_kubernetes() {
         let pod = TypedReference::to(&DynamicObject::new(&Kind::namespaced("", "v1", "Pod"), "a", "p"));
         for json in [
             json!({"kind": "Pod", "name": "p"}),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_maps_counts() {
+    fn the_last_of_several_maps_wins() {
         let maps = [[("a", 1), ("b", 1)], [("b", 2), ("c", 2)], [("c", 3), ("d", 3)]].map(BTreeMap::from);
         assert_eq!(merge_maps(&maps), BTreeMap::from([("a", 1), ("b", 2), ("c", 3), ("d", 3)]));
         assert_eq!(merge_maps::<i32, i32>([]), BTreeMap::new());

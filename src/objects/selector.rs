@@ -397,7 +397,7 @@ mod tests {
 
     /// The cases of `TestSelectorParse` and `TestLexer…` that are errors here too.
     #[test]
-    fn what_is_no_selector_is_refused() {
+    fn an_invalid_selector_is_an_error() {
         for (selector, part) in [
             ("x=a||y=b", "a||y=b"),
             ("x==a==b", "a==b"),

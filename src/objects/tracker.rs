@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_track_that_ends_leaves_nothing_behind() {
+    fn ended_tracks_are_removed() {
         let tracker = Tracker::new();
         let kind = Kind::namespaced("", "v1", "ConfigMap");
         let ends: [&dyn Fn(); 2] = [&|| tracker.begin("a").end(), &|| tracker.untrack(&"a")];

@@ -51,7 +51,7 @@ mod tests {
 
     /// Cases of apimachinery's `pkg/util/validation/validation_test.go`.
     #[test]
-    fn names_are_those_that_kubernetes_takes() {
+    fn names_follow_the_rules_of_kubernetes() {
         let long = |length: usize| "a".repeat(length);
         for name in ["a", "ab", "a1", "a-1", "a--1--2--b", "0", "01", "0-1--2--b", &long(63)] {
             assert!(is_dns_label(name) && is_subdomain(name), "{name}");

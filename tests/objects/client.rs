@@ -1,4 +1,4 @@
-//! A client whose calls a test sees, and can fail or do something before.
+//! A client that lets a test see its calls, fail them, or act before them.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use homeostat::objects::{
 use parking_lot::{Mutex, ReentrantMutex};
 use serde_json::Value;
 
-/// Called before each call, with the verb and the object; what it returns is the call's error.
+/// Called with the verb and object before each call. If it returns an error, the call fails with it.
 type Before = Box<dyn FnMut(&str, &ObjectRef) -> Option<ClientError> + Send>;
 
 type Change = fn(&mut Value);
 
-/// A client in memory behind a hook. A hook may use [`inner`](Self::inner), and is not called for that.
+/// A client in memory with a hook before each call. Calls through [`inner`](Self::inner) skip the hook.
 #[derive(Clone)]
 pub(crate) struct Hooked {
     inner: MemoryClient,
     before: Arc<Mutex<Option<Before>>>,
-    /// No call gets past the hook while another one is in it.
+    /// Held while a call is in the hook, so that no other call passes.
     turn: Arc<ReentrantMutex<()>>,
     writes: Arc<Mutex<Vec<String>>>,
     listed_as: Arc<Mutex<Option<Change>>>,
@@ -35,7 +35,7 @@ impl Hooked {
         Api::of_kind(Arc::new(self.clone()), kind.clone())
     }
 
-    /// The objects without the hook.
+    /// Returns the objects of a kind, without the hook.
     pub(crate) fn inner(&self, kind: &Kind) -> Api<DynamicObject> {
         Api::of_kind(Arc::new(self.inner.clone()), kind.clone())
     }
@@ -44,17 +44,17 @@ impl Hooked {
         *self.before.lock() = Some(Box::new(hook));
     }
 
-    /// No call gets through, from now on or no longer.
+    /// Sets whether all calls fail.
     pub(crate) fn cut_off(&self, cut_off: bool) {
         self.before(move |_, object| cut_off.then(|| unreachable(object)));
     }
 
-    /// Objects are listed as this makes them.
+    /// Changes objects before they are listed.
     pub(crate) fn listed_as(&self, change: Change) {
         *self.listed_as.lock() = Some(change);
     }
 
-    /// What has been asked to be written since the last call, as `verb name`.
+    /// Returns the writes since the last call, as `verb name`.
     pub(crate) fn writes(&self) -> Vec<String> {
         std::mem::take(&mut *self.writes.lock())
     }
@@ -64,7 +64,7 @@ impl Hooked {
             self.writes.lock().push(format!("{verb} {}", key.name()));
         }
         let _turn = self.turn.lock();
-        // Not held while it runs: it may set another one.
+        // Not held during the call: the hook may set another hook.
         let hook = self.before.lock().take();
         let Some(mut hook) = hook else { return Ok(()) };
         let error = hook(verb, &ObjectRef::new(kind, key));

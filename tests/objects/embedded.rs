@@ -1,4 +1,4 @@
-//! What is particular to the embedded clients, beyond what every client does.
+//! Properties of the embedded clients beyond the rules for every client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ fn times_are_those_of_the_clock_in_whole_seconds() {
 }
 
 #[test]
-fn a_chain_of_owners_goes_at_once_however_long() {
+fn a_chain_of_owners_of_any_length_is_deleted_at_once() {
     let api = api(&MemoryClient::new());
     let first = api.create(&thing("first")).unwrap();
     let mut last = first.clone();
@@ -65,7 +65,7 @@ fn a_chain_of_owners_goes_at_once_however_long() {
 }
 
 #[test]
-fn those_who_belong_to_each_other_can_be_deleted_in_the_foreground() {
+fn objects_that_own_each_other_can_be_deleted_in_the_foreground() {
     let api = api(&MemoryClient::new());
     let a = api.create(&thing("a")).unwrap();
     let b = api.create(&owned("b", &[&a], true)).unwrap();
@@ -78,7 +78,7 @@ fn those_who_belong_to_each_other_can_be_deleted_in_the_foreground() {
 }
 
 #[test]
-fn an_owner_named_in_another_version_takes_its_child_along() {
+fn a_child_is_deleted_with_an_owner_named_in_another_version() {
     let api = api(&MemoryClient::new());
     let a = api.create(&thing("a")).unwrap();
     let mut b = owned("b", &[&a], true);
@@ -90,7 +90,7 @@ fn an_owner_named_in_another_version_takes_its_child_along() {
 }
 
 #[test]
-fn without_a_cascade_nothing_goes_along() {
+fn without_cascades_dependents_stay() {
     let api = api(&MemoryClient::builder().cascade(false).build());
     let a = api.create(&thing("a")).unwrap();
     api.create(&owned("b", &[&a], true)).unwrap();
@@ -99,8 +99,8 @@ fn without_a_cascade_nothing_goes_along() {
 }
 
 #[test]
-fn a_generated_name_that_is_taken_is_not_the_end() {
-    // With a seed the names are known: those that one client makes are taken in another before it makes them.
+fn a_taken_generated_name_is_replaced_by_another() {
+    // With a seed, two clients generate the same names. One client takes the names before the other generates them.
     let made = |client: &MemoryClient| {
         let mut object = thing("");
         object.metadata.generate_name = "web-".into();
@@ -133,7 +133,7 @@ fn applying_twice_changes_nothing() {
     );
 }
 
-/// A status, and metadata that the client sets itself.
+/// These are a status, and metadata that the client sets itself.
 #[test]
 fn applying_fields_that_are_ignored_changes_nothing() {
     let clock = ManualClock::new();
@@ -165,7 +165,7 @@ fn applying_fields_that_are_ignored_changes_nothing() {
 }
 
 #[test]
-fn an_owner_has_no_conflict_about_a_field_that_a_plain_write_has_taken_from_another() {
+fn a_plain_write_ends_the_conflict_about_a_field() {
     let client = MemoryClient::new();
     let fields = |size: u32| {
         json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"namespace": "default", "name": "a"},
@@ -182,7 +182,7 @@ fn an_owner_has_no_conflict_about_a_field_that_a_plain_write_has_taken_from_anot
 }
 
 #[test]
-fn what_others_change_is_told_as_bookmarks_so_that_a_watch_can_go_on() {
+fn bookmarks_about_other_changes_let_a_watch_resume() {
     let client = MemoryClient::builder().history(8).build();
     let other = Kind::cluster("", "v1", "Other");
     let stop = CancellationToken::new();
@@ -205,7 +205,7 @@ fn what_others_change_is_told_as_bookmarks_so_that_a_watch_can_go_on() {
 }
 
 #[test]
-fn what_comes_out_is_shared() {
+fn returned_objects_are_shared() {
     let client = MemoryClient::new();
     let created = client.create(&THING, thing("a").to_json().unwrap()).unwrap();
     let got: Arc<Value> = client.get(&THING, &key("a")).unwrap();
@@ -213,7 +213,7 @@ fn what_comes_out_is_shared() {
     assert!(Arc::ptr_eq(&got, &client.list(&THING, &Query::all()).unwrap().items[0]));
 }
 
-/// Changes an object so often, to this many bytes each time, and counts the versions that are still in memory.
+/// Changes an object many times with this many bytes each, and counts the versions that are still in memory.
 fn versions_in_memory(client: &MemoryClient, changes: usize, bytes: usize) -> usize {
     client.create(&THING, thing("a").to_json().unwrap()).unwrap();
     let changes = (0..changes).map(|number| {
@@ -225,7 +225,7 @@ fn versions_in_memory(client: &MemoryClient, changes: usize, bytes: usize) -> us
 }
 
 #[test]
-fn the_history_keeps_no_more_bytes_than_it_may() {
+fn the_history_keeps_to_its_limit_of_bytes() {
     let client = MemoryClient::builder().history_bytes(2_000_000).build();
     let versions = versions_in_memory(&client, 50, 200_000);
     assert!((5..=10).contains(&versions), "{versions} versions of 200 kB");
@@ -244,7 +244,7 @@ fn the_history_keeps_no_more_bytes_than_it_may() {
 }
 
 #[test]
-fn a_watch_of_others_is_told_where_to_go_on_while_large_changes_are_forgotten() {
+fn a_watch_of_other_objects_gets_bookmarks_while_large_changes_are_forgotten() {
     let client = MemoryClient::builder().history_bytes(2_000_000).build();
     let other = Kind::cluster("", "v1", "Other");
     let stop = CancellationToken::new();

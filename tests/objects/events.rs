@@ -1,4 +1,4 @@
-//! Events: counted, stored, logged, and never in a reconciler's way.
+//! Event recorders: they count, store and log events, and never block a reconciler.
 
 use std::sync::Arc;
 use std::thread;
@@ -45,13 +45,13 @@ impl World {
         self.recorder.flush();
     }
 
-    /// All that is stored, in the order of the names.
+    /// Returns the stored events, ordered by name.
     fn stored(&self) -> Vec<Arc<Value>> {
         self.recorder.flush();
         self.client.inner(&EventRecorder::KIND).client().list(&EventRecorder::KIND, &Query::all()).unwrap().items
     }
 
-    /// What is stored, in order, as `message count`.
+    /// Returns the stored events in order, as `message count`.
     fn counts(&self) -> Vec<String> {
         let stored = self.stored();
         let mut counts: Vec<_> =
@@ -61,7 +61,7 @@ impl World {
     }
 }
 
-/// What `kubectl describe` reads.
+/// `kubectl describe` reads this form.
 #[test]
 fn an_event_is_written_as_kubernetes_does() {
     let world = world(|builder| builder);
@@ -87,7 +87,7 @@ fn an_event_is_written_as_kubernetes_does() {
 }
 
 #[test]
-fn the_same_again_raises_the_count() {
+fn a_repeated_event_raises_the_count() {
     let world = world(|builder| builder);
     for _ in 0..3 {
         world.event("vm-1", "on node-1");
@@ -125,7 +125,7 @@ fn another_object_type_reason_or_message_is_another_event() {
 }
 
 #[test]
-fn two_recorders_do_not_count_each_others_events() {
+fn two_recorders_count_separately() {
     let world = world(|builder| builder);
     let other = EventRecorder::builder("disks").client(Arc::new(world.client.clone())).clock(world.clock.clock());
     let other = other.log(false).build();
@@ -139,7 +139,7 @@ fn two_recorders_do_not_count_each_others_events() {
 }
 
 #[test]
-fn names_are_such_as_a_client_takes() {
+fn event_names_are_valid_for_clients() {
     let world = world(|builder| builder);
     let long = "b".repeat(253);
     let dashes = format!("{}{}x", "c".repeat(200), "-".repeat(52));
@@ -169,7 +169,7 @@ fn a_long_message_is_cut_between_letters() {
 }
 
 #[test]
-fn what_could_not_be_stored_is_stored_later_in_order() {
+fn events_that_could_not_be_stored_are_stored_later_in_order() {
     let world = world(|builder| builder);
     world.event("vm-1", "a");
     world.client.cut_off(true);
@@ -199,7 +199,7 @@ fn what_could_not_be_stored_is_stored_later_in_order() {
 }
 
 #[test]
-fn what_the_client_refuses_holds_nothing_up() {
+fn a_refused_event_does_not_delay_others() {
     let world = world(|builder| builder);
     world.client.before(|_, object| {
         let refused = object.key().name().starts_with("vm-1.");
@@ -216,7 +216,7 @@ fn what_the_client_refuses_holds_nothing_up() {
 }
 
 #[test]
-fn what_has_been_removed_there_is_written_anew() {
+fn a_removed_event_is_created_again() {
     let world = world(|builder| builder);
     world.event("vm-1", "a");
     let events = world.client.inner(&EventRecorder::KIND);
@@ -225,9 +225,9 @@ fn what_has_been_removed_there_is_written_anew() {
     assert_eq!(world.counts(), ["a 2"]);
 }
 
-/// An embedded client deletes events after an hour, counted from the last time.
+/// An embedded client deletes an event an hour after it last happened.
 #[test]
-fn an_event_that_has_expired_is_written_anew_and_one_that_goes_on_stays() {
+fn an_expired_event_is_created_again_and_a_repeated_one_stays() {
     let world = world(|builder| builder);
     for _ in 0..3 {
         world.event("vm-1", "a");
@@ -245,9 +245,9 @@ fn an_event_that_has_expired_is_written_anew_and_one_that_goes_on_stays() {
     assert_ne!(uid(&world), first);
 }
 
-/// The client did what was asked, and the answer was lost: the next recorder of the same moment stands in for the next try.
+/// The client has stored the event, but its answer was lost. A second recorder at the same moment stands in for the retry.
 #[test]
-fn what_is_there_already_is_raised() {
+fn the_count_of_an_existing_event_is_raised() {
     let world = world(|builder| builder);
     world.event("vm-1", "a");
     let again = EventRecorder::builder("vms").client(Arc::new(world.client.clone())).clock(world.clock.clock());
@@ -260,7 +260,7 @@ fn what_is_there_already_is_raised() {
 }
 
 #[test]
-fn what_has_not_happened_for_longest_is_forgotten() {
+fn the_least_recent_event_is_forgotten() {
     let world = world(|builder| builder.remember(2));
     for message in ["a", "b", "a", "c", "a", "b"] {
         world.event("vm-1", message);
@@ -271,7 +271,7 @@ fn what_has_not_happened_for_longest_is_forgotten() {
 }
 
 #[test]
-fn what_waits_for_a_client_is_bounded_too() {
+fn the_events_that_wait_for_a_client_are_bounded() {
     let world = world(|builder| builder.remember(2));
     world.client.cut_off(true);
     for message in ["a", "b", "c", "d"] {
@@ -284,7 +284,7 @@ fn what_waits_for_a_client_is_bounded_too() {
 }
 
 #[test]
-fn a_client_that_panics_takes_only_its_event_along() {
+fn a_panic_of_the_client_loses_only_one_event() {
     let world = world(|builder| builder);
     world.client.before(|_, _| panic!("out of luck"));
     world.event("vm-1", "a");
@@ -292,7 +292,7 @@ fn a_client_that_panics_takes_only_its_event_along() {
     assert_eq!(world.counts(), ["b 1"]);
 }
 
-/// A recorder on the system's clock, whose client says on which thread it is called, and waits for the word to go on.
+/// A recorder on the system clock. Its client reports the thread of each call, and blocks until the test lets it continue.
 fn slow() -> (Hooked, EventRecorder, Receiver<thread::ThreadId>, Sender<()>) {
     let client = Hooked::new(MemoryClient::new());
     let ((at_it, is_at_it), (go, on)) = (unbounded(), unbounded::<()>());
@@ -311,7 +311,7 @@ fn counts_of(client: &Hooked) -> Vec<Value> {
 }
 
 #[test]
-fn an_event_is_stored_by_a_thread_of_the_recorder_and_never_by_who_records_it() {
+fn a_thread_of_the_recorder_stores_the_events() {
     let (client, recorder, is_at_it, go) = slow();
     go.send(()).unwrap();
     recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
@@ -321,7 +321,7 @@ fn an_event_is_stored_by_a_thread_of_the_recorder_and_never_by_who_records_it() 
 }
 
 #[test]
-fn nobody_who_records_waits_for_a_client_that_hangs_and_a_flush_does() {
+fn recording_does_not_wait_for_a_hanging_client_but_a_flush_does() {
     let (client, recorder, is_at_it, go) = slow();
     recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
     is_at_it.recv().unwrap();
@@ -334,7 +334,7 @@ fn nobody_who_records_waits_for_a_client_that_hangs_and_a_flush_does() {
 }
 
 #[test]
-fn the_last_handle_stores_what_is_left() {
+fn the_last_handle_stores_the_remaining_events() {
     let (client, recorder, is_at_it, go) = slow();
     let other = recorder.clone();
     recorder.event(&vm("vm-1"), EventType::Normal, "Started", "a");
@@ -372,7 +372,7 @@ fn threads_lose_no_event() {
 }
 
 #[test]
-fn what_happens_is_logged() {
+fn events_are_logged() {
     let logs = Logs::of("logged");
     let clock = ManualClock::new();
     let client = Hooked::new(MemoryClient::new());
@@ -409,7 +409,7 @@ fn what_happens_is_logged() {
 }
 
 #[test]
-fn without_a_client_they_are_only_counted_and_logged() {
+fn without_a_client_events_are_only_counted_and_logged() {
     let logs = Logs::of("no-client");
     let recorder = EventRecorder::builder("no-client").remember(1).build();
     let quiet = EventRecorder::builder("no-client").remember(1).log(false).build();

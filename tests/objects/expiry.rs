@@ -1,4 +1,4 @@
-//! Events expire in the embedded clients, as an API server has them do.
+//! The expiry of events in the embedded clients, as in an API server.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ fn an_event_expires_an_hour_after_the_latest_of_its_times() {
 }
 
 #[test]
-fn how_long_events_live_can_be_set() {
+fn the_lifetime_of_events_can_be_set() {
     let clock = ManualClock::new();
     let of = |ttl| MemoryClient::builder().clock(clock.clock()).event_ttl(ttl).build();
     let (short, endless) = (of(Duration::from_secs(5 * MINUTE)), of(Duration::MAX));
@@ -174,7 +174,7 @@ fn a_deleted_event_does_not_expire_again() {
 
 #[cfg(feature = "file-client")]
 #[test]
-fn opening_a_file_deletes_the_events_that_have_expired_meanwhile() {
+fn opening_a_file_deletes_expired_events() {
     use homeostat::objects::FileClient;
 
     let clock = ManualClock::new();
@@ -219,7 +219,7 @@ fn many_events_that_expire_at_once_do_not_end_the_watches_of_other_kinds() {
 }
 
 #[test]
-fn a_read_finds_no_expired_event_however_short_the_history_is() {
+fn a_read_finds_no_expired_event_even_with_a_short_history() {
     for history in [0, 1, 7] {
         let clock = ManualClock::new();
         let client = MemoryClient::builder().clock(clock.clock()).history(history).build();

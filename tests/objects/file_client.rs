@@ -1,4 +1,4 @@
-//! Objects in a file: what has been acknowledged outlives a process that is killed, and one process at a time has the file.
+//! Objects in a file: acknowledged writes survive a killed process, and only one process can open the file.
 
 use std::io::{BufRead, BufReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ use redb::{MultimapTableHandle, ReadableDatabase, TableHandle};
 use serde_json::json;
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
-/// Where a child of this test finds its file.
+/// The environment variable with the file of the child process.
 const FILE: &str = "HOMEOSTAT_TEST_FILE";
 
 fn api(path: &Path) -> Api<DynamicObject> {
@@ -29,7 +29,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
 }
 
-/// A process that is killed when the test is over, however that ends.
+/// A process that is killed at the end of the test.
 struct Writer(Child);
 
 impl Writer {
@@ -52,8 +52,8 @@ impl Drop for Writer {
     }
 }
 
-/// The body of the child: writes for ever, and says what has been acknowledged. Each round sets a counter, and creates an object
-/// and one that belongs to it, and deletes those of the round before, in one go.
+/// The body of the child process: writes forever, and prints each acknowledged write. Each round sets a counter, creates an
+/// object with a dependent, and deletes those of the previous round in one call.
 #[test]
 fn the_child_writes() {
     let Some(path) = std::env::var_os(FILE).map(PathBuf::from) else { return };
@@ -77,16 +77,17 @@ fn the_child_writes() {
     }
 }
 
-/// A hundred kills at random moments; what the child had said before is there, and nothing is there by half.
+/// Kills the child a hundred times at random moments. Everything that it had acknowledged is stored, and no call is stored by
+/// half.
 #[test]
-fn a_killed_writer_loses_nothing_that_was_acknowledged() {
+fn a_killed_writer_loses_no_acknowledged_write() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects.redb");
     let (mut version, mut seen) = (0, 0);
     for round in 0..100_usize {
         let mut writer = Writer::start(&path);
         let lines = BufReader::new(writer.0.stdout.take().unwrap()).lines().map(Result::unwrap);
-        // Of what it says some more is read each time; then it is killed, wherever it is.
+        // Read a growing number of lines, then kill the child.
         let mut told = lines.filter(|line| line.split(' ').count() == 2 && !line.contains("..."));
         let heard: Vec<_> = told.by_ref().take(3 + round % 7).collect();
         writer.kill();
@@ -118,7 +119,7 @@ fn a_killed_writer_loses_nothing_that_was_acknowledged() {
 }
 
 #[test]
-fn everything_is_as_it_was_when_the_file_is_opened_again() {
+fn a_reopened_file_has_the_same_objects() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects.redb");
     let before = {
@@ -147,13 +148,13 @@ fn everything_is_as_it_was_when_the_file_is_opened_again() {
     let node = api.client().get(&Kind::cluster("", "v1", "Node"), &ObjectKey::cluster("node-1")).unwrap();
     assert_eq!(node["metadata"]["resourceVersion"], before.version);
 
-    // A watch can go on from the last version, but from none before: the history is not stored.
+    // A watch can resume from the last version but from no earlier one, because the history is not stored.
     let stop = CancellationToken::new();
     let older = (before.version.parse::<u64>().unwrap() - 1).to_string();
     assert!(api.watch(&Query::all(), Some(&older), &stop).err().unwrap().is_gone());
     let mut watch = api.watch(&Query::all(), Some(&before.version), &stop).unwrap();
 
-    // Finalizers and owners are still looked after.
+    // Finalizers and owners still work.
     let mut held = api.get(&key("held")).unwrap();
     assert!(held.metadata.is_deleting());
     held.metadata.finalizers.clear();
@@ -167,7 +168,7 @@ fn everything_is_as_it_was_when_the_file_is_opened_again() {
 }
 
 #[test]
-fn a_file_is_open_once() {
+fn a_file_can_be_open_only_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects.redb");
     let mut writer = Writer::start(&path);
@@ -188,7 +189,7 @@ fn a_file_is_open_once() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_named() {
+fn an_error_names_the_file_that_cannot_be_opened() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("notes.txt");
     std::fs::write(&text, "not a database, but long enough to be mistaken for one".repeat(100)).unwrap();
@@ -201,7 +202,7 @@ fn what_cannot_be_opened_is_named() {
 }
 
 #[test]
-fn what_is_refused_is_not_stored() {
+fn refused_writes_are_not_stored() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects.redb");
     {
@@ -213,7 +214,7 @@ fn what_is_refused_is_not_stored() {
     assert_eq!(api(&path).list(&Query::all()).unwrap().version, "2");
 }
 
-/// The numbers of a seed (`SplitMix64`).
+/// Numbers from a seed (`SplitMix64`).
 struct Numbers(u64);
 
 impl Numbers {
@@ -253,7 +254,7 @@ fn numbers_are_the_same_after_reopening() {
     assert_eq!(bits(&reopened), bits(&created), "zeros keep their sign");
 }
 
-/// A file with objects of all sizes, after many writes: its bytes, and what was listed at the end.
+/// Writes a file with objects of all sizes. Returns its bytes and the final list of objects.
 fn used_file(path: &Path) -> (Vec<u8>, ObjectList<DynamicObject>) {
     for round in 0..3 {
         let api = api(path);
@@ -270,8 +271,7 @@ fn used_file(path: &Path) -> (Vec<u8>, ObjectList<DynamicObject>) {
     (std::fs::read(path).unwrap(), list)
 }
 
-/// Opens damaged bytes. Either everything is as it was written, and the file can be written to, or an error names the file.
-/// Returns whether it is as written.
+/// Opens damaged bytes, and returns whether they hold the written objects. Otherwise an error must name the file.
 fn is_as_written(path: &Path, bytes: &[u8], written: &ObjectList<DynamicObject>, what: &str) -> bool {
     std::fs::write(path, bytes).unwrap();
     let opened = catch_unwind(|| FileClient::open(path)).unwrap_or_else(|_| panic!("{what}: open panicked"));
@@ -295,7 +295,7 @@ fn is_as_written(path: &Path, bytes: &[u8], written: &ObjectList<DynamicObject>,
 }
 
 #[test]
-fn a_damaged_file_is_as_written_or_an_error_names_it() {
+fn a_damaged_file_is_read_correctly_or_an_error_names_it() {
     const PAGE: usize = 4_096;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects.redb");
@@ -312,7 +312,7 @@ fn a_damaged_file_is_as_written_or_an_error_names_it() {
         bytes[bit / 8] ^= 1 << (bit % 8);
         bytes
     };
-    // Of the header one bit of eleven: it tells where everything is.
+    // Flip one bit in eleven of the header, which locates everything else.
     for bit in (0..320 * 8).step_by(11) {
         check(&flip(bit), &format!("bit {bit} of the header"));
     }
@@ -337,7 +337,7 @@ fn a_damaged_file_is_as_written_or_an_error_names_it() {
 }
 
 #[test]
-fn a_database_of_another_program_is_refused_and_left_as_it_is() {
+fn a_database_of_another_program_is_refused_and_unchanged() {
     const OTHERS: redb::TableDefinition<u64, &str> = redb::TableDefinition::new("users");
     const SAME: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("numbers");
     const MANY: redb::MultimapTableDefinition<u64, u64> = redb::MultimapTableDefinition::new("visits");
@@ -368,7 +368,7 @@ fn a_database_of_another_program_is_refused_and_left_as_it_is() {
     assert_eq!(tables(&database), ["numbers", "users", "visits"]);
     drop(database);
 
-    // One without a table is nobody's.
+    // A database without tables belongs to no program.
     let empty = folder.path().join("empty.redb");
     drop(redb::Database::create(&empty).unwrap());
     FileClient::open(&empty).unwrap();

@@ -1,4 +1,4 @@
-//! What must be done before an object may vanish.
+//! Finalizers: adding, removing, and `with_finalizer`.
 
 use std::cell::RefCell;
 
@@ -21,7 +21,7 @@ fn vms() -> (Hooked, Api<DynamicObject>) {
     (client, api)
 }
 
-/// A VM that these hold.
+/// Creates a VM with these finalizers.
 fn vm(api: &Api<DynamicObject>, finalizers: &[&str]) -> DynamicObject {
     let mut vm = DynamicObject::new(&VM, "a", "vm").with("spec", json!({"cores": 1}));
     vm.metadata.finalizers = finalizers.iter().map(ToString::to_string).collect();
@@ -32,7 +32,7 @@ fn delete(api: &Api<DynamicObject>, vm: &DynamicObject) -> DynamicObject {
     api.delete(&vm.key(), &homeostat::objects::DeleteOptions::default()).unwrap()
 }
 
-/// Another writer changes the VM.
+/// Changes the VM as another writer.
 fn touch(api: &Api<DynamicObject>, cores: u32) -> DynamicObject {
     let mut vm = api.get(&"a/vm".parse().unwrap()).unwrap();
     vm.fields["spec"]["cores"] = cores.into();
@@ -60,7 +60,7 @@ fn a_finalizer_is_added_once() {
 }
 
 #[test]
-fn nothing_is_added_to_what_is_not_as_it_was_read() {
+fn no_finalizer_is_added_to_a_changed_object() {
     let (client, api) = vms();
     let old = vm(&api, &[]);
     let now = touch(&api, 2);
@@ -77,7 +77,7 @@ fn nothing_is_added_to_what_is_not_as_it_was_read() {
 }
 
 #[test]
-fn nothing_is_added_to_what_is_being_deleted() {
+fn no_finalizer_is_added_to_an_object_being_deleted() {
     let (client, api) = vms();
     let deleting = delete(&api, &vm(&api, &[NET]));
     client.writes();
@@ -87,7 +87,7 @@ fn nothing_is_added_to_what_is_being_deleted() {
 }
 
 #[test]
-fn a_finalizer_is_removed_and_the_last_lets_it_go() {
+fn removing_the_last_finalizer_removes_the_object() {
     let (client, api) = vms();
     let held = vm(&api, &[DISK, NET]);
     let deleting = delete(&api, &held);
@@ -105,7 +105,7 @@ fn a_finalizer_is_removed_and_the_last_lets_it_go() {
 }
 
 #[test]
-fn a_removal_goes_by_what_is_there_now() {
+fn a_removal_reads_a_changed_object_again() {
     let (client, api) = vms();
     let old = vm(&api, &[DISK]);
     let now = touch(&api, 2);
@@ -114,20 +114,20 @@ fn a_removal_goes_by_what_is_there_now() {
     let free = remove_finalizer(&api, &old, DISK).unwrap();
     assert_eq!((free.metadata.finalizers.clone(), &free.fields["spec"]), (vec![NET.to_owned()], &json!({"cores": 2})));
 
-    // By the time that it is read again, somebody else has done it.
+    // Another writer removes it before it is read again.
     assert_eq!(remove_finalizer(&api, &old, DISK).unwrap(), free);
     assert_eq!(client.writes().len(), 5 + 1);
     api.purge(&old.key()).unwrap();
     assert!(remove_finalizer(&api, &old, DISK).unwrap_err().is_not_found());
 
-    // Another of the same name has nothing to do with it.
+    // Another object with the same name is not touched.
     let another = vm(&api, &[DISK]);
     assert!(remove_finalizer(&api, &old, DISK).unwrap_err().is_conflict());
     assert_eq!(api.get(&old.key()).unwrap(), another);
 }
 
 #[test]
-fn a_removal_gives_up_on_what_never_rests() {
+fn a_removal_gives_up_if_the_object_keeps_changing() {
     let (client, api) = vms();
     let held = vm(&api, &[DISK]);
     client.writes();
@@ -144,7 +144,7 @@ fn a_removal_gives_up_on_what_never_rests() {
     assert_eq!(api.get(&held.key()).unwrap().metadata.finalizers, [DISK]);
 }
 
-/// What has been called, with the finalizers that the object had then; each answers so.
+/// The calls of the closures, with the finalizers at that time, and their answers.
 struct Steps<'a> {
     api: &'a Api<DynamicObject>,
     called: RefCell<Vec<String>>,
@@ -161,7 +161,7 @@ impl<'a> Steps<'a> {
         Ok(self.answer?)
     }
 
-    /// One run for what is there. What was called, and whether it went well.
+    /// Runs `with_finalizer` once on the stored object. Returns the calls and the result.
     fn run(&self) -> (Vec<String>, Result<Action, BoxError>) {
         let vm = self.api.get(&"a/vm".parse().unwrap()).unwrap();
         let result =
@@ -173,9 +173,9 @@ impl<'a> Steps<'a> {
 const DONE: Action = Action::await_change();
 const LATER: Action = Action::requeue_after(Duration::from_secs(5));
 
-/// With the cases of reconcilerio/runtime's `reconcilers/finalizer_test.go` (`TestWithFinalizer`).
+/// Includes the cases of reconcilerio/runtime's `reconcilers/finalizer_test.go` (`TestWithFinalizer`).
 #[test]
-fn an_object_is_held_reconciled_finalized_and_let_go() {
+fn an_object_is_reconciled_then_finalized_and_removed() {
     let (client, api) = vms();
     let first = vm(&api, &[]);
     client.writes();
@@ -201,7 +201,7 @@ fn an_object_is_held_reconciled_finalized_and_let_go() {
 }
 
 #[test]
-fn what_others_hold_is_let_be() {
+fn an_object_with_other_finalizers_is_left_alone() {
     let (client, api) = vms();
     delete(&api, &vm(&api, &[NET]));
     client.writes();
@@ -210,7 +210,7 @@ fn what_others_hold_is_let_be() {
 }
 
 #[test]
-fn an_object_that_cannot_be_held_is_not_reconciled() {
+fn an_object_that_cannot_get_the_finalizer_is_not_reconciled() {
     let (client, api) = vms();
     vm(&api, &[]);
     client.before(|verb, object| (verb == "patch").then(|| unreachable(object)));
@@ -219,7 +219,7 @@ fn an_object_that_cannot_be_held_is_not_reconciled() {
 }
 
 #[test]
-fn what_is_gone_at_the_end_of_a_finalization_is_done() {
+fn an_object_that_is_gone_after_its_finalization_is_no_error() {
     let (client, api) = vms();
     delete(&api, &vm(&api, &[DISK]));
     let behind = client.inner(&VM);
@@ -233,7 +233,7 @@ fn what_is_gone_at_the_end_of_a_finalization_is_done() {
     assert_eq!((called.len(), result.unwrap()), (1, DONE));
 }
 
-/// A finalization that writes does not hold itself up.
+/// The write of a finalization does not prevent its end.
 #[test]
 fn a_finalization_may_write_the_object() {
     let (_, api) = vms();

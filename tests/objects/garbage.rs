@@ -1,4 +1,4 @@
-//! What belongs to owners that are gone is deleted, and nothing else.
+//! Garbage collection deletes the objects of lost owners, and nothing else.
 
 use std::cell::RefCell;
 
@@ -14,7 +14,7 @@ const MODEL: Kind = Kind::namespaced("example.com", "v1", "Model");
 const OTHER: Kind = Kind::namespaced("example.org", "v1", "Model");
 const POD: Kind = Kind::namespaced("", "v1", "Pod");
 
-/// Models here, and there the pods that belong to them.
+/// Models in one client, and the pods that belong to them in another.
 struct World {
     models: Hooked,
     pods: Hooked,
@@ -42,14 +42,14 @@ impl World {
         self.pods.inner(&POD)
     }
 
-    /// A pod that is marked as this model's.
+    /// Returns a pod that is marked with this owner.
     fn marked(&self, name: &str, kind: &Kind, owner: &str) -> DynamicObject {
         let mut pod = DynamicObject::new(&POD, "a", name);
         Ownership::new().mark(&ObjectRef::new(kind, &key(owner)), &mut pod).unwrap();
         self.pods().create(&pod).unwrap()
     }
 
-    /// A pod that refers to these owners.
+    /// Creates a pod that refers to these owners.
     fn referring(&self, name: &str, owners: &[&DynamicObject]) {
         let mut pod = DynamicObject::new(&POD, "a", name);
         pod.metadata.owner_references = owners.iter().map(|owner| owner.owner_reference()).collect();
@@ -72,7 +72,7 @@ impl World {
 }
 
 #[test]
-fn what_is_marked_as_a_lost_owners_is_deleted() {
+fn marked_objects_of_lost_owners_are_deleted() {
     let world = world();
     world.model("lives");
     for (name, kind, owner) in
@@ -98,7 +98,7 @@ fn what_is_marked_as_a_lost_owners_is_deleted() {
 }
 
 #[test]
-fn what_refers_to_lost_owners_alone_is_deleted() {
+fn objects_that_refer_only_to_lost_owners_are_deleted() {
     let world = world();
     let [gone, lives, was] = ["gone", "lives", "was"].map(|name| world.model(name));
     let other = world.models.api(&OTHER).create(&DynamicObject::new(&OTHER, "a", "other")).unwrap();
@@ -117,7 +117,7 @@ fn what_refers_to_lost_owners_alone_is_deleted() {
 }
 
 #[test]
-fn only_what_is_asked_for_is_looked_at() {
+fn only_selected_objects_are_considered() {
     let world = world();
     world.marked("a", &MODEL, "gone");
     let mut pod = world.marked("b", &MODEL, "gone");
@@ -135,7 +135,7 @@ fn only_what_is_asked_for_is_looked_at() {
 }
 
 #[test]
-fn an_owner_of_whom_nothing_is_known_counts_as_there() {
+fn an_owner_that_cannot_be_checked_counts_as_existing() {
     let world = world();
     for name in ["a", "b"] {
         world.marked(name, &MODEL, "unknown");
@@ -150,7 +150,7 @@ fn an_owner_of_whom_nothing_is_known_counts_as_there() {
 }
 
 #[test]
-fn each_owner_is_asked_for_once_and_after_the_listing() {
+fn each_owner_is_checked_once_after_the_listing() {
     let world = world();
     for name in ["a", "b", "c"] {
         world.marked(name, &MODEL, if name == "c" { "two" } else { "one" });
@@ -166,9 +166,9 @@ fn each_owner_is_asked_for_once_and_after_the_listing() {
     assert_eq!(asked.into_inner(), [key("one"), key("two")]);
 }
 
-/// Between the look at it and its deletion it becomes another, in one way or the other.
+/// It changes in one of several ways between the check and the deletion.
 #[test]
-fn what_is_not_what_it_was_is_not_deleted() {
+fn changed_objects_are_not_deleted() {
     type Change = fn(&Api<DynamicObject>);
     let changes: [(&str, Change); 2] = [
         ("adopted anew", |pods| {
@@ -225,7 +225,7 @@ fn one_failure_does_not_stop_the_others() {
 }
 
 #[test]
-fn what_is_being_deleted_is_let_be() {
+fn objects_being_deleted_are_left_alone() {
     let world = world();
     let mut pod = world.marked("a", &MODEL, "gone");
     pod.metadata.finalizers = vec!["example.com/x".into()];
@@ -237,9 +237,9 @@ fn what_is_being_deleted_is_let_be() {
     assert_eq!(world.pods.writes(), [""; 0]);
 }
 
-/// As some clients have them: fields that are there and empty.
+/// Some clients return fields that are present but empty.
 #[test]
-fn empty_metadata_is_read_and_what_is_none_is_named() {
+fn empty_metadata_is_read_and_invalid_metadata_is_an_error() {
     let world = world();
     world.marked("a", &MODEL, "gone");
     world.marked("b", &MODEL, "gone");

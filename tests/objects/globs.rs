@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Method names that other crates use, on a type for which every blanket implementation holds.
+/// Method names of other crates, on a type to which all blanket implementations apply.
 trait Common {
     fn boxed(&self) -> u8 {
         1

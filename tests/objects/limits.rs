@@ -1,4 +1,4 @@
-//! How deep and how large an object may be, for every verb of every embedded client, and what becomes of one that is beyond.
+//! The limits of depth and size, for every verb of every embedded client, and stored objects beyond the limits.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use redb::{Database, TableDefinition};
 use serde_json::{Value, json};
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
-/// The most levels of an object, itself included.
+/// The most levels of an object, the object itself included.
 const DEPTH: usize = 120;
 /// The most bytes of an object's JSON, by default.
 const SIZE: usize = 1_536 * 1_024;
 
 type Answer = Result<Arc<Value>, ClientError>;
 
-/// A client of each sort, with the folder that one of them needs.
+/// Returns one client of each sort, and the folder for the file.
 fn clients() -> (tempfile::TempDir, [Arc<dyn Client>; 2]) {
     let folder = tempfile::tempdir().unwrap();
     let file = FileClient::open(folder.path().join("objects.redb")).unwrap();
     (folder, [Arc::new(MemoryClient::new()), Arc::new(file)])
 }
 
-/// Arrays and objects in one another, so many levels.
+/// Returns this many nested arrays.
 fn nest(levels: usize) -> Value {
     (0..levels).fold(json!(1), |value, level| {
         if level % 2 == 0 {
@@ -43,7 +43,7 @@ fn thing(name: &str) -> Value {
     })
 }
 
-/// The object with this field at its top: one level deeper than the value.
+/// Sets a field at the top of an object, so it is one level deeper than the value.
 fn with(mut object: Value, field: &str, value: Value) -> Value {
     object[field] = value;
     object
@@ -53,7 +53,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
 }
 
-/// Fails unless the answer is a refusal of a depth, in the field and with the number of levels.
+/// Checks that the answer refuses the depth, and names the field and the number of levels.
 #[track_caller]
 fn too_deep(answer: Answer, field: &str, levels: usize) {
     let error = answer.unwrap_err();
@@ -65,7 +65,7 @@ fn too_deep(answer: Answer, field: &str, levels: usize) {
     );
 }
 
-/// Fails unless the answer is a refusal of a size.
+/// Checks that the answer refuses the size.
 #[track_caller]
 fn too_large(answer: Answer, bytes: usize) {
     let error = answer.unwrap_err();
@@ -75,7 +75,7 @@ fn too_large(answer: Answer, bytes: usize) {
 }
 
 #[test]
-fn an_object_beyond_the_most_depth_is_refused_by_every_verb() {
+fn every_verb_refuses_an_object_that_is_too_deep() {
     let (_folder, clients) = clients();
     let owner = FieldOwner::new("me");
     for client in clients {
@@ -116,14 +116,14 @@ fn a_json_patch_cannot_nest_or_copy_beyond_the_limits() {
         let before = version();
         let run = |steps: Vec<Value>| client.patch(&THING, &key("a"), &Patch::Json(steps.into()), PatchTarget::Object);
 
-        // Each step doubles what is nested: twenty would make a million levels.
+        // Each step doubles the nested value: twenty steps would make a million levels.
         let mut steps = vec![json!({"op": "add", "path": "/spec", "value": {"a": {}}})];
         for step in 0..20 {
             steps.push(json!({"op": "copy", "from": "/spec", "path": format!("/spec{}", "/a".repeat(1 << step))}));
         }
         too_deep(run(steps), "patch[7]", 130);
 
-        // Each pair of steps puts a value into one more object.
+        // Each pair of steps nests a value in one more object.
         let mut steps = Vec::new();
         for _ in 0..3_000 {
             steps.push(json!({"op": "add", "path": "/next", "value": {}}));
@@ -134,7 +134,7 @@ fn a_json_patch_cannot_nest_or_copy_beyond_the_limits() {
         assert!(error.to_string().contains("patch[3"), "{error}");
         assert!(error.to_string().contains("levels deep"), "{error}");
 
-        // Each step doubles the size: forty would make a terabyte.
+        // Each step doubles the size: forty steps would make a terabyte.
         let mut steps = vec![json!({"op": "add", "path": "/spec", "value": {"a": "x".repeat(1_000)}})];
         for step in 0..40 {
             steps.push(json!({"op": "copy", "from": "/spec", "path": format!("/copy{step}")}));
@@ -150,7 +150,7 @@ fn a_json_patch_cannot_nest_or_copy_beyond_the_limits() {
 }
 
 #[test]
-fn an_object_of_the_most_depth_is_kept_by_every_verb() {
+fn every_verb_accepts_an_object_of_the_most_depth() {
     let (folder, clients) = clients();
     let owner = FieldOwner::new("me");
     for client in &clients {
@@ -173,7 +173,7 @@ fn an_object_of_the_most_depth_is_kept_by_every_verb() {
             {"op": "test", "path": "/other", "value": deep},
         ]));
         client.patch(&THING, &key("patched"), &steps, PatchTarget::Object).unwrap();
-        // Whoever reads a list of them as text has the parser's usual limit.
+        // A reader of a list as text has the usual limit of a parser.
         let list = client.list(&THING, &Query::all()).unwrap();
         let text = json!({"items": list.items.iter().map(|item| (**item).clone()).collect::<Vec<_>>()}).to_string();
         assert!(serde_json::from_str::<Value>(&text).is_ok());
@@ -186,11 +186,11 @@ fn an_object_of_the_most_depth_is_kept_by_every_verb() {
 }
 
 #[test]
-fn an_object_beyond_the_largest_size_is_refused_by_every_verb() {
+fn every_verb_refuses_an_object_that_is_too_large() {
     let (_folder, clients) = clients();
     let owner = FieldOwner::new("me");
     for client in clients {
-        // Filled up to the last byte.
+        // Fill the object up to the last byte.
         let empty = client.create(&THING, with(thing("a"), "data", json!(""))).unwrap().to_string().len();
         let data = |bytes: usize| json!("x".repeat(bytes - empty));
         let set = |bytes: usize| Patch::Merge(json!({"data": data(bytes)}));
@@ -231,7 +231,7 @@ fn the_largest_size_can_be_set() {
     client.create(&THING, with(thing("a"), "data", json!("x".repeat(2 * SIZE)))).unwrap();
 }
 
-/// Writes objects into a file as an earlier version did, without a limit.
+/// Writes objects into a file as an earlier version did, without limits.
 fn write_file(path: &Path, objects: &[(&str, String)]) {
     const OBJECTS: TableDefinition<(&str, &str, &str), &[u8]> = TableDefinition::new("objects");
     const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
@@ -250,7 +250,7 @@ fn write_file(path: &Path, objects: &[(&str, String)]) {
 }
 
 #[test]
-fn a_file_with_objects_beyond_the_limits_opens_and_they_can_be_read_and_deleted() {
+fn objects_beyond_the_limits_in_a_file_can_be_read_and_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("objects.redb");
     let levels = 500;
@@ -275,7 +275,7 @@ fn a_file_with_objects_beyond_the_limits_opens_and_they_can_be_read_and_deleted(
         assert_eq!(value, &json!(["é\"A\\", -2.5e-3, true, null, {}, []]));
         assert_eq!(client.get(&THING, &key("large")).unwrap()["spec"].as_str().unwrap().len(), 2 * SIZE);
 
-        // They can shrink, but not grow.
+        // The objects can shrink but not grow.
         for name in ["deep", "large"] {
             let grow = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
             let labelled = client.patch(&THING, &key(name), &grow, PatchTarget::Object);

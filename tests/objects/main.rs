@@ -1,4 +1,4 @@
-//! Objects, clients and what is built on any client.
+//! Tests of objects, clients and the helpers for reconcilers of objects.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 mod client;

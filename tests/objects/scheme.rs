@@ -1,4 +1,4 @@
-//! A scheme: which kinds there are, and what is of them.
+//! The scheme: finds kinds and checks objects.
 
 use homeostat::objects::{ClientError, Kind, ObjectMeta, Scheme};
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ fn vm(pointer: &str, value: &Value) -> Value {
     json
 }
 
-/// The path, value and message of an error.
+/// Returns the path, value and message of an error.
 #[track_caller]
 fn invalid<T: std::fmt::Debug>(result: Result<T, ClientError>) -> (String, String, String) {
     let error = result.unwrap_err();
@@ -44,7 +44,7 @@ fn invalid<T: std::fmt::Debug>(result: Result<T, ClientError>) -> (String, Strin
 }
 
 #[test]
-fn kinds_are_found_by_what_a_manifest_names() {
+fn kinds_are_found_by_api_version_and_name() {
     let scheme =
         scheme().register::<VirtualMachine>().register_kind(Kind::of("v1", "Endpoints").with_plural("endpoints"));
     let found = |api_version, name| scheme.kind(api_version, name);
@@ -59,7 +59,7 @@ fn kinds_are_found_by_what_a_manifest_names() {
     assert_eq!(scheme.kinds().count(), 10, "{scheme:?}");
 }
 
-/// What is registered last holds.
+/// The last registration wins.
 #[test]
 fn a_kind_is_registered_once() {
     let scheme = Scheme::new().register_kind(Kind::of("v1", "Node")).register_kind(Kind::cluster("", "v1", "Node"));
@@ -68,7 +68,7 @@ fn a_kind_is_registered_once() {
 }
 
 #[test]
-fn an_object_is_one_and_a_list_is_its_items() {
+fn a_list_yields_its_items() {
     let names = |json: &Value| -> Vec<_> {
         let objects = scheme().objects(json).unwrap().into_iter();
         objects.map(|(kind, json)| format!("{kind} {}", json["metadata"]["name"].as_str().unwrap())).collect()
@@ -86,16 +86,16 @@ fn an_object_is_one_and_a_list_is_its_items() {
     }
 }
 
-/// A kind whose name ends so is no list if it is registered.
+/// A registered kind with a name like `PodList` is not a list.
 #[test]
-fn a_kind_may_be_named_as_a_list_is() {
+fn a_registered_kind_may_have_the_name_of_a_list() {
     let access = json!({"apiVersion": "v1", "kind": "AccessList", "metadata": {"name": "a"}, "items": [1]});
     let scheme = Scheme::new().register_kind(Kind::of("v1", "AccessList"));
     assert_eq!(scheme.objects(&access).unwrap(), [(Kind::of("v1", "AccessList"), access)]);
 }
 
 #[test]
-fn a_kind_that_is_not_registered_is_named() {
+fn an_error_names_an_unregistered_kind() {
     let scheme = Scheme::new().register_kind(Kind::of("v1", "ConfigMap")).register_kind(Kind::of("v1", "Node"));
     let (field, value, text) = invalid(scheme.objects(&file("list")));
     assert_eq!((&*field, &*value), ("apiVersion", "apps/v1"));
@@ -111,7 +111,7 @@ fn a_kind_that_is_not_registered_is_named() {
 }
 
 #[test]
-fn json_is_of_its_type_or_the_field_is_named() {
+fn an_error_names_the_field_that_does_not_match() {
     let scheme = scheme().register::<VirtualMachine>();
     scheme.check(&file("custom-resource")).unwrap();
     for (pointer, wrong, path, value) in [
@@ -135,7 +135,7 @@ fn json_is_of_its_type_or_the_field_is_named() {
 }
 
 #[test]
-fn of_a_kind_without_a_type_only_the_metadata_is_checked() {
+fn only_the_metadata_is_checked_without_a_type() {
     let mut pod = file("pod");
     pod["spec"] = json!("anything");
     scheme().check(&pod).unwrap();
@@ -161,7 +161,7 @@ fn several_documents_are_read() {
 }
 
 #[test]
-fn an_integer_beyond_64_bits_is_refused_and_not_altered() {
+fn an_integer_beyond_64_bits_is_refused() {
     let document = |size: &str| {
         let mut json = file("custom-resource");
         json["spec"]["text"] = "99999999999999999999".into();

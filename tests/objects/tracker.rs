@@ -1,4 +1,4 @@
-//! Who is told when an object changes that it does not own.
+//! Trackers: which keys a change of another object enqueues.
 
 use homeostat::objects::{DynamicObject, Kind, Object, ObjectKey, ObjectMeta, TrackRef, Tracker};
 use homeostat::{Claim, Reasons, Watch, WorkQueue};
@@ -19,7 +19,7 @@ fn config_map() -> ObjectMeta {
     ObjectMeta::new("test-namespace", "test-name").label("app", "test")
 }
 
-/// Who tracks it, in order; asked by metadata and by JSON.
+/// Returns the tracking keys in order, found by metadata and by JSON.
 #[track_caller]
 fn trackers(tracker: &Tracker<&'static str>, kind: &Kind, meta: &ObjectMeta) -> Vec<&'static str> {
     let mut found = tracker.trackers_of(kind, meta);
@@ -31,9 +31,9 @@ fn trackers(tracker: &Tracker<&'static str>, kind: &Kind, meta: &ObjectMeta) -> 
     found
 }
 
-/// The cases of reconcilerio/runtime's `tracker/enqueue_test.go` (`TestTracker`), but for its leases.
+/// The cases of reconcilerio/runtime's `tracker/enqueue_test.go` (`TestTracker`), except for its leases.
 #[test]
-fn who_tracks_is_found() {
+fn tracking_keys_are_found() {
     static OTHER_GROUP: Kind = Kind::namespaced("fake", "v1", "ConfigMap");
     type Track = (&'static Kind, TrackRef, &'static str);
     let cases: [(&str, Vec<Track>, &[&str]); 14] = [
@@ -99,7 +99,7 @@ fn who_tracks_is_found() {
 }
 
 #[test]
-fn another_version_of_a_kind_is_the_same() {
+fn versions_of_a_kind_are_equal() {
     let tracker = Tracker::new();
     tracker.track(&Kind::namespaced("", "v1beta1", "ConfigMap"), name("test-namespace/test-name"), "a");
     tracker.track(&NODE, name("node-1"), "b");
@@ -108,7 +108,7 @@ fn another_version_of_a_kind_is_the_same() {
 }
 
 #[test]
-fn a_run_ends_the_tracks_that_it_does_not_make_again_and_only_those_of_its_key() {
+fn a_run_ends_only_the_tracks_of_its_key_that_it_does_not_repeat() {
     let tracker = Tracker::new();
     for what in [name("test-namespace/test-name"), labels(None, "app=test")] {
         for by in ["renewed", "left", "other"] {
@@ -152,7 +152,7 @@ fn a_run_ends_no_tracks_of_another_controller_with_the_same_key() {
 }
 
 #[test]
-fn who_is_gone_tracks_nothing() {
+fn an_untracked_key_has_no_tracks() {
     let tracker = Tracker::new();
     for by in ["a", "b"] {
         tracker.track(&CONFIG_MAP, name("test-namespace/test-name"), by);
@@ -170,9 +170,9 @@ fn who_is_gone_tracks_nothing() {
     assert!(tracker.is_empty());
 }
 
-/// Of an update it matters what was as well as what is: who selected the object before learns that it has gone.
+/// An update also counts for keys that selected the old object, so that they learn that it has gone.
 #[test]
-fn a_change_calls_who_asked_for_what_was_or_is() {
+fn a_change_enqueues_the_keys_that_track_the_old_or_new_object() {
     let tracker = Tracker::new();
     let queue = WorkQueue::new();
     let watch = Watch::<ObjectKey, DynamicObject>::push();
@@ -206,7 +206,7 @@ fn a_change_calls_who_asked_for_what_was_or_is() {
     assert!(queue.is_empty());
 }
 
-/// What it does is counted, not timed: a hundred thousand names, each looked at once.
+/// The test counts instead of timing: a hundred thousand names, each visited once.
 #[test]
 fn a_hundred_thousand_names_are_told_apart() {
     let tracker = Tracker::new();

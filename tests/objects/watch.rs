@@ -1,4 +1,4 @@
-//! The objects of a client as a watch: followed through failures, relists and stops.
+//! Watches of a client's objects, through failures, new listings and stops.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,26 +41,26 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
 }
 
-/// What a call of a [`Flaky`] client does instead of what it is asked.
+/// A failure of a [`Flaky`] client.
 enum Fault {
     /// The list fails.
     List,
-    /// The list goes on once the other end is dropped.
+    /// The list hangs until the other end is dropped.
     Hang(Receiver<()>),
-    /// The watch ends after so many events, with an error.
+    /// The watch ends with an error after this many events.
     Break(usize),
-    /// The same, without one.
+    /// The watch ends without an error after this many events.
     End(usize),
-    /// The watch brings so many bookmarks, and ends.
+    /// The watch delivers this many bookmarks and ends.
     Bookmarks(usize),
-    /// The watch ends after this time by the clock, with nothing but a bookmark.
+    /// The watch delivers a bookmark, and ends after this time by the clock.
     Quiet(ManualClock, Duration),
     /// The version is too old.
     Gone,
     Panic,
 }
 
-/// A client whose lists and watches fail as a test says, in this order.
+/// A client with lists and watches that fail in the given order.
 struct Flaky {
     inner: MemoryClient,
     faults: Mutex<VecDeque<Fault>>,
@@ -150,7 +150,7 @@ fn listener(mut call: impl FnMut(&Event<ObjectKey, Thing>) + Send + 'static) -> 
     })
 }
 
-/// What happens, as text, up to the deletion of the object `last`.
+/// Returns the events as text, up to the deletion of the object `last`.
 fn tell(
     watch: &Watch<ObjectKey, Thing>,
     last: &'static str,
@@ -167,7 +167,7 @@ fn tell(
     (subscription.unwrap(), told)
 }
 
-/// A test that hangs here is ended by its runner.
+/// If it hangs, the test runner ends it.
 fn until(condition: impl Fn() -> bool) {
     while !condition() {
         thread::yield_now();
@@ -175,7 +175,7 @@ fn until(condition: impl Fn() -> bool) {
 }
 
 #[test]
-fn what_exists_and_what_changes_is_told() {
+fn existing_and_changed_objects_are_delivered() {
     let client = Flaky::new([]);
     let api = client.api();
     api.create(&thing("a", 1)).unwrap();
@@ -202,7 +202,7 @@ fn what_exists_and_what_changes_is_told() {
 }
 
 #[test]
-fn the_last_state_of_a_deleted_object_is_told_and_a_purged_one_has_no_time_of_deletion() {
+fn the_last_state_of_a_deleted_object_is_delivered() {
     let client = Flaky::new([]);
     let api = client.api();
     let (mut held, other) = (thing("held", 1), thing("other", 1));
@@ -219,7 +219,7 @@ fn the_last_state_of_a_deleted_object_is_told_and_a_purged_one_has_no_time_of_de
         }
         _ => {}
     }));
-    // A key whose creation the subscriber has not heard of keeps its place in the line, and so would its deletion.
+    // If the subscriber has not handled the creation yet, the deletion would replace it in the buffer.
     until(|| *begun.lock() == 2);
     api.purge(&key("held")).unwrap();
     api.delete(&key("other"), &DeleteOptions::default()).unwrap();
@@ -246,7 +246,7 @@ fn a_generation_predicate_passes_the_request_to_delete() {
 }
 
 #[test]
-fn a_client_that_fails_is_tried_again_ever_later() {
+fn retries_after_failures_wait_longer_each_time() {
     let clock = ManualClock::new();
     let client = Flaky::new([Fault::List, Fault::List, Fault::List]);
     client.api().create(&thing("a", 1)).unwrap();
@@ -265,10 +265,10 @@ fn a_client_that_fails_is_tried_again_ever_later() {
 }
 
 #[test]
-fn a_broken_stream_is_gone_on_with_where_it_broke() {
+fn a_broken_stream_resumes_where_it_broke() {
     for fault in [Fault::Break as fn(usize) -> Fault, Fault::End] {
         let clock = ManualClock::new();
-        // Each brings something, so that nothing waits; the last brings nothing.
+        // Each stream delivers an event, so the watch does not pause. The last one delivers none.
         let client = Flaky::new([fault(1), fault(2), fault(0)]);
         let api = client.api();
         let things = watch(&client).clock(clock.clock()).start().unwrap();
@@ -278,7 +278,7 @@ fn a_broken_stream_is_gone_on_with_where_it_broke() {
             api.create(&thing(&format!("t-{size}"), size)).unwrap();
         }
         until(|| client.counts() == [1, 3]);
-        // It sleeps, and so does the thread of the subscription.
+        // Both the watch and the thread of the subscription sleep.
         clock.wait_for_sleepers(2);
         assert_eq!(things.watch().store().len(), 3);
         clock.advance(SECOND);
@@ -290,9 +290,9 @@ fn a_broken_stream_is_gone_on_with_where_it_broke() {
     }
 }
 
-/// A server that ends each stream after a bookmark is not asked again and again.
+/// A server that ends each stream after a bookmark is not called in a tight loop.
 #[test]
-fn streams_that_bring_only_bookmarks_are_begun_ever_later() {
+fn streams_with_only_bookmarks_are_reopened_after_growing_pauses() {
     let clock = ManualClock::new();
     let client = Flaky::new([Fault::Bookmarks(1), Fault::Bookmarks(2), Fault::Bookmarks(0), Fault::Bookmarks(1)]);
     let things = watch(&client).clock(clock.clock()).start().unwrap();
@@ -309,11 +309,11 @@ fn streams_that_bring_only_bookmarks_are_begun_ever_later() {
     until(|| things.watch().store().len() == 1);
 }
 
-/// Lists page by page, and forgets each version before the second page is asked for.
+/// A client that lists in pages, and forgets each version before the second page.
 struct Forgetful {
     inner: MemoryClient,
     lists: Mutex<Vec<(Option<usize>, bool)>>,
-    /// What happens before a page is returned.
+    /// Called before a page is returned.
     paging: Box<dyn Fn() + Send + Sync>,
     keeps_versions: bool,
 }
@@ -343,9 +343,9 @@ fn forgetful(keeps_versions: bool, paging: impl Fn() + Send + Sync + 'static) ->
     (client, ObjectWatch::new(api).query(Query::all().limit(1)))
 }
 
-/// As client-go's pager does (`tools/pager/pager.go`, `TestListPager_List`, "expired token").
+/// The same as in client-go's pager (`tools/pager/pager.go`, `TestListPager_List`, "expired token").
 #[test]
-fn a_list_whose_next_page_is_gone_is_made_anew_without_pages() {
+fn if_a_page_is_gone_everything_is_listed_without_pages() {
     let (client, things) = forgetful(false, || {});
     let soon = Duration::from_millis(1);
     let things = things.backoff(Exponential::new(soon, soon)).start().unwrap();
@@ -355,11 +355,11 @@ fn a_list_whose_next_page_is_gone_is_made_anew_without_pages() {
 }
 
 #[test]
-fn a_watch_that_is_stopped_asks_for_no_further_page() {
+fn a_stopped_watch_requests_no_further_page() {
     let (listing, listed) = bounded(0);
     let (go_on, goes_on) = bounded::<()>(0);
     let (client, things) = forgetful(true, move || {
-        // Without the test, the list goes on.
+        // If the test has ended, the list goes on.
         let _ = listing.send(());
         let _ = goes_on.recv();
     });
@@ -371,9 +371,9 @@ fn a_watch_that_is_stopped_asks_for_no_further_page() {
     assert_eq!(*client.lists.lock(), [(Some(1), false)]);
 }
 
-/// As a server does that ends a quiet watch every few minutes.
+/// Some servers end a quiet watch every few minutes.
 #[test]
-fn a_quiet_stream_that_has_lasted_is_followed_by_the_next_at_once() {
+fn a_long_quiet_stream_is_reopened_at_once() {
     let clock = ManualClock::new();
     let client = Flaky::new((0..5).map(|_| Fault::Quiet(clock.clone(), 300 * SECOND)));
     let things = watch(&client).clock(clock.clock()).start().unwrap();
@@ -383,7 +383,7 @@ fn a_quiet_stream_that_has_lasted_is_followed_by_the_next_at_once() {
 }
 
 #[test]
-fn what_is_gone_is_listed_again_and_deletions_are_found() {
+fn after_a_gone_version_a_new_list_finds_deletions() {
     let clock = ManualClock::new();
     let client = Flaky::new([Fault::Break(1), Fault::Gone, Fault::Panic]);
     let api = client.api();
@@ -393,7 +393,7 @@ fn what_is_gone_is_listed_again_and_deletions_are_found() {
     let things = watch(&client).clock(clock.clock()).start().unwrap();
     let (_subscription, told) = tell(things.watch(), "end");
     until(|| things.watch().store().has_synced());
-    // The event that the stream breaks after; then the version is gone, and what follows waits.
+    // The stream breaks after this event. Then the version is gone, and the watch pauses.
     api.create(&thing("c", 1)).unwrap();
     clock.wait_for_sleepers(2);
     assert_eq!(client.counts(), [1, 2]);
@@ -407,7 +407,7 @@ fn what_is_gone_is_listed_again_and_deletions_are_found() {
     lines[..2].sort();
     assert_eq!(lines[..3], ["created a 1", "created b 1", "synced  0"]);
     assert!(lines.contains(&"deleted a 1".to_owned()) && lines.contains(&"updated b 2".to_owned()));
-    // A panic of the client is no end either.
+    // A panic of the client does not end the watch either.
     clock.wait_for_sleepers(2);
     clock.advance(2 * SECOND);
     until(|| client.counts() == [3, 4]);
@@ -416,7 +416,7 @@ fn what_is_gone_is_listed_again_and_deletions_are_found() {
 }
 
 #[test]
-fn an_object_of_another_type_is_left_out_and_what_was_known_stays() {
+fn an_object_that_does_not_match_the_type_keeps_its_old_value() {
     let client = Flaky::new([]);
     let api = client.api();
     let json = |name: &str, size: Value| json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"namespace": "default", "name": name}, "size": size});
@@ -444,7 +444,7 @@ fn it_stops_while_it_blocks_on_the_stream() {
     things.join_timeout(LONG).unwrap();
     assert!(things.watch().is_stopped());
 
-    // And while it waits to try again.
+    // It also stops while it waits for a retry.
     let client = Flaky::new([Fault::List]);
     let things = watch(&client).backoff(Exponential::new(LONG * 60, LONG * 60)).start().unwrap();
     until(|| client.counts() == [1, 0]);
@@ -476,9 +476,9 @@ fn controllers_share_the_watch_of_a_manager() {
     running.wait().unwrap();
 }
 
-/// Writers and a stream that breaks all the time: in the end the store has what the client has, and of each object the sizes rose.
+/// Writers and a stream that keeps breaking: in the end, the store equals the client, and the sizes of each object only rose.
 #[test]
-fn nothing_is_missed_whatever_breaks() {
+fn no_change_is_missed_despite_failures() {
     let faults = (0..200).map(|number| match number % 5 {
         0 => Fault::Gone,
         1 => Fault::End(number % 7 + 1),
@@ -524,7 +524,7 @@ fn nothing_is_missed_whatever_breaks() {
     });
 }
 
-/// A manager with this watch, on this clock; it is ready until a source has failed for ten seconds.
+/// Returns a manager with this watch on this clock. It is not ready once a source has failed for ten seconds.
 fn managed(clock: &ManualClock, things: Running<Watch<ObjectKey, Thing>>) -> (Manager, RunningManager) {
     let manager = Manager::builder().clock(clock.clock()).threads(1).unready_after(10 * SECOND).build().unwrap();
     manager.add(things).unwrap();
@@ -533,7 +533,7 @@ fn managed(clock: &ManualClock, things: Running<Watch<ObjectKey, Thing>>) -> (Ma
 }
 
 #[test]
-fn a_client_that_cannot_list_is_a_source_that_fails() {
+fn a_client_that_cannot_list_makes_the_source_fail() {
     let clock = ManualClock::new();
     let client = Flaky::new([Fault::List, Fault::List, Fault::List]);
     let things = watch(&client).name("things").clock(clock.clock()).start().unwrap();
@@ -545,7 +545,7 @@ fn a_client_that_cannot_list_is_a_source_that_fails() {
         assert!(
             said.starts_with("things: its first listing is not in (failing for ") && said.contains("the line is cut")
         );
-        // The watch, and the pool with its watchdog and the driver.
+        // The watch, the pool with its watchdog, and the driver.
         clock.wait_for_sleepers(4);
         clock.advance(wait * SECOND);
     }
@@ -577,7 +577,7 @@ fn live_names_a_listing_of_objects_that_hangs() {
 }
 
 #[test]
-fn a_stream_that_breaks_at_once_is_a_failure_and_one_that_stays_quiet_is_not() {
+fn a_stream_that_breaks_at_once_is_a_failure_but_a_quiet_one_is_not() {
     for (fault, text) in [(Fault::Break as fn(usize) -> Fault, "the line is cut"), (Fault::End, "without an event")] {
         let clock = ManualClock::new();
         let client = Flaky::new([fault(0), fault(0), fault(0)]);
@@ -591,7 +591,7 @@ fn a_stream_that_breaks_at_once_is_a_failure_and_one_that_stays_quiet_is_not() {
             clock.advance(wait * SECOND);
         }
         until(|| client.counts() == [1, 4]);
-        // It has been resumed, but nothing shows yet that it works.
+        // It has resumed, but has not delivered anything yet.
         until(|| source.status().listing_for.is_none());
         assert_eq!(source.status().failing_for, Some(7 * SECOND));
         clock.advance(4 * SECOND);

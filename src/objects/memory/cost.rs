@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_whose_owner_is_missing_is_created_without_a_look_at_the_other_objects_of_the_kind() {
+    fn creating_an_object_with_a_missing_owner_visits_no_other_object() {
         let visits = |objects: usize| {
             let client = MemoryClient::new();
             for number in 0..objects {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cascade_costs_as_much_for_each_child_however_many_there_are() {
+    fn the_cost_of_a_cascade_is_linear() {
         for propagation in [Propagation::Background, Propagation::Foreground, Propagation::Orphan] {
             for (blocks, chained) in [(false, false), (true, false), (false, true), (true, true)] {
                 let visits = [100, 200, 400].map(|children| cascade(children, propagation, blocks, chained));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn children_that_block_one_after_the_other_cost_as_much_each_however_many_there_are() {
+    fn the_cost_of_blocking_children_is_linear() {
         let visits = |children: usize| {
             let client = MemoryClient::new();
             let first = create(&client, "owner", &[]);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_and_a_read_cost_the_same_however_many_events_live() {
+    fn the_cost_of_a_call_does_not_depend_on_the_number_of_events() {
         let visits = |events: usize| {
             let clock = ManualClock::new();
             let client = MemoryClient::builder().clock(clock.clock()).build();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_looks_at_the_expired_events_only_and_at_each_once() {
+    fn a_write_visits_each_expired_event_once_and_no_other() {
         let visits = |live: usize, expired: usize| {
             let clock = ManualClock::new();
             let client = MemoryClient::builder().clock(clock.clock()).build();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_waits_for_its_finalizers_costs_later_writes_nothing() {
+    fn later_writes_do_not_visit_an_event_with_finalizers() {
         let visits = |held: usize| {
             let clock = ManualClock::new();
             let client = MemoryClient::builder().clock(clock.clock()).build();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_wakes_the_watches_of_its_kind_and_namespace_only() {
+    fn a_write_wakes_only_watches_of_its_kind_and_namespace() {
         let (client, stop) = (MemoryClient::new(), CancellationToken::new());
         let idle: Vec<_> = (0..100)
             .flat_map(|_| {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn every_watch_is_woken_before_the_history_has_forgotten_where_it_is() {
+    fn every_watch_is_woken_before_the_history_forgets_its_version() {
         let (client, stop) = (MemoryClient::builder().history(40).build(), CancellationToken::new());
         let mut idle = watch(&client, &OTHER, &Query::all(), &stop);
         let mut wakeups = 0;
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_watches_leave_nothing_behind() {
+    fn ended_watches_are_removed() {
         let (client, stop) = (MemoryClient::new(), CancellationToken::new());
         for query in [Query::all(), Query::all().namespace("default")] {
             let (one, other) = (watch(&client, &THING, &query, &stop), watch(&client, &OTHER, &query, &stop));

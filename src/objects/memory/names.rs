@@ -38,7 +38,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn what_follows_another_is_named_otherwise() {
+    fn successive_names_differ() {
         let names = Names { seed: Some(3) };
         let made: HashSet<_> = (0..1_000).map(|version| suffix(names.uid(version), 0)).collect();
         assert_eq!(made.len(), 1_000);

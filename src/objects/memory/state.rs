@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn dependents_are_known_for_as_long_as_they_are_there() {
+    fn removed_dependents_leave_the_index() {
         let mut state = state(0, 0);
         state.apply(vec![change(1, "a", false, false), change(2, "b", false, false)]);
         assert_eq!(state.index.dependents("u").map(|location| location.key.name()).collect::<Vec<_>>(), ["a", "b"]);

@@ -1,11 +1,11 @@
-//! What a cluster has written is written again as it was, whatever it holds.
+//! Manifests of a cluster: reading and writing them loses nothing.
 
 use std::sync::Arc;
 
 use homeostat::objects::{Api, Client, DynamicObject, Kind, MemoryClient, Object, ObjectMeta, Patch, Query, Scheme};
 use serde_json::{Value, json};
 
-/// Each file with what it holds.
+/// Each file, with a description.
 const FILES: [(&str, &str); 11] = [
     ("config-map", include_str!("config-map.json")),
     ("custom-resource-definition", include_str!("custom-resource-definition.json")),
@@ -20,7 +20,7 @@ const FILES: [(&str, &str); 11] = [
     ("service", include_str!("service.json")),
 ];
 
-/// The kinds of the files, but for what only an owner reference names.
+/// Returns the kinds of the files, except for kinds that only an owner reference names.
 pub(super) fn scheme() -> Scheme {
     let core = ["ConfigMap", "Event", "Pod", "Secret", "Service"].map(|name| Kind::namespaced("", "v1", name));
     core.into_iter()
@@ -42,7 +42,7 @@ fn objects() -> Vec<(Kind, Value)> {
 }
 
 #[test]
-fn objects_are_written_as_they_were_read() {
+fn objects_are_unchanged_by_reading_and_writing() {
     for (kind, json) in objects() {
         let object = DynamicObject::from_json(&json).unwrap();
         assert_eq!(serde_json::to_value(&object).unwrap(), json, "{kind}");
@@ -56,9 +56,9 @@ fn objects_are_written_as_they_were_read() {
     }
 }
 
-/// A list has no name and no kind of its own in a program; as a whole it is an object all the same.
+/// A list has no name and no registered kind, but as a whole it is an object too.
 #[test]
-fn lists_are_written_as_they_were_read() {
+fn lists_are_unchanged_by_reading_and_writing() {
     for name in ["list", "pod-list"] {
         let list = DynamicObject::from_json(&file(name)).unwrap();
         assert_eq!(serde_json::to_value(&list).unwrap(), file(name));
@@ -81,7 +81,7 @@ fn metadata_is_understood() {
     assert_eq!(vm.metadata.generation, 12);
 }
 
-/// The fields of the metadata that the client sets, or has no use for.
+/// The fields of the metadata that the client sets or ignores.
 const CLIENTS: [&str; 7] = [
     "uid",
     "resourceVersion",
@@ -95,14 +95,14 @@ const CLIENTS: [&str; 7] = [
 fn as_a_writer_says_it(json: &Value) -> Value {
     let mut json = json.clone();
     let meta = json["metadata"].as_object_mut().unwrap();
-    // The client drops what is empty.
+    // The client drops empty fields.
     let empty = [json!(null), json!({}), json!([]), json!("")];
     meta.retain(|name, value| !CLIENTS.contains(&name.as_str()) && !empty.contains(value));
     json
 }
 
 #[test]
-fn a_client_keeps_them_as_they_are() {
+fn a_client_keeps_manifests_unchanged() {
     let client: Arc<dyn Client> = Arc::new(MemoryClient::builder().cascade(false).build());
     for (kind, json) in objects() {
         let mut said = json.clone();

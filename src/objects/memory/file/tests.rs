@@ -195,7 +195,7 @@ fn at_each_call(fault: Fault, check: impl Fn(&Arc<TestDisk>, FileClient)) {
 const FAULTS: [Fault; 5] = [Fault::Full, Fault::Torn, Fault::Sync, Fault::Grow, Fault::Panic];
 
 #[test]
-fn a_disk_with_room_again_is_written_to_again_and_agrees_with_memory() {
+fn after_a_failure_writes_work_again_and_the_file_equals_memory() {
     for fault in FAULTS {
         at_each_call(fault, |disk, client| {
             disk.repair();
@@ -208,7 +208,7 @@ fn a_disk_with_room_again_is_written_to_again_and_agrees_with_memory() {
 }
 
 #[test]
-fn a_client_that_ends_after_a_failure_leaves_what_it_had_in_memory() {
+fn a_client_that_ends_after_a_failure_leaves_the_state_of_its_memory() {
     for fault in FAULTS {
         at_each_call(fault, |disk, client| {
             disk.repair();
@@ -220,7 +220,7 @@ fn a_client_that_ends_after_a_failure_leaves_what_it_had_in_memory() {
 }
 
 #[test]
-fn a_client_that_ends_on_a_full_disk_leaves_what_it_has_acknowledged() {
+fn a_client_that_ends_on_a_full_disk_leaves_all_acknowledged_writes() {
     for fault in FAULTS {
         at_each_call(fault, |disk, client| {
             let memory = list(&client);
@@ -235,7 +235,7 @@ fn a_client_that_ends_on_a_full_disk_leaves_what_it_has_acknowledged() {
 }
 
 #[test]
-fn a_file_that_could_not_be_made_can_be_made_later() {
+fn a_file_that_could_not_be_created_can_be_created_later() {
     for fault in FAULTS {
         for calls in 0.. {
             let disk = Arc::new(TestDisk::default());
@@ -284,7 +284,7 @@ fn a_folder_that_could_not_be_synced_is_synced_when_the_file_is_opened_again() {
 }
 
 #[test]
-fn a_file_that_has_lost_an_acknowledged_write_is_not_written_to_again() {
+fn a_file_that_lost_an_acknowledged_write_is_never_written_again() {
     let disk = Arc::new(TestDisk::default());
     let client = open(&disk);
     client.create(&THING, thing("a", None)).unwrap();
@@ -306,7 +306,7 @@ fn a_file_that_has_lost_an_acknowledged_write_is_not_written_to_again() {
 }
 
 #[test]
-fn expired_events_are_read_until_their_deletion_can_be_stored() {
+fn expired_events_stay_readable_until_their_deletion_is_stored() {
     const EVENT: Kind = Kind::namespaced("", "v1", "Event");
     let (clock, disk) = (ManualClock::new(), Arc::new(TestDisk::default()));
     let settings = || FileClient::builder().clock(clock.clock());
