@@ -58,16 +58,19 @@ impl fmt::Debug for ObjectRef {
 #[non_exhaustive]
 pub enum ClientError {
     /// The object does not exist.
+    #[non_exhaustive]
     NotFound {
         /// The object.
         object: ObjectRef,
     },
     /// An object with this name exists already.
+    #[non_exhaustive]
     AlreadyExists {
         /// The object.
         object: ObjectRef,
     },
     /// The object is not in the expected state. Read it again and retry.
+    #[non_exhaustive]
     Conflict {
         /// The object.
         object: ObjectRef,
@@ -75,6 +78,7 @@ pub enum ClientError {
         reason: String,
     },
     /// The request is invalid. Retrying is of no use.
+    #[non_exhaustive]
     Invalid {
         /// The object.
         object: ObjectRef,
@@ -86,6 +90,7 @@ pub enum ClientError {
         rule: String,
     },
     /// The version of a watch or list is too old. List again from the start.
+    #[non_exhaustive]
     Gone {
         /// The watched or listed kind, without a name.
         object: ObjectRef,
@@ -93,6 +98,7 @@ pub enum ClientError {
         version: String,
     },
     /// The client cannot be reached, or cannot store the change. It is unknown whether anything was written.
+    #[non_exhaustive]
     Transport {
         /// The object.
         object: ObjectRef,
@@ -102,6 +108,30 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Returns a [`NotFound`](Self::NotFound) error.
+    #[must_use]
+    pub fn not_found(object: ObjectRef) -> Self {
+        Self::NotFound { object }
+    }
+
+    /// Returns an [`AlreadyExists`](Self::AlreadyExists) error.
+    #[must_use]
+    pub fn already_exists(object: ObjectRef) -> Self {
+        Self::AlreadyExists { object }
+    }
+
+    /// Returns a [`Conflict`](Self::Conflict) error.
+    #[must_use]
+    pub fn conflict(object: ObjectRef, reason: impl Into<String>) -> Self {
+        Self::Conflict { object, reason: reason.into() }
+    }
+
+    /// Returns a [`Gone`](Self::Gone) error.
+    #[must_use]
+    pub fn gone(object: ObjectRef, version: impl Into<String>) -> Self {
+        Self::Gone { object, version: version.into() }
+    }
+
     /// Returns an [`Invalid`](Self::Invalid) error.
     #[must_use]
     pub fn invalid(

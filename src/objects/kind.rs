@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn plurals_are_regular_unless_said() {
+    fn plurals_are_regular_unless_set() {
         for (kind, plural) in [
             ("Pod", "pods"),
             ("Ingress", "ingresses"),

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_own_is_refused() {
+    fn an_object_that_cannot_own_is_refused() {
         let refused = |owner: &DynamicObject, namespace: &str| {
             let mut child = object(&POD, namespace, "p", "3");
             let result = set_controller(owner, &mut child);

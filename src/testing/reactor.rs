@@ -61,7 +61,7 @@ pub struct Call<'a> {
 /// const POD: Kind = Kind::namespaced("", "v1", "Pod");
 /// let unreachable = Reactor::fail(Verb::Create).kind(&POD);
 /// let lost = Reactor::fail(Verb::Update)
-///     .error(|object| ClientError::Conflict { object: object.clone(), reason: "it has changed".to_owned() })
+///     .error(|object| ClientError::conflict(object.clone(), "it has changed"))
 ///     .once();
 /// let defaults = Reactor::change(Verb::Create, |pod| pod["spec"]["restartPolicy"] = json!("Always")).kind(&POD);
 /// # let _ = (unreachable, lost, defaults);

@@ -130,7 +130,7 @@ impl Client for Flaky {
             }
             Some(Fault::Gone) => {
                 let object = ObjectRef::new(kind, &ObjectKey::cluster(""));
-                Err(ClientError::Gone { object, version: from.unwrap_or_default().to_owned() })
+                Err(ClientError::gone(object, from.unwrap_or_default()))
             }
             Some(Fault::Panic) => panic!("out of luck"),
         }
@@ -326,7 +326,7 @@ impl Client for Forgetful {
         (self.paging)();
         if query.continue_token.is_some() && !self.keeps_versions {
             let object = ObjectRef::new(kind, &ObjectKey::cluster(""));
-            return Err(ClientError::Gone { object, version: "1".to_owned() });
+            return Err(ClientError::gone(object, "1"));
         }
         self.inner.list(kind, query)
     }

@@ -343,7 +343,7 @@ fn updates_a_child_that_appears_during_the_run() {
 #[test]
 fn retries_if_the_object_with_the_name_vanishes() {
     let mut site = Site::wanting("foo", "bar");
-    site.client.fail(|verb, object| (verb == "create").then(|| ClientError::AlreadyExists { object: object.clone() }));
+    site.client.fail(|verb, object| (verb == "create").then(|| ClientError::already_exists(object.clone())));
     let error = site.step(&Child::new(desired, never, manager())).unwrap_err();
     assert!(error.downcast_ref::<ClientError>().unwrap().is_conflict());
 }
@@ -351,7 +351,7 @@ fn retries_if_the_object_with_the_name_vanishes() {
 #[test]
 fn retries_if_a_generated_name_is_taken() {
     let mut site = Site::wanting("foo", "bar");
-    site.client.fail(|verb, object| (verb == "create").then(|| ClientError::AlreadyExists { object: object.clone() }));
+    site.client.fail(|verb, object| (verb == "create").then(|| ClientError::already_exists(object.clone())));
     let error = site.step(&Child::new(generated, never, manager())).unwrap_err();
     assert_eq!(error.to_string(), "Page default/: conflict: the generated name is already taken");
 }

@@ -103,7 +103,7 @@ fn runs_no_step_without_the_finalizer() {
 fn retries_a_conflict_without_an_event() {
     let world = World::with(&[]);
     world.spy.fail(|verb, object| {
-        let conflict = || ClientError::Conflict { object: object.clone(), reason: "it has changed".to_owned() };
+        let conflict = || ClientError::conflict(object.clone(), "it has changed");
         (verb == "patch").then(conflict)
     });
     let (told, trail, _, _) = world.run(&finalizing(on, on));

@@ -100,7 +100,7 @@ fn keeps_the_type_of_an_error() {
 
 #[test]
 fn a_mark_does_not_hide_the_type_of_an_error() {
-    let missing = || ClientError::NotFound { object: Thing::reference() };
+    let missing = || ClientError::not_found(Thing::reference());
     let is_found = |error: BoxError| Failures::find::<ClientError>(&*error).is_some_and(ClientError::is_not_found);
     assert!(is_found(terminal(missing()).into()) && is_found(quiet(missing()).into()));
     let (config, _) = config(&Spy::new());

@@ -202,7 +202,7 @@ impl Client for Cached {
     fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
         let is_it = |seen: &&Arc<Value>| Page::from_json(seen).unwrap().key() == *key;
         let seen = self.seen.iter().find(is_it).filter(|_| *kind == Page::KIND);
-        seen.cloned().ok_or_else(|| ClientError::NotFound { object: ObjectRef::new(kind, key) })
+        seen.cloned().ok_or_else(|| ClientError::not_found(ObjectRef::new(kind, key)))
     }
 
     fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {

@@ -170,7 +170,7 @@ fn a_conflict_beside_another_error_does_not_hide_it() {
     use homeostat::sub::Always;
     let world = World::new();
     let conflict = |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
-        Err(ClientError::Conflict { object: cx.object().clone(), reason: "it has changed".to_owned() }.into())
+        Err(ClientError::conflict(cx.object().clone(), "it has changed").into())
     };
     let with = |result: fn() -> SubResult| world.step(Always::new().then(conflict).then(returning(result)));
     assert_eq!(with(on).unwrap(), Action::retry_after(PROMPT));
@@ -184,12 +184,12 @@ fn a_conflict_beside_another_error_does_not_hide_it() {
     let marked = homeostat::sub::Advice::new(conflict).after(move |_, _, result| result.map_err(context));
     assert_eq!(world.step(marked).unwrap(), Action::retry_after(PROMPT));
     let root = |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
-        let conflict = ClientError::Conflict { object: cx.object().clone(), reason: "it has changed".to_owned() };
+        let conflict = ClientError::conflict(cx.object().clone(), "it has changed");
         Err(anyhow::Error::new(conflict).into())
     };
     assert_eq!(world.step(root).unwrap(), Action::retry_after(PROMPT));
     let for_good = |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
-        let conflict = ClientError::Conflict { object: cx.object().clone(), reason: "it has changed".to_owned() };
+        let conflict = ClientError::conflict(cx.object().clone(), "it has changed");
         Err(terminal(conflict).into())
     };
     assert!(Terminal::find(&*world.step(for_good).unwrap_err()).is_some());

@@ -156,8 +156,7 @@ fn errors_of_steps_within_steps_stand_side_by_side() {
 
 #[test]
 fn an_error_is_found_among_several() {
-    let conflict =
-        || -> SubResult { Err(ClientError::Conflict { object: Thing::reference(), reason: "changed".into() }.into()) };
+    let conflict = || -> SubResult { Err(ClientError::conflict(Thing::reference(), "changed").into()) };
     let (_, result) = run!(Always, &[fails, conflict]);
     let error = result.unwrap_err();
     assert!(Failures::find::<ClientError>(&*error).is_some_and(ClientError::is_conflict));

@@ -287,7 +287,7 @@ pub(crate) fn put_or_adopt<X, C: Object, R>(
 
 /// The error of a write to an object that has changed since it was read.
 pub(crate) fn conflict(object: &impl Object, reason: &str) -> ClientError {
-    ClientError::Conflict { object: object.object_ref(), reason: reason.to_owned() }
+    ClientError::conflict(object.object_ref(), reason.to_owned())
 }
 
 /// Deletes an object as it was read. Returns its last state, or `None` if it is gone.

@@ -34,9 +34,7 @@ impl ServerState {
             })?),
         };
         let version = token.as_ref().map_or(self.head, |token| token.version);
-        let then = self
-            .changed_since(kind, version)
-            .ok_or_else(|| ClientError::Gone { object: listed(), version: version.to_string() })?;
+        let then = self.changed_since(kind, version).ok_or_else(|| ClientError::gone(listed(), version.to_string()))?;
 
         let namespace = query.namespace.as_deref().unwrap_or_default();
         let first = ObjectKey::new(namespace, "");

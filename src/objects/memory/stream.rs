@@ -137,7 +137,7 @@ impl PollEvents for Stream {
 
 fn gone(kind: &Kind, query: &Query, version: String) -> ClientError {
     let key = ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), "");
-    ClientError::Gone { object: ObjectRef::new(kind, &key), version }
+    ClientError::gone(ObjectRef::new(kind, &key), version)
 }
 
 /// Returns the event for readers who see only the selected objects; `None` if they see no change.

@@ -73,7 +73,7 @@ impl<'a> Txn<'a> {
     }
 
     pub(super) fn get(&self, location: &Location) -> Result<Arc<Value>, ClientError> {
-        self.find(location).ok_or_else(|| ClientError::NotFound { object: location.object_ref() })
+        self.find(location).ok_or_else(|| ClientError::not_found(location.object_ref()))
     }
 
     /// Returns the dependents of the owner with this uid.

@@ -23,7 +23,7 @@ macro_rules! embedded_client {
             fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
                 self.server.expire_before_reading(kind);
                 let found = self.server.state.read().get(kind, key).cloned();
-                found.ok_or_else(|| ClientError::NotFound { object: ObjectRef::new(kind, key) })
+                found.ok_or_else(|| ClientError::not_found(ObjectRef::new(kind, key)))
             }
 
             fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {

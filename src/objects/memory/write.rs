@@ -26,7 +26,7 @@ const MOST_GENERATED: usize = 63;
 const ATTEMPTS: u128 = 8;
 
 fn conflict(location: &Location, reason: impl Into<String>) -> ClientError {
-    ClientError::Conflict { object: location.object_ref(), reason: reason.into() }
+    ClientError::conflict(location.object_ref(), reason)
 }
 
 fn same(location: &Location, current: &Value, field: &str, asked: &str) -> Result<(), ClientError> {
@@ -69,7 +69,7 @@ impl Txn<'_> {
     ) -> Result<Location, ClientError> {
         let location = self.location(kind, &crate::objects::json::key_of(&object));
         if self.find(&location).is_some() {
-            return Err(ClientError::AlreadyExists { object: location.object_ref() });
+            return Err(ClientError::already_exists(location.object_ref()));
         }
         check_owners(self, &location, &object)?;
         ignore(&mut object);
@@ -150,7 +150,7 @@ impl Txn<'_> {
         }
         let version = text_of(&object, "resourceVersion");
         if !version.is_empty() {
-            let current = current.as_ref().ok_or_else(|| ClientError::NotFound { object: location.object_ref() })?;
+            let current = current.as_ref().ok_or_else(|| ClientError::not_found(location.object_ref()))?;
             same(&location, current, "resourceVersion", version)?;
         }
         ignore(&mut object);

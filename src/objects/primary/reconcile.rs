@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn a_conflict_of_one_step_does_not_hide_the_error_of_another() {
         let object = ObjectRef::new(&Kind::namespaced("example.com", "v1", "Site"), &ObjectKey::new("default", "a"));
-        let conflict = || ClientError::Conflict { object: object.clone(), reason: "it has changed".to_owned() };
+        let conflict = || ClientError::conflict(object.clone(), "it has changed");
         let steps: [fn(BoxError) -> [BoxError; 2]; 2] =
             [|other| ["no such host".into(), other], |other| [other, "no such host".into()]];
         for order in steps {

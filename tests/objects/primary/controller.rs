@@ -448,7 +448,7 @@ fn a_conflict_of_a_primary_is_no_failure_and_tried_again_promptly() {
             let conflicts = verb == "update" && *object.key() == page_key("a-x") && left > 0;
             left -= i32::from(conflicts);
             let reason = "it has changed".to_owned();
-            conflicts.then(|| ClientError::Conflict { object: object.clone(), reason })
+            conflicts.then(|| ClientError::conflict(object.clone(), reason))
         });
         a.pages = site("", &[("x", "two")]).pages;
         world.sites().update(&a).unwrap();

@@ -206,7 +206,7 @@ fn a_reactor_is_for_a_kind_a_name_and_a_number_of_calls() {
 #[test]
 fn a_reactor_fails_with_the_error_that_it_was_given() {
     let (client, apps) = client();
-    client.react(&Reactor::fail(Verb::Get).error(|object| ClientError::NotFound { object: object.clone() }));
+    client.react(&Reactor::fail(Verb::Get).error(|object| ClientError::not_found(object.clone())));
     client.give(&app("shop"));
     let error = apps.get(&key("shop")).unwrap_err();
     assert!(error.is_not_found() && *error.object() == app("shop").build().object_ref());
@@ -227,7 +227,7 @@ fn a_reactor_answers_in_the_place_of_the_client() {
     client.react(&Reactor::answer(Verb::List, move |_| Some(Ok(json!([ghost])))));
     client.react(&Reactor::answer(Verb::Create, |call| {
         let sent = call.sent.unwrap();
-        (sent["spec"]["size"] == 13).then(|| Err(ClientError::AlreadyExists { object: call.object.clone() }))
+        (sent["spec"]["size"] == 13).then(|| Err(ClientError::already_exists(call.object.clone())))
     }));
     client.give(&app("shop"));
     assert_eq!(apps.get(&key("ghost")).unwrap().key(), key("ghost"));
@@ -281,7 +281,7 @@ fn clients_beside_each_other_share_what_they_know() {
 fn a_reactor_counts_the_calls_that_it_does_something_to() {
     let (client, apps) = client();
     let create = |name: &str| apps.create(&app(name).build());
-    let taken = |call: &Call<'_>| Err(ClientError::AlreadyExists { object: call.object.clone() });
+    let taken = |call: &Call<'_>| Err(ClientError::already_exists(call.object.clone()));
     client.react(&Reactor::answer(None, move |call| (call.object.key().name() == "bank").then(|| taken(call))).once());
     assert_eq!(["shop", "bank", "bank"].map(|name| create(name).is_ok()), [true, false, true]);
     client.react(&Reactor::change(None, |app| app["spec"]["size"] = 1.into()).once());
