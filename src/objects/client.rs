@@ -329,9 +329,9 @@ impl<T> WatchEvent<T> {
 pub(super) type StreamItem = Result<WatchEvent<Arc<Value>>, ClientError>;
 
 /// The events of a [watch](Client::watch): a blocking iterator.
-pub struct ObjectStream(Events);
+pub struct ObjectStream(StreamSource);
 
-enum Events {
+enum StreamSource {
     Blocking(Box<dyn Iterator<Item = StreamItem> + Send>),
     Polled(Box<dyn PollEvents>),
 }
@@ -345,7 +345,7 @@ pub trait PollEvents: Iterator<Item = Result<WatchEvent<Arc<Value>>, ClientError
 impl ObjectStream {
     /// Returns a stream of these events, which can only be read by blocking.
     pub fn new(events: impl Iterator<Item = Result<WatchEvent<Arc<Value>>, ClientError>> + Send + 'static) -> Self {
-        Self(Events::Blocking(Box::new(events)))
+        Self(StreamSource::Blocking(Box::new(events)))
     }
 
     /// Returns a stream that can also be read without blocking, as a simulation (feature `testing`) needs it.
@@ -389,20 +389,20 @@ impl ObjectStream {
     /// # let _ = cut;
     /// ```
     pub fn polled(events: impl PollEvents + 'static) -> Self {
-        Self(Events::Polled(Box::new(events)))
+        Self(StreamSource::Polled(Box::new(events)))
     }
 
     /// Returns whether the stream can be read without blocking.
     #[must_use]
     pub fn is_polled(&self) -> bool {
-        matches!(self.0, Events::Polled(_))
+        matches!(self.0, StreamSource::Polled(_))
     }
 
     /// Returns the next event, or `Pending` if it has not come yet. A stream that is [not polled](Self::is_polled) blocks instead.
     pub fn poll(&mut self) -> Poll<Option<Result<WatchEvent<Arc<Value>>, ClientError>>> {
         match &mut self.0 {
-            Events::Blocking(events) => Poll::Ready(events.next()),
-            Events::Polled(events) => events.poll(),
+            StreamSource::Blocking(events) => Poll::Ready(events.next()),
+            StreamSource::Polled(events) => events.poll(),
         }
     }
 }
@@ -412,8 +412,8 @@ impl Iterator for ObjectStream {
 
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.0 {
-            Events::Blocking(events) => events.next(),
-            Events::Polled(events) => events.next(),
+            StreamSource::Blocking(events) => events.next(),
+            StreamSource::Polled(events) => events.next(),
         }
     }
 }

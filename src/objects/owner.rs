@@ -195,7 +195,10 @@ mod tests {
         let node = object(&NODE, "", "n", "1");
         assert_eq!((refused(&node, "a"), refused(&node, "")), (Ok(()), Ok(())));
         let error = refused(&object(&APP, "a", "shop", "1"), "b").unwrap_err();
-        assert_eq!(error, "Pod b/p is invalid: metadata.namespace is \"b\", but must be that of its owner, App a/shop");
+        assert_eq!(
+            error,
+            "Pod b/p is invalid: metadata.namespace is \"b\", but must be the namespace of its owner, App a/shop"
+        );
         assert!(refused(&object(&APP, "a", "shop", "1"), "").is_err());
         let error = refused(&object(&APP, "a", "shop", ""), "a").unwrap_err();
         assert!(error.starts_with("App a/shop is invalid: metadata.uid") && error.contains("Pod a/p"), "{error}");

@@ -35,7 +35,7 @@ pub(super) struct ObjectChange {
 }
 
 /// Stores changes before they are applied to the state.
-pub(super) trait Journal: Send + Sync {
+pub(super) trait ChangeJournal: Send + Sync {
     /// Stores all of these changes or none.
     fn store(&self, changes: &[ObjectChange]) -> Result<(), BoxError>;
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::builder::EmbeddedBuilder;
-use super::change::{Journal, ObjectChange};
+use super::change::{ChangeJournal, ObjectChange};
 use super::server::Server;
 use super::state::ServerState;
 #[cfg(feature = "testing")]
@@ -86,7 +86,7 @@ impl Default for MemoryClient {
 /// A journal that stores nothing.
 struct NoJournal;
 
-impl Journal for NoJournal {
+impl ChangeJournal for NoJournal {
     fn store(&self, _changes: &[ObjectChange]) -> Result<(), BoxError> {
         Ok(())
     }

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::builder::EmbeddedBuilder;
-use super::change::{Journal, Location, ObjectChange};
+use super::change::{ChangeJournal, Location, ObjectChange};
 use super::limits::{MOST_DEPTH, dismantle, object_depth, too_deep};
 use super::names::Names;
 use super::state::ServerState;
@@ -33,7 +33,7 @@ use crate::run::error::BoxError;
 /// The engine behind an embedded client.
 pub(super) struct Server {
     pub(super) clock: Clock,
-    journal: Box<dyn Journal>,
+    journal: Box<dyn ChangeJournal>,
     cascades: bool,
     pub(super) names: Names,
     most_size: usize,
@@ -47,7 +47,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(settings: EmbeddedBuilder, journal: Box<dyn Journal>, mut state: ServerState) -> Arc<Self> {
+    pub(super) fn new(settings: EmbeddedBuilder, journal: Box<dyn ChangeJournal>, mut state: ServerState) -> Arc<Self> {
         // As in Kubernetes, version 0 stands for any version, so no object may have it.
         state.head = state.head.max(1);
         let EmbeddedBuilder { clock, cascades, most_size, event_ttl, seed, .. } = settings;

@@ -16,7 +16,7 @@ use crate::base::sync::Mutex;
 use crate::base::thread::panic_message;
 use crate::objects::Kind;
 use crate::objects::json_text::{altered_integer, parse_deep};
-use crate::objects::memory::change::{Journal, Location, ObjectChange};
+use crate::objects::memory::change::{ChangeJournal, Location, ObjectChange};
 use crate::objects::memory::state::ServerState;
 use crate::run::error::BoxError;
 
@@ -76,7 +76,7 @@ impl FileStore {
     }
 }
 
-impl Journal for FileStore {
+impl ChangeJournal for FileStore {
     fn store(&self, changes: &[ObjectChange]) -> Result<(), BoxError> {
         let stored = self.file.lock().store(&self.disk, changes);
         stored.map_err(|error| format!("{}: {error}", self.path.display()).into())
