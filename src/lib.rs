@@ -10,6 +10,8 @@
 //!                                       done, requeue or retry
 //! ```
 //!
+//! The [`guide`] has short pages: choose a layer, write, test, operate, move from another framework.
+//!
 //! # Example
 //!
 //! A table of desired services, a table of running ones, and a controller that makes them equal:
@@ -134,6 +136,8 @@
 
 pub mod base;
 pub mod controller;
+#[cfg(any(doc, doctest))]
+pub mod guide;
 pub mod manager;
 #[cfg(feature = "objects")]
 pub mod objects;

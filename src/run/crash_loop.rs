@@ -152,8 +152,8 @@ impl<K: Key> CrashLoopGuard<K> {
     /// Records that `key` has ended, and returns how long it must wait before its next start.
     ///
     /// Zero if it may start now: after a run of at least `stable_for`, once the delay is over, or if it was never started. Only
-    /// the first call after a start records an end; later calls return the rest of the delay. So call it whenever the thing is
-    /// found not to be running.
+    /// the first call after a start records an end; later calls return the rest of the delay. Call it whenever a
+    /// run finds that the thing does not run.
     #[must_use]
     pub fn ended(&self, key: &K) -> Duration {
         let now = self.clock.nanos();

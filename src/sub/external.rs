@@ -16,7 +16,7 @@ use crate::objects::{EventType, External, Object, reasons};
 /// | is being deleted and has the finalizer | removes the resource, then the finalizer |
 /// | is being deleted and does not have the finalizer | nothing |
 ///
-/// The key of the object identifies the resource. No watch reports its changes: add a [resync](crate::ControllerBuilder::resync) to the
+/// The key of the object identifies the resource. No watch reports its changes: add a [resync](crate::controller::ControllerBuilder::resync) to the
 /// controller. Later steps can show the resource in the status. The event `Synced` records each change.
 ///
 /// # Errors

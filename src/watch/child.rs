@@ -10,14 +10,14 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 use crate::base::error::StartError;
 use crate::base::thread::{Joiner, ThreadOptions, shielded};
 
-/// Calls `on_exit` once `child` has ended, on a thread of its own (`child-<pid>`). On Unix, except NetBSD,
+/// Calls `on_exit` once `child` has ended, on a new thread (`child-<pid>`). On Unix, except NetBSD,
 /// OpenBSD and Redox.
 ///
 /// Use it to enqueue the key of a process that has ended, instead of polling. It installs no handler of signals.
 ///
 /// `on_exit` receives the exit status and runs **before** the child is reaped: until the program calls
 /// [`Child::wait`] or [`Child::try_wait`], the system keeps the process id, so signals cannot reach another process. `on_exit`
-/// receives `None` if somebody else has reaped the child already. A panic of it is logged.
+/// receives `None` if somebody else has reaped the child already. A panic in it is caught and logged.
 ///
 /// The thread ends after that call. To end it earlier, kill the child.
 ///

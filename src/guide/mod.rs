@@ -1,0 +1,43 @@
+//! A guide in short pages: choose, write, test, operate, move.
+//!
+//! | page | answers |
+//! |---|---|
+//! | [`layers`] | Which layer do I need, and which enqueue method? |
+//! | [`idempotence`] | How do I write a reconciler that may run at any time? |
+//! | [`errors`] | How are errors retried, and how do I change that? |
+//! | [`testing`] | How do I test without sleeping? |
+//! | [`observability`] | Which logs and metrics are there, and which buckets do dashboards need? |
+//! | [`leaders`] | How do I run two processes, of which one works? |
+//! | [`production`] | Which checks come before I ship? |
+//! | [`from_a_loop`] | How do I replace a loop with `sleep`? |
+//! | [`from_openclarity`] | I know openclarity's simple-controller-runtime. |
+//! | [`from_kube_rs`] | I know kube-rs. |
+//! | [`from_controller_runtime`] | I know controller-runtime. |
+//! | [`from_reconciler_io`] | I know reconciler.io. |
+//!
+//! The code of all pages is compiled and run as tests.
+
+#[doc = include_str!("errors.md")]
+pub mod errors {}
+#[doc = include_str!("from_a_loop.md")]
+pub mod from_a_loop {}
+#[doc = include_str!("from_controller_runtime.md")]
+pub mod from_controller_runtime {}
+#[doc = include_str!("from_kube_rs.md")]
+pub mod from_kube_rs {}
+#[doc = include_str!("from_openclarity.md")]
+pub mod from_openclarity {}
+#[doc = include_str!("from_reconciler_io.md")]
+pub mod from_reconciler_io {}
+#[doc = include_str!("idempotence.md")]
+pub mod idempotence {}
+#[doc = include_str!("layers.md")]
+pub mod layers {}
+#[doc = include_str!("leaders.md")]
+pub mod leaders {}
+#[doc = include_str!("observability.md")]
+pub mod observability {}
+#[doc = include_str!("production.md")]
+pub mod production {}
+#[doc = include_str!("testing.md")]
+pub mod testing {}
