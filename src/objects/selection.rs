@@ -1,11 +1,6 @@
 //! The objects that a controller reconciles.
 
-use super::api::Api;
-use super::changes::changes_beside_status;
-use super::error::{ClientError, Ignore};
-use super::key::ObjectKey;
-use super::object::Object;
-use super::query::Query;
+use crate::objects::{Api, ClientError, Ignore, Object, ObjectKey, Query, changes_beside_status};
 use crate::watch::Predicate;
 
 /// The objects that a controller reconciles, and the events that enqueue them.

@@ -7,7 +7,7 @@ use super::SubReconciler;
 use super::config::Config;
 use super::context::{Request, SubContext};
 use super::flow::{Flow, SubResult, both, conclude};
-use super::hooks::{RunHooks, hook_settings};
+use super::hooks::{StepHooks, hook_settings};
 use super::manager::ObjectManager;
 use super::sequence::Sequence;
 use super::setup::{Additions, Setup};
@@ -80,7 +80,7 @@ pub struct AggregateReconciler<T: Object> {
     steps: Sequence<T>,
     desired: Option<DesireAggregate<T>>,
     manager: Box<dyn ObjectManager<T>>,
-    hooks: RunHooks,
+    hooks: StepHooks,
     tracking: Arc<Tracking>,
 }
 
@@ -100,7 +100,7 @@ impl<T: Object> AggregateReconciler<T> {
             steps: Sequence::new(),
             desired: None,
             manager: Box::new(manager),
-            hooks: RunHooks::default(),
+            hooks: StepHooks::default(),
         }
     }
 

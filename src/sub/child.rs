@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::SubReconciler;
-use super::children::{ChildRun, ChildSettings, DesiredChild, Written, child_settings};
+use super::children::{ChildRun, ChildSettings, DesiredChild, WrittenChild, child_settings};
 use super::context::SubContext;
 use super::flow::{SubResult, both};
 use super::manager::ObjectManager;
@@ -158,7 +158,7 @@ impl<T: Object, C: Object> SubReconciler<T> for ChildReconciler<T, C> {
             DesiredChild::Nothing => (children.delete_all(resource, found).map(|()| None), Vec::new()),
             DesiredChild::This(desired) => {
                 let desired = children.claim(resource, desired).map_err(terminal)?;
-                let Written { child, surplus } = children.write(resource, found, Some(desired), &|_| true);
+                let WrittenChild { child, surplus } = children.write(resource, found, Some(desired), &|_| true);
                 (child, surplus)
             }
         };

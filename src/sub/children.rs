@@ -9,7 +9,7 @@ use super::flow::{Failures, Flow, SubResult};
 use super::manager::ObjectManager;
 use super::setup::Setup;
 use crate::base::sync::Mutex;
-use crate::objects::dependents::{Claim, Plan, list, plan, put_or_adopt, take};
+use crate::objects::dependents::{OwnerClaim, Plan, list, plan, put_or_adopt, take};
 use crate::objects::{Api, Client, ClientError, Ignore, Kind, Object, ObjectKey, Query, TrackRef};
 use crate::run::error::{BoxError, Chain};
 use crate::watch::store::Index;
@@ -47,8 +47,8 @@ pub(super) struct ChildSettings<T, C> {
     pub(super) listed_by: Option<ListedBy<T>>,
     pub(super) ours: Option<Ours<T, C>>,
     pub(super) reflects: Box<dyn Fn(&ClientError) -> bool + Send + Sync>,
-    /// [`Claim::Unnamed`] for tracked children, which have no owner reference.
-    pub(super) claim: Claim,
+    /// [`OwnerClaim::Unnamed`] for tracked children, which have no owner reference.
+    pub(super) claim: OwnerClaim,
     pub(super) indexed: bool,
     /// The children by the uid of their controller. Created by the set-up.
     index: Mutex<Option<Index<String, ObjectKey, C>>>,
@@ -65,14 +65,14 @@ impl<T: Object, C: Object> ChildSettings<T, C> {
             listed_by: None,
             ours: None,
             reflects: Box::new(|error| error.is_already_exists() || error.is_invalid()),
-            claim: Claim::Controller,
+            claim: OwnerClaim::Controller,
             indexed: false,
             index: Mutex::new(None),
         }
     }
 
     fn is_tracked(&self) -> bool {
-        matches!(self.claim, Claim::Unnamed)
+        matches!(self.claim, OwnerClaim::Unnamed)
     }
 
     /// Adds the watches that the step with this name needs. Fails if another step has the same children.
@@ -101,7 +101,7 @@ pub(super) struct ChildRun<'a, T, C> {
 }
 
 /// The result of writing one child.
-pub(super) struct Written<C> {
+pub(super) struct WrittenChild<C> {
     pub(super) child: Result<Option<C>, ClientError>,
     /// One error for each further child that was deleted.
     pub(super) surplus: Vec<ClientError>,
@@ -159,7 +159,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         found: Vec<C>,
         desired: Option<C>,
         is_it: &dyn Fn(&C) -> bool,
-    ) -> Written<C> {
+    ) -> WrittenChild<C> {
         let mut surplus = Vec::new();
         let found = match &desired {
             Some(desired) => self.look_again(resource, found, desired, is_it),
@@ -176,7 +176,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
             deleted?;
             desired.map_or(Ok(None), |desired| self.put(resource, keep.as_ref(), desired, is_it))
         });
-        Written { child, surplus }
+        WrittenChild { child, surplus }
     }
 
     /// Reads the uncached client before a child is created or a surplus one deleted. A stale cache must not cause either.
@@ -364,7 +364,7 @@ macro_rules! child_settings {
                 query: impl Fn(&T) -> Query + Send + Sync + 'static,
                 ours: impl Fn(&T, &C) -> bool + Send + Sync + 'static,
             ) -> Self {
-                self.settings.claim = crate::objects::dependents::Claim::Unnamed;
+                self.settings.claim = crate::objects::dependents::OwnerClaim::Unnamed;
                 self.listed_by(query).ours(ours)
             }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::SubReconciler;
-use super::children::{ChildRun, ChildSettings, DesiredChild, Written, child_settings};
+use super::children::{ChildRun, ChildSettings, DesiredChild, WrittenChild, child_settings};
 use super::context::SubContext;
 use super::flow::{Failures, SubResult};
 use super::manager::ObjectManager;
@@ -169,7 +169,7 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
                 return ChildResult { id, child: Err(error) };
             }
         };
-        let Written { child, surplus } =
+        let WrittenChild { child, surplus } =
             children.write(resource, slot.found, desired, &|child| (self.identify)(child) == id);
         let own = child.as_ref().err().filter(|error| !children.is_reflected(error)).cloned();
         for error in surplus.into_iter().chain(own) {

@@ -8,12 +8,12 @@ type BeforeRun = Box<dyn Fn(&Context, &ObjectKey) -> SubResult + Send + Sync>;
 type AfterRun = Box<dyn Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync>;
 
 #[derive(Default)]
-pub(super) struct RunHooks {
+pub(super) struct StepHooks {
     before: Option<BeforeRun>,
     after: Option<AfterRun>,
 }
 
-impl RunHooks {
+impl StepHooks {
     pub(super) fn set_before(&mut self, before: impl Fn(&Context, &ObjectKey) -> SubResult + Send + Sync + 'static) {
         self.before = Some(Box::new(before));
     }

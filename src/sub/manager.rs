@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::context::SubContext;
 use super::setup::Setup;
-use crate::objects::dependents::{Journal, Session, Write, Writer};
+use crate::objects::dependents::{Decision, DependentWriter, Session, WriteJournal};
 use crate::objects::{Api, ClientError, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef, reasons};
 use crate::run::error::BoxError;
 
@@ -119,7 +119,7 @@ impl<C, M: ObjectManager<C> + ?Sized> ObjectManager<C> for Arc<M> {
 #[must_use]
 pub struct UpdatingObjectManager<C> {
     kind: Kind,
-    writer: Writer<C>,
+    writer: DependentWriter<C>,
     sanitize: Option<Sanitize<C>>,
     finalizer: Option<String>,
     tracked: bool,
@@ -141,7 +141,7 @@ impl<C: Object> UpdatingObjectManager<C> {
 
     /// Creates a manager for children of this kind, for a type that does not name its kind.
     pub fn of_kind(kind: Kind, merge: impl Fn(&mut C, &C) + Send + Sync + 'static) -> Self {
-        Self { kind, writer: Writer::new(merge), sanitize: None, finalizer: None, tracked: false }
+        Self { kind, writer: DependentWriter::new(merge), sanitize: None, finalizer: None, tracked: false }
     }
 
     /// Copies immutable fields from the current object (the first argument) into the desired one, so that no update tries to change
@@ -183,40 +183,42 @@ impl<C> RunJournal<'_, C> {
     }
 }
 
-impl<C: Object> Journal<C> for RunJournal<'_, C> {
+impl<C: Object> WriteJournal<C> for RunJournal<'_, C> {
     fn track(&self, dependent: &ObjectKey) {
         if self.manager.tracked {
             self.cx.track(&self.manager.kind, TrackRef::name(dependent.clone()));
         }
     }
 
-    fn decided(&self, write: Write, dependent: &C, desired: Option<&C>) {
+    fn decided(&self, write: Decision, dependent: &C, desired: Option<&C>) {
         let (reconciler, object, child) = (self.cx.name(), self.cx.object(), dependent.object_ref());
         match write {
-            Write::Create => log::debug!(
+            Decision::Create => log::debug!(
                 reconciler, object:%, child:%, to:% = self.shown(desired);
                 "{reconciler}: {object}: creating {child}"
             ),
-            Write::Update => log::debug!(
+            Decision::Update => log::debug!(
                 reconciler, object:%, child:%, from:% = self.shown(Some(dependent)), to:% = self.shown(desired);
                 "{reconciler}: {object}: updating {child}"
             ),
-            Write::Delete => log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: deleting {child}"),
-            Write::Keep => log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: {child} is as desired"),
+            Decision::Delete => log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: deleting {child}"),
+            Decision::Keep => {
+                log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: {child} is as desired")
+            }
         }
     }
 
-    fn written(&self, write: Write, dependent: &ObjectRef) {
+    fn written(&self, write: Decision, dependent: &ObjectRef) {
         let reason = match write {
-            Write::Create => reasons::CREATED,
-            Write::Update | Write::Keep => reasons::UPDATED,
-            Write::Delete => reasons::DELETED,
+            Decision::Create => reasons::CREATED,
+            Decision::Update | Decision::Keep => reasons::UPDATED,
+            Decision::Delete => reasons::DELETED,
         };
         let message = format!("{reason} {} {:?}", dependent.kind().name(), dependent.key().name());
         self.cx.event(EventType::Normal, reason, &message);
     }
 
-    fn failed(&self, write: Write, dependent: &ObjectRef, error: &ClientError) {
+    fn failed(&self, write: Decision, dependent: &ObjectRef, error: &ClientError) {
         let (reason, message) = write.failure(dependent, error);
         self.cx.event(EventType::Warning, reason, &message);
     }

@@ -8,7 +8,7 @@ use super::config::Config;
 use super::context::{Request, SubContext};
 use super::finalizing::WithFinalizer;
 use super::flow::{ErrorClass, Flow, SubResult, both, conclude};
-use super::hooks::{RunHooks, hook_settings};
+use super::hooks::{StepHooks, hook_settings};
 use super::setup::{Additions, Setup};
 use super::tracking::Tracking;
 use crate::controller::Sources;
@@ -87,7 +87,7 @@ pub struct ResourceReconciler<T: Object> {
     api: Api<T>,
     config: Config,
     reconciler: Box<dyn SubReconciler<T>>,
-    hooks: RunHooks,
+    hooks: StepHooks,
     skip_request: Option<Skips<ObjectKey>>,
     skip_resource: Option<Skips<T>>,
     defaults: Option<Defaults<T>>,
@@ -135,7 +135,7 @@ impl<T: Object> ResourceReconciler<T> {
             tracking: Arc::new(Tracking::new(config.tracker())),
             config,
             reconciler,
-            hooks: RunHooks::default(),
+            hooks: StepHooks::default(),
             skip_request: None,
             skip_resource: None,
             defaults: None,

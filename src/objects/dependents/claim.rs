@@ -2,19 +2,12 @@
 
 use serde_json::Value;
 
-use super::super::client::Client;
-use super::super::error::ClientError;
 use super::super::json::{owners_of, uid_of};
-use super::super::kind::Kind;
-use super::super::meta::ObjectMeta;
-use super::super::object::Object;
-use super::super::owner::set_controller;
-use super::super::ownership::Ownership;
-use super::super::query::Query;
+use crate::objects::{Client, ClientError, Kind, Object, ObjectMeta, Ownership, Query, set_controller};
 
 /// The way in which a dependent names its owner.
 #[derive(Clone, Debug)]
-pub(crate) enum Claim {
+pub(crate) enum OwnerClaim {
     /// By annotations and labels. Works across clients and namespaces.
     Marks(Ownership),
     /// By its controller reference.
@@ -23,7 +16,7 @@ pub(crate) enum Claim {
     Unnamed,
 }
 
-impl Claim {
+impl OwnerClaim {
     /// Returns `dependent` with its owner named.
     ///
     /// Fails with [`ClientError::Invalid`] if it names another owner.
@@ -54,10 +47,10 @@ impl Claim {
 }
 
 /// Returns the object in this JSON if it is a dependent of `owner`.
-pub(crate) fn take<C: Object>(claim: &Claim, owner: &impl Object, json: &Value) -> Result<Option<C>, ClientError> {
+pub(crate) fn take<C: Object>(claim: &OwnerClaim, owner: &impl Object, json: &Value) -> Result<Option<C>, ClientError> {
     // An object of another owner need not have the type of the dependents.
     let names = |uid: &str| owners_of(json).any(|reference| uid_of(reference) == uid);
-    if matches!(claim, Claim::Controller) && !names(&owner.meta().uid) {
+    if matches!(claim, OwnerClaim::Controller) && !names(&owner.meta().uid) {
         return Ok(None);
     }
     Ok(Some(C::from_json(json)?).filter(|dependent| claim.holds(owner, dependent.meta())))
@@ -68,7 +61,7 @@ pub(crate) fn list<C: Object>(
     client: &dyn Client,
     kind: &Kind,
     query: &Query,
-    claim: &Claim,
+    claim: &OwnerClaim,
     owner: &impl Object,
 ) -> Result<Vec<C>, ClientError> {
     let listed = client.list(kind, query)?.items;

@@ -3,9 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use super::super::error::ObjectRef;
-use super::super::key::ObjectKey;
-use super::super::object::Object;
+use crate::objects::{Object, ObjectKey, ObjectRef};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 

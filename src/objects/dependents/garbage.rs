@@ -6,16 +6,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::client::Client;
-use super::super::error::{ClientError, ObjectRef};
 use super::super::json::{key_of, text_of};
-use super::super::key::ObjectKey;
-use super::super::kind::Kind;
-use super::super::meta::ObjectMeta;
 use super::super::owner;
-use super::super::ownership::Ownership;
-use super::super::query::Query;
 use super::writer::delete_as_read;
+use crate::objects::{Client, ClientError, Kind, ObjectKey, ObjectMeta, ObjectRef, Ownership, Query};
 
 /// The way in which objects refer to their owners.
 #[derive(Clone, Copy, Debug)]

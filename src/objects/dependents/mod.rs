@@ -5,10 +5,10 @@
 //! | stage | where |
 //! |---|---|
 //! | find | [`list`] and [`take`]: by controller reference or by marks |
-//! | claim | [`Claim`]: puts the owner into a dependent, and refuses one that belongs to another owner |
-//! | decide | [`plan()`] for all that were found; [`Writer`] compares one with its desired state |
-//! | write | [`Writer`] creates, updates and deletes; [`put_or_adopt`] handles a dependent that already exists |
-//! | record | [`Journal`]: events, log lines and tracks |
+//! | claim | [`OwnerClaim`]: puts the owner into a dependent, and refuses one that belongs to another owner |
+//! | decide | [`plan()`] for all that were found; [`DependentWriter`] compares one with its desired state |
+//! | write | [`DependentWriter`] creates, updates and deletes; [`put_or_adopt`] handles a dependent that already exists |
+//! | record | [`WriteJournal`]: events, log lines and tracks |
 //! | collect | [`garbage`]: the dependents of a missing owner |
 //!
 //! External resources are outside all clients: see [`External`].
@@ -24,7 +24,7 @@ pub use self::external::External;
 pub use self::garbage::{Collected, OwnedBy, Owner, garbage_collect, owner_exists};
 pub use self::writer::OperationResult;
 
-pub(crate) use self::claim::{Claim, list, take};
+pub(crate) use self::claim::{OwnerClaim, list, take};
 pub(crate) use self::external::ExternalResource;
 pub(crate) use self::plan::{Plan, foremost, plan};
-pub(crate) use self::writer::{Journal, Session, Write, Writer, conflict, put_or_adopt};
+pub(crate) use self::writer::{Decision, DependentWriter, Session, WriteJournal, conflict, put_or_adopt};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::super::meta::ObjectMeta;
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
+use crate::objects::ObjectMeta;
 use crate::queue::FastState;
 
 /// The greatest number of objects remembered.

@@ -1,6 +1,6 @@
 //! Which of the dependents that were found stay, and which are deleted. Pure: no client, no lock, no clock.
 
-use super::super::object::Object;
+use crate::objects::Object;
 
 /// The writes that bring the dependents that were found to the desired one.
 #[derive(Debug)]

@@ -4,17 +4,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::api::Api;
-use super::super::client::{Client, DeleteOptions};
-use super::super::error::{ClientError, Ignore, ObjectRef};
 use super::super::json::finalizers_of;
-use super::super::key::ObjectKey;
-use super::super::kind::Kind;
-use super::super::meta::ObjectMeta;
-use super::super::object::Object;
-use super::super::reasons;
 use super::mutation_cache::MutationCache;
 use crate::base::clock::Clock;
+use crate::objects::{
+    Api, Client, ClientError, DeleteOptions, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, reasons,
+};
 
 /// The result of writing a desired object, with the object as it is afterwards.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +48,7 @@ impl<C> OperationResult<C> {
 
 /// One decision about a dependent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Write {
+pub(crate) enum Decision {
     Create,
     Update,
     Delete,
@@ -61,7 +56,7 @@ pub(crate) enum Write {
     Keep,
 }
 
-impl Write {
+impl Decision {
     /// The reason and the message of the event that records a failure.
     pub(crate) fn failure(self, dependent: &ObjectRef, error: &ClientError) -> (&'static str, String) {
         let (reason, verb) = match self {
@@ -74,30 +69,35 @@ impl Write {
 }
 
 /// Records the writes of one run.
-pub(crate) trait Journal<C> {
+pub(crate) trait WriteJournal<C> {
     /// Called for each dependent whose changes must call the owner again, before it is written or once it has a name.
     fn track(&self, _dependent: &ObjectKey) {}
 
     /// Called before a request is sent.
-    fn decided(&self, _write: Write, _dependent: &C, _desired: Option<&C>) {}
+    fn decided(&self, _write: Decision, _dependent: &C, _desired: Option<&C>) {}
 
     /// Called after the client has changed the dependent.
-    fn written(&self, write: Write, dependent: &ObjectRef);
+    fn written(&self, write: Decision, dependent: &ObjectRef);
 
     /// Called after the client has refused a write, except with a conflict: the next run reads again.
-    fn failed(&self, write: Write, dependent: &ObjectRef, error: &ClientError);
+    fn failed(&self, write: Decision, dependent: &ObjectRef, error: &ClientError);
 }
 
-/// Where and for whom a [`Writer`] writes.
+/// Where and for whom a [`DependentWriter`] writes.
 #[derive(Clone, Copy)]
 pub(crate) struct Session<'a, C> {
     pub(crate) api: &'a Api<C>,
     pub(crate) clock: &'a Clock,
-    pub(crate) journal: &'a dyn Journal<C>,
+    pub(crate) journal: &'a dyn WriteJournal<C>,
 }
 
 impl<C: Object> Session<'_, C> {
-    fn sent<R>(&self, write: Write, dependent: &ObjectRef, result: Result<R, ClientError>) -> Result<R, ClientError> {
+    fn sent<R>(
+        &self,
+        write: Decision,
+        dependent: &ObjectRef,
+        result: Result<R, ClientError>,
+    ) -> Result<R, ClientError> {
         result.inspect_err(|error| {
             if !error.is_conflict() {
                 self.journal.failed(write, dependent, error);
@@ -110,7 +110,7 @@ impl<C: Object> Session<'_, C> {
 ///
 /// Updates and deletions apply to the object as it was read, or fail with [`ClientError::Conflict`]. A client may change what it is
 /// given, for example by filling in defaults. The writer remembers these changes and does not take them for differences.
-pub(crate) struct Writer<C> {
+pub(crate) struct DependentWriter<C> {
     merge: Merge<C>,
     harmonize: Option<Harmonize<C>>,
     cache: MutationCache,
@@ -119,7 +119,7 @@ pub(crate) struct Writer<C> {
 type Merge<C> = Box<dyn Fn(&mut C, &C) + Send + Sync>;
 type Harmonize<C> = Box<dyn Fn(&C, &mut C) + Send + Sync>;
 
-impl<C: Object> Writer<C> {
+impl<C: Object> DependentWriter<C> {
     /// `merge` copies the desired content (its second argument) into the current object.
     pub(crate) fn new(merge: impl Fn(&mut C, &C) + Send + Sync + 'static) -> Self {
         Self { merge: Box::new(merge), harmonize: None, cache: MutationCache::default() }
@@ -153,12 +153,12 @@ impl<C: Object> Writer<C> {
         if is_named {
             journal.track(&name);
         }
-        journal.decided(Write::Create, &desired, Some(&desired));
-        let created = session.sent(Write::Create, &ObjectRef::new(api.kind(), &name), api.create(&desired))?;
+        journal.decided(Decision::Create, &desired, Some(&desired));
+        let created = session.sent(Decision::Create, &ObjectRef::new(api.kind(), &name), api.create(&desired))?;
         if !is_named {
             journal.track(&created.key());
         }
-        journal.written(Write::Create, &created.object_ref());
+        journal.written(Decision::Create, &created.object_ref());
         self.harmonized(&created, &mut desired);
         self.learn(clock, &created, &desired)?;
         Ok(OperationResult::Created(created))
@@ -171,20 +171,20 @@ impl<C: Object> Writer<C> {
         let before = current.to_json()?;
         let mut wanted = self.merged(current, &before, &desired)?;
         self.cache.apply(clock, current.meta(), &comparable(&desired)?, &mut wanted);
-        let write = if wanted == before { Write::Keep } else { Write::Update };
+        let write = if wanted == before { Decision::Keep } else { Decision::Update };
         journal.decided(write, current, Some(&desired));
-        if write == Write::Keep {
+        if write == Decision::Keep {
             return Ok(OperationResult::Unchanged(current.clone()));
         }
         let dependent = current.object_ref();
-        let updated = session.sent(Write::Update, &dependent, api.client().update(api.kind(), wanted))?;
+        let updated = session.sent(Decision::Update, &dependent, api.client().update(api.kind(), wanted))?;
         let updated = C::from_json(&updated)?;
         self.learn(clock, &updated, &desired)?;
         // The client filled in what differed: nothing has changed.
         if updated.meta().resource_version == current.meta().resource_version {
             return Ok(OperationResult::Unchanged(updated));
         }
-        journal.written(Write::Update, &dependent);
+        journal.written(Decision::Update, &dependent);
         Ok(OperationResult::Updated(updated))
     }
 
@@ -198,15 +198,15 @@ impl<C: Object> Writer<C> {
         if meta.is_deleting() {
             return Ok(false);
         }
-        journal.decided(Write::Delete, current, None);
+        journal.decided(Decision::Delete, current, None);
         let last = delete_as_read(&**api.client(), api.kind(), meta);
         if last.as_ref().map_or(true, |last| last.iter().any(|last| finalizers_of(last).next().is_some())) {
             journal.track(&key);
         }
-        let last = session.sent(Write::Delete, &dependent, last)?;
+        let last = session.sent(Decision::Delete, &dependent, last)?;
         self.cache.forget(&meta.uid);
         if last.is_some() {
-            journal.written(Write::Delete, &dependent);
+            journal.written(Decision::Delete, &dependent);
         }
         Ok(last.is_some())
     }

@@ -12,18 +12,13 @@ pub use self::reconcile::{Operation, PrimaryContext, PrimaryReconciler, PrimaryR
 pub use self::secondary::Secondary;
 
 use self::reconcile::Collect;
-use super::api::Api;
 use super::dependents::{External, ExternalResource};
-use super::events::EventRecorder;
-use super::key::ObjectKey;
-use super::object::Object;
-use super::query::Query;
 use super::selection::{Selection, selection_settings};
-use super::watch::shared_watch;
 use crate::base::backoff::Exponential;
 use crate::base::error::StartError;
 use crate::controller::{Controller, ControllerBuilder, ControllerHandle};
 use crate::manager::Manager;
+use crate::objects::{Api, EventRecorder, Object, ObjectKey, Query, shared_watch};
 use crate::queue::Reasons;
 use crate::run::context::Context;
 use crate::run::error::Chain;

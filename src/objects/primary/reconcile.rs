@@ -6,15 +6,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::api::Api;
 use super::super::dependents::ExternalResource;
-use super::super::dynamic::DynamicObject;
-use super::super::error::{ClientError, LASTING_CONFLICT, ObjectRef, is_conflict};
-use super::super::events::{EventRecorder, EventType};
-use super::super::key::ObjectKey;
-use super::super::object::Object;
-use super::super::reasons;
 use super::super::selection::{Selected, Selection};
+use crate::objects::{
+    Api, ClientError, DynamicObject, EventRecorder, EventType, LASTING_CONFLICT, Object, ObjectKey, ObjectRef,
+    is_conflict, reasons,
+};
 use crate::queue::Reasons;
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain, RequeueAfter, Terminal};

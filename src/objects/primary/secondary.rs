@@ -4,21 +4,16 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::super::api::Api;
 use super::super::dependents::garbage::collect;
 use super::super::dependents::{
-    Claim, Journal, OperationResult, OwnedBy, Owner, Session, Write, Writer, conflict, list, put_or_adopt,
+    Decision, DependentWriter, OperationResult, OwnedBy, Owner, OwnerClaim, Session, WriteJournal, conflict, list,
+    put_or_adopt,
 };
-use super::super::error::{ClientError, Ignore, ObjectRef};
-use super::super::events::{EventRecorder, EventType};
-use super::super::key::ObjectKey;
-use super::super::kind::Kind;
-use super::super::meta::ObjectMeta;
-use super::super::object::Object;
-use super::super::ownership::Ownership;
-use super::super::query::Query;
-use super::super::reasons;
 use crate::base::clock::Clock;
+use crate::objects::{
+    Api, ClientError, EventRecorder, EventType, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, Ownership,
+    Query, reasons,
+};
 
 /// The objects of one type that primaries make, in the client of the primaries or in another one.
 ///
@@ -57,14 +52,14 @@ pub struct Secondary<S> {
     ownership: Ownership,
     recorder: Option<EventRecorder>,
     query: Query,
-    writer: Arc<Writer<S>>,
+    writer: Arc<DependentWriter<S>>,
 }
 
 impl<S: Object> Secondary<S> {
     /// Creates a handle for the objects of this [`Api`], marked by [`Ownership::new`], without a recorder.
     #[must_use]
     pub fn new(api: Api<S>) -> Self {
-        let writer = Arc::new(Writer::new(|current: &mut S, desired: &S| {
+        let writer = Arc::new(DependentWriter::new(|current: &mut S, desired: &S| {
             let meta = merged(current.meta(), desired.meta());
             current.clone_from(desired);
             *current.meta_mut() = meta;
@@ -202,8 +197,8 @@ impl<S: Object> Secondary<S> {
         collected.failed.into_iter().next().map_or(Ok(!collected.deleted.is_empty()), Err)
     }
 
-    fn claim(&self) -> Claim {
-        Claim::Marks(self.ownership.clone())
+    fn claim(&self) -> OwnerClaim {
+        OwnerClaim::Marks(self.ownership.clone())
     }
 
     fn query_of(&self, primary: &impl Object) -> Query {
@@ -238,7 +233,7 @@ impl<S: Object> Secondary<S> {
     }
 
     fn in_session<R>(&self, primary: &impl Object, run: impl FnOnce(Session<'_, S>) -> R) -> R {
-        let journal = Events { secondary: self, primary };
+        let journal = PrimaryEvents { secondary: self, primary };
         run(Session { api: &self.api, clock: &Clock::system(), journal: &journal })
     }
 
@@ -250,22 +245,22 @@ impl<S: Object> Secondary<S> {
 }
 
 /// Records the writes of a run as events of the primary.
-struct Events<'a, S, P> {
+struct PrimaryEvents<'a, S, P> {
     secondary: &'a Secondary<S>,
     primary: &'a P,
 }
 
-impl<S: Object, P: Object> Journal<S> for Events<'_, S, P> {
-    fn written(&self, write: Write, dependent: &ObjectRef) {
+impl<S: Object, P: Object> WriteJournal<S> for PrimaryEvents<'_, S, P> {
+    fn written(&self, write: Decision, dependent: &ObjectRef) {
         let message = match write {
-            Write::Create => reasons::created(dependent),
-            Write::Update | Write::Keep => reasons::updated(dependent),
-            Write::Delete => reasons::deleted(dependent),
+            Decision::Create => reasons::created(dependent),
+            Decision::Update | Decision::Keep => reasons::updated(dependent),
+            Decision::Delete => reasons::deleted(dependent),
         };
         self.secondary.event(self.primary, EventType::Normal, reasons::SYNCED, &message);
     }
 
-    fn failed(&self, write: Write, dependent: &ObjectRef, error: &ClientError) {
+    fn failed(&self, write: Decision, dependent: &ObjectRef, error: &ClientError) {
         // The owner of an existing object decides what follows.
         if !error.is_already_exists() {
             let (reason, message) = write.failure(dependent, error);
