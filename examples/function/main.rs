@@ -1,16 +1,16 @@
-//! Functions that become images: the case that reconciler-runtime is documented with, on an embedded client.
+//! Builds images for functions, on an embedded client. This is the example in the documentation of reconciler-runtime.
 //!
 //! ```sh
 //! cargo run --features objects --example function
 //! cargo test --features testing --example function
 //! ```
 //!
-//! The first goes through a few changes, says what becomes of them, and ends. The second tests the steps by tables.
+//! The first command shows a few changes and ends. The second tests the steps with tables.
 //!
 //! | | |
 //! |---|---|
-//! | resource | [`Function`](objects::Function): its image is resolved by one step, built by another |
-//! | child | [`Image`](objects::Image): the build, which a controller of its own pretends to do |
+//! | resource | [`Function`](objects::Function): one step resolves the name of its image, another one builds it |
+//! | child | [`Image`](objects::Image): the build; a second controller pretends to do it |
 //! | tracked | the config map `images`: the prefix of image names, and the builder |
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -37,7 +37,7 @@ use self::objects::{CONDITIONS, CONFIG_MAP, Function, FunctionSpec, FunctionStat
 const SECOND: Duration = Duration::from_secs(1);
 const RESYNC: Duration = Duration::from_secs(600);
 
-/// Turns functions into images, on an embedded client: goes through a few changes, and ends.
+/// Builds images for functions on an embedded client: shows a few changes and ends.
 #[derive(Parser)]
 #[command(name = "function", version)]
 struct Arguments {}
@@ -59,7 +59,7 @@ fn main() -> Result<(), BoxError> {
     done?;
 
     recorder.flush();
-    println!("What has been recorded:");
+    println!("Recorded events:");
     for event in client.list(&EventRecorder::KIND, &Query::all())?.items {
         let text = |field: &str| event[field].as_str().unwrap_or_default();
         println!("  {}: {} (×{})", text("reason"), text("message"), event["count"]);
@@ -67,7 +67,7 @@ fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// All that runs: the controller of functions, and one that builds their images.
+/// Adds the controller of functions, and one that builds their images.
 fn add_to(manager: &Manager, config: Config) -> Result<(), BoxError> {
     let (clock, images) = (manager.clock(), config.api::<Image>());
     let reconciler = steps::function(config);
@@ -81,7 +81,7 @@ fn add_to(manager: &Manager, config: Config) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Writes into the status of an image what comes of it. A real builder would take its time.
+/// Writes the built image to the status. A real build would take some time.
 fn build(images: &Api<Image>, key: &ObjectKey) -> Result<Action, BoxError> {
     let Some(mut image) = images.get(key).ignore_not_found()? else { return Ok(Action::await_change()) };
     let built = format!("{}@{}-by-{}", image.spec.tag, image.spec.commit, image.spec.builder);
@@ -93,7 +93,7 @@ fn build(images: &Api<Image>, key: &ObjectKey) -> Result<Action, BoxError> {
     Ok(Action::await_change())
 }
 
-/// The steps, each of which ends when what it asks for is so.
+/// The changes. Each waits for its effect.
 struct Tour {
     functions: Api<Function>,
     client: Arc<MemoryClient>,
@@ -102,7 +102,7 @@ struct Tour {
 
 impl Tour {
     fn go(&self) -> Result<(), BoxError> {
-        println!("A function is wanted, and nothing says where images are to go.");
+        println!("A function is created, and no config map names the registry.");
         let mut square = self.functions.create(&Function {
             metadata: ObjectMeta::new("default", "square"),
             spec: FunctionSpec { commit: "c0ffee".to_owned(), image: None },
@@ -111,30 +111,30 @@ impl Tour {
         let key = square.key();
         self.until(&key, |status| status.observed_generation == 1 && !CONDITIONS.is_happy(&status.conditions))?;
 
-        println!("A config map says so: the function tracks it.");
+        println!("The config map is created: the function tracks it.");
         let config_maps = Api::<DynamicObject>::of_kind(self.client.clone(), CONFIG_MAP);
         let data = |builder: &str| json!({"prefix": "registry.example.com", "builder": builder});
         let mut images =
             config_maps.create(&DynamicObject::new(&CONFIG_MAP, "default", IMAGES).with("data", data("bob-1")))?;
         self.until(&key, |status| status.latest_image.ends_with("c0ffee-by-bob-1"))?;
 
-        println!("There is a new builder.");
+        println!("The config map names a new builder.");
         images.fields["data"] = data("bob-2");
         config_maps.update(&images)?;
         self.until(&key, |status| status.latest_image.ends_with("c0ffee-by-bob-2"))?;
 
-        println!("There is new code.");
+        println!("The function gets new code.");
         square = self.functions.get(&key)?;
         "decade".clone_into(&mut square.spec.commit);
         self.functions.update(&square)?;
         self.until(&key, |status| status.observed_generation == 2 && status.latest_image.contains("@decade"))?;
 
-        println!("The function is deleted, and its image goes with it.");
+        println!("The function is deleted, and its image with it.");
         self.functions.delete(&key, &DeleteOptions::default())?;
         self.wait(|| Ok(self.client.list(&Image::KIND, &Query::all())?.items.is_empty()))
     }
 
-    /// Waits until this holds of the function's status, and shows it.
+    /// Waits for this state of the function's status, and shows it.
     fn until(&self, key: &ObjectKey, holds: impl Fn(&FunctionStatus) -> bool) -> Result<(), BoxError> {
         self.wait(|| Ok(holds(&self.functions.get(key)?.status)))?;
         let status = self.functions.get(key)?.status;

@@ -1,16 +1,16 @@
-//! What is wanted, what is made for it, and what it refers to.
+//! The objects: functions, their images, and the config map that functions refer to.
 
 use homeostat::objects::{Condition, ConditionSet, Kind, ObjectMeta};
 use serde::{Deserialize, Serialize};
 
-/// Where the prefix of image names and the builder are read from: the config map `images` of the namespace.
+/// The kind of the config map `images`, which holds the prefix of image names and the builder.
 pub(crate) const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 pub(crate) const IMAGES: &str = "images";
 
-/// A function is ready once its image has a name and has been built.
+/// A function is ready once its image is named and built.
 pub(crate) const CONDITIONS: ConditionSet = ConditionSet::new("Ready", &["ImageResolved", "Built"]);
 
-/// Code that somebody wants to have as an image.
+/// Code to build an image from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Function {
     pub(crate) metadata: ObjectMeta,
@@ -23,7 +23,7 @@ pub(crate) struct Function {
 pub(crate) struct FunctionSpec {
     /// The commit to build.
     pub(crate) commit: String,
-    /// The name of the image. By default that of the function behind the prefix.
+    /// The name of the image. Default: the prefix and the name of the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) image: Option<String>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct FunctionStatus {
     pub(crate) latest_image: String,
 }
 
-/// The build of one image, by a builder.
+/// The build of one image.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Image {
     pub(crate) metadata: ObjectMeta,

@@ -1,4 +1,4 @@
-//! The business logic: two steps, and what puts them together.
+//! The business logic: two steps in a sequence.
 
 use homeostat::objects::{
     Api, ClientError, Condition, ConditionStatus, DynamicObject, Ignore, Object, ObjectKey, ObjectMeta,
@@ -10,17 +10,17 @@ use homeostat::sub::{
 
 use crate::objects::{CONDITIONS, CONFIG_MAP, Function, IMAGES, Image, ImageSpec};
 
-/// The builder that the config map names: found by one step, for the next.
+/// The builder named by the config map. The first step stashes it for the second.
 pub(crate) const BUILDER: StashKey<String> = StashKey::new("builder");
 
-/// Brings functions to where they are ready.
+/// Makes functions ready.
 pub(crate) fn function(config: Config) -> ResourceReconciler<Function> {
     ResourceReconciler::new("function", config, Sequence::new().then(target_image()).then(child_image()))
         .observed_generation(|status, generation| status.observed_generation = generation)
         .conditions(CONDITIONS.kinds(), |status| &mut status.conditions)
 }
 
-/// Resolves the name of the image, and which builder is to build it, from a config map that is not the function's own: it is tracked.
+/// Resolves the name of the image and the builder from a config map. The function tracks it.
 pub(crate) fn target_image() -> impl SubReconciler<Function> + use<> {
     SyncReconciler::new(resolve).named("target-image").setup(|setup| {
         let config_maps = Api::<DynamicObject>::of_kind(setup.config().client().clone(), CONFIG_MAP);
@@ -36,7 +36,7 @@ fn resolve(cx: &SubContext<'_>, function: &mut Function) -> SubResult {
     let (Some(prefix), Some(builder)) = (value("prefix"), value("builder")) else {
         let message = format!("the config map {images} has no prefix or no builder, or is not there");
         mark(cx, function, "ImageResolved", ConditionStatus::False, "NoConfig", &message);
-        // Whoever writes it calls again.
+        // A change of the config map enqueues the function.
         return Ok(Flow::halt());
     };
     let name = || format!("{prefix}/{}", function.metadata.name);
@@ -46,7 +46,7 @@ fn resolve(cx: &SubContext<'_>, function: &mut Function) -> SubResult {
     Ok(Flow::proceed())
 }
 
-/// Keeps one image of the function, and says how far its build is.
+/// Keeps one image for the function, and reflects the state of its build.
 pub(crate) fn child_image() -> ChildReconciler<Function, Image> {
     let manager = UpdatingObjectManager::new(|current: &mut Image, desired| current.spec = desired.spec.clone());
     ChildReconciler::new(desired, reflect, manager).named("child-image")

@@ -1,4 +1,4 @@
-//! The steps, each by itself, and all of them together: what is given, and all that is expected.
+//! Tests of each step and of the whole reconciler: given objects and all expectations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn images() -> Factory<DynamicObject> {
     Factory::config_map("default", IMAGES).data("prefix", "registry.example.com").data("builder", "bob-1")
 }
 
-/// The build of the square, as it is asked for.
+/// The desired build of the square.
 fn image() -> Factory<Image> {
     Factory::of(Image {
         metadata: ObjectMeta::new("default", "square-image"),
@@ -46,7 +46,7 @@ fn built(image: &Factory<Image>) -> Factory<Image> {
     image.created(2).status(|status| status.latest_image = format!("{TAG}@1"))
 }
 
-/// What a condition of the square says, and what it adds up to.
+/// Sets conditions of the square.
 trait Marked {
     fn marked(&self, kind: &str, status: ConditionStatus, reason: &str, message: &str) -> Self;
     fn resolved(&self) -> Self;
@@ -78,7 +78,7 @@ fn the_target_image() {
     let case = |name: &str| SubReconcilerTestCase::new(name, &square()).expect_track(&images(), &square());
     let own = square().change(|function| function.spec.image = Some("example.org/mine".to_owned()));
     SubReconcilerTable::new([
-        case("is that of the function behind the prefix")
+        case("is the prefix with the name of the function")
             .given(&images())
             .expect_stashed(BUILDER, "bob-1".to_owned())
             .expect_resource(&square().resolved()),
@@ -92,7 +92,7 @@ fn the_target_image() {
             .given(&images().without("/data/builder"))
             .expect_flow(Flow::halt())
             .expect_resource(&unresolved),
-        case("is tried again if the config map cannot be read")
+        case("is retried if the config map cannot be read")
             .reactor(Reactor::fail(Verb::Get))
             .expect_error("default/images")
             .expect_error_class(ErrorClass::Transient),
@@ -125,11 +125,14 @@ fn the_child_image() {
             .expect_update(&built(&image()))
             .expect_event(&square(), EventType::Normal, "Updated", "Updated Image \"square-image\"")
             .expect_resource(&done),
-        case("is somebody else's")
+        case("belongs to another owner")
             .given(&foreign)
             .expect_track(&foreign, &square())
             .verify(|result| {
-                assert!(result.is_ok(), "that is said in the status, and whoever deletes it calls again");
+                assert!(
+                    result.is_ok(),
+                    "the status shows the error, and the deletion of the other image enqueues the function"
+                );
             })
             .expect_create(&image())
             .expect_event(
@@ -201,7 +204,7 @@ fn the_whole_function() {
     .run(|given| function(given.config()));
 }
 
-/// All of it, in any order in which things may happen: each way leads to an image of the last code by the last builder.
+/// Runs everything in many orders. Each leads to an image of the last code by the last builder.
 #[test]
 fn every_order_ends_with_the_same_image() {
     Simulation::seeds(0..20, |sim| {

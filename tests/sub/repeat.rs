@@ -1,5 +1,5 @@
-//! `While` and `ForEach`: the cases of reconciler.io's `reconcilers/flow_test.go`, `TestWhile` and `TestForEach`. What that one gets
-//! wrong: a loop that ends after just as many passes as it may make is an error there.
+//! `While` and `ForEach`: the cases of reconciler.io's `reconcilers/flow_test.go`, `TestWhile` and `TestForEach`. There, a loop
+//! that ends exactly at its limit is an error.
 
 use homeostat::sub::{
     Cursor, EndlessLoop, Failures, Flow, ForEach, ITERATION, Request, Sequence, StashKey, SubContext, SubReconciler,
@@ -10,7 +10,7 @@ use homeostat::{BoxError, Context};
 use crate::support::{Spy, Thing, config, step};
 use crate::trail::{Returns, both, leave, leaves, never, on, run, seconds};
 
-/// Goes on for this many passes, each of which leaves its number and asks for a sooner run than the one before.
+/// A loop with this many passes. Each pass leaves its number and asks for a shorter delay than the one before.
 fn passes(wanted: usize) -> While<Thing> {
     While::new(
         move |cx, _| cx.stashed(ITERATION).unwrap() != wanted,
@@ -23,7 +23,7 @@ fn passes(wanted: usize) -> While<Thing> {
 }
 
 #[test]
-fn a_loop_goes_on_as_long_as_its_condition_holds_and_no_longer_than_it_may() {
+fn loops_while_the_condition_holds_and_at_most_to_the_limit() {
     for (passes, made, told) in [
         (passes(0), None, "on".to_owned()),
         (passes(10), Some("10"), "on, again in 990s".to_owned()),
@@ -47,7 +47,7 @@ fn endless(most: usize, again: u64) -> String {
 }
 
 #[test]
-fn a_loop_that_does_not_end_says_whose_it_is() {
+fn an_endless_loop_names_its_object() {
     let (config, _) = config(&Spy::new());
     let error =
         step(&While::new(|_, _| true, leaves("pass", on)).at_most(0), &config, &mut Thing::new("web")).unwrap_err();
@@ -56,7 +56,7 @@ fn a_loop_that_does_not_end_says_whose_it_is() {
 }
 
 #[test]
-fn a_loop_stops_at_the_first_pass_that_fails_or_halts() {
+fn ends_at_the_first_pass_that_fails_or_halts() {
     let stops = |result: Returns| {
         let body = move |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
             leave(thing, "pass");
@@ -69,7 +69,7 @@ fn a_loop_stops_at_the_first_pass_that_fails_or_halts() {
     assert_eq!(stops(|| Ok(Flow::halt_and_requeue_after(seconds(1)))), both("pass pass pass", "halted, again in 1s"));
 }
 
-/// Leaves the number of the innermost loop that it is in.
+/// Leaves the number of the innermost loop.
 fn numbered(cx: &SubContext<'_>, thing: &mut Thing) -> SubResult {
     let number = cx.stash().get(ITERATION)?;
     leave(thing, &number.map_or_else(|| "none".to_owned(), |number| number.to_string()));
@@ -77,7 +77,7 @@ fn numbered(cx: &SubContext<'_>, thing: &mut Thing) -> SubResult {
 }
 
 #[test]
-fn each_loop_has_its_own_numbers_which_are_gone_behind_it() {
+fn nested_loops_have_their_own_numbers_and_remove_them() {
     let times =
         |passes: usize, body: Sequence<Thing>| While::new(move |cx, _| cx.stashed(ITERATION).unwrap() < passes, body);
     let inner = times(2, Sequence::new().then(numbered));
@@ -94,7 +94,7 @@ fn containers(
     move |_, _| Ok(of.iter().map(|(name, image)| ((*name).to_owned(), (*image).to_owned())).collect())
 }
 
-/// Leaves `name=image-index-len`, and stops at those that are named so.
+/// Leaves `name=image-index-len`. Fails or halts at the items with these names.
 fn each(cx: &SubContext<'_>, thing: &mut Thing) -> SubResult {
     let Cursor { item: (name, image), index, len } = cx.stashed(CONTAINER)?;
     match &*name {
@@ -106,7 +106,7 @@ fn each(cx: &SubContext<'_>, thing: &mut Thing) -> SubResult {
 }
 
 #[test]
-fn each_item_has_its_pass_until_one_fails_or_halts() {
+fn runs_a_pass_for_each_item_until_one_fails_or_halts() {
     let run = |items| run(&ForEach::new(CONTAINER, containers(items), each));
     assert_eq!(run(&[]), both("", "on"));
     assert_eq!(run(&[("hello", "world"), ("foo", "bar")]), both("hello=world-0-2 foo=bar-1-2", "on, again in 59s"));
@@ -117,7 +117,7 @@ fn each_item_has_its_pass_until_one_fails_or_halts() {
 }
 
 #[test]
-fn steps_behind_the_items_follow_unless_one_of_them_stops() {
+fn later_steps_run_unless_a_pass_stops() {
     let behind =
         |items| run(&Sequence::new().then(ForEach::new(CONTAINER, containers(items), each)).then(leaves("behind", on)));
     assert_eq!(behind(&[("a", "1")]).0, "a=1-0-1 behind");
@@ -126,13 +126,13 @@ fn steps_behind_the_items_follow_unless_one_of_them_stops() {
 }
 
 #[test]
-fn items_that_cannot_be_told_fail_the_step() {
+fn an_error_of_the_items_fails_the_step() {
     let unknown = |_: &SubContext<'_>, _: &Thing| -> Result<Vec<(String, String)>, BoxError> { Err("no items".into()) };
     assert_eq!(run(&ForEach::new(CONTAINER, unknown, never)), both("", "failed: no items"));
 }
 
 #[test]
-fn the_cursor_is_gone_behind_the_items_and_that_of_an_outer_loop_is_back() {
+fn removes_the_cursor_and_restores_the_outer_one() {
     let (config, _) = config(&Spy::new());
     let mut thing = Thing::new("web");
     let request = Request::new(&thing, config);

@@ -1,7 +1,7 @@
-//! `ResourceReconciler`: what one run does, and how it ends.
+//! `ResourceReconciler`: the stages and the result of a run.
 //!
-//! The cases of reconciler.io's `reconcilers/resource_test.go`, and what that one gets wrong: it forgets what a run returned once it
-//! has written the status, and requeues for ever what failed quietly.
+//! The cases of reconciler.io's `reconcilers/resource_test.go`. There, a run that writes the
+//! status loses its result, and a quiet error is requeued forever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +26,10 @@ use crate::support::{Spy, Thing, ThingStatus, config, events, things};
 
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 const MINUTE: Duration = Duration::from_secs(60);
-/// After how long a run that met a conflict is tried again.
+/// The delay after a conflict.
 const PROMPT: Duration = Duration::from_millis(100);
 
-/// A client that has the thing `default/web`, and all around it.
+/// A client with the thing `default/web`, a config and its events.
 struct World {
     spy: Arc<Spy>,
     config: Config,
@@ -59,7 +59,7 @@ impl World {
             .observed_generation(|status, generation| status.observed_generation = generation)
     }
 
-    /// What one run of a reconciler of this step returns.
+    /// Returns the result of one run with this step.
     fn step(&self, step: impl SubReconciler<Thing> + 'static) -> Result<Action, BoxError> {
         run(&self.reconciler(step))
     }
@@ -74,7 +74,7 @@ impl World {
     }
 }
 
-/// One run for the thing.
+/// Runs the reconciler once for the thing.
 fn run(reconciler: &ResourceReconciler<Thing>) -> Result<Action, BoxError> {
     reconciler.reconcile(&Context::detached(), Thing::reference().key())
 }
@@ -107,7 +107,7 @@ fn text(result: Result<Action, BoxError>) -> String {
 const UPDATE: &str = "update_status Thing default/web";
 
 #[test]
-fn a_changed_status_is_written_once_with_the_generation_and_told() {
+fn writes_a_changed_status_once_with_generation_and_event() {
     let world = World::new();
     let reconciler = world.reconciler(returning(on));
     assert_eq!(run(&reconciler).unwrap(), Action::await_change());
@@ -121,7 +121,7 @@ fn a_changed_status_is_written_once_with_the_generation_and_told() {
 }
 
 #[test]
-fn what_the_run_asks_for_stands_beside_a_write_of_the_status() {
+fn keeps_the_requested_delay_when_it_writes_the_status() {
     let world = World::new();
     let result = world.step(returning(|| Ok(Flow::requeue_after(MINUTE))));
     assert_eq!((result.unwrap(), world.spy.writes()), (Action::requeue_after(MINUTE), vec![UPDATE.to_owned()]));
@@ -133,7 +133,7 @@ fn what_the_run_asks_for_stands_beside_a_write_of_the_status() {
 }
 
 #[test]
-fn an_error_of_the_write_does_not_hide_what_the_run_returned() {
+fn a_failed_status_write_does_not_hide_the_result() {
     let world = World::new();
     let refuses = |verb: &str, object: &ObjectRef| {
         (verb == "update_status").then(|| ClientError::transport(object.clone(), "no route"))
@@ -145,7 +145,7 @@ fn an_error_of_the_write_does_not_hide_what_the_run_returned() {
     assert_eq!(events(&world.events), [message]);
 }
 
-/// Makes the status a conflict: somebody else writes between the read and the write.
+/// Makes the status write a conflict: another writer is faster.
 fn interfering(spy: &Arc<Spy>) -> impl SubReconciler<Thing> + 'static {
     let spy = Arc::clone(spy);
     move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
@@ -158,7 +158,7 @@ fn interfering(spy: &Arc<Spy>) -> impl SubReconciler<Thing> + 'static {
 }
 
 #[test]
-fn a_status_conflict_asks_for_a_prompt_rerun_and_no_event_tells_of_it() {
+fn a_status_conflict_reruns_promptly_without_an_event() {
     let world = World::new();
     assert_eq!(world.step(interfering(&world.spy)).unwrap(), Action::retry_after(PROMPT));
     assert!(events(&world.events).is_empty());
@@ -166,7 +166,7 @@ fn a_status_conflict_asks_for_a_prompt_rerun_and_no_event_tells_of_it() {
 }
 
 #[test]
-fn a_conflict_beside_another_error_does_not_hide_it() {
+fn a_conflict_does_not_hide_another_error() {
     use homeostat::sub::Always;
     let world = World::new();
     let conflict = |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
@@ -195,7 +195,7 @@ fn a_conflict_beside_another_error_does_not_hide_it() {
     assert!(Terminal::find(&*world.step(for_good).unwrap_err()).is_some());
 }
 
-/// In a controller: nothing is counted as failed, nothing is logged at *warn*, and the key waits before it runs again.
+/// In a controller: no failed run, no log line at *warn*, and a delay before the next run.
 #[test]
 fn a_status_conflict_is_no_failure_of_the_controller() {
     let (logs, world, clock) = (Logs::of("conflicting"), World::new(), ManualClock::new());
@@ -214,7 +214,7 @@ fn a_status_conflict_is_no_failure_of_the_controller() {
 }
 
 #[test]
-fn a_conflict_that_lasts_is_a_failure_after_five_runs() {
+fn a_lasting_conflict_is_a_failure_after_five_runs() {
     let (logs, world, clock) = (Logs::of("lasting"), World::new(), ManualClock::new());
     let reconciler = ResourceReconciler::new("lasting", world.config.clone(), interfering(&world.spy));
     let queue = WorkQueue::builder().clock(clock.clock()).build();
@@ -233,7 +233,7 @@ fn a_conflict_that_lasts_is_a_failure_after_five_runs() {
 }
 
 #[test]
-fn an_object_that_has_gone_meanwhile_needs_no_status() {
+fn writes_no_status_of_an_object_that_is_gone() {
     let world = World::new();
     let spy = Arc::clone(&world.spy);
     let removes = move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
@@ -245,9 +245,9 @@ fn an_object_that_has_gone_meanwhile_needs_no_status() {
     assert!(events(&world.events).is_empty());
 }
 
-/// A tracker may be that of several controllers, whose objects may have the same names.
+/// Several controllers may share a tracker, and their objects may have the same names.
 #[test]
-fn an_object_that_is_gone_needs_nothing_and_takes_no_tracks_of_others_away() {
+fn a_missing_object_ends_no_tracks_of_others() {
     let world = World::new();
     let kind = Kind::namespaced("", "v1", "ConfigMap");
     let tracked = TrackRef::name(Thing::reference().key().clone());
@@ -259,7 +259,7 @@ fn an_object_that_is_gone_needs_nothing_and_takes_no_tracks_of_others_away() {
 }
 
 #[test]
-fn an_error_of_the_read_is_returned() {
+fn returns_an_error_of_the_read() {
     let world = World::new();
     world.spy.fail(|verb, object| (verb == "get").then(|| ClientError::transport(object.clone(), "no route")));
     assert_eq!(text(world.step(never)), "Thing default/web: no route");
@@ -267,7 +267,7 @@ fn an_error_of_the_read_is_returned() {
 }
 
 #[test]
-fn one_that_is_being_deleted_is_reconciled_while_something_holds_it() {
+fn reconciles_an_object_being_deleted_while_it_has_finalizers() {
     let world = World::with(held());
     world.delete();
     let reconciler = world.reconciler(returning(|| Ok(Flow::requeue_after(MINUTE))));
@@ -278,9 +278,9 @@ fn one_that_is_being_deleted_is_reconciled_while_something_holds_it() {
     assert_eq!(world.spy.writes(), [UPDATE]);
 }
 
-/// Nothing holds it, and it is still there: as a cache may say.
+/// A stale cache may return such an object.
 #[test]
-fn one_that_nothing_holds_is_left_alone() {
+fn ignores_an_object_being_deleted_without_finalizers() {
     let world = World::with(held());
     world.delete();
     let stale = world.thing();
@@ -290,7 +290,7 @@ fn one_that_nothing_holds_is_left_alone() {
 }
 
 #[test]
-fn defaults_are_seen_and_not_written() {
+fn steps_see_defaults_that_are_not_written() {
     let world = World::new();
     let sees = |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
         let colour = thing.spec["colour"].clone();
@@ -305,7 +305,7 @@ fn defaults_are_seen_and_not_written() {
 }
 
 #[test]
-fn initial_conditions_are_there_before_the_first_step() {
+fn sets_initial_conditions_before_the_first_step() {
     let mut thing = Thing::new("web");
     let since = "2026-05-01T08:00:00Z".parse().unwrap();
     let known = Condition::new("Built", ConditionStatus::True, "Built");
@@ -324,7 +324,7 @@ fn initial_conditions_are_there_before_the_first_step() {
 }
 
 #[test]
-fn a_condition_that_is_made_anew_keeps_its_time_unless_its_status_changes() {
+fn a_replaced_condition_keeps_its_time_unless_its_status_changes() {
     let mut thing = Thing::new("web");
     let (since, later) = ("2026-05-01T08:00:00Z".parse().unwrap(), "2026-05-02T08:00:00Z".parse().unwrap());
     for kind in ["Ready", "Built"] {
@@ -349,7 +349,7 @@ fn a_condition_that_is_made_anew_keeps_its_time_unless_its_status_changes() {
 }
 
 #[test]
-fn the_status_is_left_if_the_reconciler_or_a_step_says_so() {
+fn a_reconciler_or_a_step_can_skip_the_status_write() {
     let world = World::new();
     let _ = run(&world.reconciler(returning(on)).skip_status_update()).unwrap();
     let step = |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
@@ -362,14 +362,14 @@ fn the_status_is_left_if_the_reconciler_or_a_step_says_so() {
 }
 
 #[test]
-fn a_halt_ends_a_run_as_one_that_succeeded() {
+fn a_halt_is_a_success() {
     let world = World::new();
     assert_eq!(world.step(returning(|| Ok(Flow::halt()))).unwrap(), Action::await_change());
     assert_eq!(world.thing().status.observed_generation, 1);
 }
 
 #[test]
-fn what_follows_an_error_is_said_by_its_class() {
+fn the_class_of_an_error_decides_what_follows() {
     let class = |result: fn() -> SubResult| {
         let world = World::new();
         let result = world.step(returning(result));
@@ -393,7 +393,7 @@ fn what_follows_an_error_is_said_by_its_class() {
 }
 
 #[test]
-fn a_delay_that_was_asked_for_outlives_errors_that_are_not_retried() {
+fn keeps_a_delay_beside_errors_that_are_not_retried() {
     use homeostat::sub::Always;
     let with = |fails: fn() -> SubResult| {
         let world = World::new();
@@ -409,7 +409,7 @@ fn a_delay_that_was_asked_for_outlives_errors_that_are_not_retried() {
 }
 
 #[test]
-fn several_errors_are_as_loud_as_the_loudest_for_the_controller_too() {
+fn the_highest_class_of_several_errors_counts_for_the_controller() {
     use homeostat::sub::Always;
     let all = |returns: [fn() -> SubResult; 2]| {
         World::new().step(Always::new().then(returning(returns[0])).then(returning(returns[1])))
@@ -427,7 +427,7 @@ fn several_errors_are_as_loud_as_the_loudest_for_the_controller_too() {
 }
 
 #[test]
-fn before_comes_first_and_after_has_the_last_word() {
+fn before_runs_first_and_after_replaces_the_result() {
     let world = World::new();
     let calls = Arc::new(Mutex::new(Vec::new()));
     let note = |call: &'static str| {
@@ -455,7 +455,7 @@ fn before_comes_first_and_after_has_the_last_word() {
 }
 
 #[test]
-fn a_before_that_fails_or_halts_leaves_all_out_but_after() {
+fn only_after_runs_when_before_fails_or_halts() {
     let world = World::new();
     let reconciler = world.reconciler(never).before(|_, _| Err("out of luck".into()));
     assert_eq!(text(run(&reconciler)), "out of luck");
@@ -469,7 +469,7 @@ fn a_before_that_fails_or_halts_leaves_all_out_but_after() {
 }
 
 #[test]
-fn a_skipped_request_is_not_even_read_and_a_skipped_resource_not_touched() {
+fn does_not_read_skipped_requests_or_touch_skipped_resources() {
     let world = World::new();
     world.spy.fail(|_, object| Some(ClientError::transport(object.clone(), "not to be called")));
     let skipping = world.reconciler(never).skip_request(|key| key.name() == "web");
@@ -488,7 +488,7 @@ fn a_skipped_request_is_not_even_read_and_a_skipped_resource_not_touched() {
 }
 
 #[test]
-fn steps_find_what_they_work_with() {
+fn steps_get_the_config() {
     let world = World::new();
     let client: Arc<dyn Client> = world.spy.clone();
     let looks = move |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
@@ -502,9 +502,9 @@ fn steps_find_what_they_work_with() {
     let _ = world.step(looks).unwrap();
 }
 
-/// It is removed from what the object is now, whatever this run has seen of it: the status that it makes is not of that.
+/// The finalizer is removed from the current version. The status of the run belongs to an older one.
 #[test]
-fn a_finalizer_that_is_removed_late_does_not_pass_off_an_old_status_as_new() {
+fn removing_a_finalizer_from_a_newer_version_keeps_the_status_conflict() {
     let changes_meanwhile: [fn(&mut Thing); 2] = [
         |thing| drop(thing.spec.insert("a".to_owned(), "b".to_owned())),
         |thing| drop(thing.status.fields.insert("theirs".to_owned(), "yes".to_owned())),
@@ -532,7 +532,7 @@ fn a_finalizer_that_is_removed_late_does_not_pass_off_an_old_status_as_new() {
 }
 
 #[test]
-fn a_delay_that_was_asked_for_outlives_what_marks_the_error_beside_it() {
+fn keeps_a_delay_beside_a_marked_error() {
     use homeostat::run::muted;
     use homeostat::sub::{Advice, Sequence};
     let marked = |mark: fn(BoxError) -> BoxError| {
@@ -551,13 +551,13 @@ fn a_delay_that_was_asked_for_outlives_what_marks_the_error_beside_it() {
     assert_eq!(beside_another.unwrap(), Action::requeue_after(MINUTE));
 }
 
-/// The errors in the lines at level warn.
+/// The errors logged at level warn.
 fn warnings(logs: &Logs) -> Vec<String> {
     logs.at(Level::Warn).iter().map(|line| line.field("error").to_owned()).collect()
 }
 
 #[test]
-fn what_has_failed_for_good_is_told_beside_what_is_tried_again_later() {
+fn logs_a_durable_error_beside_a_later_one() {
     use homeostat::sub::Always;
     let (logs, world) = (Logs::of("failed-for-good"), World::new());
     let later = |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Err(RequeueAfter::new(MINUTE, "boots").into()) };
@@ -581,7 +581,7 @@ struct Bare {
 homeostat::object!(Bare, namespaced, "example.com", "v1", status: ThingStatus);
 
 #[test]
-fn a_status_that_nobody_has_touched_is_not_written() {
+fn does_not_write_an_untouched_status() {
     let (spy, config_map) = (Spy::new(), Kind::namespaced("", "v1", "ConfigMap"));
     let (config, told) = config(&spy);
     let map = DynamicObject::new(&config_map, "default", "web").with("data", json!({"a": "b"}));
@@ -593,7 +593,7 @@ fn a_status_that_nobody_has_touched_is_not_written() {
     let looks = |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult { on() };
     let maps = ResourceReconciler::of_kind("maps", config_map, config.clone(), looks);
     assert_eq!(maps.reconcile(&cx, &key).unwrap(), Action::await_change());
-    // No condition is there from the beginning, so there is none to be added.
+    // There are no initial conditions to add.
     let looks = |_: &SubContext<'_>, _: &mut Bare| -> SubResult { on() };
     let none: [&str; 0] = [];
     let bare = ResourceReconciler::new("bare", config, looks).conditions(none, |status| &mut status.conditions);
@@ -601,9 +601,9 @@ fn a_status_that_nobody_has_touched_is_not_written() {
     assert_eq!((spy.writes(), events(&told)), (vec![], vec![]));
 }
 
-/// The default is a status, too, where there was none.
+/// The default status is a change if there was none.
 #[test]
-fn a_status_that_a_step_makes_is_written_whatever_it_is() {
+fn writes_a_new_status_even_if_it_is_the_default() {
     let spy = Spy::new();
     let (config, _) = config(&spy);
     Api::new(spy.clone()).create(&Bare { metadata: ObjectMeta::new("default", "web"), status: None }).unwrap();
@@ -618,7 +618,7 @@ fn a_status_that_a_step_makes_is_written_whatever_it_is() {
 }
 
 #[test]
-fn a_condition_that_has_had_no_time_gets_one() {
+fn a_condition_without_a_time_gets_one() {
     let mut thing = Thing::new("web");
     let now = "2026-05-01T08:00:00Z".parse().unwrap();
     thing.status.conditions = vec![Condition::new("Ready", ConditionStatus::True, "")];
@@ -632,7 +632,7 @@ fn a_condition_that_has_had_no_time_gets_one() {
 }
 
 #[test]
-fn what_has_failed_before_a_run_was_told_to_stop_is_told() {
+fn logs_the_errors_before_a_cancellation() {
     use homeostat::sub::Always;
     let (logs, world) = (Logs::of("failed-before"), World::new());
     let aborted = |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Err(Cancelled::Aborted.into()) };
@@ -642,7 +642,7 @@ fn what_has_failed_before_a_run_was_told_to_stop_is_told() {
     assert_eq!(warnings(&logs).iter().filter(|warning| warning.contains("no such shape")).count(), 1);
 }
 
-/// Whether a change of the config map of this name calls the thing.
+/// Whether a change of the config map with this name enqueues the thing.
 fn is_called_by(config: &Config, name: &str) -> bool {
     let map = DynamicObject::new(&CONFIG_MAP, "default", name);
     config.tracker().trackers_of(&CONFIG_MAP, &map.metadata) == [Thing::reference().key().clone()]
@@ -655,9 +655,9 @@ fn tracks(name: &'static str, result: fn() -> SubResult) -> impl SubReconciler<T
     }
 }
 
-/// By default nothing runs a key that has nothing to do, so nothing would renew its tracks.
+/// By default no resync runs an idle key, so nothing would renew its tracks.
 #[test]
-fn a_track_lives_until_the_next_run_of_its_key_however_long_that_takes() {
+fn a_track_lasts_until_the_next_run_of_its_key() {
     let (world, clock) = (World::new(), ManualClock::new());
     let config = world.config.clone().with_clock(clock.clock());
     let _ = run(&ResourceReconciler::new("thing", config.clone(), tracks("a", on))).unwrap();
@@ -668,7 +668,7 @@ fn a_track_lives_until_the_next_run_of_its_key_however_long_that_takes() {
 }
 
 #[test]
-fn the_tracks_of_a_run_replace_those_of_the_run_before_unless_it_fails() {
+fn a_successful_run_replaces_earlier_tracks() {
     let world = World::new();
     let name = Arc::new(Mutex::new(("a", on as fn() -> SubResult)));
     let (config, now) = (&world.config, Arc::clone(&name));
@@ -701,7 +701,7 @@ fn the_tracks_of_a_run_replace_those_of_the_run_before_unless_it_fails() {
     assert!(config.tracker().is_empty() && own.is_empty());
 }
 
-/// They share the config, as reconcilers of a program do, and their objects have the same key.
+/// Two reconcilers with one config, whose objects have the same key.
 #[test]
 fn a_run_does_not_end_the_tracks_of_another_reconciler() {
     let world = World::new();

@@ -1,6 +1,6 @@
-//! Steps put together: `Sequence`, `Always`, and the algebra of what they return.
+//! `Sequence`, `Always`, and the combination of results.
 //!
-//! The cases of reconciler.io's `reconcilers/sequence_test.go` and `always_test.go`; and what those lose.
+//! The cases of reconciler.io's `reconcilers/sequence_test.go` and `always_test.go`, and others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::support::{Spy, Thing, config, step};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Whatever a step may return, made anew each time.
+/// A function that makes the result of a step.
 type Returns = fn() -> SubResult;
 
-/// The steps that were taken, and what they returned together, as `steps` puts them together.
+/// The trail of the steps and their combined result.
 macro_rules! run {
     ($steps:ident, $returns:expr) => {{
         let taken = Arc::new(Mutex::new(Vec::new()));
@@ -77,7 +77,7 @@ fn text(result: &SubResult) -> String {
 }
 
 #[test]
-fn the_shortest_delay_wins_in_any_order_and_nothing_asks_for_nothing() {
+fn the_shortest_delay_wins_in_any_order() {
     let cases: [(&[Returns], Option<Duration>); 7] = [
         (&[], None),
         (&[on, on], None),
@@ -97,13 +97,13 @@ fn the_shortest_delay_wins_in_any_order_and_nothing_asks_for_nothing() {
 }
 
 #[test]
-fn a_halt_ends_a_sequence_without_an_error_and_keeps_the_delay() {
+fn a_halt_ends_a_sequence_and_keeps_the_delay() {
     let (taken, result) = run!(Sequence, &[soon, halts, fails]);
     assert_eq!((taken, result.unwrap()), (vec![0, 1], Flow::halt_and_requeue_after(MINUTE)));
 }
 
 #[test]
-fn always_goes_on_behind_a_halt_and_an_error_and_passes_the_halt_on() {
+fn always_continues_after_a_halt_or_error_and_passes_the_halt_on() {
     let (taken, result) = run!(Always, &[halts, soon]);
     assert_eq!((taken, result.unwrap()), (vec![0, 1], Flow::halt_and_requeue_after(MINUTE)));
     let (taken, result) = run!(Always, &[fails, halts, on]);
@@ -111,7 +111,7 @@ fn always_goes_on_behind_a_halt_and_an_error_and_passes_the_halt_on() {
 }
 
 #[test]
-fn an_error_ends_a_sequence_and_what_was_asked_for_before_is_kept() {
+fn an_error_ends_a_sequence_and_keeps_earlier_delays() {
     let (taken, result) = run!(Sequence, &[on, fails, on]);
     assert_eq!((taken, text(&result).as_str()), (vec![0, 1], "out of luck"));
     assert!(result.unwrap_err().downcast_ref::<Failures>().is_none(), "alone it is returned as it is");
@@ -122,7 +122,7 @@ fn an_error_ends_a_sequence_and_what_was_asked_for_before_is_kept() {
 }
 
 #[test]
-fn the_loudest_of_several_errors_counts() {
+fn the_highest_class_of_several_errors_counts() {
     let cases: [(&[Returns], ErrorClass, &str); 8] = [
         (&[fails, fails], ErrorClass::Transient, "out of luck; out of luck"),
         (&[fails, fails_quietly], ErrorClass::Transient, "out of luck; hush"),
@@ -141,7 +141,7 @@ fn the_loudest_of_several_errors_counts() {
 }
 
 #[test]
-fn errors_of_steps_within_steps_stand_side_by_side() {
+fn errors_of_nested_steps_are_one_list() {
     let inner = |returns: Returns| {
         Always::new()
             .then(move |_: &SubContext<'_>, _: &mut Thing| -> SubResult { returns() })
@@ -155,7 +155,7 @@ fn errors_of_steps_within_steps_stand_side_by_side() {
 }
 
 #[test]
-fn an_error_is_found_among_several() {
+fn finds_an_error_among_several() {
     let conflict = || -> SubResult { Err(ClientError::conflict(Thing::reference(), "changed").into()) };
     let (_, result) = run!(Always, &[fails, conflict]);
     let error = result.unwrap_err();
@@ -165,7 +165,7 @@ fn an_error_is_found_among_several() {
 }
 
 #[test]
-fn flows_add_up_in_any_order() {
+fn flows_combine_in_any_order() {
     let flows = [Flow::proceed(), Flow::requeue_after(MINUTE), Flow::halt(), Flow::halt_and_requeue_after(2 * MINUTE)];
     for (one, other) in flows.iter().flat_map(|one| flows.iter().map(move |other| (*one, *other))) {
         assert_eq!(one.and(other), other.and(one));

@@ -1,6 +1,6 @@
-//! The set-up phase, and configs: `OverrideSetup` and `WithConfig`, by the cases of reconciler.io's `reconcilers/flow_test.go`,
-//! `TestOverrideSetup`, and `reconcilers/config_test.go`. What that one gets wrong: advice without a set-up of its own keeps that of
-//! its step to itself.
+//! Set-up and configs: `OverrideSetup` and `WithConfig`, by the cases of reconciler.io's `reconcilers/flow_test.go`,
+//! `TestOverrideSetup`, and `reconcilers/config_test.go`. There, advice
+//! does not call the set-up of its step.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ const CURSOR: StashKey<Cursor<u32>> = StashKey::new("cursor");
 struct Names(Arc<Mutex<Vec<&'static str>>>);
 
 impl Names {
-    /// A step that is not called, and says that it has been set up.
+    /// A step that records its set-up and must not be called.
     fn step<T: 'static>(&self, name: &'static str) -> SyncReconciler<T> {
         let names = self.clone();
         let unreachable = |_: &SubContext<'_>, _: &mut T| -> SubResult { unreachable!("no run") };
@@ -39,7 +39,7 @@ impl Names {
 }
 
 #[test]
-fn the_set_up_reaches_every_step_however_deep_it_is() {
+fn the_set_up_reaches_nested_steps() {
     let names = Names::default();
     let of = &names;
     let boxed: Box<dyn SubReconciler<Thing>> = Box::new(of.step("boxed"));
@@ -67,7 +67,7 @@ fn the_set_up_reaches_every_step_however_deep_it_is() {
 }
 
 #[test]
-fn a_set_up_that_fails_is_an_error_however_deep_it_is() {
+fn returns_the_error_of_a_nested_set_up() {
     let fails = || SyncReconciler::<Thing>::new(|_, _| on()).setup(|_| Err("no such index".into()));
     let (config, _) = config(&Spy::new());
     let manager = Manager::builder().build().unwrap();
@@ -83,14 +83,14 @@ fn a_set_up_that_fails_is_an_error_however_deep_it_is() {
 }
 
 #[test]
-fn a_step_whose_set_up_is_replaced_is_called() {
+fn calls_a_step_with_a_replaced_set_up() {
     let step = |result: Returns| OverrideSetup::new(leaves("step", result), |_: &mut Setup<'_>| Ok(()));
     assert_eq!(run(&step(|| Ok(Flow::requeue_after(seconds(1))))), both("step", "on, again in 1s"));
     assert_eq!(run(&step(|| Ok(Flow::halt()))), both("step", "halted"));
     assert_eq!(run(&step(|| Err("test".into()))), both("step", "failed: test"));
 }
 
-/// A tracker that can be told from others: it remembers this key.
+/// A tracker that is recognized by this key.
 fn marked(tracker: &Tracker, name: &str) {
     tracker.track(&CONFIG_MAP, TrackRef::name(ObjectKey::new("default", "mark")), ObjectKey::new("default", name));
 }
@@ -102,7 +102,7 @@ fn marks(config: &Config) -> Vec<String> {
 }
 
 #[test]
-fn a_config_is_that_of_the_steps_within_and_the_object_stays_where_it_is() {
+fn inner_steps_get_the_config_and_the_object_keeps_its_client() {
     let spy = Spy::new();
     let (outer, recorded) = config(&spy);
     marked(outer.tracker(), "outer");
@@ -149,7 +149,7 @@ fn a_config_is_that_of_the_steps_within_and_the_object_stays_where_it_is() {
 }
 
 #[test]
-fn a_step_without_its_config_is_not_called() {
+fn does_not_call_a_step_without_its_config() {
     let unreachable = |_: &SubContext<'_>, _: &mut Thing| -> SubResult { unreachable!("not to be called") };
     let step = WithConfig::new(|_: &Config| Err("no such cluster".into()), unreachable);
     assert_eq!(run(&step), both("", "failed: no such cluster"));
@@ -157,7 +157,7 @@ fn a_step_without_its_config_is_not_called() {
     assert_eq!(run(&WithConfig::new(config, leaves("step", || Ok(Flow::halt())))), both("step", "halted"));
 }
 
-/// Reads the config map of this name, and says whether it is there.
+/// Tracks and reads the config map with this name, and leaves whether it exists.
 fn reads(name: &'static str, said: &crossbeam_channel::Sender<String>) -> SyncReconciler<Thing> {
     let api = |config: &Config| Api::<DynamicObject>::of_kind(config.client().clone(), CONFIG_MAP);
     let said = said.clone();
@@ -169,7 +169,7 @@ fn reads(name: &'static str, said: &crossbeam_channel::Sender<String>) -> SyncRe
     SyncReconciler::new(step).setup(move |setup| {
         let api = api(setup.config());
         setup.tracked(&api)?;
-        Ok(setup.tracked(&api)?) // once is enough
+        Ok(setup.tracked(&api)?) // a second time has no effect
     })
 }
 
@@ -178,9 +178,9 @@ fn said(seen: &Receiver<String>) -> [String; 2] {
     [(); 2].map(|()| seen.recv_timeout(seconds(60)).unwrap())
 }
 
-/// The cases of `TestConfig_TrackAndGet`, with what they are for: whoever tracks is called again, by whichever tracker.
+/// The cases of `TestConfig_TrackAndGet`, up to their purpose: each tracker enqueues the object.
 #[test]
-fn what_is_tracked_by_the_tracker_of_any_config_calls_again() {
+fn tracks_of_all_configs_enqueue_the_object() {
     let spy = Spy::new();
     let (config, _) = config(&spy);
     let (saying, seen) = unbounded();
@@ -206,7 +206,7 @@ fn what_is_tracked_by_the_tracker_of_any_config_calls_again() {
 }
 
 #[test]
-fn what_several_steps_hear_of_is_heard_of_once() {
+fn several_steps_share_one_subscription() {
     let (config, _) = config(&Spy::new());
     let hears = || {
         SyncReconciler::<Thing>::new(|_, _| on()).setup(|setup| {
@@ -237,7 +237,7 @@ fn children() -> ChildSetReconciler<Thing, Page> {
     ChildSetReconciler::new(|_, _, _| Ok(DesiredChild::AsItIs), name, |_, _, _| on(), pages::manager())
 }
 
-/// What the set-up of a reconciler of these steps says.
+/// The result of the set-up of a reconciler with these steps.
 fn sets_up(steps: Sequence<Thing>) -> Result<(), String> {
     let (config, _) = config(&Spy::new());
     let reconciler = ResourceReconciler::new("thing", config, steps);
@@ -246,7 +246,7 @@ fn sets_up(steps: Sequence<Thing>) -> Result<(), String> {
 }
 
 #[test]
-fn two_steps_that_would_take_each_others_children_are_refused() {
+fn refuses_two_steps_with_the_same_children() {
     let refused = "the steps \"header\" and \"footer\" both have children of the kind Page.example.com/v1 and would overwrite \
                    each other's: tell them apart by `ours` of each step";
     let (header, footer) = (|| child().named("header"), || children().named("footer"));
@@ -265,7 +265,7 @@ fn two_steps_that_would_take_each_others_children_are_refused() {
 }
 
 #[test]
-fn steps_of_which_only_one_runs_may_have_children_of_the_same_kind() {
+fn alternative_steps_may_have_children_of_the_same_kind() {
     let branches = IfThen::new(|_, _| true, child()).or_else(children());
     assert_eq!(sets_up(Sequence::new().then(branches)), Ok(()));
     let within = IfThen::new(|_, _| true, child()).or_else(IfThen::new(|_, _| true, child()).or_else(children()));
@@ -273,7 +273,7 @@ fn steps_of_which_only_one_runs_may_have_children_of_the_same_kind() {
 }
 
 #[test]
-fn steps_that_tell_their_children_apart_may_have_the_same_kind() {
+fn steps_with_ours_may_have_children_of_the_same_kind() {
     assert_eq!(sets_up(Sequence::new().then(child())), Ok(()));
     let apart = || child().ours(|_, page| page.metadata.name == "header");
     assert_eq!(sets_up(Sequence::new().then(apart()).then(children().ours(|_, _| true))), Ok(()));

@@ -1,4 +1,4 @@
-//! What steps leave for those behind them. With the cases of reconciler.io's `stash/stash_test.go`.
+//! Values that earlier steps leave for later ones. With the cases of reconciler.io's `stash/stash_test.go`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::support::{Spy, Thing, config, step};
 const TEXT: StashKey<String> = StashKey::new("text");
 const NUMBER: StashKey<i32> = StashKey::new("number");
 const MAP: StashKey<BTreeMap<String, u8>> = StashKey::new("map");
-/// Of the name of another one.
+/// A key with the name of another one.
 const OTHER: StashKey<String> = StashKey::new("number");
 const NONE: StashKey<Option<u8>> = StashKey::new("none");
 
@@ -28,7 +28,7 @@ fn comes_back<V: Stashed + Clone + PartialEq>(key: StashKey<V>, value: &V) {
 }
 
 #[test]
-fn values_of_any_type_come_back_and_can_be_taken_away() {
+fn returns_and_removes_values_of_any_type() {
     comes_back(TEXT, &"value".to_owned());
     comes_back(NUMBER, &42);
     comes_back(MAP, &BTreeMap::from([("one".to_owned(), 1)]));
@@ -36,7 +36,7 @@ fn values_of_any_type_come_back_and_can_be_taken_away() {
 }
 
 #[test]
-fn the_last_value_of_a_name_stands_and_other_names_are_others() {
+fn replaces_the_value_of_the_same_name_only() {
     let stash = stash();
     stash.put(NUMBER, 1);
     stash.put(NUMBER, 2);
@@ -47,7 +47,7 @@ fn the_last_value_of_a_name_stands_and_other_names_are_others() {
 }
 
 #[test]
-fn what_is_not_there_and_what_is_another_type_is_named_with_the_object() {
+fn errors_name_the_object_and_the_key() {
     let stash = stash();
     assert_eq!(stash.require(NUMBER).unwrap_err().to_string(), "Thing default/web: nothing is stashed as \"number\"");
     stash.put(NUMBER, 1);
@@ -60,7 +60,7 @@ fn what_is_not_there_and_what_is_another_type_is_named_with_the_object() {
 }
 
 #[test]
-fn stashed_values_are_equal_if_their_types_and_values_are() {
+fn stashed_values_are_equal_if_type_and_value_are() {
     let values: [Box<dyn Stashed>; 4] = [Box::new(1_i32), Box::new(2_i32), Box::new(1_i64), Box::new("1".to_owned())];
     for (one_number, one) in values.iter().enumerate() {
         for (other_number, other) in values.iter().enumerate() {
@@ -71,7 +71,7 @@ fn stashed_values_are_equal_if_their_types_and_values_are() {
 }
 
 #[test]
-fn a_step_finds_what_one_before_it_has_stashed_in_the_same_run_only() {
+fn a_step_finds_values_of_the_same_run_only() {
     let put = |cx: &SubContext<'_>, thing: &mut Thing| -> SubResult {
         if thing.spec.contains_key("stash") {
             cx.stash().put(TEXT, "found".to_owned());

@@ -1,4 +1,4 @@
-//! An object to reconcile, and a client that tells what it was asked for.
+//! An object to reconcile, and a client that records its calls.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What is reconciled.
+/// The reconciled object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Thing {
     pub(crate) metadata: ObjectMeta,
@@ -41,19 +41,18 @@ impl Thing {
         Self { metadata: ObjectMeta::new("default", name), spec: BTreeMap::new(), status: ThingStatus::default() }
     }
 
-    /// What names the one of the name `web`.
+    /// A reference to the thing `web`.
     pub(crate) fn reference() -> ObjectRef {
         Self::new("web").object_ref()
     }
 }
 
-/// Makes a call fail: given its verb and its object.
+/// Returns the error for a verb and an object, if the call should fail.
 type Fails = Box<dyn Fn(&str, &ObjectRef) -> Option<ClientError> + Send + Sync>;
-/// Makes something else of an object that is written: given the verb and its JSON.
+/// Changes a written object, by the verb and its JSON.
 type Mutates = Box<dyn Fn(&str, &mut Value) + Send + Sync>;
 
-/// An embedded client that remembers each write as `create Thing default/web` and each read as `get …` or `list …`, and fails where it
-/// is told to.
+/// An embedded client that records its calls, such as `create Thing default/web`, and fails on demand.
 pub(crate) struct Spy {
     pub(crate) inner: MemoryClient,
     calls: Mutex<Vec<String>>,
@@ -81,12 +80,12 @@ impl Spy {
         *self.fails.lock() = None;
     }
 
-    /// What is created or updated is changed so first, as an admission controller does.
+    /// Changes created and updated objects, as an admission controller does.
     pub(crate) fn mutate(&self, mutates: impl Fn(&str, &mut Value) + Send + Sync + 'static) {
         *self.mutates.lock() = Some(Box::new(mutates));
     }
 
-    /// Whether watches tell nothing for now.
+    /// Holds back or releases the events of watches.
     pub(crate) fn hold(&self, holds: bool) {
         *self.holds.0.lock() = holds;
         self.holds.1.notify_all();
@@ -99,12 +98,12 @@ impl Spy {
         object
     }
 
-    /// What has been written since it was asked last.
+    /// Takes the writes since the last call.
     pub(crate) fn writes(&self) -> Vec<String> {
         self.calls(|call| !is_read(call))
     }
 
-    /// What has been read since it was asked last.
+    /// Takes the reads since the last call.
     pub(crate) fn reads(&self) -> Vec<String> {
         self.calls(is_read)
     }
@@ -191,10 +190,10 @@ impl Client for Spy {
     }
 }
 
-/// A config of this client whose events are objects in a client of their own, which is returned.
+/// Returns a config with this client, and the client that stores its events.
 pub(crate) fn config(client: &Arc<Spy>) -> (Config, Arc<MemoryClient>) {
     let events = Arc::new(MemoryClient::new());
-    // On a held clock events are stored as they are read.
+    // On a held clock, events are stored when they are read.
     let recorder = EventRecorder::builder("test").client(events.clone()).log(false).clock(ManualClock::new().clock());
     let recorder = recorder.build();
     RECORDERS.with_borrow_mut(|recorders| recorders.push(recorder.clone()));
@@ -202,11 +201,11 @@ pub(crate) fn config(client: &Arc<Spy>) -> (Config, Arc<MemoryClient>) {
 }
 
 thread_local! {
-    /// Those of this test.
+    /// The recorders of this test.
     static RECORDERS: RefCell<Vec<EventRecorder>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The events as `Normal Created Created Page "x"`, in the order of their keys.
+/// The events, such as `Normal Created Created Page "x"`, in the order of their keys.
 pub(crate) fn events(client: &MemoryClient) -> Vec<String> {
     RECORDERS.with_borrow(|recorders| recorders.iter().for_each(EventRecorder::flush));
     let listed = client.list(&EventRecorder::KIND, &Query::all()).unwrap();
@@ -218,7 +217,7 @@ pub(crate) fn events(client: &MemoryClient) -> Vec<String> {
         .collect()
 }
 
-/// Takes one step by itself, of an object that the client need not have.
+/// Runs a step by itself. The client need not have the object.
 pub(crate) fn step<T: Object>(step: &impl SubReconciler<T>, config: &Config, resource: &mut T) -> SubResult {
     let request = Request::new(resource, config.clone());
     step.reconcile(&SubContext::new("test", &Context::detached(), &request), resource)

@@ -1,5 +1,5 @@
-//! `SuppressTransientErrors`: the cases of reconciler.io's `reconcilers/errors_test.go`. What that one gets wrong: what is suppressed is
-//! not retried by the policy, its counters are not safe under threads, and to forget those of objects that are gone it lists all.
+//! `SuppressTransientErrors`: the cases of reconciler.io's `reconcilers/errors_test.go`. There,
+//! suppressed errors bypass the retry policy, counters are not thread-safe, and removing old counters lists all objects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use crate::support::{Spy, Thing, config, things};
 use crate::trail::{Returns, halts, leaves, on, seconds};
 
-/// What the step is to return next, for each object.
+/// The next results of the step, by object.
 type Script = Arc<Mutex<BTreeMap<String, Returns>>>;
 
 struct World {
@@ -50,7 +50,7 @@ impl World {
         Self { step: settings(SuppressTransientErrors::new(step)), script, spy, clock, config }
     }
 
-    /// One run for this object: `.` for an error that is not shown, `!` for one that is, `-` for none.
+    /// Runs once for this object: `.` is a muted error, `!` another one, `-` a success.
     fn run(&self, thing: &Thing) -> char {
         let request = Request::new(thing, self.config.clone());
         let cx = Context::detached();
@@ -80,7 +80,7 @@ impl World {
         seen
     }
 
-    /// How many objects are counted.
+    /// The number of counters.
     fn counted(&self) -> String {
         let text = format!("{:?}", self.step);
         let (_, rest) = text.split_once("objects: ").unwrap();
@@ -100,7 +100,7 @@ fn thing(name: &str, uid: &str, generation: i64) -> Thing {
 }
 
 #[test]
-fn an_error_is_shown_from_the_threshold_on() {
+fn shows_errors_from_the_threshold_on() {
     let blue = &thing("blue", "1", 1);
     assert_eq!(World::new().runs(&[blue; 5]), "..!!!");
     assert_eq!(World::with(|step| step.threshold(5)).runs(&[blue; 7]), "....!!!");
@@ -109,13 +109,13 @@ fn an_error_is_shown_from_the_threshold_on() {
 }
 
 #[test]
-fn each_object_is_counted_by_itself() {
+fn counts_each_object_separately() {
     let (blue, green) = (&thing("blue", "1", 1), &thing("green", "2", 1));
     assert_eq!(World::new().runs(&[blue, green, blue, green, blue, green, blue, green]), "....!!!!");
 }
 
 #[test]
-fn another_generation_and_another_object_of_the_name_begin_anew() {
+fn restarts_for_another_generation_or_uid() {
     let of = |uid, generation| thing("blue", uid, generation);
     let world = World::new();
     let generations = [of("1", 1), of("1", 1), of("1", 2), of("1", 2), of("1", 3), of("1", 3), of("1", 3)];
@@ -125,7 +125,7 @@ fn another_generation_and_another_object_of_the_name_begin_anew() {
 }
 
 #[test]
-fn what_is_well_or_fails_in_another_way_is_returned_as_it_is_and_begins_anew() {
+fn returns_other_results_and_resets_the_count() {
     let blue = &thing("blue", "1", 1);
     let others: [(Returns, char); 6] = [
         (on, '-'),
@@ -144,7 +144,7 @@ fn what_is_well_or_fails_in_another_way_is_returned_as_it_is_and_begins_anew() {
 }
 
 #[test]
-fn a_run_that_was_told_to_stop_is_not_counted() {
+fn does_not_count_an_aborted_run() {
     let blue = &thing("blue", "1", 1);
     let world = World::new();
     let aborted: Returns = || Err(Cancelled::Aborted.into());
@@ -157,7 +157,7 @@ fn a_run_that_was_told_to_stop_is_not_counted() {
 const DAY: u64 = 24 * 60 * 60;
 
 #[test]
-fn counters_of_objects_that_are_gone_are_forgotten_after_a_day() {
+fn forgets_objects_that_are_gone_after_a_day() {
     let world = World::new();
     let gone = world.created("gone");
     let other = world.created("other");
@@ -167,7 +167,7 @@ fn counters_of_objects_that_are_gone_are_forgotten_after_a_day() {
     for name in [&gone, &again] {
         things(&world.spy).purge(&name.key()).unwrap();
     }
-    world.created("again"); // which is another one
+    world.created("again"); // a new object
     assert_eq!(world.counted(), "3");
     world.spy.reads();
 
@@ -185,7 +185,7 @@ fn counters_of_objects_that_are_gone_are_forgotten_after_a_day() {
 }
 
 #[test]
-fn counters_are_kept_while_the_client_cannot_tell() {
+fn keeps_counters_while_the_client_fails() {
     let world = World::new();
     let (gone, other) = (thing("gone", "1", 1), thing("other", "2", 1));
     assert_eq!(world.run(&gone), '.');
@@ -198,7 +198,7 @@ fn counters_are_kept_while_the_client_cannot_tell() {
     assert_eq!((world.run(&other), world.counted()), ('!', "1".to_owned()));
 }
 
-/// Whatever the order in which they come: of each object two errors are not shown.
+/// In any order, two errors of each object are muted.
 #[test]
 fn counters_are_safe_under_many_threads() {
     let world = &World::new();
@@ -229,7 +229,7 @@ fn reconciler(config: &Config) -> ResourceReconciler<Thing> {
 }
 
 #[test]
-fn neither_status_nor_event_shows_what_is_not_shown_and_it_is_retried() {
+fn muted_errors_are_retried_without_status_and_event() {
     let spy = Spy::new();
     let (config, events) = config(&spy);
     things(&spy).create(&Thing::new("web")).unwrap();
@@ -247,7 +247,7 @@ fn neither_status_nor_event_shows_what_is_not_shown_and_it_is_retried() {
     assert_eq!(crate::support::events(&events), ["Normal StatusUpdated Updated status"]);
 }
 
-/// Backs off, and notes whether it is asked about the error that the step has returned.
+/// A backoff that records whether it gets the error of the step.
 struct Noting(Exponential, Sender<bool>);
 
 impl<K> RetryPolicy<K> for Noting {
@@ -258,7 +258,7 @@ impl<K> RetryPolicy<K> for Noting {
 }
 
 #[test]
-fn the_controllers_policy_decides_when_it_is_tried_again() {
+fn the_policy_of_the_controller_decides_the_delay() {
     let clock = ManualClock::new();
     let spy = Spy::new();
     let (tried, heard) = unbounded();
@@ -283,7 +283,7 @@ fn the_controllers_policy_decides_when_it_is_tried_again() {
     for delay in [1, 2, 4] {
         let (at, attempt) = heard.recv_timeout(seconds(60)).unwrap();
         seen.push(((at - start).as_secs(), attempt));
-        // Until the run has ended, and its next try has a time.
+        // Wait until the run has ended and the retry is scheduled.
         while handle.queue().delayed_count() == 0 || handle.failing().is_empty() {
             std::thread::park_timeout(std::time::Duration::from_millis(1));
         }
@@ -296,7 +296,7 @@ fn the_controllers_policy_decides_when_it_is_tried_again() {
     assert_eq!(asked.iter().collect::<Vec<_>>(), [true; 4]);
 }
 
-/// What a run of these steps ends with, one of which fails for the first time.
+/// The result of a run with these steps. One of them fails for the first time.
 fn ends(steps: impl SubReconciler<Thing> + 'static) -> Result<Action, BoxError> {
     let spy = Spy::new();
     things(&spy).create(&Thing::new("web")).unwrap();
@@ -309,7 +309,7 @@ fn suppressed(result: Returns) -> SuppressTransientErrors<Thing> {
 }
 
 #[test]
-fn what_is_not_shown_stays_so_beside_what_is_silent_and_nothing_loud_is_hidden() {
+fn mutes_beside_quiet_errors_and_hides_no_other_error() {
     let fails: Returns = || Err("an error".into());
     let in_one: Returns = || Ok(Flow::requeue_after(seconds(1)));
     let is_muted = |ended: Result<Action, BoxError>, text: &str| {

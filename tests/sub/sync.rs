@@ -1,4 +1,4 @@
-//! `SyncReconciler`: what is called for an object that lives, and for one that is being deleted.
+//! `SyncReconciler`: the closures called for live objects and for objects being deleted.
 //!
 //! The cases of reconciler.io's `reconcilers/sync_test.go`.
 
@@ -38,7 +38,7 @@ fn noting(
     }
 }
 
-/// What is called for such an object, and what is returned.
+/// The closures called for an object, and the result.
 fn run(
     mut thing: Thing,
     sync: fn() -> SubResult,
@@ -65,7 +65,7 @@ fn fails() -> SubResult {
 }
 
 #[test]
-fn one_that_lives_is_synced_and_one_that_is_deleted_finalized_or_both() {
+fn calls_sync_or_finalize_or_both() {
     for (thing, both, expected) in [
         (living(), false, &["sync"][..]),
         (living(), true, &["sync"]),
@@ -78,7 +78,7 @@ fn one_that_lives_is_synced_and_one_that_is_deleted_finalized_or_both() {
 }
 
 #[test]
-fn the_shorter_delay_of_the_two_wins() {
+fn the_shorter_delay_wins() {
     let soon = || Ok(Flow::requeue_after(SHORT));
     let late = || Ok(Flow::requeue_after(LONG));
     for (sync, finalize) in [(soon as fn() -> SubResult, late as fn() -> SubResult), (late, soon)] {
@@ -88,7 +88,7 @@ fn the_shorter_delay_of_the_two_wins() {
 }
 
 #[test]
-fn an_error_or_a_halt_of_sync_leaves_finalize_out() {
+fn skips_finalize_after_an_error_or_halt_of_sync() {
     let (calls, result) = run(deleting(), fails, on, true);
     assert_eq!((&*calls, result.unwrap_err().to_string().as_str()), (&["sync"][..], "out of luck"));
     let (calls, result) = run(deleting(), || Ok(Flow::halt()), on, true);
@@ -96,7 +96,7 @@ fn an_error_or_a_halt_of_sync_leaves_finalize_out() {
 }
 
 #[test]
-fn errors_and_halts_of_either_are_returned() {
+fn returns_errors_and_halts() {
     assert_eq!(run(living(), fails, on, false).1.unwrap_err().to_string(), "out of luck");
     assert_eq!(run(deleting(), on, fails, false).1.unwrap_err().to_string(), "out of luck");
     assert!(run(living(), || Ok(Flow::halt()), on, false).1.unwrap().is_halted());
@@ -110,7 +110,7 @@ fn finalize_is_optional() {
 }
 
 #[test]
-fn a_step_changes_the_object_and_knows_its_name_and_whose_run_it_is() {
+fn a_step_changes_the_object_and_knows_its_name() {
     let reconciler = SyncReconciler::new(|cx: &SubContext<'_>, thing: &mut Thing| {
         thing.status.fields.insert("name".to_owned(), cx.name().to_owned());
         assert_eq!((cx.object(), cx.key()), (&Thing::reference(), Thing::reference().key()));

@@ -1,4 +1,4 @@
-//! Steps that leave a trail in the thing, and what comes of them in a line.
+//! Steps that leave a trail in the thing, and results as text.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ pub(crate) const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What a step returns, each time that it is called.
+/// A function that makes the result of a step.
 pub(crate) type Returns = fn() -> SubResult;
 
-/// A step that leaves this mark, and returns this.
+/// A step that leaves this mark and returns this result.
 pub(crate) fn leaves(mark: &'static str, result: Returns) -> impl SubReconciler<Thing> + 'static {
     move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
         leave(thing, mark);
@@ -46,7 +46,7 @@ pub(crate) fn never(_: &SubContext<'_>, _: &mut Thing) -> SubResult {
     unreachable!("not to be called")
 }
 
-/// `on`, `halted`, `failed: this; that`, and `, again in 1s` where that was asked for.
+/// Shows a result: `on`, `halted` or `failed: this; that`, and a delay as `, again in 1s`.
 pub(crate) fn told(result: &SubResult) -> String {
     let (what, requeue) = match result {
         Ok(flow) if flow.is_halted() => ("halted".to_owned(), flow.requeue()),
@@ -60,7 +60,7 @@ fn asked(error: &BoxError) -> Option<Duration> {
     Failures::find::<Failures>(&**error).and_then(Failures::requeue)
 }
 
-/// What comes of one run of this step: its trail, and what it returns.
+/// Runs a step once. Returns its trail and its result.
 pub(crate) fn run(tried: &impl SubReconciler<Thing>) -> (String, String) {
     run_of(tried, &mut Thing::new("web"))
 }

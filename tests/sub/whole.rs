@@ -1,4 +1,4 @@
-//! Steps with children in a controller of a manager: watches, indexes and tracks are what they say that they need.
+//! Child steps in a controller of a manager, with their watches, indexes and tracks.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,7 +22,7 @@ fn is(page: &Page, what: &str) -> bool {
     page.metadata.labels.get("is").is_some_and(|is| is == what)
 }
 
-/// One page of a fixed name, that says what the thing is to have.
+/// One page with a fixed name, which lists the parts of the thing.
 fn front() -> ChildReconciler<Thing, Page> {
     let desired = |_: &SubContext<'_>, thing: &mut Thing| {
         let name = format!("{}-front", thing.metadata.name);
@@ -36,7 +36,7 @@ fn front() -> ChildReconciler<Thing, Page> {
     ChildReconciler::new(desired, reflect, manager()).ours(|_, page| is(page, "front")).named("front")
 }
 
-/// A page for each part, of a name that is generated.
+/// A page for each part, with a generated name.
 fn parts() -> ChildSetReconciler<Thing, Page> {
     let desired = |_: &SubContext<'_>, thing: &mut Thing, _: &[Page]| {
         let part = |(part, text): (&String, &String)| {
@@ -63,7 +63,7 @@ struct World {
 }
 
 impl World {
-    /// A controller of things that run on the system's clock: what fails is tried again soon, and no resync comes to help.
+    /// A controller of things on the system's clock, with short retries and without a resync.
     fn new(indexed: bool) -> Self {
         let client = Spy::new();
         let (config, _events) = config(&client);
@@ -86,7 +86,7 @@ impl World {
         Self { client, config, manager, running, handle }
     }
 
-    /// Past the spy.
+    /// The pages, bypassing the spy.
     fn things(&self) -> Api<Thing> {
         Api::new(Arc::new(self.client.inner.clone()))
     }
@@ -99,7 +99,7 @@ impl World {
         self.things().get(&ObjectKey::new("default", name)).unwrap().metadata
     }
 
-    /// Waits until all things have what they are to have, and nothing else is there but these pages.
+    /// Waits until all things have their pages, and only these others exist.
     #[track_caller]
     fn settled(&self, foreign: &[&str]) {
         until(|| self.check(foreign));
@@ -137,7 +137,7 @@ impl World {
     }
 }
 
-/// Waits until it is so. What it says at the end is shown if it never is.
+/// Waits until the closure succeeds. Panics with its last message after a timeout.
 #[track_caller]
 fn until(is_so: impl Fn() -> Result<(), String>) {
     let mut last = String::new();
@@ -157,7 +157,7 @@ fn thing(name: &str, parts: &[(&str, &str)]) -> Thing {
 }
 
 #[test]
-fn no_child_is_made_twice_however_far_behind_an_index_is() {
+fn a_lagging_index_causes_no_second_child() {
     for indexed in [true, false] {
         let world = World::new(indexed);
         let api = world.things();
@@ -167,7 +167,7 @@ fn no_child_is_made_twice_however_far_behind_an_index_is() {
                 scope.spawn(move || {
                     api.create(&thing(name, &[("x", "0"), ("y", "0"), ("z", "0")])).unwrap();
                     for run in 1..20 {
-                        // Again and again, while the index has not heard of what the last run has made.
+                        // Run again while the index does not show the children of the last run.
                         let key = ObjectKey::new("default", name);
                         let mut changed = api.get(&key).unwrap();
                         changed.spec.insert("x".to_owned(), run.to_string());
@@ -176,7 +176,7 @@ fn no_child_is_made_twice_however_far_behind_an_index_is() {
                 });
             }
         });
-        // Each status is read only once there is one.
+        // Each status is read only once it exists.
         until(|| {
             let things = api.list(&Query::all()).unwrap().items;
             let done = things.iter().all(|thing| thing.status.fields.len() == 2);
@@ -190,7 +190,7 @@ fn no_child_is_made_twice_however_far_behind_an_index_is() {
 }
 
 #[test]
-fn no_child_is_made_twice_while_an_index_hears_of_nothing() {
+fn a_stopped_index_causes_no_second_child() {
     let world = World::new(true);
     until(|| if world.handle.has_synced() { Ok(()) } else { Err("not synced".to_owned()) });
     world.client.hold(true);
@@ -209,7 +209,7 @@ fn no_child_is_made_twice_while_an_index_hears_of_nothing() {
 }
 
 #[test]
-fn what_an_index_finds_is_not_listed() {
+fn indexed_children_are_not_listed() {
     let world = World::new(true);
     let created = world.things().create(&thing("a", &[("x", "0")])).unwrap();
     until(|| match world.things().get(&created.key()).unwrap().status.fields.len() {
@@ -226,7 +226,7 @@ fn what_an_index_finds_is_not_listed() {
     world.stop();
 }
 
-/// Notes that it has been set up.
+/// A manager that records its set-up.
 struct Noting(Arc<AtomicBool>);
 
 impl ObjectManager<Page> for Noting {
@@ -266,10 +266,10 @@ fn managers_of_children_are_set_up() {
 }
 
 #[test]
-fn children_are_as_they_should_be_whoever_meddles() {
+fn children_stay_as_desired_despite_other_writers() {
     let world = World::new(true);
     let (api, pages) = (world.things(), world.pages());
-    // In the way of the child of `a`.
+    // It has the name of the child of `a`.
     let foreign = pages.create(&Page::new("a-front")).unwrap();
     for name in THINGS {
         api.create(&thing(name, &[("x", "0"), ("y", "0")])).unwrap();
@@ -314,7 +314,7 @@ fn children_are_as_they_should_be_whoever_meddles() {
     }
     api.delete(&ObjectKey::new("default", "d"), &<_>::default()).unwrap();
     world.settled(&["foreign"]);
-    // Who waits for what was in the way of it, and nobody else.
+    // Only `a` tracks the conflicting object.
     assert!(world.config.tracker().trackers_of(&Page::KIND, &Page::new("b-front").metadata).is_empty());
     world.stop();
 }

@@ -1,4 +1,4 @@
-//! What calls a primary, and what is done then.
+//! The events that run a primary, and the calls of its reconciler.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use super::world::{ALMOST, FINALIZER, RESYNC, SECOND, Site, World, key, page, pa
 use crate::client::unreachable;
 
 #[test]
-fn a_primary_is_followed_from_its_creation_to_its_deletion() {
+fn follows_a_primary_from_creation_to_deletion() {
     for world in World::both() {
         let started = world.start(|settings| settings);
         let mut a = world.sites().create(&site("a", &[("x", "one"), ("y", "two")])).unwrap();
@@ -48,7 +48,7 @@ fn a_primary_is_followed_from_its_creation_to_its_deletion() {
 }
 
 #[test]
-fn a_secondary_that_is_deleted_or_changed_by_hand_is_put_right() {
+fn restores_a_secondary_deleted_or_changed_by_hand() {
     for world in World::both() {
         let started = world.start(|settings| settings);
         world.sites().create(&site("a", &[("x", "one")])).unwrap();
@@ -68,7 +68,7 @@ fn a_secondary_that_is_deleted_or_changed_by_hand_is_put_right() {
 }
 
 #[test]
-fn a_secondary_that_was_there_before_is_refused_until_it_goes() {
+fn refuses_an_existing_object_until_it_is_gone() {
     for world in World::both() {
         world.bare_pages().create(&page("a-x", "here first")).unwrap();
         let started = world.start(|settings| settings);
@@ -81,7 +81,7 @@ fn a_secondary_that_was_there_before_is_refused_until_it_goes() {
         world.until_pages(&[("a-x", "here first")]);
         let warning = "Warning ErrResourceExists Page pages/a-x already exists, and this controller does not manage it";
         assert_eq!(world.recorded("a"), [warning]);
-        // Nobody knows whom to tell when it goes: the backoff does.
+        // No watch connects its deletion to the site: the backoff retries.
         world.bare_pages().purge(&page_key("a-x")).unwrap();
         world.clock.advance(60 * SECOND);
         world.until_pages(&[("a-x", "one")]);
@@ -90,7 +90,7 @@ fn a_secondary_that_was_there_before_is_refused_until_it_goes() {
 }
 
 #[test]
-fn a_secondary_without_its_marks_belongs_to_nobody() {
+fn a_secondary_without_marks_has_no_owner() {
     for world in World::both() {
         let started = world.start(|settings| settings);
         world.sites().create(&site("a", &[("x", "one")])).unwrap();
@@ -111,7 +111,7 @@ fn a_secondary_without_its_marks_belongs_to_nobody() {
 }
 
 #[test]
-fn a_deletion_a_purge_and_a_finalizer_are_told_apart() {
+fn distinguishes_deletion_purge_and_finalizer() {
     for world in World::both() {
         let started = world.start(|settings| settings);
         let mut held = site("held", &[("x", "one")]);
@@ -136,7 +136,7 @@ fn a_deletion_a_purge_and_a_finalizer_are_told_apart() {
 }
 
 #[test]
-fn orphans_of_a_time_when_nobody_ran_are_collected() {
+fn collects_orphans_from_before_the_start() {
     for world in World::both() {
         let (a, b) = (site("a", &[("x", "one")]), site("b", &[("x", "two")]));
         let started = world.start(|settings| settings);
@@ -145,7 +145,7 @@ fn orphans_of_a_time_when_nobody_ran_are_collected() {
         world.until_pages(&[("a-x", "one"), ("b-x", "two")]);
         started.stop();
         world.sites().delete(&key("a"), &DeleteOptions::default()).unwrap();
-        // Its annotations still say whose it is.
+        // Its annotations still name its owner.
         let mut bald = world.pages().ensure(&a, page("a-z", "bald")).unwrap().object().clone();
         bald.metadata.labels.clear();
         world.bare_pages().update(&bald).unwrap();
@@ -159,9 +159,9 @@ fn orphans_of_a_time_when_nobody_ran_are_collected() {
     }
 }
 
-/// A watch may lag: what it knows as an orphan may have become another's.
+/// A watch may lag: an orphan in it may have a new owner.
 #[test]
-fn what_has_become_anothers_is_not_collected() {
+fn does_not_collect_an_object_that_has_a_new_owner() {
     for world in World::both() {
         let (a, b) = (site("a", &[]), world.sites().create(&site("b", &[("x", "two")])).unwrap());
         let mut bald = world.pages().ensure(&a, page("b-x", "one")).unwrap().object().clone();
@@ -179,7 +179,7 @@ fn what_has_become_anothers_is_not_collected() {
             }
             None
         });
-        // Nobody runs `b` until `a` has been: that one reads the page first.
+        // `b` runs only after `a`, which reads the page first.
         let manager = Manager::builder().clock(world.clock.clock()).build().unwrap();
         let handle = world.controller().add_to(&manager).unwrap();
         handle.suspend(key("b"));
@@ -197,7 +197,7 @@ fn what_has_become_anothers_is_not_collected() {
 }
 
 #[test]
-fn what_is_read_calls_those_that_read_it() {
+fn a_change_of_a_tertiary_enqueues_its_primaries() {
     for world in World::both() {
         let started = world.start(|settings| settings);
         let mut dark = world.themes().create(&theme("dark", "black", &["a"])).unwrap();
@@ -211,7 +211,7 @@ fn what_is_read_calls_those_that_read_it() {
         dark.colour = "grey".into();
         let mut dark = world.themes().update(&dark).unwrap();
         world.until_pages(&[("a-x", "one in grey"), ("b-x", "one in black")]);
-        // One that reads it no longer is told as well.
+        // A site that no longer reads it is enqueued too.
         (dark.colour, dark.sites) = ("blue".into(), vec!["b".into()]);
         world.themes().update(&dark).unwrap();
         world.until_pages(&[("a-x", "one in blue"), ("b-x", "one in blue")]);
@@ -224,9 +224,9 @@ fn what_is_read_calls_those_that_read_it() {
     }
 }
 
-/// What it has deleted along with a primary comes back as events, which are no news.
+/// The deletion events of its secondaries do not call `gone` again.
 #[test]
-fn one_that_is_gone_is_said_to_be_once() {
+fn calls_gone_once() {
     for world in World::both() {
         let started = world.start(|settings| settings);
         world.sites().create(&site("a", &[("x", "one")])).unwrap();
@@ -244,14 +244,14 @@ fn one_that_is_gone_is_said_to_be_once() {
         world.sites().delete(&key("a"), &DeleteOptions::default()).unwrap();
         until_runs(before + 2);
         assert_eq!(world.forget(), ["gone delete a"]);
-        // A sweep finds the page on its way.
+        // A resync finds the page still being deleted.
         world.clock.advance(RESYNC);
         until_runs(before + 3);
         let held = world.bare_pages().get(&page_key("a-x")).unwrap();
         remove_finalizer(&world.bare_pages(), &held, FINALIZER).unwrap();
         until_runs(before + 4);
         assert!(world.forget().is_empty());
-        // Who asks is told, and so is who failed to hear it.
+        // A manual request calls `gone` again.
         started.handle.enqueue(key("a"));
         started.handle.wait(&key("a"), SECOND).unwrap();
         assert_eq!(world.forget(), ["gone other a"]);
@@ -259,7 +259,7 @@ fn one_that_is_gone_is_said_to_be_once() {
     }
 }
 
-/// Nothing tells of a theme that its sites do not name, until all are looked at.
+/// A theme that names no sites is found only by a resync.
 #[test]
 fn a_resync_runs_all_primaries() {
     for world in World::both() {
@@ -283,7 +283,7 @@ fn a_resync_runs_all_primaries() {
     }
 }
 
-/// A client that cannot be asked has not said that anything is gone.
+/// A failing client does not mean that an object is gone.
 #[test]
 fn only_the_client_says_that_a_primary_is_gone() {
     for world in World::both() {
@@ -306,7 +306,7 @@ fn only_the_client_says_that_a_primary_is_gone() {
 }
 
 #[test]
-fn one_that_is_made_again_gets_its_pages_back() {
+fn a_recreated_primary_keeps_its_secondaries() {
     for world in World::both() {
         let started = world.start(|settings| settings);
         world.sites().create(&site("a", &[("x", "one")])).unwrap();
@@ -322,7 +322,7 @@ fn one_that_is_made_again_gets_its_pages_back() {
 }
 
 #[test]
-fn the_clean_up_is_the_last_thing() {
+fn clean_up_runs_last() {
     let world = World::new(2);
     let (calls, seen) = (Arc::clone(&world.calls), Arc::new(Mutex::new(Vec::new())));
     let at_end = Arc::clone(&seen);
@@ -334,9 +334,9 @@ fn the_clean_up_is_the_last_thing() {
     assert_eq!(*seen.lock(), [world.calls.lock().len()]);
 }
 
-/// Watches are shared by client and type, so each client is listed once, and none in place of another.
+/// Watches are shared by client and type, so each client is listed once.
 #[test]
-fn controllers_share_the_watches_of_a_client_and_of_no_other() {
+fn controllers_share_the_watches_of_each_client() {
     let world = World::new(2);
     let lists = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&lists);
@@ -375,7 +375,7 @@ fn controllers_share_the_watches_of_a_client_and_of_no_other() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn refuses_invalid_settings() {
     let world = World::new(1);
     let manager = Manager::builder().clock(world.clock.clock()).build().unwrap();
     let add =
@@ -393,13 +393,13 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn the_retry_policy_decides_what_follows_a_failure() {
+fn the_retry_policy_decides_after_a_failure() {
     let world = World::new(2);
     world.bare_pages().create(&page("a-x", "here first")).unwrap();
     world.sites().create(&site("a", &[("x", "one")])).unwrap();
     let started = world.start(|settings| settings);
     started.failing("a");
-    // Its backoff has a floor.
+    // The backoff has a floor.
     assert_eq!(started.handle.enqueue(key("a")), EnqueueOutcome::Held);
     started.stop();
     let started = world.start(|settings| settings.retry(NoRetry));
@@ -408,7 +408,7 @@ fn the_retry_policy_decides_what_follows_a_failure() {
 }
 
 #[test]
-fn a_reconciler_can_be_called_by_hand() {
+fn a_reconciler_can_be_called_in_a_test() {
     let cx = Context::detached();
     let cx = PrimaryContext::new(&cx, Operation::Put);
     let reconciler = |cx: &PrimaryContext<'_>, _: &Site| -> Result<Action, BoxError> {
@@ -435,9 +435,9 @@ fn a_reconciler_can_be_called_by_hand() {
     assert!(world.pages().api().client().get(&Site::KIND, &site("a", &[]).key()).is_err());
 }
 
-/// Somebody else writes between the read of a page and the write of it, twice.
+/// Another writer changes a page between read and write, twice.
 #[test]
-fn a_conflict_of_a_primary_is_no_failure_and_tried_again_promptly() {
+fn a_conflict_is_retried_promptly_and_is_no_failure() {
     for world in World::both() {
         let started = world.start(|settings| settings);
         let mut a = world.sites().create(&site("a", &[("x", "one")])).unwrap();

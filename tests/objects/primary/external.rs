@@ -1,4 +1,4 @@
-//! What a primary has outside all clients.
+//! The external resources of a primary.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::world::{ALMOST, FINALIZER, RESYNC, SECOND, Site, World, key, site, un
 #[derive(Clone, Default)]
 struct Signs {
     up: Arc<Mutex<BTreeMap<ObjectKey, usize>>>,
-    /// What was called, in order: `observe a`.
+    /// The calls in order, such as `observe a`.
     calls: Arc<Mutex<Vec<String>>>,
-    /// Why it was looked at.
+    /// The reasons of the runs that observed.
     reasons: Arc<Mutex<Vec<Reasons>>>,
-    /// What fails.
+    /// The method that fails.
     broken: Arc<Mutex<Option<&'static str>>>,
 }
 
@@ -77,13 +77,13 @@ fn with<'a>(
     |settings| settings.external("signs", signs.clone()).recorder(world.recorder())
 }
 
-/// The events of a site that are about its signs.
+/// The events of a site about its signs.
 fn of_signs(world: &World, name: &str) -> Vec<String> {
     world.recorded(name).into_iter().filter(|event| event.contains("signs")).collect()
 }
 
 #[test]
-fn it_is_converged_where_it_is_not_as_it_should_be_and_removed_with_its_primary() {
+fn converges_a_resource_and_removes_it_with_its_primary() {
     for world in World::both() {
         let signs = Signs::default();
         let started = world.start(with(&world, &signs));
@@ -103,7 +103,7 @@ fn it_is_converged_where_it_is_not_as_it_should_be_and_removed_with_its_primary(
         world.sites().delete(&key("a"), &DeleteOptions::default()).unwrap();
         signs.until("a", None);
         world.until_called("gone delete a");
-        // Found gone again, it has nothing to remove, and says nothing.
+        // A second run finds nothing to remove, and records no event.
         started.handle.enqueue(key("a"));
         started.handle.wait(&key("a"), SECOND).unwrap();
         let expected = ["converged", "removed"].map(|done| format!("Normal Synced signs is {done}: in step"));
@@ -113,7 +113,7 @@ fn it_is_converged_where_it_is_not_as_it_should_be_and_removed_with_its_primary(
 }
 
 #[test]
-fn drift_is_found_by_a_resync_and_only_then() {
+fn finds_drift_by_a_resync() {
     for world in World::both() {
         let signs = Signs::default();
         let started = world.start(with(&world, &signs));
@@ -127,7 +127,7 @@ fn drift_is_found_by_a_resync_and_only_then() {
         world.clock.advance(SECOND);
         signs.until("a", Some(0));
         started.handle.wait(&key("a"), SECOND).unwrap();
-        // Who is there is not taken for one that has left something.
+        // An existing primary does not count as gone.
         signs.reasons.lock().clear();
         for _ in 0..5 {
             signs.up.lock().insert(key("a"), 77);
@@ -141,7 +141,7 @@ fn drift_is_found_by_a_resync_and_only_then() {
 }
 
 #[test]
-fn what_is_left_of_primaries_that_are_gone_is_found_at_the_start_and_by_a_resync() {
+fn finds_resources_of_missing_primaries_at_the_start_and_by_a_resync() {
     for world in World::both() {
         let signs = Signs::default();
         world.sites().create(&site("b", &[])).unwrap();
@@ -159,9 +159,9 @@ fn what_is_left_of_primaries_that_are_gone_is_found_at_the_start_and_by_a_resync
     }
 }
 
-/// What one external resource does not do is no reason for another not to be looked at.
+/// Each resource is handled, whatever happens to the others.
 #[test]
-fn a_failure_names_the_resource_and_does_not_keep_the_others() {
+fn a_failure_names_the_resource_and_does_not_stop_the_others() {
     for world in World::both() {
         for broken in ["observe", "converge"] {
             let [bad, good] = [Signs::default(), Signs::default()];
@@ -195,7 +195,7 @@ fn a_failure_names_the_resource_and_does_not_keep_the_others() {
 }
 
 #[test]
-fn one_that_is_not_ready_asks_for_another_run() {
+fn a_resource_can_ask_for_another_run() {
     let world = World::new(2);
     let signs = Signs::default();
     *signs.broken.lock() = Some("later");
@@ -211,7 +211,7 @@ fn one_that_is_not_ready_asks_for_another_run() {
 }
 
 #[test]
-fn one_that_cannot_be_listed_keeps_nobody_waiting() {
+fn a_failed_listing_does_not_stop_the_others() {
     let world = World::new(2);
     let [bad, good] = [Signs::default(), Signs::default()];
     for signs in [&bad, &good] {
@@ -221,13 +221,13 @@ fn one_that_cannot_be_listed_keeps_nobody_waiting() {
     let started =
         world.start(|settings| settings.external("bad signs", bad.clone()).external("good signs", good.clone()));
     good.until("gone", None);
-    // Who is found to be gone loses all that is left.
+    // Once a primary is known to be gone, all its resources are removed.
     bad.until("gone", None);
     started.stop();
 }
 
 #[test]
-fn nothing_is_made_for_one_that_is_going() {
+fn converges_nothing_for_a_primary_being_deleted() {
     for world in World::both() {
         let signs = Signs::default();
         let mut held = site("held", &[]);
@@ -245,9 +245,9 @@ fn nothing_is_made_for_one_that_is_going() {
     }
 }
 
-/// A run that fails does not look at what is outside: that depends on what it makes.
+/// External resources depend on the result of `sync`.
 #[test]
-fn it_is_looked_at_behind_a_run_that_has_not_failed() {
+fn observes_only_after_a_successful_sync() {
     let world = World::new(1);
     let signs = Signs::default();
     world.bare_pages().create(&super::world::page("a-x", "here first")).unwrap();

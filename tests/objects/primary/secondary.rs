@@ -1,4 +1,4 @@
-//! One secondary, by hand: made, adjusted, refused, deleted.
+//! `Secondary`: creating, updating, refusing and deleting.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use serde_json::json;
 use super::world::{FINALIZER, Page, Site, World, page, page_key, site};
 use crate::client::unreachable;
 
-/// A site that is there.
+/// Creates a site.
 fn created(world: &World, name: &str) -> Site {
     world.sites().create(&site(name, &[])).unwrap()
 }
 
 #[test]
-fn it_is_created_marked_and_written_only_if_it_differs() {
+fn creates_marks_and_updates_only_differences() {
     for world in World::both() {
         let (pages, a) = (world.pages(), created(&world, "a"));
         world.of_pages.writes();
@@ -40,7 +40,7 @@ fn it_is_created_marked_and_written_only_if_it_differs() {
         assert_eq!(world.of_pages.writes(), ["update p"]);
         assert_eq!(world.bare_pages().get(&page_key("p")).unwrap(), second);
 
-        // What was read may be desired: neither its version nor its uid counts, nor its status.
+        // An object that was read may be desired: its version, uid and status do not count.
         let old = Page { status: Some(7), text: "three".into(), ..first };
         assert!(matches!(pages.ensure(&a, old.clone()).unwrap(), OperationResult::Updated(now) if now.text == "three"));
         world.of_pages.writes();
@@ -54,7 +54,7 @@ fn it_is_created_marked_and_written_only_if_it_differs() {
 }
 
 #[test]
-fn what_others_have_added_stays() {
+fn keeps_the_additions_of_others() {
     for world in World::both() {
         let (pages, bare, a) = (world.pages(), world.bare_pages(), created(&world, "a"));
         let mut desired = page("p", "one");
@@ -77,7 +77,7 @@ fn what_others_have_added_stays() {
 }
 
 #[test]
-fn owner_references_that_are_desired_are_there_beside_others() {
+fn adds_desired_owner_references_to_others() {
     let client = MemoryClient::builder().cascade(false).build();
     let pages = Secondary::new(Api::<Page>::new(Arc::new(client)));
     let owner = |uid: &str| OwnerReference::new(&Kind::of("example.com/v1", "Book"), uid, uid);
@@ -94,7 +94,7 @@ fn owner_references_that_are_desired_are_there_beside_others() {
 }
 
 #[test]
-fn what_is_anothers_is_refused_and_not_touched() {
+fn refuses_and_keeps_objects_of_other_owners() {
     for world in World::both() {
         let (pages, bare) = (world.pages(), world.bare_pages());
         let (a, b) = (created(&world, "a"), created(&world, "b"));
@@ -133,9 +133,9 @@ fn what_is_anothers_is_refused_and_not_touched() {
     }
 }
 
-/// A site of this name in a namespace that makes the label of another one, of another kind, or of other marks, is another owner.
+/// Owners differ by namespace, name, kind and the names of the marks, even if their labels are equal.
 #[test]
-fn owners_are_told_apart() {
+fn distinguishes_owners() {
     let world = World::new(2);
     let pages = world.pages();
     let mut one = site("b", &[]);
@@ -154,13 +154,13 @@ fn owners_are_told_apart() {
         named.ensure(&one, page("q", "of one")).unwrap().object().metadata.labels.contains_key("example.com/ownerkey")
     );
     assert!(pages.ensure(&one, page("q", "of one")).is_err());
-    // The labels of one do not make it its own: two may have the same.
+    // Labels alone do not name an owner: two owners may have the same.
     let mut mixed = pages.ensure(&other, page("s", "")).unwrap().object().clone();
     mixed.metadata.labels = pages.list(&one).unwrap()[0].metadata.labels.clone();
     world.bare_pages().update(&mixed).unwrap();
     assert_eq!(pages.list(&one).unwrap().len(), 1);
     assert_eq!(pages.prune(&one, [page_key("p")]).unwrap(), []);
-    // What is desired cannot be marked as another's.
+    // The desired object must not have the marks of another owner.
     let mut marked = page("r", "");
     Ownership::new().mark(&other.object_ref(), &mut marked).unwrap();
     let error = pages.ensure(&one, marked).unwrap_err();
@@ -170,12 +170,12 @@ fn owners_are_told_apart() {
 }
 
 #[test]
-fn whoever_is_faster_is_not_written_over() {
+fn does_not_overwrite_a_faster_writer() {
     for world in World::both() {
         let (pages, bare) = (world.pages(), world.bare_pages());
         let (a, b) = (created(&world, "a"), created(&world, "b"));
         let bare_pages = Secondary::new(bare.clone());
-        // Between the read and the creation somebody else creates it: another's, and one's own (a run before that was given up).
+        // Between read and creation another writer creates it: for another owner, and for the same one.
         for (faster, owner) in [(&b, "b"), (&a, "a")] {
             let (rival, whose, name) = (bare_pages.clone(), faster.clone(), format!("p-{owner}"));
             let mut once = Some(page(&name, "faster"));
@@ -195,7 +195,7 @@ fn whoever_is_faster_is_not_written_over() {
                 assert_eq!(bare.get(&page_key(&name)).unwrap().text, "faster");
             }
         }
-        // Between the read and the update it changes, or becomes another's.
+        // Between read and update it changes, or gets another owner.
         let change = |verb: &'static str, change: fn(&mut Page)| {
             let bare = bare.clone();
             let mut once = Some(());
@@ -223,7 +223,7 @@ fn whoever_is_faster_is_not_written_over() {
 }
 
 #[test]
-fn one_that_is_being_deleted_is_neither_adjusted_nor_deleted_again() {
+fn does_not_write_an_object_being_deleted() {
     for world in World::both() {
         let (pages, bare, a) = (world.pages(), world.bare_pages(), created(&world, "a"));
         let mut held = page("p", "one");
@@ -247,7 +247,7 @@ fn one_that_is_being_deleted_is_neither_adjusted_nor_deleted_again() {
 }
 
 #[test]
-fn a_failure_does_not_keep_the_others() {
+fn a_failure_does_not_stop_the_others() {
     for world in World::both() {
         let (pages, a) = (world.pages(), created(&world, "a"));
         for name in ["p", "q", "r", "s"] {
@@ -271,7 +271,7 @@ fn a_failure_does_not_keep_the_others() {
     }
 }
 
-/// Its text is never read: to its type, what is there is always another.
+/// The text is never read, so the stored object always seems to differ.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 struct Blind {
     metadata: ObjectMeta,
@@ -282,7 +282,7 @@ struct Blind {
 homeostat::object!(Blind, namespaced, "example.com", "v1");
 
 #[test]
-fn a_write_that_changes_nothing_is_no_update() {
+fn a_write_without_effect_is_no_update() {
     let blind = Secondary::new(Api::<Blind>::new(Arc::new(MemoryClient::new())));
     let desired = |text: &str| Blind { metadata: ObjectMeta::new("a", "b"), text: text.into() };
     let a = site("a", &[]);
@@ -292,7 +292,7 @@ fn a_write_that_changes_nothing_is_no_update() {
 }
 
 #[test]
-fn labels_that_are_taken_away_come_back() {
+fn restores_removed_labels() {
     let world = World::new(2);
     let (pages, bare, a) = (world.pages(), world.bare_pages(), created(&world, "a"));
     let mut bald = pages.ensure(&a, page("p", "")).unwrap().object().clone();

@@ -1,4 +1,4 @@
-//! Threads change, delete and purge sites, pages and themes while a controller runs; then all is as it should be.
+//! Threads change, delete and purge sites, pages and themes while a controller runs. At the end all is in step.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::world::{Page, Site, World, key, page, page_key, site, until};
 const SITES: [&str; 4] = ["a", "b", "c", "d"];
 const STEPS: usize = 60;
 
-/// Numbers that look random, the same each time.
+/// Pseudo-random numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -26,7 +26,7 @@ impl Dice {
     }
 }
 
-/// The pages that the sites want.
+/// The desired pages of all sites.
 fn wanted(sites: &Api<Site>) -> BTreeMap<String, String> {
     let sites = sites.list(&Query::all()).unwrap().items;
     let pages = sites.iter().flat_map(|site| site.pages.iter().map(move |page| (&site.metadata.name, page)));
@@ -40,7 +40,7 @@ fn change_sites(sites: &Api<Site>, names: &[&str], dice: &mut Dice) {
         let pages: Vec<_> =
             ["x", "y", "z"].into_iter().filter(|_| dice.below(2) == 0).map(|page| (page, &*text)).collect();
         let desired = site(name, &pages);
-        // Others do the same: it may be gone, or there again.
+        // Other threads do the same: the site may be gone or exist again.
         let _ = match (dice.below(4), sites.get(&key(name))) {
             (0, Ok(_)) => sites.delete(&key(name), &DeleteOptions::default()),
             (1, Ok(_)) => sites.purge(&key(name)),
@@ -77,7 +77,7 @@ fn meddle(pages: &Api<Page>, dice: &mut Dice) {
     }
 }
 
-/// What a site may make at once: no two runs of one site overlap.
+/// Checks that no two runs of a site overlap.
 #[derive(Default)]
 struct Alone(Mutex<BTreeMap<String, bool>>);
 
@@ -109,7 +109,7 @@ fn storm(clients: usize, seed: u64) {
         watched.leave(&site.metadata.name);
         pruned.map(|_| Action::await_change())
     };
-    // On the system's clock: what fails is tried again soon, and no resync comes to help.
+    // On the system's clock, with short retries and without a resync.
     let manager = Manager::builder().threads(3).build().unwrap();
     let handle = PrimaryController::new("sites", sites.clone(), sync)
         .secondary(&secondary)
@@ -132,7 +132,7 @@ fn storm(clients: usize, seed: u64) {
             });
         }
     });
-    // Watches tell in order: once they have told of what is changed now, they have told of all before.
+    // Watches deliver in order: after this change, all earlier ones have arrived.
     sites.create(&site("last", &[("x", "the last")])).unwrap();
     let last = page_key("last-x");
     let is_made = || pages.get(&last).ok();
@@ -158,11 +158,11 @@ fn storm(clients: usize, seed: u64) {
 }
 
 #[test]
-fn all_is_as_it_should_be_behind_a_storm_in_one_client() {
+fn all_is_in_step_after_a_storm_in_one_client() {
     storm(1, 1);
 }
 
 #[test]
-fn all_is_as_it_should_be_behind_a_storm_in_two_clients() {
+fn all_is_in_step_after_a_storm_in_two_clients() {
     storm(2, 2);
 }

@@ -1,4 +1,4 @@
-//! Sites, which have pages and read themes.
+//! Sites, which make pages and read themes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::client::Hooked;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const RESYNC: Duration = Duration::from_secs(600);
-/// A second less.
+/// A second less than the resync.
 pub(crate) const ALMOST: Duration = Duration::from_secs(599);
 pub(crate) const FINALIZER: &str = "example.com/hold";
 
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Site {
     pub(crate) metadata: ObjectMeta,
-    /// Texts by page.
+    /// The texts by page.
     pub(crate) pages: BTreeMap<String, String>,
     #[serde(default)]
     pub(crate) theme: String,
@@ -71,7 +71,7 @@ pub(crate) fn theme(name: &str, colour: &str, sites: &[&str]) -> Theme {
     Theme { metadata: ObjectMeta::new("default", name), colour: colour.to_owned(), sites }
 }
 
-/// Where everything is: the sites in one client, the pages in the same or in another.
+/// The clients: sites in one, pages in the same or in another.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) clock: ManualClock,
@@ -79,7 +79,7 @@ pub(crate) struct World {
     pub(crate) of_pages: Hooked,
     pub(crate) events: MemoryClient,
     recorder: EventRecorder,
-    /// What has been called: `put a`, `gone delete a`.
+    /// The calls, such as `put a` and `gone delete a`.
     pub(crate) calls: Arc<Mutex<Vec<String>>>,
 }
 
@@ -94,7 +94,7 @@ impl World {
         Self { of_sites, of_pages, events, recorder, calls: Arc::default(), clock: clock.clone() }
     }
 
-    /// With one client, and with two.
+    /// Worlds with one client and with two.
     pub(crate) fn both() -> [Self; 2] {
         [Self::new(1), Self::new(2)]
     }
@@ -103,12 +103,12 @@ impl World {
         Api::new(Arc::new(self.of_sites.clone()))
     }
 
-    /// The pages behind the hook.
+    /// The pages, through the hook.
     pub(crate) fn pages(&self) -> Secondary<Page> {
         Secondary::new(Api::new(Arc::new(self.of_pages.clone()))).recorder(self.recorder())
     }
 
-    /// The pages as anybody sees them: not by way of the hook.
+    /// The pages, bypassing the hook.
     pub(crate) fn bare_pages(&self) -> Api<Page> {
         Api::new(Arc::clone(self.of_pages.inner(&Page::KIND).client()))
     }
@@ -121,7 +121,7 @@ impl World {
         self.recorder.clone()
     }
 
-    /// What has been recorded of a site: `Normal Synced … x3`, sorted.
+    /// The events of a site, sorted.
     pub(crate) fn recorded(&self, name: &str) -> Vec<String> {
         use homeostat::objects::Client;
         self.recorder.flush();
@@ -140,7 +140,7 @@ impl World {
         pages.into_iter().map(|page| (page.metadata.name, page.text)).collect()
     }
 
-    /// Waits until there are these pages, and no others.
+    /// Waits until exactly these pages exist.
     #[track_caller]
     pub(crate) fn until_pages(&self, pages: &[(&str, &str)]) {
         let wanted: BTreeMap<_, _> =
@@ -148,7 +148,7 @@ impl World {
         until(|| if self.texts() == wanted { Ok(()) } else { Err(format!("{:?}, not {wanted:?}", self.texts())) });
     }
 
-    /// Waits until the sites with one page each have heard of that page.
+    /// Waits until each of the sites has run for the event of its page.
     #[track_caller]
     pub(crate) fn until_echoed(&self, started: &Started, sites: &[&str]) {
         for name in sites {
@@ -159,7 +159,7 @@ impl World {
         self.forget();
     }
 
-    /// Waits until this has been called since the last call, and forgets what has been.
+    /// Waits for this call, and takes the calls so far.
     #[track_caller]
     pub(crate) fn until_called(&self, call: &str) -> Vec<String> {
         until(|| {
@@ -199,12 +199,12 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Waits until the last run of this key has failed, and its next try has a time. Returns the error.
+    /// Waits until the last run of this key has failed and a retry is scheduled. Returns the error.
     #[track_caller]
     pub(crate) fn failing(&self, name: &str) -> String {
         let mut found = None;
         until(|| {
-            found = self.handle.failing().into_iter().find(|trouble| trouble.key == key(name));
+            found = self.handle.failing().into_iter().find(|failed| failed.key == key(name));
             if found.is_some() && self.handle.queue().delayed_count() > 0 {
                 Ok(())
             } else {
@@ -256,7 +256,7 @@ fn make(pages: &Secondary<Page>, themes: &Api<Theme>, site: &Site) -> Result<(),
     Ok(())
 }
 
-/// Waits until it is so. What it says at the end is shown if it never is.
+/// Waits until the closure succeeds. Panics with its last message after a timeout.
 #[track_caller]
 pub(crate) fn until(mut is_so: impl FnMut() -> Result<(), String>) {
     let mut last = String::new();
