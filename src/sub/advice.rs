@@ -10,7 +10,7 @@ use crate::run::error::BoxError;
 
 /// A step with code [before](Self::before), [around](Self::around) and [after](Self::after) it.
 ///
-/// The code decides whether and how often the step runs, and what happens to its result.
+/// The code decides whether and how often the step runs, and may replace its result.
 ///
 /// # Examples
 ///
@@ -54,7 +54,7 @@ impl<T> Advice<T> {
 
     /// Calls `before` first, for example to [stash](super::Stash) a value.
     ///
-    /// If it fails or halts, nothing else runs, and its result is returned. Otherwise its delay is combined with that of the step.
+    /// If it fails or halts, nothing else runs, and its result is returned. Otherwise its delay is combined with the delay of the step.
     pub fn before(self, before: impl Fn(&SubContext<'_>, &mut T) -> SubResult + Send + Sync + 'static) -> Self {
         Self { before: Some(Box::new(before)), ..self }
     }

@@ -27,7 +27,7 @@ use crate::watch::{Event, Subscriber};
 ///
 /// 1. calls [`before`](Self::before). A run for another key does nothing;
 /// 2. reads the object, or starts with the [initial one](Self::new) if it does not exist. If the object is being deleted, the run
-/// ends;
+///    ends;
 /// 3. calls the steps. The object as they leave it is the [desired](Self::desired) one, unless a step fails;
 /// 4. lets the [`ObjectManager`] write it;
 /// 5. calls [`after`](Self::after).

@@ -17,12 +17,12 @@ use crate::run::error::{BoxError, terminal};
 ///
 /// Each run for a live owner:
 ///
-/// 1. finds the children: the objects in the owner's namespace whose controller reference names the owner. See also
-/// [`listed_by`](Self::listed_by), [`indexed`](Self::indexed), [`tracked`](Self::tracked) and [`ours`](Self::ours);
+/// 1. finds the children: the objects in the owner's namespace with a controller reference to the owner. See also
+///    [`listed_by`](Self::listed_by), [`indexed`](Self::indexed), [`tracked`](Self::tracked) and [`ours`](Self::ours);
 /// 2. calls `desired`;
 /// 3. lets the [manager](ObjectManager) write the child, with the owner as its controller;
 /// 4. calls `reflect` with the child as the client returned it, with `None`, or with a [reflected](Self::reflects) error. The run
-/// fails with any other error.
+///    fails with any other error.
 ///
 /// # Existing objects
 ///
@@ -32,7 +32,7 @@ use crate::run::error::{BoxError, terminal};
 ///   [`AlreadyExists`](ClientError::AlreadyExists), and a change of that object enqueues the owner.
 /// - One of several children stays: the one with the desired name, or the oldest. The others are deleted, with an error for each,
 ///   so that the next run finds one. A child that is being deleted is not surplus.
-/// - An existing child keeps its name, whatever name is desired.
+/// - An existing child keeps its name, even if another name is desired.
 ///
 /// # Invalid children
 ///

@@ -4,6 +4,8 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::context::SubContext;
 use super::flow::{Failures, Flow, SubResult};
 use super::manager::ObjectManager;
@@ -194,7 +196,10 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         let mut fresh = if found.len() > 1 || desired.meta().name.is_empty() {
             self.fresh(resource)?.to_vec()
         } else {
-            self.read(resource, &desired.key())?.flatten().into_iter().collect()
+            match self.read(&desired.key())? {
+                Some(json) => self.take(resource, &json)?.into_iter().collect(),
+                None => Vec::new(),
+            }
         };
         fresh.retain(|child| is_it(child));
         Ok(fresh)
@@ -208,11 +213,14 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         Ok(self.fresh.get_or_init(|| listed))
     }
 
-    /// Reads the object with this key, if there is one; the inner value is `None` if it is not a child.
-    fn read(&self, resource: &T, key: &ObjectKey) -> Result<Option<Option<C>>, ClientError> {
-        let ChildSettings { kind, claim, .. } = self.settings;
-        let Some(json) = self.cx.config().uncached().get(kind, key).ignore_not_found()? else { return Ok(None) };
-        Ok(Some(take(claim, self.cx.subject(), &json)?.filter(|child| self.is_ours(resource, child))))
+    fn read(&self, key: &ObjectKey) -> Result<Option<Arc<Value>>, ClientError> {
+        self.cx.config().uncached().get(&self.settings.kind, key).ignore_not_found()
+    }
+
+    /// Returns the object in this JSON if it is a child.
+    fn take(&self, resource: &T, json: &Value) -> Result<Option<C>, ClientError> {
+        let child = take(&self.settings.claim, self.cx.subject(), json)?;
+        Ok(child.filter(|child| self.is_ours(resource, child)))
     }
 
     fn surplus(&self, child: &C, keep: &C) -> ClientError {
@@ -243,8 +251,8 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         put_or_adopt(resource, current, desired, put, |resource, error| {
             // If it belongs to another owner, its deletion enqueues this one.
             self.cx.track(&self.settings.kind, TrackRef::name(key.clone()));
-            let Some(existing) = self.read(resource, &key)? else { return Ok(None) };
-            existing.filter(|child| is_it(child)).ok_or(error).map(Some)
+            let Some(existing) = self.read(&key)? else { return Ok(None) };
+            self.take(resource, &existing)?.filter(|child| is_it(child)).ok_or(error).map(Some)
         })
     }
 

@@ -22,7 +22,7 @@ use crate::run::context::Context;
 /// A [`ResourceReconciler`](super::ResourceReconciler) creates it for each run. Create one yourself to call a step in a test.
 #[derive(Debug)]
 pub struct Request {
-    /// The kind and metadata of the object as it was read, whatever type a step sees it as.
+    /// The kind and metadata of the object as it was read. A cast does not change them.
     subject: DynamicObject,
     reference: ObjectRef,
     /// The config of the run. Its client keeps the object.

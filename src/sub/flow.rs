@@ -123,7 +123,7 @@ impl Error for Quiet {
     }
 }
 
-/// The class of an error, which decides what follows. The first match counts:
+/// The class of an error decides about logging and retries. The first match counts:
 ///
 /// | class | example | log | retry | observed generation |
 /// |---|---|---|---|---|
@@ -339,7 +339,7 @@ fn collect(error: &(dyn Error + 'static), requests: &mut Vec<RequeueAfter>) -> b
     request.is_none() && is_conflict(error)
 }
 
-/// Returns only the cancellation if there is one, since the controller handles it. The other errors are logged here.
+/// Returns only a cancellation among several errors, since the controller handles it. The others are logged here.
 fn transient(error: BoxError, reconciler: &str, key: &ObjectKey) -> BoxError {
     match error.downcast::<Failures>() {
         Ok(mut failures) => match failures.errors.iter().position(|error| find::<Cancelled>(&**error).is_some()) {

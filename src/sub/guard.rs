@@ -66,7 +66,7 @@ impl<T> TryCatch<T> {
         Self { catch: Some(Box::new(catch)), ..self }
     }
 
-    /// Runs `step` after the body and [`catch`](Self::catch), whatever their results.
+    /// Runs `step` after the body and [`catch`](Self::catch), also after a failure.
     pub fn finally(self, step: impl SubReconciler<T> + 'static) -> Self {
         Self { finally: Some(Box::new(step)), ..self }
     }

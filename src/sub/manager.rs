@@ -79,7 +79,7 @@ impl<C, M: ObjectManager<C> + ?Sized> ObjectManager<C> for Arc<M> {
 /// Updates and deletions apply to the object as it was read. If it has changed since, they are a [conflict](ClientError::Conflict),
 /// and the next run reads again. Deleting an object that is gone succeeds.
 ///
-/// A client may change what is written, for example by filling in a field. The manager remembers such a change for an hour, and
+/// A client may change a written object, for example by filling in a field. The manager remembers such a change for an hour, and
 /// does not take it for a difference as long as the desired state and the generation stay the same. It remembers the 4,096 objects
 /// written last.
 ///
@@ -203,7 +203,7 @@ impl<C: Object> WriteJournal<C> for RunJournal<'_, C> {
             ),
             Decision::Delete => log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: deleting {child}"),
             Decision::Keep => {
-                log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: {child} is as desired")
+                log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: {child} is as desired");
             }
         }
     }
@@ -246,16 +246,16 @@ impl<C: Object> ObjectManager<C> for UpdatingObjectManager<C> {
     ) -> Result<Option<C>, ClientError> {
         let api = Api::of_kind(Arc::clone(cx.config().client()), self.kind.clone());
         let journal = RunJournal { cx, manager: self };
-        let session = Session { api: &api, clock: cx.config().clock(), journal: &journal };
+        let session = Session { writer: &self.writer, api: &api, clock: cx.config().clock(), journal: &journal };
         match (current, desired, &self.finalizer) {
             (None, None, None) => Ok(None),
             (None, None, Some(finalizer)) => cx.remove_finalizer(resource, finalizer).map(|()| None),
-            (Some(current), None, _) => self.writer.delete(session, current).map(|_| None),
+            (Some(current), None, _) => session.delete(current).map(|_| None),
             (current, Some(desired), finalizer) => {
                 if let Some(finalizer) = finalizer {
                     cx.add_finalizer(resource, finalizer)?;
                 }
-                self.writer.put(session, current, desired).map(|put| Some(put.into_object()))
+                session.put(current, desired).map(|put| Some(put.into_object()))
             }
         }
     }

@@ -15,7 +15,7 @@
 //! | [`ChildSetReconciler`] | keeps a set of child objects |
 //! | [`ExternalReconciler`] | keeps a resource outside all clients (not in reconciler.io) |
 //! | [`Sequence`] | several steps until one fails or halts |
-//! | [`Always`] | several steps, whatever the results |
+//! | [`Always`] | several steps, also after a failure |
 //! | [`IfThen`] | one of two steps |
 //! | [`While`], [`ForEach`] | a step several times |
 //! | [`TryCatch`] | handles the errors of a step; a step that always follows |
@@ -133,7 +133,7 @@ impl<T, F: Fn(&SubContext<'_>, &mut T) -> SubResult + Send + Sync> SubReconciler
     }
 }
 
-/// A step whose type is chosen at run time.
+/// A boxed step, for a type that is chosen at run time.
 impl<T> SubReconciler<T> for Box<dyn SubReconciler<T>> {
     fn setup(&self, setup: &mut Setup<'_>) -> Result<(), BoxError> {
         (**self).setup(setup)

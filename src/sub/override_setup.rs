@@ -9,7 +9,7 @@ use super::setup::Setup;
 use super::sync::SetupHook;
 use crate::run::error::BoxError;
 
-/// A step whose set-up is replaced. The set-ups of the step and its inner steps are not called.
+/// Replaces the set-up of a step. The set-ups of the step and its inner steps are not called.
 ///
 /// # Examples
 ///

@@ -34,7 +34,7 @@ use crate::watch::Subscriber;
 /// 5. calls the sub-reconciler, unless the object is being deleted and has no finalizer;
 /// 6. sets the [observed generation](Self::observed_generation) after a success or a durable error;
 /// 7. writes the status if it has changed, with the event `StatusUpdated`. The status of an object that is being deleted is written
-/// only if [asked for](Self::status_while_deleting). If this fails too, both errors are returned;
+///    only if [asked for](Self::status_while_deleting). If this fails too, both errors are returned;
 /// 8. calls [`after`](Self::after).
 ///
 /// The [class](ErrorClass) of an error decides about logging and retries.
@@ -307,7 +307,7 @@ impl<S> Conditions<S> {
         }
     }
 
-    /// Restores the transition time of each condition whose status has not changed.
+    /// Restores the transition time of each condition with an unchanged status.
     fn keep_times(&self, before: &mut S, now: &mut S) {
         let before = (self.of)(before);
         for condition in (self.of)(now) {

@@ -96,7 +96,7 @@ impl<'a> Setup<'a> {
 
     /// Returns the shared watch of these objects, starting it on first use. The watch alone enqueues nothing.
     ///
-    /// If the reconciler is restricted to [one namespace](super::ResourceReconciler::namespace), so is the watch.
+    /// The watch has the [namespace](super::ResourceReconciler::namespace) of the reconciler.
     ///
     /// # Errors
     ///

@@ -1,10 +1,10 @@
-//! The tracks of a controller: each run replaces those of the run before.
+//! The tracks of a controller: each run replaces the tracks of the run before.
 
 use super::config::Config;
 use crate::base::sync::Mutex;
 use crate::objects::{Kind, ObjectKey, Scope, TrackRef, Tracker};
 
-/// The trackers that the runs of one controller use: the tracker of its config, and those of steps with another config.
+/// The trackers that the runs of one controller use: one in its config, others in the configs of steps.
 #[derive(Debug)]
 pub(super) struct Tracking {
     /// Separates the tracks of this controller from those of others with the same tracker and keys.

@@ -76,7 +76,7 @@ fn after_gets_the_result_and_replaces_it() {
     let after = |step: Returns, last: fn(SubResult) -> SubResult| {
         let advice = Advice::new(leaves("step", step)).before(|_, _| Ok(Flow::requeue_after(seconds(5))));
         run(&advice.after(move |_, thing, result| {
-            leave(thing, &format!("after({})", crate::trail::told(&result)));
+            leave(thing, &format!("after({})", crate::trail::shown(&result)));
             last(result)
         }))
     };

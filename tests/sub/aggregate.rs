@@ -72,8 +72,10 @@ fn creates_updates_and_then_keeps_the_object() {
     let _ = run(&other).unwrap();
     assert!(world.spy.writes().is_empty());
     assert_eq!(world.pages().get(&key()).unwrap().data["text"], "other");
-    let told = events(&world.events);
-    assert!(["Created", "Updated"].iter().all(|what| told.contains(&format!("Normal {what} {what} Page \"index\""))));
+    let recorded = events(&world.events);
+    assert!(
+        ["Created", "Updated"].iter().all(|what| recorded.contains(&format!("Normal {what} {what} Page \"index\"")))
+    );
 }
 
 #[test]
@@ -125,9 +127,13 @@ fn returns_and_records_errors_of_the_client() {
             _ => world.writing("one"),
         };
         assert_eq!(run(&reconciler).unwrap_err().to_string(), "Page default/index: no route");
-        let told = events(&world.events);
-        assert_eq!(told.len(), usize::from(verb != "get"), "{verb}");
-        assert!(told.iter().all(|told| told.starts_with(&format!("Warning {reason} Failed to {verb} Page \"index\""))));
+        let recorded = events(&world.events);
+        assert_eq!(recorded.len(), usize::from(verb != "get"), "{verb}");
+        assert!(
+            recorded
+                .iter()
+                .all(|recorded| recorded.starts_with(&format!("Warning {reason} Failed to {verb} Page \"index\"")))
+        );
     }
 }
 

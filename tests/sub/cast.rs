@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::support::{Spy, Thing, config, step, things};
-use crate::trail::{Returns, run_of, seconds, told};
+use crate::trail::{Returns, run_of, seconds, shown};
 
 /// The view of a step that counts pods.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ where
 
 fn run(tried: &impl SubReconciler<App>, app: &mut App) -> String {
     let (config, _) = config(&Spy::new());
-    told(&step(tried, &config, app))
+    shown(&step(tried, &config, app))
 }
 
 fn invalid(tried: &impl SubReconciler<App>, app: &mut App) -> (String, String) {
@@ -146,13 +146,13 @@ fn copies_changes_whatever_the_result_and_keeps_other_fields() {
     expected.spec.insert("replicas".to_owned(), json!(3));
     let containers = json!([{"name": "log", "image": "log:1"}, {"name": "web", "image": "web:1"}, {"name": "new"}]);
     expected.spec.insert("containers".to_owned(), containers);
-    for (result, told) in [
+    for (result, shown) in [
         (on as fn() -> SubResult, "on"),
         (|| Ok(Flow::halt()), "halted"),
         (|| Err("subreconciler error".into()), "failed: subreconciler error"),
     ] {
         let mut changed = app();
-        assert_eq!((run(&change(result), &mut changed), &changed), (told.to_owned(), &expected));
+        assert_eq!((run(&change(result), &mut changed), &changed), (shown.to_owned(), &expected));
     }
 }
 
@@ -286,7 +286,7 @@ fn keeps_a_finalizer_written_through_a_cast() {
     let (config, _) = config(&spy);
     let mut thing = things(&spy).create(&Thing::new("web")).unwrap();
     let holds = WithFinalizer::new("example.com/f", |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult { on() });
-    assert_eq!(told(&step(&CastResource::<Thing, DynamicObject>::new(holds), &config, &mut thing)), "on");
+    assert_eq!(shown(&step(&CastResource::<Thing, DynamicObject>::new(holds), &config, &mut thing)), "on");
     assert_eq!(thing.metadata.finalizers, ["example.com/f"]);
     assert_eq!(thing, things(&spy).get(Thing::reference().key()).unwrap());
 }
@@ -297,6 +297,6 @@ fn a_finalizer_is_no_change_for_a_read_only_cast() {
     let (config, _) = config(&spy);
     let mut thing = things(&spy).create(&Thing::new("web")).unwrap();
     let holds = WithFinalizer::new("example.com/f", |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult { on() });
-    assert_eq!(told(&step(&CastResource::<Thing, DynamicObject>::new(holds).read_only(), &config, &mut thing)), "on");
+    assert_eq!(shown(&step(&CastResource::<Thing, DynamicObject>::new(holds).read_only(), &config, &mut thing)), "on");
     assert_eq!(thing, things(&spy).get(Thing::reference().key()).unwrap());
 }

@@ -64,7 +64,7 @@ fn away(name: &str) -> Page {
 }
 
 impl Site {
-    /// A site whose page should have this entry.
+    /// A site that wants a page with this entry.
     fn wanting(key: &str, value: &str) -> Self {
         let mut site = Self::new();
         site.want(key, value);
@@ -400,7 +400,7 @@ fn a_stale_cache_causes_no_second_child() {
             assert_eq!(site.reflected("foo"), Some("bar"));
         }
         assert_eq!((site.all().len(), site.client.writes().len()), (1, 1));
-        assert_eq!(site.told().len(), 1);
+        assert_eq!(site.take_events().len(), 1);
         // It is also updated while the cache does not have it.
         site.want("new", "field");
         site.go_with(&stale, &child);
@@ -682,7 +682,7 @@ fn tracks_a_conflicting_object_before_reading_it() {
     assert_eq!(*looked_at.lock(), [1]);
 }
 
-/// Otherwise a change of it in between would go unnoticed.
+/// Otherwise a change in between would go unnoticed.
 #[test]
 fn tracks_a_child_without_owner_reference_before_creating_it() {
     let made_by_manager = Child::new(desired, reflect, manager().tracked());

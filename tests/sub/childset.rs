@@ -49,7 +49,7 @@ fn never(_cx: &SubContext<'_>, _thing: &mut Thing, _pages: &[ChildResult<Page>])
 }
 
 impl Site {
-    /// A site whose pages should have these entries.
+    /// A site that wants pages with these entries.
     fn wanting_set(entries: &[(&str, &str)]) -> Self {
         let mut site = Self::new();
         site.want_set(entries);

@@ -7,7 +7,7 @@ use homeostat::sub::{Config, Flow, ResourceReconciler, SubContext, SubResult, Sy
 use homeostat::{Action, Context, Reconciler};
 
 use crate::support::{Spy, Thing, config, events, step, things};
-use crate::trail::{Returns, halts, leaves, on, seconds, told, trail};
+use crate::trail::{Returns, halts, leaves, on, seconds, shown, trail};
 
 const FINALIZER: &str = "example.com/f";
 const OTHER: &str = "example.com/other";
@@ -46,8 +46,8 @@ impl World {
     fn run(&self, tried: &WithFinalizer<Thing>) -> (String, String, Vec<String>, Thing) {
         let mut thing = self.thing().unwrap();
         self.spy.writes();
-        let told = told(&step(tried, &self.config, &mut thing));
-        (told, trail(&thing).to_owned(), self.spy.writes(), thing)
+        let shown = shown(&step(tried, &self.config, &mut thing));
+        (shown, trail(&thing).to_owned(), self.spy.writes(), thing)
     }
 }
 
@@ -71,8 +71,8 @@ fn unreachable(verb: &str, object: &ObjectRef) -> Option<ClientError> {
 #[test]
 fn does_not_write_an_object_with_the_finalizer() {
     let world = World::with(&[FINALIZER]);
-    let (told, trail, writes, thing) = world.run(&finalizing(on, on));
-    assert_eq!((told.as_str(), trail.as_str(), writes), ("on", "sync", vec![]));
+    let (shown, trail, writes, thing) = world.run(&finalizing(on, on));
+    assert_eq!((shown.as_str(), trail.as_str(), writes), ("on", "sync", vec![]));
     assert_eq!(thing.metadata, world.thing().unwrap().metadata);
     assert!(events(&world.events).is_empty());
 }
@@ -80,8 +80,8 @@ fn does_not_write_an_object_with_the_finalizer() {
 #[test]
 fn adds_the_finalizer_before_the_step() {
     let world = World::with(&[OTHER]);
-    let (told, trail, writes, thing) = world.run(&finalizing(|| Ok(Flow::requeue_after(seconds(1))), on));
-    assert_eq!((told.as_str(), trail.as_str(), writes), ("on, again in 1s", "sync", vec![PATCH.to_owned()]));
+    let (shown, trail, writes, thing) = world.run(&finalizing(|| Ok(Flow::requeue_after(seconds(1))), on));
+    assert_eq!((shown.as_str(), trail.as_str(), writes), ("on, again in 1s", "sync", vec![PATCH.to_owned()]));
     assert_eq!(thing.metadata.finalizers, [OTHER, FINALIZER]);
     assert_eq!(thing.metadata, world.thing().unwrap().metadata, "the step has the version that was written");
     assert_eq!(events(&world.events), [PATCHED]);
@@ -91,8 +91,8 @@ fn adds_the_finalizer_before_the_step() {
 fn runs_no_step_without_the_finalizer() {
     let world = World::with(&[]);
     world.spy.fail(unreachable);
-    let (told, trail, writes, thing) = world.run(&finalizing(on, on));
-    assert_eq!((told.as_str(), trail.as_str()), ("failed: Thing default/web: the cable is out", ""));
+    let (shown, trail, writes, thing) = world.run(&finalizing(on, on));
+    assert_eq!((shown.as_str(), trail.as_str()), ("failed: Thing default/web: the cable is out", ""));
     assert_eq!((writes, thing.metadata.finalizers.len()), (vec![PATCH.to_owned()], 0));
     let event =
         "Warning FinalizerPatchFailed Failed to patch finalizer \"example.com/f\": Thing default/web: the cable is out";
@@ -106,16 +106,16 @@ fn retries_a_conflict_without_an_event() {
         let conflict = || ClientError::conflict(object.clone(), "it has changed");
         (verb == "patch").then(conflict)
     });
-    let (told, trail, _, _) = world.run(&finalizing(on, on));
-    assert_eq!((told.as_str(), trail.as_str()), ("failed: Thing default/web: conflict: it has changed", ""));
+    let (shown, trail, _, _) = world.run(&finalizing(on, on));
+    assert_eq!((shown.as_str(), trail.as_str()), ("failed: Thing default/web: conflict: it has changed", ""));
     assert!(events(&world.events).is_empty());
 }
 
 #[test]
 fn removes_the_finalizer_after_the_clean_up() {
     let world = World::deleting(&[FINALIZER]);
-    let (told, trail, writes, thing) = world.run(&finalizing(on, on));
-    assert_eq!((told.as_str(), trail.as_str(), writes), ("on", "finalize", vec![PATCH.to_owned()]));
+    let (shown, trail, writes, thing) = world.run(&finalizing(on, on));
+    assert_eq!((shown.as_str(), trail.as_str(), writes), ("on", "finalize", vec![PATCH.to_owned()]));
     assert!(thing.metadata.finalizers.is_empty());
     assert!(world.thing().unwrap_err().is_not_found());
     assert_eq!(events(&world.events), [PATCHED]);
@@ -131,8 +131,8 @@ fn keeps_the_finalizer_until_the_step_is_done() {
     ];
     for (finalize, expected) in cases {
         let world = World::deleting(&[FINALIZER]);
-        let (told, trail, writes, _) = world.run(&finalizing(on, finalize));
-        assert_eq!((told.as_str(), trail.as_str(), writes), (expected, "finalize", vec![]));
+        let (shown, trail, writes, _) = world.run(&finalizing(on, finalize));
+        assert_eq!((shown.as_str(), trail.as_str(), writes), (expected, "finalize", vec![]));
         assert_eq!(world.thing().unwrap().metadata.finalizers, [FINALIZER]);
         assert!(events(&world.events).is_empty());
     }
@@ -147,8 +147,8 @@ fn keeps_the_finalizer_until_the_object_is_ready() {
             cx.name() == wanted
         })
     };
-    let (told, trail, writes, _) = world.run(&ready("another"));
-    assert_eq!((told.as_str(), trail.as_str(), writes), ("on", "finalize", vec![]));
+    let (shown, trail, writes, _) = world.run(&ready("another"));
+    assert_eq!((shown.as_str(), trail.as_str(), writes), ("on", "finalize", vec![]));
     assert_eq!(world.thing().unwrap().metadata.finalizers, [FINALIZER]);
     assert_eq!(world.run(&ready("test")).2, [PATCH]);
     assert!(world.thing().unwrap_err().is_not_found());
@@ -161,8 +161,8 @@ fn keeps_the_finalizer_until_the_object_is_ready() {
 fn retries_a_failed_removal() {
     let world = World::deleting(&[FINALIZER]);
     world.spy.fail(unreachable);
-    let (told, trail, writes, _) = world.run(&finalizing(on, on));
-    assert_eq!((told.as_str(), trail.as_str()), ("failed: Thing default/web: the cable is out", "finalize"));
+    let (shown, trail, writes, _) = world.run(&finalizing(on, on));
+    assert_eq!((shown.as_str(), trail.as_str()), ("failed: Thing default/web: the cable is out", "finalize"));
     assert_eq!(writes, [PATCH]);
     assert!(events(&world.events)[0].starts_with("Warning FinalizerPatchFailed"));
     world.spy.heal();
@@ -173,8 +173,8 @@ fn retries_a_failed_removal() {
 #[test]
 fn does_nothing_for_an_object_with_other_finalizers_only() {
     let world = World::deleting(&[OTHER]);
-    let (told, trail, writes, _) = world.run(&finalizing(on, on));
-    assert_eq!((told.as_str(), trail.as_str(), writes), ("on", "", vec![]));
+    let (shown, trail, writes, _) = world.run(&finalizing(on, on));
+    assert_eq!((shown.as_str(), trail.as_str(), writes), ("on", "", vec![]));
 }
 
 #[test]
@@ -186,8 +186,8 @@ fn an_object_that_is_gone_or_changed_is_no_failure() {
         spy.inner.delete(Thing::reference().kind(), Thing::reference().key(), &purge)?;
         on()
     });
-    let (told, _, _, thing) = world.run(&vanishes);
-    assert_eq!((told.as_str(), thing.metadata.finalizers), ("on", vec![]));
+    let (shown, _, _, thing) = world.run(&vanishes);
+    assert_eq!((shown.as_str(), thing.metadata.finalizers), ("on", vec![]));
 
     let world = World::deleting(&[FINALIZER, OTHER]);
     let spy = Arc::clone(&world.spy);
@@ -197,8 +197,8 @@ fn an_object_that_is_gone_or_changed_is_no_failure() {
         things(&spy).update(&thing)?;
         on()
     });
-    let (told, _, _, thing) = world.run(&changes);
-    assert_eq!((told.as_str(), thing.metadata.finalizers), ("on", vec![OTHER.to_owned()]));
+    let (shown, _, _, thing) = world.run(&changes);
+    assert_eq!((shown.as_str(), thing.metadata.finalizers), ("on", vec![OTHER.to_owned()]));
     assert_eq!(world.thing().unwrap().metadata.finalizers, [OTHER]);
 }
 

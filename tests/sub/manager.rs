@@ -107,7 +107,7 @@ fn does_not_write_an_object_that_changed_since_it_was_read() {
     assert!(site.manage(&manager(), Some(&other), Some(wanted())).unwrap_err().is_conflict());
     assert!(site.manage(&manager(), Some(&other), None).unwrap_err().is_conflict());
     assert_eq!(site.all(), [now]);
-    assert_eq!(site.told(), [""; 0]);
+    assert_eq!(site.take_events(), [""; 0]);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn does_not_merge_status_and_names() {
     assert_eq!((&*updated.metadata.name, &updated.metadata.uid), ("index", &given.metadata.uid));
     assert_eq!(updated.status, given.status);
     site.client.writes();
-    site.told();
+    site.take_events();
     let status =
         UpdatingObjectManager::new(|current: &mut Page, desired: &Page| current.status = desired.status.clone());
     assert_eq!(site.manage(&status, Some(&updated), Some(wanted())).unwrap(), Some(updated));
@@ -272,13 +272,13 @@ fn accepts_the_changes_of_the_client() {
     let manager = self::manager();
     let runs: Vec<_> = (0..4).map(|_| run(&mut site, &manager, &wanted())).collect();
     assert_eq!(runs, [1, 0, 0, 0]);
-    assert_eq!(site.told(), [""; 0]);
+    assert_eq!(site.take_events(), [""; 0]);
 
     // Another desired state.
     let other = wanted().with("a", "b");
     assert_eq!([run(&mut site, &manager, &other), run(&mut site, &manager, &other)], [1, 0]);
     assert_eq!(site.page("index").data.len(), 3);
-    assert_eq!(site.told(), ["Normal Updated Updated Page \"index\""]);
+    assert_eq!(site.take_events(), ["Normal Updated Updated Page \"index\""]);
     // Another writer has changed it: one update restores the desired state, with the changes of the client.
     let drifted = Page { data: [("a".to_owned(), "x".to_owned())].into(), ..site.page("index") };
     site.pages().update(&drifted).unwrap();

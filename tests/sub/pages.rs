@@ -127,15 +127,15 @@ impl Site {
     }
 
     /// Takes the events recorded since the last call, sorted.
-    pub(crate) fn told(&self) -> Vec<String> {
-        let mut told = support::events(&self.events);
+    pub(crate) fn take_events(&self) -> Vec<String> {
+        let mut events = support::events(&self.events);
         for event in self.events.list(&EventRecorder::KIND, &Query::all()).unwrap().items {
             let text = |field: &str| event["metadata"][field].as_str().unwrap().to_owned();
             let key = ObjectKey::new(&text("namespace"), &text("name"));
             self.events.delete(&EventRecorder::KIND, &key, &DeleteOptions::default()).unwrap();
         }
-        told.sort();
-        told
+        events.sort();
+        events
     }
 
     /// Whether `web` tracks this page.
@@ -148,7 +148,7 @@ impl Site {
         self.config.tracker().untrack(&self.web.key());
     }
 
-    /// A config whose client reads pages from a cache that is never updated. Its writes reach the client.
+    /// A config with a client that reads pages from a fixed cache. Its writes reach the real client.
     pub(crate) fn with_stale_cache(&self) -> Config {
         let seen = self.all().iter().map(|page| Arc::new(page.to_json().unwrap())).collect();
         let cached = Cached { client: self.client.clone(), seen };
@@ -175,8 +175,8 @@ impl Site {
 
     /// Compares the writes and the events.
     #[track_caller]
-    pub(crate) fn did(&self, writes: &[&str], told: &[&str]) {
-        assert_eq!((self.client.writes(), self.told()), (owned(writes), owned(told)));
+    pub(crate) fn did(&self, writes: &[&str], events: &[&str]) {
+        assert_eq!((self.client.writes(), self.take_events()), (owned(writes), owned(events)));
     }
 
     /// Makes every call of this verb for a page fail.

@@ -24,7 +24,7 @@ fn passes(wanted: usize) -> While<Thing> {
 
 #[test]
 fn loops_while_the_condition_holds_and_at_most_to_the_limit() {
-    for (passes, made, told) in [
+    for (passes, made, shown) in [
         (passes(0), None, "on".to_owned()),
         (passes(10), Some("10"), "on, again in 990s".to_owned()),
         (passes(100), Some("100"), "on, again in 900s".to_owned()),
@@ -38,7 +38,7 @@ fn loops_while_the_condition_holds_and_at_most_to_the_limit() {
     ] {
         let mut thing = Thing::new("web");
         let (_, returned) = crate::trail::run_of(&passes, &mut thing);
-        assert_eq!((thing.spec.get("passes").map(String::as_str), returned), (made, told));
+        assert_eq!((thing.spec.get("passes").map(String::as_str), returned), (made, shown));
     }
 }
 

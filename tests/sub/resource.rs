@@ -565,12 +565,12 @@ fn logs_a_durable_error_beside_a_later_one() {
     let steps = Always::new().then(returning(|| Err(quiet("hush").into()))).then(nested());
     let error = run(&ResourceReconciler::new("failed-for-good", world.config.clone(), steps));
     assert_eq!(RequeueAfter::find(&*error.unwrap_err()).unwrap().after(), MINUTE);
-    let told = warnings(&logs).iter().filter(|warning| warning.contains("no such colour")).count();
-    assert_eq!(told, 1);
+    let logged = warnings(&logs).iter().filter(|warning| warning.contains("no such colour")).count();
+    assert_eq!(logged, 1);
     assert!(!warnings(&logs).iter().any(|warning| warning.contains("hush")));
 }
 
-/// A thing whose status may be missing.
+/// A thing with an optional status.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Bare {
     metadata: ObjectMeta,
@@ -583,7 +583,7 @@ homeostat::object!(Bare, namespaced, "example.com", "v1", status: ThingStatus);
 #[test]
 fn does_not_write_an_untouched_status() {
     let (spy, config_map) = (Spy::new(), Kind::namespaced("", "v1", "ConfigMap"));
-    let (config, told) = config(&spy);
+    let (config, stored) = config(&spy);
     let map = DynamicObject::new(&config_map, "default", "web").with("data", json!({"a": "b"}));
     Api::of_kind(spy.clone(), config_map.clone()).create(&map).unwrap();
     Api::new(spy.clone()).create(&Bare { metadata: ObjectMeta::new("default", "web"), status: None }).unwrap();
@@ -598,7 +598,7 @@ fn does_not_write_an_untouched_status() {
     let none: [&str; 0] = [];
     let bare = ResourceReconciler::new("bare", config, looks).conditions(none, |status| &mut status.conditions);
     assert_eq!(bare.reconcile(&cx, &key).unwrap(), Action::await_change());
-    assert_eq!((spy.writes(), events(&told)), (vec![], vec![]));
+    assert_eq!((spy.writes(), events(&stored)), (vec![], vec![]));
 }
 
 /// The default status is a change if there was none.
@@ -701,7 +701,7 @@ fn a_successful_run_replaces_earlier_tracks() {
     assert!(config.tracker().is_empty() && own.is_empty());
 }
 
-/// Two reconcilers with one config, whose objects have the same key.
+/// Two reconcilers with one config. Their objects have the same key.
 #[test]
 fn a_run_does_not_end_the_tracks_of_another_reconciler() {
     let world = World::new();

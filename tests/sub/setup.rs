@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::pages::{self, Page};
 use crate::support::{Spy, Thing, config, events, step, things};
-use crate::trail::{Returns, both, leaves, on, run, seconds, told};
+use crate::trail::{Returns, both, leaves, on, run, seconds, shown};
 
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 const CURSOR: StashKey<Cursor<u32>> = StashKey::new("cursor");
@@ -142,7 +142,7 @@ fn inner_steps_get_the_config_and_the_object_keeps_its_client() {
     let mut thing = things(&spy).create(&Thing::new("web")).unwrap();
     spy.writes();
     let steps = Sequence::new().then(middle).then(looks("outer"));
-    assert_eq!(told(&step(&steps, &outer, &mut thing)), "on, again in 1s");
+    assert_eq!(shown(&step(&steps, &outer, &mut thing)), "on, again in 1s");
     assert_eq!(spy.writes(), ["patch Thing default/web"]);
     assert!(Api::<Thing>::new(remote).get(&ObjectKey::new("default", "remote")).is_ok());
     assert_eq!(events(&recorded), ["Normal FinalizerPatched Patched finalizer \"example.com/f\""]);

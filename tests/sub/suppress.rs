@@ -216,7 +216,7 @@ fn counters_are_safe_under_many_threads() {
     assert_eq!((seen.len(), hidden, world.counted()), (256, 32, "16".to_owned()));
 }
 
-/// A reconciler whose step writes the status and fails.
+/// A reconciler with a step that writes the status and fails.
 fn reconciler(config: &Config) -> ResourceReconciler<Thing> {
     let tries = Mutex::new(0);
     let step = move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {

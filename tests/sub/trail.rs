@@ -47,7 +47,7 @@ pub(crate) fn never(_: &SubContext<'_>, _: &mut Thing) -> SubResult {
 }
 
 /// Shows a result: `on`, `halted` or `failed: this; that`, and a delay as `, again in 1s`.
-pub(crate) fn told(result: &SubResult) -> String {
+pub(crate) fn shown(result: &SubResult) -> String {
     let (what, requeue) = match result {
         Ok(flow) if flow.is_halted() => ("halted".to_owned(), flow.requeue()),
         Ok(flow) => ("on".to_owned(), flow.requeue()),
@@ -68,9 +68,9 @@ pub(crate) fn run(tried: &impl SubReconciler<Thing>) -> (String, String) {
 pub(crate) fn run_of(tried: &impl SubReconciler<Thing>, thing: &mut Thing) -> (String, String) {
     let (config, _) = config(&Spy::new());
     let result = step(tried, &config, thing);
-    (trail(thing).to_owned(), told(&result))
+    (trail(thing).to_owned(), shown(&result))
 }
 
-pub(crate) fn both(trail: &str, told: &str) -> (String, String) {
-    (trail.to_owned(), told.to_owned())
+pub(crate) fn both(trail: &str, shown: &str) -> (String, String) {
+    (trail.to_owned(), shown.to_owned())
 }

@@ -1,4 +1,4 @@
-//! External resources: whatever an owner has outside all clients.
+//! External resources, which owners have outside all clients.
 
 use std::error::Error;
 use std::fmt;

@@ -103,7 +103,7 @@ pub fn garbage_collect(
     Ok(collect(client, kind, listed.into_iter().map(Ok), by, owners, exists))
 }
 
-/// Deletes those of `candidates` that belong to owners of which none exists, as they were read.
+/// Deletes the candidates that have lost all their owners, as they were read.
 pub(crate) fn collect(
     client: &dyn Client,
     kind: &Kind,

@@ -7,13 +7,13 @@ use crate::objects::Object;
 pub(crate) struct Plan<C> {
     /// To delete, before anything else is written.
     pub(crate) delete: Vec<C>,
-    /// The dependent that stays, if there is one.
+    /// The dependent that stays.
     pub(crate) keep: Option<C>,
     /// The content that `keep` gets, or a new dependent.
     pub(crate) desired: Option<C>,
 }
 
-/// Decides what happens to dependents of which at most one is desired.
+/// Plans the writes for dependents if at most one is desired.
 ///
 /// Without a desired one all are deleted. Otherwise one stays: preferably one that is not being deleted, then the one with the desired
 /// name, then the oldest. The others are deleted unless their deletion has begun.

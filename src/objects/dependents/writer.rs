@@ -83,36 +83,13 @@ pub(crate) trait WriteJournal<C> {
     fn failed(&self, write: Decision, dependent: &ObjectRef, error: &ClientError);
 }
 
-/// Where and for whom a [`DependentWriter`] writes.
-#[derive(Clone, Copy)]
-pub(crate) struct Session<'a, C> {
-    pub(crate) api: &'a Api<C>,
-    pub(crate) clock: &'a Clock,
-    pub(crate) journal: &'a dyn WriteJournal<C>,
-}
-
-impl<C: Object> Session<'_, C> {
-    fn sent<R>(
-        &self,
-        write: Decision,
-        dependent: &ObjectRef,
-        result: Result<R, ClientError>,
-    ) -> Result<R, ClientError> {
-        result.inspect_err(|error| {
-            if !error.is_conflict() {
-                self.journal.failed(write, dependent, error);
-            }
-        })
-    }
-}
-
 /// Brings dependents of one kind to their desired state.
 ///
-/// Updates and deletions apply to the object as it was read, or fail with [`ClientError::Conflict`]. A client may change what it is
-/// given, for example by filling in defaults. The writer remembers these changes and does not take them for differences.
+/// Updates and deletions apply to the object as it was read, or fail with [`ClientError::Conflict`]. A client may change a
+/// written object, for example by filling in defaults. The writer remembers these changes and does not take them for differences.
 pub(crate) struct DependentWriter<C> {
     merge: Merge<C>,
-    harmonize: Option<Harmonize<C>>,
+    harmonize: Harmonize<C>,
     cache: MutationCache,
 }
 
@@ -122,102 +99,15 @@ type Harmonize<C> = Box<dyn Fn(&C, &mut C) + Send + Sync>;
 impl<C: Object> DependentWriter<C> {
     /// `merge` copies the desired content (its second argument) into the current object.
     pub(crate) fn new(merge: impl Fn(&mut C, &C) + Send + Sync + 'static) -> Self {
-        Self { merge: Box::new(merge), harmonize: None, cache: MutationCache::default() }
+        Self { merge: Box::new(merge), harmonize: Box::new(|_, _| {}), cache: MutationCache::default() }
     }
 
     /// `harmonize` copies immutable fields of the current object (its first argument) into the desired one.
     pub(crate) fn harmonize(self, harmonize: impl Fn(&C, &mut C) + Send + Sync + 'static) -> Self {
-        Self { harmonize: Some(Box::new(harmonize)), ..self }
+        Self { harmonize: Box::new(harmonize), ..self }
     }
 
-    /// Creates the desired dependent, or updates `current` if it differs.
-    pub(crate) fn put(
-        &self,
-        session: Session<'_, C>,
-        current: Option<&C>,
-        desired: C,
-    ) -> Result<OperationResult<C>, ClientError> {
-        match current {
-            None => self.create(session, desired),
-            Some(current) => self.update(session, current, desired),
-        }
-    }
-
-    fn create(&self, session: Session<'_, C>, mut desired: C) -> Result<OperationResult<C>, ClientError> {
-        let Session { api, clock, journal } = session;
-        let meta = desired.meta_mut();
-        meta.uid.clear();
-        meta.resource_version.clear();
-        let is_named = !meta.name.is_empty();
-        let name = ObjectKey::new(&meta.namespace, if is_named { &meta.name } else { &meta.generate_name });
-        if is_named {
-            journal.track(&name);
-        }
-        journal.decided(Decision::Create, &desired, Some(&desired));
-        let created = session.sent(Decision::Create, &ObjectRef::new(api.kind(), &name), api.create(&desired))?;
-        if !is_named {
-            journal.track(&created.key());
-        }
-        journal.written(Decision::Create, &created.object_ref());
-        self.harmonized(&created, &mut desired);
-        self.learn(clock, &created, &desired)?;
-        Ok(OperationResult::Created(created))
-    }
-
-    fn update(&self, session: Session<'_, C>, current: &C, mut desired: C) -> Result<OperationResult<C>, ClientError> {
-        let Session { api, clock, journal } = session;
-        self.harmonized(current, &mut desired);
-        journal.track(&current.key());
-        let before = current.to_json()?;
-        let mut wanted = self.merged(current, &before, &desired)?;
-        self.cache.apply(clock, current.meta(), &comparable(&desired)?, &mut wanted);
-        let write = if wanted == before { Decision::Keep } else { Decision::Update };
-        journal.decided(write, current, Some(&desired));
-        if write == Decision::Keep {
-            return Ok(OperationResult::Unchanged(current.clone()));
-        }
-        let dependent = current.object_ref();
-        let updated = session.sent(Decision::Update, &dependent, api.client().update(api.kind(), wanted))?;
-        let updated = C::from_json(&updated)?;
-        self.learn(clock, &updated, &desired)?;
-        // The client filled in what differed: nothing has changed.
-        if updated.meta().resource_version == current.meta().resource_version {
-            return Ok(OperationResult::Unchanged(updated));
-        }
-        journal.written(Decision::Update, &dependent);
-        Ok(OperationResult::Updated(updated))
-    }
-
-    /// Deletes a dependent as it was read. Returns `false` if its deletion has begun or it is gone.
-    pub(crate) fn delete(&self, session: Session<'_, C>, current: &C) -> Result<bool, ClientError> {
-        let Session { api, journal, .. } = session;
-        let (meta, key, dependent) = (current.meta(), current.key(), current.object_ref());
-        if meta.is_deleting() || !meta.finalizers.is_empty() {
-            journal.track(&key);
-        }
-        if meta.is_deleting() {
-            return Ok(false);
-        }
-        journal.decided(Decision::Delete, current, None);
-        let last = delete_as_read(&**api.client(), api.kind(), meta);
-        if last.as_ref().map_or(true, |last| last.iter().any(|last| finalizers_of(last).next().is_some())) {
-            journal.track(&key);
-        }
-        let last = session.sent(Decision::Delete, &dependent, last)?;
-        self.cache.forget(&meta.uid);
-        if last.is_some() {
-            journal.written(Decision::Delete, &dependent);
-        }
-        Ok(last.is_some())
-    }
-
-    fn harmonized(&self, current: &C, desired: &mut C) {
-        if let Some(harmonize) = &self.harmonize {
-            harmonize(current, desired);
-        }
-    }
-
-    /// Remembers what the client has made of the desired state.
+    /// Remembers how the client changed the written object.
     fn learn(&self, clock: &Clock, made: &C, desired: &C) -> Result<(), ClientError> {
         let became = made.to_json()?;
         let wanted = self.merged(made, &became, desired)?;
@@ -240,6 +130,101 @@ impl<C: Object> DependentWriter<C> {
             };
         }
         Ok(merged)
+    }
+}
+
+/// Writes dependents for one owner, to one client.
+pub(crate) struct Session<'a, C> {
+    pub(crate) writer: &'a DependentWriter<C>,
+    pub(crate) api: &'a Api<C>,
+    pub(crate) clock: &'a Clock,
+    pub(crate) journal: &'a dyn WriteJournal<C>,
+}
+
+impl<C: Object> Session<'_, C> {
+    /// Creates the desired dependent, or updates `current` if it differs.
+    pub(crate) fn put(&self, current: Option<&C>, desired: C) -> Result<OperationResult<C>, ClientError> {
+        match current {
+            None => self.create(desired),
+            Some(current) => self.update(current, desired),
+        }
+    }
+
+    fn create(&self, mut desired: C) -> Result<OperationResult<C>, ClientError> {
+        let Self { writer, api, clock, journal } = *self;
+        let meta = desired.meta_mut();
+        meta.uid.clear();
+        meta.resource_version.clear();
+        let is_named = !meta.name.is_empty();
+        let name = ObjectKey::new(&meta.namespace, if is_named { &meta.name } else { &meta.generate_name });
+        if is_named {
+            journal.track(&name);
+        }
+        journal.decided(Decision::Create, &desired, Some(&desired));
+        let created = self.sent(Decision::Create, &ObjectRef::new(api.kind(), &name), api.create(&desired))?;
+        if !is_named {
+            journal.track(&created.key());
+        }
+        journal.written(Decision::Create, &created.object_ref());
+        (writer.harmonize)(&created, &mut desired);
+        writer.learn(clock, &created, &desired)?;
+        Ok(OperationResult::Created(created))
+    }
+
+    fn update(&self, current: &C, mut desired: C) -> Result<OperationResult<C>, ClientError> {
+        let Self { writer, api, clock, journal } = *self;
+        (writer.harmonize)(current, &mut desired);
+        journal.track(&current.key());
+        let before = current.to_json()?;
+        let mut wanted = writer.merged(current, &before, &desired)?;
+        writer.cache.apply(clock, current.meta(), &comparable(&desired)?, &mut wanted);
+        let write = if wanted == before { Decision::Keep } else { Decision::Update };
+        journal.decided(write, current, Some(&desired));
+        if write == Decision::Keep {
+            return Ok(OperationResult::Unchanged(current.clone()));
+        }
+        let dependent = current.object_ref();
+        let updated = self.sent(Decision::Update, &dependent, api.client().update(api.kind(), wanted))?;
+        let updated = C::from_json(&updated)?;
+        writer.learn(clock, &updated, &desired)?;
+        // The same version: the client has changed nothing.
+        if updated.meta().resource_version == current.meta().resource_version {
+            return Ok(OperationResult::Unchanged(updated));
+        }
+        journal.written(Decision::Update, &dependent);
+        Ok(OperationResult::Updated(updated))
+    }
+
+    /// Deletes a dependent as it was read. Returns `false` if its deletion has begun or it is gone.
+    pub(crate) fn delete(&self, current: &C) -> Result<bool, ClientError> {
+        let Self { writer, api, journal, .. } = *self;
+        let (meta, key, dependent) = (current.meta(), current.key(), current.object_ref());
+        if meta.is_deleting() || !meta.finalizers.is_empty() {
+            journal.track(&key);
+        }
+        if meta.is_deleting() {
+            return Ok(false);
+        }
+        journal.decided(Decision::Delete, current, None);
+        let last = delete_as_read(&**api.client(), api.kind(), meta);
+        let is_gone = last.as_ref().is_ok_and(|last| last.iter().all(|last| finalizers_of(last).next().is_none()));
+        if !is_gone {
+            journal.track(&key);
+        }
+        let last = self.sent(Decision::Delete, &dependent, last)?;
+        writer.cache.forget(&meta.uid);
+        if last.is_some() {
+            journal.written(Decision::Delete, &dependent);
+        }
+        Ok(last.is_some())
+    }
+
+    fn sent<R>(&self, write: Decision, to: &ObjectRef, result: Result<R, ClientError>) -> Result<R, ClientError> {
+        result.inspect_err(|error| {
+            if !error.is_conflict() {
+                self.journal.failed(write, to, error);
+            }
+        })
     }
 }
 

@@ -183,7 +183,7 @@ impl<T: Object> PrimaryController<T> {
             let marks = secondary.clone();
             let owner = move |_: &ObjectKey, object: &S| marks.owner_key(object, &primaries);
             let by_owner = watch.store().index(owner.clone());
-            let collect: Collect = Box::new(move |gone| secondary.collect(gone, by_owner.keys(&gone.key())));
+            let collect: Collect = Box::new(move |gone| secondary.collect(gone, &by_owner.keys(&gone.key())));
             Ok((subscribe(watch, owner), Some(collect)))
         }));
         self

@@ -259,7 +259,7 @@ fn is_mere_conflict(error: &(dyn Error + 'static)) -> bool {
     is_conflict(error) && Terminal::find(error).is_none() && RequeueAfter::find(error).is_none()
 }
 
-/// Runs all steps, whatever their results. Returns whether one has changed something, or the first error, preferring errors that
+/// Runs all steps, also after a failure. Returns whether one has changed something, or the first error, preferring errors that
 /// are no conflicts.
 ///
 /// The other errors are logged.

@@ -125,7 +125,7 @@ impl<S: Object> Secondary<S> {
         let current = self.api.get(&key).ignore_not_found()?;
         let current = current.map(|current| self.check(primary, current)).transpose()?;
         let put = |(): &mut (), current: Option<&S>, desired| {
-            self.in_session(primary, |session| self.writer.put(session, current, desired))
+            self.in_session(primary, |session| session.put(current, desired))
         };
         put_or_adopt(&mut (), current.as_ref(), desired, put, |(), _| {
             let existing = self.api.get(&key).ignore_not_found()?;
@@ -179,8 +179,8 @@ impl<S: Object> Secondary<S> {
 
     /// Deletes the dependents of a primary that is gone. Returns whether there were any.
     ///
-    /// `known` are the keys of objects whose annotations name the primary: their labels may be missing, and then no list finds them.
-    pub(super) fn collect(&self, gone: &impl Object, known: Vec<ObjectKey>) -> Result<bool, ClientError> {
+    /// `known` are the keys of objects with annotations that name the primary. Without its labels, no list finds such an object.
+    pub(super) fn collect(&self, gone: &impl Object, known: &[ObjectKey]) -> Result<bool, ClientError> {
         let (client, kind) = (&**self.api.client(), self.api.kind());
         let listed = match client.list(kind, &self.query_of(gone)) {
             Ok(listed) => listed.items.into_iter().map(Ok).collect(),
@@ -229,12 +229,12 @@ impl<S: Object> Secondary<S> {
     }
 
     fn delete(&self, primary: &impl Object, object: &S) -> Result<bool, ClientError> {
-        self.in_session(primary, |session| self.writer.delete(session, object))
+        self.in_session(primary, |session| session.delete(object))
     }
 
-    fn in_session<R>(&self, primary: &impl Object, run: impl FnOnce(Session<'_, S>) -> R) -> R {
+    fn in_session<R>(&self, primary: &impl Object, run: impl FnOnce(&Session<'_, S>) -> R) -> R {
         let journal = PrimaryEvents { secondary: self, primary };
-        run(Session { api: &self.api, clock: &Clock::system(), journal: &journal })
+        run(&Session { writer: &self.writer, api: &self.api, clock: &Clock::system(), journal: &journal })
     }
 
     fn event(&self, primary: &impl Object, event: EventType, reason: &str, message: &str) {
@@ -261,7 +261,7 @@ impl<S: Object, P: Object> WriteJournal<S> for PrimaryEvents<'_, S, P> {
     }
 
     fn failed(&self, write: Decision, dependent: &ObjectRef, error: &ClientError) {
-        // The owner of an existing object decides what follows.
+        // The object is read again to check its owner.
         if !error.is_already_exists() {
             let (reason, message) = write.failure(dependent, error);
             self.secondary.event(self.primary, EventType::Warning, reason, &message);

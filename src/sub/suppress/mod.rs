@@ -14,7 +14,7 @@ mod counters;
 
 use self::counters::{FailureCounters, Stale};
 
-/// A step whose transient errors are shown only if they last.
+/// Shows the transient errors of a step only if they last.
 ///
 /// While an object has fewer consecutive errors than the [threshold](Self::threshold), they are [muted]: retried as usual, but
 /// logged only at level *debug*, and the status is not written.

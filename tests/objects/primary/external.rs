@@ -159,7 +159,7 @@ fn finds_resources_of_missing_primaries_at_the_start_and_by_a_resync() {
     }
 }
 
-/// Each resource is handled, whatever happens to the others.
+/// A failed resource does not stop the others.
 #[test]
 fn a_failure_names_the_resource_and_does_not_stop_the_others() {
     for world in World::both() {
