@@ -259,20 +259,18 @@ pub(crate) fn put_or_adopt<X, C: Object, R>(
     match put(on, None, desired.clone()) {
         Err(error) if error.is_already_exists() => {
             if desired.meta().name.is_empty() {
-                return Err(conflict(&desired, "the generated name is already taken"));
+                return Err(ClientError::conflict(desired.object_ref(), "the generated name is already taken"));
             }
             match adopt(on, error)? {
                 Some(existing) => put(on, Some(&existing), desired),
-                None => Err(conflict(&desired, "it existed when it was to be created, and is gone now")),
+                None => Err(ClientError::conflict(
+                    desired.object_ref(),
+                    "it existed when it was to be created, and is gone now",
+                )),
             }
         }
         result => result,
     }
-}
-
-/// The error of a write to an object that has changed since it was read.
-pub(crate) fn conflict(object: &impl Object, reason: &str) -> ClientError {
-    ClientError::conflict(object.object_ref(), reason.to_owned())
 }
 
 /// Deletes an object as it was read. Returns its last state, or `None` if it is gone.

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use super::super::dependents::garbage::collect;
 use super::super::dependents::{
-    Decision, DependentWriter, OperationResult, OwnedBy, Owner, OwnerClaim, Session, WriteJournal, conflict, list,
-    put_or_adopt,
+    Decision, DependentWriter, OperationResult, OwnedBy, Owner, OwnerClaim, Session, WriteJournal, list, put_or_adopt,
 };
 use crate::base::clock::Clock;
 use crate::objects::{
@@ -209,7 +208,10 @@ impl<S: Object> Secondary<S> {
     fn check(&self, primary: &impl Object, current: S) -> Result<S, ClientError> {
         self.check_owned(primary, &current)?;
         if current.meta().is_deleting() {
-            return Err(conflict(&current, "it is being deleted; once it is gone, it is created again"));
+            return Err(ClientError::conflict(
+                current.object_ref(),
+                "it is being deleted; once it is gone, it is created again",
+            ));
         }
         Ok(current)
     }
