@@ -1,4 +1,4 @@
-//! The settings of a queue.
+//! The builder of a queue.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
@@ -12,7 +12,7 @@ use crate::base::backoff::Exponential;
 use crate::base::clock::Clock;
 use crate::base::thread::ThreadOptions;
 
-/// Settings for a [`WorkQueue`], each with a default.
+/// The settings of a [`WorkQueue`]. Each has a default.
 ///
 /// # Examples
 ///
@@ -56,88 +56,89 @@ impl<K: Key> QueueBuilder<K> {
 }
 
 impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
-    /// The name in log lines and of the timer thread (`<name>-timer`). Default `queue`.
+    /// Sets the name in log lines and of the timer thread (`<name>-timer`). Default: `queue`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.config.name = name.into();
         self
     }
 
-    /// The clock that delays and timeouts go by. Default: the system's.
+    /// Sets the clock for delays and timeouts. Default: the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.config.clock = clock;
         self
     }
 
-    /// The backoff of [`Claim::retry`](crate::Claim::retry) and of a dropped claim. Its limit on retries does not count
-    /// here: a queue never gives a key up. Default: [`Exponential::default`].
+    /// Sets the backoff of [`Claim::retry`](crate::Claim::retry) and of a dropped claim. Its limit on retries is ignored: a queue
+    /// never gives up a key. Default: [`Exponential::default`].
     pub fn backoff(mut self, backoff: Exponential) -> Self {
         self.config.backoff = backoff;
         self
     }
 
-    /// The least time that `enqueue_now` leaves of a backoff. Default: zero, so that it ends a backoff at once.
+    /// Sets the time that `enqueue_now` waits at least in a backoff. Default: zero, so that it ends a backoff at once.
     pub fn floor(mut self, floor: Duration) -> Self {
         self.config.floor = floor;
         self
     }
 
-    /// The least time between the end of one run of a key and the start of the next: whatever wants it meanwhile waits. Default:
-    /// zero.
+    /// Sets the least time between the end of a run of a key and the start of the next. Default: zero.
     pub fn min_interval(mut self, interval: Duration) -> Self {
         self.config.min_interval = interval;
         self
     }
 
-    /// Whether a claim knows how long its key was in line. Costs two readings of the clock a key. Default: off;
+    /// Measures how long keys are ready before a claim takes them, at the cost of two clock readings per key. Default: off;
     /// [`Workers`](crate::Workers) switch it on when they start.
     pub fn timing(mut self, timing: bool) -> Self {
         self.config.timing = timing;
         self
     }
 
-    /// How the timer thread is made.
+    /// Sets the options of the timer thread.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.config.threads = OnceLock::from(options);
         self
     }
 
-    /// How many records a shutdown looks at in one hold of the lock.
+    /// Sets the most records that a shutdown looks at in one section.
     #[cfg(all(test, loom))]
     pub(super) fn sweep(mut self, most: u32) -> Self {
         self.config.sweep = most;
         self
     }
 
-    /// Calls `hook` whenever the queue has gone from having no key in line to having one: outside the lock, on the thread
-    /// that did it, so another thread may have taken the key meanwhile. A panic of it is logged.
+    /// Calls `hook` when a key becomes ready while no other key is ready. It is called without the lock, on the thread that made
+    /// the key ready, so another thread may have taken the key since. A panic of the hook is logged.
     pub fn on_ready(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.config.on_ready = Some(Box::new(hook));
         self
     }
 
-    /// Calls `hook` with each key whose scheduled run is cancelled by [`cancel`](WorkQueue::cancel).
+    /// Calls `hook` with each key that loses its scheduled run by [`cancel`](WorkQueue::cancel).
     pub(crate) fn on_cancel(mut self, hook: CancelHook<K>) -> Self {
         self.on_cancel = Some(hook);
         self
     }
 
-    /// Calls `hook` whenever the system refuses the timer thread, so that another thread calls `keep_timer` in time.
+    /// Calls `hook` when the system refuses the timer thread, so that another thread calls `keep_timer` in time.
     pub(crate) fn on_refusal(mut self, hook: RefusalHook) -> Self {
         self.config.on_refusal = Some(hook);
         self
     }
 
-    /// Another hasher than the default.
+    /// Sets another hasher. Default: [`FastState`].
     pub fn hasher<T: BuildHasher>(self, hasher: T) -> QueueBuilder<K, T> {
         QueueBuilder { config: self.config, hasher, on_cancel: self.on_cancel }
     }
 
-    /// Builds the queue. Its timer thread starts with the first delay; if the system refuses that thread, the queue tries again
-    /// while delays stand: on its next use, and while a thread waits in [`dequeue`](WorkQueue::dequeue).
+    /// Builds the queue.
+    ///
+    /// The timer thread starts with the first delay. If the system refuses the thread, the queue asks again while delays are
+    /// pending: on its next use, and while a thread waits in [`dequeue`](WorkQueue::dequeue).
     ///
     /// # Panics
     ///
-    /// If the name contains a NUL character: no thread can have such a name.
+    /// If the name contains a NUL character, which no thread name may contain.
     #[must_use]
     #[track_caller]
     pub fn build(self) -> WorkQueue<K, S> {
@@ -174,8 +175,9 @@ impl<K, S> fmt::Debug for QueueBuilder<K, S> {
     }
 }
 
-/// The default hasher: fast, and seeded anew for each queue. It keeps accidental collisions rare but does not claim to
-/// withstand keys chosen by an attacker; [`QueueBuilder::hasher`] takes one that does.
+/// The default hasher: fast, and seeded anew for each queue.
+///
+/// Accidental collisions are rare. If an attacker chooses the keys, set another hasher with [`QueueBuilder::hasher`].
 ///
 /// # Examples
 ///

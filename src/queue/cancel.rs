@@ -1,4 +1,4 @@
-//! Cancelling the scheduled run of a key, and who hears of that.
+//! Cancelling the scheduled run of a key.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -10,11 +10,11 @@ use super::{Key, WorkQueue};
 use crate::base::thread::shielded;
 
 impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
-    /// Takes the wake of a key away, whatever it was; a run under way goes on. Returns the state it found.
+    /// Cancels the scheduled run of a key. A current run goes on. Returns the state before.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does; the queue is then as it was.
+    /// If the key's `Hash` or `Eq` panics. The queue is then unchanged.
     pub fn cancel<Q>(&self, key: &Q) -> KeyState
     where
         K: Borrow<Q>,
@@ -52,8 +52,8 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         state
     }
 
-    /// Cancels the scheduled run of a key that is not in process. Returns whether none is scheduled or under way now, and a key
-    /// to be dropped.
+    /// Cancels the scheduled run of a key that is not being processed. Returns whether the key now has no scheduled or current
+    /// run, and a key to drop.
     pub(crate) fn cancel_unless_processing(&self, key: &K) -> (bool, Option<K>) {
         let hash = self.hash(key);
         self.shared.with_lock(|section| {

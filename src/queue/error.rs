@@ -1,27 +1,27 @@
-//! The errors of the queue. Each way to take a key has its own, with no case that it cannot return.
+//! The errors of the queue. Each way to take a key has its own error type.
 
 use std::error::Error;
 use std::fmt;
 
-/// [`dequeue`](crate::WorkQueue::dequeue) found the queue shut down and served.
+/// The error of [`dequeue`](crate::WorkQueue::dequeue): the queue is shut down, and no key is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DequeueError;
 
-/// Why [`try_dequeue`](crate::WorkQueue::try_dequeue) gave no key.
+/// The error of [`try_dequeue`](crate::WorkQueue::try_dequeue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TryDequeueError {
-    /// No key is in line.
+    /// No key is ready.
     Empty,
-    /// The queue is shut down, and nothing is or will be in line.
+    /// The queue is shut down, and no key is left.
     Closed,
 }
 
-/// Why [`dequeue_timeout`](crate::WorkQueue::dequeue_timeout) gave no key.
+/// The error of [`dequeue_timeout`](crate::WorkQueue::dequeue_timeout).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DequeueTimeoutError {
-    /// No key came into line in time.
+    /// No key became ready in time.
     Timeout,
-    /// The queue is shut down, and nothing is or will be in line.
+    /// The queue is shut down, and no key is left.
     Closed,
 }
 

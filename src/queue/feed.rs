@@ -1,4 +1,4 @@
-//! How keys get into a queue: the methods, the trait that every feeder takes, and the wrappers around a queue.
+//! The [`Enqueue`] trait, and the wrappers around a queue.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -11,10 +11,14 @@ use super::request::{BATCH, EnqueueMethod, EnqueueOutcome, EnqueueRequest};
 use super::{Key, WorkQueue};
 use crate::base::clock::Clock;
 
-/// What takes keys: a queue, a view of one, or something put around one.
+/// A queue, a view of a queue, or a wrapper around one, that takes keys.
 ///
-/// Only [`request`](Self::request) must be written. The methods differ in how sure the feeder is that a run is wanted; what
-/// each does to a key in each state is the table in the documentation of [`WorkQueue`].
+/// Only [`request`](Self::request) is required. Choose the method by what the caller knows: see each method, and for the effect
+/// in each state the table at [`WorkQueue`].
+///
+/// # Examples
+///
+/// A feeder takes any of them:
 ///
 /// # Examples
 ///
@@ -33,10 +37,10 @@ use crate::base::clock::Clock;
 /// assert_eq!(feed(&queue.clone().filter(|id| *id != 7)), EnqueueOutcome::Ignored);
 /// ```
 pub trait Enqueue<K> {
-    /// One request for one key. The methods below are this.
+    /// Applies a request to a key. All other methods call this.
     fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome;
 
-    /// The same request for each of many keys. The iterator runs outside any lock.
+    /// Applies the request to each key. The iterator runs without a lock.
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         let mut tally = Tally::default();
         for key in keys {
@@ -45,48 +49,52 @@ pub trait Enqueue<K> {
         tally
     }
 
-    /// The clock that feeders of this go by. A queue answers with its own; by default the system's.
+    /// Returns the clock that feeders of this queue use. For pollers only.
+    #[doc(hidden)]
     fn clock(&self) -> Clock {
         Clock::system()
     }
 
-    /// "Still there": puts the key in line if nothing is known of it. For a feeder that will say it again.
+    /// "Still there": makes an idle key ready and leaves any other key as it is. For a feeder that will repeat the request, such
+    /// as a poll.
     fn enqueue_if_absent(&self, key: K) -> EnqueueOutcome {
         self.request(key, EnqueueMethod::EnqueueIfAbsent.into())
     }
 
-    /// "Changed": a run that starts after this call is guaranteed, unless it is cancelled, discarded at shutdown, or held
-    /// by a delay that never ends. A delay that stands decides when.
+    /// "Changed": guarantees a run that starts after this call, unless the key is cancelled, discarded at shutdown, or has a
+    /// delay that never ends. A pending delay decides when the run starts.
     fn enqueue(&self, key: K) -> EnqueueOutcome {
         self.request(key, EnqueueMethod::Enqueue.into())
     }
 
-    /// As [`enqueue`](Self::enqueue), and no delay holds it back (but for the floor of a backoff, and a cool-down).
+    /// "Changed", like [`enqueue`](Self::enqueue), and ends a pending delay, except a cool-down. In a backoff, waits at least for
+    /// the floor.
     fn enqueue_now(&self, key: K) -> EnqueueOutcome {
         self.request(key, EnqueueMethod::EnqueueNow.into())
     }
 
-    /// A run `delay` from now, if no wake is pending; a wake that stands absorbs it. [`Duration::MAX`] is legal and never
-    /// comes; zero makes it [`enqueue`](Self::enqueue).
+    /// Schedules a run `delay` from now, unless a run is already scheduled. [`Duration::MAX`] never ends. A delay of zero is
+    /// [`enqueue`](Self::enqueue).
     fn enqueue_after(&self, key: K, delay: Duration) -> EnqueueOutcome {
         self.request(key, EnqueueMethod::EnqueueAfter(delay).into())
     }
 
-    /// The wake is now `delay` from now, whatever it was.
+    /// Schedules the next run `delay` from now. Replaces any scheduled run.
     fn reschedule(&self, key: K, delay: Duration) -> EnqueueOutcome {
         self.request(key, EnqueueMethod::Reschedule(delay).into())
     }
 
-    /// A run once `quiet` has passed without another such request, at the latest `max_wait` after the first. It pushes its
-    /// own delay out, and no other.
+    /// Schedules a run once no such request has come for `quiet`, at most `max_wait` after the first of them. Extends only its
+    /// own delay.
     fn enqueue_debounced(&self, key: K, quiet: Duration, max_wait: Duration) -> EnqueueOutcome {
         self.request(key, EnqueueMethod::EnqueueDebounced { quiet, max_wait }.into())
     }
 
-    /// Runs the key once `quiet` has passed without another such request, and at the latest `max_wait` after this one. Ends
-    /// any other delay that is longer, as [`enqueue_now`](Self::enqueue_now) does: only the floor of a backoff and a cool-down
-    /// still hold. A delay that ends sooner stands, and its run serves this request too. If the key is being processed, any
-    /// rerun that it already waits for is put off to the end of this delay, at most by `max_wait`.
+    /// Schedules a run once no such request has come for `quiet`, at most `max_wait` after this one.
+    ///
+    /// Ends a longer delay of another method, as [`enqueue_now`](Self::enqueue_now) does; only the floor of a backoff and a
+    /// cool-down remain. A shorter delay stays, and its run serves this request too. If the key is being processed, its pending
+    /// rerun waits for the end of this delay, at most `max_wait`.
     ///
     /// ```
     /// use homeostat::{Enqueue, ManualClock, WorkQueue};
@@ -104,9 +112,10 @@ pub trait Enqueue<K> {
         self.request(key, EnqueueMethod::EnqueueNowDebounced { quiet, max_wait }.into())
     }
 
-    /// Runs the key again although nothing has changed, as a resync does. Ends a delay that waits for a requeue. Adds nothing
-    /// ([`EnqueueOutcome::Ignored`]) while the key is in line, is being processed, backs off after a failure, or waits for the end
-    /// of a debounce.
+    /// Runs the key again although nothing has changed, as a resync does. Ends the delay of a requeue.
+    ///
+    /// Does nothing ([`EnqueueOutcome::Ignored`]) if the key is ready, being processed, backing off after a failure, or
+    /// debounced.
     ///
     /// ```
     /// use homeostat::{Enqueue, EnqueueOutcome, WorkQueue};
@@ -124,7 +133,7 @@ pub trait Enqueue<K> {
         self.request(key, EnqueueMethod::EnqueueResync.into())
     }
 
-    /// This, for the keys that `keep` accepts; the others are [`EnqueueOutcome::Ignored`].
+    /// Passes only keys for which `keep` returns true. Other requests return [`EnqueueOutcome::Ignored`].
     fn filter<F>(self, keep: F) -> Filter<Self, F>
     where
         Self: Sized,
@@ -133,7 +142,7 @@ pub trait Enqueue<K> {
         Filter { to: self, keep }
     }
 
-    /// Takes another kind of key and maps it to this one's.
+    /// Takes keys of another type and converts them with `to_key`.
     fn map<J, F>(self, to_key: F) -> Map<Self, F>
     where
         Self: Sized,
@@ -142,7 +151,7 @@ pub trait Enqueue<K> {
         Map { to: self, to_key }
     }
 
-    /// This and `other`: both get every key. What this one answers is the answer.
+    /// Passes every key to this queue and to `other`. Returns the outcome of this queue.
     fn tee<E>(self, other: E) -> Tee<Self, E>
     where
         Self: Sized,
@@ -181,7 +190,7 @@ impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for Arc<E> {
     }
 }
 
-/// See [`Enqueue::filter`].
+/// A queue behind a filter. Made by [`Enqueue::filter`].
 ///
 /// # Examples
 ///
@@ -226,7 +235,7 @@ impl<K, E: Enqueue<K>, F: Fn(&K) -> bool> Enqueue<K> for Filter<E, F> {
     }
 }
 
-/// See [`Enqueue::map`].
+/// A queue with a key conversion. Made by [`Enqueue::map`].
 ///
 /// # Examples
 ///
@@ -264,7 +273,7 @@ impl<J, K, E: Enqueue<K>, F: Fn(J) -> K> Enqueue<J> for Map<E, F> {
     }
 }
 
-/// See [`Enqueue::tee`].
+/// Two queues that get the same keys. Made by [`Enqueue::tee`].
 ///
 /// # Examples
 ///
@@ -287,12 +296,12 @@ impl<K: Clone, A: Enqueue<K>, B: Enqueue<K>> Enqueue<K> for Tee<A, B> {
         self.first.request(key, request)
     }
 
-    /// Hands both a batch of up to 1,024 keys at a time.
+    /// Passes batches of up to 1,024 keys to both.
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         let mut tally = Tally::default();
         loop {
             let batch: Vec<K> = keys.take(BATCH as usize).collect();
-            // An iterator that has ended is not asked again: not every one stays ended.
+            // Not every iterator stays ended, so an ended iterator is not called again.
             let ended = batch.len() < BATCH as usize;
             self.second.request_all(&mut batch.iter().cloned(), request);
             tally = tally + self.first.request_all(&mut batch.into_iter(), request);
@@ -310,10 +319,10 @@ impl<K: Clone, A: Enqueue<K>, B: Enqueue<K>> Enqueue<K> for Tee<A, B> {
 impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does; the queue is then as it was.
+    /// If the key's `Hash` or `Eq` panics. The queue is then unchanged.
     fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
         let hash = self.hash(&key);
-        // A key that is known already drops after the hold.
+        // A key that the queue already knows drops without the lock.
         let mut slot = Some(key);
         self.shared.with_lock(|section| {
             let (records, effects, now) = section.parts();
@@ -322,11 +331,11 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
         })
     }
 
-    /// Collects and hashes up to 1,024 keys at a time, then takes the lock once for them.
+    /// Hashes up to 1,024 keys at a time, then takes the lock once for them.
     ///
     /// # Panics
     ///
-    /// If the iterator or a key's `Hash` or `Eq` does. Keys before it may have been admitted.
+    /// If the iterator or a key's `Hash` or `Eq` panics. Earlier keys may have been enqueued.
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         self.request_in_batches(keys, request, |key| self.hash(key), |known, key| known == key, |key| key)
     }
@@ -337,7 +346,7 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
 }
 
 impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
-    /// The same for keys of another form: `hash`, `same` and `own` stand in for a key's own `Hash`, `Eq` and value.
+    /// Applies the request to keys of another type: `hash`, `same` and `own` replace `Hash`, `Eq` and the key itself.
     pub(super) fn request_in_batches<Q>(
         &self,
         keys: &mut dyn Iterator<Item = Q>,
@@ -356,7 +365,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
             if batch.is_empty() {
                 return tally;
             }
-            // An iterator that has ended is not asked again: not every one stays ended.
+            // Not every iterator stays ended, so an ended iterator is not called again.
             let ended = batch.len() < BATCH as usize;
             self.shared.with_lock(|section| {
                 let (records, effects, now) = section.parts();

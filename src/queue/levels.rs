@@ -1,27 +1,25 @@
-//! The lines of ready keys: three, each first in first out, with a bound on how long a lower one waits.
+//! The ready keys: a list for each of three priority levels, with a bound on how long a lower level waits.
 
 use super::lists::{Entries, LinkedLists};
 use super::request::Priority;
 
-/// How long a level can be passed over: with `p` keys ahead of it in its level, a ready key is taken within
-/// `STARVATION_BOUND * (p + 1)` dequeues, whatever the other levels hold.
+/// The bound on waiting. With `p` keys ahead of it in its level, a ready key is taken within `STARVATION_BOUND * (p + 1)`
+/// dequeues, however full the other levels are.
 pub const STARVATION_BOUND: usize = 16;
 
-/// The ready keys.
-///
-/// Higher levels go first, but for two turns in every [`STARVATION_BOUND`]: in one the normal level goes first, in one the
-/// low level.
+/// The ready keys. Higher levels go first, except in two of every [`STARVATION_BOUND`] turns: in one the normal level goes first,
+/// in the other the low level.
 #[derive(Debug)]
 pub(crate) struct PriorityLevels {
     lists: LinkedLists,
     len: usize,
-    /// The same level by level.
+    /// The number of keys in each level.
     depth: [usize; 3],
-    /// How many keys were taken, which says which of the [`STARVATION_BOUND`] turns is next.
+    /// The number of keys taken. It decides which of the [`STARVATION_BOUND`] turns is next.
     taken: usize,
 }
 
-/// The list of keys that are in line but not served any more.
+/// The list of keys that count as ready but are no longer served.
 const WITHDRAWN: usize = 3;
 /// The turn in which the low level goes first.
 const LOW_TURN: usize = STARVATION_BOUND - 1;
@@ -55,24 +53,24 @@ impl PriorityLevels {
         self.lists.remove(entries, index);
     }
 
-    /// Serves none of the keys in line any more: they still count until they are [removed](Self::remove). Constant time.
+    /// Stops serving the ready keys. They count until they are [removed](Self::remove). Constant time.
     pub(crate) fn withdraw(&mut self, entries: &mut impl Entries) {
         for level in Priority::SERVED {
             self.lists.append(entries, level.level(), WITHDRAWN);
         }
     }
 
-    /// How many keys are in a level.
+    /// Returns the number of keys in a level.
     pub(crate) fn depth(&self, level: Priority) -> usize {
         self.depth[level.level()]
     }
 
-    /// The key at the head of each level.
+    /// Returns the first key of each level.
     pub(crate) fn heads(&self) -> impl Iterator<Item = u32> {
         Priority::SERVED.into_iter().filter_map(|level| self.lists.front(level.level()))
     }
 
-    /// The key to be taken next.
+    /// Returns the key to take next.
     #[inline]
     pub(crate) fn front(&self) -> Option<u32> {
         let front = |level: Priority| self.lists.front(level.level());
@@ -84,8 +82,8 @@ impl PriorityLevels {
         favoured.or_else(|| front(Priority::High)).or_else(|| front(Priority::Normal)).or_else(|| front(Priority::Low))
     }
 
-    /// Brings one of those in the level of the key to be taken next to its front, by a random number. Returns it. Only where chance
-    /// is to decide: elsewhere a level is first in, first out.
+    /// Moves a random key of the next level to its front and returns it. Only for simulations: otherwise a level is first in,
+    /// first out.
     pub(crate) fn shuffle(&mut self, entries: &mut impl Entries, draw: u64) -> Option<u32> {
         let front = self.front()?;
         let level = Priority::SERVED.into_iter().find(|level| self.lists.front(level.level()) == Some(front))?;
@@ -96,18 +94,18 @@ impl PriorityLevels {
         Some(chosen)
     }
 
-    /// A key was taken: the next turn begins.
+    /// Begins the next turn, after a key was taken.
     #[inline]
     pub(crate) fn next_turn(&mut self) {
         self.taken = self.taken.wrapping_add(1);
     }
 
-    /// How many keys were taken so far; it wraps.
+    /// Returns how many keys have been taken so far. The count wraps.
     pub(crate) fn taken(&self) -> usize {
         self.taken
     }
 
-    /// The keys in line, level by level, each in the order of its level.
+    /// Returns the ready keys, level by level, in order.
     pub(crate) fn iter<'a>(&'a self, entries: &'a impl Entries) -> impl Iterator<Item = u32> + 'a {
         Priority::SERVED.into_iter().flat_map(move |level| self.lists.iter(entries, level.level()))
     }

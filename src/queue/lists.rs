@@ -1,24 +1,23 @@
-//! First-in-first-out lists threaded through a slab that belongs to somebody else.
+//! First-in-first-out lists with links in the entries of a slab.
 //!
-//! The links live in the entries, so that no operation allocates, and every operation but a walk takes constant time.
-//! A list is a ring closed by a *sentinel*: a link that belongs to no entry. Because every neighbour of an entry is
-//! then something with a link, [`Lists::remove`] need not be told which list the entry is in, and it has no special
-//! case for the first or the last.
+//! No operation allocates, and each takes constant time, except walking a list. A list is a ring closed by a *sentinel*: a link
+//! outside the slab. Every neighbour of an entry has a link, so [`LinkedLists::remove`] needs no list number and no special case
+//! for the first or last entry.
 //!
-//! Indices below [`SENTINEL_BASE`] name entries; `SENTINEL_BASE + n` names the sentinel of list `n`.
+//! An index below [`SENTINEL_BASE`] names an entry; `SENTINEL_BASE + n` names the sentinel of list `n`.
 //!
-//! Invariants: an entry is in at most one list; `next` and `prev` of neighbours name each other; an entry in no list
-//! holds [`Link::FREE`]. This module knows nothing of what an entry is.
+//! Invariants: an entry is in at most one list; `next` and `prev` of neighbours name each other; an entry outside all lists holds
+//! [`ListLink::FREE`]. This module knows nothing else of an entry.
 
 use std::fmt;
 
-/// The first index that names a sentinel. The index of every entry must be below it.
+/// The first index of a sentinel. Every entry has a lower index.
 pub(crate) const SENTINEL_BASE: u32 = u32::MAX - 1023;
 
-/// How many lists one [`Lists`] may hold. One less than the indices left over: the last of them is [`Link::FREE`]'s.
+/// The most lists of one [`LinkedLists`]. The last index is reserved for [`ListLink::FREE`].
 pub(crate) const MAX_LISTS: usize = 1023;
 
-/// The two neighbours in a ring, each an entry or a sentinel.
+/// The two neighbours in a ring. Each is an entry or a sentinel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListLink {
     pub(crate) prev: u32,
@@ -26,7 +25,7 @@ pub(crate) struct ListLink {
 }
 
 impl ListLink {
-    /// The link of an entry that is in no list.
+    /// The link of an entry outside all lists.
     pub(crate) const FREE: Self = Self { prev: u32::MAX, next: u32::MAX };
 
     /// Whether the entry is in no list.
@@ -36,33 +35,33 @@ impl ListLink {
     }
 }
 
-/// The slab of entries, as the lists and the wheel see it.
+/// The slab of entries, as the lists and the wheel use it.
 ///
-/// Only [`Lists`] may change the link of an entry that is in a list, and the tick of an entry that is in a wheel must
-/// stay as it is.
+/// Only [`LinkedLists`] changes the link of an entry in a list. The tick of an entry in a wheel must not change.
 pub(crate) trait Entries {
-    /// The link stored in the entry. It starts as [`Link::FREE`].
+    /// Returns the link of the entry. It starts as [`ListLink::FREE`].
     fn link(&self, index: u32) -> ListLink;
 
-    /// The same link, to be changed.
+    /// Returns the link of the entry for a change.
     fn link_mut(&mut self, index: u32) -> &mut ListLink;
 
-    /// When the entry is due, in ticks of the wheel it is in. The lists do not ask.
+    /// Returns when the entry is due, in ticks of its wheel. Not used by the lists.
     fn tick(&self, index: u32) -> u64;
 }
 
 /// A fixed number of lists, numbered from 0.
 ///
-/// Several `Lists` may share a slab, and an entry may move between them. [`remove`](Self::remove) must then be called
-/// on the one that holds it: a link does not tell them apart.
+/// Several `LinkedLists` may share a slab, and an entry may move between them. Call [`remove`](Self::remove) on the one that
+/// holds the entry: a link does not tell them apart.
 pub(crate) struct LinkedLists {
     sentinels: Box<[ListLink]>,
 }
 
 impl LinkedLists {
-    /// So many empty lists.
+    /// Returns `count` empty lists.
     ///
     /// # Panics
+    ///
     /// If `count` is above [`MAX_LISTS`].
     pub(crate) fn new(count: usize) -> Self {
         assert!(count <= MAX_LISTS, "{count} lists, of at most {MAX_LISTS} that have a sentinel");
@@ -76,13 +75,13 @@ impl LinkedLists {
         self.sentinels[list].next == sentinel_of(list)
     }
 
-    /// The entry that has been in the list for longest.
+    /// Returns the first entry of a list.
     #[inline]
     pub(crate) fn front(&self, list: usize) -> Option<u32> {
         entry(self.sentinels[list].next)
     }
 
-    /// The entry that joined the list after this one. `index` must be in a list.
+    /// Returns the entry behind this one. `index` must be in a list.
     #[inline]
     pub(crate) fn next(entries: &impl Entries, index: u32) -> Option<u32> {
         let link = entries.link(index);
@@ -90,12 +89,12 @@ impl LinkedLists {
         entry(link.next)
     }
 
-    /// The entries of a list, first in first.
+    /// Returns the entries of a list in order.
     pub(crate) fn iter<E: Entries>(&self, entries: &E, list: usize) -> impl Iterator<Item = u32> {
         std::iter::successors(self.front(list), |&index| Self::next(entries, index))
     }
 
-    /// Puts an entry that is in no list at the end of one.
+    /// Adds an entry that is in no list to the end of a list.
     #[inline(always)]
     pub(crate) fn push_back(&mut self, entries: &mut impl Entries, list: usize, index: u32) {
         debug_assert!(index < SENTINEL_BASE, "{index} names a sentinel");
@@ -108,7 +107,7 @@ impl LinkedLists {
         self.link_mut(entries, behind).next = index;
     }
 
-    /// Puts an entry that is in no list at the front of one.
+    /// Adds an entry that is in no list to the front of a list.
     pub(crate) fn push_front(&mut self, entries: &mut impl Entries, list: usize, index: u32) {
         let sentinel = sentinel_of(list);
         let ahead = self.sentinels[list].next;
@@ -119,7 +118,7 @@ impl LinkedLists {
         self.link_mut(entries, ahead).prev = index;
     }
 
-    /// Moves all entries of one list to the end of another. Constant time.
+    /// Moves all entries of a list to the end of another. Constant time.
     pub(crate) fn append(&mut self, entries: &mut impl Entries, from: usize, to: usize) {
         let ListLink { prev: last, next: first } = self.sentinels[from];
         if entry(first).is_none() {
@@ -134,14 +133,14 @@ impl LinkedLists {
         self.sentinels[to].prev = last;
     }
 
-    /// Takes an entry out of the list it is in, and returns the number of that list if nothing is left in it.
+    /// Removes an entry from its list. Returns the number of the list if it is empty now.
     #[inline(always)]
     pub(crate) fn remove(&mut self, entries: &mut impl Entries, index: u32) -> Option<usize> {
         let ListLink { prev, next } = std::mem::replace(entries.link_mut(index), ListLink::FREE);
         debug_assert!(next != u32::MAX, "entry {index} is in no list");
         self.link_mut(entries, prev).next = next;
         self.link_mut(entries, next).prev = prev;
-        // Only a sentinel can be its own neighbour, so equal neighbours are that of a list with nothing else in it.
+        // Equal neighbours are a sentinel: the list is empty.
         if prev == next { list_of(prev) } else { None }
     }
 
@@ -160,20 +159,20 @@ impl fmt::Debug for LinkedLists {
     }
 }
 
-/// The index that names the sentinel of a list.
+/// Returns the index of a list's sentinel.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "`LinkedLists::new` bounds the number of lists")]
 fn sentinel_of(list: usize) -> u32 {
     SENTINEL_BASE + list as u32
 }
 
-/// The list whose sentinel this is, unless it is an entry.
+/// Returns the list of a sentinel; `None` for an entry.
 #[inline]
 fn list_of(at: u32) -> Option<usize> {
     at.checked_sub(SENTINEL_BASE).map(|list| list as usize)
 }
 
-/// The entry, unless this is a sentinel.
+/// Returns the entry; `None` for a sentinel.
 #[inline]
 fn entry(at: u32) -> Option<u32> {
     (at < SENTINEL_BASE).then_some(at)
@@ -207,15 +206,15 @@ mod tests {
     const LISTS: usize = 3;
     const ENTRIES: u32 = 8;
 
-    struct Slab(Vec<ListLink>);
+    struct TestSlab(Vec<ListLink>);
 
-    impl Slab {
+    impl TestSlab {
         fn new() -> Self {
             Self(vec![ListLink::FREE; ENTRIES as usize])
         }
     }
 
-    impl Entries for Slab {
+    impl Entries for TestSlab {
         fn link(&self, index: u32) -> ListLink {
             self.0[index as usize]
         }
@@ -231,7 +230,7 @@ mod tests {
 
     #[test]
     fn what_comes_first_leaves_first() {
-        let (mut lists, mut slab) = (LinkedLists::new(LISTS), Slab::new());
+        let (mut lists, mut slab) = (LinkedLists::new(LISTS), TestSlab::new());
         for index in [4, 0, 7] {
             lists.push_back(&mut slab, 1, index);
         }
@@ -244,7 +243,7 @@ mod tests {
 
     #[test]
     fn removal_names_the_list_it_emptied() {
-        let (mut lists, mut slab) = (LinkedLists::new(LISTS), Slab::new());
+        let (mut lists, mut slab) = (LinkedLists::new(LISTS), TestSlab::new());
         lists.push_back(&mut slab, 2, 3);
         lists.push_back(&mut slab, 2, 5);
         assert_eq!(lists.remove(&mut slab, 3), None);
@@ -256,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_list_is_appended_to_another_in_order() {
-        let (mut lists, mut slab) = (LinkedLists::new(LISTS), Slab::new());
+        let (mut lists, mut slab) = (LinkedLists::new(LISTS), TestSlab::new());
         for index in [4, 0, 7] {
             lists.push_back(&mut slab, 0, index);
         }
@@ -271,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_last_list_and_the_free_link_are_told_apart() {
-        let (mut lists, mut slab) = (LinkedLists::new(MAX_LISTS), Slab::new());
+        let (mut lists, mut slab) = (LinkedLists::new(MAX_LISTS), TestSlab::new());
         lists.push_back(&mut slab, MAX_LISTS - 1, 0);
         assert!(!slab.link(0).is_free());
         assert_eq!(lists.remove(&mut slab, 0), Some(MAX_LISTS - 1));
@@ -290,7 +289,7 @@ mod tests {
         /// Each step takes an entry out of wherever it is, or puts it at an end of a list if it is nowhere.
         #[test]
         fn lists_are_queues(steps in prop::collection::vec((0..ENTRIES, 0..LISTS, any::<bool>()), 0..80)) {
-            let (mut lists, mut slab) = (LinkedLists::new(LISTS), Slab::new());
+            let (mut lists, mut slab) = (LinkedLists::new(LISTS), TestSlab::new());
             let mut model: [VecDeque<u32>; LISTS] = Default::default();
             for (index, list, front) in steps {
                 if let Some(held) = model.iter().position(|queue| queue.contains(&index)) {

@@ -1,4 +1,4 @@
-//! The work queue: its public face.
+//! The work queue.
 
 mod builder;
 mod cancel;
@@ -40,24 +40,23 @@ use self::state::{Phase, RerunKind};
 use crate::base::clock::Clock;
 use crate::base::time::Nanos;
 
-/// What a key must be: cheap to clone, compared and hashed by value, and free to move between threads.
+/// The requirements on a key: cheap to clone, compared and hashed by value, and free to move between threads.
 ///
-/// Implemented for every such type; there is nothing to write.
+/// Every type that meets them implements it.
 pub trait Key: Clone + Eq + Hash + Send + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 
-/// A work queue of keys: each at most once in line, and at most once in the hands of a worker.
+/// A work queue of keys. Each key is in line once at most, and one worker at most processes it.
 ///
 /// This is a counted handle: cloning it is cheap, and dropping the last one shuts the queue down
-/// ([`Shutdown::ServeReady`]) and joins its timer thread. Keys go in by the methods of [`Enqueue`] and come out as
-/// [`Claim`]s.
+/// ([`Shutdown::ServeReady`]) and ends its timer. Keys go in by the methods of [`Enqueue`] and come out as [`Claim`]s.
 ///
-/// # What a request does
+/// # Effect of a request
 ///
-/// A key in no record is *idle*. A record is *ready* (in line), *delayed* (has a due time), or *processing* (a claim
-/// holds it); while it is being processed it remembers at most one *pending rerun* for afterwards. One pending wake a key, always.
-/// In each cell: what becomes of the record, and in italics the [`EnqueueOutcome`].
+/// A key without a record is *idle*. A record is *ready* (in line), *delayed* (until its due time), or *processing* (a claim
+/// holds the key). While it is being processed, a record remembers at most one *pending rerun*. A key never has more than one
+/// scheduled run. Each cell shows the new state of the record and, in italics, the [`EnqueueOutcome`].
 ///
 /// | record is → | idle | ready | delayed | processing, pending rerun: none | soft | at(t) | now |
 /// |---|---|---|---|---|---|---|---|
@@ -74,29 +73,30 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 /// | `requeue_after(d)` | delayed d | delayed d | delayed min(now+d, t) | ready |
 /// | `retry()`, `retry_after(b)` (failed) | delayed b | delayed b | delayed b | delayed min(b, floor) |
 ///
-/// A time that has come already means ready, at the tail. A delay set by a claim's
-/// [`cool_down`](Claim::cool_down) holds every method; the *floor* of the queue holds `enqueue_now` while a key backs off.
+/// If the time has passed already, the key is ready, behind all other keys. A [`cool_down`](Claim::cool_down) delays
+/// every method. During a backoff, `enqueue_now` waits at least for the *floor* of the queue.
 ///
 /// # Guarantees
 ///
-/// - No lost wakeup: a run that starts after an `enqueue` returned follows, unless the key is cancelled, discarded at
-///   shutdown, or held by a delay that never ends.
-/// - No double run: between a dequeue and the end of its claim nobody else gets the key.
-/// - A delay is never early. It is at most a fraction of a millisecond late by the queue's doing.
+/// - No lost wakeup: after `enqueue` returns, a run of the key starts, unless the key is cancelled, discarded at shutdown, or
+///   has a delay that never ends.
+/// - No double run: from a dequeue to the end of its claim, no other claim gets the key.
+/// - A delay never ends early. The queue adds a fraction of a millisecond at most.
 /// - No starvation: see [`STARVATION_BOUND`].
-/// - At least once, not exactly once: a run may be called although nothing has changed, so it must be idempotent.
+/// - At least once, not exactly once: a run may start although nothing has changed, so it must be idempotent.
 ///
 /// # Cost
 ///
-/// A request costs one hash, one lock and constant time, but for growth: when the index is full, one request moves all keys to one of
-/// twice the size, under the lock. That takes some 0.1 µs a key: a tenth of a second at a million keys, a second at ten million.
-/// A drain that times out, and [`shrink_to_fit`](Self::shrink_to_fit), also hold the lock for a time in proportion to the keys.
+/// A request costs one hash, one lock and constant time. When the index is full, one request moves all keys to an index of
+/// twice the size, under the lock. That takes some 0.1 µs a key: a tenth of a second at a million keys.
+/// [`drain`](Self::drain) after a timeout and [`shrink_to_fit`](Self::shrink_to_fit) also hold the lock in proportion to the keys.
 ///
 /// # User code and the lock
 ///
-/// `Hash` runs outside the lock, once a request. `Eq`, `Clone` and, for [`by_ref`](Self::by_ref), `From` run under it, before
-/// anything changes; a key's `Drop` and the [`on_ready`](QueueBuilder::on_ready) hook run after it. A panic in any of them
-/// leaves the queue usable. What runs under the lock must not use the queue: an `Eq` that does so deadlocks.
+/// `Hash` runs without the lock, once per request. `Eq`, `Clone` and, for [`by_ref`](Self::by_ref), `From` run under the lock,
+/// before anything changes. They must not use the queue: that would deadlock. `Drop` and the
+/// [`on_ready`](QueueBuilder::on_ready) hook run without the lock. A panic in any of these, except in `Drop`, leaves the queue
+/// usable.
 ///
 /// # Examples
 ///
@@ -126,47 +126,49 @@ pub struct WorkQueue<K: Key, S = FastState> {
 }
 
 impl<K: Key> WorkQueue<K> {
-    /// A queue on the system's clock with default settings; see [`QueueBuilder`].
+    /// Returns a queue with default settings on the system clock. For other settings see [`builder`](Self::builder).
     #[must_use]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// Settings for a queue.
+    /// Returns a builder for a queue with other settings.
     pub fn builder() -> QueueBuilder<K> {
         QueueBuilder::new()
     }
 }
 
 impl<K: Key, S> WorkQueue<K, S> {
-    /// The same queue with its methods in the level `priority`. A request raises the level of a key and never lowers it, and
-    /// `enqueue_if_absent` never raises it; raising moves a key in line to the tail of the new level.
+    /// Returns a view of this queue that gives requests this priority.
+    ///
+    /// A request raises the level of a key and never lowers it; `enqueue_if_absent` never raises it. A ready key whose level
+    /// rises moves behind the other keys of that level.
     #[must_use]
     pub fn at(&self, priority: Priority) -> View<'_, K, S> {
         View::new(self).at(priority)
     }
 
-    /// The same queue with its methods for these reasons.
+    /// Returns a view of this queue that adds these reasons to requests.
     #[must_use]
     pub fn because(&self, reasons: Reasons) -> View<'_, K, S> {
         View::new(self).because(reasons)
     }
 
-    /// The same queue with methods that take borrowed keys.
+    /// Returns a view of this queue that takes borrowed keys.
     #[must_use]
     pub fn by_ref(&self) -> ByRef<'_, K, S> {
         View::new(self).by_ref()
     }
 
-    /// Takes the next key. Blocks while none is in line; a key that comes into line, or a shutdown, wakes it.
+    /// Takes the next key. Blocks until a key is ready or the queue is shut down.
     ///
     /// # Errors
     ///
-    /// Once the queue is shut down, nothing is in line, and no key that is being processed will be.
+    /// If the queue is shut down, no key is ready, and no key that is being processed has a pending rerun.
     ///
     /// # Panics
     ///
-    /// If the key's `Clone` does; that key then backs off as a failed one.
+    /// If the key's `Clone` panics. The key then backs off like a failed one.
     ///
     /// # Examples
     ///
@@ -186,11 +188,11 @@ impl<K: Key, S> WorkQueue<K, S> {
         self.shared.dequeue(Nanos::NEVER, || false).map_err(|_| DequeueError)
     }
 
-    /// Takes the next key if one is in line. Does not block.
+    /// Takes the next key if a key is ready. Does not block.
     ///
     /// # Errors
     ///
-    /// [`TryDequeueError::Empty`] while none is in line, [`TryDequeueError::Closed`] as for [`dequeue`](Self::dequeue).
+    /// [`TryDequeueError::Empty`] if no key is ready; [`TryDequeueError::Closed`] as for [`dequeue`](Self::dequeue).
     ///
     /// # Panics
     ///
@@ -200,12 +202,11 @@ impl<K: Key, S> WorkQueue<K, S> {
         self.shared.try_dequeue(|| false).map_err(NoClaim::of_try)
     }
 
-    /// Takes the next key. Blocks for at most `timeout` by the queue's clock; a key that comes into line, or a shutdown,
-    /// wakes it.
+    /// Takes the next key. Blocks until a key is ready or the queue is shut down, for at most `timeout` by the queue's clock.
     ///
     /// # Errors
     ///
-    /// [`DequeueTimeoutError::Timeout`] once the time is over and no key is in line, [`DequeueTimeoutError::Closed`] as for
+    /// [`DequeueTimeoutError::Timeout`] if no key became ready in time; [`DequeueTimeoutError::Closed`] as for
     /// [`dequeue`](Self::dequeue).
     ///
     /// # Panics
@@ -219,10 +220,10 @@ impl<K: Key, S> WorkQueue<K, S> {
         })
     }
 
-    /// Shuts the queue down, or shuts it down more strictly; a call that is no stricter than the last changes nothing.
-    /// Waits for no claim. It takes the lock for at most 1,024 records at a time, so claims end and keys are served meanwhile.
+    /// Shuts the queue down, or makes an earlier shutdown stricter. Waits for no claim.
     ///
-    /// From its start on requests are answered with [`EnqueueOutcome::Closed`]; claims go on and may end at any time.
+    /// A call that is no stricter than the last one changes nothing. From now on requests return [`EnqueueOutcome::Closed`];
+    /// claims go on and may end at any time. The queue is locked for at most 1,024 records at a time.
     ///
     /// | mode | ready | delayed | pending rerun soft / now | pending rerun at(t) | requeue or retry afterwards |
     /// |---|---|---|---|---|---|
@@ -230,84 +231,84 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// | [`ServeReady`](Shutdown::ServeReady) | served | dropped, reported | ready | dropped, reported | not run, reported |
     /// | [`Discard`](Shutdown::Discard) | dropped, reported | dropped, reported | dropped, reported | dropped, reported | not run, reported |
     ///
-    /// What is reported, [`drain`](Self::drain) returns.
+    /// [`drain`](Self::drain) returns the report.
     ///
     /// # Panics
     ///
-    /// If a key's `Clone` or `Drop` does; the queue is shut down all the same. A key that is being processed and cannot
-    /// be cloned is missing from the report of its dropped rerun.
+    /// If a key's `Clone` panics. The queue is shut down all the same. The report omits a key that is being processed and cannot
+    /// be cloned.
     #[doc(alias = "stop")]
     #[doc(alias = "close")]
     pub fn shutdown(&self, mode: Shutdown) {
         self.shared.shut_down(mode);
     }
 
-    /// Shuts the queue down ([`Shutdown::ServeReady`], or what is set already) and waits until nothing is in line and
-    /// nothing is being processed, for at most `timeout` by the queue's clock. The end of the last claim wakes it, or a
-    /// stricter shutdown.
+    /// Shuts the queue down and waits until no key is ready or being processed, for at most `timeout` by the queue's clock.
     ///
-    /// It returns no sooner; after the timeout the queue goes on serving, and `drain` can be called again. A thread that
-    /// holds a claim itself waits for the whole timeout.
+    /// The shutdown is [`Shutdown::ServeReady`], unless a mode has been set before. The end of the last claim or a stricter
+    /// shutdown ends the wait. After a timeout the queue goes on serving, and `drain` can be called again. A thread that holds a
+    /// claim of this queue waits for the whole timeout.
     ///
     /// # Panics
     ///
-    /// As [`shutdown`](Self::shutdown), and, once it has waited, if the `Clone` of a key in the report does.
+    /// As [`shutdown`](Self::shutdown); and, after the wait, if the `Clone` of a key in the report panics.
     pub fn drain(&self, timeout: Duration) -> DrainReport<K> {
         let deadline = self.shared.now().after(timeout);
         self.shared.drain(deadline)
     }
 
-    /// How many keys are in line. Like all inspection: for information, never for deciding whether a dequeue will block.
+    /// Returns the number of ready keys. For information only: a dequeue may still block.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.locked.lock().records.ready()
     }
 
-    /// Whether no key is in line; keys may be delayed or in process.
+    /// Whether no key is ready. Keys may be delayed or being processed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many keys are being processed.
+    /// Returns the number of keys being processed.
     #[must_use]
     pub fn processing_count(&self) -> usize {
         self.shared.locked.lock().records.counts.processing
     }
 
-    /// How many keys wait for a time.
+    /// Returns the number of delayed keys.
     #[must_use]
     pub fn delayed_count(&self) -> usize {
         self.shared.locked.lock().records.counts.delayed
     }
 
-    /// What is in the queue, and how many keys have come into line so far. Takes the lock once.
+    /// Returns the number of keys in each state, and how many keys have become ready so far. Takes the lock once.
     #[must_use]
     pub fn metrics(&self) -> QueueMetrics {
         self.shared.locked.lock().records.metrics()
     }
 
-    /// Returns when the next delayed key comes due; `None` if there is none, or none that ever comes. Looks, under the lock, at the keys
-    /// in the same slot of the timer wheel: those that come due about then.
+    /// Returns when the next delayed key is due; `None` without a delay that ends. Looks, under the lock, only at keys that are
+    /// due at about that time.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         let due = self.shared.locked.lock().records.next_due()?;
         self.clock().instant(due)
     }
 
-    /// Gives back memory that a burst of keys has left. Nothing shrinks by itself: the queue keeps room for as many keys as
-    /// it has held at once. Records do not move, so a key that came late and stays holds the room of those before it.
+    /// Releases memory that the queue no longer needs. By itself a queue keeps room for the most keys that it has held at once.
+    ///
+    /// Records do not move, so a late key that stays keeps the room of all keys before it.
     pub fn shrink_to_fit(&self) {
         self.shared.locked.lock().records.shrink_to_fit();
     }
 
-    /// The clock that this queue goes by.
+    /// Returns the clock of this queue.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.shared.config.clock.clone()
     }
 
-    /// The name that its threads and its log lines carry.
+    /// Returns the name in log lines and thread names.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.config.name
@@ -315,11 +316,11 @@ impl<K: Key, S> WorkQueue<K, S> {
 }
 
 impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
-    /// Where a key stands.
+    /// Returns the state of a key.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does.
+    /// If the key's `Hash` or `Eq` panics.
     #[must_use]
     pub fn state<Q>(&self, key: &Q) -> KeyState
     where
@@ -334,18 +335,18 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
         }
     }
 
-    /// Whether nothing waits to be done for a key, unless a run that was asked for a later time.
+    /// Whether the key needs no run, except one that was asked for a later time.
     pub(crate) fn is_settled(&self, key: &K) -> bool {
         let hash = self.hash(key);
         let locked = self.shared.locked.lock();
         locked.records.find(hash, |known| known == key).is_none_or(|index| locked.records.is_settled(index))
     }
 
-    /// Whether a key is in line, delayed or being processed.
+    /// Whether a key is ready, delayed or being processed.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does.
+    /// If the key's `Hash` or `Eq` panics.
     #[must_use]
     pub fn contains<Q>(&self, key: &Q) -> bool
     where

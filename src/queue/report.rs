@@ -1,4 +1,4 @@
-//! What a queue says of itself: the state of a key, a tally of a batch, the report of a drain.
+//! The state of a key, the outcomes of a batch, the metrics of a queue, and the report of a drain.
 
 use std::fmt;
 use std::ops::Add;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::request::{DroppedRun, EnqueueOutcome, Priority};
 
-/// Where a key stands at one moment. For information: it may have changed before the caller reads it.
+/// The state of a key at one moment. For information only: it may have changed since.
 ///
 /// # Examples
 ///
@@ -22,17 +22,17 @@ use super::request::{DroppedRun, EnqueueOutcome, Priority};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyState {
-    /// Nothing is wanted of it.
+    /// The key needs no run.
     Idle,
-    /// In line, in this level.
+    /// The key waits for a claim, in this priority level.
     Ready(Priority),
-    /// In line at this time; `None`: at a time that does not come.
+    /// The key becomes ready at this time; `None`: never.
     Delayed(Option<Instant>),
-    /// A claim holds it; the pending rerun is what follows.
+    /// A claim holds the key. The rerun follows.
     Processing(PendingRerun),
 }
 
-/// What is wanted of a key once its claim has ended.
+/// The run that follows the current run of a key.
 ///
 /// # Examples
 ///
@@ -51,17 +51,17 @@ pub enum KeyState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PendingRerun {
-    /// Nothing.
+    /// No run.
     None,
-    /// Another run; a delay that the claim asks for holds it.
+    /// Another run, after the delay that the claim asks for.
     Soft,
-    /// Another run at this time; `None`: at a time that does not come.
+    /// Another run at this time; `None`: never.
     At(Option<Instant>),
     /// Another run right after this one.
     Now,
 }
 
-/// How the keys of a batch were admitted.
+/// The outcomes of the requests of a batch.
 ///
 /// # Examples
 ///
@@ -81,13 +81,13 @@ impl Tally {
         self.0[outcome as usize] += 1;
     }
 
-    /// How many keys were admitted so.
+    /// Returns how many requests had this outcome.
     #[must_use]
     pub fn of(&self, outcome: EnqueueOutcome) -> usize {
         self.0[outcome as usize]
     }
 
-    /// How many keys there were.
+    /// Returns the number of requests.
     #[must_use]
     pub fn total(&self) -> usize {
         self.0.iter().sum()
@@ -105,7 +105,7 @@ impl Add for Tally {
     }
 }
 
-/// What is in a queue at one moment, and how many keys have come into line so far.
+/// The number of keys in each state at one moment, and how many keys have become ready so far.
 ///
 /// # Examples
 ///
@@ -122,29 +122,29 @@ impl Add for Tally {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueMetrics {
-    /// Keys in line, in the high level.
+    /// Ready keys of high priority.
     pub high: usize,
-    /// Keys in line, in the normal level.
+    /// Ready keys of normal priority.
     pub normal: usize,
-    /// Keys in line, in the low level.
+    /// Ready keys of low priority.
     pub low: usize,
-    /// Keys that wait for a time.
+    /// Delayed keys.
     pub delayed: usize,
-    /// Keys that are being processed.
+    /// Keys being processed.
     pub processing: usize,
-    /// How many times a key has come into line: what joined a key in line does not count.
+    /// How often a key has become ready. A request for a ready key does not count.
     pub adds: u64,
 }
 
 impl QueueMetrics {
-    /// Keys in line.
+    /// Returns the number of ready keys.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.high + self.normal + self.low
     }
 }
 
-/// What a drain found at its end.
+/// The result of a drain.
 ///
 /// # Examples
 ///
@@ -157,7 +157,7 @@ impl QueueMetrics {
 /// let claim = queue.dequeue()?;
 /// let report = queue.drain(Duration::ZERO);
 /// assert_eq!(report.processing, ["vm-1"]);
-/// assert_eq!(report.to_string(), "not drained: 0 ready, 1 processing, 0 wakes dropped");
+/// assert_eq!(report.to_string(), "not drained: 0 ready, 1 processing, 0 runs dropped");
 /// claim.done();
 /// assert!(queue.drain(Duration::MAX).is_drained());
 /// # Ok::<_, homeostat::queue::DequeueError>(())
@@ -166,11 +166,11 @@ impl QueueMetrics {
 #[non_exhaustive]
 #[must_use]
 pub struct DrainReport<K> {
-    /// Keys still in line, in the order of their levels.
+    /// Keys that are still ready, in the order of their levels.
     pub ready: Vec<K>,
-    /// Keys still being processed.
+    /// Keys that are still being processed.
     pub processing: Vec<K>,
-    /// Wakes that the shutdown has dropped so far, each with its key, in the order in which they were dropped.
+    /// Runs that the shutdown has dropped so far, in order.
     pub dropped: Vec<(K, DroppedRun)>,
 }
 
@@ -179,7 +179,7 @@ impl<K> DrainReport<K> {
         Self { ready: Vec::new(), processing: Vec::new(), dropped: Vec::new() }
     }
 
-    /// Whether nothing is in line and nothing is being processed.
+    /// Whether no key is ready or being processed.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.ready.is_empty() && self.processing.is_empty()
@@ -190,9 +190,9 @@ impl<K> fmt::Display for DrainReport<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (ready, processing, dropped) = (self.ready.len(), self.processing.len(), self.dropped.len());
         if self.is_drained() {
-            write!(f, "drained, {dropped} wakes dropped")
+            write!(f, "drained, {dropped} runs dropped")
         } else {
-            write!(f, "not drained: {ready} ready, {processing} processing, {dropped} wakes dropped")
+            write!(f, "not drained: {ready} ready, {processing} processing, {dropped} runs dropped")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a feeder asks of a queue, and what the queue answers.
+//! Requests to a queue and their outcomes.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
@@ -7,8 +7,8 @@ use std::time::Duration;
 /// The most records that one section of the queue's lock handles.
 pub(crate) const BATCH: u32 = 1024;
 
-/// Which level a key stands in. Each level is first in, first out; a higher one is served first, without starving a lower
-/// one (see [`STARVATION_BOUND`](crate::queue::STARVATION_BOUND)).
+/// The priority level of a key. Each level is first in, first out. Higher levels are served first, without starving lower ones:
+/// see [`STARVATION_BOUND`](crate::queue::STARVATION_BOUND).
 ///
 /// # Examples
 ///
@@ -23,17 +23,17 @@ pub(crate) const BATCH: u32 = 1024;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Sweeps and initial listings: nothing says that anything has changed.
+    /// For sweeps and initial listings: nothing shows that a key has changed.
     Low,
     /// The default.
     #[default]
     Normal,
-    /// What a person waits for.
+    /// For requests that a person waits for.
     High,
 }
 
 impl Priority {
-    /// All levels, in the order in which they are served.
+    /// All levels, highest first.
     pub(crate) const SERVED: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 
     pub(crate) const fn level(self) -> usize {
@@ -41,7 +41,7 @@ impl Priority {
     }
 }
 
-/// Why a run is called: a set of reasons, merged over all requests that led to it.
+/// The reasons for a run, as a set. The reasons of all requests that led to a run are merged.
 ///
 /// The low eleven bits are named here; [`Reasons::user`] gives the remaining five to the program.
 ///
@@ -63,25 +63,25 @@ impl Reasons {
     pub const NONE: Self = Self(0);
     /// A poller listed the key.
     pub const POLL: Self = Self(1);
-    /// Something happened to it, without saying what.
+    /// An event for the key, of no particular kind.
     pub const EVENT: Self = Self(1 << 1);
     /// A sweep over all known keys.
     pub const RESYNC: Self = Self(1 << 2);
-    /// The run before failed.
+    /// The previous run failed.
     pub const RETRY: Self = Self(1 << 3);
-    /// The run before asked for it.
+    /// The previous run asked for this one.
     pub const REQUEUE: Self = Self(1 << 4);
-    /// A person or program asked for it by name.
+    /// A person or program asked for the key by name.
     pub const MANUAL: Self = Self(1 << 5);
-    /// What the key names was created.
+    /// The object was created.
     pub const CREATED: Self = Self(1 << 6);
-    /// What the key names was updated.
+    /// The object was updated.
     pub const UPDATED: Self = Self(1 << 7);
-    /// What the key names was deleted.
+    /// The object was deleted.
     pub const DELETED: Self = Self(1 << 8);
-    /// Something that belongs to what the key names has changed.
+    /// An object that belongs to this one has changed.
     pub const SECONDARY: Self = Self(1 << 9);
-    /// What the key names vanished without a deletion that could be seen.
+    /// The object vanished without a visible deletion.
     pub const PURGED: Self = Self(1 << 10);
 
     const NAMES: [&'static str; 11] = [
@@ -98,7 +98,7 @@ impl Reasons {
         "purged",
     ];
 
-    /// The program's own reason number `n`.
+    /// Returns the program's own reason number `n`.
     ///
     /// # Panics
     ///
@@ -161,7 +161,7 @@ impl fmt::Debug for Reasons {
     }
 }
 
-/// How sure a feeder is that a run is wanted, and when. The methods of [`Enqueue`](crate::Enqueue) as values.
+/// The methods of [`Enqueue`](crate::Enqueue) as values.
 ///
 /// # Examples
 ///
@@ -175,35 +175,35 @@ impl fmt::Debug for Reasons {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnqueueMethod {
-    /// "Still there": the feeder will say it again.
+    /// See [`Enqueue::enqueue_if_absent`](crate::Enqueue::enqueue_if_absent).
     EnqueueIfAbsent,
-    /// "Changed": a run that starts after this call; a delay that stands decides when.
+    /// See [`Enqueue::enqueue`](crate::Enqueue::enqueue).
     Enqueue,
-    /// "Changed", and no delay holds it back.
+    /// See [`Enqueue::enqueue_now`](crate::Enqueue::enqueue_now).
     EnqueueNow,
-    /// A run this much later, if no wake is pending.
+    /// See [`Enqueue::enqueue_after`](crate::Enqueue::enqueue_after).
     EnqueueAfter(Duration),
-    /// The wake is this much later, whatever it was.
+    /// See [`Enqueue::reschedule`](crate::Enqueue::reschedule).
     Reschedule(Duration),
-    /// A run once the key has been quiet, but no later than the cap.
+    /// See [`Enqueue::enqueue_debounced`](crate::Enqueue::enqueue_debounced).
     EnqueueDebounced {
-        /// How long nothing must be heard of the key.
+        /// The time without such a request after which the key runs.
         quiet: Duration,
-        /// How long the first request can be put off in all.
+        /// The longest delay after the first request.
         max_wait: Duration,
     },
-    /// "Changed": as [`EnqueueDebounced`](Self::EnqueueDebounced), and no other delay holds the run back longer.
+    /// See [`Enqueue::enqueue_now_debounced`](crate::Enqueue::enqueue_now_debounced).
     EnqueueNowDebounced {
-        /// How long nothing must be heard of the key.
+        /// The time without such a request after which the key runs.
         quiet: Duration,
-        /// How long after any of these requests the run starts, at the latest.
+        /// The longest delay after any of these requests.
         max_wait: Duration,
     },
-    /// "Unchanged": a run, unless the key is in line, is being processed, backs off, or is debounced.
+    /// See [`Enqueue::enqueue_resync`](crate::Enqueue::enqueue_resync).
     EnqueueResync,
 }
 
-/// One request for one key: the method, the level, and why.
+/// A request for one key: the method, the priority and the reasons.
 ///
 /// # Examples
 ///
@@ -220,29 +220,29 @@ pub enum EnqueueMethod {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EnqueueRequest {
-    /// What is asked.
+    /// The method.
     pub method: EnqueueMethod,
-    /// The level to stand in. A request raises the level of a key and never lowers it.
+    /// The priority. A request raises the level of a key and never lowers it.
     pub priority: Priority,
-    /// Why; merged into the reasons of the run.
+    /// The reasons. They are merged into the reasons of the run.
     pub reasons: Reasons,
 }
 
 impl EnqueueRequest {
-    /// `method` at normal priority, without a reason.
+    /// Returns a request at normal priority without a reason.
     #[must_use]
     pub const fn new(method: EnqueueMethod) -> Self {
         Self { method, priority: Priority::Normal, reasons: Reasons::NONE }
     }
 
-    /// The same in the level `priority`.
+    /// Returns the same request with this priority.
     #[must_use]
     pub const fn at(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// The same with `reasons` added.
+    /// Returns the same request with these reasons added.
     #[must_use]
     pub fn because(mut self, reasons: Reasons) -> Self {
         self.reasons |= reasons;
@@ -256,7 +256,7 @@ impl From<EnqueueMethod> for EnqueueRequest {
     }
 }
 
-/// What became of a request: nothing is silent.
+/// The outcome of a request.
 ///
 /// # Examples
 ///
@@ -271,19 +271,19 @@ impl From<EnqueueMethod> for EnqueueRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EnqueueOutcome {
-    /// The key stands in line now because of this request.
+    /// The request made the key ready.
     Queued,
-    /// The key stood in line already; the request joined it.
+    /// The key was ready already.
     Merged,
-    /// The key waits for a time that this request has set.
+    /// The request set the delay of the key.
     Scheduled,
-    /// The key waits for a time that was set before; the request joined that wait.
+    /// The key waits for the end of a delay that was set before.
     Held,
-    /// The key is being processed and will run again afterwards.
+    /// The key is being processed and runs again afterwards.
     Rerun,
-    /// Nothing changed: the request was of the kind that adds nothing to what is there, or a filter refused the key.
+    /// Nothing changed: the method adds nothing to this state, or a filter refused the key.
     Ignored,
-    /// The queue is shut down and takes no more.
+    /// The queue is shut down and takes no requests.
     Closed,
 }
 
@@ -301,7 +301,7 @@ impl fmt::Display for EnqueueOutcome {
     }
 }
 
-/// How a queue is shut down. Later values are stricter; a shutdown can become stricter and never more lenient.
+/// The mode of a shutdown. Later variants are stricter. A shutdown can only become stricter.
 ///
 /// # Examples
 ///
@@ -318,15 +318,15 @@ impl fmt::Display for EnqueueOutcome {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shutdown {
-    /// Everything known runs once more: what is delayed becomes ready at once, in due order.
+    /// Delayed keys are ready at once, in due order. Every known key runs once more.
     RunDelayedNow,
-    /// What stands in line is served; what is delayed is dropped and reported.
+    /// Ready keys are served. Delayed runs are dropped and reported.
     ServeReady,
-    /// Nothing more is served: everything that waits is dropped and reported.
+    /// No key is served. All scheduled runs are dropped and reported.
     Discard,
 }
 
-/// A wake that a shutdown dropped: where the key was when it lost it.
+/// The state of a key when a shutdown dropped its scheduled run.
 ///
 /// # Examples
 ///
@@ -342,14 +342,14 @@ pub enum Shutdown {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DroppedRun {
-    /// It stood in line.
+    /// The key was ready.
     Ready,
-    /// It waited for a time.
+    /// The key was delayed.
     Delayed,
-    /// It was being processed and was to run again.
+    /// The key was being processed and was to run again.
     PendingRerun,
-    /// Its run asked for another one after the shutdown, or was aborted.
+    /// The run asked for another one after the shutdown, or was aborted.
     Requeue,
-    /// Its run failed after the shutdown and was not tried again.
+    /// The run failed after the shutdown.
     Retry,
 }

@@ -39,7 +39,7 @@ pub(crate) struct QueueShared<K: Key> {
     /// Wakes the shared timer thread, if the queue uses one. Set under the lock.
     pub(super) shared_timer: OnceLock<TaskWaker>,
     pub(crate) config: QueueConfig,
-    /// Called without the lock, with each key whose scheduled run has been cancelled.
+    /// Called without the lock, with each key that lost its scheduled run to a cancel.
     pub(super) on_cancel: Option<CancelHook<K>>,
 }
 
@@ -404,7 +404,7 @@ impl<K: Key> LockedSection<'_, K> {
     }
 }
 
-/// Ends a section whose work panics like any other section.
+/// Ends a section if its work panics.
 struct Unwinding<'s, 'a, K: Key>(&'s mut LockedSection<'a, K>);
 
 impl<K: Key> Drop for Unwinding<'_, '_, K> {

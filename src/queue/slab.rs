@@ -1,9 +1,9 @@
-//! The records of a queue, by index: a claim, a level and the wheel name a record by its place in here.
+//! The records of a queue by index. Claims, levels and the wheel name a record by its index.
 
 use super::lists::{Entries, ListLink};
 use super::state::{DelayState, LineState, RecordState};
 
-/// One key and all that the queue knows of it.
+/// A key and its state.
 #[derive(Debug)]
 pub(crate) struct KeyRecord<K> {
     pub(crate) key: K,
@@ -13,8 +13,7 @@ pub(crate) struct KeyRecord<K> {
 }
 
 impl<K> KeyRecord<K> {
-    /// The hash of the key, kept so that nothing but a request ever hashes one: the same for all purposes of the index,
-    /// which looks at the lowest and the highest bits.
+    /// Returns the hash of the key, spread to full width. Records keep it, so only requests hash keys.
     #[inline]
     pub(crate) fn hash(&self) -> u64 {
         spread(self.hash)
@@ -53,7 +52,7 @@ const END: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Slab<K> {
     slots: Vec<SlabSlot<K>>,
-    /// By index, as far as any record has had a delay or a failure.
+    /// By index. Shorter than the slots if the last records have had no delay or failure.
     delay: Vec<DelayState>,
     first_free: u32,
     /// Ticks of the wheel are 2^this nanoseconds.
@@ -65,13 +64,15 @@ impl<K> Slab<K> {
         Self { slots: Vec::new(), delay: Vec::new(), first_free: END, tick_shift }
     }
 
-    /// One more than the highest index in use.
+    /// Returns the highest index plus one.
     pub(crate) fn bound(&self) -> u32 {
         #[expect(clippy::cast_possible_truncation, reason = "`insert` keeps the length within u32")]
         let bound = self.slots.len() as u32;
         bound
     }
 
+    /// Adds a record and returns its index.
+    ///
     /// # Panics
     ///
     /// If the queue would hold more than some four billion keys.
@@ -89,7 +90,7 @@ impl<K> Slab<K> {
         index
     }
 
-    /// Adds a slot at the end, where none is free.
+    /// Adds a slot at the end, if none is free.
     #[inline(never)]
     fn push(&mut self, slot: SlabSlot<K>) -> u32 {
         let index = self.bound();
@@ -157,7 +158,7 @@ impl<K> Slab<K> {
         }
     }
 
-    /// Every record with its index, in no order that means anything.
+    /// Returns every record with its index, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &KeyRecord<K>)> {
         (0..).zip(&self.slots).filter_map(|(index, slot)| match slot {
             SlabSlot::Used(record) => Some((index, record)),
@@ -165,7 +166,7 @@ impl<K> Slab<K> {
         })
     }
 
-    /// Gives back the memory beyond the last record in use. Records do not move, so one late record holds all before it.
+    /// Releases the memory behind the last record. Records do not move.
     pub(crate) fn shrink_to_fit(&mut self) {
         while matches!(self.slots.last(), Some(SlabSlot::Free(_))) {
             self.slots.pop();

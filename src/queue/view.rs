@@ -1,4 +1,4 @@
-//! A queue seen from one level, for some reasons, or with borrowed keys.
+//! A queue with a priority, reasons, or borrowed keys.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -10,9 +10,9 @@ use super::request::{EnqueueOutcome, EnqueueRequest, Priority, Reasons};
 use super::{Key, WorkQueue};
 use crate::base::clock::Clock;
 
-/// A queue seen from one level, or for one reason; the methods are those of [`Enqueue`].
+/// A queue that adds a priority and reasons to its requests.
 ///
-/// Made by [`WorkQueue::at`] and [`WorkQueue::because`].
+/// Made by [`WorkQueue::at`] and [`WorkQueue::because`]. Use it through [`Enqueue`].
 ///
 /// # Examples
 ///
@@ -38,27 +38,27 @@ impl<'a, K: Key, S> View<'a, K, S> {
         Self { queue, priority: Priority::Normal, reasons: Reasons::NONE }
     }
 
-    /// The same from the level `priority`.
+    /// Returns the same view with this priority.
     #[must_use]
     pub fn at(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// The same with `reasons` added.
+    /// Returns the same view with these reasons added.
     #[must_use]
     pub fn because(mut self, reasons: Reasons) -> Self {
         self.reasons |= reasons;
         self
     }
 
-    /// The same, taking borrowed keys.
+    /// Returns the same view for borrowed keys.
     #[must_use]
     pub fn by_ref(self) -> ByRef<'a, K, S> {
         ByRef(self)
     }
 
-    fn dress(&self, request: EnqueueRequest) -> EnqueueRequest {
+    fn with_defaults(&self, request: EnqueueRequest) -> EnqueueRequest {
         request.at(self.priority).because(self.reasons)
     }
 }
@@ -73,11 +73,11 @@ impl<K: Key, S> Copy for View<'_, K, S> {}
 
 impl<K: Key, S: BuildHasher> Enqueue<K> for View<'_, K, S> {
     fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
-        self.queue.request(key, self.dress(request))
+        self.queue.request(key, self.with_defaults(request))
     }
 
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
-        self.queue.request_all(keys, self.dress(request))
+        self.queue.request_all(keys, self.with_defaults(request))
     }
 
     fn clock(&self) -> Clock {
@@ -85,8 +85,8 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for View<'_, K, S> {
     }
 }
 
-/// A queue that takes borrowed keys: only a key that it does not know yet is made into an owned one, so that a duplicate
-/// allocates nothing. Made by [`WorkQueue::by_ref`].
+/// A queue that takes borrowed keys. Only a new key is converted to an owned one, so a duplicate allocates nothing. Made by
+/// [`WorkQueue::by_ref`].
 ///
 /// # Examples
 ///
@@ -116,10 +116,10 @@ where
 {
     /// # Panics
     ///
-    /// If the key's `Hash`, `Eq` or `From` does; the queue is then as it was.
+    /// If the key's `Hash`, `Eq` or `From` panics. The queue is then unchanged.
     fn request(&self, key: &'q Q, request: EnqueueRequest) -> EnqueueOutcome {
         let View { queue, .. } = self.0;
-        let request = self.0.dress(request);
+        let request = self.0.with_defaults(request);
         let hash = queue.hash(key);
         queue.shared.with_lock(|section| {
             let (records, effects, now) = section.parts();
@@ -132,7 +132,13 @@ where
     fn request_all(&self, keys: &mut dyn Iterator<Item = &'q Q>, request: EnqueueRequest) -> Tally {
         let View { queue, .. } = self.0;
         let hash = |key: &&'q Q| queue.hash(*key);
-        queue.request_in_batches(keys, self.0.dress(request), hash, |known, key| known.borrow() == *key, K::from)
+        queue.request_in_batches(
+            keys,
+            self.0.with_defaults(request),
+            hash,
+            |known, key| known.borrow() == *key,
+            K::from,
+        )
     }
 
     fn clock(&self) -> Clock {

@@ -1,4 +1,4 @@
-//! Shutdown, drain and the end of the last handle, each racing what goes on.
+//! Shutdown, drain and the drop of the last handle, each racing other calls.
 
 #![expect(clippy::unwrap_used, reason = "a model that cannot go on has failed")]
 
@@ -15,7 +15,7 @@ use crate::queue::{Claim, DroppedRun, Enqueue, EnqueueOutcome, KeyState, NoClaim
 
 const MODES: [Shutdown; 3] = [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard];
 
-/// A consumer that serves until the queue is closed; returns how many keys it has served.
+/// A consumer that serves until the queue is closed. Returns the number of keys served.
 fn server(queue: &Queue) -> thread::JoinHandle<usize> {
     let queue = queue.clone();
     thread::spawn(move || {
@@ -29,7 +29,7 @@ fn server(queue: &Queue) -> thread::JoinHandle<usize> {
 }
 
 #[test]
-fn a_shutdown_wakes_all_that_are_blocked() {
+fn a_shutdown_wakes_all_blocked_consumers() {
     for mode in MODES {
         explore(5, &["none asleep", "both asleep"], move |seen| {
             let (clock, queue) = queue();
@@ -95,8 +95,8 @@ fn a_delay_that_races_a_shutdown_is_refused_or_served_or_reported() {
     }
 }
 
-/// While shut down and empty, consumers wait for a claim that holds a pending rerun. What ends the pending rerun, or the claim, wakes them.
-fn a_wish_holds_consumers(served: usize, end: fn(&Queue, Claim<u8>) -> Option<Claim<u8>>) {
+/// On a closed and empty queue, consumers wait for a claim with a pending rerun. The end of the rerun or of the claim wakes them.
+fn a_rerun_keeps_consumers_waiting(served: usize, end: fn(&Queue, Claim<u8>) -> Option<Claim<u8>>) {
     explore(4, &["none asleep", "both asleep"], move |seen| {
         let (clock, queue) = queue();
         queue.enqueue(1);
@@ -118,24 +118,24 @@ fn a_wish_holds_consumers(served: usize, end: fn(&Queue, Claim<u8>) -> Option<Cl
 }
 
 #[test]
-fn a_claim_with_a_wish_that_ends_after_shutdown_is_served_and_closes() {
-    a_wish_holds_consumers(1, |_, claim| {
+fn a_rerun_after_shutdown_is_served_and_closes_the_queue() {
+    a_rerun_keeps_consumers_waiting(1, |_, claim| {
         claim.done();
         None
     });
-    a_wish_holds_consumers(1, |_, claim| {
+    a_rerun_keeps_consumers_waiting(1, |_, claim| {
         claim.retry_after(SECOND);
         None
     });
-    a_wish_holds_consumers(1, |_, claim| {
+    a_rerun_keeps_consumers_waiting(1, |_, claim| {
         drop(claim);
         None
     });
 }
 
 #[test]
-fn a_claim_with_a_wish_that_takes_its_own_key_again_closes() {
-    // The next run may go to a consumer or to the thread that ends this one, and that one's end closes the queue too.
+fn a_claim_that_takes_its_own_key_again_closes_the_queue() {
+    // The next run may go to a consumer or to this thread. Either end closes the queue.
     explore(4, &["asleep", "awake"], |seen| {
         let (clock, queue) = queue();
         queue.enqueue(1);
@@ -145,19 +145,19 @@ fn a_claim_with_a_wish_that_takes_its_own_key_again_closes() {
         let consumer = server(&queue);
         seen.note(if clock.sleepers() == 0 { "awake" } else { "asleep" });
         let again = claim.done_and_next().unwrap();
-        // It holds no pending rerun, so nobody waits for its end.
+        // The claim has no pending rerun, so no consumer waits for its end.
         assert_eq!(consumer.join().unwrap(), 0);
         again.done();
     });
 }
 
 #[test]
-fn a_wish_that_is_cancelled_or_discarded_after_shutdown_closes_while_the_claim_goes_on() {
-    a_wish_holds_consumers(0, |queue, claim| {
+fn cancelling_or_discarding_the_last_rerun_closes_the_queue_while_the_claim_goes_on() {
+    a_rerun_keeps_consumers_waiting(0, |queue, claim| {
         assert_eq!(queue.cancel(&1), KeyState::Processing(PendingRerun::Soft));
         Some(claim)
     });
-    a_wish_holds_consumers(0, |queue, claim| {
+    a_rerun_keeps_consumers_waiting(0, |queue, claim| {
         queue.shutdown(Shutdown::Discard);
         Some(claim)
     });
@@ -192,7 +192,7 @@ fn a_drain_returns_when_the_last_run_has_ended_and_no_sooner() {
             })
         };
         assert!(queue.drain(Duration::MAX).is_drained());
-        // Nothing runs any more, so what has been served now is all.
+        // No run is left, so the counts are final.
         let (served, ended) = (served.load(SeqCst), ended.load(SeqCst));
         assert!(ended >= 1);
         match producer.join().unwrap() {
@@ -229,7 +229,7 @@ fn a_drain_ends_by_a_stricter_shutdown() {
 }
 
 #[test]
-fn a_drain_that_times_out_says_what_is_left() {
+fn a_drain_that_times_out_reports_the_keys_left() {
     explore(5, &["in line", "drained"], |seen| {
         let (clock, queue) = queue();
         queue.enqueue(1);
@@ -245,9 +245,9 @@ fn a_drain_that_times_out_says_what_is_left() {
     });
 }
 
-/// The last handle goes while a claim is out and a consumer waits: the consumer is told, the claim ends in peace, and
-/// nothing is kept alive by it, not even by the clock.
-fn the_last_handle_goes(end: fn(Claim<u8>)) {
+/// The last handle drops while a claim is out and a consumer waits. The consumer wakes, the claim ends, and neither the claim nor
+/// the clock keeps the queue.
+fn the_last_handle_drops(end: fn(Claim<u8>)) {
     explore(4, &["asleep", "awake"], move |seen| {
         let (clock, queue) = queue();
         queue.enqueue(1);
@@ -269,14 +269,14 @@ fn the_last_handle_goes(end: fn(Claim<u8>)) {
 
 #[test]
 fn the_last_handle_closes_the_queue_under_a_claim_and_a_consumer() {
-    the_last_handle_goes(Claim::done);
-    the_last_handle_goes(|claim| claim.requeue_after(SECOND));
-    the_last_handle_goes(|claim| claim.cool_down(SECOND));
-    the_last_handle_goes(drop);
+    the_last_handle_drops(Claim::done);
+    the_last_handle_drops(|claim| claim.requeue_after(SECOND));
+    the_last_handle_drops(|claim| claim.cool_down(SECOND));
+    the_last_handle_drops(drop);
 }
 
 #[test]
-fn of_two_handles_dropped_at_once_the_last_closes_and_the_first_does_not() {
+fn only_the_last_of_two_handles_dropped_at_once_closes_the_queue() {
     explore(None, &["asleep", "awake"], |seen| {
         let (clock, queue) = queue();
         let clone = queue.clone();
@@ -289,7 +289,7 @@ fn of_two_handles_dropped_at_once_the_last_closes_and_the_first_does_not() {
             })
         };
         let dropper = thread::spawn(move || {
-            // This handle is there, so the queue is open.
+            // The queue is open because this handle exists.
             assert_eq!(clone.enqueue(1), EnqueueOutcome::Queued);
         });
         seen.note(if clock.sleepers() == 0 { "awake" } else { "asleep" });
@@ -299,14 +299,14 @@ fn of_two_handles_dropped_at_once_the_last_closes_and_the_first_does_not() {
     });
 }
 
-/// A queue whose shutdown looks at one record in each hold of the lock.
+/// Returns a queue that shuts down one record per section.
 fn sweeping_queue() -> (ManualClock, Queue) {
     let clock = ManualClock::new();
     let queue = WorkQueue::builder().clock(clock.clock()).hasher(Fixed::default()).sweep(1).build();
     (clock, queue)
 }
 
-/// A drain that found no mode once set its own over one that had been set meanwhile.
+/// A drain must not replace a mode that was set after it looked.
 #[test]
 fn a_drain_keeps_a_mode_that_was_set_before_its_own() {
     explore(4, &["the shutdown", "the drain"], |seen| {
@@ -345,9 +345,9 @@ fn no_key_is_served_once_a_request_was_refused_by_a_shutdown_that_discards() {
     });
 }
 
-/// Its consumer may come between two holds of the lock, and must not take the queue for over.
+/// The consumer may run between two sections, when the queue is not over.
 #[test]
-fn a_consumer_gets_all_that_a_shutdown_runs_now() {
+fn a_consumer_gets_every_key_that_a_shutdown_makes_ready() {
     explore(3, &["asleep", "awake"], |seen| {
         let (clock, queue) = sweeping_queue();
         queue.enqueue_after(1, SECOND);
@@ -370,7 +370,7 @@ fn a_consumer_gets_all_that_a_shutdown_runs_now() {
 }
 
 #[test]
-fn a_claim_that_ends_during_a_shutdown_leaves_no_wish_unreported() {
+fn a_rerun_is_reported_if_its_claim_ends_during_a_shutdown() {
     explore(4, &["dropped as a rerun", "dropped as a delay"], |seen| {
         let (_clock, queue) = sweeping_queue();
         queue.enqueue(1);
@@ -389,9 +389,9 @@ fn a_claim_that_ends_during_a_shutdown_leaves_no_wish_unreported() {
     });
 }
 
-/// The second joins in with what the first has not seen to, so neither returns before all is in the report.
+/// The second shutdown does the work that the first has not done, so both return when the report is complete.
 #[test]
-fn of_two_shutdowns_at_once_each_returns_when_all_is_dropped() {
+fn two_shutdowns_at_once_both_return_when_every_run_is_dropped() {
     explore(3, &["drained"], |seen| {
         let (_clock, queue) = sweeping_queue();
         queue.enqueue_after(1, SECOND);

@@ -1,20 +1,18 @@
 //! The shipped queue in every interleaving of a few threads.
 //!
-//! Each model asserts what the contract promises, and most deadlock where a wake is lost, which the model checker
-//! reports. The clock is a held one, so no timer thread takes part; `shared::models` has that one. Reference counts and
-//! the models' own counters are the standard library's: the checker switches threads at locks, condition variables,
-//! and the atomics of [`Busy`].
+//! Each model asserts a promise of the contract. Most models deadlock if a wakeup is lost, and the checker reports that. The
+//! clock is held, so there is no timer thread; `timer::models` covers it. Reference counts and the counters of the models are
+//! from the standard library. The checker switches threads at locks, condition variables, and the atomics of [`Busy`].
 //!
-//! A condition variable of the checker wakes its sleepers first come, first served, and never without cause. What depends
-//! on who is woken is therefore modelled with either thread asleep first.
+//! A condition variable of the checker wakes its waiters in order, and never without cause. If the result depends on the order,
+//! the model runs with either thread asleep first.
 //!
-//! # What is bounded
+//! # Bounds
 //!
-//! [`explore`] takes the most preemptions that an execution may have: switches away from a thread that could go on.
-//! Switches away from a blocked thread are free, so under any bound each thread still comes first once, and sleeps before
-//! or after what wakes it. The smallest models have no bound, the others three to five, as many as a few seconds allow:
-//! beyond that the executions grow from thousands into millions, and what is looked for here (a wake decided between a
-//! look and a sleep) takes one or two.
+//! [`explore`] takes the most preemptions of an execution: switches away from a thread that could go on. Switches away from a
+//! blocked thread are free, so under any bound each thread runs first once, and sleeps before or after its wakeup. The smallest
+//! models have no bound. The others have three to five, as many as a few seconds allow. More would explore millions of
+//! executions, but a wakeup decided between a look and a sleep takes only one or two.
 
 mod closing;
 mod timing;
@@ -32,7 +30,7 @@ use crate::base::sync::atomic::AtomicBool;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The same in each execution, which the checker relies on.
+/// The same hasher in each execution, as the checker requires.
 type Fixed = BuildHasherDefault<DefaultHasher>;
 type Queue = WorkQueue<u8, Fixed>;
 
@@ -42,7 +40,7 @@ fn queue() -> (ManualClock, Queue) {
     (clock, queue)
 }
 
-/// Which outcomes of a model some execution has had. A model whose threads never meet shows nothing, so each must occur.
+/// The outcomes that some execution had. Each must occur, because a model whose threads never meet shows nothing.
 #[derive(Debug)]
 struct Seen {
     outcomes: Vec<(&'static str, PlainBool)>,
@@ -57,8 +55,8 @@ impl Seen {
     }
 }
 
-/// Runs `model` in every interleaving with at most `preemptions` preemptions (`None`: any number), and then checks that
-/// each of `outcomes` was noted.
+/// Runs `model` in every interleaving with at most `preemptions` preemptions (`None`: any number). Then checks that each of
+/// `outcomes` was noted.
 fn explore(
     preemptions: impl Into<Option<usize>>,
     outcomes: &[&'static str],
@@ -77,7 +75,7 @@ fn explore(
     }
 }
 
-/// What only one thread may hold at a time, with a chance for others to run while it does.
+/// A resource for one thread at a time. While it is held, other threads may run.
 #[derive(Clone, Debug)]
 struct Busy(Arc<AtomicBool>);
 

@@ -1,4 +1,4 @@
-//! Timeouts and delays: a held clock is moved on one thread while others wait for it.
+//! Timeouts and delays: one thread advances a held clock while others wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::base::wait::AutoResetEvent;
 use crate::queue::error::DequeueError;
 use crate::queue::{Claim, Enqueue, EnqueueOutcome, KeyState, NoClaim, PendingRerun, Shutdown};
 
-/// When the second that most models pass is over. A timeout is given as this time, not as a duration: a thread may begin
-/// to wait when it has come already.
+/// The end of the second that most models pass. Timeouts use this time instead of a duration, because a thread may begin to wait
+/// after it.
 const ONE: Nanos = Nanos(1_000_000_000);
 
 fn advancer(clock: &ManualClock, by: Duration) -> thread::JoinHandle<()> {
@@ -26,14 +26,14 @@ fn consumer(queue: &Queue) -> thread::JoinHandle<Result<Claim<u8>, DequeueError>
     thread::spawn(move || queue.dequeue())
 }
 
-/// The time by the held clock since it was made.
+/// Returns the time since the clock was made.
 fn elapsed(queue: &Queue) -> Nanos {
     queue.shared.now()
 }
 
-/// A consumer's timeout races a key. Either it takes the key or the other one does, which waits for ever.
+/// The timeout of a consumer races a key. Either this consumer takes the key, or the other one, which waits without a timeout.
 #[test]
-fn a_consumer_that_times_out_leaves_no_key_to_a_sleeper() {
+fn no_key_is_left_to_a_sleeper_by_a_timeout() {
     explore(3, &["took the key", "timed out", "both asleep", "one asleep", "none asleep"], |seen| {
         let (clock, queue) = queue();
         let timed = {
@@ -66,7 +66,7 @@ fn a_consumer_that_times_out_leaves_no_key_to_a_sleeper() {
 }
 
 #[test]
-fn a_timeout_reaches_its_consumer_whoever_else_sleeps() {
+fn a_timeout_wakes_its_consumer_beside_other_sleepers() {
     explore(4, &["both asleep", "not both asleep"], |seen| {
         let (clock, queue) = queue();
         let untimed = consumer(&queue);
@@ -83,7 +83,7 @@ fn a_timeout_reaches_its_consumer_whoever_else_sleeps() {
 }
 
 #[test]
-fn a_timeout_is_kept_where_another_consumer_takes_what_both_were_woken_for() {
+fn a_timeout_is_kept_if_another_consumer_takes_the_key() {
     explore(4, &["took the key", "timed out"], |seen| {
         let (clock, queue) = queue();
         let timed = {
@@ -116,7 +116,7 @@ fn a_consumer_that_is_served_in_time_leaves_nothing_on_the_clock() {
     });
 }
 
-/// A delay's end races `enqueue_now`: the key comes once, and once more only for a request during the run.
+/// The end of a delay races `enqueue_now`. The key runs once, and once more only for a request during the run.
 #[test]
 fn a_delay_that_ends_while_a_request_ends_it_fires_once() {
     explore(5, &["queued", "merged", "rerun"], |seen| {
@@ -182,7 +182,7 @@ fn a_delay_that_ends_while_it_is_pushed_out_is_not_early() {
 }
 
 #[test]
-fn a_delay_that_ends_while_it_is_cancelled_comes_or_not_as_the_answer_says() {
+fn a_delay_that_ends_while_it_is_cancelled_matches_the_returned_state() {
     explore(5, &["delayed", "ready", "processing"], |seen| {
         let (clock, queue) = queue();
         queue.enqueue_after(1, SECOND);
@@ -203,7 +203,7 @@ fn a_delay_that_ends_while_it_is_cancelled_comes_or_not_as_the_answer_says() {
     });
 }
 
-/// The clock passes a time while a request for that time is on its way into the queue.
+/// The clock passes a time while a request for that time enters the queue.
 #[test]
 fn a_delay_that_begins_while_its_time_comes_is_not_forgotten() {
     explore(None, &["due at once", "due later"], |seen| {
@@ -226,9 +226,9 @@ fn a_delay_that_begins_while_its_time_comes_is_not_forgotten() {
     });
 }
 
-/// Two requests, the earlier one second, and the clock: each key comes at its time and wakes its consumer.
+/// Two requests, the second of them earlier, race the clock. Each key comes at its time and wakes its consumer.
 #[test]
-fn an_earlier_delay_than_the_one_that_is_waited_for_is_kept() {
+fn an_earlier_delay_than_the_pending_one_is_kept() {
     explore(4, &["earlier second", "earlier first"], |seen| {
         let (clock, queue) = queue();
         let earlier = {
@@ -249,7 +249,7 @@ fn an_earlier_delay_than_the_one_that_is_waited_for_is_kept() {
 }
 
 #[test]
-fn a_signal_reaches_who_goes_to_sleep() {
+fn an_event_wakes_a_thread_that_falls_asleep() {
     explore(None, &["asleep", "awake"], |seen| {
         let clock = ManualClock::new();
         let signal = AutoResetEvent::new(clock.clock());
@@ -264,7 +264,7 @@ fn a_signal_reaches_who_goes_to_sleep() {
 }
 
 #[test]
-fn a_signal_that_races_a_deadline_is_seen_once() {
+fn an_event_that_races_a_deadline_is_seen_once() {
     explore(None, &["signalled", "timed out"], |seen| {
         let clock = ManualClock::new();
         let signal = AutoResetEvent::new(clock.clock());
@@ -277,7 +277,7 @@ fn a_signal_that_races_a_deadline_is_seen_once() {
         advancer.join().unwrap();
         let signalled = waiter.join().unwrap();
         seen.note(if signalled { "signalled" } else { "timed out" });
-        // It stays set until it was seen.
+        // The event stays set until a wait sees it.
         assert_eq!(signal.wait_until(Nanos::ZERO), !signalled);
         assert_eq!((clock.sleepers(), clock.next_alarm()), (0, None));
     });

@@ -12,11 +12,11 @@ use super::{Busy, Fixed, Queue, Seen, explore, queue};
 use crate::base::clock::ManualClock;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::time::Nanos;
+use crate::queue::claim::BUSY;
 use crate::queue::error::TryDequeueError;
-use crate::queue::shared::BUSY;
 use crate::queue::{Claim, Enqueue, EnqueueOutcome, KeyState, NoClaim, PendingRerun, Shutdown, WorkQueue};
 
-/// A consumer that takes one key and holds it.
+/// A consumer that takes one key and keeps its claim.
 fn taker(queue: &Queue) -> thread::JoinHandle<Claim<u8>> {
     let queue = queue.clone();
     thread::spawn(move || queue.dequeue().unwrap())
@@ -44,12 +44,12 @@ fn a_consumer_that_goes_to_sleep_sees_the_key_that_comes() {
     });
 }
 
-/// By the system's clock: on a held one nobody looks again.
+/// By the system clock: on a held clock consumers sleep at once.
 #[test]
 fn a_consumer_that_looks_again_before_it_sleeps_sees_the_key_that_comes() {
     explore(None, &["not there yet", "looking", "asleep"], |seen| {
         let queue: Queue = WorkQueue::builder().hasher(Fixed::default()).build();
-        // As though just so many keys had been taken.
+        // As if this many keys had been taken.
         let busy = 0_usize.wrapping_sub(BUSY);
         queue.shared.locked.lock().taken_at_wait = busy;
         let consumer = taker(&queue);
@@ -67,7 +67,7 @@ fn a_consumer_that_looks_again_before_it_sleeps_sees_the_key_that_comes() {
     });
 }
 
-/// Two consumers serve one key that is enqueued twice; the runs do not overlap, and one starts after the second request.
+/// Two consumers serve a key that is enqueued twice. The runs do not overlap, and one starts after the second request.
 fn one_key_asked_for_twice(next: fn(Claim<u8>) -> Option<Claim<u8>>) {
     explore(4, &["queued", "merged", "rerun", "ended while open"], move |seen| {
         let (_clock, queue) = queue();
@@ -117,7 +117,7 @@ fn one_key_asked_for_twice(next: fn(Claim<u8>) -> Option<Claim<u8>>) {
 }
 
 #[test]
-fn of_two_consumers_one_runs_a_key_and_a_request_during_the_run_is_served() {
+fn one_of_two_consumers_runs_a_key_and_a_request_during_the_run_is_served() {
     one_key_asked_for_twice(|claim| {
         claim.done();
         None
@@ -125,7 +125,7 @@ fn of_two_consumers_one_runs_a_key_and_a_request_during_the_run_is_served() {
 }
 
 #[test]
-fn a_request_during_a_run_is_served_also_where_the_consumer_takes_the_next_key_at_once() {
+fn a_request_during_a_run_is_served_if_the_consumer_takes_the_next_key_at_once() {
     one_key_asked_for_twice(|claim| claim.done_and_next().ok());
 }
 
@@ -183,7 +183,7 @@ fn keys_from_two_producers_reach_two_consumers() {
 }
 
 #[test]
-fn who_takes_a_key_without_sleeping_leaves_no_consumer_asleep_on_work() {
+fn taking_a_key_without_sleeping_leaves_no_consumer_asleep_beside_a_ready_key() {
     explore(3, &["barged in", "came too delay"], |seen| {
         let (_clock, queue) = queue();
         let consumers = [taker(&queue), taker(&queue)];
@@ -191,7 +191,7 @@ fn who_takes_a_key_without_sleeping_leaves_no_consumer_asleep_on_work() {
         match queue.try_dequeue() {
             Ok(claim) => {
                 seen.note("barged in");
-                // Back in line, for a consumer that the first wake has brought here in vain.
+                // Ready again, for the consumer that woke up without a key.
                 claim.requeue_after(Duration::ZERO);
             }
             Err(error) => {
@@ -208,7 +208,7 @@ fn who_takes_a_key_without_sleeping_leaves_no_consumer_asleep_on_work() {
 }
 
 #[test]
-fn who_ends_a_claim_and_takes_the_next_key_leaves_no_consumer_asleep_on_work() {
+fn done_and_next_leaves_no_consumer_asleep_beside_a_ready_key() {
     explore(4, &["took another", "took the same", "took none"], |seen| {
         let (_clock, queue) = queue();
         let chain = {
@@ -236,10 +236,10 @@ fn who_ends_a_claim_and_takes_the_next_key_leaves_no_consumer_asleep_on_work() {
     });
 }
 
-/// Of two consumers one is told to stop, at any moment, also with a key's wake on its way to it. Either goes to sleep
-/// first in some execution.
+/// One of two consumers stops, at any moment, also with a key's wakeup on its way. Either consumer sleeps first in some
+/// execution.
 #[test]
-fn a_consumer_that_stops_hands_on_the_wake_of_a_key() {
+fn a_stopping_consumer_passes_on_the_wakeup_of_a_key() {
     explore(4, &["stopped", "took a key", "both asleep", "one asleep", "none asleep"], |seen| {
         let (clock, queue) = queue();
         let stop = Arc::new(AtomicBool::new(false));
@@ -261,7 +261,7 @@ fn a_consumer_that_stops_hands_on_the_wake_of_a_key() {
         note_sleepers(seen, &clock);
         queue.enqueue(1);
         stop.store(true, SeqCst);
-        // Without a nudge: only the wake that the stopped consumer hands on can reach the other one.
+        // No nudge: only the wakeup passed on by the stopped consumer can reach the other.
         other.join().unwrap().done();
         queue.shared.nudge();
         stopped.join().unwrap();
@@ -269,7 +269,7 @@ fn a_consumer_that_stops_hands_on_the_wake_of_a_key() {
 }
 
 #[test]
-fn a_nudge_stops_who_is_to_stop_and_loses_no_key() {
+fn a_nudge_stops_a_consumer_and_loses_no_key() {
     explore(3, &["stopped", "took a key"], |seen| {
         let (_clock, queue) = queue();
         let stop = Arc::new(AtomicBool::new(false));
@@ -288,7 +288,7 @@ fn a_nudge_stops_who_is_to_stop_and_loses_no_key() {
         queue.enqueue(1);
         nudger.join().unwrap();
         if let Ok(key) = stopped.join().unwrap() {
-            // Its claim has ended as failed: the key backs off, and comes once more for the other one.
+            // The claim ended as failed: the key backs off, then the other consumer gets it.
             seen.note("took a key");
             queue.enqueue_now(key);
         } else {
@@ -299,7 +299,7 @@ fn a_nudge_stops_who_is_to_stop_and_loses_no_key() {
 }
 
 #[test]
-fn a_nudge_reaches_all_that_are_to_stop() {
+fn a_nudge_stops_every_consumer() {
     explore(4, &["none asleep", "one asleep", "both asleep"], |seen| {
         let (clock, queue) = queue();
         let stop = Arc::new(AtomicBool::new(false));

@@ -25,8 +25,8 @@ impl<K> DroppedRuns<K> {
         self.0.last().map_or(0, |last| (self.0.len() - 1) * CHUNK + last.len())
     }
 
-    /// Appends to `report` the next of the first `count` runs, at most [`CHUNK`] of them. If the `Clone` of a key panics, so does
-    /// this.
+    /// Appends to `report` the next of the first `count` runs, at most [`CHUNK`] of them. Panics if the `Clone` of a
+    /// key does.
     pub(super) fn append_to(&self, report: &mut Vec<(K, DroppedRun)>, count: usize)
     where
         K: Clone,

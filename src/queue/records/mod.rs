@@ -152,7 +152,7 @@ impl<K> Records<K> {
         self.sweep_next.is_none() && self.levels.is_empty() && self.counts.processing == 0
     }
 
-    /// Returns the record with this hash whose key satisfies `eq`.
+    /// Returns the record that has this hash and a key for which `eq` holds.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<u32> {
         let folded = fold(hash);
@@ -348,7 +348,7 @@ impl<K> Records<K> {
         self.end_with_rest(index, ending, now, effects)
     }
 
-    /// Ends a claim whose key may have to run again.
+    /// Ends a claim in all other cases.
     fn end_with_rest(
         &mut self,
         index: u32,

@@ -1,4 +1,4 @@
-//! How a record gets to where its state says: into a level, onto the wheel, out of both.
+//! Moving a record to the list that its state names: a level, the wheel, or none.
 
 use super::super::request::Priority;
 use super::super::state::{Bounds, ListPlace, Phase, RecordState};
@@ -6,11 +6,11 @@ use super::{Effects, Records};
 use crate::base::time::Nanos;
 
 impl<K> Records<K> {
-    /// Puts what is due at `now` in line, in due order, at most `budget` steps of work. Keys whose cool-down is over go
-    /// to `gone`. Returns when to call again.
+    /// Makes keys ready that are due at `now`, in due order, in at most `budget` steps. Adds keys whose cool-down is over to
+    /// `gone`. Returns when to call this again.
     pub(crate) fn expire(&mut self, now: Nanos, mut budget: u32, gone: &mut Vec<K>, effects: &mut Effects) -> Nanos {
         if self.mode().is_some() {
-            // The shutdown decides what becomes of each delay.
+            // The shutdown handles the delays.
             return Nanos::NEVER;
         }
         let tick = now.tick_down(self.settings.tick_shift);
@@ -21,12 +21,12 @@ impl<K> Records<K> {
         self.next_turn()
     }
 
-    /// When the wheel wants to be turned; [`Nanos::NEVER`] while it is empty.
+    /// Returns when to turn the wheel; [`Nanos::NEVER`] while it is empty.
     pub(crate) fn next_turn(&self) -> Nanos {
         self.wheel.next_tick().map_or(Nanos::NEVER, |tick| Nanos::of_tick(tick, self.settings.tick_shift))
     }
 
-    /// The record has left the wheel because its time has come.
+    /// Applies the end of a delay to a record that has left the wheel.
     pub(super) fn came_due(&mut self, index: u32, now: &impl Fn() -> Nanos, effects: &mut Effects) {
         let before = self.state(index);
         let mut state = before;
@@ -36,7 +36,7 @@ impl<K> Records<K> {
         self.link(index, state, now, effects);
     }
 
-    /// Applies one rule to one record and moves it to where it then belongs; `to_tail` moves it also within its list.
+    /// Applies a rule to a record and moves the record to its list. `to_tail` also moves it within its list.
     #[inline]
     pub(super) fn change<R>(
         &mut self,
@@ -59,7 +59,7 @@ impl<K> Records<K> {
                 ListPlace::Wheel(_) => self.wheel.remove(&mut self.slab, index),
             }
             match (from, to) {
-                // It was in line all along: nobody is woken for it, and it has waited since it came.
+                // The key was ready before, so no consumer is woken, and its waiting time goes on.
                 (ListPlace::Level(_), ListPlace::Level(level)) => self.levels.push_back(&mut self.slab, level, index),
                 _ => self.link(index, state, now, effects),
             }
@@ -70,14 +70,14 @@ impl<K> Records<K> {
         decision
     }
 
-    /// Counts a record that is in no list and not being processed, and puts it where its state says.
+    /// Counts a record that is in no list and not being processed, and adds it to its list.
     #[inline]
     pub(super) fn enter(&mut self, index: u32, state: RecordState, now: &impl Fn() -> Nanos, effects: &mut Effects) {
         self.link(index, state, now, effects);
         self.counts.delayed += usize::from(state.phase == Phase::Delayed);
     }
 
-    /// Puts a record that is in no list where its state says.
+    /// Adds a record that is in no list to its list.
     #[inline]
     fn link(&mut self, index: u32, state: RecordState, now: &impl Fn() -> Nanos, effects: &mut Effects) {
         match state.place() {
@@ -108,7 +108,7 @@ impl<K> Records<K> {
 
     fn wind(&mut self, index: u32, now: Nanos, effects: &mut Effects) {
         let shift = self.settings.tick_shift;
-        // Turns an idle wheel up to the present where nothing is in the way, so that the new entry starts low.
+        // Brings an idle wheel up to the present, so that the new entry starts on a low level.
         self.wheel.pop(&mut self.slab, now.tick_down(shift), &mut 0);
         let turn = Nanos::of_tick(self.wheel.insert(&mut self.slab, index), shift);
         effects.turn_at = effects.turn_at.min(turn);

@@ -1,11 +1,11 @@
-//! How many records each step of the bulk operations looks at.
+//! The number of records that each step of a bulk operation looks at.
 
 use super::super::request::BATCH;
 use super::*;
 
 const KEYS: u32 = 5_000;
 
-/// Records of `KEYS` keys, each requested with the method that `method` returns for it.
+/// Returns records of `KEYS` keys, each requested with its `method`.
 fn records(method: impl Fn(u64) -> super::super::request::EnqueueMethod) -> Records<u32> {
     let settings = RecordSettings { floor: Duration::ZERO, min_interval: Duration::ZERO, timing: false, tick_shift: 0 };
     let mut records = Records::new(settings);
@@ -25,7 +25,7 @@ fn ready() -> Records<u32> {
     records(|_| super::super::request::EnqueueMethod::Enqueue)
 }
 
-/// Shuts down in steps. Returns how many records each step has changed.
+/// Shuts down in steps. Returns the number of records that each step changed.
 fn shut_down(records: &mut Records<u32>, mode: Shutdown) -> Vec<usize> {
     records.begin_shutdown(mode);
     let mut steps = Vec::new();
@@ -65,14 +65,14 @@ fn a_shutdown_that_drops_nothing_takes_one_step() {
 }
 
 #[test]
-fn a_key_in_line_is_not_served_once_discarding_has_begun() {
+fn a_ready_key_is_not_served_after_the_start_of_a_discard() {
     let mut records = ready();
     records.begin_shutdown(Shutdown::Discard);
     assert_eq!((records.front(), records.has_ready(), records.is_over()), (None, false, false));
 }
 
 #[test]
-fn a_wish_is_dropped_also_if_its_claim_ends_before_the_shutdown_has_reached_it() {
+fn a_rerun_is_dropped_even_if_its_claim_ends_before_the_shutdown_reaches_it() {
     use super::super::request::EnqueueMethod;
     for (method, mode) in [
         (EnqueueMethod::EnqueueAfter(Duration::MAX), Shutdown::ServeReady),
@@ -97,7 +97,7 @@ fn a_wish_is_dropped_also_if_its_claim_ends_before_the_shutdown_has_reached_it()
 }
 
 #[test]
-fn a_report_adds_a_bounded_number_of_dropped_wakes_per_step() {
+fn a_report_adds_a_bounded_number_of_dropped_runs_per_step() {
     let mut records = delayed();
     shut_down(&mut records, Shutdown::ServeReady);
     let mut report = super::super::report::DrainReport::new();

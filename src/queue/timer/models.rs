@@ -1,9 +1,8 @@
-//! The timer thread's protocol, in every interleaving: the shipped task and its signal on a thread, by the system's clock.
+//! The timer thread in every interleaving: the shipped task and its event on a thread, by the system clock.
 //!
-//! Time does not pass in a model, and a timed wait of the checker never times out, so no delay here ever ends: what is
-//! shown is that the timer always knows of the earliest one, that it sleeps, and that it ends. That a delay is kept once
-//! the timer waits for it is shown by the models on a held clock and by threads for real. Delays differ so much that the
-//! few milliseconds of real time that an execution takes change nothing.
+//! Time does not pass in a model, and a timed wait of the checker never times out, so no delay ends here. These models show that
+//! the timer always waits for the earliest delay, that it sleeps, and that it ends. Models on a held clock and tests with real
+//! threads show that delays end in time. The delays differ so much that the real time of an execution does not matter.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::BuildHasherDefault;
@@ -37,14 +36,14 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// What the timer thread said last when it wants its next step.
+/// The last answer of the timer's task.
 struct Said {
     next: Mutex<Option<Next>>,
     changed: Condvar,
     steps: AtomicUsize,
 }
 
-/// The timer thread's task, with somebody watching.
+/// The timer's task with an observer.
 struct Watched {
     task: TurnWheel<u8>,
     said: Arc<Said>,
@@ -60,7 +59,7 @@ impl Task for Watched {
     }
 }
 
-/// Starts the timer thread as [`Shared::start_timer`] does, but watched.
+/// Starts the timer thread as [`QueueShared::start_timer`] does, with an observer.
 fn watch(shared: &Arc<QueueShared<u8>>) -> (Arc<Said>, thread::JoinHandle<()>) {
     let said = Arc::new(Said { next: Mutex::new(None), changed: Condvar::new(), steps: AtomicUsize::new(0) });
     shared.locked.lock().timer = TimerThread::Starting;
@@ -69,7 +68,7 @@ fn watch(shared: &Arc<QueueShared<u8>>) -> (Arc<Said>, thread::JoinHandle<()>) {
     (said, thread::spawn(move || run(task, &signal)))
 }
 
-/// The same on a timer thread that several queues share.
+/// Adds the observed task to a shared timer thread.
 fn watch_on(timer: &TaskThread, shared: &Arc<QueueShared<u8>>) -> Arc<Said> {
     let said = Arc::new(Said { next: Mutex::new(None), changed: Condvar::new(), steps: AtomicUsize::new(0) });
     let task = Watched { task: TurnWheel(Arc::clone(shared)), said: Arc::clone(&said) };
@@ -81,7 +80,7 @@ fn watch_on(timer: &TaskThread, shared: &Arc<QueueShared<u8>>) -> Arc<Said> {
 }
 
 impl Said {
-    /// Blocks until the timer means to wake for the earliest entry of the wheel: for ever, if nobody tells it to.
+    /// Blocks until the timer waits for the earliest entry of the wheel. Blocks forever if no thread wakes the timer.
     fn wait_for_earliest(&self, shared: &QueueShared<u8>) {
         let earliest = shared.locked.lock().records.next_turn();
         assert_ne!(earliest, Nanos::NEVER);
@@ -93,7 +92,7 @@ impl Said {
 }
 
 #[test]
-fn the_timer_hears_of_every_delay_that_is_earlier_than_what_it_waits_for() {
+fn every_earlier_delay_wakes_the_timer() {
     let in_one_step = Arc::new(AtomicBool::new(false));
     let in_steps = Arc::new(AtomicBool::new(false));
     let (one, more) = (Arc::clone(&in_one_step), Arc::clone(&in_steps));
@@ -104,7 +103,7 @@ fn the_timer_hears_of_every_delay_that_is_earlier_than_what_it_waits_for() {
         queue.enqueue_after(2, MINUTE);
         said.wait_for_earliest(&queue.shared);
         let steps = said.steps.load(SeqCst);
-        // At its start, and once for each of the two at the most: it does not wake itself.
+        // One step at its start, and at most one for each delay: the timer does not wake itself.
         assert!(steps <= 3, "{steps} steps");
         if steps == 1 { &one } else { &more }.store(true, SeqCst);
         drop(queue);
@@ -115,7 +114,7 @@ fn the_timer_hears_of_every_delay_that_is_earlier_than_what_it_waits_for() {
 }
 
 #[test]
-fn the_timer_hears_of_delays_from_two_threads() {
+fn delays_from_two_threads_wake_the_timer() {
     explore(3, || {
         let queue = queue(ThreadOptions::new());
         let (said, timer) = watch(&queue.shared);
@@ -132,7 +131,7 @@ fn the_timer_hears_of_delays_from_two_threads() {
 }
 
 #[test]
-fn a_shared_timer_hears_of_earlier_delays_of_two_queues() {
+fn earlier_delays_of_two_queues_wake_their_shared_timer() {
     explore(2, || {
         let timer = TaskThread::start(&ThreadOptions::new(), &Clock::system(), "timer").unwrap();
         let queues = [(); 2].map(|()| queue(ThreadOptions::new()));
@@ -167,7 +166,7 @@ fn counted() -> (ThreadOptions, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn of_two_first_delays_at_once_one_starts_the_timer_and_the_last_handle_joins_it() {
+fn two_first_delays_at_once_start_one_timer_thread_and_the_last_handle_joins_it() {
     explore(3, || {
         let (threads, started) = counted();
         let queue = queue(threads);
@@ -205,9 +204,9 @@ fn a_shutdown_ends_the_timer_at_any_moment() {
     }
 }
 
-/// A claim that ends while the last handle goes may start the timer when nobody is left to join it.
+/// A claim that ends while the last handle is dropped may start a timer thread that no handle joins.
 #[test]
-fn a_timer_that_a_claim_starts_while_the_last_handle_goes_ends_too() {
+fn a_timer_that_a_claim_starts_while_the_last_handle_drops_ends_too() {
     let with_timer = Arc::new(AtomicBool::new(false));
     let without = Arc::new(AtomicBool::new(false));
     let (yes, no) = (Arc::clone(&with_timer), Arc::clone(&without));

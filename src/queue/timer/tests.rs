@@ -10,10 +10,10 @@ use crate::base::task_thread::TaskThread;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Enqueue, EnqueueOutcome, KeyState, Shutdown, WorkQueue};
 
-/// How long a test that has failed waits.
+/// The longest wait of a failing test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A queue that the system refuses so many threads, with a delayed key.
+/// Returns a queue with a delayed key, to which the system refuses this many threads.
 fn refused(times: usize) -> (WorkQueue<char>, Arc<AtomicUsize>) {
     let refusals = Arc::new(AtomicUsize::new(times));
     let options = ThreadOptions::new().refusing(Arc::clone(&refusals));
@@ -24,15 +24,15 @@ fn refused(times: usize) -> (WorkQueue<char>, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn a_delay_comes_to_a_waiting_consumer_although_the_timer_was_refused_a_thread() {
+fn a_waiting_consumer_gets_a_delayed_key_after_refusals_of_the_timer_thread() {
     let (queue, refusals) = refused(3);
     assert_eq!(*queue.dequeue_timeout(PATIENCE).unwrap(), 'd');
     assert_eq!(refusals.load(SeqCst), 0);
 }
 
-/// It slept before the delay was asked for.
+/// The consumer sleeps before the delay is requested.
 #[test]
-fn a_delay_comes_to_a_sleeping_consumer_although_the_timer_was_refused_a_thread() {
+fn a_sleeping_consumer_gets_a_delayed_key_after_refusals_of_the_timer_thread() {
     let refusals = Arc::new(AtomicUsize::new(2));
     let options = ThreadOptions::new().refusing(Arc::clone(&refusals));
     let queue = WorkQueue::builder().thread_options(options).build();
@@ -47,7 +47,7 @@ fn a_delay_comes_to_a_sleeping_consumer_although_the_timer_was_refused_a_thread(
 }
 
 #[test]
-fn any_use_of_a_queue_asks_again_for_the_thread_of_its_timer() {
+fn any_use_of_a_queue_asks_again_for_its_timer_thread() {
     let (queue, refusals) = refused(2);
     while let KeyState::Delayed(_) = queue.state(&'d') {
         queue.enqueue('x');
@@ -73,7 +73,7 @@ fn shared_timer() -> TaskThread {
     TaskThread::start(&ThreadOptions::new(), &Clock::system(), "timer").unwrap()
 }
 
-/// A queue that uses `timer`. It panics if it starts a timer thread of its own.
+/// Returns a queue that uses `timer` and gets no thread of its own.
 fn sharing(timer: &TaskThread, name: &str) -> WorkQueue<char> {
     let no_thread = ThreadOptions::new().refusing(Arc::new(AtomicUsize::new(usize::MAX)));
     let queue = WorkQueue::builder().name(name).thread_options(no_thread).build();

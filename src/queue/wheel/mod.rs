@@ -1,30 +1,31 @@
 //! A hierarchical timer wheel over whole ticks.
 //!
-//! The algorithm is that of G. Varghese and A. Lauck, *Hashed and Hierarchical Timing Wheels* (SOSP 1987), the scheme
-//! with several wheels, each turning 64 times slower than the one below; the bit layout follows tokio's
-//! `runtime/time/wheel`. The wheel takes ticks in and gives expired entries out. It knows no clock, lock or thread,
-//! and an entry is an index into a slab that belongs to the caller.
+//! The algorithm is from G. Varghese and A. Lauck, *Hashed and Hierarchical Timing Wheels* (SOSP 1987), the scheme with several
+//! wheels, each turning 64 times slower than the one below. The bit layout follows tokio's `runtime/time/wheel`. The wheel takes
+//! ticks in and returns expired entries. It knows no clock, lock or thread. An entry is an index into a slab of the caller.
 //!
 //! # Layout
-//! A tick is a `u64`, read as eleven digits in base 64. An entry hangs in the slot of the *highest digit in which its
-//! tick differs from the elapsed time*: that digit's place is the level, its value the slot. A level therefore holds
-//! only slots ahead of the elapsed time and never wraps, every slot of a lower level comes before every slot of a
-//! higher one, and within a level the lowest bit of the occupancy bitmap is the earliest slot. When time reaches a
-//! slot, its entries are dealt out to lower levels (*cascaded*), so that an entry moves at most once per level.
 //!
-//! # Why a cut cascade does no harm
-//! While the slot that begins at tick `s` is being worked off, the elapsed time is `s - 1`: nothing at `s` counts as
-//! past until everything at `s` has been handed out. Whoever inserts in between can name no tick before `s`, so
-//! nothing but the entries dealt out of this slot can be in the levels below it; and another entry for this slot
-//! joins its end, behind every entry of the same tick that is still in it or has left it already. This is why order
-//! among equal ticks survives any mixture of budgets, insertions and removals.
+//! A tick is a `u64`, read as eleven digits in base 64. An entry is in the slot of the *highest digit in which its tick differs
+//! from the elapsed time*: the place of that digit is the level, its value the slot. A level holds only slots ahead of the
+//! elapsed time and never wraps. Every slot of a lower level comes before every slot of a higher one. Within a level, the lowest
+//! bit of the occupancy bitmap is the earliest slot. When time reaches a slot, its entries are dealt out to lower levels
+//! (*cascaded*). An entry moves at most once per level.
+//!
+//! # Interrupted cascades
+//!
+//! While the slot that begins at tick `s` is worked off, the elapsed time is `s - 1`: no tick `s` has passed until every entry at
+//! `s` has been handed out. An insertion in between can name no tick before `s`. So the levels below the slot hold only entries
+//! dealt out of it. Another entry for this slot joins its end, behind every entry of the same tick. This is why entries of equal
+//! ticks stay in order under any mixture of budgets, insertions and removals.
 //!
 //! # Invariants
+//!
 //! - The tick of every entry in the wheel is above the elapsed time.
-//! - Every entry is in the slot its tick has as seen from the elapsed time, or, if it was dealt out of the slot that
-//!   begins one tick later, in the slot its tick has as seen from there. No other slot begins at that tick.
-//! - A bit of an occupancy bitmap is set exactly while its slot holds an entry; a bit of `levels` exactly while that
-//!   level's bitmap is not zero.
+//! - Every entry is in the slot of its tick as seen from the elapsed time. The exception is an entry dealt out of the slot that
+//!   begins one tick later: it is in the slot of its tick as seen from there. No other slot begins at that tick.
+//! - A bit of an occupancy bitmap is set exactly while its slot holds an entry; a bit of `levels` exactly while the bitmap of
+//!   that level is not zero.
 
 use super::lists::{Entries, LinkedLists};
 
@@ -57,7 +58,7 @@ impl Wheel {
         }
     }
 
-    /// The tick up to which, and including which, every entry has been handed out. It never goes back.
+    /// Returns the tick up to which every entry has been handed out. It never decreases.
     #[cfg(test)]
     pub(crate) fn elapsed(&self) -> u64 {
         self.elapsed
@@ -67,27 +68,27 @@ impl Wheel {
         self.levels == 0
     }
 
-    /// How many entries are in the wheel.
+    /// Returns the number of entries.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The tick at which to call [`pop`](Self::pop) next: the first tick of the earliest slot that holds an entry.
-    /// `None` if the wheel is empty.
+    /// Returns the tick at which to call [`pop`](Self::pop) next: the first tick of the earliest occupied slot. `None` if the
+    /// wheel is empty.
     ///
-    /// It is above [`elapsed`](Self::elapsed) and no later than the tick of any entry. It may be earlier than all of
-    /// them: the call then cascades and hands nothing out.
+    /// It is above the elapsed time and no later than the tick of any entry. If it is earlier than all of them, the call only
+    /// cascades.
     #[inline]
     pub(crate) fn next_tick(&self) -> Option<u64> {
         self.earliest().map(|(_, start)| start)
     }
 
-    /// Adds an entry that is in no list, and returns the tick at which [`pop`](Self::pop) must next be called on its
-    /// account: the first tick of its slot, which is above [`elapsed`](Self::elapsed) and no later than its own.
+    /// Adds an entry that is in no list. Returns the tick at which to call [`pop`](Self::pop) for it: the first tick of its slot.
+    /// Constant time.
     ///
-    /// The tick of the entry must be above [`elapsed`](Self::elapsed) (the caller treats any other as expired) and
-    /// must not change until the entry has left the wheel. `u64::MAX` is a tick like any other. Constant time.
+    /// The tick of the entry must be above the elapsed time, and must not change while the entry is in the wheel. `u64::MAX` is a
+    /// tick like any other.
     #[inline]
     pub(crate) fn insert(&mut self, entries: &mut impl Entries, index: u32) -> u64 {
         let tick = entries.tick(index);
@@ -96,23 +97,22 @@ impl Wheel {
         self.place(entries, index, self.elapsed, tick)
     }
 
-    /// Takes out an entry that is in this wheel. Constant time.
+    /// Removes an entry of this wheel. Constant time.
     #[inline]
     pub(crate) fn remove(&mut self, entries: &mut impl Entries, index: u32) {
         self.len -= 1;
         self.unlink(entries, index);
     }
 
-    /// Takes out and returns the next entry with a tick of at most `now`: ticks ascending, and among equal ticks in
-    /// the order of insertion.
+    /// Removes and returns the next entry with a tick of at most `now`, in ascending order of ticks, and in order of insertion
+    /// among equal ticks.
     ///
-    /// Every entry handed out or cascaded takes 1 from `budget`. `None` with some budget left says that nothing is due
-    /// and that [`elapsed`](Self::elapsed) is now at least `now`. `None` with no budget left says nothing of the
-    /// kind: work remains exactly if [`next_tick`](Self::next_tick) is at most `now`. Between two calls any entry may
-    /// be inserted or removed, and the order holds all the same.
+    /// Every entry handed out or cascaded takes 1 from `budget`. `None` with budget left means that no entry is due and that the
+    /// elapsed time is now at least `now`. `None` without budget means that work remains if [`next_tick`](Self::next_tick) is at
+    /// most `now`. Entries may be inserted or removed between two calls.
     ///
-    /// The elapsed time moves no further than the tick before the earliest slot with work left in it, so an entry may
-    /// be handed out while its own tick is still `elapsed + 1`. A `now` before the elapsed time does nothing.
+    /// The elapsed time advances no further than the tick before the earliest slot with work left, so an entry may be handed out
+    /// while its own tick is still `elapsed + 1`. A `now` before the elapsed time has no effect.
     #[inline]
     pub(crate) fn pop(&mut self, entries: &mut impl Entries, now: u64, budget: &mut u32) -> Option<u32> {
         while let Some((slot, start)) = self.earliest()
@@ -139,8 +139,8 @@ impl Wheel {
         None
     }
 
-    /// Of the entries for which `rank` answers, the one with the least rank. `rank` must not decrease from a tick to a later one.
-    /// Looks at the entries of one slot, and of further slots only while those before hold none that counts.
+    /// Returns the entry with the least rank, among entries for which `rank` returns one. `rank` must not decrease with the tick.
+    /// Looks only at the earliest slot, unless no entry there has a rank.
     pub(crate) fn least<R: Ord>(&self, entries: &impl Entries, rank: impl Fn(u32) -> Option<R>) -> Option<(u32, R)> {
         let mut least: Option<(u32, R)> = None;
         for (slot, start) in self.slots_in_order() {
@@ -158,7 +158,7 @@ impl Wheel {
         least
     }
 
-    /// The number and the first tick of each slot that holds an entry, the earliest first.
+    /// Returns the number and the first tick of each occupied slot, earliest first.
     fn slots_in_order(&self) -> impl Iterator<Item = (usize, u64)> {
         let base = self.elapsed.saturating_add(1);
         let first = self.earliest();
@@ -169,7 +169,7 @@ impl Wheel {
         first.into_iter().chain(rest.filter(move |slot| Some(*slot) != first))
     }
 
-    /// The number and the first tick of the earliest slot that holds an entry.
+    /// Returns the number and the first tick of the earliest occupied slot.
     #[inline]
     fn earliest(&self) -> Option<(usize, u64)> {
         if self.levels == 0 {
@@ -191,7 +191,7 @@ impl Wheel {
         Some((slot_number(level, digit), slot_start(base, level, digit)))
     }
 
-    /// Hangs an entry where its tick belongs as seen from an earlier tick, and returns the first tick of that slot.
+    /// Adds an entry to the slot of its tick as seen from an earlier tick. Returns the first tick of that slot.
     #[inline]
     fn place(&mut self, entries: &mut impl Entries, index: u32, seen_from: u64, tick: u64) -> u64 {
         #[cfg(test)]
@@ -204,7 +204,7 @@ impl Wheel {
         slot_start(tick, level, digit)
     }
 
-    /// Takes an entry from wherever it hangs. Only the links know where that is.
+    /// Removes an entry from its slot, which only the links know.
     #[inline]
     fn unlink(&mut self, entries: &mut impl Entries, index: u32) {
         #[cfg(test)]
@@ -228,27 +228,27 @@ const SLOTS: usize = 1 << BITS;
 /// Digits of a `u64`, the topmost of only four bits.
 const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
 
-/// The place of the highest digit in which two ticks differ; 0 for equal ones.
+/// Returns the place of the highest digit in which two ticks differ; 0 for equal ticks.
 #[inline]
 fn level_for(seen_from: u64, tick: u64) -> usize {
     ((seen_from ^ tick) | 1).ilog2() as usize / BITS as usize
 }
 
-/// The highest level of which a slot begins at this tick: how many of its lowest digits are zero.
+/// Returns the highest level with a slot that begins at this tick: the number of its lowest zero digits.
 #[inline]
 fn level_beginning(tick: u64) -> usize {
     // 0 begins a slot of every level.
     (tick.trailing_zeros() as usize / BITS as usize).min(LEVELS - 1)
 }
 
-/// The digit of a tick that counts at this level.
+/// Returns the digit of a tick at this level.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "a digit has six bits")]
 fn digit(tick: u64, level: usize) -> usize {
     ((tick >> shift(level)) & (SLOTS as u64 - 1)) as usize
 }
 
-/// The first tick of a slot of which some tick agrees with `base` in every digit above the level.
+/// Returns the first tick of a slot that has the digits of `base` above the level.
 #[inline]
 fn slot_start(base: u64, level: usize, digit: usize) -> u64 {
     let below = shift(level);
@@ -257,13 +257,13 @@ fn slot_start(base: u64, level: usize, digit: usize) -> u64 {
     above | ((digit as u64) << below)
 }
 
-/// The number of a slot's list.
+/// Returns the number of a slot's list.
 #[inline]
 fn slot_number(level: usize, digit: usize) -> usize {
     level * SLOTS + digit
 }
 
-/// The place of the lowest bit of a level's digit.
+/// Returns the place of the lowest bit of a level's digit.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "there are eleven levels")]
 fn shift(level: usize) -> u32 {

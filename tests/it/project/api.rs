@@ -259,10 +259,10 @@ fn admissions_reasons_and_reports_print_words() {
     queue.enqueue_after(3, SECOND);
     let claim = take(&queue);
     let report = queue.drain(Duration::ZERO);
-    assert_eq!(report.to_string(), "not drained: 2 ready, 1 processing, 1 wakes dropped");
+    assert_eq!(report.to_string(), "not drained: 2 ready, 1 processing, 1 runs dropped");
     claim.done();
     queue.shutdown(Shutdown::Discard);
-    assert_eq!(queue.drain(Duration::ZERO).to_string(), "drained, 3 wakes dropped");
+    assert_eq!(queue.drain(Duration::ZERO).to_string(), "drained, 3 runs dropped");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The tables of the contract, cell by cell: every expected cell is written out, none is computed. The rules beside the
-//! tables (failures, floor, cool-down, debounce, levels, reasons) are in `rules`.
+//! The tables of the contract, cell by cell. Every expected cell is written out. The rules beside the tables (failures, floor,
+//! cool-down, debounce, levels, reasons) are in `rules`.
 
 mod rules;
 mod short_ways;
@@ -10,16 +10,16 @@ use super::*;
 use crate::queue::request::{DroppedRun, Shutdown};
 use EnqueueOutcome::{Held, Ignored, Merged, Queued, Rerun, Scheduled};
 
-/// The time at which everything in these tests happens, unless they say otherwise.
+/// The time of all requests and endings, unless a test sets another.
 const NOW: Nanos = Nanos(1_000);
-/// What a delay or a pending rerun that stands waits for.
+/// The end of a pending delay or rerun.
 const T: u64 = 1_300;
-/// The delay that is asked for: sooner than what stands, or later.
+/// Requested delays: shorter than the pending one, and longer.
 const SOON: Duration = Duration::from_nanos(50);
 const LATE: Duration = Duration::from_nanos(500);
 const ZERO: Duration = Duration::ZERO;
 
-/// The state of a record as the tables name it.
+/// The state of a record in the words of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Is {
     Idle,
@@ -74,17 +74,17 @@ fn take(state: &mut RecordState) -> Reasons {
     reasons
 }
 
-/// One request without bounds and floor.
+/// Applies a request without bounds and floor.
 fn ask(state: &mut RecordState, method: EnqueueMethod) -> Decision {
     state.request(&mut Bounds::default(), &method.into(), ZERO, || NOW)
 }
 
-/// Never, as a time that a record waits for.
+/// A time that never comes.
 const NEVER: u64 = u64::MAX;
 
 type Row = (EnqueueMethod, [(Is, EnqueueOutcome); 7]);
 
-/// EnqueueRequest × state. `cancel` answers nothing and has its own test.
+/// The table of requests by state. `cancel` has its own test.
 #[rustfmt::skip]
 const REQUESTS: [Row; 17] = [
     //                            idle                        ready                       delayed                     none                    soft                  at(t)                   now
@@ -99,7 +99,7 @@ const REQUESTS: [Row; 17] = [
                                 [(Is::Delayed(NEVER), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(NEVER), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
     (EnqueueMethod::Reschedule(SOON),    [(Is::Delayed(1_050), Scheduled), (Is::Delayed(1_050), Scheduled), (Is::Delayed(1_050), Scheduled), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun), (Is::At(1_050), Rerun)]),
     (EnqueueMethod::Reschedule(LATE),    [(Is::Delayed(1_500), Scheduled), (Is::Delayed(1_500), Scheduled), (Is::Delayed(1_500), Scheduled), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun), (Is::At(1_500), Rerun)]),
-    // A time already past means ready, at the tail; a pending rerun for a time past is one for that time.
+    // At a time in the past a key is ready, behind all others. A rerun keeps its time.
     (EnqueueMethod::Reschedule(ZERO),    [(Is::Ready, Queued),          (Is::Ready, Queued),         (Is::Ready, Queued),         (Is::At(1_000), Rerun),  (Is::At(1_000), Rerun), (Is::At(1_000), Rerun), (Is::At(1_000), Rerun)]),
     (EnqueueMethod::Reschedule(Duration::MAX),
                                 [(Is::Delayed(NEVER), Scheduled), (Is::Delayed(NEVER), Scheduled), (Is::Delayed(NEVER), Scheduled), (Is::At(NEVER), Rerun), (Is::At(NEVER), Rerun), (Is::At(NEVER), Rerun), (Is::At(NEVER), Rerun)]),
@@ -107,7 +107,7 @@ const REQUESTS: [Row; 17] = [
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
     (EnqueueMethod::EnqueueDebounced { quiet: LATE, max_wait: SOON },
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(T), Held),      (Is::At(1_050), Rerun),  (Is::Soft, Rerun),     (Is::At(T), Rerun),      (Is::Now, Rerun)]),
-    // A delay that ends later is brought forward, one that ends sooner stands.
+    // A longer delay is brought forward, and a shorter delay stays.
     (EnqueueMethod::EnqueueNowDebounced { quiet: SOON, max_wait: LATE },
                                 [(Is::Delayed(1_050), Scheduled), (Is::Ready, Merged),      (Is::Delayed(1_050), Scheduled), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Debounced(1_050), Rerun), (Is::Now, Rerun)]),
     (EnqueueMethod::EnqueueNowDebounced { quiet: LATE, max_wait: LATE },
@@ -128,9 +128,9 @@ fn every_request_in_every_state() {
     }
 }
 
-/// Where the table says "ready, at the tail" or "delayed", the key moves even within the list it is in.
+/// In cells with "ready, at the tail" or "delayed", the key moves even within its list.
 #[test]
-fn what_sets_a_time_moves_to_the_tail_and_what_joins_does_not() {
+fn a_request_that_sets_a_time_moves_the_key_to_the_tail_and_others_do_not() {
     for (method, cells) in REQUESTS {
         for (before, (after, _)) in COLUMNS.into_iter().zip(cells) {
             let mut record = state(before);
@@ -140,7 +140,7 @@ fn what_sets_a_time_moves_to_the_tail_and_what_joins_does_not() {
                 | (EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueResync, Is::Delayed(_)) => {
                     assert!(to_tail, "{method:?} of {before:?}");
                 }
-                // It moves where its time does.
+                // The key moves if its time does.
                 (EnqueueMethod::EnqueueNowDebounced { .. }, Is::Delayed(_)) => assert_eq!(to_tail, after != before),
                 (_, Is::Ready | Is::Delayed(_)) => assert!(!to_tail, "{method:?} of {before:?}"),
                 _ => {}
@@ -179,19 +179,19 @@ const ENDINGS: [(Ending, [Is; 5]); 12] = [
     (Ending::RequeueAfter(LATE),            [Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(T),      Is::Ready,           Is::Ready]),
     (Ending::RequeueAfter(ZERO),            [Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready]),
     (Ending::RequeueAfter(Duration::MAX),   [Is::Delayed(NEVER),  Is::Delayed(NEVER),  Is::Delayed(T),      Is::Ready,           Is::Ready]),
-    // A floor of 0: a pending rerun for now leaves nothing of a backoff.
+    // With a floor of 0, a rerun `now` ends the backoff.
     (Ending::Retry(SOON),                   [Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Delayed(1_050),  Is::Ready]),
     (Ending::Retry(LATE),                   [Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Ready]),
     (Ending::Retry(ZERO),                   [Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready,           Is::Ready]),
     (Ending::Retry(Duration::MAX),          [Is::Delayed(NEVER),  Is::Delayed(NEVER),  Is::Delayed(NEVER),  Is::Delayed(NEVER),  Is::Ready]),
-    // A cool-down ends like `done`, and what is wanted is ready no sooner.
+    // A cool-down ends like `done`, and a rerun is ready no sooner than its end.
     (Ending::CoolDown(SOON),                [Is::Cooling(1_050),  Is::Delayed(1_050),  Is::Delayed(T),      Is::Delayed(1_050),  Is::Delayed(1_050)]),
     (Ending::CoolDown(LATE),                [Is::Cooling(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500),  Is::Delayed(1_500)]),
     (Ending::CoolDown(ZERO),                [Is::Idle,            Is::Ready,           Is::Delayed(T),      Is::Ready,           Is::Ready]),
 ];
 
 #[test]
-fn every_ending_with_every_wish() {
+fn every_ending_with_every_rerun() {
     for (ending, cells) in ENDINGS {
         for (rerun, after) in RERUNS.into_iter().zip(cells) {
             let mut record = state(rerun);
@@ -201,9 +201,9 @@ fn every_ending_with_every_wish() {
     }
 }
 
-/// The row of the failed run again, under a floor: a pending rerun for now leaves the floor of the backoff, and no more.
+/// The row of the failed run under a floor: a rerun `now` waits for the floor.
 #[test]
-fn every_failed_ending_with_every_wish_under_a_floor() {
+fn every_failed_ending_with_every_rerun_under_a_floor() {
     #[rustfmt::skip]
     const CELLS: [(Ending, [Is; 5]); 3] = [
         //                        none                 soft                 at(t)                at(past)             now
@@ -223,7 +223,7 @@ fn every_failed_ending_with_every_wish_under_a_floor() {
 const SHUTDOWN_COLUMNS: [Is; 9] =
     [Is::Idle, Is::Cooling(T), Is::Ready, Is::Delayed(T), Is::No, Is::Soft, Is::At(T), Is::Debounced(T), Is::Now];
 
-/// What becomes of the record, and what is reported.
+/// The new state and the dropped run.
 type ShutdownCell = (Is, Option<DroppedRun>);
 
 /// Mode × state.
@@ -257,7 +257,7 @@ fn every_shutdown_in_every_state() {
     }
 }
 
-/// After the shutdown a pending rerun that has outlived it is ready, and no delay begins: what would be one is reported.
+/// After the shutdown a pending rerun is ready, and no delay begins: a delayed run is dropped and reported.
 #[test]
 fn every_ending_after_every_shutdown() {
     #[rustfmt::skip]
@@ -286,15 +286,15 @@ fn every_ending_after_every_shutdown() {
 }
 
 #[test]
-fn a_wish_counts_as_one() {
+fn every_pending_rerun_counts() {
     for (of, expected) in COLUMNS.into_iter().zip([false, false, false, false, true, true, true]) {
         assert_eq!(state(of).has_rerun(), expected, "{of:?}");
     }
 }
 
-/// A queue without delays must not pay for a clock.
+/// A queue without delays never reads the clock.
 #[test]
-fn no_clock_is_read_where_no_time_matters() {
+fn the_clock_is_not_read_if_no_time_matters() {
     let no_clock = || -> Nanos { panic!("the clock was read") };
     for method in [
         EnqueueMethod::EnqueueIfAbsent,

@@ -4,7 +4,7 @@ use super::*;
 
 const FLOOR: Duration = Duration::from_nanos(200);
 
-/// A record whose last run has failed so often, and that backs off until `due`.
+/// Returns a record that backs off until `due` after this many failures.
 fn backing_off(failures: u32, due: u64) -> RecordState {
     RecordState { failures, ..state(Is::Delayed(due)) }
 }
@@ -91,13 +91,13 @@ fn a_delay_that_is_set_after_the_backoff_is_over_is_no_backoff() {
 }
 
 #[test]
-fn a_wish_for_now_makes_the_run_after_a_failure_an_early_one() {
+fn a_rerun_now_makes_the_run_after_a_failure_early() {
     for (rerun, early) in RERUNS.into_iter().zip([false, false, false, false, true]) {
         let mut record = state(rerun);
         end(&mut record, Ending::Retry(SOON));
         assert_eq!((record.failures, record.early), (1, early), "{rerun:?}");
     }
-    // The floor is the whole backoff: nothing was ended.
+    // The floor is the whole backoff, so the run is not early.
     let mut record = state(Is::Now);
     record.end(&mut Bounds::default(), Ending::Retry(SOON), FLOOR, None, || NOW);
     assert_eq!((is(&record), record.early), (Is::Delayed(1_050), false));
@@ -120,20 +120,20 @@ fn an_early_run_ends_with_the_run() {
 }
 
 #[test]
-fn the_floor_holds_enqueue_now_while_a_key_backs_off_and_nothing_else() {
+fn only_enqueue_now_in_a_backoff_waits_for_the_floor() {
     #[rustfmt::skip]
     const CELLS: [(u32, u64, EnqueueMethod, Is, EnqueueOutcome); 9] = [
         // Without a failure a delay is no backoff.
         (0, T,     EnqueueMethod::EnqueueNow, Is::Ready, Queued),
         (1, T,     EnqueueMethod::EnqueueNow, Is::Delayed(1_200), Scheduled),
-        // The backoff ends before the floor, or with it: it stands.
+        // The backoff ends before the floor or with it, so it stays.
         (1, 1_150, EnqueueMethod::EnqueueNow, Is::Delayed(1_150), Held),
         (1, 1_200, EnqueueMethod::EnqueueNow, Is::Delayed(1_200), Held),
         (1, NEVER, EnqueueMethod::EnqueueNow, Is::Delayed(1_200), Scheduled),
-        // The time has come, and only the timer has not.
+        // The time has come, but the timer has not turned yet.
         (1, 1_000, EnqueueMethod::EnqueueNow, Is::Ready, Queued),
         (1, T,     EnqueueMethod::Enqueue, Is::Delayed(T), Held),
-        // `reschedule` says a time, and that holds.
+        // `reschedule` sets the time itself.
         (1, T,     EnqueueMethod::Reschedule(SOON), Is::Delayed(1_050), Scheduled),
         (1, T,     EnqueueMethod::Reschedule(ZERO), Is::Ready, Queued),
     ];
@@ -145,7 +145,7 @@ fn the_floor_holds_enqueue_now_while_a_key_backs_off_and_nothing_else() {
 }
 
 #[test]
-fn a_cool_down_holds_every_verb() {
+fn a_cool_down_delays_every_method() {
     #[rustfmt::skip]
     const CELLS: [(EnqueueMethod, [(Is, EnqueueOutcome); 3]); 13] = [
         //                             cooling until T                     delayed until T, cooling until 1 200       ready, cooling until T
@@ -218,7 +218,7 @@ fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
     const CELLS: [Row; 9] = [
         (Is::Delayed(T), Some(2_000), 400, Is::Delayed(1_400), Scheduled),
         (Is::Delayed(T), Some(2_000), 5_000, Is::Delayed(2_000), Scheduled),
-        // A shorter quiet time does not draw it nearer.
+        // A shorter quiet time does not bring the run forward.
         (Is::Delayed(T), Some(2_000), 100, Is::Delayed(T), Held),
         (Is::Delayed(T), Some(T), 5_000, Is::Delayed(T), Held),
         (Is::Delayed(T), None, 5_000, Is::Delayed(T), Held),
@@ -240,10 +240,10 @@ fn a_debounced_delay_moves_up_to_its_cap_and_no_other_delay_moves() {
     }
 }
 
-/// The pending rerun of a debounced change at the end of the run during which it came: as the pending rerun for a time, but no backoff holds it
-/// beyond the floor, and later changes put it off up to the run that it is merged with.
+/// At the end of the run, a debounced rerun is like a rerun at its time, but a backoff delays it only up to the floor. Later
+/// changes delay it up to the run that it is merged with.
 #[test]
-fn a_debounced_change_during_a_run_is_held_by_no_requeue_and_by_a_backoff_up_to_its_floor() {
+fn a_debounced_change_during_a_run_waits_for_no_requeue_and_for_a_backoff_only_up_to_its_floor() {
     type Row = (Ending, Is, Is, Option<u64>, bool);
     #[rustfmt::skip]
     const CELLS: [Row; 9] = [
@@ -270,8 +270,8 @@ fn a_debounced_change_during_a_run_is_held_by_no_requeue_and_by_a_backoff_up_to_
     }
 }
 
-/// A delay that is its own is pushed out up to its cap, one that another method has set is brought forward, and the floor of a
-/// backoff holds. What stands within the latest wait is not put off by anything.
+/// A debounced change extends its own delay up to the cap, brings the delay of another method forward, and respects the floor of
+/// a backoff. A run that is due within the longest wait is not delayed.
 #[test]
 fn a_debounced_change_brings_other_delays_forward() {
     type Row = (Is, u32, Option<u64>, u64, u64, Is, Option<u64>);
@@ -286,7 +286,7 @@ fn a_debounced_change_brings_other_delays_forward() {
         (Is::Delayed(T),     0, Some(2_000), 400,   5_000, Is::Delayed(1_400), Some(2_000)),
         (Is::Delayed(T),     0, Some(2_000), 5_000, 5_000, Is::Delayed(2_000), Some(2_000)),
         (Is::Delayed(T),     0, Some(2_000), 100,   5_000, Is::Delayed(T),     Some(2_000)),
-        // Another debounce, which would wait longer.
+        // Another debounce with a longer wait.
         (Is::Delayed(9_000), 0, Some(9_000), 100,   500,   Is::Delayed(1_500), Some(1_500)),
         (Is::Delayed(9_000), 2, None,        100,   5_000, Is::Delayed(1_200), Some(6_000)),
         (Is::Delayed(9_000), 2, None,        100,   150,   Is::Delayed(1_200), Some(1_200)),
@@ -305,7 +305,7 @@ fn a_debounced_change_brings_other_delays_forward() {
 }
 
 #[test]
-fn a_resync_ends_a_delay_unless_it_is_a_backoff_a_debounce_or_that_of_a_key_put_aside() {
+fn a_resync_ends_a_delay_except_a_backoff_a_debounce_and_the_delay_of_a_key_put_aside() {
     let idle = state(Is::Delayed(T));
     let cells = [
         (idle, None, Is::Ready, Queued),
@@ -325,9 +325,9 @@ fn a_resync_ends_a_delay_unless_it_is_a_backoff_a_debounce_or_that_of_a_key_put_
     }
 }
 
-/// A wake that another method has set is no debounced one, so nothing pushes it out.
+/// A run scheduled by another method is not debounced, so it is not delayed.
 #[test]
-fn other_wakes_are_not_debounced() {
+fn runs_scheduled_by_other_methods_are_not_debounced() {
     #[rustfmt::skip]
     const CELLS: [(Is, EnqueueMethod, Option<u64>); 10] = [
         (Is::Delayed(T), EnqueueMethod::Enqueue, Some(2_000)), (Is::Delayed(T), EnqueueMethod::EnqueueNow, None),
@@ -350,7 +350,7 @@ fn other_wakes_are_not_debounced() {
     }
 }
 
-/// `enqueue_now` that only a cool-down or the floor holds back has a time of its own: nothing pushes that out either.
+/// An `enqueue_now` that waits for a cool-down or the floor has its own time, so it is not delayed further.
 #[test]
 fn enqueue_now_ends_the_debounce_of_a_delay_that_cannot_come_sooner() {
     let mut bounds = Bounds { not_before: Nanos(T), cap: Some(Nanos(2_000)), ..Bounds::default() };
@@ -360,7 +360,7 @@ fn enqueue_now_ends_the_debounce_of_a_delay_that_cannot_come_sooner() {
 }
 
 #[test]
-fn a_request_raises_the_lane_and_never_lowers_it() {
+fn a_request_raises_the_level_and_never_lowers_it() {
     use Priority::{High, Low, Normal};
     #[rustfmt::skip]
     const CELLS: [(Priority, Priority, Priority); 9] = [
@@ -382,7 +382,7 @@ fn a_request_raises_the_lane_and_never_lowers_it() {
                 assert_eq!(record.priority, expected, "{method:?} of {before:?} at {by:?}");
             }
         }
-        // What nothing is known of has the level of the request, also during a cool-down.
+        // An idle key takes the level of the request, also during a cool-down.
         for by in [Low, Normal, High] {
             let mut record = RecordState { priority: by, ..RecordState::default() };
             record.request(&mut Bounds::default(), &EnqueueRequest::new(method).at(by), ZERO, || NOW);
@@ -446,7 +446,7 @@ fn time_readies_a_delay_and_forgets_a_cool_down_and_nothing_else() {
 }
 
 #[test]
-fn after_a_shutdown_a_wish_is_served_also_for_the_reasons_of_the_run_before() {
+fn after_a_shutdown_a_rerun_has_the_reasons_of_the_run_before_too() {
     let put_back = Ending::PutBack(Reasons::POLL);
     for (ending, reason) in [
         (Ending::Done, Reasons::NONE),

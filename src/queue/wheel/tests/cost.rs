@@ -1,8 +1,8 @@
-//! What each operation costs: how many slots and entries it touches, and how often an entry moves.
+//! The cost of each operation: the slots and entries that it touches, and how often an entry moves.
 
 use super::{Slab, Wheel, wheel_of};
 
-/// The most that one call of each kind looked at, in slots and in accesses to entries.
+/// The most looks of one call of each kind, at slots and at entries.
 #[derive(Debug, PartialEq)]
 struct Costs {
     insert: (u64, u64),
@@ -31,7 +31,7 @@ fn costs(count: u32) -> Costs {
         });
     }
     let mut last = 0;
-    // So many units of budget are enough.
+    // This budget is enough.
     for _ in 0..count * 11 {
         if wheel.is_empty() {
             break;

@@ -22,9 +22,9 @@ const PLENTY: u32 = 1000;
 /// When an entry of a random program is due.
 #[derive(Clone, Debug)]
 enum Due {
-    /// So many ticks after the elapsed time.
+    /// Ticks after the elapsed time.
     In(u64),
-    /// At most one tick beside the start of a slot of this level, so many slots on.
+    /// At most one tick beside the start of a later slot of this level.
     SlabSlot(usize, u64, i8),
     /// With another entry.
     With(Index),
@@ -46,7 +46,7 @@ enum Step {
     Insert(Due),
     Cancel(Index),
     Reschedule(Index, Due),
-    /// Turns the wheel until nothing is due or so much is spent.
+    /// Turns the wheel until no entry is due or this budget is spent.
     Turn(To, u32),
 }
 
@@ -93,7 +93,7 @@ struct Pair {
     inserted: u64,
     now: u64,
     spent: u64,
-    /// What all entries inserted so far may cost: one for each level from their first slot down, and one to leave.
+    /// The budget for all entries so far: one for each level from their first slot down, and one to leave.
     allowed: u64,
 }
 
@@ -221,19 +221,19 @@ impl Pair {
 }
 
 proptest! {
-    /// The wheel and a sorted map agree on every entry handed out, whatever happens in between.
+    /// The wheel and a sorted map agree on every entry handed out, after any operations in between.
     #[test]
     fn a_random_program_runs_in_due_order(steps in prop::collection::vec(step(), 1..STEPS)) {
         let mut pair = Pair::new();
         for step in &steps {
             pair.step(step);
         }
-        // Whatever is left comes out in order, and all of it.
+        // All other entries come out in order.
         pair.step(&Step::Turn(To::Ahead(u64::MAX), PLENTY));
         assert_eq!(pair.wheel.len(), 0);
     }
 
-    /// How the work is cut into batches does not change what comes out.
+    /// Batches of any size hand out the same entries.
     #[test]
     fn budgets_do_not_change_the_order(
         dues in prop::collection::vec(ticks(), 1..100),
