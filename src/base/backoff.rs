@@ -122,6 +122,7 @@ fn symmetric_unit(draw: u64) -> f64 {
 pub(crate) struct Draws(u64);
 
 impl Draws {
+    #[cfg(any(all(test, not(loom)), feature = "testing"))]
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -6,9 +6,11 @@ pub(crate) mod clock;
 pub(crate) mod error;
 pub(crate) mod group;
 pub(crate) mod running;
-#[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a simulation makes a stage"))]
-pub(crate) mod stage;
+#[cfg(feature = "testing")]
+pub(crate) mod simulation;
+pub(crate) mod spawn;
 pub(crate) mod sync;
+pub(crate) mod task;
 #[allow(dead_code, reason = "its users follow")]
 pub(crate) mod task_thread;
 pub(crate) mod text;

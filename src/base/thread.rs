@@ -1,4 +1,4 @@
-//! The one place that spawns threads, and what stands for a thread where there are none.
+//! Threads: the only file that spawns one.
 
 use std::any::Any;
 use std::fmt;
@@ -12,8 +12,6 @@ use std::{collections::VecDeque, ffi::CString};
 use loom::thread;
 #[cfg(not(loom))]
 use std::thread;
-
-use crate::base::time::Nanos;
 
 /// How the crate's threads are made: stack size, and a hook that each one runs first.
 ///
@@ -147,49 +145,12 @@ fn system_name(name: &str) -> String {
     Vec::from(parts).join("-")
 }
 
-/// What a thread does, from its start to its end.
-pub(crate) trait Body: Sized + Send + 'static {
-    /// All of it, on a thread of its own.
-    fn run(self);
-
-    /// The same as turns, for where there are no threads; `None` if it waits for what no clock knows of.
-    fn into_player(self) -> Option<Box<dyn Player>>;
-}
-
-impl<F: FnOnce() + Send + 'static> Body for F {
-    fn run(self) {
-        self();
-    }
-
-    fn into_player(self) -> Option<Box<dyn Player>> {
-        None
-    }
-}
-
-/// The body of a thread as turns, one after the other.
-pub(crate) trait Player: Send {
-    /// From when on it has something to do. Asked again and again; it may have been told something meanwhile.
-    fn due(&mut self) -> Nanos;
-
-    /// Does a little of what is due. Returns whether it goes on: `false` is the end of the thread.
-    fn play(&mut self, cue: &Cue<'_>) -> bool;
-}
-
-/// What a [`Player`] is given for a turn.
-pub(crate) struct Cue<'a> {
-    pub(crate) now: Nanos,
-    /// A random number, for what may be done in any order.
-    pub(crate) draw: u64,
-    /// Says what the turn is about, once that is known.
-    pub(crate) say: &'a dyn Fn(String),
-}
-
-/// How a body that is played in turns is joined.
-pub(crate) trait Played: Send + Sync {
-    /// Whether this is the one whose turn it is.
+/// Joins a task that has no thread of its own.
+pub(crate) trait JoinTask: Send + Sync {
+    /// Whether the caller is a step of this task, or runs on its thread.
     fn is_current(&self) -> bool;
 
-    /// Has turns played until this one has ended.
+    /// Blocks until the task has left.
     fn join(&self);
 }
 
@@ -210,20 +171,20 @@ pub(crate) struct Joiner {
 
 enum Role {
     Thread(thread::JoinHandle<()>),
-    Played(Box<dyn Played>),
+    Task(Box<dyn JoinTask>),
 }
 
 impl Joiner {
-    /// That of a body which is played in turns.
-    pub(crate) fn of_played(name: String, played: impl Played + 'static) -> Self {
-        Self { name, role: Role::Played(Box::new(played)) }
+    /// Makes the joiner of a task that has no thread of its own.
+    pub(crate) fn of_task(name: String, task: impl JoinTask + 'static) -> Self {
+        Self { name, role: Role::Task(Box::new(task)) }
     }
 
     /// Whether this is the thread that asks.
     pub(crate) fn is_current(&self) -> bool {
         match &self.role {
             Role::Thread(handle) => handle.thread().id() == thread::current().id(),
-            Role::Played(played) => played.is_current(),
+            Role::Task(task) => task.is_current(),
         }
     }
 
@@ -238,7 +199,7 @@ impl Joiner {
                     log_panic(&self.name, &*panic);
                 }
             }
-            Role::Played(played) => played.join(),
+            Role::Task(task) => task.join(),
         }
     }
 }

@@ -38,7 +38,6 @@ use self::state::{ControllerState, FailureHook, Started};
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::thread::ThreadOptions;
-use crate::base::wait::Stepping;
 use crate::queue::Key;
 use crate::run::pool::{Job, WorkerPool};
 use crate::run::reconciler::Reconciler;
@@ -229,7 +228,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             resynced: now,
             synced: false,
         };
-        running.keep(group.start_one(&options, Stepping::new(task, &state.control), None)?);
+        running.keep(group.start_one(&options, task, &state.control, None)?);
         Ok(running)
     }
 }

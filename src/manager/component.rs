@@ -329,7 +329,7 @@ impl Function {
         };
         let component = self.crew.name.as_str();
         log::info!(component; "{component}: the component starts");
-        let joiners = self.crew.start_one(&self.options, thread, None)?;
+        let joiners = vec![self.crew.start_function(&self.options, thread)?];
         let stop = self.stop.clone();
         self.handle =
             Some(Handle::new(Arc::clone(&self.crew), joiners, Box::new(move || stop.cancel()), Duration::MAX));

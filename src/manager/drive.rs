@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::component::Part;
 use super::{Failure, Inner, ManagerPhase};
+use crate::base::task::{Next, Task};
 use crate::base::thread::shielded;
 use crate::base::time::{Nanos, Rounded};
-use crate::base::wait::{Next, Task};
 use crate::run::error::{BoxError, Chain};
 
 /// A part, with its name.

@@ -8,9 +8,10 @@ use super::{Inner, ManagerPhase};
 use crate::base::cancel::OnCancel;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
+use crate::base::task::{Next, Task};
 use crate::base::thread::{panic_message, shielded};
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, Next, Stepping, Task};
+use crate::base::wait::AutoResetEvent;
 use crate::manager::election::{Elector, Term};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
@@ -34,7 +35,7 @@ impl Inner {
             term: None,
             lost: false,
         };
-        let joiners = crew.start_one(&self.options, Stepping::new(leading, &signal), None)?;
+        let joiners = crew.start_one(&self.options, leading, &signal, None)?;
         let resign = self.resign.clone();
         Ok(Some(Handle::new(crew, joiners, Box::new(move || resign.cancel()), self.abort_grace)))
     }

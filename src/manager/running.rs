@@ -9,11 +9,11 @@ use super::{Failure, HOOK, Inner, ManagerError, ManagerPhase};
 use crate::base::cancel::OnCancel;
 use crate::base::error::StartError;
 use crate::base::group::Handle;
-use crate::base::stage;
+use crate::base::spawn::{run, spawn};
 use crate::base::sync::Mutex;
+use crate::base::task::{Next, Task};
 use crate::base::thread::{Joiner, shielded};
 use crate::base::time::Nanos;
-use crate::base::wait::{Next, Stepping, Task, run};
 use crate::run::error::Chain;
 use crate::run::pool::WorkerPool;
 
@@ -53,8 +53,7 @@ impl RunningManager {
             outcome: Arc::clone(&outcome),
             _stops: inner.wake_on_stop(),
         };
-        let body = Stepping::new(driving, &inner.signal);
-        match stage::start(&inner.options, &inner.clock, name.clone(), body) {
+        match spawn(&inner.options, &inner.clock, name.clone(), driving, &inner.signal) {
             Ok(driver) => Ok(Self { inner, driver: Some(driver), outcome }),
             Err(error) => {
                 inner.fail(&inner.name, &Arc::new(StartError::thread(&name, error).into()));

@@ -24,10 +24,13 @@ use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
-use crate::base::thread::{Body, Cue, Panic, Player, ThreadOptions, panic_message};
+#[cfg(feature = "testing")]
+use crate::base::task::TurnContext;
+use crate::base::task::{Next, Task};
+use crate::base::thread::{Panic, ThreadOptions, panic_message};
 use crate::base::time::Nanos;
+use crate::base::wait::AutoResetEvent;
 use crate::manager::Manager;
-use crate::run::context::Context;
 use crate::run::error::Chain;
 use crate::watch::source::SourceState;
 use crate::watch::{Push, Watch, WatchBuilder};
@@ -173,13 +176,17 @@ impl<T: Object> ObjectWatch<T> {
             delivered: false,
             began: Nanos::ZERO,
             failures: 0,
+            #[cfg(feature = "testing")]
+            polled: None,
         };
+        let event = AutoResetEvent::new(watch.clock());
         let source = watch.name();
         log::info!(source; "{source}: the watch starts");
-        let joiners = group.start_one(&threads, follower, None)?;
+        let joiners = group.start_one(&threads, follower, &event, None)?;
         let on_stop = move || {
             push.stop();
             stop.cancel();
+            event.set();
         };
         let handle = Handle::new(group, joiners, Box::new(on_stop), Duration::MAX);
         Ok(Running::new(watch, handle, Duration::MAX))
@@ -206,12 +213,15 @@ struct Follower<T: Object> {
     began: Nanos,
     /// The number of attempts since the last change.
     failures: u32,
+    /// In a simulation: the next event, or the panic that reading it caused.
+    #[cfg(feature = "testing")]
+    polled: Option<Result<Option<StreamItem>, Panic>>,
 }
 
 impl<T: Object> Follower<T> {
     /// Lists the objects and opens a stream, or handles the next event, which `read` takes from the stream. Returns the pause
     /// before the next step.
-    fn step(&mut self, read: impl FnOnce(&mut ObjectStream) -> Option<StreamItem>) -> Duration {
+    fn advance(&mut self, read: impl FnOnce(&mut ObjectStream) -> Option<StreamItem>) -> Duration {
         let ended = match catch_unwind(AssertUnwindSafe(|| self.follow(read))) {
             Ok(Ok(true)) => return Duration::ZERO,
             ended => ended,
@@ -334,59 +344,49 @@ impl<T: Object> Follower<T> {
     }
 }
 
-impl<T: Object> Body for Follower<T> {
-    fn run(mut self) {
-        let cx = Context::detached_with(self.push.watch().clock(), self.stop.clone());
-        while !self.stop.is_cancelled() {
-            let pause = self.step(Iterator::next);
-            if !pause.is_zero() && cx.sleep(pause).is_err() {
-                break;
-            }
-        }
-        // End the stream before the watch.
+impl<T: Object> Follower<T> {
+    /// Ends the stream, then the watch.
+    fn end(&mut self) -> Next {
         self.stream = None;
         self.push.stop();
-    }
-
-    fn into_player(self) -> Option<Box<dyn Player>> {
-        Some(Box::new(Following { follower: self, next: None, again_at: Nanos::ZERO }))
+        Next::Finished
     }
 }
 
-/// The task in a simulation, where each turn handles one event.
-struct Following<T: Object> {
-    follower: Follower<T>,
-    /// The next event, or the panic that reading it caused.
-    next: Option<Result<Option<StreamItem>, Panic>>,
-    again_at: Nanos,
-}
+impl<T: Object> Task for Follower<T> {
+    fn step(&mut self, _now: Nanos) -> Next {
+        if self.stop.is_cancelled() {
+            return self.end();
+        }
+        let pause = self.advance(Iterator::next);
+        Next::At(if pause.is_zero() { Nanos::ZERO } else { self.now().after(pause) })
+    }
 
-impl<T: Object> Player for Following<T> {
-    fn due(&mut self) -> Nanos {
-        let Self { follower: Follower { stream, stop, .. }, next, again_at } = self;
-        let Some(stream) = stream.as_mut().filter(|_| !stop.is_cancelled()) else {
-            return if stop.is_cancelled() { Nanos::ZERO } else { *again_at };
-        };
-        if next.is_none() {
-            *next = match catch_unwind(AssertUnwindSafe(|| stream.poll())) {
-                Ok(Poll::Ready(next)) => Some(Ok(next)),
+    #[cfg(feature = "testing")]
+    fn due(&mut self, next: Nanos) -> Nanos {
+        if self.stop.is_cancelled() {
+            return Nanos::ZERO;
+        }
+        let Some(stream) = &mut self.stream else { return next };
+        if self.polled.is_none() {
+            self.polled = match catch_unwind(AssertUnwindSafe(|| stream.poll())) {
+                Ok(Poll::Ready(item)) => Some(Ok(item)),
                 Ok(Poll::Pending) => None,
                 Err(panic) => Some(Err(panic)),
             };
         }
-        if next.is_some() { Nanos::ZERO } else { Nanos::NEVER }
+        if self.polled.is_some() { Nanos::ZERO } else { Nanos::NEVER }
     }
 
-    fn play(&mut self, _cue: &Cue<'_>) -> bool {
-        if self.follower.stop.is_cancelled() {
-            self.follower.push.stop();
-            return false;
+    /// Handles one event.
+    #[cfg(feature = "testing")]
+    fn take_turn(&mut self, _turn: &TurnContext<'_>) -> Next {
+        if self.stop.is_cancelled() {
+            return self.end();
         }
-        let next = self.next.take();
-        let pause = self.follower.step(|_| next.and_then(|next| next.unwrap_or_else(|panic| resume_unwind(panic))));
-        // The call may have taken time.
-        self.again_at = self.follower.push.watch().clock().nanos().after(pause);
-        true
+        let polled = self.polled.take();
+        let pause = self.advance(|_| polled.and_then(|item| item.unwrap_or_else(|panic| resume_unwind(panic))));
+        Next::At(self.now().after(pause))
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::base::clock::{Clock, ManualClock};
-use crate::base::stage::{self, Stage};
+use crate::base::simulation::{SimulationScheduler, TraceEntry};
 use crate::base::thread::panic_message;
 use crate::base::time::Nanos;
 
@@ -64,7 +64,7 @@ const SEED: &str = "HOMEOSTAT_SEED";
 /// ```
 pub struct Simulation {
     clock: ManualClock,
-    stage: Arc<Stage>,
+    scheduler: Arc<SimulationScheduler>,
     /// It stays on its thread.
     _here: PhantomData<Rc<()>>,
 }
@@ -102,15 +102,15 @@ impl Simulation {
     }
 
     fn on(seed: u64, clock: ManualClock) -> Self {
-        let stage = Stage::new(seed);
-        Self { clock: stage.set_up(clock), stage, _here: PhantomData }
+        let scheduler = SimulationScheduler::new(seed);
+        Self { clock: scheduler.set_up(clock), scheduler, _here: PhantomData }
     }
 
     /// The most turns that may be played at one time of the clock before it is held to be one that never comes to rest. The waits of
     /// one turn, and those of the test itself between two runs, may together last for ten times as many. Default: 100 000.
     #[must_use]
     pub fn most_turns(self, turns: u64) -> Self {
-        self.stage.set_most(turns);
+        self.scheduler.set_most(turns);
         self
     }
 
@@ -135,23 +135,23 @@ impl Simulation {
     /// What decides the order.
     #[must_use]
     pub fn seed(&self) -> u64 {
-        self.stage.seed()
+        self.scheduler.seed()
     }
 
     /// How many turns have been played.
     #[must_use]
     pub fn turns(&self) -> u64 {
-        self.stage.steps()
+        self.scheduler.steps()
     }
 
     /// The turns that have been played, in their order: of very many, the last 100 000. The same for the same seed.
     #[must_use]
     pub fn trace(&self) -> Vec<Turn> {
-        let shown = |step: stage::Step| {
+        let shown = |step: TraceEntry| {
             let (at, task) = (step.at.since(Nanos::ZERO), step.name.to_string());
             Turn { at, task, what: step.what }
         };
-        self.stage.trace().into_iter().map(shown).collect()
+        self.scheduler.trace().into_iter().map(shown).collect()
     }
 
     /// Runs until nothing is left to do at this time of the clock.
@@ -173,7 +173,7 @@ impl Simulation {
     #[track_caller]
     pub fn run_for(&self, duration: Duration) {
         let end = self.end(duration);
-        while self.stage.step(&self.clock, end) {}
+        while self.scheduler.step(&self.clock, end) {}
         self.clock.advance_to(end);
     }
 
@@ -185,17 +185,17 @@ impl Simulation {
     #[track_caller]
     pub fn run_until(&self, timeout: Duration, mut condition: impl FnMut() -> bool) {
         let end = self.end(timeout);
-        let last = self.turns().saturating_add(self.stage.longest_wait());
+        let last = self.turns().saturating_add(self.scheduler.longest_wait());
         while !condition() {
             if self.turns() > last {
-                self.stage.give_up(&self.clock, "what a simulation waits for has not come for too many turns");
+                self.scheduler.give_up(&self.clock, "what a simulation waits for has not come for too many turns");
             }
-            if !self.stage.step(&self.clock, end) {
+            if !self.scheduler.step(&self.clock, end) {
                 self.clock.advance_to(end);
                 if condition() {
                     return;
                 }
-                self.stage
+                self.scheduler
                     .give_up(&self.clock, &format!("what a simulation waits for has not come within {timeout:?}"));
             }
         }
@@ -236,7 +236,7 @@ impl Simulation {
     }
 
     fn end(&self, duration: Duration) -> Nanos {
-        self.stage.begin();
+        self.scheduler.begin();
         // One before "never", which does not come.
         Nanos(self.clock.nanos().after(duration).0.min(u64::MAX - 1))
     }
@@ -245,7 +245,7 @@ impl Simulation {
 /// What is left in it is dropped where it stands. Whoever waits for it finds that it has ended.
 impl Drop for Simulation {
     fn drop(&mut self) {
-        self.stage.close();
+        self.scheduler.close();
     }
 }
 

@@ -52,7 +52,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         let (stop, stopped) = bounded(1);
         log::info!(source; "{source}: the watch starts");
         let task = Receiving { crew: Arc::clone(&crew), push: push.clone(), receiver, stopped };
-        let joiners = crew.start_one(&threads, move || task.run(), None)?;
+        let joiners = vec![crew.start_function(&threads, move || task.run())?];
         let on_stop = move || {
             push.stop();
             wake(&stop);

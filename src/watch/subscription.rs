@@ -13,9 +13,10 @@ use super::subscriber::Subscriber;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, StillRunning, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use crate::base::task::{Next, Task};
 use crate::base::thread::{panic_message, shielded};
 use crate::base::time::Nanos;
-use crate::base::wait::{HandedOver, Latch, Next, Progress, Stepping, Task};
+use crate::base::wait::{HandedOver, Latch, Progress};
 use crate::queue::Key;
 
 /// A subscriber that is told what changes, on a thread of its own. Dropping it ends it and joins the thread;
@@ -141,7 +142,7 @@ pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
         one_a_step: hub.clock.scheduler().is_some(),
     };
     let signal = Arc::clone(&line.signal);
-    let joiners = crew.start_one(&threads, Stepping::new(task, &signal), None)?;
+    let joiners = crew.start_one(&threads, task, &signal, None)?;
     let handle = Handle::new(crew, joiners, Box::new(move || signal.set()), Duration::MAX);
     let synced = Arc::clone(&line.synced);
     let attachment = Box::new(Attachment { hub: Arc::clone(hub), line });

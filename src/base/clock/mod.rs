@@ -5,6 +5,8 @@
 //!
 //! Lock order: the lock of a held clock is the innermost one. Wakers run outside it.
 
+mod random;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -13,7 +15,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::base::backoff::Draws;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
-use crate::base::thread::{Joiner, Player};
+use crate::base::task::Task;
+use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
 
 /// Where a queue and its threads read the time.
@@ -30,10 +33,10 @@ use crate::base::time::Nanos;
 /// assert!(clock.now() <= clock.now());
 /// ```
 #[derive(Clone)]
-pub struct Clock(Kind);
+pub struct Clock(ClockKind);
 
 #[derive(Clone)]
-enum Kind {
+enum ClockKind {
     System { origin: Instant },
     Held(Arc<Held>),
 }
@@ -43,15 +46,15 @@ pub(crate) trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// What plays the bodies of threads in turns, on a held clock that has such a one: a simulation. Nobody sleeps on such a clock.
+/// The scheduler of a simulation, which runs all tasks on one thread. No thread sleeps on its clock.
 pub(crate) trait Scheduler: Send + Sync {
-    /// A body whose turns are played from now on.
-    fn enter(self: Arc<Self>, clock: &ManualClock, name: String, player: Box<dyn Player>) -> io::Result<Joiner>;
+    /// Adds a task.
+    fn enter(self: Arc<Self>, clock: &ManualClock, name: String, task: Box<dyn Task>) -> io::Result<Joiner>;
 
-    /// Somebody has to wait: a turn is played, or else the clock moves on to when something is due.
+    /// Runs a step of a task, or moves the clock to the time of the next step. Called in place of a sleep.
     fn pass(&self, clock: &ManualClock);
 
-    /// Random numbers, the same for the same seed.
+    /// Returns a stream of random numbers, the same for the same seed.
     fn draws(&self) -> Draws;
 
     fn seed(&self) -> u64;
@@ -63,23 +66,23 @@ impl Clock {
     pub fn system() -> Self {
         // One for the process: what goes by one of these clocks tells its times to what goes by another.
         static ORIGIN: OnceLock<Instant> = OnceLock::new();
-        Self(Kind::System { origin: *ORIGIN.get_or_init(system_now) })
+        Self(ClockKind::System { origin: *ORIGIN.get_or_init(system_now) })
     }
 
     /// The time by this clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         match &self.0 {
-            Kind::System { .. } => system_now(),
-            Kind::Held(held) => held.now(),
+            ClockKind::System { .. } => system_now(),
+            ClockKind::Held(held) => held.now(),
         }
     }
 
     /// Whether both show the same time, always.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (Kind::System { .. }, Kind::System { .. }) => true,
-            (Kind::Held(one), Kind::Held(other)) => Arc::ptr_eq(one, other),
+            (ClockKind::System { .. }, ClockKind::System { .. }) => true,
+            (ClockKind::Held(one), ClockKind::Held(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -87,38 +90,38 @@ impl Clock {
     /// The time of day: for people to read, never to reckon with.
     pub(crate) fn time_of_day(&self) -> SystemTime {
         match &self.0 {
-            Kind::System { .. } => system_time_of_day(),
-            Kind::Held(held) => held.time_of_day(),
+            ClockKind::System { .. } => system_time_of_day(),
+            ClockKind::Held(held) => held.time_of_day(),
         }
     }
 
     /// Whether a test holds this clock.
     pub(crate) fn is_held(&self) -> bool {
-        matches!(self.0, Kind::Held(_))
+        matches!(self.0, ClockKind::Held(_))
     }
 
     /// The width of a timer's tick by this clock, as a power of two of nanoseconds: 131 µs by the system's time, whose
     /// threads cannot be woken more finely, and exact on a held clock.
     pub(crate) fn tick_shift(&self) -> u32 {
         match self.0 {
-            Kind::System { .. } => 17,
-            Kind::Held(_) => 0,
+            ClockKind::System { .. } => 17,
+            ClockKind::Held(_) => 0,
         }
     }
 
     #[inline]
     pub(crate) fn nanos(&self) -> Nanos {
         match &self.0 {
-            Kind::System { origin } => Nanos::ZERO.after(system_now().duration_since(*origin)),
-            Kind::Held(held) => held.state.lock().now,
+            ClockKind::System { origin } => Nanos::ZERO.after(system_now().duration_since(*origin)),
+            ClockKind::Held(held) => held.state.lock().now,
         }
     }
 
     /// The instant of `time`; `None` if the system's `Instant` does not reach that far.
     pub(crate) fn instant(&self, time: Nanos) -> Option<Instant> {
         let origin = match &self.0 {
-            Kind::System { origin } => *origin,
-            Kind::Held(held) => held.origin,
+            ClockKind::System { origin } => *origin,
+            ClockKind::Held(held) => held.origin,
         };
         match time {
             Nanos::NEVER => None,
@@ -134,25 +137,26 @@ impl Clock {
     /// Nothing but [`sleep`](Self::sleep) may come between this and [`wake_up`](Self::wake_up).
     pub(crate) fn fall_asleep(&self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) -> Option<Nap> {
         match &self.0 {
-            Kind::System { .. } => Some(Nap(None)),
-            Kind::Held(held) => held.fall_asleep(deadline, timeout),
+            ClockKind::System { .. } => Some(Nap(None)),
+            ClockKind::Held(held) => held.fall_asleep(deadline, timeout),
         }
     }
 
-    /// Who plays the bodies of threads on this clock; `None`: they have threads.
+    /// Returns the scheduler of the simulation; `None` outside one.
     pub(crate) fn scheduler(&self) -> Option<(ManualClock, &Arc<dyn Scheduler>)> {
-        let Kind::Held(held) = &self.0 else { return None };
+        let ClockKind::Held(held) = &self.0 else { return None };
         held.scheduler.get().map(|scheduler| (ManualClock(Arc::clone(held)), scheduler))
     }
 
-    /// Blocks on `condvar` until notified, or (system clock) until `deadline`; where turns are played, for one of them.
+    /// Blocks on `condvar` until notified, or until `deadline` on the system's clock. In a simulation, lets the scheduler run
+    /// another task meanwhile.
     pub(crate) fn sleep<T>(&self, condvar: &Condvar, guard: &mut MutexGuard<'_, T>, deadline: Nanos) {
         if let Some((clock, scheduler)) = self.scheduler() {
             MutexGuard::unlocked(guard, || scheduler.pass(&clock));
             return;
         }
         match (&self.0, self.instant(deadline)) {
-            (Kind::System { .. }, Some(instant)) => {
+            (ClockKind::System { .. }, Some(instant)) => {
                 condvar.wait_until(guard, instant);
             }
             _ => condvar.wait(guard),
@@ -166,7 +170,7 @@ impl Clock {
 
     /// `count` threads are no longer asleep: somebody has decided to wake them.
     pub(crate) fn count_out(&self, count: usize) {
-        if let Kind::Held(held) = &self.0 {
+        if let ClockKind::Held(held) = &self.0 {
             held.state.lock().asleep -= count;
         }
     }
@@ -175,7 +179,7 @@ impl Clock {
     /// come already: then nothing will call `wake`.
     pub(crate) fn set_alarm(&self, alarm: &mut Option<Alarm>, at: Nanos, wake: Arc<dyn Wake>) -> bool {
         self.clear_alarm(alarm);
-        let Kind::Held(held) = &self.0 else {
+        let ClockKind::Held(held) = &self.0 else {
             return false;
         };
         let mut state = held.state.lock();
@@ -188,7 +192,7 @@ impl Clock {
 
     /// Held clock only: nothing is called at the time of `alarm` any more.
     pub(crate) fn clear_alarm(&self, alarm: &mut Option<Alarm>) {
-        if let (Kind::Held(held), Some(alarm)) = (&self.0, alarm.take()) {
+        if let (ClockKind::Held(held), Some(alarm)) = (&self.0, alarm.take()) {
             // Bound to a name so that it drops after the lock: it may be the last handle of something that waits here.
             let _wake = held.state.lock().alarms.remove(&alarm);
         }
@@ -204,8 +208,8 @@ impl Default for Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::System { .. } => f.write_str("Clock::system"),
-            Kind::Held(held) => write!(f, "Clock::held at {:?}", Duration::from_nanos(held.state.lock().now.0)),
+            ClockKind::System { .. } => f.write_str("Clock::system"),
+            ClockKind::Held(held) => write!(f, "Clock::held at {:?}", Duration::from_nanos(held.state.lock().now.0)),
         }
     }
 }
@@ -305,7 +309,8 @@ impl ManualClock {
         }))
     }
 
-    /// From now on bodies are played on this clock; nothing goes by it yet.
+    /// Makes this the clock of a simulation. Nothing uses it yet.
+    #[cfg(feature = "testing")]
     pub(crate) fn set_scheduler(&self, scheduler: Arc<dyn Scheduler>) {
         let _ = self.0.scheduler.set(scheduler);
     }
@@ -314,7 +319,7 @@ impl ManualClock {
         self.0.state.lock().now
     }
 
-    /// The time of the next alarm; never if there is none.
+    /// Returns the time of the next alarm; never if there is none.
     pub(crate) fn alarm(&self) -> Nanos {
         self.0.state.lock().alarms.first_key_value().map_or(Nanos::NEVER, |((at, _), _)| *at)
     }
@@ -331,7 +336,7 @@ impl ManualClock {
     /// A handle to give to a queue.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        Clock(Kind::Held(Arc::clone(&self.0)))
+        Clock(ClockKind::Held(Arc::clone(&self.0)))
     }
 
     /// The time this clock shows.

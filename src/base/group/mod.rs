@@ -22,14 +22,17 @@ use self::watchdog::Watchdog;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::{Clock, Wake};
 use crate::base::error::StartError;
-use crate::base::stage;
+use crate::base::spawn::{spawn, spawn_function};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::base::sync::atomic::{AtomicBool, AtomicU64};
+#[cfg(feature = "testing")]
+use crate::base::task::TurnContext;
+use crate::base::task::{Next, Task};
 use crate::base::task_thread::{TaskThread, TaskWaker};
-use crate::base::thread::{Body, Cue, Joiner, Player, ThreadOptions};
+use crate::base::thread::{Joiner, ThreadOptions};
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, Next, Stepping, Task, WaiterCounts, Waiters};
+use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
 
 /// What the threads of one crew have in common.
 pub(crate) struct ThreadGroup {
@@ -182,36 +185,55 @@ impl ThreadGroup {
         })
     }
 
-    /// Starts a thread for each seat, running what `body` makes for it, and a watchdog if runs have deadlines: it cancels each run
-    /// at its deadline, and gives overruns to `watch`.
-    pub(crate) fn start<B: Body>(
+    /// Starts a thread for each slot, which runs the task that `task` makes for it, and a watchdog if `watch` is given: it
+    /// cancels each run at its deadline, and gives overruns to `watch`.
+    pub(crate) fn start<T: Task + 'static>(
         self: &Arc<Self>,
         options: &ThreadOptions,
-        mut body: impl FnMut(Arc<WorkerSlot>) -> B,
+        mut task: impl FnMut(Arc<WorkerSlot>) -> T,
         watch: Option<Watch>,
     ) -> Result<Vec<Joiner>, StartError> {
         self.check_name()?;
         let mut joiners = Vec::with_capacity(self.seats.len() + 1);
         for (number, seat) in self.seats.iter().enumerate().take(self.size) {
-            let spawned = self.start_on(number, options, body(Arc::clone(seat)));
+            let event = AutoResetEvent::new(self.clock.clone());
+            let spawned = self.start_on(number, options, task(Arc::clone(seat)), &event);
             joiners.push(self.or_stop(&seat.name, spawned)?);
         }
         self.start_watchdog(options, watch, &mut joiners)?;
         Ok(joiners)
     }
 
-    /// The same, of a crew of one.
+    /// Does the same for a group of one thread. `event` brings the next step of its task forward.
     pub(crate) fn start_one(
         self: &Arc<Self>,
         options: &ThreadOptions,
-        body: impl Body,
+        task: impl Task + 'static,
+        event: &Arc<AutoResetEvent>,
         watch: Option<Watch>,
     ) -> Result<Vec<Joiner>, StartError> {
         self.check_name()?;
-        let spawned = self.start_on(0, options, body);
+        let spawned = self.start_on(0, options, task, event);
         let mut joiners = vec![self.or_stop(&self.seats[0].name, spawned)?];
         self.start_watchdog(options, watch, &mut joiners)?;
         Ok(joiners)
+    }
+
+    /// Starts the only thread of a group, which runs `function`. A simulation refuses it.
+    pub(crate) fn start_function(
+        self: &Arc<Self>,
+        options: &ThreadOptions,
+        function: impl FnOnce() + Send + 'static,
+    ) -> Result<Joiner, StartError> {
+        self.check_name()?;
+        let seat = &self.seats[0];
+        let attendance = Attendance::new(Arc::clone(self), Arc::clone(seat));
+        let body = move || {
+            let _attendance = attendance;
+            function();
+        };
+        let spawned = spawn_function(options, &self.clock, seat.name.clone(), body);
+        self.or_stop(&seat.name, spawned)
     }
 
     /// Adds `task` to `thread` in place of the group's only thread. The group ends when the task leaves.
@@ -225,7 +247,7 @@ impl ThreadGroup {
         self.check_name()?;
         let seat = &self.seats[0];
         let attendance = Attendance::new(Arc::clone(self), Arc::clone(seat));
-        let added = thread.add(waker, &seat.name, Attending { body: task, attendance });
+        let added = thread.add(waker, &seat.name, Attending { task, _attendance: attendance });
         self.or_stop(&seat.name, added)
     }
 
@@ -237,22 +259,23 @@ impl ThreadGroup {
     ) -> Result<(), StartError> {
         let Some(report) = watch else { return Ok(()) };
         let name = format!("{}-watchdog", self.name);
-        let body = Stepping::new(Watchdog::new(Arc::clone(self), report), &self.watchdog);
-        let spawned = stage::start(options, &self.clock, name.clone(), body);
+        let watchdog = Watchdog::new(Arc::clone(self), report);
+        let spawned = spawn(options, &self.clock, name.clone(), watchdog, &self.watchdog);
         joiners.push(self.or_stop(&name, spawned)?);
         Ok(())
     }
 
-    /// Starts a thread for one seat. Nobody has it: it has not been started, or its thread has left.
+    /// Starts a thread for one slot that has none.
     pub(crate) fn start_on(
         self: &Arc<Self>,
         number: usize,
         options: &ThreadOptions,
-        body: impl Body,
+        task: impl Task + 'static,
+        event: &Arc<AutoResetEvent>,
     ) -> std::io::Result<Joiner> {
         let seat = &self.seats[number];
         let attendance = Attendance::new(Arc::clone(self), Arc::clone(seat));
-        stage::start(options, &self.clock, seat.name.clone(), Attending { body, attendance })
+        spawn(options, &self.clock, seat.name.clone(), Attending { task, _attendance: attendance }, event)
     }
 
     /// Has `hook` called once the last thread has ended, and at once if it has. The first hook counts.
@@ -363,37 +386,26 @@ impl Attendance {
     }
 }
 
-/// A body that is counted out however it ends, and after it is dropped.
-struct Attending<B> {
-    body: B,
-    attendance: Attendance,
-}
-
-impl<B: Body> Body for Attending<B> {
-    fn run(self) {
-        let Self { body, attendance: _attendance } = self;
-        body.run();
-    }
-
-    fn into_player(self) -> Option<Box<dyn Player>> {
-        let Self { body, attendance } = self;
-        Some(Box::new(Attending { body: body.into_player()?, attendance }))
-    }
+/// A task that is counted as present until it is dropped.
+struct Attending<T> {
+    task: T,
+    /// Dropped after the task.
+    _attendance: Attendance,
 }
 
 impl<T: Task> Task for Attending<T> {
     fn step(&mut self, now: Nanos) -> Next {
-        self.body.step(now)
-    }
-}
-
-impl Player for Attending<Box<dyn Player>> {
-    fn due(&mut self) -> Nanos {
-        self.body.due()
+        self.task.step(now)
     }
 
-    fn play(&mut self, cue: &Cue<'_>) -> bool {
-        self.body.play(cue)
+    #[cfg(feature = "testing")]
+    fn due(&mut self, next: Nanos) -> Nanos {
+        self.task.due(next)
+    }
+
+    #[cfg(feature = "testing")]
+    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
+        self.task.take_turn(turn)
     }
 }
 

@@ -10,9 +10,10 @@ use super::watchdog::Watchdog;
 use super::{ALLOWANCE, Attendance, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::ManualClock;
+use crate::base::spawn::run;
 use crate::base::sync::Mutex;
+use crate::base::task::{Next, Task};
 use crate::base::time::Nanos;
-use crate::base::wait::{Next, Task, run};
 use crate::run::context::{Call, Context};
 
 const SOON: Nanos = Nanos(10);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::clock::ManualClock;
-use crate::base::wait::{Next, Task};
+use crate::base::task::{Next, Task};
 
 const PERIOD: Duration = Duration::from_secs(10);
 

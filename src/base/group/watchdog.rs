@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use super::{Overrun, ThreadGroup, Watch};
 use crate::base::sync::atomic::Ordering::Relaxed;
+use crate::base::task::{Next, Task};
 use crate::base::thread::shielded;
 use crate::base::time::Nanos;
-use crate::base::wait::{Next, Task};
 
 pub(super) struct Watchdog {
     crew: Arc<ThreadGroup>,

@@ -19,15 +19,18 @@ use std::time::Duration;
 
 use crate::base::clock::{Clock, Wake};
 use crate::base::error::{StartError, StillRunning};
-use crate::base::stage;
+use crate::base::spawn::spawn;
 use crate::base::sync::Mutex;
-use crate::base::thread::{Cue, Joiner, Played, Player, ThreadOptions, log_panic};
+#[cfg(feature = "testing")]
+use crate::base::task::TurnContext;
+use crate::base::task::{Next, Task};
+use crate::base::thread::{JoinTask, Joiner, ThreadOptions, log_panic};
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, Next, Stepping, Task, WaiterCounts, Waiters};
+use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
 
 /// A thread that runs the steps of any number of [`Task`]s, one step at a time.
 ///
-/// A step that blocks delays all other tasks. In a simulation there is no thread: the scheduler plays each task by itself.
+/// A step that blocks delays all other tasks. In a simulation there is no thread: the scheduler runs each task by itself.
 pub(crate) struct TaskThread {
     shared: Arc<Shared>,
 }
@@ -81,8 +84,7 @@ impl TaskThread {
             left: Waiters::new(),
         });
         if clock.scheduler().is_none() {
-            let body = Stepping::new(Executor::new(&shared), &shared.event);
-            let joiner = stage::start(options, clock, name.to_owned(), body);
+            let joiner = spawn(options, clock, name.to_owned(), Executor::new(&shared), &shared.event);
             shared.state.lock().thread = Some(joiner.map_err(|error| StartError::thread(name, error))?);
         }
         Ok(Self { shared })
@@ -121,11 +123,11 @@ impl TaskThread {
                 Some(task)
             }
         };
-        let Some(task) = task else {
+        let (Some(task), Some((clock, scheduler))) = (task, shared.clock.scheduler()) else {
             shared.event.set();
-            return Ok(Joiner::of_played(name.to_owned(), waker.clone()));
+            return Ok(Joiner::of_task(name.to_owned(), waker.clone()));
         };
-        stage::start_player(&shared.clock, name.to_owned(), Box::new(task))
+        Arc::clone(scheduler).enter(&clock, name.to_owned(), Box::new(task))
     }
 
     /// Accepts no further task. The thread ends once every task has left.
@@ -194,7 +196,7 @@ impl fmt::Debug for TaskWaker {
     }
 }
 
-impl Played for TaskWaker {
+impl JoinTask for TaskWaker {
     fn is_current(&self) -> bool {
         self.shared.is_current()
     }
@@ -246,32 +248,33 @@ struct ScheduledTask {
 }
 
 impl ScheduledTask {
-    /// Runs one step. Returns whether the task stays.
-    fn step(&mut self, now: Nanos) -> bool {
-        let next = catch_unwind(AssertUnwindSafe(|| self.task.step(now)));
-        match next {
-            Ok(Next::At(time)) => {
-                self.due = time;
-                true
-            }
-            Ok(Next::Finished) => false,
-            Err(panic) => {
-                log_panic(&self.presence.name(), &*panic);
-                false
-            }
-        }
+    /// Returns the result of one step, or [`Next::Finished`] if it panics.
+    fn catch(&mut self, step: impl FnOnce(&mut dyn Task) -> Next) -> Next {
+        catch_unwind(AssertUnwindSafe(|| step(&mut *self.task))).unwrap_or_else(|panic| {
+            log_panic(&self.presence.name(), &*panic);
+            Next::Finished
+        })
     }
 }
 
-/// In a simulation each task is played by itself.
-impl Player for ScheduledTask {
-    fn due(&mut self) -> Nanos {
-        if self.presence.shared.state.lock().woken.contains(&self.presence.id) { Nanos::ZERO } else { self.due }
+/// In a simulation, the scheduler runs each task by itself.
+impl Task for ScheduledTask {
+    fn step(&mut self, now: Nanos) -> Next {
+        self.catch(|task| task.step(now))
     }
 
-    fn play(&mut self, cue: &Cue<'_>) -> bool {
-        self.presence.shared.state.lock().woken.remove(&self.presence.id);
-        self.step(cue.now)
+    #[cfg(feature = "testing")]
+    fn due(&mut self, next: Nanos) -> Nanos {
+        let Presence { shared, id } = &self.presence;
+        let woken = shared.state.lock().woken.contains(id);
+        if woken { Nanos::ZERO } else { self.task.due(next) }
+    }
+
+    #[cfg(feature = "testing")]
+    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
+        let Presence { shared, id } = &self.presence;
+        shared.state.lock().woken.remove(id);
+        self.catch(|task| task.take_turn(turn))
     }
 }
 
@@ -334,10 +337,16 @@ impl Executor {
         // The waker of a task that has left, or that is not added yet.
         let Some(task) = self.tasks.get_mut(&id) else { return };
         self.due.remove(&(task.due, id));
-        if !task.step(self.shared.clock.nanos()) {
-            self.tasks.remove(&id);
-        } else if task.due != Nanos::NEVER {
-            self.due.insert((task.due, id));
+        match task.step(self.shared.clock.nanos()) {
+            Next::Finished => {
+                self.tasks.remove(&id);
+            }
+            Next::At(time) => {
+                task.due = time;
+                if time != Nanos::NEVER {
+                    self.due.insert((time, id));
+                }
+            }
         }
     }
 }

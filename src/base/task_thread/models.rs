@@ -4,9 +4,9 @@ use loom::thread;
 
 use super::*;
 use crate::base::clock::ManualClock;
+use crate::base::spawn::run;
 use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::{Acquire, Release};
-use crate::base::wait::run;
 
 fn shared() -> Arc<Shared> {
     let clock = ManualClock::new().clock();

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use crate::base::clock::{Clock, Wake};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
-use crate::base::thread::{Body, Cue, Player, shielded};
+use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 
 /// The counts of one condition, kept under the mutex that guards it.
@@ -123,12 +123,16 @@ impl AutoResetEvent {
         self.bell.ring(count);
     }
 
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    #[cfg(feature = "testing")]
     pub(crate) fn is_set(&self) -> bool {
         self.state.lock().set
     }
 
-    /// Clears it.
-    fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.state.lock().set = false;
     }
 
@@ -262,72 +266,6 @@ pub(crate) type Progress = Box<dyn Fn() + Send + Sync>;
 
 /// Says whether a source has handed over everything that it had accepted when this was made.
 pub(crate) type HandedOver = Box<dyn Fn() -> bool + Send>;
-
-/// A thread body, cut into steps so that a test or a simulation can run it without a thread.
-pub(crate) trait Task: Send {
-    /// Does what is due at `now` and says when it wants to be called again, at the latest.
-    fn step(&mut self, now: Nanos) -> Next;
-}
-
-/// When a [`Task`] wants its next step. Its signal brings any of them forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// At this time ([`Nanos::NEVER`]: only when signalled).
-    At(Nanos),
-    /// Not at all.
-    Finished,
-}
-
-impl<T: Task + ?Sized> Task for &mut T {
-    fn step(&mut self, now: Nanos) -> Next {
-        (**self).step(now)
-    }
-}
-
-/// The thin loop that makes a thread of a task.
-pub(crate) fn run(mut task: impl Task, signal: &Arc<AutoResetEvent>) {
-    while let Next::At(time) = task.step(signal.clock.nanos()) {
-        signal.wait_until(time);
-    }
-}
-
-/// The body of a thread that is a task and the signal that it waits for.
-pub(crate) struct Stepping<T> {
-    task: T,
-    signal: Arc<AutoResetEvent>,
-    next: Nanos,
-}
-
-impl<T: Task + 'static> Stepping<T> {
-    pub(crate) fn new(task: T, signal: &Arc<AutoResetEvent>) -> Self {
-        Self { task, signal: Arc::clone(signal), next: Nanos::ZERO }
-    }
-}
-
-impl<T: Task + 'static> Body for Stepping<T> {
-    fn run(self) {
-        run(self.task, &self.signal);
-    }
-
-    fn into_player(self) -> Option<Box<dyn Player>> {
-        Some(Box::new(self))
-    }
-}
-
-impl<T: Task> Player for Stepping<T> {
-    fn due(&mut self) -> Nanos {
-        if self.signal.is_set() { Nanos::ZERO } else { self.next }
-    }
-
-    fn play(&mut self, cue: &Cue<'_>) -> bool {
-        self.signal.clear();
-        match self.task.step(cue.now) {
-            Next::At(time) => self.next = time,
-            Next::Finished => return false,
-        }
-        true
-    }
-}
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use super::state::ControllerState;
 use crate::base::group::ThreadGroup;
+use crate::base::task::{Next, Task};
 use crate::base::text::OneLine;
 use crate::base::thread::panic_message;
 use crate::base::time::{Nanos, Rounded};
-use crate::base::wait::{Next, Task};
 use crate::queue::Key;
 use crate::watch::source::{SourceHandle, SourceStatus};
 

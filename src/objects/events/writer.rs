@@ -4,12 +4,13 @@ use std::io;
 use std::sync::Arc;
 
 use super::storing::RecorderCore;
-use crate::base::stage;
+use crate::base::spawn::spawn;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use crate::base::task::{Next, Task};
 use crate::base::thread::{Joiner, ThreadOptions};
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, Next, Stepping, Task};
+use crate::base::wait::AutoResetEvent;
 
 /// The thread of a recorder, started for the first event.
 pub(super) struct EventWriter {
@@ -26,9 +27,9 @@ impl EventWriter {
     /// If the system cannot create a thread.
     pub(super) fn start(core: &Arc<RecorderCore>) -> io::Result<Self> {
         let (signal, stopping) = (AutoResetEvent::new(core.clock.clone()), Arc::new(AtomicBool::new(false)));
-        let body = Stepping::new(StoreEvents { core: Arc::clone(core), stopping: Arc::clone(&stopping) }, &signal);
+        let task = StoreEvents { core: Arc::clone(core), stopping: Arc::clone(&stopping) };
         let name = format!("events-{}", core.component);
-        let joiner = stage::start(&ThreadOptions::new(), &core.clock, name, body)?;
+        let joiner = spawn(&ThreadOptions::new(), &core.clock, name, task, &signal)?;
         Ok(Self { signal, stopping, joiner: Mutex::new(Some(joiner)) })
     }
 

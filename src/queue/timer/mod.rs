@@ -15,10 +15,11 @@ use super::Key;
 use super::request::BATCH;
 use super::shared::{Locked, QueueShared, TimerAction, TimerThread};
 use crate::base::clock::Wake;
+use crate::base::spawn::run;
+use crate::base::task::{Next, Task};
 use crate::base::task_thread::TaskThread;
 use crate::base::thread::ThreadOptions;
 use crate::base::time::{Nanos, Rounded};
-use crate::base::wait::{Next, Task, run};
 
 /// The pause after the first refusal of a thread. It doubles with each further refusal,
 const FIRST_PAUSE: Duration = Duration::from_millis(10);

@@ -14,11 +14,12 @@ use loom::thread;
 
 use super::{QueueShared, TimerThread, TurnWheel};
 use crate::base::clock::Clock;
+use crate::base::spawn::run;
 use crate::base::sync::{Condvar, Mutex};
+use crate::base::task::{Next, Task};
 use crate::base::task_thread::TaskThread;
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
-use crate::base::wait::{Next, Task, run};
 use crate::queue::{Claim, Enqueue, Shutdown, WorkQueue};
 
 const HOUR: Duration = Duration::from_secs(3600);

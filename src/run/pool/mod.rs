@@ -31,7 +31,7 @@ use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::{AcqRel, Relaxed};
 use crate::base::thread::{ThreadOptions, shielded};
 use crate::base::time::Nanos;
-use crate::base::wait::{WaiterCounts, Waiters};
+use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
 use crate::run::runner::Turn;
 
 /// What a member does with the pool's threads.
@@ -54,6 +54,7 @@ pub(crate) trait Job: Send + Sync {
 
     /// Brings one of the keys that may be next to the front, by a random number. Returns how it is shown. Only where turns are
     /// played.
+    #[cfg(feature = "testing")]
     fn shuffle(&self, draw: u64) -> Option<String>;
 }
 
@@ -242,8 +243,9 @@ impl Pool {
 
     fn start_spare(self: &Arc<Self>, number: usize) {
         let body = Working { pool: Arc::clone(self), number };
+        let event = AutoResetEvent::new(self.crew.clock.clone());
         let (pool, thread) = (self.crew.name.as_str(), self.crew.seats[number].name.as_str());
-        match self.crew.adopt(|| self.crew.start_on(number, &self.options, body)) {
+        match self.crew.adopt(|| self.crew.start_on(number, &self.options, body, &event)) {
             Ok(()) => {
                 log::warn!(pool, thread; "{pool}: thread {thread} is started in place of a stuck one");
             }

@@ -120,6 +120,7 @@ impl Job for Counted {
 
     fn overrun(&self, _overrun: &Overrun<'_>) {}
 
+    #[cfg(feature = "testing")]
     fn shuffle(&self, _draw: u64) -> Option<String> {
         None
     }
@@ -301,6 +302,7 @@ impl Job for Twice {
 
     fn overrun(&self, _overrun: &Overrun<'_>) {}
 
+    #[cfg(feature = "testing")]
     fn shuffle(&self, _draw: u64) -> Option<String> {
         None
     }

@@ -1,50 +1,50 @@
-//! What each of a pool's threads does: by itself, or in turns.
+//! The task of a pool's thread.
 
 use std::sync::Arc;
 
 use super::Pool;
-use crate::base::thread::{Body, Cue, Player};
+#[cfg(feature = "testing")]
+use crate::base::task::TurnContext;
+use crate::base::task::{Next, Task};
 use crate::base::time::Nanos;
 
-/// The body of one of a pool's threads.
+/// Serves the members of a pool.
 pub(super) struct Working {
     pub(super) pool: Arc<Pool>,
     pub(super) number: usize,
 }
 
-impl Body for Working {
-    fn run(self) {
+impl Task for Working {
+    /// Blocks until the pool is stopping.
+    fn step(&mut self, _now: Nanos) -> Next {
         self.pool.work(self.number);
+        Next::Finished
     }
 
-    fn into_player(self) -> Option<Box<dyn Player>> {
-        Some(Box::new(self))
-    }
-}
-
-/// A turn is one key.
-impl Player for Working {
-    fn due(&mut self) -> Nanos {
+    #[cfg(feature = "testing")]
+    fn due(&mut self, _next: Nanos) -> Nanos {
         let state = self.pool.state.lock();
         let ready = !state.line.is_empty() && !self.pool.is_full(&state);
         if ready || self.pool.crew.is_stopping() { Nanos::ZERO } else { self.pool.waits_until(&state) }
     }
 
-    fn play(&mut self, cue: &Cue<'_>) -> bool {
+    /// Runs one key.
+    #[cfg(feature = "testing")]
+    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
         let Self { pool, number } = self;
         if pool.crew.is_stopping() {
-            return false;
+            return Next::Finished;
         }
         let (found, stuck) = {
             let mut state = pool.state.lock();
             (pool.take(&mut state, *number), Arc::clone(&state.seats[*number].stuck))
         };
         if let Some(found) = found {
-            if let Some(key) = found.2.shuffle(cue.draw) {
-                (cue.say)(key);
+            if let Some(key) = found.2.shuffle(turn.draw) {
+                (turn.say)(key);
             }
             pool.serve(*number, &stuck, found);
         }
-        true
+        Next::At(Nanos::NEVER)
     }
 }

@@ -1,10 +1,12 @@
-//! The body of one worker's thread.
+//! The task of one worker's thread.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::base::group::{Run, ThreadGroup, WorkerSlot};
-use crate::base::thread::{Body, Cue, Player};
+#[cfg(feature = "testing")]
+use crate::base::task::TurnContext;
+use crate::base::task::{Next, Task};
 use crate::base::time::Nanos;
 use crate::queue::{Key, NoClaim, QueueShared};
 use crate::run::policy::RetryPolicy;
@@ -58,42 +60,39 @@ impl Turn for WorkerTurn<'_> {
     fn more(&self) {}
 }
 
-impl<K, R, P> Body for Worker<K, R, P>
+impl<K, R, P> Task for Worker<K, R, P>
 where
     K: Key + fmt::Debug,
     R: Reconciler<K> + 'static,
     P: RetryPolicy<K> + 'static,
 {
-    fn run(self) {
-        let Self { queue, crew, seat, mut runner } = self;
-        let turn = WorkerTurn { crew: &crew, seat: &seat, one_key: false };
+    /// Blocks until the queue is served or the group is stopping.
+    fn step(&mut self, _now: Nanos) -> Next {
+        let Self { queue, crew, seat, runner } = self;
+        let turn = WorkerTurn { crew, seat, one_key: false };
         while let NoClaim::Empty = runner.serve(&turn, || queue.dequeue(Nanos::NEVER, || crew.is_stopping())) {}
+        Next::Finished
     }
 
-    fn into_player(self) -> Option<Box<dyn Player>> {
-        Some(Box::new(self))
-    }
-}
-
-impl<K, R, P> Player for Worker<K, R, P>
-where
-    K: Key + fmt::Debug,
-    R: Reconciler<K> + 'static,
-    P: RetryPolicy<K> + 'static,
-{
-    fn due(&mut self) -> Nanos {
+    #[cfg(feature = "testing")]
+    fn due(&mut self, _next: Nanos) -> Nanos {
         if self.crew.is_stopping() || self.queue.is_due() { Nanos::ZERO } else { Nanos::NEVER }
     }
 
-    fn play(&mut self, cue: &Cue<'_>) -> bool {
+    /// Runs one key.
+    #[cfg(feature = "testing")]
+    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
         let Self { queue, crew, seat, runner } = self;
         if crew.is_stopping() {
-            return false;
+            return Next::Finished;
         }
-        if let Some(key) = queue.shuffle(cue.draw) {
-            (cue.say)(format!("{key:?}"));
+        if let Some(key) = queue.shuffle(turn.draw) {
+            (turn.say)(format!("{key:?}"));
         }
         let turn = WorkerTurn { crew, seat, one_key: true };
-        !matches!(runner.serve(&turn, || queue.try_dequeue(|| false)), NoClaim::Closed)
+        match runner.serve(&turn, || queue.try_dequeue(|| false)) {
+            NoClaim::Closed => Next::Finished,
+            NoClaim::Empty | NoClaim::Stopped => Next::At(Nanos::NEVER),
+        }
     }
 }

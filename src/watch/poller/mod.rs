@@ -16,7 +16,7 @@ use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::{Nanos, Rounded};
-use crate::base::wait::{AutoResetEvent, HandedOver, Latch, Progress, Stepping};
+use crate::base::wait::{AutoResetEvent, HandedOver, Latch, Progress};
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, Priority, Reasons};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
@@ -233,7 +233,8 @@ impl<F> Poller<F> {
         let watched = (Arc::clone(&shared), Arc::clone(&state));
         let started = crew.start_one(
             &self.threads.unwrap_or_default(),
-            Stepping::new(polling, &signal),
+            polling,
+            &signal,
             Some(Box::new(move |_: Overrun| {
                 let (shared, source) = &watched;
                 shared.overruns.fetch_add(1, SeqCst);

@@ -9,17 +9,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{self, ThreadId, panicking};
 
 use crate::base::backoff::Draws;
-use crate::base::clock::{Clock, ManualClock, Scheduler};
-use crate::base::error::NotSimulated;
+use crate::base::clock::{ManualClock, Scheduler};
 use crate::base::sync::Mutex;
-use crate::base::thread::{Body, Cue, Joiner, Played, Player, ThreadOptions, log_panic, shielded};
+use crate::base::task::{Next, Task, TurnContext};
+use crate::base::thread::{JoinTask, Joiner, log_panic};
 use crate::base::time::Nanos;
 
 /// How many turns are remembered.
@@ -28,64 +27,18 @@ const TRACE: usize = 100_000;
 /// How many of the last turns are named where something goes on without end.
 const LAST: usize = 1_000;
 
-/// Starts `body` on a thread of its own, or has its turns played, as it is with `clock`.
-///
-/// # Errors
-///
-/// What the operating system says when it gives no thread; or [`NotSimulated`].
-pub(crate) fn start(options: &ThreadOptions, clock: &Clock, name: String, body: impl Body) -> io::Result<Joiner> {
-    let Some((clock, scheduler)) = clock.scheduler() else {
-        return options.spawn(name, move || body.run());
-    };
-    let player = body.into_player().ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, NotSimulated))?;
-    Arc::clone(scheduler).enter(&clock, name, player)
-}
-
-/// Has a simulation play `player`.
-///
-/// # Errors
-///
-/// If the clock has no scheduler, or its simulation is over.
-pub(crate) fn start_player(clock: &Clock, name: String, player: Box<dyn Player>) -> io::Result<Joiner> {
-    let (clock, scheduler) = clock.scheduler().ok_or_else(|| io::Error::other("there is no simulation"))?;
-    Arc::clone(scheduler).enter(&clock, name, player)
-}
-
-impl Clock {
-    /// A stream of random numbers of its own.
-    pub(crate) fn draws(&self) -> Draws {
-        self.scheduler().map_or_else(Draws::random, |(_, scheduler)| scheduler.draws())
-    }
-
-    /// The seed of all that is left to chance on this clock, if it has one.
-    pub(crate) fn seed(&self) -> Option<u64> {
-        self.scheduler().map(|(_, scheduler)| scheduler.seed())
-    }
-
-    /// Puts in order what came out of a hash table in any: where there is a seed, the seed decides.
-    pub(crate) fn arrange<T, K: Hash + ?Sized>(&self, items: &mut [T], key: impl Fn(&T) -> &K) {
-        if let Some(seed) = self.seed() {
-            items.sort_by_cached_key(|item| {
-                let mut hasher = DefaultHasher::new();
-                seed.hash(&mut hasher);
-                key(item).hash(&mut hasher);
-                hasher.finish()
-            });
-        }
-    }
-}
-
-pub(crate) struct Stage {
+/// Runs the tasks of a simulation.
+pub(crate) struct SimulationScheduler {
     seed: u64,
     /// The one thread that has turns played.
     home: ThreadId,
-    state: Mutex<State>,
+    state: Mutex<SchedulerState>,
 }
 
-struct State {
+struct SchedulerState {
     draws: Draws,
     /// By number, in the order in which they came.
-    slots: BTreeMap<u64, Slot>,
+    tasks: BTreeMap<u64, TaskEntry>,
     entered: u64,
     /// Whose turn it is, those that wait for it beneath; each with how often it has waited.
     playing: Vec<(u64, u64)>,
@@ -98,38 +51,40 @@ struct State {
     most: u64,
     /// How many turns there were.
     steps: u64,
-    trace: VecDeque<Step>,
+    trace: VecDeque<TraceEntry>,
     /// Why it does not go on.
     given_up: Option<String>,
     closed: bool,
 }
 
-struct Slot {
+struct TaskEntry {
     name: Arc<str>,
-    /// `None` while it is its turn.
-    player: Option<Box<dyn Player>>,
+    /// `None` during its turn.
+    task: Option<Box<dyn Task>>,
+    /// The time of its next turn.
+    next: Nanos,
 }
 
 /// A turn: when, whose, and what it was about.
 #[derive(Clone)]
-pub(crate) struct Step {
+pub(crate) struct TraceEntry {
     pub(crate) at: Nanos,
     pub(crate) name: Arc<str>,
     pub(crate) what: Option<String>,
 }
 
 /// What comes next.
-enum Move {
-    Play(u64, Box<dyn Player>),
+enum NextMove {
+    Play(u64, Box<dyn Task>),
     /// Nothing is due before this time.
     Wait(Nanos),
 }
 
-impl Stage {
+impl SimulationScheduler {
     pub(crate) fn new(seed: u64) -> Arc<Self> {
-        let state = State {
+        let state = SchedulerState {
             draws: Draws::new(seed),
-            slots: BTreeMap::new(),
+            tasks: BTreeMap::new(),
             entered: 0,
             playing: Vec::new(),
             waited: 0,
@@ -167,7 +122,7 @@ impl Stage {
         self.state.lock().steps
     }
 
-    pub(crate) fn trace(&self) -> Vec<Step> {
+    pub(crate) fn trace(&self) -> Vec<TraceEntry> {
         self.state.lock().trace.iter().cloned().collect()
     }
 
@@ -187,9 +142,9 @@ impl Stage {
         self.check();
         let next = self.next(clock);
         match next {
-            Move::Play(number, player) => self.play(clock, number, player),
-            Move::Wait(at) if at <= end && at != Nanos::NEVER => clock.advance_to(at),
-            Move::Wait(_) => return false,
+            NextMove::Play(number, task) => self.play(clock, number, task),
+            NextMove::Wait(at) if at <= end && at != Nanos::NEVER => clock.advance_to(at),
+            NextMove::Wait(_) => return false,
         }
         if !self.is_playing() {
             // What a turn has given up has been caught with its panic.
@@ -232,11 +187,11 @@ impl Stage {
 
     /// Who is due, and when the next one is. Not under the lock: a stream that is looked at may be a client's own.
     fn ask(&self, clock: &ManualClock) -> (Vec<u64>, Nanos) {
-        let mut slots = std::mem::take(&mut self.state.lock().slots);
+        let mut tasks = std::mem::take(&mut self.state.lock().tasks);
         let (now, mut due, mut next) = (clock.nanos(), Vec::new(), Nanos::NEVER);
-        for (number, slot) in &mut slots {
-            if let Some(player) = &mut slot.player {
-                match player.due() {
+        for (number, slot) in &mut tasks {
+            if let Some(task) = &mut slot.task {
+                match task.due(slot.next) {
                     time if time <= now => due.push(*number),
                     time => next = next.min(time),
                 }
@@ -244,16 +199,16 @@ impl Stage {
         }
         let mut state = self.state.lock();
         // Those that have come meanwhile.
-        slots.append(&mut state.slots);
-        state.slots = slots;
+        tasks.append(&mut state.tasks);
+        state.tasks = tasks;
         (due, next.min(clock.alarm()))
     }
 
-    fn next(&self, clock: &ManualClock) -> Move {
+    fn next(&self, clock: &ManualClock) -> NextMove {
         let (due, next) = self.ask(clock);
         let mut state = self.state.lock();
         let now = clock.nanos();
-        let Some(number) = state.choose(&due) else { return Move::Wait(next) };
+        let Some(number) = state.choose(&due) else { return NextMove::Wait(next) };
         if state.instant != now {
             (state.instant, state.turns) = (now, 0);
         }
@@ -265,55 +220,53 @@ impl Stage {
                 "the simulation does not come to rest: time stands still, and there is always something to do",
             );
         }
-        let slot = state.slots.get_mut(&number).and_then(|slot| Some((Arc::clone(&slot.name), slot.player.take()?)));
-        let Some((name, player)) = slot else { return Move::Wait(next) };
+        let slot = state.tasks.get_mut(&number).and_then(|slot| Some((Arc::clone(&slot.name), slot.task.take()?)));
+        let Some((name, task)) = slot else { return NextMove::Wait(next) };
         state.steps += 1;
-        state.trace.push_back(Step { at: now, name, what: None });
+        state.trace.push_back(TraceEntry { at: now, name, what: None });
         if state.trace.len() > TRACE {
             state.trace.pop_front();
         }
         state.playing.push((number, 0));
-        Move::Play(number, player)
+        NextMove::Play(number, task)
     }
 
-    fn play(&self, clock: &ManualClock, number: u64, mut player: Box<dyn Player>) {
+    fn play(&self, clock: &ManualClock, number: u64, mut task: Box<dyn Task>) {
         let (step, draw) = {
             let mut state = self.state.lock();
             (state.steps, state.draws.next())
         };
         let say = |what: String| self.state.lock().note(step, what);
-        let cue = Cue { now: clock.nanos(), draw, say: &say };
-        let turn = catch_unwind(AssertUnwindSafe(|| player.play(&cue)));
-        let mut player = Some(player);
-        let slot = {
+        let turn = TurnContext { now: clock.nanos(), draw, say: &say };
+        // The end of a thread that panics, too.
+        let next = catch_unwind(AssertUnwindSafe(|| task.take_turn(&turn)));
+        let mut task = Some(task);
+        let ended = {
             let mut state = self.state.lock();
             state.playing.pop();
-            match state.slots.get_mut(&number) {
-                Some(slot) if matches!(turn, Ok(true)) => {
-                    slot.player = player.take();
+            match (state.tasks.get_mut(&number), &next) {
+                (Some(entry), Ok(Next::At(time))) => {
+                    (entry.task, entry.next) = (task.take(), *time);
                     None
                 }
-                _ => state.slots.remove(&number),
+                _ => state.tasks.remove(&number),
             }
         };
-        if let (Err(panic), Some(slot)) = (turn, &slot) {
-            shielded("the report of a panic", || log_panic(&slot.name, &*panic));
-            shielded("the drop of a panic", || drop(panic));
+        if let (Err(panic), Some(entry)) = (next, ended) {
+            log_panic(&entry.name, &*panic);
         }
-        shielded("the end of a thread", || drop(player));
+        drop(task);
     }
 
-    /// Drops one of those that are left.
+    /// Drops one of the tasks that are left. Returns whether there was one.
     fn drop_one(&self) -> bool {
-        let slot = self.state.lock().slots.pop_first();
-        let some = slot.is_some();
-        shielded("the end of a thread", || drop(slot));
-        some
+        let entry = self.state.lock().tasks.pop_first();
+        entry.is_some()
     }
 }
 
-impl Scheduler for Stage {
-    fn enter(self: Arc<Self>, clock: &ManualClock, name: String, player: Box<dyn Player>) -> io::Result<Joiner> {
+impl Scheduler for SimulationScheduler {
+    fn enter(self: Arc<Self>, clock: &ManualClock, name: String, task: Box<dyn Task>) -> io::Result<Joiner> {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
@@ -321,9 +274,9 @@ impl Scheduler for Stage {
         }
         let number = state.entered;
         state.entered += 1;
-        state.slots.insert(number, Slot { name: name.as_str().into(), player: Some(player) });
+        state.tasks.insert(number, TaskEntry { name: name.as_str().into(), task: Some(task), next: Nanos::ZERO });
         drop(state);
-        Ok(Joiner::of_played(name, Ticket { stage: self, clock: clock.clone(), number }))
+        Ok(Joiner::of_task(name, Ticket { scheduler: self, clock: clock.clone(), number }))
     }
 
     fn pass(&self, clock: &ManualClock) {
@@ -355,7 +308,7 @@ impl Scheduler for Stage {
     }
 }
 
-impl State {
+impl SchedulerState {
     /// One of these, by chance.
     fn choose(&mut self, due: &[u64]) -> Option<u64> {
         let many = u64::try_from(due.len()).ok().filter(|many| *many > 0)?;
@@ -401,7 +354,7 @@ impl State {
         often.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
         let named = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let last = named(often.into_iter().map(|(name, count)| format!("{name} ({count})")).collect());
-        let waiting = self.playing.iter().filter_map(|(number, _)| self.slots.get(number));
+        let waiting = self.playing.iter().filter_map(|(number, _)| self.tasks.get(number));
         let waiting = named(waiting.map(|slot| slot.name.to_string()).collect());
         let _ = write!(text, "; in the midst of a turn: {waiting}; of the last turns: {last}; seed {seed})");
         text
@@ -410,22 +363,22 @@ impl State {
 
 /// How a player is joined.
 struct Ticket {
-    stage: Arc<Stage>,
+    scheduler: Arc<SimulationScheduler>,
     clock: ManualClock,
     number: u64,
 }
 
-impl Played for Ticket {
+impl JoinTask for Ticket {
     fn is_current(&self) -> bool {
-        self.stage.state.lock().playing.last().is_some_and(|(number, _)| *number == self.number)
+        self.scheduler.state.lock().playing.last().is_some_and(|(number, _)| *number == self.number)
     }
 
     fn join(&self) {
         loop {
             let (there, beneath) = {
-                let state = self.stage.state.lock();
+                let state = self.scheduler.state.lock();
                 let beneath = state.playing.iter().any(|(number, _)| *number == self.number);
-                (state.slots.contains_key(&self.number), beneath)
+                (state.tasks.contains_key(&self.number), beneath)
             };
             if !there {
                 return;
@@ -434,12 +387,12 @@ impl Played for Ticket {
                 let why = "a wait in a simulation does not end: it is for a turn that waits for this one";
                 if panicking() {
                     // A second panic would end the process. The next turn says it.
-                    self.stage.fail(&self.clock, why);
+                    self.scheduler.fail(&self.clock, why);
                     return;
                 }
-                self.stage.give_up(&self.clock, why);
+                self.scheduler.give_up(&self.clock, why);
             }
-            self.stage.pass(&self.clock);
+            self.scheduler.pass(&self.clock);
         }
     }
 }

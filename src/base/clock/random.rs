@@ -1,0 +1,30 @@
+//! Random numbers and orders. In a simulation its seed decides them.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::Clock;
+use crate::base::backoff::Draws;
+
+impl Clock {
+    /// Returns a stream of random numbers of its own.
+    pub(crate) fn draws(&self) -> Draws {
+        self.scheduler().map_or_else(Draws::random, |(_, scheduler)| scheduler.draws())
+    }
+
+    /// Returns the seed of the simulation; `None` outside one.
+    pub(crate) fn seed(&self) -> Option<u64> {
+        self.scheduler().map(|(_, scheduler)| scheduler.seed())
+    }
+
+    /// Orders items that came out of a hash table, by the seed. Outside a simulation it leaves them as they are.
+    pub(crate) fn arrange<T, K: Hash + ?Sized>(&self, items: &mut [T], key: impl Fn(&T) -> &K) {
+        if let Some(seed) = self.seed() {
+            items.sort_by_cached_key(|item| {
+                let mut hasher = DefaultHasher::new();
+                seed.hash(&mut hasher);
+                key(item).hash(&mut hasher);
+                hasher.finish()
+            });
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Starts the threads of tasks, or hands the tasks to the scheduler of a simulation.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::base::clock::Clock;
+use crate::base::error::NotSimulated;
+#[cfg(feature = "testing")]
+use crate::base::task::TurnContext;
+use crate::base::task::{Next, Task};
+use crate::base::thread::{Joiner, ThreadOptions};
+use crate::base::time::Nanos;
+use crate::base::wait::AutoResetEvent;
+
+/// Starts a thread that runs `task`, and brings its next step forward whenever `event` is set. In a simulation, its scheduler
+/// runs the steps.
+///
+/// # Errors
+///
+/// If the operating system refuses a thread, or the simulation is over.
+pub(crate) fn spawn(
+    options: &ThreadOptions,
+    clock: &Clock,
+    name: String,
+    task: impl Task + 'static,
+    event: &Arc<AutoResetEvent>,
+) -> io::Result<Joiner> {
+    let event = Arc::clone(event);
+    match clock.scheduler() {
+        None => options.spawn(name, move || run(task, &event)),
+        Some((clock, scheduler)) => Arc::clone(scheduler).enter(&clock, name, Box::new(EventTask { task, event })),
+    }
+}
+
+/// Starts a thread that runs `function`.
+///
+/// # Errors
+///
+/// If the operating system refuses a thread. [`NotSimulated`] in a simulation, which cannot interrupt a function.
+pub(crate) fn spawn_function(
+    options: &ThreadOptions,
+    clock: &Clock,
+    name: String,
+    function: impl FnOnce() + Send + 'static,
+) -> io::Result<Joiner> {
+    match clock.scheduler() {
+        None => options.spawn(name, function),
+        Some(_) => Err(io::Error::new(io::ErrorKind::Unsupported, NotSimulated)),
+    }
+}
+
+/// Runs the steps of a task until it is finished. Between them it waits for `event`, or for the time of the next step.
+pub(crate) fn run(mut task: impl Task, event: &Arc<AutoResetEvent>) {
+    while let Next::At(time) = task.step(event.clock().nanos()) {
+        event.wait_until(time);
+    }
+}
+
+/// A task whose event makes it due at once.
+struct EventTask<T> {
+    task: T,
+    event: Arc<AutoResetEvent>,
+}
+
+impl<T: Task> Task for EventTask<T> {
+    fn step(&mut self, now: Nanos) -> Next {
+        self.event.clear();
+        self.task.step(now)
+    }
+
+    #[cfg(feature = "testing")]
+    fn due(&mut self, next: Nanos) -> Nanos {
+        if self.event.is_set() { Nanos::ZERO } else { self.task.due(next) }
+    }
+
+    #[cfg(feature = "testing")]
+    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
+        self.event.clear();
+        self.task.take_turn(turn)
+    }
+}
