@@ -80,8 +80,8 @@ pub(crate) fn key_of(meta: &ObjectMeta, owner: &OwnerReference, kind: &Kind) -> 
 /// let refused = set_controller(&other, &mut colours).unwrap_err();
 /// assert_eq!(
 ///     refused.to_string(),
-///     "ConfigMap default/colours is invalid: metadata.ownerReferences is \"App shop\", but must hold no other controller, to be \
-///      managed by App default/other"
+///     "ConfigMap default/colours is invalid: metadata.ownerReferences is \"App shop\", but must contain no other \
+///      controller before App default/other can manage it"
 /// );
 /// # Ok::<_, homeostat::objects::ClientError>(())
 /// ```
