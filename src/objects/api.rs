@@ -22,7 +22,7 @@ use crate::base::cancel::CancellationToken;
 /// # Examples
 ///
 /// ```
-/// use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient};
+/// use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient, Query};
 /// use serde_json::json;
 /// use std::sync::Arc;
 ///
@@ -34,7 +34,7 @@ use crate::base::cancel::CancellationToken;
 /// colours.fields["data"]["grass"] = json!("green");
 /// let updated = api.update(&colours)?;
 /// assert!(api.update(&colours).unwrap_err().is_conflict()); // the version is that before the update
-/// assert_eq!(api.list(&Default::default())?.items, [updated]);
+/// assert_eq!(api.list(&Query::all())?.items, [updated]);
 /// # Ok::<_, homeostat::objects::ClientError>(())
 /// ```
 pub struct Api<T> {

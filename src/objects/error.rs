@@ -257,10 +257,10 @@ pub(crate) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
 /// # Examples
 ///
 /// ```
-/// use homeostat::objects::{Client, ClientError, Ignore, Kind, ObjectKey};
+/// use homeostat::objects::{Client, ClientError, DeleteOptions, Ignore, Kind, ObjectKey};
 ///
 /// fn remove(client: &dyn Client, kind: &Kind, key: &ObjectKey) -> Result<(), ClientError> {
-///     client.delete(kind, key, &Default::default()).ignore_not_found()?;
+///     client.delete(kind, key, &DeleteOptions::default()).ignore_not_found()?;
 ///     Ok(())
 /// }
 /// ```

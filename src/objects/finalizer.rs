@@ -26,7 +26,7 @@ const MOST_RETRIES: usize = 5;
 /// # Examples
 ///
 /// ```
-/// use homeostat::objects::{Api, DynamicObject, Kind, MemoryClient, Object, add_finalizer, remove_finalizer};
+/// use homeostat::objects::{Api, DeleteOptions, DynamicObject, Kind, MemoryClient, Object, add_finalizer, remove_finalizer};
 /// use std::sync::Arc;
 ///
 /// const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
@@ -34,7 +34,7 @@ const MOST_RETRIES: usize = 5;
 /// let vm = vms.create(&DynamicObject::new(&VM, "default", "vm-1"))?;
 ///
 /// let held = add_finalizer(&vms, &vm, "example.com/disk")?;
-/// let deleting = vms.delete(&vm.key(), &Default::default())?;
+/// let deleting = vms.delete(&vm.key(), &DeleteOptions::default())?;
 /// assert!(deleting.metadata.is_deleting()); // and still there
 /// remove_finalizer(&vms, &deleting, "example.com/disk")?;
 /// assert!(vms.get(&vm.key()).unwrap_err().is_not_found());
