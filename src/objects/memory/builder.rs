@@ -98,7 +98,7 @@ impl EmbeddedBuilder {
 
     /// Sets whether an object is deleted when its last owner is gone. Default: true.
     ///
-    /// With `false`, owners are ignored, as by an API server without a garbage collector.
+    /// With `false`, dependents are neither deleted nor waited for, as in an API server without a garbage collector.
     pub fn cascade(self, cascades: bool) -> Self {
         Self { cascades, ..self }
     }

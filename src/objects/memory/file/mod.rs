@@ -74,8 +74,8 @@ impl FileClient {
     ///
     /// # Errors
     ///
-    /// If the file is already open, is damaged, cannot be read or created, or is not a database of this client. Such a file is
-    /// left unchanged. The error names the file.
+    /// If the file is already open, is damaged, cannot be read or created, or is not a database of this client. A file of another
+    /// program is left unchanged. The error names the file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         Self::builder().open(path)
     }
