@@ -13,7 +13,7 @@ use homeostat::objects::{
 use log::Level;
 use serde_json::{Value, json};
 
-use crate::client::{Hooked, unreachable};
+use crate::hooked_client::{HookedClient, unreachable};
 use crate::logs::Logs;
 
 const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
@@ -22,14 +22,14 @@ const SECOND: Duration = Duration::from_secs(1);
 
 struct World {
     clock: ManualClock,
-    client: Hooked,
+    client: Arc<HookedClient>,
     recorder: EventRecorder,
 }
 
 fn world(settings: impl FnOnce(EventRecorderBuilder) -> EventRecorderBuilder) -> World {
     let clock = ManualClock::new();
-    let client = Hooked::new(MemoryClient::builder().clock(clock.clock()).build());
-    let builder = EventRecorder::builder("vms").client(Arc::new(client.clone())).clock(clock.clock()).log(false);
+    let client = HookedClient::new(MemoryClient::builder().clock(clock.clock()).build());
+    let builder = EventRecorder::builder("vms").client(client.clone()).clock(clock.clock()).log(false);
     World { clock, client, recorder: settings(builder).build() }
 }
 
@@ -127,7 +127,7 @@ fn another_object_type_reason_or_message_is_another_event() {
 #[test]
 fn two_recorders_count_separately() {
     let world = world(|builder| builder);
-    let other = EventRecorder::builder("disks").client(Arc::new(world.client.clone())).clock(world.clock.clock());
+    let other = EventRecorder::builder("disks").client(world.client.clone()).clock(world.clock.clock());
     let other = other.log(false).build();
     world.event("vm-1", "x");
     other.event(&vm("vm-1"), EventType::Normal, "Started", "x");
@@ -186,7 +186,7 @@ fn events_that_could_not_be_stored_are_stored_later_in_order() {
     world.event("vm-4", "d");
     assert_eq!(world.counts(), ["a 2", "b 2", "c 1", "d 1"]);
     let order: Vec<_> = world.client.writes().iter().map(|write| write[..write.len() - 17].to_owned()).collect();
-    assert_eq!(order, ["create vm-2", "patch vm-1", "create vm-3", "create vm-4"]);
+    assert_eq!(order, ["create Event a/vm-2", "patch Event a/vm-1", "create Event a/vm-3", "create Event a/vm-4"]);
 
     world.client.cut_off(true);
     world.event("vm-2", "b");
@@ -250,7 +250,7 @@ fn an_expired_event_is_created_again_and_a_repeated_one_stays() {
 fn the_count_of_an_existing_event_is_raised() {
     let world = world(|builder| builder);
     world.event("vm-1", "a");
-    let again = EventRecorder::builder("vms").client(Arc::new(world.client.clone())).clock(world.clock.clock());
+    let again = EventRecorder::builder("vms").client(world.client.clone()).clock(world.clock.clock());
     let again = again.log(false).build();
     for _ in 0..2 {
         again.event(&vm("vm-1"), EventType::Normal, "Started", "a");
@@ -293,19 +293,19 @@ fn a_panic_of_the_client_loses_only_one_event() {
 }
 
 /// A recorder on the system clock. Its client reports the thread of each call, and blocks until the test lets it continue.
-fn slow() -> (Hooked, EventRecorder, Receiver<thread::ThreadId>, Sender<()>) {
-    let client = Hooked::new(MemoryClient::new());
+fn slow() -> (Arc<HookedClient>, EventRecorder, Receiver<thread::ThreadId>, Sender<()>) {
+    let client = HookedClient::new(MemoryClient::new());
     let ((at_it, is_at_it), (go, on)) = (unbounded(), unbounded::<()>());
     client.before(move |_, _| {
         at_it.send(thread::current().id()).unwrap();
         on.recv().unwrap();
         None
     });
-    let recorder = EventRecorder::builder("slow").client(Arc::new(client.clone())).log(false).build();
+    let recorder = EventRecorder::builder("slow").client(client.clone()).log(false).build();
     (client, recorder, is_at_it, go)
 }
 
-fn counts_of(client: &Hooked) -> Vec<Value> {
+fn counts_of(client: &HookedClient) -> Vec<Value> {
     let stored = client.inner(&EventRecorder::KIND).list(&Query::all()).unwrap().items;
     stored.iter().map(|event| event.fields["count"].clone()).collect()
 }
@@ -375,8 +375,8 @@ fn threads_lose_no_event() {
 fn events_are_logged() {
     let logs = Logs::of("logged");
     let clock = ManualClock::new();
-    let client = Hooked::new(MemoryClient::new());
-    let builder = EventRecorder::builder("logged").client(Arc::new(client.clone())).clock(clock.clock());
+    let client = HookedClient::new(MemoryClient::new());
+    let builder = EventRecorder::builder("logged").client(client.clone()).clock(clock.clock());
     let recorder = builder.remember(1).build();
     let event = |message: &str, event: EventType| {
         recorder.event(&vm("vm-1"), event, reasons::SYNCED, message);

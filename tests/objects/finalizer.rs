@@ -1,6 +1,7 @@
 //! Finalizers: adding, removing, and `with_finalizer`.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use homeostat::objects::{
     Api, ClientError, DynamicObject, Kind, MemoryClient, Object, add_finalizer, remove_finalizer, with_finalizer,
@@ -9,14 +10,14 @@ use homeostat::{Action, BoxError};
 use serde_json::json;
 use std::time::Duration;
 
-use crate::client::{Hooked, unreachable};
+use crate::hooked_client::{HookedClient, unreachable};
 
 const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
 const DISK: &str = "example.com/disk";
 const NET: &str = "example.com/net";
 
-fn vms() -> (Hooked, Api<DynamicObject>) {
-    let client = Hooked::new(MemoryClient::new());
+fn vms() -> (Arc<HookedClient>, Api<DynamicObject>) {
+    let client = HookedClient::new(MemoryClient::new());
     let api = client.api(&VM);
     (client, api)
 }
@@ -55,7 +56,7 @@ fn a_finalizer_is_added_once() {
     assert_eq!(held.metadata.finalizers, [NET, DISK]);
     assert_eq!((held.fields["spec"].clone(), held.metadata.generation), (json!({"cores": 1}), 1));
     assert_eq!(add_finalizer(&api, &held, DISK).unwrap(), held);
-    assert_eq!(client.writes(), ["patch vm"]);
+    assert_eq!(client.writes(), ["patch Vm a/vm"]);
     assert!(add_finalizer(&api, &held, "no finalizer").unwrap_err().is_invalid());
 }
 
@@ -184,7 +185,7 @@ fn an_object_is_reconciled_then_finalized_and_removed() {
         let (called, result) = steps.run();
         assert_eq!((called, result.unwrap()), (vec![format!("reconcile {DISK}")], LATER));
     }
-    assert_eq!(client.writes(), ["patch vm"], "added before the first run");
+    assert_eq!(client.writes(), ["patch Vm a/vm"], "added before the first run");
 
     delete(&api, &first);
     client.writes();
@@ -196,7 +197,7 @@ fn an_object_is_reconciled_then_finalized_and_removed() {
 
     let (called, result) = Steps::new(&api, Ok(DONE)).run();
     assert_eq!((called, result.unwrap()), (vec![format!("finalize {DISK}")], DONE));
-    assert_eq!(client.writes(), ["patch vm"]);
+    assert_eq!(client.writes(), ["patch Vm a/vm"]);
     assert!(api.get(&first.key()).unwrap_err().is_not_found());
 }
 

@@ -1,6 +1,7 @@
 //! Garbage collection deletes the objects of lost owners, and nothing else.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use homeostat::objects::{
     Api, ClientError, Collected, DeleteOptions, DynamicObject, Kind, MemoryClient, Object, ObjectKey, ObjectRef,
@@ -8,7 +9,7 @@ use homeostat::objects::{
 };
 use serde_json::json;
 
-use crate::client::{Hooked, unreachable};
+use crate::hooked_client::{HookedClient, unreachable};
 
 const MODEL: Kind = Kind::namespaced("example.com", "v1", "Model");
 const OTHER: Kind = Kind::namespaced("example.org", "v1", "Model");
@@ -16,12 +17,12 @@ const POD: Kind = Kind::namespaced("", "v1", "Pod");
 
 /// Models in one client, and the pods that belong to them in another.
 struct World {
-    models: Hooked,
-    pods: Hooked,
+    models: Arc<HookedClient>,
+    pods: Arc<HookedClient>,
 }
 
 fn world() -> World {
-    let client = || Hooked::new(MemoryClient::builder().cascade(false).build());
+    let client = || HookedClient::new(MemoryClient::builder().cascade(false).build());
     World { models: client(), pods: client() }
 }
 
@@ -58,7 +59,7 @@ impl World {
 
     fn collect(&self, by: OwnedBy<'_>) -> Collected {
         let exists = |owner: &Owner| owner_exists(&**self.models.api(&MODEL).client(), &MODEL, owner);
-        garbage_collect(&self.pods, &POD, &Query::all(), by, &MODEL, exists).unwrap()
+        garbage_collect(&*self.pods, &POD, &Query::all(), by, &MODEL, exists).unwrap()
     }
 
     fn collect_marked(&self) -> Collected {
@@ -126,12 +127,12 @@ fn only_selected_objects_are_considered() {
     let query = Query::all().labels("!keep".parse().unwrap());
     let ownership = Ownership::new();
     let collected =
-        garbage_collect(&world.pods, &POD, &query, OwnedBy::Marks(&ownership), &MODEL, |_| Ok(false)).unwrap();
+        garbage_collect(&*world.pods, &POD, &query, OwnedBy::Marks(&ownership), &MODEL, |_| Ok(false)).unwrap();
     assert_eq!((collected.deleted, world.left()), (vec![key("a")], vec!["b".to_owned()]));
 
     world.pods.cut_off(true);
     let by = OwnedBy::Marks(&ownership);
-    assert!(garbage_collect(&world.pods, &POD, &query, by, &MODEL, |_| Ok(false)).unwrap_err().is_transport());
+    assert!(garbage_collect(&*world.pods, &POD, &query, by, &MODEL, |_| Ok(false)).unwrap_err().is_transport());
 }
 
 #[test]
@@ -162,7 +163,7 @@ fn each_owner_is_checked_once_after_the_listing() {
         Ok(true)
     };
     let ownership = Ownership::new();
-    garbage_collect(&world.pods, &POD, &Query::all(), OwnedBy::Marks(&ownership), &MODEL, exists).unwrap();
+    garbage_collect(&*world.pods, &POD, &Query::all(), OwnedBy::Marks(&ownership), &MODEL, exists).unwrap();
     assert_eq!(asked.into_inner(), [key("one"), key("two")]);
 }
 
@@ -243,9 +244,11 @@ fn empty_metadata_is_read_and_invalid_metadata_is_an_error() {
     let world = world();
     world.marked("a", &MODEL, "gone");
     world.marked("b", &MODEL, "gone");
-    world.pods.listed_as(|pod| {
-        let wrong = pod["metadata"]["name"] == "b";
-        pod["metadata"]["finalizers"] = if wrong { json!("none") } else { json!(null) };
+    world.pods.on_list(|list| {
+        for pod in list.items.iter_mut().map(Arc::make_mut) {
+            let wrong = pod["metadata"]["name"] == "b";
+            pod["metadata"]["finalizers"] = if wrong { json!("none") } else { json!(null) };
+        }
     });
     let collected = world.collect_marked();
     assert_eq!(collected.deleted, [key("a")]);

@@ -1,9 +1,6 @@
 //! Tests of objects, clients and the helpers for reconcilers of objects.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
-mod client;
-#[path = "../testing/clients.rs"]
-mod clients;
 mod declared;
 mod embedded;
 mod events;
@@ -13,6 +10,8 @@ mod file_client;
 mod finalizer;
 mod garbage;
 mod globs;
+#[path = "../testing/hooked_client.rs"]
+mod hooked_client;
 #[cfg(feature = "file-client")]
 mod limits;
 #[path = "../it/stages/logs.rs"]

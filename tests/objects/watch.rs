@@ -2,24 +2,23 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use homeostat::objects::{
-    Api, Client, ClientError, DeleteOptions, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectMeta, ObjectRef,
-    ObjectStream, ObjectWatch, Patch, PatchTarget, Query, WatchEvent,
+    Api, Client, ClientError, DeleteOptions, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectRef, ObjectStream,
+    ObjectWatch, Patch, PatchTarget, Query, WatchEvent,
 };
 use homeostat::watch::EventKind;
 use homeostat::{
-    Action, BoxError, CancellationToken, Context, Controller, Event, Exponential, Manager, ManualClock, Predicate,
-    RunningManager, Subscriber, Watch, WorkQueue,
+    Action, BoxError, Context, Controller, Event, Exponential, Manager, ManualClock, Predicate, RunningManager,
+    Subscriber, Watch, WorkQueue,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::clients::hand_on;
+use crate::hooked_client::HookedClient;
 use homeostat::Running;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -41,7 +40,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
 }
 
-/// A failure of a [`Flaky`] client.
+/// A failure of a flaky client.
 enum Fault {
     /// The list fails.
     List,
@@ -60,84 +59,71 @@ enum Fault {
     Panic,
 }
 
-/// A client with lists and watches that fail in the given order.
-struct Flaky {
-    inner: MemoryClient,
-    faults: Mutex<VecDeque<Fault>>,
-    lists: AtomicUsize,
-    watches: AtomicUsize,
-}
-
-impl Flaky {
-    fn new(faults: impl IntoIterator<Item = Fault>) -> Arc<Self> {
-        let faults = Mutex::new(faults.into_iter().collect());
-        Arc::new(Self { inner: MemoryClient::new(), faults, lists: AtomicUsize::new(0), watches: AtomicUsize::new(0) })
-    }
-
-    fn api(&self) -> Api<Thing> {
-        Api::new(Arc::new(self.inner.clone()))
-    }
-
-    fn counts(&self) -> [usize; 2] {
-        [&self.lists, &self.watches].map(|count| count.load(Ordering::SeqCst))
-    }
-
-    fn fault(&self, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
-        let mut faults = self.faults.lock();
-        if faults.front().is_some_and(wanted) { faults.pop_front() } else { None }
+impl Fault {
+    fn is_of_lists(&self) -> bool {
+        matches!(self, Self::List | Self::Hang(_))
     }
 }
 
-fn error(kind: &Kind) -> ClientError {
-    ClientError::transport(ObjectRef::new(kind, &ObjectKey::cluster("")), "the line is cut")
-}
-
-impl Client for Flaky {
-    hand_on!(self.inner: get, create, update, update_status, patch, apply, delete);
-
-    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
-        self.lists.fetch_add(1, Ordering::SeqCst);
-        match self.fault(|fault| matches!(fault, Fault::List | Fault::Hang(_))) {
-            Some(Fault::List) => return Err(error(kind)),
-            Some(Fault::Hang(until)) => drop(until.recv()),
-            _ => {}
+/// A client whose lists and watches have these faults, in this order.
+fn flaky(faults: impl IntoIterator<Item = Fault>) -> Arc<HookedClient> {
+    let faults = Arc::new(Mutex::new(faults.into_iter().collect::<VecDeque<_>>()));
+    let client = HookedClient::new(MemoryClient::new());
+    let of_lists = Arc::clone(&faults);
+    client.before(move |verb, object| {
+        let fault = take_first(&of_lists, |fault| verb == "list" && fault.is_of_lists())?;
+        match fault {
+            Fault::Hang(until) => drop(until.recv()),
+            _ => return Some(error(object)),
         }
-        self.inner.list(kind, query)
-    }
-    fn watch(
-        &self,
-        kind: &Kind,
-        query: &Query,
-        from: Option<&str>,
-        stop: &CancellationToken,
-    ) -> Result<ObjectStream, ClientError> {
-        self.watches.fetch_add(1, Ordering::SeqCst);
-        let stream = self.inner.watch(kind, query, from, stop)?;
-        match self.fault(|fault| !matches!(fault, Fault::List | Fault::Hang(_))) {
+        None
+    });
+    client.on_stream(move |from, stream| {
+        let from = from.unwrap_or_default().to_owned();
+        let fault = take_first(&faults, |fault| !fault.is_of_lists());
+        match fault {
             None | Some(Fault::List | Fault::Hang(_)) => Ok(stream),
-            Some(Fault::Break(after)) => Ok(ObjectStream::new(stream.take(after).chain([Err(error(kind))]))),
+            Some(Fault::Break(after)) => Ok(ObjectStream::new(stream.take(after).chain([Err(error(&all_things()))]))),
             Some(Fault::End(after)) => Ok(ObjectStream::new(stream.take(after))),
             Some(Fault::Bookmarks(count)) => {
-                let bookmark = WatchEvent::Bookmark(from.unwrap_or_default().to_owned());
-                Ok(ObjectStream::new(vec![Ok(bookmark); count].into_iter()))
+                Ok(ObjectStream::new(vec![Ok(WatchEvent::Bookmark(from)); count].into_iter()))
             }
-            Some(Fault::Quiet(clock, time)) => {
-                let bookmark = WatchEvent::Bookmark(from.unwrap_or_default().to_owned());
-                Ok(ObjectStream::new(std::iter::once_with(move || {
-                    clock.advance(time);
-                    Ok(bookmark)
-                })))
-            }
-            Some(Fault::Gone) => {
-                let object = ObjectRef::new(kind, &ObjectKey::cluster(""));
-                Err(ClientError::gone(object, from.unwrap_or_default()))
-            }
+            Some(Fault::Quiet(clock, time)) => Ok(ObjectStream::new(std::iter::once_with(move || {
+                clock.advance(time);
+                Ok(WatchEvent::Bookmark(from))
+            }))),
+            Some(Fault::Gone) => Err(ClientError::gone(all_things(), from)),
             Some(Fault::Panic) => panic!("out of luck"),
         }
-    }
+    });
+    client
 }
 
-fn watch(client: &Arc<Flaky>) -> ObjectWatch<Thing> {
+/// Takes the first fault, if it is a wanted one.
+fn take_first(faults: &Mutex<VecDeque<Fault>>, wanted: impl Fn(&Fault) -> bool) -> Option<Fault> {
+    let mut faults = faults.lock();
+    if faults.front().is_some_and(wanted) { faults.pop_front() } else { None }
+}
+
+/// The objects of a client, past its faults.
+fn api(client: &HookedClient) -> Api<Thing> {
+    Api::new(Arc::new(client.inner.clone()))
+}
+
+/// How many lists and watches a client has been asked for.
+fn counts(client: &HookedClient) -> [usize; 2] {
+    ["list", "watch"].map(|verb| client.count(verb))
+}
+
+fn all_things() -> ObjectRef {
+    ObjectRef::new(&Thing::KIND, &ObjectKey::cluster(""))
+}
+
+fn error(object: &ObjectRef) -> ClientError {
+    ClientError::transport(object.clone(), "the line is cut")
+}
+
+fn watch(client: &Arc<HookedClient>) -> ObjectWatch<Thing> {
     let client: Arc<dyn Client> = client.clone();
     ObjectWatch::new(Api::new(client)).backoff(Exponential::new(SECOND, 4 * SECOND).jitter(0.0))
 }
@@ -176,8 +162,8 @@ fn until(condition: impl Fn() -> bool) {
 
 #[test]
 fn existing_and_changed_objects_are_delivered() {
-    let client = Flaky::new([]);
-    let api = client.api();
+    let client = flaky([]);
+    let api = api(&client);
     api.create(&thing("a", 1)).unwrap();
     let things = watch(&client).start().unwrap();
     assert!(things.watch().store().wait_synced(LONG));
@@ -198,13 +184,13 @@ fn existing_and_changed_objects_are_delivered() {
     let told = told.lock().clone();
     assert_eq!(told[..3], ["created a 1", "synced  0", "updated a 2"]);
     assert!(told.contains(&"deleted b 3".to_owned()) && told.contains(&"deleted a 2".to_owned()), "{told:?}");
-    assert_eq!(client.counts(), [1, 1]);
+    assert_eq!(counts(&client), [1, 1]);
 }
 
 #[test]
 fn the_last_state_of_a_deleted_object_is_delivered() {
-    let client = Flaky::new([]);
-    let api = client.api();
+    let client = flaky([]);
+    let api = api(&client);
     let (mut held, other) = (thing("held", 1), thing("other", 1));
     held.metadata.finalizers.push("example.com/x".into());
     api.create(&held).unwrap();
@@ -229,8 +215,8 @@ fn the_last_state_of_a_deleted_object_is_delivered() {
 
 #[test]
 fn a_generation_predicate_passes_the_request_to_delete() {
-    let client = Flaky::new([]);
-    let api = client.api();
+    let client = flaky([]);
+    let api = api(&client);
     let mut held = thing("held", 1);
     held.metadata.finalizers.push("example.com/x".into());
     let held = api.create(&held).unwrap();
@@ -248,20 +234,20 @@ fn a_generation_predicate_passes_the_request_to_delete() {
 #[test]
 fn retries_after_failures_wait_longer_each_time() {
     let clock = ManualClock::new();
-    let client = Flaky::new([Fault::List, Fault::List, Fault::List]);
-    client.api().create(&thing("a", 1)).unwrap();
+    let client = flaky([Fault::List, Fault::List, Fault::List]);
+    api(&client).create(&thing("a", 1)).unwrap();
     let things = watch(&client).clock(clock.clock()).start().unwrap();
     for (lists, wait) in [(1, 1), (2, 2), (3, 4)] {
         clock.wait_for_sleepers(1);
-        assert_eq!(client.counts(), [lists, 0]);
+        assert_eq!(counts(&client), [lists, 0]);
         clock.advance(Duration::from_nanos(wait * 1_000_000_000 - 1));
         clock.wait_for_sleepers(1);
-        assert_eq!(client.counts(), [lists, 0], "not before its time");
+        assert_eq!(counts(&client), [lists, 0], "not before its time");
         assert!(!things.watch().store().has_synced());
         clock.advance(Duration::from_nanos(1));
     }
     until(|| things.watch().store().has_synced());
-    until(|| client.counts() == [4, 1]);
+    until(|| counts(&client) == [4, 1]);
 }
 
 #[test]
@@ -269,15 +255,15 @@ fn a_broken_stream_resumes_where_it_broke() {
     for fault in [Fault::Break as fn(usize) -> Fault, Fault::End] {
         let clock = ManualClock::new();
         // Each stream delivers an event, so the watch does not pause. The last one delivers none.
-        let client = Flaky::new([fault(1), fault(2), fault(0)]);
-        let api = client.api();
+        let client = flaky([fault(1), fault(2), fault(0)]);
+        let api = api(&client);
         let things = watch(&client).clock(clock.clock()).start().unwrap();
         let (_subscription, told) = tell(things.watch(), "end");
         until(|| things.watch().store().has_synced());
         for size in 1..=6 {
             api.create(&thing(&format!("t-{size}"), size)).unwrap();
         }
-        until(|| client.counts() == [1, 3]);
+        until(|| counts(&client) == [1, 3]);
         // Both the watch and the thread of the subscription sleep.
         clock.wait_for_sleepers(2);
         assert_eq!(things.watch().store().len(), 3);
@@ -286,7 +272,7 @@ fn a_broken_stream_resumes_where_it_broke() {
         let told = told.lock().clone();
         let created = told.iter().filter(|line| line.starts_with("created")).count();
         assert_eq!(created, 6, "each once: {told:?}");
-        assert_eq!(client.counts(), [1, 4], "it is not listed again");
+        assert_eq!(counts(&client), [1, 4], "it is not listed again");
     }
 }
 
@@ -294,71 +280,62 @@ fn a_broken_stream_resumes_where_it_broke() {
 #[test]
 fn streams_with_only_bookmarks_are_reopened_after_growing_pauses() {
     let clock = ManualClock::new();
-    let client = Flaky::new([Fault::Bookmarks(1), Fault::Bookmarks(2), Fault::Bookmarks(0), Fault::Bookmarks(1)]);
+    let client = flaky([Fault::Bookmarks(1), Fault::Bookmarks(2), Fault::Bookmarks(0), Fault::Bookmarks(1)]);
     let things = watch(&client).clock(clock.clock()).start().unwrap();
     for (watches, wait) in [(1, 1), (2, 2), (3, 4), (4, 4)] {
         clock.wait_for_sleepers(1);
-        assert_eq!(client.counts(), [1, watches]);
+        assert_eq!(counts(&client), [1, watches]);
         clock.advance(Duration::from_nanos(wait * 1_000_000_000 - 1));
         clock.wait_for_sleepers(1);
-        assert_eq!(client.counts(), [1, watches], "not before its time");
+        assert_eq!(counts(&client), [1, watches], "not before its time");
         clock.advance(Duration::from_nanos(1));
     }
-    until(|| client.counts() == [1, 5]);
-    client.api().create(&thing("a", 1)).unwrap();
+    until(|| counts(&client) == [1, 5]);
+    api(&client).create(&thing("a", 1)).unwrap();
     until(|| things.watch().store().len() == 1);
 }
 
-/// A client that lists in pages, and forgets each version before the second page.
-struct Forgetful {
-    inner: MemoryClient,
-    lists: Mutex<Vec<(Option<usize>, bool)>>,
-    /// Called before a page is returned.
-    paging: Box<dyn Fn() + Send + Sync>,
+/// The limit of each list, and whether it asks for a further page.
+type Pages = Arc<Mutex<Vec<(Option<usize>, bool)>>>;
+
+/// Three objects, listed page by page, and a watch of them. Unless `keeps_versions`, the client forgets a version before it is asked for the
+/// second page. `paging` is called before each page.
+fn forgetful(
     keeps_versions: bool,
-}
-
-impl Client for Forgetful {
-    hand_on!(self.inner: get, create, update, update_status, patch, apply, delete, watch);
-
-    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
-        self.lists.lock().push((query.limit, query.continue_token.is_some()));
-        (self.paging)();
-        if query.continue_token.is_some() && !self.keeps_versions {
-            let object = ObjectRef::new(kind, &ObjectKey::cluster(""));
-            return Err(ClientError::gone(object, "1"));
-        }
-        self.inner.list(kind, query)
-    }
-}
-
-fn forgetful(keeps_versions: bool, paging: impl Fn() + Send + Sync + 'static) -> (Arc<Forgetful>, ObjectWatch<Thing>) {
-    let (inner, lists) = (MemoryClient::new(), Mutex::new(Vec::new()));
-    let client = Arc::new(Forgetful { inner, lists, paging: Box::new(paging), keeps_versions });
-    let shared: Arc<dyn Client> = client.clone();
-    let api = Api::<Thing>::new(shared);
+    paging: impl Fn() + Send + 'static,
+) -> (Arc<HookedClient>, Pages, ObjectWatch<Thing>) {
+    let (client, pages) = (HookedClient::new(MemoryClient::new()), Pages::default());
     for name in ["a", "b", "c"] {
-        api.create(&thing(name, 1)).unwrap();
+        api(&client).create(&thing(name, 1)).unwrap();
     }
-    (client, ObjectWatch::new(api).query(Query::all().limit(1)))
+    let listed = Arc::clone(&pages);
+    client.on_call(move |call| {
+        let query = call.query.filter(|_| call.verb == "list")?;
+        listed.lock().push((query.limit, query.continue_token.is_some()));
+        paging();
+        let is_gone = query.continue_token.is_some() && !keeps_versions;
+        is_gone.then(|| ClientError::gone(all_things(), "1"))
+    });
+    let shared: Arc<dyn Client> = client.clone();
+    (client, pages, ObjectWatch::new(Api::new(shared)).query(Query::all().limit(1)))
 }
 
 /// The same as in client-go's pager (`tools/pager/pager.go`, `TestListPager_List`, "expired token").
 #[test]
 fn if_a_page_is_gone_everything_is_listed_without_pages() {
-    let (client, things) = forgetful(false, || {});
+    let (_client, pages, things) = forgetful(false, || {});
     let soon = Duration::from_millis(1);
     let things = things.backoff(Exponential::new(soon, soon)).start().unwrap();
-    until(|| things.watch().store().has_synced() || client.lists.lock().len() > 3);
+    until(|| things.watch().store().has_synced() || pages.lock().len() > 3);
     assert_eq!(things.watch().store().len(), 3);
-    assert_eq!(*client.lists.lock(), [(Some(1), false), (Some(1), true), (None, false)]);
+    assert_eq!(*pages.lock(), [(Some(1), false), (Some(1), true), (None, false)]);
 }
 
 #[test]
 fn a_stopped_watch_requests_no_further_page() {
     let (listing, listed) = bounded(0);
     let (go_on, goes_on) = bounded::<()>(0);
-    let (client, things) = forgetful(true, move || {
+    let (_client, pages, things) = forgetful(true, move || {
         // If the test has ended, the list goes on.
         let _ = listing.send(());
         let _ = goes_on.recv();
@@ -368,25 +345,25 @@ fn a_stopped_watch_requests_no_further_page() {
     things.stop();
     drop((listed, go_on));
     things.shutdown(Duration::MAX);
-    assert_eq!(*client.lists.lock(), [(Some(1), false)]);
+    assert_eq!(*pages.lock(), [(Some(1), false)]);
 }
 
 /// Some servers end a quiet watch every few minutes.
 #[test]
 fn a_long_quiet_stream_is_reopened_at_once() {
     let clock = ManualClock::new();
-    let client = Flaky::new((0..5).map(|_| Fault::Quiet(clock.clone(), 300 * SECOND)));
+    let client = flaky((0..5).map(|_| Fault::Quiet(clock.clone(), 300 * SECOND)));
     let things = watch(&client).clock(clock.clock()).start().unwrap();
-    until(|| client.counts() == [1, 6]);
-    client.api().create(&thing("a", 1)).unwrap();
+    until(|| counts(&client) == [1, 6]);
+    api(&client).create(&thing("a", 1)).unwrap();
     until(|| things.watch().store().len() == 1);
 }
 
 #[test]
 fn after_a_gone_version_a_new_list_finds_deletions() {
     let clock = ManualClock::new();
-    let client = Flaky::new([Fault::Break(1), Fault::Gone, Fault::Panic]);
-    let api = client.api();
+    let client = flaky([Fault::Break(1), Fault::Gone, Fault::Panic]);
+    let api = api(&client);
     for name in ["a", "b"] {
         api.create(&thing(name, 1)).unwrap();
     }
@@ -396,7 +373,7 @@ fn after_a_gone_version_a_new_list_finds_deletions() {
     // The stream breaks after this event. Then the version is gone, and the watch pauses.
     api.create(&thing("c", 1)).unwrap();
     clock.wait_for_sleepers(2);
-    assert_eq!(client.counts(), [1, 2]);
+    assert_eq!(counts(&client), [1, 2]);
     api.delete(&key("a"), &DeleteOptions::default()).unwrap();
     let mut b = api.get(&key("b")).unwrap();
     b.size = 2;
@@ -410,15 +387,15 @@ fn after_a_gone_version_a_new_list_finds_deletions() {
     // A panic of the client does not end the watch either.
     clock.wait_for_sleepers(2);
     clock.advance(2 * SECOND);
-    until(|| client.counts() == [3, 4]);
+    until(|| counts(&client) == [3, 4]);
     api.create(&thing("d", 1)).unwrap();
     until(|| things.watch().store().get(&key("d")).is_some());
 }
 
 #[test]
 fn an_object_that_does_not_match_the_type_keeps_its_old_value() {
-    let client = Flaky::new([]);
-    let api = client.api();
+    let client = flaky([]);
+    let api = api(&client);
     let json = |name: &str, size: Value| json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"namespace": "default", "name": name}, "size": size});
     client.inner.create(&Thing::KIND, json("odd", json!("big"))).unwrap();
     api.create(&thing("even", 1)).unwrap();
@@ -436,24 +413,24 @@ fn an_object_that_does_not_match_the_type_keeps_its_old_value() {
 
 #[test]
 fn it_stops_while_it_blocks_on_the_stream() {
-    let client = Flaky::new([]);
+    let client = flaky([]);
     let mut things = watch(&client).start().unwrap();
-    until(|| client.counts() == [1, 1]);
+    until(|| counts(&client) == [1, 1]);
     assert!(things.join_timeout(Duration::ZERO).is_err());
     things.stop();
     things.join_timeout(LONG).unwrap();
     assert!(things.watch().is_stopped());
 
     // It also stops while it waits for a retry.
-    let client = Flaky::new([Fault::List]);
+    let client = flaky([Fault::List]);
     let things = watch(&client).backoff(Exponential::new(LONG * 60, LONG * 60)).start().unwrap();
-    until(|| client.counts() == [1, 0]);
+    until(|| counts(&client) == [1, 0]);
     drop(things);
 }
 
 #[test]
 fn controllers_share_the_watch_of_a_manager() {
-    let client = Flaky::new([]);
+    let client = flaky([]);
     let manager = Manager::builder().build().unwrap();
     let start = || -> Result<Running<Watch<ObjectKey, Thing>>, _> { watch(&client).name("things").start() };
     let seen: [Arc<Mutex<Vec<String>>>; 2] = Default::default();
@@ -469,9 +446,9 @@ fn controllers_share_the_watch_of_a_manager() {
         manager.add(controller).unwrap();
     }
     let running = manager.start().unwrap();
-    client.api().create(&thing("a", 1)).unwrap();
+    api(&client).create(&thing("a", 1)).unwrap();
     until(|| seen.iter().all(|seen| *seen.lock() == ["default/a"]));
-    until(|| client.counts() == [1, 1]);
+    until(|| counts(&client) == [1, 1]);
     manager.stop();
     running.wait().unwrap();
 }
@@ -485,7 +462,7 @@ fn no_change_is_missed_despite_failures() {
         2 => Fault::List,
         _ => Fault::Break(number % 11),
     });
-    let client = Flaky::new(faults);
+    let client = flaky(faults);
     let things = watch(&client).backoff(Exponential::new(Duration::ZERO, Duration::ZERO)).start().unwrap();
     let order = Arc::new(Mutex::new(std::collections::HashMap::<ObjectKey, u32>::new()));
     let sizes = Arc::clone(&order);
@@ -497,7 +474,7 @@ fn no_change_is_missed_despite_failures() {
             *known = thing.size;
         }
     }));
-    let api = client.api();
+    let api = api(&client);
     thread::scope(|scope| {
         for writer in 0..4_u32 {
             let api = api.clone();
@@ -535,7 +512,7 @@ fn managed(clock: &ManualClock, things: Running<Watch<ObjectKey, Thing>>) -> (Ma
 #[test]
 fn a_client_that_cannot_list_makes_the_source_fail() {
     let clock = ManualClock::new();
-    let client = Flaky::new([Fault::List, Fault::List, Fault::List]);
+    let client = flaky([Fault::List, Fault::List, Fault::List]);
     let things = watch(&client).name("things").clock(clock.clock()).start().unwrap();
     let (manager, running) = managed(&clock, things);
     let source = manager.source("things").unwrap();
@@ -560,10 +537,10 @@ fn a_client_that_cannot_list_makes_the_source_fail() {
 fn live_names_a_listing_of_objects_that_hangs() {
     let clock = ManualClock::new();
     let (go_on, hang) = bounded(0);
-    let client = Flaky::new([Fault::Hang(hang)]);
+    let client = flaky([Fault::Hang(hang)]);
     let things = watch(&client).name("things").list_timeout(20 * SECOND).clock(clock.clock()).start().unwrap();
     let (manager, running) = managed(&clock, things);
-    until(|| client.counts()[0] == 1);
+    until(|| counts(&client)[0] == 1);
     clock.advance(19 * SECOND);
     assert!(manager.live().is_ok());
     clock.advance(SECOND);
@@ -580,7 +557,7 @@ fn live_names_a_listing_of_objects_that_hangs() {
 fn a_stream_that_breaks_at_once_is_a_failure_but_a_quiet_one_is_not() {
     for (fault, text) in [(Fault::Break as fn(usize) -> Fault, "the line is cut"), (Fault::End, "without an event")] {
         let clock = ManualClock::new();
-        let client = Flaky::new([fault(0), fault(0), fault(0)]);
+        let client = flaky([fault(0), fault(0), fault(0)]);
         let things = watch(&client).name("things").clock(clock.clock()).start().unwrap();
         let (manager, running) = managed(&clock, things);
         let source = manager.source("things").unwrap();
@@ -590,7 +567,7 @@ fn a_stream_that_breaks_at_once_is_a_failure_but_a_quiet_one_is_not() {
             clock.wait_for_sleepers(4);
             clock.advance(wait * SECOND);
         }
-        until(|| client.counts() == [1, 4]);
+        until(|| counts(&client) == [1, 4]);
         // It has resumed, but has not delivered anything yet.
         until(|| source.status().listing_for.is_none());
         assert_eq!(source.status().failing_for, Some(7 * SECOND));

@@ -11,20 +11,21 @@ use homeostat::sub::{
 };
 use homeostat::{Action, BoxError, Context, Controller, Manager, Reconciler, Subscriber};
 
+use crate::hooked_client::HookedClient;
 use crate::pages::{Page, Site};
-use crate::support::{Spy, Thing, config, events, things};
+use crate::support::{Thing, config, events, spy, things};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
 struct World {
-    spy: Arc<Spy>,
+    spy: Arc<HookedClient>,
     config: Config,
     events: Arc<MemoryClient>,
 }
 
 impl World {
     fn new() -> Self {
-        let spy = Spy::new();
+        let spy = spy();
         let (config, events) = config(&spy);
         Self { spy, config, events }
     }
@@ -121,7 +122,7 @@ fn returns_and_records_errors_of_the_client() {
         }
         world
             .spy
-            .fail(move |called, object| (called == verb).then(|| ClientError::transport(object.clone(), "no route")));
+            .before(move |called, object| (called == verb).then(|| ClientError::transport(object.clone(), "no route")));
         let reconciler = match verb {
             "delete" => world.reconciler().desired(|_, _| Ok(None)),
             _ => world.writing("one"),

@@ -8,7 +8,7 @@ use homeostat::sub::{CastResource, Failures, Flow, Sequence, SubContext, SubReco
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::support::{Spy, Thing, config, step, things};
+use crate::support::{Thing, config, spy, step, things};
 use crate::trail::{Returns, run_of, seconds, shown};
 
 /// The view of a step that counts pods.
@@ -81,12 +81,12 @@ where
 }
 
 fn run(tried: &impl SubReconciler<App>, app: &mut App) -> String {
-    let (config, _) = config(&Spy::new());
+    let (config, _) = config(&spy());
     shown(&step(tried, &config, app))
 }
 
 fn invalid(tried: &impl SubReconciler<App>, app: &mut App) -> (String, String) {
-    let (config, _) = config(&Spy::new());
+    let (config, _) = config(&spy());
     let error = step(tried, &config, app).unwrap_err();
     let ClientError::Invalid { object, field, value, .. } = Failures::find(&*error).unwrap() else { panic!("{error}") };
     assert_eq!(object.to_string(), "App default/shop", "{error}");
@@ -282,7 +282,7 @@ fn writes_a_status_set_through_a_cast() {
 
 #[test]
 fn keeps_a_finalizer_written_through_a_cast() {
-    let spy = Spy::new();
+    let spy = spy();
     let (config, _) = config(&spy);
     let mut thing = things(&spy).create(&Thing::new("web")).unwrap();
     let holds = WithFinalizer::new("example.com/f", |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult { on() });
@@ -293,7 +293,7 @@ fn keeps_a_finalizer_written_through_a_cast() {
 
 #[test]
 fn a_finalizer_is_no_change_for_a_read_only_cast() {
-    let spy = Spy::new();
+    let spy = spy();
     let (config, _) = config(&spy);
     let mut thing = things(&spy).create(&Thing::new("web")).unwrap();
     let holds = WithFinalizer::new("example.com/f", |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult { on() });

@@ -13,8 +13,9 @@ use homeostat::{BoxError, Context};
 use parking_lot::Mutex;
 use serde_json::json;
 
+use crate::hooked_client::HookedClient;
 use crate::pages::{Page, Site, manager, out_of_luck};
-use crate::support::{Spy, Thing, step};
+use crate::support::{Thing, step};
 
 const FINALIZER: &str = "example.com/pages";
 type Child = ChildReconciler<Thing, Page>;
@@ -129,7 +130,7 @@ fn creates_a_child_for_its_owner() {
 #[test]
 fn reflects_the_child_as_the_client_returned_it() {
     let mut site = Site::wanting("foo", "bar");
-    site.client.mutate(|_, object| object["data"]["added"] = "x".into());
+    site.client.mutate(|object| object["data"]["added"] = "x".into());
     site.go(&child());
     assert_eq!(site.reflected("added"), Some("x"));
 }
@@ -284,8 +285,8 @@ fn deletes_all_of_several_if_none_is_desired() {
 #[test]
 fn reflects_or_returns_an_invalid_child() {
     let mut site = Site::wanting("foo", "bar");
-    let invalid = |error_of: &Spy| {
-        error_of.fail(|verb, object| {
+    let invalid = |error_of: &HookedClient| {
+        error_of.before(|verb, object| {
             (verb == "create").then(|| ClientError::invalid(object.clone(), "data", "x", "must be y"))
         });
     };
@@ -330,7 +331,7 @@ fn updates_a_child_that_appears_during_the_run() {
     let mut site = Site::wanting("foo", "bar");
     // Another writer creates it between the listing and the creation.
     let (inner, page) = (site.pages(), Page::new("web").with("old", "x").of(&site.web));
-    site.client.fail(move |verb, _| {
+    site.client.before(move |verb, _| {
         if verb == "create" {
             let _ = inner.create(&page);
         }
@@ -343,7 +344,7 @@ fn updates_a_child_that_appears_during_the_run() {
 #[test]
 fn retries_if_the_object_with_the_name_vanishes() {
     let mut site = Site::wanting("foo", "bar");
-    site.client.fail(|verb, object| (verb == "create").then(|| ClientError::already_exists(object.clone())));
+    site.client.before(|verb, object| (verb == "create").then(|| ClientError::already_exists(object.clone())));
     let error = site.step(&Child::new(desired, never, manager())).unwrap_err();
     assert!(error.downcast_ref::<ClientError>().unwrap().is_conflict());
 }
@@ -351,7 +352,7 @@ fn retries_if_the_object_with_the_name_vanishes() {
 #[test]
 fn retries_if_a_generated_name_is_taken() {
     let mut site = Site::wanting("foo", "bar");
-    site.client.fail(|verb, object| (verb == "create").then(|| ClientError::already_exists(object.clone())));
+    site.client.before(|verb, object| (verb == "create").then(|| ClientError::already_exists(object.clone())));
     let error = site.step(&Child::new(generated, never, manager())).unwrap_err();
     assert_eq!(error.to_string(), "Page default/: conflict: the generated name is already taken");
 }
@@ -470,7 +471,7 @@ fn returns_errors_of_the_client() {
 fn changes_none_of_several_while_one_cannot_be_deleted() {
     let mut site = Site::wanting("foo", "bar");
     site.given_children(&["a", "b", "c"]);
-    site.client.fail(|verb, object| (verb == "delete" && object.key().name() == "c").then(|| out_of_luck(object)));
+    site.client.before(|verb, object| (verb == "delete" && object.key().name() == "c").then(|| out_of_luck(object)));
     site.want("new", "field");
     let error = site.step(&Child::new(desired, never, manager())).unwrap_err();
     let errors = error.downcast_ref::<Failures>().unwrap().errors();
@@ -644,7 +645,7 @@ fn one_failed_deletion_with_the_owner_does_not_stop_the_others() {
     let child = Child::new(desired, never, manager().finalizer(FINALIZER));
     site.given_children(&["a", "b", "c"]);
     site.delete_web(FINALIZER);
-    site.client.fail(|verb, object| (verb == "delete" && object.key().name() == "a").then(|| out_of_luck(object)));
+    site.client.before(|verb, object| (verb == "delete" && object.key().name() == "a").then(|| out_of_luck(object)));
     assert_eq!(error(site.step(&child)), "Page default/a: out of luck");
     assert_eq!(site.names(), ["a"]);
     assert!(site.web.metadata.has_finalizer(FINALIZER));
@@ -672,7 +673,7 @@ fn tracks_a_conflicting_object_before_reading_it() {
     let (tracker, meta) = (site.config.tracker().clone(), foreign.metadata.clone());
     let looked_at = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&looked_at);
-    site.client.fail(move |verb, object| {
+    site.client.before(move |verb, object| {
         if (verb, object.kind()) == ("get", &Page::KIND) {
             seen.lock().push(tracker.trackers_of(&Page::KIND, &meta).len());
         }
@@ -700,8 +701,7 @@ fn tracks_a_child_without_owner_reference_before_creating_it() {
         let mut site = Site::wanting("foo", "bar");
         let (tracker, counts) = (site.config.tracker().clone(), Arc::new(Mutex::new(Vec::new())));
         let seen = Arc::clone(&counts);
-        site.client
-            .mutate(move |_verb, _page| seen.lock().push(tracker.trackers_of(&Page::KIND, &page.metadata).len()));
+        site.client.mutate(move |_page| seen.lock().push(tracker.trackers_of(&Page::KIND, &page.metadata).len()));
         site.go(&child);
         assert_eq!(*counts.lock(), [1]);
     }

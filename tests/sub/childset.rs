@@ -205,7 +205,8 @@ fn a_failed_write_does_not_stop_the_others() {
     site.given_page("web-pink", "pink");
     // A page that is not one of `web`.
     site.given(&Page::new("web-red"));
-    site.client.fail(|_, object| ["web-blue", "web-pink"].contains(&object.key().name()).then(|| out_of_luck(object)));
+    site.client
+        .before(|_, object| ["web-blue", "web-pink"].contains(&object.key().name()).then(|| out_of_luck(object)));
     let error = site.step(&set()).unwrap_err();
     let errors = error.downcast_ref::<Failures>().unwrap().errors().iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(errors, ["Page default/web-blue: out of luck", "Page default/web-pink: out of luck"]);
@@ -282,7 +283,7 @@ fn keeps_the_finalizer_until_the_last_child_is_gone() {
         }
         site.want_set(&[]);
         site.given_page("web-pink", "pink");
-        site.client.fail(|_, object| (object.key().name() == "web-green").then(|| out_of_luck(object)));
+        site.client.before(|_, object| (object.key().name() == "web-green").then(|| out_of_luck(object)));
         site.step(&set).unwrap_err();
         assert_eq!(site.names(), ["web-green"]);
         assert!(site.web.metadata.has_finalizer(FINALIZER));
@@ -367,7 +368,7 @@ fn one_failed_deletion_does_not_stop_the_others() {
     for name in ["a", "b", "c"] {
         site.given_page(name, "");
     }
-    site.client.fail(|verb, object| (verb == "delete" && object.key().name() == "a").then(|| out_of_luck(object)));
+    site.client.before(|verb, object| (verb == "delete" && object.key().name() == "a").then(|| out_of_luck(object)));
     assert_eq!(site.step(&set()).unwrap_err().to_string(), "Page default/a: out of luck");
     assert_eq!((site.names(), site.pages_reflected()), (vec!["a".to_owned()], ": Page default/a: out of luck"));
 }

@@ -87,7 +87,7 @@ fn converges_behind_the_finalizer_and_only_if_not_in_step() {
 #[test]
 fn creates_nothing_without_the_finalizer() {
     let (mut site, signs) = (Site::new(), Signs::default());
-    site.client.fail(|verb, object| (verb == "patch").then(|| crate::pages::out_of_luck(object)));
+    site.client.before(|verb, object| (verb == "patch").then(|| crate::pages::out_of_luck(object)));
     assert_eq!(site.step(&sign(&signs)).unwrap_err().to_string(), "Thing default/web: out of luck");
     signs.called(&[]);
 }

@@ -6,7 +6,8 @@ use homeostat::objects::{Client, ClientError, DeleteOptions, MemoryClient, Objec
 use homeostat::sub::{Config, Flow, ResourceReconciler, SubContext, SubResult, SyncReconciler, WithFinalizer};
 use homeostat::{Action, Context, Reconciler};
 
-use crate::support::{Spy, Thing, config, events, step, things};
+use crate::hooked_client::HookedClient;
+use crate::support::{Thing, config, events, spy, step, things};
 use crate::trail::{Returns, halts, leaves, on, seconds, shown, trail};
 
 const FINALIZER: &str = "example.com/f";
@@ -15,7 +16,7 @@ const PATCH: &str = "patch Thing default/web";
 const PATCHED: &str = "Normal FinalizerPatched Patched finalizer \"example.com/f\"";
 
 struct World {
-    spy: Arc<Spy>,
+    spy: Arc<HookedClient>,
     config: Config,
     events: Arc<MemoryClient>,
 }
@@ -23,7 +24,7 @@ struct World {
 impl World {
     /// A world with a thing that has these finalizers.
     fn with(finalizers: &[&str]) -> Self {
-        let spy = Spy::new();
+        let spy = spy();
         let (config, events) = config(&spy);
         let mut thing = Thing::new("web");
         thing.metadata.finalizers = finalizers.iter().map(ToString::to_string).collect();
@@ -90,7 +91,7 @@ fn adds_the_finalizer_before_the_step() {
 #[test]
 fn runs_no_step_without_the_finalizer() {
     let world = World::with(&[]);
-    world.spy.fail(unreachable);
+    world.spy.before(unreachable);
     let (shown, trail, writes, thing) = world.run(&finalizing(on, on));
     assert_eq!((shown.as_str(), trail.as_str()), ("failed: Thing default/web: the cable is out", ""));
     assert_eq!((writes, thing.metadata.finalizers.len()), (vec![PATCH.to_owned()], 0));
@@ -102,7 +103,7 @@ fn runs_no_step_without_the_finalizer() {
 #[test]
 fn retries_a_conflict_without_an_event() {
     let world = World::with(&[]);
-    world.spy.fail(|verb, object| {
+    world.spy.before(|verb, object| {
         let conflict = || ClientError::conflict(object.clone(), "it has changed");
         (verb == "patch").then(conflict)
     });
@@ -160,7 +161,7 @@ fn keeps_the_finalizer_until_the_object_is_ready() {
 #[test]
 fn retries_a_failed_removal() {
     let world = World::deleting(&[FINALIZER]);
-    world.spy.fail(unreachable);
+    world.spy.before(unreachable);
     let (shown, trail, writes, _) = world.run(&finalizing(on, on));
     assert_eq!((shown.as_str(), trail.as_str()), ("failed: Thing default/web: the cable is out", "finalize"));
     assert_eq!(writes, [PATCH]);

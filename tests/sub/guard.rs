@@ -6,7 +6,7 @@ use homeostat::run::Cancelled;
 use homeostat::sub::{Failures, Flow, Sequence, SubContext, SubReconciler, SubResult, TryCatch, quiet};
 use homeostat::{BoxError, terminal};
 
-use crate::support::{Spy, Thing, config, step};
+use crate::support::{Thing, config, spy, step};
 use crate::trail::{Returns, both, halts, leave, leaves, never, on, run, seconds};
 
 type Catch = fn(BoxError) -> SubResult;
@@ -87,7 +87,7 @@ fn finally_always_runs_and_no_error_is_lost() {
 
 #[test]
 fn keeps_the_type_of_an_error() {
-    let (config, _) = config(&Spy::new());
+    let (config, _) = config(&spy());
     let returned = |tried: &dyn Fn() -> TryCatch<Thing>| step(&tried(), &config, &mut Thing::new("web")).unwrap_err();
     let aborted = |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Err(Cancelled::Aborted.into()) };
     let for_good = || -> SubResult { Err(terminal("for good").into()) };
@@ -103,7 +103,7 @@ fn a_mark_does_not_hide_the_type_of_an_error() {
     let missing = || ClientError::not_found(Thing::reference());
     let is_found = |error: BoxError| Failures::find::<ClientError>(&*error).is_some_and(ClientError::is_not_found);
     assert!(is_found(terminal(missing()).into()) && is_found(quiet(missing()).into()));
-    let (config, _) = config(&Spy::new());
+    let (config, _) = config(&spy());
     let last = move |_: &SubContext<'_>, _: &mut Thing| -> SubResult { Err(terminal(missing()).into()) };
     let several = tries(fails).finally(last);
     assert!(

@@ -8,11 +8,11 @@ mod branch;
 mod cast;
 mod child;
 mod childset;
-#[path = "../testing/clients.rs"]
-mod clients;
 mod external;
 mod finalizing;
 mod guard;
+#[path = "../testing/hooked_client.rs"]
+mod hooked_client;
 #[path = "../it/stages/logs.rs"]
 #[expect(dead_code, reason = "other tests use more of it")]
 mod logs;

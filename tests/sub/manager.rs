@@ -193,7 +193,7 @@ fn tracks_managed_objects() {
         site.untrack();
         assert!(!site.tracks(&created));
         // Also after a failure.
-        site.client.fail(|_, object| Some(ClientError::transport(object.clone(), "out of luck")));
+        site.client.before(|_, object| Some(ClientError::transport(object.clone(), "out of luck")));
         let _ = site.manage(&manager, Some(&created), desired);
         assert!(site.tracks(&created));
     }
@@ -243,7 +243,7 @@ fn does_not_merge_status_and_names() {
 
 /// The client changes every `hello` to `hi`, and adds a word.
 fn mutating(site: &Site) {
-    site.client.mutate(|_, object| {
+    site.client.mutate(|object| {
         if object["kind"] == "Page" {
             if object["data"]["hello"].is_string() {
                 object["data"]["hello"] = json!("hi");
@@ -382,7 +382,7 @@ fn tracks_an_object_with_finalizers_before_deleting_it() {
         held.metadata.finalizers = finalizers;
         let given = site.given(&held);
         let (seen, meta) = (Arc::clone(&counts), given.metadata.clone());
-        site.client.fail(move |_, _| {
+        site.client.before(move |_, _| {
             seen.lock().push(tracker.trackers_of(&Page::KIND, &meta).len());
             None
         });

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use homeostat::ManualClock;
 use homeostat::objects::{
-    Api, Client, ClientError, DeleteOptions, EventRecorder, Kind, MemoryClient, Object, ObjectKey, ObjectList,
-    ObjectMeta, ObjectRef, Query,
+    Api, Client, ClientError, DeleteOptions, EventRecorder, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectRef,
+    Query,
 };
 use homeostat::sub::{Config, Flow, SubReconciler, SubResult, UpdatingObjectManager};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::clients::hand_on;
-use crate::support::{self, Spy, Thing, things};
+use crate::hooked_client::HookedClient;
+use crate::support::{self, Thing, spy, things};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Page {
@@ -75,7 +74,7 @@ pub(crate) fn manager() -> UpdatingObjectManager<Page> {
 
 /// A thing with the name `web` in a client, and a config on a held clock.
 pub(crate) struct Site {
-    pub(crate) client: Arc<Spy>,
+    pub(crate) client: Arc<HookedClient>,
     pub(crate) clock: ManualClock,
     pub(crate) config: Config,
     pub(crate) events: Arc<MemoryClient>,
@@ -84,7 +83,7 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn new() -> Self {
-        let (client, clock) = (Spy::new(), ManualClock::new());
+        let (client, clock) = (spy(), ManualClock::new());
         let (config, events) = support::config(&client);
         let web = things(&client).create(&Thing::new("web")).unwrap();
         let config = config.with_clock(clock.clock());
@@ -151,8 +150,7 @@ impl Site {
     /// A config with a client that reads pages from a fixed cache. Its writes reach the real client.
     pub(crate) fn with_stale_cache(&self) -> Config {
         let seen = self.all().iter().map(|page| Arc::new(page.to_json().unwrap())).collect();
-        let cached = Cached { client: self.client.clone(), seen };
-        self.config.clone().with_client(Arc::new(cached)).with_uncached(self.client.clone())
+        self.config.clone().with_client(self.client.with_snapshot(seen)).with_uncached(self.client.clone())
     }
 
     /// Runs a step for `web`.
@@ -181,35 +179,14 @@ impl Site {
 
     /// Makes every call of this verb for a page fail.
     pub(crate) fn fail(&self, verb: &'static str) {
-        self.client
-            .fail(move |called, object| (called == verb && *object.kind() == Page::KIND).then(|| out_of_luck(object)));
+        self.client.before(move |called, object| {
+            (called == verb && *object.kind() == Page::KIND).then(|| out_of_luck(object))
+        });
     }
 }
 
 fn owned(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
-}
-
-/// Reads from a fixed cache, and writes to the client.
-struct Cached {
-    client: Arc<Spy>,
-    seen: Vec<Arc<Value>>,
-}
-
-impl Client for Cached {
-    hand_on!(self.client: create, update, update_status, patch, apply, delete, watch);
-
-    fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
-        let is_it = |seen: &&Arc<Value>| Page::from_json(seen).unwrap().key() == *key;
-        let seen = self.seen.iter().find(is_it).filter(|_| *kind == Page::KIND);
-        seen.cloned().ok_or_else(|| ClientError::not_found(ObjectRef::new(kind, key)))
-    }
-
-    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
-        assert_eq!(*kind, Page::KIND);
-        let items = self.seen.iter().filter(|seen| query.selects(seen)).cloned().collect();
-        Ok(ObjectList::new("1", items))
-    }
 }
 
 pub(crate) fn out_of_luck(object: &ObjectRef) -> ClientError {

@@ -7,7 +7,7 @@ use homeostat::sub::{
 };
 use homeostat::{BoxError, Context};
 
-use crate::support::{Spy, Thing, config, step};
+use crate::support::{Thing, config, spy, step};
 use crate::trail::{Returns, both, leave, leaves, never, on, run, seconds};
 
 /// A loop with this many passes. Each pass leaves its number and asks for a shorter delay than the one before.
@@ -48,7 +48,7 @@ fn endless(most: usize, again: u64) -> String {
 
 #[test]
 fn an_endless_loop_names_its_object() {
-    let (config, _) = config(&Spy::new());
+    let (config, _) = config(&spy());
     let error =
         step(&While::new(|_, _| true, leaves("pass", on)).at_most(0), &config, &mut Thing::new("web")).unwrap_err();
     let EndlessLoop { object, at_most, .. } = Failures::find(&*error).unwrap();
@@ -133,7 +133,7 @@ fn an_error_of_the_items_fails_the_step() {
 
 #[test]
 fn removes_the_cursor_and_restores_the_outer_one() {
-    let (config, _) = config(&Spy::new());
+    let (config, _) = config(&spy());
     let mut thing = Thing::new("web");
     let request = Request::new(&thing, config);
     let cx = Context::detached();

@@ -21,8 +21,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::hooked_client::HookedClient;
 use crate::logs::Logs;
-use crate::support::{Spy, Thing, ThingStatus, config, events, things};
+use crate::support::{Thing, ThingStatus, config, events, spy, things};
 
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 const MINUTE: Duration = Duration::from_secs(60);
@@ -31,7 +32,7 @@ const PROMPT: Duration = Duration::from_millis(100);
 
 /// A client with the thing `default/web`, a config and its events.
 struct World {
-    spy: Arc<Spy>,
+    spy: Arc<HookedClient>,
     config: Config,
     events: Arc<MemoryClient>,
 }
@@ -42,7 +43,7 @@ impl World {
     }
 
     fn with(thing: Thing) -> Self {
-        let spy = Spy::new();
+        let spy = spy();
         let (config, events) = config(&spy);
         let api = things(&spy);
         let mut created = api.create(&thing).unwrap();
@@ -138,7 +139,7 @@ fn a_failed_status_write_does_not_hide_the_result() {
     let refuses = |verb: &str, object: &ObjectRef| {
         (verb == "update_status").then(|| ClientError::transport(object.clone(), "no route"))
     };
-    world.spy.fail(refuses);
+    world.spy.before(refuses);
     assert_eq!(text(world.step(returning(|| Err("out of luck".into())))), "out of luck; Thing default/web: no route");
     assert_eq!(text(world.step(returning(on))), "Thing default/web: no route");
     let message = "Warning StatusUpdateFailed Failed to update status: Thing default/web: no route";
@@ -146,7 +147,7 @@ fn a_failed_status_write_does_not_hide_the_result() {
 }
 
 /// Makes the status write a conflict: another writer is faster.
-fn interfering(spy: &Arc<Spy>) -> impl SubReconciler<Thing> + 'static {
+fn interfering(spy: &Arc<HookedClient>) -> impl SubReconciler<Thing> + 'static {
     let spy = Arc::clone(spy);
     move |_: &SubContext<'_>, thing: &mut Thing| -> SubResult {
         let later = thing.spec.len().to_string();
@@ -261,7 +262,7 @@ fn a_missing_object_ends_no_tracks_of_others() {
 #[test]
 fn returns_an_error_of_the_read() {
     let world = World::new();
-    world.spy.fail(|verb, object| (verb == "get").then(|| ClientError::transport(object.clone(), "no route")));
+    world.spy.before(|verb, object| (verb == "get").then(|| ClientError::transport(object.clone(), "no route")));
     assert_eq!(text(world.step(never)), "Thing default/web: no route");
     assert!(events(&world.events).is_empty());
 }
@@ -471,7 +472,7 @@ fn only_after_runs_when_before_fails_or_halts() {
 #[test]
 fn does_not_read_skipped_requests_or_touch_skipped_resources() {
     let world = World::new();
-    world.spy.fail(|_, object| Some(ClientError::transport(object.clone(), "not to be called")));
+    world.spy.before(|_, object| Some(ClientError::transport(object.clone(), "not to be called")));
     let skipping = world.reconciler(never).skip_request(|key| key.name() == "web");
     let skipping = skipping.before(|_, _| unreachable!()).after(|_, _, _| unreachable!());
     assert_eq!(run(&skipping).unwrap(), Action::await_change());
@@ -582,7 +583,7 @@ homeostat::object!(Bare, namespaced, "example.com", "v1", status: ThingStatus);
 
 #[test]
 fn does_not_write_an_untouched_status() {
-    let (spy, config_map) = (Spy::new(), Kind::namespaced("", "v1", "ConfigMap"));
+    let (spy, config_map) = (spy(), Kind::namespaced("", "v1", "ConfigMap"));
     let (config, stored) = config(&spy);
     let map = DynamicObject::new(&config_map, "default", "web").with("data", json!({"a": "b"}));
     Api::of_kind(spy.clone(), config_map.clone()).create(&map).unwrap();
@@ -604,7 +605,7 @@ fn does_not_write_an_untouched_status() {
 /// The default status is a change if there was none.
 #[test]
 fn writes_a_new_status_even_if_it_is_the_default() {
-    let spy = Spy::new();
+    let spy = spy();
     let (config, _) = config(&spy);
     Api::new(spy.clone()).create(&Bare { metadata: ObjectMeta::new("default", "web"), status: None }).unwrap();
     let makes = |_: &SubContext<'_>, bare: &mut Bare| -> SubResult {

@@ -11,7 +11,7 @@ use homeostat::sub::{Always, ErrorClass, Failures, Flow, Sequence, SubContext, S
 use homeostat::{RequeueAfter, terminal};
 use parking_lot::Mutex;
 
-use crate::support::{Spy, Thing, config, step};
+use crate::support::{Thing, config, spy, step};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -30,7 +30,7 @@ macro_rules! run {
                 returns()
             })
         });
-        let result = step(&steps, &config(&Spy::new()).0, &mut Thing::new("web"));
+        let result = step(&steps, &config(&spy()).0, &mut Thing::new("web"));
         let taken = taken.lock().clone();
         (taken, result)
     }};
@@ -148,7 +148,7 @@ fn errors_of_nested_steps_are_one_list() {
             .then(|_: &SubContext<'_>, _: &mut Thing| -> SubResult { soon() })
     };
     let steps = Always::new().then(inner(fails)).then(Sequence::new().then(inner(fails_for_good))).then(inner(late));
-    let error = step(&steps, &config(&Spy::new()).0, &mut Thing::new("web")).unwrap_err();
+    let error = step(&steps, &config(&spy()).0, &mut Thing::new("web")).unwrap_err();
     let failures = error.downcast_ref::<Failures>().unwrap();
     let messages: Vec<_> = failures.errors().iter().map(ToString::to_string).collect();
     assert_eq!((messages, failures.requeue()), (vec!["out of luck".to_owned(), "never".to_owned()], Some(MINUTE)));

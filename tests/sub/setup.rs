@@ -15,7 +15,7 @@ use homeostat::{BoxError, Controller, Manager};
 use parking_lot::Mutex;
 
 use crate::pages::{self, Page};
-use crate::support::{Spy, Thing, config, events, step, things};
+use crate::support::{Thing, config, events, spy, step, things};
 use crate::trail::{Returns, both, leaves, on, run, seconds, shown};
 
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
@@ -58,7 +58,7 @@ fn the_set_up_reaches_nested_steps() {
     let steps = Sequence::new().then(boxed).then(advice).then(bare).then(cast).then(replaced).then(of.step("last"));
     let deep = SuppressTransientErrors::new(WithConfig::new(|config: &Config| Ok(config.clone()), steps));
 
-    let (config, _) = config(&Spy::new());
+    let (config, _) = config(&spy());
     let reconciler = ResourceReconciler::<Thing>::new("thing", config, deep).finalizer("example.com/f");
     let manager = Manager::builder().build().unwrap();
     drop(reconciler.setup(&manager).unwrap());
@@ -69,7 +69,7 @@ fn the_set_up_reaches_nested_steps() {
 #[test]
 fn returns_the_error_of_a_nested_set_up() {
     let fails = || SyncReconciler::<Thing>::new(|_, _| on()).setup(|_| Err("no such index".into()));
-    let (config, _) = config(&Spy::new());
+    let (config, _) = config(&spy());
     let manager = Manager::builder().build().unwrap();
     let sets_up = |step: Box<dyn SubReconciler<Thing>>| {
         let reconciler = ResourceReconciler::new("thing", config.clone(), step);
@@ -103,7 +103,7 @@ fn marks(config: &Config) -> Vec<String> {
 
 #[test]
 fn inner_steps_get_the_config_and_the_object_keeps_its_client() {
-    let spy = Spy::new();
+    let spy = spy();
     let (outer, recorded) = config(&spy);
     marked(outer.tracker(), "outer");
     let remote = Arc::new(MemoryClient::new());
@@ -181,7 +181,7 @@ fn said(seen: &Receiver<String>) -> [String; 2] {
 /// The cases of `TestConfig_TrackAndGet`, up to their purpose: each tracker enqueues the object.
 #[test]
 fn tracks_of_all_configs_enqueue_the_object() {
-    let spy = Spy::new();
+    let spy = spy();
     let (config, _) = config(&spy);
     let (saying, seen) = unbounded();
     let other = Tracker::new();
@@ -207,7 +207,7 @@ fn tracks_of_all_configs_enqueue_the_object() {
 
 #[test]
 fn several_steps_share_one_subscription() {
-    let (config, _) = config(&Spy::new());
+    let (config, _) = config(&spy());
     let hears = || {
         SyncReconciler::<Thing>::new(|_, _| on()).setup(|setup| {
             let things = setup.config().api::<Thing>();
@@ -239,7 +239,7 @@ fn children() -> ChildSetReconciler<Thing, Page> {
 
 /// The result of the set-up of a reconciler with these steps.
 fn sets_up(steps: Sequence<Thing>) -> Result<(), String> {
-    let (config, _) = config(&Spy::new());
+    let (config, _) = config(&spy());
     let reconciler = ResourceReconciler::new("thing", config, steps);
     let sources = reconciler.setup(&Manager::builder().build().unwrap());
     sources.map(drop).map_err(|error| error.to_string())

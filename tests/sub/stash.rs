@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use homeostat::BoxError;
 use homeostat::sub::{Flow, Sequence, Stash, StashError, StashKey, Stashed, SubContext, SubResult};
 
-use crate::support::{Spy, Thing, config, step};
+use crate::support::{Thing, config, spy, step};
 
 const TEXT: StashKey<String> = StashKey::new("text");
 const NUMBER: StashKey<i32> = StashKey::new("number");
@@ -84,7 +84,7 @@ fn a_step_finds_values_of_the_same_run_only() {
         Ok(Flow::proceed())
     };
     let steps = Sequence::new().then(put).then(take);
-    let (config, _events) = config(&Spy::new());
+    let (config, _events) = config(&spy());
     let mut thing = Thing::new("web");
     thing.spec.insert("stash".to_owned(), String::new());
     let _ = step(&steps, &config, &mut thing).unwrap();

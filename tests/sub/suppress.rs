@@ -19,7 +19,8 @@ use homeostat::{
 };
 use parking_lot::Mutex;
 
-use crate::support::{Spy, Thing, config, things};
+use crate::hooked_client::HookedClient;
+use crate::support::{Thing, config, spy, things};
 use crate::trail::{Returns, halts, leaves, on, seconds};
 
 /// The next results of the step, by object.
@@ -28,7 +29,7 @@ type Script = Arc<Mutex<BTreeMap<String, Returns>>>;
 struct World {
     step: SuppressTransientErrors<Thing>,
     script: Script,
-    spy: Arc<Spy>,
+    spy: Arc<HookedClient>,
     clock: ManualClock,
     config: Config,
 }
@@ -45,7 +46,7 @@ impl World {
             let result = of.lock().get(cx.key().name()).copied();
             result.unwrap_or(|| Err("an error".into()))()
         };
-        let (clock, spy) = (ManualClock::new(), Spy::new());
+        let (clock, spy) = (ManualClock::new(), spy());
         let config = config(&spy).0.with_clock(clock.clock());
         Self { step: settings(SuppressTransientErrors::new(step)), script, spy, clock, config }
     }
@@ -190,7 +191,7 @@ fn keeps_counters_while_the_client_fails() {
     let (gone, other) = (thing("gone", "1", 1), thing("other", "2", 1));
     assert_eq!(world.run(&gone), '.');
     world.clock.advance(seconds(DAY));
-    world.spy.fail(|_, object| Some(ClientError::transport(object.clone(), "the cable is out")));
+    world.spy.before(|_, object| Some(ClientError::transport(object.clone(), "the cable is out")));
     assert_eq!((world.run(&other), world.counted()), ('.', "2".to_owned()));
     world.spy.heal();
     assert_eq!((world.run(&other), world.counted()), ('.', "2".to_owned()), "asked again a day later");
@@ -230,7 +231,7 @@ fn reconciler(config: &Config) -> ResourceReconciler<Thing> {
 
 #[test]
 fn muted_errors_are_retried_without_status_and_event() {
-    let spy = Spy::new();
+    let spy = spy();
     let (config, events) = config(&spy);
     things(&spy).create(&Thing::new("web")).unwrap();
     let reconciler = reconciler(&config);
@@ -260,7 +261,7 @@ impl<K> RetryPolicy<K> for Noting {
 #[test]
 fn the_policy_of_the_controller_decides_the_delay() {
     let clock = ManualClock::new();
-    let spy = Spy::new();
+    let spy = spy();
     let (tried, heard) = unbounded();
     let step = move |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
         tried.send((cx.clock().now(), cx.attempt()))?;
@@ -298,7 +299,7 @@ fn the_policy_of_the_controller_decides_the_delay() {
 
 /// The result of a run with these steps. One of them fails for the first time.
 fn ends(steps: impl SubReconciler<Thing> + 'static) -> Result<Action, BoxError> {
-    let spy = Spy::new();
+    let spy = spy();
     things(&spy).create(&Thing::new("web")).unwrap();
     let reconciler = ResourceReconciler::new("thing", config(&spy).0, steps);
     reconciler.reconcile(&Context::detached(), Thing::reference().key())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use homeostat::sub::{Flow, SubContext, SubResult, SyncReconciler};
 use parking_lot::Mutex;
 
-use crate::support::{Spy, Thing, config, step};
+use crate::support::{Thing, config, spy, step};
 
 const SHORT: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ fn run(
     if both {
         reconciler = reconciler.also_while_deleting();
     }
-    let result = step(&reconciler, &config(&Spy::new()).0, &mut thing);
+    let result = step(&reconciler, &config(&spy()).0, &mut thing);
     let calls = calls.lock().clone();
     (calls, result)
 }
@@ -106,7 +106,7 @@ fn returns_errors_and_halts() {
 #[test]
 fn finalize_is_optional() {
     let reconciler = SyncReconciler::new(|_: &SubContext<'_>, _: &mut Thing| unreachable!());
-    assert_eq!(step(&reconciler, &config(&Spy::new()).0, &mut deleting()).unwrap(), Flow::proceed());
+    assert_eq!(step(&reconciler, &config(&spy()).0, &mut deleting()).unwrap(), Flow::proceed());
 }
 
 #[test]
@@ -118,6 +118,6 @@ fn a_step_changes_the_object_and_knows_its_name() {
     })
     .named("image");
     let mut thing = living();
-    let _ = step(&reconciler, &config(&Spy::new()).0, &mut thing).unwrap();
+    let _ = step(&reconciler, &config(&spy()).0, &mut thing).unwrap();
     assert_eq!(thing.status.fields["name"], "test.image");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use homeostat::BoxError;
 use homeostat::sub::{Failures, Flow, SubContext, SubReconciler, SubResult};
 
-use crate::support::{Spy, Thing, config, step};
+use crate::support::{Thing, config, spy, step};
 
 pub(crate) const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -66,7 +66,7 @@ pub(crate) fn run(tried: &impl SubReconciler<Thing>) -> (String, String) {
 }
 
 pub(crate) fn run_of(tried: &impl SubReconciler<Thing>, thing: &mut Thing) -> (String, String) {
-    let (config, _) = config(&Spy::new());
+    let (config, _) = config(&spy());
     let result = step(tried, &config, thing);
     (trail(thing).to_owned(), shown(&result))
 }

@@ -6,15 +6,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use homeostat::objects::{Api, ClientError, Object, ObjectKey, ObjectMeta, Query};
+use homeostat::objects::{Api, ClientError, Object, ObjectKey, ObjectMeta, ObjectStream, Query};
 use homeostat::sub::{
     ChildReconciler, ChildResult, ChildSetReconciler, Config, DesiredChild, Flow, ObjectManager, ResourceReconciler,
     Sequence, Setup, SubContext,
 };
 use homeostat::{BoxError, Controller, ControllerHandle, Exponential, Manager, RunningManager};
+use parking_lot::{Condvar, Mutex};
 
+use crate::hooked_client::HookedClient;
 use crate::pages::{Page, manager, out_of_luck};
-use crate::support::{Spy, Thing, config};
+use crate::support::{Thing, config, spy};
 
 const THINGS: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -55,7 +57,9 @@ fn parts() -> ChildSetReconciler<Thing, Page> {
 }
 
 struct World {
-    client: Arc<Spy>,
+    client: Arc<HookedClient>,
+    /// Whether watches are paused.
+    paused: Arc<(Mutex<bool>, Condvar)>,
     config: Config,
     manager: Manager,
     running: RunningManager,
@@ -65,7 +69,13 @@ struct World {
 impl World {
     /// A controller of things on the system's clock, with short retries and without a resync.
     fn new(indexed: bool) -> Self {
-        let client = Spy::new();
+        let client = spy();
+        let paused = Arc::<(Mutex<bool>, Condvar)>::default();
+        let pause = Arc::clone(&paused);
+        client.on_stream(move |_, stream| {
+            let pause = Arc::clone(&pause);
+            Ok(ObjectStream::new(stream.inspect(move |_| pause.1.wait_while(&mut pause.0.lock(), |paused| *paused))))
+        });
         let (config, _events) = config(&client);
         let (front, parts) = if indexed { (front().indexed(), parts().indexed()) } else { (front(), parts()) };
         let steps = Sequence::new().then(front).then(parts);
@@ -83,7 +93,13 @@ impl World {
         let handle = controller.handle();
         manager.add(controller).unwrap();
         let running = manager.start().unwrap();
-        Self { client, config, manager, running, handle }
+        Self { client, paused, config, manager, running, handle }
+    }
+
+    /// Pauses or resumes all watches.
+    fn pause(&self, paused: bool) {
+        *self.paused.0.lock() = paused;
+        self.paused.1.notify_all();
     }
 
     /// The pages, bypassing the spy.
@@ -193,7 +209,7 @@ fn a_lagging_index_causes_no_second_child() {
 fn a_stopped_index_causes_no_second_child() {
     let world = World::new(true);
     until(|| if world.handle.has_synced() { Ok(()) } else { Err("not synced".to_owned()) });
-    world.client.hold(true);
+    world.pause(true);
     let mut known = world.things().create(&thing("a", &[("x", "0"), ("y", "0")])).unwrap();
     for text in ["0", "1", "2"] {
         known.spec.insert("x".to_owned(), text.to_owned());
@@ -203,7 +219,7 @@ fn a_stopped_index_causes_no_second_child() {
     }
     let creates = world.client.writes().into_iter().filter(|write| write.starts_with("create Page")).count();
     assert_eq!(creates, 3);
-    world.client.hold(false);
+    world.pause(false);
     world.settled(&[]);
     world.stop();
 }
@@ -217,7 +233,7 @@ fn indexed_children_are_not_listed() {
         _ => Err("no status".to_owned()),
     });
     world.settled(&[]);
-    world.client.fail(|verb, object| (verb == "list" && *object.kind() == Page::KIND).then(|| out_of_luck(object)));
+    world.client.before(|verb, object| (verb == "list" && *object.kind() == Page::KIND).then(|| out_of_luck(object)));
     until(|| {
         let changed = Thing { metadata: world.metadata("a"), ..thing("a", &[("x", "1")]) };
         world.things().update(&changed).map(drop).map_err(|error| error.to_string())
@@ -259,7 +275,7 @@ fn managers_of_children_are_set_up() {
         Noting(set.clone()),
     );
     let (child, children) = (child.ours(|_, _| true), children.ours(|_, _| false));
-    let (config, _events) = config(&Spy::new());
+    let (config, _events) = config(&spy());
     let steps = Sequence::new().then(child).then(children);
     let sources = ResourceReconciler::new("thing", config, steps).setup(&Manager::builder().build().unwrap());
     assert!(sources.is_ok() && one.load(Relaxed) && set.load(Relaxed));

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed, also in its helpers")]
 #![allow(clippy::unnecessary_wraps, reason = "a step returns a result")]
 
-mod clients;
 mod conformance;
 mod harness;
+mod hooked_client;
 mod simulation;

@@ -12,7 +12,7 @@ use homeostat::{Action, BoxError, Context, EnqueueOutcome, Manager};
 use parking_lot::Mutex;
 
 use super::world::{ALMOST, FINALIZER, RESYNC, SECOND, Site, World, key, page, page_key, site, theme, until};
-use crate::client::unreachable;
+use crate::hooked_client::unreachable;
 
 #[test]
 fn follows_a_primary_from_creation_to_deletion() {
@@ -354,7 +354,7 @@ fn controllers_share_the_watches_of_each_client() {
         }
     };
     let sites = world.sites();
-    let elsewhere = Api::<Site>::new(Arc::new(world.of_pages.clone()));
+    let elsewhere = Api::<Site>::new(world.of_pages.clone());
     PrimaryController::new("one", sites.clone(), noting("one")).add_to(&manager).unwrap();
     PrimaryController::new("two", sites.clone(), noting("two")).add_to(&manager).unwrap();
     sites.create(&site("here", &[])).unwrap();

@@ -9,7 +9,7 @@ use homeostat::objects::{
 use serde_json::json;
 
 use super::world::{FINALIZER, Page, Site, World, page, page_key, site};
-use crate::client::unreachable;
+use crate::hooked_client::unreachable;
 
 /// Creates a site.
 fn created(world: &World, name: &str) -> Site {
@@ -26,7 +26,7 @@ fn creates_marks_and_updates_only_differences() {
         };
         assert_eq!(Ownership::new().owner_key(first.meta(), &Site::KIND), Some(a.key()));
         assert_eq!(first.metadata.labels["homeostat.dev/owner-key"], "default_a");
-        assert_eq!(world.of_pages.writes(), ["create p"]);
+        assert_eq!(world.of_pages.writes(), ["create Page pages/p"]);
 
         let again = pages.ensure(&a, page("p", "one")).unwrap();
         assert!(!again.is_changed());
@@ -37,7 +37,7 @@ fn creates_marks_and_updates_only_differences() {
             panic!("not updated")
         };
         assert_eq!((second.text.as_str(), &second.metadata.uid), ("two", &first.metadata.uid));
-        assert_eq!(world.of_pages.writes(), ["update p"]);
+        assert_eq!(world.of_pages.writes(), ["update Page pages/p"]);
         assert_eq!(world.bare_pages().get(&page_key("p")).unwrap(), second);
 
         // An object that was read may be desired: its version, uid and status do not count.

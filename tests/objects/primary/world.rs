@@ -12,7 +12,7 @@ use homeostat::objects::{
 use homeostat::{Action, BoxError, ControllerHandle, Exponential, Manager, ManualClock, RunningManager};
 use parking_lot::Mutex;
 
-use crate::client::Hooked;
+use crate::hooked_client::HookedClient;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const RESYNC: Duration = Duration::from_secs(600);
@@ -75,8 +75,8 @@ pub(crate) fn theme(name: &str, colour: &str, sites: &[&str]) -> Theme {
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) clock: ManualClock,
-    pub(crate) of_sites: Hooked,
-    pub(crate) of_pages: Hooked,
+    pub(crate) of_sites: Arc<HookedClient>,
+    pub(crate) of_pages: Arc<HookedClient>,
     pub(crate) events: MemoryClient,
     recorder: EventRecorder,
     /// The calls, such as `put a` and `gone delete a`.
@@ -86,7 +86,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(clients: usize) -> Self {
         let clock = ManualClock::new();
-        let client = || Hooked::new(MemoryClient::builder().clock(clock.clock()).build());
+        let client = || HookedClient::new(MemoryClient::builder().clock(clock.clock()).build());
         let of_sites = client();
         let of_pages = if clients == 1 { of_sites.clone() } else { client() };
         let events = MemoryClient::new();
@@ -100,12 +100,12 @@ impl World {
     }
 
     pub(crate) fn sites(&self) -> Api<Site> {
-        Api::new(Arc::new(self.of_sites.clone()))
+        Api::new(self.of_sites.clone())
     }
 
     /// The pages, through the hook.
     pub(crate) fn pages(&self) -> Secondary<Page> {
-        Secondary::new(Api::new(Arc::new(self.of_pages.clone()))).recorder(self.recorder())
+        Secondary::new(Api::new(self.of_pages.clone())).recorder(self.recorder())
     }
 
     /// The pages, bypassing the hook.

@@ -3,14 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use homeostat::CancellationToken;
-use homeostat::objects::{
-    Client, ClientError, Kind, MemoryClient, ObjectKey, ObjectList, ObjectStream, Query, WatchEvent,
-};
+use homeostat::objects::{Client, MemoryClient, ObjectStream, WatchEvent};
 use homeostat::testing::conformance::{self, Backend};
-use serde_json::Value;
 
-use crate::clients::{Answer, hand_on};
+use crate::hooked_client::HookedClient;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
@@ -24,51 +20,34 @@ enum Rule {
     Conflicts,
 }
 
-struct Broken(MemoryClient, Rule);
-
 impl Backend for Rule {
     fn client(&self) -> Arc<dyn Client> {
-        Arc::new(Broken(MemoryClient::new(), *self))
-    }
-}
-
-impl Client for Broken {
-    hand_on!(self.0: create, update_status, patch, apply, delete);
-
-    fn get(&self, kind: &Kind, key: &ObjectKey) -> Answer {
-        let found = self.0.get(kind, key);
-        assert!(self.1 != Rule::NotFound || found.is_ok(), "there is no {key}");
-        found
-    }
-
-    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
-        let mut list = self.0.list(kind, query)?;
-        if self.1 == Rule::Lists {
-            list.items.pop();
+        let client = HookedClient::new(MemoryClient::new());
+        let inner = client.inner.clone();
+        match self {
+            Self::Deletions => client.on_stream(|_, stream| {
+                Ok(ObjectStream::new(stream.filter(|event| !matches!(event, Ok(WatchEvent::Deleted(_))))))
+            }),
+            Self::Lists => client.on_list(|list| drop(list.items.pop())),
+            Self::NotFound => client.before(move |verb, object| {
+                let is_missing = verb == "get" && inner.get(object.kind(), object.key()).is_err();
+                assert!(!is_missing, "there is no {}", object.key());
+                None
+            }),
+            Self::Conflicts => client.on_call(move |call| {
+                let sent = call.sent.as_mut().filter(|_| call.verb == "update")?;
+                if sent["metadata"]["resourceVersion"].is_string() {
+                    match inner.get(call.object.kind(), call.object.key()) {
+                        Ok(current) => {
+                            sent["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
+                        }
+                        Err(error) => return Some(error),
+                    }
+                }
+                None
+            }),
         }
-        Ok(list)
-    }
-
-    fn update(&self, kind: &Kind, mut object: Value) -> Answer {
-        if self.1 == Rule::Conflicts && object["metadata"]["resourceVersion"].is_string() {
-            let key =
-                ["namespace", "name"].map(|field| object["metadata"][field].as_str().unwrap_or_default().to_owned());
-            let current = self.0.get(kind, &ObjectKey::new(&key[0], &key[1]))?;
-            object["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
-        }
-        self.0.update(kind, object)
-    }
-
-    fn watch(
-        &self,
-        kind: &Kind,
-        query: &Query,
-        from: Option<&str>,
-        stop: &CancellationToken,
-    ) -> Result<ObjectStream, ClientError> {
-        let events = self.0.watch(kind, query, from, stop)?;
-        let silent = self.1 == Rule::Deletions;
-        Ok(ObjectStream::new(events.filter(move |event| !silent || !matches!(event, Ok(WatchEvent::Deleted(_))))))
+        client
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 use homeostat::controller::{RunOutcome, WaitError};
-use homeostat::objects::{Api, Kind, ObjectStream, ObjectWatch};
+use homeostat::objects::{Kind, MemoryClient, ObjectStream, ObjectWatch};
 use homeostat::run::NoRetry;
 use homeostat::testing::Simulation;
 use homeostat::watch::PushMessage;
@@ -17,8 +17,8 @@ use homeostat::{
 };
 use parking_lot::Mutex;
 
-use super::client::Around;
 use super::{DAY, HOUR, Key, MINUTE, Notes, Outcome, SECOND, done, panic_of, pool};
+use crate::hooked_client::HookedClient;
 
 fn controller(sim: &Simulation, pool: &WorkerPool, notes: &Notes) -> RunningController<Key> {
     Controller::builder("vm", notes.run(done)).clock(sim.clock()).build().unwrap().start(pool).unwrap()
@@ -287,8 +287,10 @@ fn what_waits_for_something_else_than_the_clock_is_refused() {
     manager.stop();
     running.wait().unwrap();
 
-    let api =
-        Api::<homeostat::objects::DynamicObject>::of_kind(Arc::new(Around::new(|| Ok(()), ObjectStream::new)), THING);
+    let client = HookedClient::new(MemoryClient::new());
+    // A stream of a client that does not block, made into one that may.
+    client.on_stream(|_, stream| Ok(ObjectStream::new(stream)));
+    let api = client.api(&THING);
     assert_refused("things-0", ObjectWatch::new(api).clock(sim.clock()).start().map(drop));
     assert_eq!(sim.turns() > 0, sim.trace().iter().any(|step| step.task == "manager-driver"));
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use homeostat::manager::{AlwaysLeader, ElectorError, Leadership, Term};
 use homeostat::objects::{
-    Api, DeleteOptions, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectStream, ObjectWatch, PollEvents,
-    PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary, owner_keys, set_controller,
+    Api, ClientError, DeleteOptions, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectStream, ObjectWatch,
+    PollEvents, PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary, owner_keys, set_controller,
 };
 use homeostat::testing::{Simulation, Turn};
 use homeostat::{
@@ -18,8 +18,8 @@ use homeostat::{
     WorkQueue,
 };
 
-use super::client::Around;
 use super::{CHILD, MINUTE, Notes, Outcome, SECOND};
+use crate::hooked_client::HookedClient;
 
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Team {
@@ -225,8 +225,9 @@ fn a_watch_of_objects_waits_for_its_client_on_simulated_time() {
         listed.add("list");
         if failures.fetch_add(1, SeqCst) < 4 { Err("the line is cut") } else { Ok(()) }
     };
-    let client = Around::new(list, |stream| ObjectStream::polled(Short(stream, false)));
-    let (within, client) = (client.inner.clone(), Arc::new(client));
+    let client = client_whose_lists(list);
+    client.on_stream(|_, stream| Ok(ObjectStream::polled(Short(stream, false))));
+    let within = client.inner.clone();
     let backoff = Exponential::new(SECOND, MINUTE).jitter(0.0);
     let watch = ObjectWatch::new(Api::<Team>::new(client)).backoff(backoff).clock(sim.clock()).start().unwrap();
     let queue = WorkQueue::builder().clock(sim.clock()).build();
@@ -408,6 +409,16 @@ impl PollEvents for Before {
     }
 }
 
+/// A client that calls `list` before each list, which fails with the returned error.
+fn client_whose_lists(mut list: impl FnMut() -> Result<(), &'static str> + Send + 'static) -> Arc<HookedClient> {
+    let client = HookedClient::new(MemoryClient::new());
+    client.before(move |verb, object| {
+        let error = if verb == "list" { list().err()? } else { return None };
+        Some(ClientError::transport(object.clone(), error))
+    });
+    client
+}
+
 /// When the client is listed, if its streams do this once there is an object.
 fn lists_with_streams_that(sim: &Simulation, act: impl Fn(&Clock) + Clone + Send + Sync + 'static) -> Vec<Duration> {
     let (notes, clock) = (Notes::new(sim), sim.clock());
@@ -417,16 +428,17 @@ fn lists_with_streams_that(sim: &Simulation, act: impl Fn(&Clock) + Clone + Send
         Ok(())
     };
     let acts = Arc::clone(&armed);
-    let client = Around::new(list, move |stream| {
+    let client = client_whose_lists(list);
+    client.on_stream(move |_, stream| {
         let (act, clock, acts) = (act.clone(), clock.clone(), Arc::clone(&acts));
         let before = move || {
             if acts.swap(false, SeqCst) {
                 act(&clock);
             }
         };
-        ObjectStream::polled(Before(stream, Box::new(before)))
+        Ok(ObjectStream::polled(Before(stream, Box::new(before))))
     });
-    let (within, client) = (client.inner.clone(), Arc::new(client));
+    let within = client.inner.clone();
     let backoff = Exponential::new(SECOND, MINUTE).jitter(0.0);
     let watch = ObjectWatch::new(Api::<Team>::new(client)).backoff(backoff).clock(sim.clock()).start().unwrap();
     sim.run_for(SECOND);
@@ -477,7 +489,7 @@ fn a_client_that_takes_its_time_is_left_alone_afterwards() {
         let _ = never.dequeue_timeout(10 * SECOND);
         Err("the line is cut")
     };
-    let client = Arc::new(Around::new(list, |stream| stream));
+    let client = client_whose_lists(list);
     let backoff = Exponential::new(SECOND, MINUTE).jitter(0.0);
     let watch = ObjectWatch::new(Api::<Team>::new(client)).backoff(backoff).clock(sim.clock()).start().unwrap();
     sim.run_for(30 * SECOND);

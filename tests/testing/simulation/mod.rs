@@ -1,6 +1,5 @@
 //! Whole controllers on one thread and simulated time. No test here waits for anything, and none starts a thread.
 
-mod client;
 mod ends;
 mod events;
 mod manager;

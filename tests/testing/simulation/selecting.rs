@@ -3,53 +3,31 @@
 use std::sync::Arc;
 
 use homeostat::objects::{
-    Api, Client, ClientError, DynamicObject, Kind, LabelSelector, MemoryClient, Object, ObjectKey, ObjectList,
-    ObjectRef, ObjectStream, PrimaryContext, PrimaryController, Query, Secondary, controller_key,
+    Api, Client, ClientError, DynamicObject, Kind, LabelSelector, MemoryClient, Object, ObjectKey, PrimaryContext,
+    PrimaryController, Query, Secondary, controller_key,
 };
 use homeostat::sub::{
     ChildReconciler, Config, DesiredChild, Flow, ResourceReconciler, SubContext, SubResult, UpdatingObjectManager,
 };
 use homeostat::testing::Simulation;
-use homeostat::{Action, BoxError, CancellationToken, Controller, Manager, Predicate, RunningManager};
+use homeostat::{Action, BoxError, Controller, Manager, Predicate, RunningManager};
 use serde_json::{Value, json};
 
 use super::{HOUR, Notes, SECOND};
-use crate::clients::hand_on;
+use crate::hooked_client::HookedClient;
 
 const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
 
 /// A client that may list and watch in the namespace `a` only.
-struct Restricted(MemoryClient);
-
-impl Restricted {
-    fn check(kind: &Kind, query: &Query) -> Result<(), ClientError> {
-        if query.namespace.as_deref() == Some("a") {
-            return Ok(());
-        }
-        Err(ClientError::transport(ObjectRef::new(kind, &ObjectKey::cluster("")), "not allowed in all namespaces"))
-    }
-}
-
-impl Client for Restricted {
-    hand_on!(self.0: get, create, update, update_status, patch, apply, delete);
-
-    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
-        Self::check(kind, query)?;
-        self.0.list(kind, query)
-    }
-
-    fn watch(
-        &self,
-        kind: &Kind,
-        query: &Query,
-        from: Option<&str>,
-        stop: &CancellationToken,
-    ) -> Result<ObjectStream, ClientError> {
-        Self::check(kind, query)?;
-        self.0.watch(kind, query, from, stop)
-    }
+fn restricted(inner: &MemoryClient) -> Arc<HookedClient> {
+    let client = HookedClient::new(inner.clone());
+    client.on_call(|call| {
+        let is_refused = call.query?.namespace.as_deref() != Some("a");
+        is_refused.then(|| ClientError::transport(call.object.clone(), "not allowed in all namespaces"))
+    });
+    client
 }
 
 struct World {
@@ -152,7 +130,7 @@ fn every_event_runs_a_reconciler_that_asks_for_it() {
 #[test]
 fn a_reconciler_of_one_namespace_needs_no_rights_in_others() {
     let world = World::new();
-    let config = Config::new(Arc::new(Restricted(world.client.clone()))).with_clock(world.sim.clock());
+    let config = Config::new(restricted(&world.client)).with_clock(world.sim.clock());
     let notes = world.notes.clone();
     let page = ChildReconciler::of_kind(
         PAGE,
@@ -204,7 +182,7 @@ fn primary(world: &World, client: &Arc<dyn Client>) -> PrimaryController<Dynamic
 #[test]
 fn a_primary_controller_of_one_namespace_needs_no_rights_in_others_and_does_not_run_for_its_own_status() {
     let world = World::new();
-    let client: Arc<dyn Client> = Arc::new(Restricted(world.client.clone()));
+    let client: Arc<dyn Client> = restricted(&world.client);
     let _running = world.start_primary(primary(&world, &client).namespace("a"));
     for namespace in ["a", "b"] {
         world.api(&SITE).create(&object(&SITE, namespace)).unwrap();

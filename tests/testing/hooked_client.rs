@@ -1,0 +1,246 @@
+//! A client in memory whose calls a test can observe, fail and change.
+
+#![allow(dead_code, reason = "each test target uses a part of it")]
+
+use std::sync::Arc;
+
+use homeostat::CancellationToken;
+use homeostat::objects::{
+    Api, Client, ClientError, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, ObjectKey, ObjectList,
+    ObjectRef, ObjectStream, Patch, PatchTarget, Query,
+};
+use parking_lot::{Mutex, ReentrantMutex};
+use serde_json::Value;
+
+type Answer = Result<Arc<Value>, ClientError>;
+type CallHook = dyn FnMut(&mut Call<'_>) -> Option<ClientError> + Send;
+type ListHook = dyn Fn(&mut ObjectList<Arc<Value>>) + Send + Sync;
+type StreamHook = dyn Fn(Option<&str>, ObjectStream) -> Result<ObjectStream, ClientError> + Send + Sync;
+
+/// A call before it reaches the client in memory.
+pub(crate) struct Call<'a> {
+    pub(crate) verb: &'static str,
+    /// Lists and watches have the name `*`.
+    pub(crate) object: &'a ObjectRef,
+    /// The query of a list or a watch.
+    pub(crate) query: Option<&'a Query>,
+    /// The object that is created, updated or applied. A hook may change it.
+    pub(crate) sent: Option<&'a mut Value>,
+}
+
+/// A client in memory that records its calls and passes them through hooks.
+///
+/// `inner` is the client in memory. Calls of `inner` are neither recorded nor hooked, so a hook may use it.
+pub(crate) struct HookedClient {
+    pub(crate) inner: MemoryClient,
+    hooks: Arc<Hooks>,
+    /// If set, reads see these objects only, and pass no hook.
+    snapshot: Option<Vec<Arc<Value>>>,
+}
+
+#[derive(Default)]
+struct Hooks {
+    calls: Mutex<Vec<String>>,
+    on_call: Mutex<Option<Box<CallHook>>>,
+    /// Held while `on_call` runs: other threads wait, and calls from within the hook pass.
+    turn: ReentrantMutex<()>,
+    on_list: Mutex<Option<Arc<ListHook>>>,
+    on_stream: Mutex<Option<Arc<StreamHook>>>,
+}
+
+impl HookedClient {
+    pub(crate) fn new(inner: MemoryClient) -> Arc<Self> {
+        Arc::new(Self { inner, hooks: Arc::default(), snapshot: None })
+    }
+
+    /// Returns a client that reads from a list of objects and writes to this client.
+    pub(crate) fn with_snapshot(&self, objects: Vec<Arc<Value>>) -> Arc<Self> {
+        Arc::new(Self { inner: self.inner.clone(), hooks: Arc::clone(&self.hooks), snapshot: Some(objects) })
+    }
+
+    pub(crate) fn api(self: &Arc<Self>, kind: &Kind) -> Api<DynamicObject> {
+        let client: Arc<dyn Client> = self.clone();
+        Api::of_kind(client, kind.clone())
+    }
+
+    /// Returns the objects of the client in memory.
+    pub(crate) fn inner(&self, kind: &Kind) -> Api<DynamicObject> {
+        Api::of_kind(Arc::new(self.inner.clone()), kind.clone())
+    }
+
+    /// Calls `hook` before each call, in place of the last such hook. If it returns an error, the call fails with it.
+    pub(crate) fn on_call(&self, hook: impl FnMut(&mut Call<'_>) -> Option<ClientError> + Send + 'static) {
+        *self.hooks.on_call.lock() = Some(Box::new(hook));
+    }
+
+    /// As [`on_call`](Self::on_call), for a hook that needs the verb and the object only.
+    pub(crate) fn before(&self, mut hook: impl FnMut(&str, &ObjectRef) -> Option<ClientError> + Send + 'static) {
+        self.on_call(move |call| hook(call.verb, call.object));
+    }
+
+    /// Passes each object through `change` before it is created or updated, as an admission controller does.
+    pub(crate) fn mutate(&self, mut change: impl FnMut(&mut Value) + Send + 'static) {
+        self.on_call(move |call| {
+            if let ("create" | "update", Some(sent)) = (call.verb, &mut call.sent) {
+                change(sent);
+            }
+            None
+        });
+    }
+
+    /// Fails all calls from now on, or removes the hook of calls.
+    pub(crate) fn cut_off(&self, cut_off: bool) {
+        self.before(move |_, object| cut_off.then(|| unreachable(object)));
+    }
+
+    /// Removes the hook of calls.
+    pub(crate) fn heal(&self) {
+        *self.hooks.on_call.lock() = None;
+    }
+
+    /// Passes each list through `hook`.
+    pub(crate) fn on_list(&self, hook: impl Fn(&mut ObjectList<Arc<Value>>) + Send + Sync + 'static) {
+        *self.hooks.on_list.lock() = Some(Arc::new(hook));
+    }
+
+    /// Passes each stream of a watch through `hook`, with the version from which it starts.
+    pub(crate) fn on_stream(
+        &self,
+        hook: impl Fn(Option<&str>, ObjectStream) -> Result<ObjectStream, ClientError> + Send + Sync + 'static,
+    ) {
+        *self.hooks.on_stream.lock() = Some(Arc::new(hook));
+    }
+
+    /// Returns the writes since the last call of this method, each as `create Page default/index`.
+    pub(crate) fn writes(&self) -> Vec<String> {
+        self.take_calls(|call| !is_read(call))
+    }
+
+    /// Returns the reads since the last call of this method, each as `get Page default/index`.
+    pub(crate) fn reads(&self) -> Vec<String> {
+        self.take_calls(is_read)
+    }
+
+    /// Counts the recorded calls of a verb.
+    pub(crate) fn count(&self, verb: &str) -> usize {
+        let is_it = |call: &&String| call.split(' ').next() == Some(verb);
+        self.hooks.calls.lock().iter().filter(is_it).count()
+    }
+
+    fn take_calls(&self, wanted: fn(&str) -> bool) -> Vec<String> {
+        let mut calls = std::mem::take(&mut *self.hooks.calls.lock());
+        calls.retain(|call| wanted(call));
+        calls
+    }
+
+    fn call(
+        &self,
+        verb: &'static str,
+        object: &ObjectRef,
+        query: Option<&Query>,
+        sent: Option<&mut Value>,
+    ) -> Result<(), ClientError> {
+        self.hooks.calls.lock().push(format!("{verb} {object}"));
+        let _turn = self.hooks.turn.lock();
+        // The hook may call this client, and may set another hook.
+        let hook = self.hooks.on_call.lock().take();
+        let Some(mut hook) = hook else { return Ok(()) };
+        let error = hook(&mut Call { verb, object, query, sent });
+        self.hooks.on_call.lock().get_or_insert(hook);
+        error.map_or(Ok(()), Err)
+    }
+
+    fn send(&self, verb: &'static str, kind: &Kind, mut object: Value) -> Result<Value, ClientError> {
+        self.call(verb, &ObjectRef::new(kind, &key_of(&object)), None, Some(&mut object))?;
+        Ok(object)
+    }
+}
+
+fn is_read(call: &str) -> bool {
+    ["get ", "list ", "watch "].iter().any(|verb| call.starts_with(verb))
+}
+
+pub(crate) fn unreachable(object: &ObjectRef) -> ClientError {
+    ClientError::transport(object.clone(), "no answer")
+}
+
+/// The key of an object. An object without a name has its `generateName` as name.
+fn key_of(object: &Value) -> ObjectKey {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let name = if text("name").is_empty() { text("generateName") } else { text("name") };
+    ObjectKey::new(text("namespace"), name)
+}
+
+fn all_of(kind: &Kind, query: &Query) -> ObjectRef {
+    ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), "*"))
+}
+
+impl Client for HookedClient {
+    fn get(&self, kind: &Kind, key: &ObjectKey) -> Answer {
+        let object = ObjectRef::new(kind, key);
+        if let Some(objects) = &self.snapshot {
+            let is_it = |seen: &&Arc<Value>| {
+                key_of(seen) == *key && seen["kind"] == kind.name() && seen["apiVersion"] == *kind.api_version()
+            };
+            return objects.iter().find(is_it).cloned().ok_or_else(|| ClientError::not_found(object));
+        }
+        self.call("get", &object, None, None)?;
+        self.inner.get(kind, key)
+    }
+
+    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+        if let Some(objects) = &self.snapshot {
+            let items = objects.iter().filter(|seen| query.selects(seen)).cloned().collect();
+            return Ok(ObjectList::new("1", items));
+        }
+        self.call("list", &all_of(kind, query), Some(query), None)?;
+        let mut list = self.inner.list(kind, query)?;
+        let hook = self.hooks.on_list.lock().clone();
+        if let Some(hook) = hook {
+            hook(&mut list);
+        }
+        Ok(list)
+    }
+
+    fn create(&self, kind: &Kind, object: Value) -> Answer {
+        self.inner.create(kind, self.send("create", kind, object)?)
+    }
+
+    fn update(&self, kind: &Kind, object: Value) -> Answer {
+        self.inner.update(kind, self.send("update", kind, object)?)
+    }
+
+    fn update_status(&self, kind: &Kind, object: Value) -> Answer {
+        self.inner.update_status(kind, self.send("update_status", kind, object)?)
+    }
+
+    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, target: PatchTarget) -> Answer {
+        self.call("patch", &ObjectRef::new(kind, key), None, None)?;
+        self.inner.patch(kind, key, patch, target)
+    }
+
+    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Answer {
+        self.inner.apply(kind, self.send("apply", kind, object)?, owner)
+    }
+
+    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Answer {
+        self.call("delete", &ObjectRef::new(kind, key), None, None)?;
+        self.inner.delete(kind, key, options)
+    }
+
+    fn watch(
+        &self,
+        kind: &Kind,
+        query: &Query,
+        from: Option<&str>,
+        stop: &CancellationToken,
+    ) -> Result<ObjectStream, ClientError> {
+        self.call("watch", &all_of(kind, query), Some(query), None)?;
+        let stream = self.inner.watch(kind, query, from, stop)?;
+        let hook = self.hooks.on_stream.lock().clone();
+        match hook {
+            Some(hook) => hook(from, stream),
+            None => Ok(stream),
+        }
+    }
+}
