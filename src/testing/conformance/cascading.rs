@@ -1,26 +1,17 @@
-//! Deletions in the foreground, and without what belongs to the object.
+//! The deletion of dependents: in the foreground, in the background, and not at all.
 
 use serde_json::{Value, json};
 
-use super::fixture::{Outcome, Refusal, Subject, brief, holds, meta, owner, same, version, widget, with, without};
-use super::owners::of;
-use crate::objects::{DeleteOptions, Propagation, Query, WatchEvent};
+use super::fixture::{CaseResult, Refusal, TestedClient, holds, owned_answer, same};
+use super::objects::{
+    A, WIDGET, ZONE, brief, held, is_deleting, meta, owned_by, owner, version, widget, with, without, zone,
+};
+use crate::objects::{DeleteOptions, ObjectKey, Propagation, Query, WatchEvent};
 
-const A: &str = "Widget default/a";
-
-fn propagation(propagation: Propagation) -> DeleteOptions {
-    DeleteOptions::default().propagation(propagation)
-}
-
-fn is_deleting(object: Option<&Value>) -> bool {
-    object.is_some_and(|object| !meta(object, "deletionTimestamp").is_empty())
-}
-
-/// A widget that belongs to this one, and blocks its deletion; perhaps with a finalizer.
-fn blocking(name: &str, owner: &Value, held: bool) -> Value {
-    let object =
-        with(of(name, &[owner]), "/metadata/finalizers", if held { json!(["example.com/x"]) } else { json!([]) });
-    block(object)
+/// A widget that blocks the deletion of its owner, perhaps with a finalizer.
+fn blocking(name: &str, owner: &Value, has_finalizer: bool) -> Value {
+    let object = block(owned_by(name, &[owner]));
+    if has_finalizer { held(object) } else { object }
 }
 
 fn block(mut object: Value) -> Value {
@@ -28,152 +19,286 @@ fn block(mut object: Value) -> Value {
     object
 }
 
-pub(super) fn in_the_foreground_the_owner_goes_last(subject: &Subject) -> Outcome {
-    subject.needs_cascading()?;
-    let a = subject.create(widget("a"))?;
-    let b = subject.create(blocking("b", &a, false))?;
-    let last = subject.create(blocking("c", &a, false))?;
-    subject.create(blocking("d", &b, false))?;
-    let told = subject.watch(&Query::all(), Some(version(&last)))?;
-    let state = subject.delete_with("a", &propagation(Propagation::Foreground))?;
-    holds("its last state has the time of its deletion", is_deleting(Some(&state)))?;
+pub(super) fn in_the_foreground_the_owner_goes_last(client: &TestedClient) -> CaseResult {
+    let a = client.create(widget("a"))?;
+    let b = client.create(blocking("b", &a, false))?;
+    let last = client.create(blocking("c", &a, false))?;
+    client.create(blocking("d", &b, false))?;
+    let watch = client.watch(&Query::all(), Some(version(&last)))?;
+    let state = client.delete_in("a", Propagation::Foreground)?;
+    holds("the last state has a deletion time", is_deleting(&state))?;
     for name in ["a", "b", "c", "d"] {
-        subject.vanishes(name)?;
+        client.vanishes(name)?;
     }
-    subject.create(widget("z"))?;
-    let told: Vec<_> = told.changes_until("z")?.iter().map(brief).filter(|told| told.starts_with("Deleted")).collect();
-    same("how many are deleted", told.len(), 4)?;
-    same("the last that is deleted", told.last().map(String::as_str), Some("Deleted default/a"))
+    client.create(widget("z"))?;
+    let watch: Vec<_> =
+        watch.changes_until("z")?.iter().map(brief).filter(|watch| watch.starts_with("Deleted")).collect();
+    same("the count of deletions", watch.len(), 4)?;
+    same("the last deletion", watch.last().map(String::as_str), Some("Deleted default/a"))
 }
 
-pub(super) fn in_the_foreground_the_owner_waits_for_what_blocks(subject: &Subject) -> Outcome {
-    subject.needs_cascading()?;
-    let a = subject.create(widget("a"))?;
+pub(super) fn in_the_foreground_the_owner_waits_for_what_blocks(client: &TestedClient) -> CaseResult {
+    let a = client.create(widget("a"))?;
     for (name, held) in [("b", true), ("c", true), ("d", false)] {
-        subject.create(blocking(name, &a, held))?;
+        client.create(blocking(name, &a, held))?;
     }
-    subject.delete_with("a", &propagation(Propagation::Foreground))?;
+    client.delete_in("a", Propagation::Foreground)?;
     for name in ["b", "c"] {
-        subject.becomes(name, is_deleting)?;
+        client.is_deleted_soon(name)?;
     }
-    subject.vanishes("d")?;
-    holds("it is there, and deleting", is_deleting(Some(&subject.get("a")?)))?;
-    let stays = subject.refused(Refusal::AlreadyExists, A, || subject.create(widget("a")));
+    client.vanishes("d")?;
+    holds("the owner exists and is deleting", is_deleting(&client.get("a")?))?;
+    let stays = client.refused(Refusal::AlreadyExists, A, || client.create(widget("a")));
     stays?;
-    subject.merge("b", json!({"metadata": {"finalizers": null}}))?;
-    subject.vanishes("b")?;
-    holds("it waits for the other one", is_deleting(Some(&subject.get("a")?)))?;
-    subject.merge("c", json!({"metadata": {"finalizers": null}}))?;
-    subject.vanishes("c")?;
-    subject.vanishes("a")
+    client.release("b")?;
+    client.vanishes("b")?;
+    holds("the owner waits for the other dependent", is_deleting(&client.get("a")?))?;
+    client.release("c")?;
+    client.vanishes("c")?;
+    client.vanishes("a")
 }
 
-pub(super) fn in_the_foreground_the_owner_waits_for_nothing_else(subject: &Subject) -> Outcome {
-    subject.needs_cascading()?;
-    let a = subject.create(widget("a"))?;
-    let b = subject.create(with(of("b", &[&a]), "/metadata/finalizers", json!(["example.com/x"])))?;
-    subject.create(blocking("c", &a, false))?;
-    subject.delete_with("a", &propagation(Propagation::Foreground))?;
-    subject.vanishes("c")?;
-    subject.vanishes("a")?;
-    subject.becomes("b", is_deleting)?;
-    same("what is held", meta(&subject.get("b")?, "uid"), meta(&b, "uid"))
+pub(super) fn in_the_foreground_the_owner_waits_for_nothing_else(client: &TestedClient) -> CaseResult {
+    let a = client.create(widget("a"))?;
+    let b = client.create(held(owned_by("b", &[&a])))?;
+    client.create(blocking("c", &a, false))?;
+    client.delete_in("a", Propagation::Foreground)?;
+    client.vanishes("c")?;
+    client.vanishes("a")?;
+    client.is_deleted_soon("b")?;
+    same("the uid of the object with a finalizer", meta(&client.get("b")?, "uid"), meta(&b, "uid"))
 }
 
-pub(super) fn in_the_foreground_an_owner_without_any_goes_at_once(subject: &Subject) -> Outcome {
-    subject.needs_cascading()?;
-    subject.create(widget("a"))?;
-    subject.delete_with("a", &propagation(Propagation::Foreground))?;
-    subject.vanishes("a")
+pub(super) fn in_the_foreground_an_owner_without_any_goes_at_once(client: &TestedClient) -> CaseResult {
+    client.create(widget("a"))?;
+    client.delete_in("a", Propagation::Foreground)?;
+    client.vanishes("a")
 }
 
-pub(super) fn in_the_foreground_finalizers_hold_the_owner_too(subject: &Subject) -> Outcome {
-    subject.needs_cascading()?;
-    let a = subject.create(with(widget("a"), "/metadata/finalizers", json!(["example.com/a"])))?;
-    subject.create(blocking("b", &a, false))?;
-    subject.delete_with("a", &propagation(Propagation::Foreground))?;
-    subject.vanishes("b")?;
+pub(super) fn in_the_foreground_finalizers_hold_the_owner_too(client: &TestedClient) -> CaseResult {
+    let a = client.create(held(widget("a")))?;
+    client.create(blocking("b", &a, false))?;
+    client.delete_in("a", Propagation::Foreground)?;
+    client.vanishes("b")?;
     let left = |a: Option<&Value>| a.is_some_and(|a| a["metadata"]["finalizers"] == json!(["example.com/a"]));
-    subject.becomes("a", left)?;
-    subject.merge("a", json!({"metadata": {"finalizers": null}}))?;
-    subject.vanishes("a")
+    client.becomes("a", left)?;
+    client.release("a")?;
+    client.vanishes("a")
 }
 
-pub(super) fn in_the_foreground_what_has_another_owner_stays(subject: &Subject) -> Outcome {
-    subject.needs_cascading()?;
-    let (a, c) = (subject.create(widget("a"))?, subject.create(widget("c"))?);
-    let b = subject.create(block(of("b", &[&a, &c])))?;
-    subject.create(blocking("d", &a, false))?;
-    subject.delete_with("a", &propagation(Propagation::Foreground))?;
-    subject.vanishes("d")?;
-    subject.vanishes("a")?;
-    let left = subject.get("b")?;
-    same("what is left", (meta(&left, "uid"), meta(&left, "deletionTimestamp")), (meta(&b, "uid"), ""))?;
-    subject.delete("c")?;
-    subject.vanishes("b")
+pub(super) fn in_the_foreground_what_has_another_owner_stays(client: &TestedClient) -> CaseResult {
+    let (a, c) = (client.create(widget("a"))?, client.create(widget("c"))?);
+    let b = client.create(block(owned_by("b", &[&a, &c])))?;
+    client.create(blocking("d", &a, false))?;
+    client.delete_in("a", Propagation::Foreground)?;
+    client.vanishes("d")?;
+    client.vanishes("a")?;
+    let left = client.get("b")?;
+    same("the remaining objects", (meta(&left, "uid"), meta(&left, "deletionTimestamp")), (meta(&b, "uid"), ""))?;
+    client.delete("c")?;
+    client.vanishes("b")
 }
 
-pub(super) fn in_the_foreground_after_a_deletion_in_the_background(subject: &Subject) -> Outcome {
-    subject.needs_cascading()?;
-    let a = subject.create(with(widget("a"), "/metadata/finalizers", json!(["example.com/a"])))?;
-    subject.create(blocking("b", &a, false))?;
-    let deleting = subject.delete("a")?;
-    let again = subject.delete_with("a", &propagation(Propagation::Foreground))?;
+pub(super) fn in_the_foreground_after_a_deletion_in_the_background(client: &TestedClient) -> CaseResult {
+    let a = client.create(held(widget("a")))?;
+    client.create(blocking("b", &a, false))?;
+    let deleting = client.delete("a")?;
+    let again = client.delete_in("a", Propagation::Foreground)?;
     let time = meta(&deleting, "deletionTimestamp");
-    same("the time of its deletion", meta(&again, "deletionTimestamp"), time)?;
-    subject.vanishes("b")?;
-    subject.becomes("a", |a| a.is_some_and(|a| a["metadata"]["finalizers"] == json!(["example.com/a"])))
+    same("deletionTimestamp", meta(&again, "deletionTimestamp"), time)?;
+    client.vanishes("b")?;
+    client.becomes("a", |a| a.is_some_and(|a| a["metadata"]["finalizers"] == json!(["example.com/a"])))
 }
 
-pub(super) fn orphans_stay(subject: &Subject) -> Outcome {
-    subject.needs_cascading()?;
-    let (a, c) = (subject.create(widget("a"))?, subject.create(widget("c"))?);
-    let b = subject.create(of("b", &[&a]))?;
-    let d = subject.create(of("d", &[&a, &c]))?;
-    subject.create(of("e", &[&b]))?;
-    let told = subject.watch(&Query::all(), Some(&subject.version()?))?;
-    let state = subject.delete_with("a", &propagation(Propagation::Orphan))?;
-    holds("its last state has the time of its deletion", is_deleting(Some(&state)))?;
-    subject.vanishes("a")?;
+pub(super) fn orphans_stay(client: &TestedClient) -> CaseResult {
+    let (a, c) = (client.create(widget("a"))?, client.create(widget("c"))?);
+    let b = client.create(owned_by("b", &[&a]))?;
+    let d = client.create(owned_by("d", &[&a, &c]))?;
+    client.create(owned_by("e", &[&b]))?;
+    let watch = client.watch(&Query::all(), Some(&client.version()?))?;
+    let state = client.delete_in("a", Propagation::Orphan)?;
+    holds("the last state has a deletion time", is_deleting(&state))?;
+    client.vanishes("a")?;
     let free =
         |b: Option<&Value>| b.is_some_and(|b| b["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty));
-    subject.becomes("b", free)?;
+    client.becomes("b", free)?;
     let of_c = json!([owner(&c)]);
-    subject.becomes("d", |d| d.is_some_and(|d| d["metadata"]["ownerReferences"] == of_c))?;
+    client.becomes("d", |d| d.is_some_and(|d| d["metadata"]["ownerReferences"] == of_c))?;
     for before in [b, d] {
         let name = meta(&before, "name").to_owned();
-        let mut now = without(without(subject.get(&name)?, "/metadata/ownerReferences"), "/metadata/resourceVersion");
+        let mut now = without(without(client.get(&name)?, "/metadata/ownerReferences"), "/metadata/resourceVersion");
         let then = without(without(before, "/metadata/ownerReferences"), "/metadata/resourceVersion");
         now["metadata"]["ownerReferences"].take();
-        same(&format!("what else {name} has"), without(now, "/metadata/ownerReferences"), then)?;
+        same(&format!("the other fields of {name}"), without(now, "/metadata/ownerReferences"), then)?;
     }
-    subject.create(widget("z"))?;
-    let told = told.changes_until("z")?;
-    let gone: Vec<_> = told.iter().filter(|told| matches!(told, WatchEvent::Deleted(_))).map(brief).collect();
-    same("what is deleted", gone, vec!["Deleted default/a".to_owned()])
+    client.create(widget("z"))?;
+    let watch = watch.changes_until("z")?;
+    let gone: Vec<_> = watch.iter().filter(|watch| matches!(watch, WatchEvent::Deleted(_))).map(brief).collect();
+    same("the deleted objects", gone, vec!["Deleted default/a".to_owned()])
 }
 
-pub(super) fn orphans_of_an_owner_with_finalizers_stay(subject: &Subject) -> Outcome {
-    subject.needs_cascading()?;
-    let a = subject.create(with(widget("a"), "/metadata/finalizers", json!(["example.com/a"])))?;
-    let b = subject.create(of("b", &[&a]))?;
-    subject.delete_with("a", &propagation(Propagation::Orphan))?;
-    // A client may hold it with a finalizer of its own.
+pub(super) fn orphans_of_an_owner_with_finalizers_stay(client: &TestedClient) -> CaseResult {
+    let a = client.create(held(widget("a")))?;
+    let b = client.create(owned_by("b", &[&a]))?;
+    client.delete_in("a", Propagation::Orphan)?;
+    // The client may have added a finalizer of its own.
     let rest = |a: &Value| {
         a["metadata"]["finalizers"]
             .as_array()
             .map(|all| all.iter().filter(|f| **f != json!("example.com/a")).cloned().collect::<Vec<_>>())
     };
     loop {
-        let held = subject.get("a")?;
-        match subject.update(with(held.clone(), "/metadata/finalizers", json!(rest(&held)))) {
+        let held = client.get("a")?;
+        match client.update(with(held.clone(), "/metadata/finalizers", json!(rest(&held)))) {
             Err(error) if error.is_conflict() => {}
             done => break done.map(drop)?,
         }
     }
-    subject.vanishes("a")?;
-    subject
+    client.vanishes("a")?;
+    client
         .becomes("b", |b| b.is_some_and(|b| b["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty)))?;
-    let left = subject.get("b")?;
-    same("what is left", (meta(&left, "uid"), meta(&left, "deletionTimestamp")), (meta(&b, "uid"), ""))
+    let left = client.get("b")?;
+    same("the remaining objects", (meta(&left, "uid"), meta(&left, "deletionTimestamp")), (meta(&b, "uid"), ""))
+}
+
+/// An owner reference finds its owner in any API version.
+pub(super) fn owners_are_found_in_any_version(client: &TestedClient) -> CaseResult {
+    let a = client.create(widget("a"))?;
+    let version = format!("{}/v0alpha1", WIDGET.group());
+    let owner = with(owner(&a), "/apiVersion", json!(version));
+    let b = client.create(with(widget("b"), "/metadata/ownerReferences", json!([owner])))?;
+    // The deletion of `z`, whose owner never existed, shows that the client has checked the owners.
+    let never = with(a, "/metadata/uid", json!("6ee5b3a0-8f1f-4f3a-9c5e-2f6c1f3c9d10"));
+    client.create(owned_by("z", &[&with(never, "/metadata/name", json!("never"))]))?;
+    client.vanishes("z")?;
+    same("the dependent", client.get("b")?, b)
+}
+
+pub(super) fn what_belongs_to_a_deleted_object_is_deleted(client: &TestedClient) -> CaseResult {
+    let a = client.create(widget("a"))?;
+    let b = client.create(owned_by("b", &[&a]))?;
+    client.create(owned_by("c", &[&a]))?;
+    client.create(widget("d"))?;
+    let watch = client.watch(&Query::all().field("metadata.name", "b"), Some(version(&b)))?;
+    client.delete("a")?;
+    for name in ["a", "b", "c"] {
+        client.vanishes(name)?;
+    }
+    let gone = watch.expect_changes(&["Deleted default/b"])?;
+    let time = gone[0].object().map(|gone| meta(gone, "deletionTimestamp").is_empty());
+    same("whether the last state of the dependent has no deletion time", time, Some(false))?;
+    holds("an object of no owner stays", client.get("d").is_ok())
+}
+
+pub(super) fn what_belongs_to_a_purged_object_is_deleted(client: &TestedClient) -> CaseResult {
+    let a = client.create(held(widget("a")))?;
+    client.create(owned_by("b", &[&a]))?;
+    client.create(held(owned_by("c", &[&a])))?;
+    client.purge("a")?;
+    client.vanishes("b")?;
+    // The purge applies to the owner only, not to its dependents.
+    client.is_deleted_soon("c")
+}
+
+pub(super) fn what_belongs_to_a_zone_is_deleted(client: &TestedClient) -> CaseResult {
+    let zone_a = client.create(zone("a"))?;
+    client.create(owned_by("b", &[&zone_a]))?;
+    let mut zone_b = zone("b");
+    zone_b["metadata"]["ownerReferences"] = json!([owner(&zone_a)]);
+    client.create(zone_b)?;
+    client.create(with(owned_by("b", &[&zone_a]), "/metadata/namespace", json!("other")))?;
+    let watch = client.watch(&Query::all().namespace("other"), Some(&client.version()?))?;
+    owned_answer(client.inner.delete(&ZONE, &ObjectKey::cluster("a"), &DeleteOptions::default()))?;
+    client.vanishes("b")?;
+    watch.expect_changes(&["Deleted other/b"]).map(drop)
+}
+
+pub(super) fn what_belongs_to_several_goes_with_the_last(client: &TestedClient) -> CaseResult {
+    let (a, c) = (client.create(widget("a"))?, client.create(widget("c"))?);
+    let b = client.create(owned_by("b", &[&a, &c]))?;
+    client.create(owned_by("z", &[&a]))?;
+    client.delete("a")?;
+    client.vanishes("z")?;
+    let left = client.get("b")?;
+    same("the remaining objects", (meta(&left, "uid"), meta(&left, "deletionTimestamp")), (meta(&b, "uid"), ""))?;
+    let owners = left["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    holds("the owner that exists is still an owner", owners.clone().any(|left| *left == owner(&c)))?;
+    client.delete("c")?;
+    client.vanishes("b")
+}
+
+pub(super) fn what_belongs_to_no_object_is_deleted(client: &TestedClient) -> CaseResult {
+    let a = client.create(widget("a"))?;
+    let never = json!({"metadata": {"name": "never", "uid": "6ee5b3a0-8f1f-4f3a-9c5e-2f6c1f3c9d10"}, "kind": "Widget",
+        "apiVersion": a["apiVersion"]});
+    client.create(owned_by("b", &[&never]))?;
+    client.create(owned_by("c", &[&never, &a]))?;
+    client.vanishes("b")?;
+    holds("a dependent of another owner stays", client.get("c").is_ok())?;
+    // The owner was deleted, and a new object has its name.
+    client.delete("a")?;
+    client.vanishes("c")?;
+    let again = client.create(widget("a"))?;
+    client.create(owned_by("b", &[&a]))?;
+    client.vanishes("b")?;
+    same("the new object of the same name", client.get("a")?, again)
+}
+
+pub(super) fn what_comes_to_belong_to_no_object_is_deleted(client: &TestedClient) -> CaseResult {
+    let a = client.create(widget("a"))?;
+    client.delete("a")?;
+    let b = client.create(widget("b"))?;
+    client.update(with(b, "/metadata/ownerReferences", json!([owner(&a)])))?;
+    client.vanishes("b")
+}
+
+pub(super) fn what_no_longer_belongs_to_it_stays(client: &TestedClient) -> CaseResult {
+    let a = client.create(widget("a"))?;
+    let b = client.create(owned_by("b", &[&a]))?;
+    client.create(owned_by("z", &[&a]))?;
+    let freed = client.update(with(b, "/metadata/ownerReferences", json!([])))?;
+    let came = client.create(widget("c"))?;
+    client.update(with(came, "/metadata/ownerReferences", json!([owner(&a)])))?;
+    client.delete("a")?;
+    client.vanishes("z")?;
+    client.vanishes("c")?;
+    same("the object that has no owner any more", client.get("b")?, freed)
+}
+
+pub(super) fn a_chain_of_owners_is_deleted(client: &TestedClient) -> CaseResult {
+    let mut last = client.create(widget("n-0"))?;
+    for number in 1..=10 {
+        last = client.create(owned_by(&format!("n-{number}"), &[&last]))?;
+    }
+    let watch = client.watch(&Query::all(), Some(version(&last)))?;
+    client.delete("n-0")?;
+    let changes = watch.changes_until("n-10")?;
+    let gone: Vec<_> = changes
+        .iter()
+        .filter(|change| matches!(change, WatchEvent::Deleted(_)))
+        .filter_map(|change| change.object().map(|object| meta(object, "name").to_owned()))
+        .collect();
+    same("the order of the deletions", gone, (0..=10).map(|number| format!("n-{number}")).collect::<Vec<_>>())
+}
+
+pub(super) fn a_circle_of_owners_is_deleted(client: &TestedClient) -> CaseResult {
+    let a = client.create(widget("a"))?;
+    let b = client.create(owned_by("b", &[&a]))?;
+    client.update(with(a, "/metadata/ownerReferences", json!([owner(&b)])))?;
+    client.delete("a")?;
+    client.vanishes("a")?;
+    client.vanishes("b")
+}
+
+pub(super) fn finalizers_hold_what_belongs_to_a_deleted_object(client: &TestedClient) -> CaseResult {
+    let a = client.create(widget("a"))?;
+    let b = client.create(held(owned_by("b", &[&a])))?;
+    client.create(owned_by("c", &[&b]))?;
+    client.delete("a")?;
+    client.vanishes("a")?;
+    client.is_deleted_soon("b")?;
+    holds("the dependent of an object with a finalizer stays", client.get("c").is_ok())?;
+    client.release("b")?;
+    client.vanishes("b")?;
+    client.vanishes("c")
 }

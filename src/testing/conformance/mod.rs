@@ -1,7 +1,7 @@
-//! Whether a [`Client`] keeps [the rules that every client keeps](Client#the-rules-that-every-client-keeps).
+//! A test suite for implementations of [`Client`].
 //!
-//! Each rule has cases, and each case a name. [`check`] runs all of them; [`conformance_tests!`](crate::conformance_tests) makes a
-//! test of each.
+//! It checks [the rules that every client keeps](Client#the-rules-that-every-client-keeps). Each rule has one or more cases, and each
+//! case has a name. [`conformance_tests!`](crate::conformance_tests) makes a test of each case; [`check`] runs all cases in one test.
 //!
 //! # Examples
 //!
@@ -18,7 +18,7 @@
 //!     }
 //! }
 //!
-//! assert_eq!(conformance::run(&Memory, "update_of_a_stale_version_is_a_conflict"), Verdict::Passed);
+//! assert_eq!(conformance::run(&Memory, "writes_of_a_stale_version_are_conflicts"), Verdict::Passed);
 //! ```
 
 mod applying;
@@ -26,6 +26,7 @@ mod cascading;
 mod creating;
 mod deleting;
 mod fixture;
+mod objects;
 mod owners;
 mod patching;
 mod racing;
@@ -33,71 +34,74 @@ mod reading;
 mod updating;
 mod validating;
 mod watching;
+mod writing;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use self::fixture::{Outcome, Stop, Subject};
+use self::fixture::{CaseResult, NotPassed, TestedClient};
 use crate::base::thread::panic_message;
-use crate::objects::{Client, Kind};
+use crate::objects::Client;
 
-/// The kind of most objects in the cases. They are in the namespaces `default` and `other`.
-pub const WIDGET: Kind = Kind::namespaced("conformance.example.com", "v1", "Widget");
+pub use self::objects::{WIDGET, ZONE};
 
-/// The kind of those in no namespace.
-pub const ZONE: Kind = Kind::cluster("conformance.example.com", "v1", "Zone");
-
-/// What keeps objects, as far as the cases need to know it.
+/// A store of objects under test.
 pub trait Backend {
-    /// A client without an object. Called once a case.
+    /// Returns a client that has no objects. Called once for each case.
     fn client(&self) -> Arc<dyn Client>;
 
-    /// How many changes a watch can go back: this many for certain, and never twice as many. `None`, the default, if that is not
-    /// known: then it is not asked when it is [`Gone`](crate::objects::ClientError::Gone).
+    /// Returns how many changes a watch can go back.
+    ///
+    /// A watch from a version this many changes ago must work, and a watch from twice as many must fail with
+    /// [`Gone`](crate::objects::ClientError::Gone). By default this is `None`, for unknown, and the cases of `Gone` are skipped.
     fn history(&self) -> Option<usize> {
         None
     }
 
-    /// Whether objects are deleted after their owners: by default they are.
+    /// Returns whether the back end deletes objects after their owners. True by default.
     fn cascades(&self) -> bool {
         true
     }
 }
 
-/// What came of a case.
+/// The result of one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
     /// The client keeps the rule.
     Passed,
-    /// The back end cannot be asked: why.
+    /// The case does not apply to the back end, for this reason.
     Skipped(String),
-    /// The client does not: what it did.
+    /// The client breaks the rule. The text says where and how.
     Failed(String),
 }
 
-/// What came of all cases.
+/// The results of all cases.
 #[derive(Clone, Debug)]
-pub struct Report {
-    /// Each with its name.
+pub struct ConformanceReport {
+    /// The name and the result of each case.
     pub verdicts: Vec<(&'static str, Verdict)>,
 }
 
-impl Report {
-    /// The names of the cases that have been skipped.
+impl ConformanceReport {
+    /// Returns the names of the skipped cases.
     pub fn skipped(&self) -> impl Iterator<Item = &'static str> {
-        self.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Skipped(_))).map(|(name, _)| *name)
+        self.names_of(|verdict| matches!(verdict, Verdict::Skipped(_)))
     }
 
-    /// The names of the cases that have failed.
+    /// Returns the names of the failed cases.
     pub fn failed(&self) -> impl Iterator<Item = &'static str> {
-        self.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Failed(_))).map(|(name, _)| *name)
+        self.names_of(|verdict| matches!(verdict, Verdict::Failed(_)))
+    }
+
+    fn names_of(&self, wanted: fn(&Verdict) -> bool) -> impl Iterator<Item = &'static str> {
+        self.verdicts.iter().filter(move |(_, verdict)| wanted(verdict)).map(|(name, _)| *name)
     }
 }
 
-impl fmt::Display for Report {
-    /// How many there are of each sort, and a line for each that has not passed.
+impl fmt::Display for ConformanceReport {
+    /// Writes the counts, and a line for each case that did not pass.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (failed, skipped) = (self.failed().count(), self.skipped().count());
         write!(f, "of {} cases {failed} failed, {skipped} were skipped", self.verdicts.len())?;
@@ -112,10 +116,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A rule, and how it is asked.
-type Case = (&'static str, fn(&Subject) -> Outcome);
-
-/// Gives the list of all cases to another macro, after its own arguments.
+/// Calls another macro with its arguments and the list of all cases.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_cases {
@@ -141,7 +142,6 @@ macro_rules! __conformance_cases {
                 create_ignores_what_the_client_sets,
                 create_makes_the_uid,
                 create_sets_a_time_in_whole_seconds,
-                create_gives_no_status,
                 create_of_a_name_that_is_there_already_exists,
                 create_of_one_name_in_two_namespaces_and_kinds,
                 create_after_a_deletion_makes_another_object,
@@ -152,25 +152,24 @@ macro_rules! __conformance_cases {
                 empty_metadata_is_not_kept,
                 create_by_many_at_once_succeeds_once,
                 create_by_many_at_once_makes_names_and_uids_once;
+            writing:
+                writes_of_nothing_are_not_found,
+                writes_of_a_stale_version_are_conflicts,
+                writes_of_another_uid_are_conflicts,
+                writes_of_what_is_there_keep_the_version,
+                status_is_written_by_its_methods_only;
             updating:
                 update_replaces_all_but_status,
-                update_ignores_a_status,
                 update_status_writes_nothing_else,
                 update_status_replaces_and_removes,
                 update_in_no_namespace,
-                update_of_nothing_is_not_found,
-                update_of_a_stale_version_is_a_conflict,
-                update_of_another_uid_is_a_conflict,
-                update_of_the_object_before_a_deletion_is_a_conflict,
                 update_without_a_version_is_invalid,
-                update_to_what_is_there_keeps_the_version,
                 generation_rises_with_what_is_wanted,
                 what_the_client_sets_stays_as_it_is;
             deleting:
                 delete_removes,
                 delete_sets_a_time_after_that_of_the_creation,
                 delete_in_no_namespace,
-                delete_of_nothing_is_not_found,
                 delete_waits_for_finalizers,
                 delete_of_what_is_deleted_changes_nothing,
                 delete_takes_no_new_finalizers,
@@ -180,14 +179,14 @@ macro_rules! __conformance_cases {
                 finalizers_without_a_deletion_hold_nothing,
                 a_status_does_not_remove,
                 purge_removes_at_once,
-                preconditions_are_kept,
                 delete_collection_deletes_what_is_selected,
                 delete_by_many_at_once_succeeds_once;
             owners:
                 owners_are_kept,
                 owners_in_another_namespace_are_invalid,
                 owners_are_one_controller_at_most,
-                owners_are_named_in_full,
+                owners_are_named_in_full;
+            cascading:
                 owners_are_found_in_any_version,
                 what_belongs_to_a_deleted_object_is_deleted,
                 what_belongs_to_a_purged_object_is_deleted,
@@ -198,8 +197,7 @@ macro_rules! __conformance_cases {
                 what_no_longer_belongs_to_it_stays,
                 a_chain_of_owners_is_deleted,
                 a_circle_of_owners_is_deleted,
-                finalizers_hold_what_belongs_to_a_deleted_object;
-            cascading:
+                finalizers_hold_what_belongs_to_a_deleted_object,
                 in_the_foreground_the_owner_goes_last,
                 in_the_foreground_the_owner_waits_for_what_blocks,
                 in_the_foreground_the_owner_waits_for_nothing_else,
@@ -214,19 +212,13 @@ macro_rules! __conformance_cases {
                 patch_takes_steps_as_the_standard_says,
                 patch_does_all_steps_or_none,
                 patch_that_is_none_is_invalid,
-                patch_of_nothing_is_not_found,
-                patch_of_a_stale_version_is_a_conflict,
-                patch_of_another_uid_is_a_conflict,
-                patch_leaves_the_status,
                 patch_of_the_status_leaves_the_rest,
-                patch_to_what_is_there_keeps_the_version,
                 patch_changes_no_name_and_no_kind,
                 patch_of_labels_removes_with_null;
             applying:
                 apply_creates,
                 apply_changes_its_fields,
                 apply_removes_what_it_no_longer_has,
-                apply_of_what_is_there_keeps_the_version,
                 apply_against_another_owner_is_a_conflict,
                 apply_of_the_same_value_shares_it,
                 apply_with_force_takes_fields,
@@ -234,9 +226,7 @@ macro_rules! __conformance_cases {
                 apply_of_an_empty_object_leaves_place_for_others,
                 apply_has_no_conflict_with_other_writers,
                 apply_leaves_alone_what_others_have_written_since,
-                apply_leaves_the_status,
                 apply_to_a_new_object_of_the_name_forgets_owners,
-                apply_of_a_stale_version_or_another_uid_is_a_conflict,
                 apply_of_the_uid_of_a_gone_object_is_a_conflict,
                 apply_without_a_name_is_invalid,
                 apply_of_finalizers_and_owners;
@@ -284,73 +274,87 @@ macro_rules! __conformance_cases {
 
 macro_rules! table {
     ($($module:ident: $($name:ident),*;)*) => {
-        const CASES: &[Case] = &[$($((stringify!($name), $module::$name)),*),*];
+        const CASES: &[Case] = &[$($(Case {
+            name: stringify!($name),
+            needs_cascading: matches!(stringify!($module).as_bytes(), b"cascading"),
+            run: $module::$name,
+        }),*),*];
     };
 }
 __conformance_cases!([table]);
 
-/// The names of all cases.
+/// Returns the names of all cases.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    CASES.iter().map(|(name, _)| *name)
+    CASES.iter().map(|case| case.name)
 }
 
-/// Runs all cases, each with a client of its own.
+/// Runs all cases, each with a new client.
 ///
 /// # Panics
 ///
-/// At the end, if cases have failed, with their names and what was wrong.
+/// Panics after the last case if cases failed. The message names them, and says how.
 #[track_caller]
-pub fn check(backend: &impl Backend) -> Report {
+pub fn check(backend: &impl Backend) -> ConformanceReport {
     let report = report(backend);
     assert!(report.failed().next().is_none(), "{report}");
     report
 }
 
-/// Runs all cases, each with a client of its own, and says what came of them.
-pub fn report(backend: &impl Backend) -> Report {
-    Report { verdicts: CASES.iter().map(|(name, case)| (*name, judge(backend, *case))).collect() }
+/// Runs all cases, each with a new client, and returns their results.
+pub fn report(backend: &impl Backend) -> ConformanceReport {
+    ConformanceReport { verdicts: CASES.iter().map(|case| (case.name, case.run(backend))).collect() }
 }
 
 /// Runs one case.
 ///
 /// # Panics
 ///
-/// If there is none of this name.
+/// Panics if no case has this name.
 #[track_caller]
 pub fn run(backend: &impl Backend, name: &str) -> Verdict {
-    let case = CASES.iter().find(|(known, _)| *known == name);
-    let Some((_, case)) = case else { panic!("there is no case {name:?}") };
-    judge(backend, *case)
+    let Some(case) = CASES.iter().find(|case| case.name == name) else { panic!("there is no case {name:?}") };
+    case.run(backend)
 }
 
-fn judge(backend: &impl Backend, case: fn(&Subject) -> Outcome) -> Verdict {
-    let ask = AssertUnwindSafe(|| case(&Subject::new(backend.client(), backend.history(), backend.cascades())));
-    match catch_unwind(ask) {
-        Ok(Ok(())) => Verdict::Passed,
-        Ok(Err(Stop::Skipped(why))) => Verdict::Skipped(why),
-        Ok(Err(Stop::Failed(why))) => Verdict::Failed(why),
-        Err(panic) => Verdict::Failed(format!("panicked: {}", panic_message(&*panic))),
+struct Case {
+    name: &'static str,
+    needs_cascading: bool,
+    run: fn(&TestedClient) -> CaseResult,
+}
+
+impl Case {
+    fn run(&self, backend: &impl Backend) -> Verdict {
+        if self.needs_cascading && !backend.cascades() {
+            return Verdict::Skipped("the back end does not cascade".to_owned());
+        }
+        let run = AssertUnwindSafe(|| {
+            (self.run)(&TestedClient::new(backend.client(), backend.history(), backend.cascades()))
+        });
+        match catch_unwind(run) {
+            Ok(Ok(())) => Verdict::Passed,
+            Ok(Err(NotPassed::Skipped(why))) => Verdict::Skipped(why),
+            Ok(Err(NotPassed::Failed(why))) => Verdict::Failed(why),
+            Err(panic) => Verdict::Failed(format!("panicked: {}", panic_message(&*panic))),
+        }
     }
 }
 
-/// What a test of [`conformance_tests!`](crate::conformance_tests) does.
+/// The body of a test of [`conformance_tests!`](crate::conformance_tests).
 #[doc(hidden)]
 #[track_caller]
 pub fn verify(backend: &impl Backend, name: &str, skipped: &[&str]) {
-    let expected = if skipped.contains(&name) { "skipped" } else { "passed" };
-    match run(backend, name) {
-        Verdict::Passed => {
-            assert_eq!(expected, "passed", "the case is among those skipped, but the back end can be asked");
-        }
-        Verdict::Skipped(why) => assert_eq!(expected, "skipped", "the case is not among those skipped, but {why}"),
-        Verdict::Failed(why) => panic!("{why}"),
+    match (run(backend, name), skipped.contains(&name)) {
+        (Verdict::Passed, false) | (Verdict::Skipped(_), true) => {}
+        (Verdict::Passed, true) => panic!("the test lists {name} as skipped, but the case applies and passes"),
+        (Verdict::Skipped(why), false) => panic!("the test does not list {name} as skipped, but {why}"),
+        (Verdict::Failed(why), _) => panic!("{why}"),
     }
 }
 
 /// Makes a test of each case of the [conformance suite](crate::testing::conformance), for a [`Backend`].
 ///
-/// Behind it the cases that cannot be asked of it: one that is skipped without being named there fails, as does one that is named
-/// and not skipped.
+/// Cases that do not apply to the back end are skipped. List them after `skipped`: a test fails if its case is skipped and not listed,
+/// or listed and not skipped.
 ///
 /// # Examples
 ///

@@ -1,35 +1,35 @@
-//! Many writers at once.
+//! Several writers at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::fixture::{Outcome, Refusal, Subject, holds, meta, same, together, version, widget, with};
-use super::owners::of;
+use super::fixture::{CaseResult, Refusal, TestedClient, holds, only_one_succeeds, same, together};
+use super::objects::{held, meta, owned_by, version, widget, with};
 use crate::objects::{FieldOwner, Patch, Query, WatchEvent};
 
 const THREADS: usize = 8;
 
-/// Reads the widget `a`, changes it and writes it, until it is not refused.
-fn optimistic(subject: &Subject, change: impl Fn(Value) -> Value) -> Outcome {
+/// Reads, changes and updates the widget `a` until there is no conflict.
+fn optimistic(client: &TestedClient, change: impl Fn(Value) -> Value) -> CaseResult {
     loop {
-        let read = subject.get("a")?;
+        let read = client.get("a")?;
         std::thread::yield_now();
-        match subject.update(change(read.clone())) {
+        match client.update(change(read.clone())) {
             Ok(_) => return Ok(()),
             Err(error) => {
-                same("why not", Refusal::of(&error), Refusal::Conflict)?;
-                holds("a conflict is only where another has written", version(&subject.get("a")?) != version(&read))?;
+                same("the error", Refusal::of(&error), Refusal::Conflict)?;
+                holds("a conflict means that another thread wrote", version(&client.get("a")?) != version(&read))?;
             }
         }
     }
 }
 
-/// How often each thread counts up.
+/// How often each thread increments the counter.
 const EACH: usize = 20;
 
-fn count_up(subject: &Subject) -> Outcome {
-    let shared = subject.clone();
+fn count_up(client: &TestedClient) -> CaseResult {
+    let shared = client.clone();
     let counted = together(THREADS, move |_| {
         for _ in 0..EACH {
             optimistic(&shared, |read| {
@@ -42,51 +42,44 @@ fn count_up(subject: &Subject) -> Outcome {
     counted.map(drop)
 }
 
-pub(super) fn racing_updates_are_all_counted(subject: &Subject) -> Outcome {
-    subject.create(with(widget("a"), "/spec/size", json!(0)))?;
-    count_up(subject)?;
-    let last = subject.get("a")?;
-    same("the sum", &last["spec"]["size"], &json!(THREADS * EACH))?;
+pub(super) fn racing_updates_are_all_counted(client: &TestedClient) -> CaseResult {
+    client.create(with(widget("a"), "/spec/size", json!(0)))?;
+    count_up(client)?;
+    let last = client.get("a")?;
+    same("the counted size", &last["spec"]["size"], &json!(THREADS * EACH))?;
     same("generation", &last["metadata"]["generation"], &json!(THREADS * EACH + 1))
 }
 
-pub(super) fn racing_updates_are_all_told(subject: &Subject) -> Outcome {
-    subject.needs_history(THREADS * EACH)?;
-    let created = subject.create(with(widget("a"), "/spec/size", json!(0)))?;
-    let told = subject.watch(&Query::all(), Some(version(&created)))?;
-    count_up(subject)?;
+pub(super) fn racing_updates_are_all_told(client: &TestedClient) -> CaseResult {
+    client.needs_history(THREADS * EACH)?;
+    let created = client.create(with(widget("a"), "/spec/size", json!(0)))?;
+    let watch = client.watch(&Query::all(), Some(version(&created)))?;
+    count_up(client)?;
     for size in 1..=THREADS * EACH {
-        let told = told.change()?;
-        same("the size that is told", told.object().map(|object| object["spec"]["size"].clone()), Some(json!(size)))?;
+        let watch = watch.change()?;
+        same("the size of the event", watch.object().map(|object| object["spec"]["size"].clone()), Some(json!(size)))?;
     }
     Ok(())
 }
 
-pub(super) fn racing_updates_of_one_version_succeed_once(subject: &Subject) -> Outcome {
-    subject.create(widget("a"))?;
+pub(super) fn racing_updates_of_one_version_succeed_once(client: &TestedClient) -> CaseResult {
+    client.create(widget("a"))?;
     for round in 0..10 {
-        let (read, shared) = (subject.get("a")?, subject.clone());
-        let status = round % 2 == 1;
-        let written = together(THREADS, move |thread| {
-            let written = if status {
+        let (read, shared) = (client.get("a")?, client.clone());
+        let written = only_one_succeeds(THREADS, Refusal::Conflict, move |thread| {
+            if round % 2 == 1 {
                 shared.update_status(with(read.clone(), "/status/by", json!([round, thread])))
             } else {
                 shared.update(with(read.clone(), "/spec/by", json!([round, thread])))
-            };
-            match written {
-                Ok(written) => Ok(Some(written)),
-                Err(error) => same("why not", Refusal::of(&error), Refusal::Conflict).map(|()| None),
             }
         })?;
-        let written: Vec<_> = written.into_iter().flatten().collect();
-        same("how many have written", written.len(), 1)?;
-        same("what is kept", subject.get("a")?, written[0].clone())?;
+        same("the stored object", client.get("a")?, written)?;
     }
     Ok(())
 }
 
-pub(super) fn racing_writers_of_their_own_objects_have_no_conflicts(subject: &Subject) -> Outcome {
-    let shared = subject.clone();
+pub(super) fn racing_writers_of_their_own_objects_have_no_conflicts(client: &TestedClient) -> CaseResult {
+    let shared = client.clone();
     together(THREADS, move |thread| {
         for round in 0..3 {
             let mut own = shared.create(widget(&format!("own-{thread}")))?;
@@ -98,12 +91,12 @@ pub(super) fn racing_writers_of_their_own_objects_have_no_conflicts(subject: &Su
         }
         Ok(())
     })?;
-    same("what is left", subject.all()?.len(), 0)
+    same("the remaining objects", client.all()?.len(), 0)
 }
 
-pub(super) fn racing_patches_are_all_done(subject: &Subject) -> Outcome {
-    subject.create(with(widget("a"), "/data", json!({})))?;
-    let shared = subject.clone();
+pub(super) fn racing_patches_are_all_done(client: &TestedClient) -> CaseResult {
+    client.create(with(widget("a"), "/data", json!({})))?;
+    let shared = client.clone();
     let versions = together(THREADS, move |thread| {
         let mut versions = Vec::new();
         for round in 0..EACH {
@@ -123,85 +116,80 @@ pub(super) fn racing_patches_are_all_done(subject: &Subject) -> Outcome {
     })?;
     let distinct: BTreeSet<_> = versions.iter().flatten().collect();
     same("versions", distinct.len(), THREADS * EACH)?;
-    let last = subject.get("a")?;
+    let last = client.get("a")?;
     let count = |field: &str| last[field].as_object().map_or(0, serde_json::Map::len);
-    same("what has been written", (count("data"), count("status")), (THREADS * EACH * 3 / 4, THREADS * EACH / 4))
+    same("the counts of written fields", (count("data"), count("status")), (THREADS * EACH * 3 / 4, THREADS * EACH / 4))
 }
 
-pub(super) fn racing_appliers_conflict_or_share(subject: &Subject) -> Outcome {
-    let shared = subject.clone();
-    let done = together(THREADS, move |thread| {
+pub(super) fn racing_appliers_conflict_or_share(client: &TestedClient) -> CaseResult {
+    let shared = client.clone();
+    let applied = only_one_succeeds(THREADS, Refusal::Conflict, move |thread| {
         let owner = FieldOwner::new(format!("owner-{thread}"));
-        match shared.apply(with(widget("a"), "/spec/leader", json!(thread)), &owner) {
-            Ok(_) => Ok(Some(thread)),
-            Err(error) => same("why not", Refusal::of(&error), Refusal::Conflict).map(|()| None),
-        }
+        shared.apply(with(widget("a"), "/spec/leader", json!(thread)), &owner)
     })?;
-    let leaders: Vec<_> = done.into_iter().flatten().collect();
-    same("how many lead", leaders.len(), 1)?;
-    same("who leads", &subject.get("a")?["spec"]["leader"], &json!(leaders[0]))
+    same("the stored leader", &client.get("a")?["spec"]["leader"], &applied["spec"]["leader"])
 }
 
-/// How often a racing writer creates, changes and deletes its object: ten changes each time.
+/// How often a writer creates, changes and deletes its object. Each round makes ten changes.
 const ROUNDS: usize = 2;
 
-/// What a racing writer has written: the name of the object, and the version.
-type Written = Vec<(String, String)>;
+/// The writes of one thread: the name of the object and its new version.
+type WrittenVersions = Vec<(String, String)>;
 
-fn write_all_sorts(subject: &Subject, thread: usize) -> Outcome<Written> {
+fn write_all_sorts(client: &TestedClient, thread: usize) -> CaseResult<WrittenVersions> {
     let own = format!("own-{thread}");
     let mut written = Vec::new();
     let mut note = |object: &Value| written.push((meta(object, "name").to_owned(), version(object).to_owned()));
     for round in 0..ROUNDS {
-        let mut object = subject.create(with(widget(&own), "/metadata/finalizers", json!(["example.com/a"])))?;
+        let mut object = client.create(held(widget(&own)))?;
         note(&object);
         for size in 2..5 {
-            object = subject.update(with(object, "/spec/size", json!(size)))?;
+            object = client.update(with(object, "/spec/size", json!(size)))?;
             note(&object);
-            note(&subject.merge("shared", json!({"spec": {"last": format!("{thread}-{round}-{size}")}}))?);
+            note(&client.merge("shared", json!({"spec": {"last": format!("{thread}-{round}-{size}")}}))?);
         }
-        object = subject.update_status(with(object, "/status/ready", json!(true)))?;
+        object = client.update_status(with(object, "/status/ready", json!(true)))?;
         note(&object);
-        note(&subject.delete(&own)?);
-        note(&subject.merge(&own, json!({"metadata": {"finalizers": null}}))?);
+        note(&client.delete(&own)?);
+        note(&client.release(&own)?);
     }
     Ok(written)
 }
 
-pub(super) fn racing_changes_are_told_once_and_in_order(subject: &Subject) -> Outcome {
-    subject.needs_history(THREADS * ROUNDS * 10 + 2)?;
-    let start = version(&subject.create(widget("shared"))?).to_owned();
-    let watches = (0..3).map(|_| subject.watch(&Query::all(), Some(&start))).collect::<Outcome<Vec<_>>>()?;
-    let shared = subject.clone();
+pub(super) fn racing_changes_are_told_once_and_in_order(client: &TestedClient) -> CaseResult {
+    client.needs_history(THREADS * ROUNDS * 10 + 2)?;
+    let start = version(&client.create(widget("shared"))?).to_owned();
+    let watches = (0..3).map(|_| client.watch(&Query::all(), Some(&start))).collect::<CaseResult<Vec<_>>>()?;
+    let shared = client.clone();
     let written = together(THREADS, move |thread| write_all_sorts(&shared, thread))?;
-    subject.create(widget("z"))?;
+    client.create(widget("z"))?;
     let mut first: Option<Vec<String>> = None;
-    for told in watches.into_iter().chain([subject.watch(&Query::all(), Some(&start))?]) {
-        let mut changes = told.changes_until("z")?;
+    for watch in watches.into_iter().chain([client.watch(&Query::all(), Some(&start))?]) {
+        let mut changes = watch.changes_until("z")?;
         changes.pop();
         let versions: Vec<_> =
             changes.iter().filter_map(WatchEvent::object).map(|object| version(object).to_owned()).collect();
         let places: BTreeMap<_, _> = versions.iter().zip(0_usize..).collect();
-        same("changes that are told twice", versions.len() - places.len(), 0)?;
-        same("changes that are told", versions.len(), written.iter().map(Vec::len).sum::<usize>())?;
+        same("the count of repeated changes", versions.len() - places.len(), 0)?;
+        same("the count of changes", versions.len(), written.iter().map(Vec::len).sum::<usize>())?;
         for writer in &written {
-            let told: Vec<_> = writer.iter().filter_map(|(_, version)| places.get(version)).collect();
-            same("changes of one writer that are told", told.len(), writer.len())?;
-            holds("they are told in the order in which they were made", told.is_sorted())?;
+            let watch: Vec<_> = writer.iter().filter_map(|(_, version)| places.get(version)).collect();
+            same("the count of changes of one writer", watch.len(), writer.len())?;
+            holds("the watch keeps the order of the writes of one thread", watch.is_sorted())?;
         }
         match &first {
             None => first = Some(versions),
-            Some(first) => same("the order that two watches tell", &versions, first)?,
+            Some(first) => same("the order of changes in two watches", &versions, first)?,
         }
     }
     Ok(())
 }
 
-/// Watches that begin while others write: what is there and what follows it make what is there at the end.
-pub(super) fn racing_watches_begin_without_a_gap(subject: &Subject) -> Outcome {
-    subject.needs_history(THREADS * ROUNDS * 10 + 2)?;
-    subject.create(widget("shared"))?;
-    let shared = subject.clone();
+/// The initial objects of a watch and its events add up to the final objects, also if it begins while others write.
+pub(super) fn racing_watches_begin_without_a_gap(client: &TestedClient) -> CaseResult {
+    client.needs_history(THREADS * ROUNDS * 10 + 2)?;
+    client.create(widget("shared"))?;
+    let shared = client.clone();
     let watches = together(THREADS, move |thread| {
         if thread % 2 == 0 {
             write_all_sorts(&shared, thread)?;
@@ -209,11 +197,11 @@ pub(super) fn racing_watches_begin_without_a_gap(subject: &Subject) -> Outcome {
         }
         (0..5).map(|_| shared.watch(&Query::all(), None)).collect()
     })?;
-    subject.create(widget("z"))?;
-    let (_, expected) = subject.list(&Query::all())?;
-    for told in watches.iter().flatten() {
+    client.create(widget("z"))?;
+    let (_, expected) = client.list(&Query::all())?;
+    for watch in watches.iter().flatten() {
         let mut objects = BTreeMap::new();
-        for change in told.changes_until("z")? {
+        for change in watch.changes_until("z")? {
             let (WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object)) = &change
             else {
                 continue;
@@ -224,10 +212,10 @@ pub(super) fn racing_watches_begin_without_a_gap(subject: &Subject) -> Outcome {
                 WatchEvent::Added(_) => objects.insert(name, object.clone()).is_none(),
                 _ => objects.insert(name, object.clone()).is_some(),
             };
-            holds(&format!("{change:?} follows from what was told before"), known)?;
+            holds(&format!("{change:?} fits the earlier events"), known)?;
         }
         same(
-            "what the watch makes of it",
+            "the objects according to the watch",
             objects.values().map(|object| (**object).clone()).collect::<Vec<_>>(),
             expected.clone(),
         )?;
@@ -235,23 +223,23 @@ pub(super) fn racing_watches_begin_without_a_gap(subject: &Subject) -> Outcome {
     Ok(())
 }
 
-pub(super) fn racing_children_of_a_deleted_object_are_deleted(subject: &Subject) -> Outcome {
-    subject.needs_cascading()?;
-    let parent = subject.create(widget("a"))?;
-    let shared = subject.clone();
+pub(super) fn racing_children_of_a_deleted_object_are_deleted(client: &TestedClient) -> CaseResult {
+    client.needs_cascading()?;
+    let parent = client.create(widget("a"))?;
+    let shared = client.clone();
     together(THREADS, move |thread| {
         for round in 0..EACH {
             if (thread, round) == (0, EACH / 2) {
                 shared.delete("a")?;
             }
-            shared.create(of(&format!("child-{thread}-{round}"), &[&parent]))?;
+            shared.create(owned_by(&format!("child-{thread}-{round}"), &[&parent]))?;
         }
         Ok(())
     })?;
     for thread in 0..THREADS {
         for round in 0..EACH {
-            subject.vanishes(&format!("child-{thread}-{round}"))?;
+            client.vanishes(&format!("child-{thread}-{round}"))?;
         }
     }
-    same("what is left", subject.all()?.len(), 0)
+    same("the remaining objects", client.all()?.len(), 0)
 }

@@ -1,193 +1,188 @@
-//! What no object may be: refused with the path of the field and its value, by whatever verb, and nothing is written.
+//! Invalid objects: every method refuses them, names the field and its value, and writes nothing.
 
 use serde_json::{Value, json};
 
-use super::fixture::{Outcome, Refusal, Subject, failed, holds, same, widget, with, without, zone};
-use super::{WIDGET, ZONE};
+use super::fixture::{CaseResult, InPart, Refusal, TestedClient, failed, holds, same};
+use super::objects::{A, ZONE, widget, with, without, zone};
 use crate::objects::{ClientError, FieldOwner, Patch, PatchTarget};
-
-const A: &str = "Widget default/a";
 
 fn long(length: usize) -> String {
     "a".repeat(length)
 }
 
-/// Fails unless every verb refuses a widget with this value at `path` of its metadata.
-#[track_caller]
-fn refused_by_every_verb(subject: &Subject, field: &str, value: &Value, told: &str) -> Outcome {
-    let path = format!("metadata.{field}");
-    let bad = |object: Value| with(object, &format!("/metadata/{field}"), value.clone());
-    let part = |verb: &str| format!("{verb} with {field} {value}");
-    let create = subject.invalid("Widget default/new", &path, told, || subject.create(bad(widget("new"))));
-    create.map_err(|stop| stop.of(&part("create")))?;
-    let apply = |name: &str| {
-        let object = format!("Widget default/{name}");
-        subject.invalid(&object, &path, told, || subject.apply(bad(widget(name)), &FieldOwner::new("one")))
-    };
-    apply("new").map_err(|stop| stop.of(&part("apply")))?;
-    apply("a").map_err(|stop| stop.of(&part("apply")))?;
-    let current = subject.get("a")?;
-    let update = subject.invalid(A, &path, told, || subject.update(bad(current)));
-    update.map_err(|stop| stop.of(&part("update")))?;
-    let merge = json!({"metadata": {field: value}});
-    subject.invalid(A, &path, told, || subject.merge("a", merge)).map_err(|stop| stop.of(&part("merge")))?;
-    let steps = Patch::Json(json!([{"op": "add", "path": format!("/metadata/{field}"), "value": value}]));
-    subject.invalid(A, &path, told, || subject.patch("a", &steps)).map_err(|stop| stop.of(&part("steps")))
-}
+/// A method that sends a whole widget.
+type Send = fn(&TestedClient, Value) -> Result<Value, ClientError>;
 
-pub(super) fn names_are_subdomains(subject: &Subject) -> Outcome {
-    let too_long = long(254);
-    for name in ["Web", "a_b", "-a", "a-", ".a", "a.", "a..b", "a/b", "a b", "é", &too_long] {
-        let object = format!("Widget default/{name}");
-        let create = subject.invalid(&object, "metadata.name", name, || subject.create(widget(name)));
-        create.map_err(|stop| stop.of(name))?;
-        let apply = || subject.apply(widget(name), &FieldOwner::new("one"));
-        subject.invalid(&object, "metadata.name", name, apply).map_err(|stop| stop.of(name))?;
-    }
-    for name in ["a", "0", "a.b", "1-2.3", &long(253)] {
-        subject.create(widget(name))?;
+const CREATE: (&str, Send) = ("create", |client, object| client.create(object));
+const APPLY: (&str, Send) = ("apply", |client, object| client.apply(object, &FieldOwner::new("one")));
+const UPDATE: (&str, Send) = ("update", |client, object| client.update(object));
+const UPDATE_STATUS: (&str, Send) = ("update_status", |client, object| client.update_status(object));
+
+/// Fails unless `create` and `apply` refuse a new object.
+#[track_caller]
+fn invalid_if_new(client: &TestedClient, name: &str, path: &str, value: &str, object: &Value) -> CaseResult {
+    for (method, send) in [CREATE, APPLY] {
+        let refused = client.invalid(name, path, value, || send(client, object.clone()));
+        refused.in_part(&format!("{method} of {object}"))?;
     }
     Ok(())
 }
 
-pub(super) fn names_are_there(subject: &Subject) -> Outcome {
-    for said in [widget(""), without(widget(""), "/metadata/name"), with(widget(""), "/metadata/name", json!(null))] {
-        subject.invalid("Widget default/", "metadata.name", "", || subject.create(said))?;
+/// Fails unless every method refuses a widget with this value in a field of its metadata. The widget `a` exists.
+#[track_caller]
+fn invalid_by_every_method(client: &TestedClient, field: &str, value: &Value, shown: &str) -> CaseResult {
+    let path = format!("metadata.{field}");
+    let bad = |object: Value| with(object, &format!("/metadata/{field}"), value.clone());
+    invalid_if_new(client, "Widget default/new", &path, shown, &bad(widget("new")))?;
+    let merge = Patch::Merge(json!({"metadata": {field: value}}));
+    let steps = Patch::Json(json!([{"op": "add", "path": format!("/metadata/{field}"), "value": value}]));
+    for (method, patch) in [("merge patch", merge), ("JSON patch", steps)] {
+        let refused = client.invalid(A, &path, shown, || client.patch("a", &patch));
+        refused.in_part(&format!("{method} with {field} {value}"))?;
     }
-    let prefix = with(without(widget(""), "/metadata/name"), "/metadata/generateName", json!("Web_"));
-    subject.invalid("Widget default/", "metadata.generateName", "Web_", || subject.create(prefix))?;
-    let number = with(widget(""), "/metadata/name", json!(7));
-    is_invalid(subject, "metadata.name", || subject.create(number))
+    for ((method, send), object) in [(APPLY, widget("a")), (UPDATE, client.get("a")?)] {
+        let refused = client.invalid(A, &path, shown, || send(client, bad(object)));
+        refused.in_part(&format!("{method} with {field} {value}"))?;
+    }
+    Ok(())
 }
 
-pub(super) fn namespaces_are_dns_labels(subject: &Subject) -> Outcome {
+pub(super) fn names_are_subdomains(client: &TestedClient) -> CaseResult {
+    let too_long = long(254);
+    for name in ["Web", "a_b", "-a", "a-", ".a", "a.", "a..b", "a/b", "a b", "é", &too_long] {
+        invalid_if_new(client, &format!("Widget default/{name}"), "metadata.name", name, &widget(name))?;
+    }
+    for name in ["a", "0", "a.b", "1-2.3", &long(253)] {
+        client.create(widget(name))?;
+    }
+    Ok(())
+}
+
+pub(super) fn names_are_there(client: &TestedClient) -> CaseResult {
+    for said in [widget(""), without(widget(""), "/metadata/name"), with(widget(""), "/metadata/name", json!(null))] {
+        client.invalid("Widget default/", "metadata.name", "", || client.create(said))?;
+    }
+    let prefix = with(without(widget(""), "/metadata/name"), "/metadata/generateName", json!("Web_"));
+    client.invalid("Widget default/", "metadata.generateName", "Web_", || client.create(prefix))?;
+    let number = with(widget(""), "/metadata/name", json!(7));
+    is_invalid(client, "metadata.name", || client.create(number))
+}
+
+pub(super) fn namespaces_are_dns_labels(client: &TestedClient) -> CaseResult {
     let too_long = long(64);
     for namespace in ["Default", "a.b", "-a", "a_b", "a/b", &too_long] {
         let said = with(widget("a"), "/metadata/namespace", json!(namespace));
         let object = format!("Widget {namespace}/a");
-        let create = subject.invalid(&object, "metadata.namespace", namespace, || subject.create(said));
-        create.map_err(|stop| stop.of(namespace))?;
+        let create = client.invalid(&object, "metadata.namespace", namespace, || client.create(said));
+        create.in_part(namespace)?;
     }
     Ok(())
 }
 
-pub(super) fn widgets_are_in_a_namespace(subject: &Subject) -> Outcome {
-    for said in [without(widget("a"), "/metadata/namespace"), with(widget("a"), "/metadata/namespace", json!(""))] {
-        subject.invalid("Widget a", "metadata.namespace", "", || subject.create(said.clone()))?;
-        subject.invalid("Widget a", "metadata.namespace", "", || subject.apply(said, &FieldOwner::new("one")))?;
+pub(super) fn widgets_are_in_a_namespace(client: &TestedClient) -> CaseResult {
+    for object in [without(widget("a"), "/metadata/namespace"), with(widget("a"), "/metadata/namespace", json!(""))] {
+        invalid_if_new(client, "Widget a", "metadata.namespace", "", &object)?;
     }
     Ok(())
 }
 
-pub(super) fn zones_are_in_no_namespace(subject: &Subject) -> Outcome {
+pub(super) fn zones_are_in_no_namespace(client: &TestedClient) -> CaseResult {
     let said = with(zone("a"), "/metadata/namespace", json!("default"));
-    let (object, path) = ("Zone default/a", "metadata.namespace");
-    subject.invalid(object, path, "default", || subject.create(said.clone()))?;
-    subject.invalid(object, path, "default", || subject.apply(said, &FieldOwner::new("one")))?;
-    let created = subject.create(zone("a"))?;
+    invalid_if_new(client, "Zone default/a", "metadata.namespace", "default", &said)?;
+    let created = client.create(zone("a"))?;
     let merge = Patch::Merge(json!({"metadata": {"namespace": "default"}}));
-    let call = || subject.client.patch(&ZONE, &crate::objects::ObjectKey::cluster("a"), &merge, PatchTarget::Object);
-    subject.refused(Refusal::Invalid, "Zone a", call)?;
-    same("what is kept", &subject.create(zone("b"))?["spec"], &created["spec"])
+    let call = || client.inner.patch(&ZONE, &crate::objects::ObjectKey::cluster("a"), &merge, PatchTarget::Object);
+    client.refused(Refusal::Invalid, "Zone a", call)?;
+    same("the stored object", &client.create(zone("b"))?["spec"], &created["spec"])
 }
 
-pub(super) fn label_keys_are_qualified_names(subject: &Subject) -> Outcome {
-    subject.create(widget("a"))?;
+pub(super) fn label_keys_are_qualified_names(client: &TestedClient) -> CaseResult {
+    client.create(widget("a"))?;
     let (name, prefix) = (long(64), format!("{}/a", long(254)));
     for key in ["", "-a", "a-", "a/b/c", "/a", "a/", "A.b/c", "a b", "a%", &name, &prefix] {
-        refused_by_every_verb(subject, "labels", &json!({"ok": "1", key: "x"}), key)?;
+        invalid_by_every_method(client, "labels", &json!({"ok": "1", key: "x"}), key)?;
         // As in Kubernetes, the prefix of an annotation may have capitals.
         if key != "A.b/c" {
-            refused_by_every_verb(subject, "annotations", &json!({"ok": "1", key: "x"}), key)?;
+            invalid_by_every_method(client, "annotations", &json!({"ok": "1", key: "x"}), key)?;
         }
     }
     let (name, prefix) = (long(63), format!("{}/{}", long(253), long(63)));
     let good = json!({"a": "", "A_b.c-d": "x", "example.com/A": "y", name: "z", prefix: "w"});
     let said = with(widget("b"), "/metadata/labels", good.clone());
-    let created = subject.create(with(said, "/metadata/annotations", good.clone()))?;
+    let created = client.create(with(said, "/metadata/annotations", good.clone()))?;
     same("labels", &created["metadata"]["labels"], &good)?;
     same("annotations", &created["metadata"]["annotations"], &good)
 }
 
-pub(super) fn label_values_are_short_words(subject: &Subject) -> Outcome {
-    subject.create(widget("a"))?;
+pub(super) fn label_values_are_short_words(client: &TestedClient) -> CaseResult {
+    client.create(widget("a"))?;
     let too_long = long(64);
     for value in ["-a", "a-", "a b", "a/b", "é", &too_long] {
-        refused_by_every_verb(subject, "labels", &json!({"ok": "1", "bad": value}), value)?;
+        invalid_by_every_method(client, "labels", &json!({"ok": "1", "bad": value}), value)?;
     }
     for value in [json!(1), json!(true), json!({}), json!(["a"])] {
-        refused_by_every_verb(subject, "labels", &json!({"ok": "1", "bad": value}), "")?;
-        refused_by_every_verb(subject, "annotations", &json!({"ok": "1", "bad": value}), "")?;
+        invalid_by_every_method(client, "labels", &json!({"ok": "1", "bad": value}), "")?;
+        invalid_by_every_method(client, "annotations", &json!({"ok": "1", "bad": value}), "")?;
     }
     for labels in [json!("a"), json!([]), json!(1)] {
-        refused_by_every_verb(subject, "labels", &labels, "")?;
+        invalid_by_every_method(client, "labels", &labels, "")?;
     }
     let free = json!({"note": "any / text\n{}", "empty": ""});
-    let created = subject.create(with(widget("b"), "/metadata/annotations", free.clone()))?;
+    let created = client.create(with(widget("b"), "/metadata/annotations", free.clone()))?;
     same("annotations", &created["metadata"]["annotations"], &free)
 }
 
-pub(super) fn finalizers_are_qualified_names(subject: &Subject) -> Outcome {
-    subject.create(widget("a"))?;
+pub(super) fn finalizers_are_qualified_names(client: &TestedClient) -> CaseResult {
+    client.create(widget("a"))?;
     for finalizer in ["", "-a", "a b", "a/b/c", "example.com/"] {
-        refused_by_every_verb(subject, "finalizers", &json!(["example.com/ok", finalizer]), finalizer)?;
+        invalid_by_every_method(client, "finalizers", &json!(["example.com/ok", finalizer]), finalizer)?;
     }
     for finalizers in [json!([1]), json!("example.com/a"), json!({"a": "b"})] {
-        refused_by_every_verb(subject, "finalizers", &finalizers, "")?;
+        invalid_by_every_method(client, "finalizers", &finalizers, "")?;
     }
     Ok(())
 }
 
-pub(super) fn owners_are_objects(subject: &Subject) -> Outcome {
-    subject.create(widget("a"))?;
+pub(super) fn owners_are_objects(client: &TestedClient) -> CaseResult {
+    client.create(widget("a"))?;
     for owners in [json!([1]), json!("a"), json!([{"name": "a"}]), json!({"name": "a"})] {
-        refused_by_every_verb(subject, "ownerReferences", &owners, "")?;
+        invalid_by_every_method(client, "ownerReferences", &owners, "")?;
     }
     Ok(())
 }
 
-/// Fails unless the call is refused as invalid, whatever object that names of the kind.
+/// Fails unless the call returns `Invalid` and the error names the kind.
 #[track_caller]
-fn is_invalid(subject: &Subject, path: &str, call: impl FnOnce() -> Result<Value, ClientError>) -> Outcome {
-    let before = subject.all()?;
+fn is_invalid(client: &TestedClient, path: &str, call: impl FnOnce() -> Result<Value, ClientError>) -> CaseResult {
+    let before = client.all()?;
     let error = match call() {
-        Ok(done) => return Err(failed(format_args!("is done: {done}"))),
+        Ok(done) => return Err(failed(format_args!("succeeded, expected Invalid: {done}"))),
         Err(error) => error,
     };
     let ClientError::Invalid { field, .. } = &error else {
-        return Err(failed(format_args!("not refused as invalid: {error}")));
+        return Err(failed(format_args!("expected Invalid: {error}")));
     };
     holds(&format!("{field:?} begins with {path:?} ({error})"), field.starts_with(path))?;
     holds(&format!("{error} names the kind"), error.to_string().contains("Widget"))?;
-    same("the objects after a refusal", subject.all()?, before)
+    same("the objects after a refusal", client.all()?, before)
 }
 
-type Verb<'a> = &'a dyn Fn() -> Result<Value, ClientError>;
-
-pub(super) fn objects_have_metadata(subject: &Subject) -> Outcome {
-    subject.create(widget("a"))?;
-    let whole = [json!(null), json!("x"), json!([]), json!(7)].map(|object| (object, ""));
-    let metadata =
-        [json!(null), json!("x"), json!([]), json!(7)].map(|meta| (with(widget("a"), "/metadata", meta), "metadata"));
-    let none = (without(widget("a"), "/metadata"), "metadata");
-    let one = FieldOwner::new("one");
-    for (object, path) in whole.into_iter().chain(metadata).chain([none]) {
-        let verbs: [(&str, Verb<'_>); 4] = [
-            ("create", &|| subject.create(object.clone())),
-            ("update", &|| subject.update(object.clone())),
-            ("update_status", &|| subject.update_status(object.clone())),
-            ("apply", &|| subject.apply(object.clone(), &one)),
-        ];
-        for (verb, call) in verbs {
-            is_invalid(subject, path, call).map_err(|stop| stop.of(&format!("{verb} of {object}")))?;
+pub(super) fn objects_have_metadata(client: &TestedClient) -> CaseResult {
+    client.create(widget("a"))?;
+    let mut objects = vec![(without(widget("a"), "/metadata"), "metadata")];
+    for value in [json!(null), json!("x"), json!([]), json!(7)] {
+        objects.extend([(value.clone(), ""), (with(widget("a"), "/metadata", value), "metadata")]);
+    }
+    for (object, path) in objects {
+        for (method, send) in [CREATE, APPLY, UPDATE, UPDATE_STATUS] {
+            is_invalid(client, path, || send(client, object.clone())).in_part(&format!("{method} of {object}"))?;
         }
     }
     Ok(())
 }
 
-pub(super) fn objects_are_of_the_kind(subject: &Subject) -> Outcome {
-    let created = subject.create(widget("a"))?;
-    let one = FieldOwner::new("one");
+pub(super) fn objects_are_of_the_kind(client: &TestedClient) -> CaseResult {
+    let created = client.create(widget("a"))?;
     for (field, wrong) in [
         ("kind", "Gadget"),
         ("kind", "widget"),
@@ -197,16 +192,11 @@ pub(super) fn objects_are_of_the_kind(subject: &Subject) -> Outcome {
     ] {
         let object = with(created.clone(), &format!("/{field}"), json!(wrong));
         let new = with(widget("b"), &format!("/{field}"), json!(wrong));
-        let part = |verb: &str| format!("{verb} with {field} {wrong}");
-        let (b, client) = ("Widget default/b", &subject.client);
-        let create = subject.invalid(b, field, wrong, || client.create(&WIDGET, new.clone()));
-        create.map_err(|stop| stop.of(&part("create")))?;
-        let apply = subject.invalid(b, field, wrong, || client.apply(&WIDGET, new.clone(), &one));
-        apply.map_err(|stop| stop.of(&part("apply")))?;
-        let update = subject.invalid(A, field, wrong, || client.update(&WIDGET, object.clone()));
-        update.map_err(|stop| stop.of(&part("update")))?;
-        let status = subject.invalid(A, field, wrong, || client.update_status(&WIDGET, object.clone()));
-        status.map_err(|stop| stop.of(&part("update_status")))?;
+        invalid_if_new(client, "Widget default/b", field, wrong, &new)?;
+        for (method, send) in [UPDATE, UPDATE_STATUS] {
+            let refused = client.invalid(A, field, wrong, || send(client, object.clone()));
+            refused.in_part(&format!("{method} with {field} {wrong}"))?;
+        }
     }
-    same("what is kept", subject.get("a")?, created)
+    same("the stored object", client.get("a")?, created)
 }

@@ -1,29 +1,28 @@
-//! `watch`: from a version and from none, with selectors, to its end.
+//! `watch`: its start, its selectors and its end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::WIDGET;
 use super::fixture::{
-    Event, Outcome, Stop, Subject, Told, brief, failed, holds, key, meta, owned_answer, same, version, widget,
-    widget_in, with, without, zone,
+    CaseResult, InPart, NotPassed, ObjectEvent, TestedClient, WatchReader, failed, holds, owned_answer, same,
 };
+use super::objects::{WIDGET, ZONE, brief, held, key, meta, version, widget, widget_in, with, without, zone};
 use crate::base::cancel::CancellationToken;
 use crate::objects::{ClientError, DeleteOptions, ObjectKey, Query, WatchEvent};
 
-pub(super) fn watch_tells_what_each_call_returned(subject: &Subject) -> Outcome {
-    let told = subject.watch(&Query::all(), Some(&subject.version()?))?;
-    let created = subject.create(with(widget("a"), "/metadata/finalizers", json!(["example.com/a"])))?;
-    let updated = subject.update(with(created.clone(), "/spec/size", json!(2)))?;
-    let status = subject.update_status(with(updated.clone(), "/status/ready", json!(true)))?;
-    let merged = subject.merge("a", json!({"spec": {"size": 3}}))?;
-    let applied = subject.apply(widget("a"), &crate::objects::FieldOwner::new("one"))?;
-    let deleting = subject.delete("a")?;
-    let last = subject.merge("a", json!({"metadata": {"finalizers": null}}))?;
-    let again = subject.create(widget("a"))?;
-    let removed = subject.delete("a")?;
+pub(super) fn watch_tells_what_each_call_returned(client: &TestedClient) -> CaseResult {
+    let watch = client.watch(&Query::all(), Some(&client.version()?))?;
+    let created = client.create(held(widget("a")))?;
+    let updated = client.update(with(created.clone(), "/spec/size", json!(2)))?;
+    let status = client.update_status(with(updated.clone(), "/status/ready", json!(true)))?;
+    let merged = client.merge("a", json!({"spec": {"size": 3}}))?;
+    let applied = client.apply(widget("a"), &crate::objects::FieldOwner::new("one"))?;
+    let deleting = client.delete("a")?;
+    let last = client.release("a")?;
+    let again = client.create(widget("a"))?;
+    let removed = client.delete("a")?;
     let objects = [
         ("Added", created),
         ("Modified", updated),
@@ -36,107 +35,109 @@ pub(super) fn watch_tells_what_each_call_returned(subject: &Subject) -> Outcome 
         ("Deleted", removed),
     ];
     for (verb, object) in objects {
-        let change = told.change()?;
+        let change = watch.change()?;
         same("event", brief(&change), format!("{verb} default/a"))?;
         same(verb, change.object().map(|object| &**object), Some(&object))?;
     }
     Ok(())
 }
 
-pub(super) fn watch_from_no_version_begins_with_all(subject: &Subject) -> Outcome {
-    let a = subject.create(widget("a"))?;
-    let b = subject.create(widget_in("other", "b"))?;
-    subject.create(widget("c"))?;
-    subject.delete("c")?;
-    subject.create(zone("z"))?;
-    let a = subject.update(with(a, "/spec/size", json!(2)))?;
-    let told = subject.watch(&Query::all(), None)?;
-    let mut first = [told.event()?, told.event()?];
+pub(super) fn watch_from_no_version_begins_with_all(client: &TestedClient) -> CaseResult {
+    let a = client.create(widget("a"))?;
+    let b = client.create(widget_in("other", "b"))?;
+    client.create(widget("c"))?;
+    client.delete("c")?;
+    client.create(zone("z"))?;
+    let a = client.update(with(a, "/spec/size", json!(2)))?;
+    let watch = client.watch(&Query::all(), None)?;
+    let mut first = [watch.event()?, watch.event()?];
     first.sort_by_key(brief);
-    same("what is there", first, [WatchEvent::Added(Arc::new(a)), WatchEvent::Added(Arc::new(b))])?;
-    let WatchEvent::Bookmark(bookmark) = told.event()? else {
-        return Err(failed("no bookmark after all that is there"));
+    same("the existing objects", first, [WatchEvent::Added(Arc::new(a)), WatchEvent::Added(Arc::new(b))])?;
+    let WatchEvent::Bookmark(bookmark) = watch.event()? else {
+        return Err(failed("expected a bookmark after the existing objects"));
     };
-    subject.create(widget("d"))?;
-    told.tells(&["Added default/d"])?;
-    subject.watch(&Query::all(), Some(&bookmark))?.tells(&["Added default/d"]).map(drop)
+    client.create(widget("d"))?;
+    watch.expect_changes(&["Added default/d"])?;
+    client.watch(&Query::all(), Some(&bookmark))?.expect_changes(&["Added default/d"]).map(drop)
 }
 
-pub(super) fn watch_of_nothing_begins_with_a_bookmark(subject: &Subject) -> Outcome {
-    let told = subject.watch(&Query::all(), None)?;
-    let WatchEvent::Bookmark(bookmark) = told.event()? else { return Err(failed("the first is no bookmark")) };
-    let resumed = subject.watch(&Query::all(), Some(&bookmark))?;
-    subject.create(widget("a"))?;
-    for told in [told, resumed] {
-        told.tells(&["Added default/a"])?;
+pub(super) fn watch_of_nothing_begins_with_a_bookmark(client: &TestedClient) -> CaseResult {
+    let watch = client.watch(&Query::all(), None)?;
+    let WatchEvent::Bookmark(bookmark) = watch.event()? else {
+        return Err(failed("the first event is not a bookmark"));
+    };
+    let resumed = client.watch(&Query::all(), Some(&bookmark))?;
+    client.create(widget("a"))?;
+    for watch in [watch, resumed] {
+        watch.expect_changes(&["Added default/a"])?;
     }
     Ok(())
 }
 
-pub(super) fn watch_is_of_one_kind(subject: &Subject) -> Outcome {
-    let told = subject.watch(&Query::all(), Some(&subject.version()?))?;
-    subject.create(zone("a"))?;
-    subject.create(widget("a"))?;
-    owned_answer(subject.client.delete(&super::ZONE, &ObjectKey::cluster("a"), &DeleteOptions::default()))?;
-    subject.create(widget("b"))?;
-    told.tells(&["Added default/a", "Added default/b"]).map(drop)
+pub(super) fn watch_is_of_one_kind(client: &TestedClient) -> CaseResult {
+    let watch = client.watch(&Query::all(), Some(&client.version()?))?;
+    client.create(zone("a"))?;
+    client.create(widget("a"))?;
+    owned_answer(client.inner.delete(&ZONE, &ObjectKey::cluster("a"), &DeleteOptions::default()))?;
+    client.create(widget("b"))?;
+    watch.expect_changes(&["Added default/a", "Added default/b"]).map(drop)
 }
 
-pub(super) fn watch_is_of_a_namespace(subject: &Subject) -> Outcome {
-    subject.create(widget_in("other", "old"))?;
-    subject.create(widget("old"))?;
+pub(super) fn watch_is_of_a_namespace(client: &TestedClient) -> CaseResult {
+    client.create(widget_in("other", "old"))?;
+    client.create(widget("old"))?;
     let query = Query::all().namespace("other");
-    let (none, from) = (subject.watch(&query, None)?, subject.watch(&query, Some(&subject.version()?))?);
+    let (none, from) = (client.watch(&query, None)?, client.watch(&query, Some(&client.version()?))?);
     for (namespace, name) in [("default", "a"), ("other", "b"), ("default", "c"), ("other", "d")] {
-        subject.create(widget_in(namespace, name))?;
+        client.create(widget_in(namespace, name))?;
     }
-    none.tells(&["Added other/old", "Added other/b", "Added other/d"])?;
-    from.tells(&["Added other/b", "Added other/d"]).map(drop)
+    none.expect_changes(&["Added other/old", "Added other/b", "Added other/d"])?;
+    from.expect_changes(&["Added other/b", "Added other/d"]).map(drop)
 }
 
-/// One that begins to be selected is added, and one that ceases to be is deleted.
-pub(super) fn watch_selects_by_labels(subject: &Subject) -> Outcome {
+/// An object that begins to match is added, and an object that no longer matches is deleted.
+pub(super) fn watch_selects_by_labels(client: &TestedClient) -> CaseResult {
     let labelled = |name: &str, app: &str| with(widget(name), "/metadata/labels/app", json!(app));
-    subject.create(labelled("a", "web"))?;
-    subject.create(labelled("b", "db"))?;
+    client.create(labelled("a", "web"))?;
+    client.create(labelled("b", "db"))?;
     let query = Query::all().labels("app=web".parse().map_err(failed)?);
-    let (none, from) = (subject.watch(&query, None)?, subject.watch(&query, Some(&subject.version()?))?);
-    subject.merge("b", json!({"spec": {"size": 2}}))?;
-    let began = subject.merge("b", json!({"metadata": {"labels": {"app": "web"}}}))?;
-    subject.merge("b", json!({"spec": {"size": 3}}))?;
-    let ceased = subject.merge("a", json!({"metadata": {"labels": {"app": null}}}))?;
-    subject.merge("a", json!({"spec": {"size": 3}}))?;
-    subject.delete("a")?;
-    subject.delete("b")?;
-    let began_again = subject.create(labelled("a", "web"))?;
-    same("the initial", brief(&none.change()?), "Added default/a".to_owned())?;
-    for told in [none, from] {
+    let (none, from) = (client.watch(&query, None)?, client.watch(&query, Some(&client.version()?))?);
+    client.merge("b", json!({"spec": {"size": 2}}))?;
+    let began = client.merge("b", json!({"metadata": {"labels": {"app": "web"}}}))?;
+    client.merge("b", json!({"spec": {"size": 3}}))?;
+    let ceased = client.merge("a", json!({"metadata": {"labels": {"app": null}}}))?;
+    client.merge("a", json!({"spec": {"size": 3}}))?;
+    client.delete("a")?;
+    client.delete("b")?;
+    let began_again = client.create(labelled("a", "web"))?;
+    same("the initial event", brief(&none.change()?), "Added default/a".to_owned())?;
+    for watch in [none, from] {
         let verbs =
             ["Added default/b", "Modified default/b", "Deleted default/a", "Deleted default/b", "Added default/a"];
-        let changes = told.tells(&verbs)?;
+        let changes = watch.expect_changes(&verbs)?;
         let objects: Vec<_> = changes.iter().filter_map(WatchEvent::object).collect();
-        same("what has begun", &**objects[0], &began)?;
-        same("the version of what has ceased", version(objects[2]), version(&ceased))?;
-        same("what has begun again", &**objects[4], &began_again)?;
+        same("the object that begins to match", &**objects[0], &began)?;
+        same("the version of the object that no longer matches", version(objects[2]), version(&ceased))?;
+        same("the object that matches again", &**objects[4], &began_again)?;
     }
     Ok(())
 }
 
-pub(super) fn watch_selects_by_fields(subject: &Subject) -> Outcome {
-    subject.create(widget("a"))?;
-    let told = subject.watch(&Query::all().field("status.phase", "Ready").field("spec.size", "2"), None)?;
-    subject.merge("a", json!({"spec": {"size": 2}}))?;
-    subject.merge_status("a", json!({"status": {"phase": "Ready"}}))?;
-    subject.merge_status("a", json!({"status": {"phase": "Ready", "more": 1}}))?;
-    subject.merge("a", json!({"spec": {"size": 3}}))?;
-    subject.merge("a", json!({"spec": {"size": 2}}))?;
-    subject.delete("a")?;
+pub(super) fn watch_selects_by_fields(client: &TestedClient) -> CaseResult {
+    client.create(widget("a"))?;
+    let watch = client.watch(&Query::all().field("status.phase", "Ready").field("spec.size", "2"), None)?;
+    client.merge("a", json!({"spec": {"size": 2}}))?;
+    client.merge_status("a", json!({"status": {"phase": "Ready"}}))?;
+    client.merge_status("a", json!({"status": {"phase": "Ready", "more": 1}}))?;
+    client.merge("a", json!({"spec": {"size": 3}}))?;
+    client.merge("a", json!({"spec": {"size": 2}}))?;
+    client.delete("a")?;
     let verbs = ["Added default/a", "Modified default/a", "Deleted default/a", "Added default/a", "Deleted default/a"];
-    told.tells(&verbs).map(drop)
+    watch.expect_changes(&verbs).map(drop)
 }
 
-/// What a watch of the query from the version of `history[..from]` has to tell of the rest: verb, object and version.
-fn due(history: &[Event], from: usize, query: &Query) -> Vec<(String, String)> {
+/// Returns the expected events of a watch that starts after `history[..from]`: verb, object and version.
+fn due(history: &[ObjectEvent], from: usize, query: &Query) -> Vec<(String, String)> {
     let mut objects: BTreeMap<String, Arc<Value>> = BTreeMap::new();
     let mut due = Vec::new();
     for (number, event) in history.iter().enumerate() {
@@ -160,39 +161,39 @@ fn due(history: &[Event], from: usize, query: &Query) -> Vec<(String, String)> {
     due
 }
 
-/// Objects that come, change, are no longer selected, go and come again; at the end one that all queries here select.
-fn lively(subject: &Subject) -> Outcome {
+/// Creates, changes, deletes and recreates objects. The last object, `z`, matches all queries of the cases.
+fn lively(client: &TestedClient) -> CaseResult {
     let labelled =
         |namespace: &str, name: &str, app: &str| with(widget_in(namespace, name), "/metadata/labels/app", json!(app));
     let label = |app: Value| json!({"metadata": {"labels": {"app": app}}});
-    subject.create(labelled("default", "a", "web"))?;
-    subject.create(labelled("other", "b", "web"))?;
-    subject.create(labelled("default", "c", "db"))?;
-    subject.create(zone("elsewhere"))?;
-    subject.merge("a", json!({"spec": {"size": 2}}))?;
-    subject.merge("a", label(json!("db")))?;
-    subject.merge("c", label(json!("web")))?;
-    subject.merge_status("c", json!({"status": {"ready": true}}))?;
-    subject.merge("a", label(json!("web")))?;
-    subject.merge("a", json!({"spec": {"size": 1}}))?;
-    subject.delete("c")?;
-    subject.create(with(labelled("default", "c", "web"), "/metadata/finalizers", json!(["example.com/c"])))?;
-    subject.delete("c")?;
-    subject.merge("c", label(json!(null)))?;
-    subject.merge("c", json!({"metadata": {"finalizers": null}}))?;
-    owned_answer(subject.client.delete(&WIDGET, &ObjectKey::new("other", "b"), &DeleteOptions::default()))?;
-    subject.create(labelled("default", "c", "web"))?;
-    subject.delete_with("c", &DeleteOptions::default().purge())?;
-    subject.merge("a", json!({"spec": {"size": 7}}))?;
-    subject.create(labelled("default", "z", "web"))?;
+    client.create(labelled("default", "a", "web"))?;
+    client.create(labelled("other", "b", "web"))?;
+    client.create(labelled("default", "c", "db"))?;
+    client.create(zone("elsewhere"))?;
+    client.merge("a", json!({"spec": {"size": 2}}))?;
+    client.merge("a", label(json!("db")))?;
+    client.merge("c", label(json!("web")))?;
+    client.merge_status("c", json!({"status": {"ready": true}}))?;
+    client.merge("a", label(json!("web")))?;
+    client.merge("a", json!({"spec": {"size": 1}}))?;
+    client.delete("c")?;
+    client.create(held(labelled("default", "c", "web")))?;
+    client.delete("c")?;
+    client.merge("c", label(json!(null)))?;
+    client.release("c")?;
+    owned_answer(client.inner.delete(&WIDGET, &ObjectKey::new("other", "b"), &DeleteOptions::default()))?;
+    client.create(labelled("default", "c", "web"))?;
+    client.purge("c")?;
+    client.merge("a", json!({"spec": {"size": 7}}))?;
+    client.create(labelled("default", "z", "web"))?;
     Ok(())
 }
 
-pub(super) fn watch_resumes_from_every_version(subject: &Subject) -> Outcome {
-    let start = subject.version()?;
-    let told = subject.watch(&Query::all(), Some(&start))?;
-    lively(subject)?;
-    let history = told.changes_until("z")?;
+pub(super) fn watch_resumes_from_every_version(client: &TestedClient) -> CaseResult {
+    let start = client.version()?;
+    let watch = client.watch(&Query::all(), Some(&start))?;
+    lively(client)?;
+    let history = watch.changes_until("z")?;
     let queries = [
         Query::all(),
         Query::all().namespace("default"),
@@ -205,8 +206,8 @@ pub(super) fn watch_resumes_from_every_version(subject: &Subject) -> Outcome {
         for from in 0..history.len() {
             let at = if from == 0 { &start } else { versions[from - 1] };
             let part = format!("{query:?} from version {at}, after {from} changes");
-            let resumed = subject.watch(query, Some(at))?;
-            let found = resumed.changes_until("z").map_err(|stop| stop.of(&part))?;
+            let resumed = client.watch(query, Some(at))?;
+            let found = resumed.changes_until("z").in_part(&part)?;
             let tuples: Vec<_> = found
                 .iter()
                 .map(|event| (brief(event), event.object().map_or("", |object| version(object)).to_owned()))
@@ -220,147 +221,151 @@ pub(super) fn watch_resumes_from_every_version(subject: &Subject) -> Outcome {
     Ok(())
 }
 
-pub(super) fn watch_from_now_tells_what_is_next(subject: &Subject) -> Outcome {
-    lively(subject)?;
-    let (now, items) = subject.list(&Query::all())?;
-    holds("something is there", !items.is_empty())?;
-    let told = subject.watch(&Query::all(), Some(&now))?;
-    subject.create(zone("next"))?;
-    let next = subject.create(widget("next"))?;
-    same("what is next", told.change()?, WatchEvent::Added(Arc::new(next)))
+pub(super) fn watch_from_now_tells_what_is_next(client: &TestedClient) -> CaseResult {
+    lively(client)?;
+    let (now, items) = client.list(&Query::all())?;
+    holds("the list has objects", !items.is_empty())?;
+    let watch = client.watch(&Query::all(), Some(&now))?;
+    client.create(zone("next"))?;
+    let next = client.create(widget("next"))?;
+    same("the next change", watch.change()?, WatchEvent::Added(Arc::new(next)))
 }
 
-/// Versions `"0"` and `""` stand for any version: the watch begins with what is there, and tells nothing of what was.
-pub(super) fn watch_from_any_version_begins_with_all(subject: &Subject) -> Outcome {
-    subject.create(widget("a"))?;
-    let a = subject.merge("a", json!({"spec": {"size": 2}}))?;
-    subject.create(widget("b"))?;
-    subject.delete("b")?;
-    let told = [subject.watch(&Query::all(), Some("0"))?, subject.watch(&Query::all(), Some(""))?];
+/// The versions `"0"` and `""` mean any version: the watch begins with the existing objects.
+pub(super) fn watch_from_any_version_begins_with_all(client: &TestedClient) -> CaseResult {
+    client.create(widget("a"))?;
+    let a = client.merge("a", json!({"spec": {"size": 2}}))?;
+    client.create(widget("b"))?;
+    client.delete("b")?;
+    let watch = [client.watch(&Query::all(), Some("0"))?, client.watch(&Query::all(), Some(""))?];
     let a = Arc::new(a);
-    for told in &told {
-        same("the first change", told.change()?, WatchEvent::Added(Arc::clone(&a)))?;
+    for watch in &watch {
+        same("the first change", watch.change()?, WatchEvent::Added(Arc::clone(&a)))?;
     }
-    subject.create(widget("c"))?;
-    told.iter().try_for_each(|told| told.tells(&["Added default/c"]).map(drop))
+    client.create(widget("c"))?;
+    watch.iter().try_for_each(|watch| watch.expect_changes(&["Added default/c"]).map(drop))
 }
 
-pub(super) fn watch_ends_when_it_is_stopped(subject: &Subject) -> Outcome {
-    let (told, other) = (subject.watch(&Query::all(), None)?, subject.watch(&Query::all(), None)?);
-    subject.create(widget("a"))?;
-    for told in [&told, &other] {
-        told.tells(&["Added default/a"])?;
+pub(super) fn watch_ends_when_it_is_stopped(client: &TestedClient) -> CaseResult {
+    let (watch, other) = (client.watch(&Query::all(), None)?, client.watch(&Query::all(), None)?);
+    client.create(widget("a"))?;
+    for watch in [&watch, &other] {
+        watch.expect_changes(&["Added default/a"])?;
     }
-    // It blocks now, or is about to.
-    told.stop.cancel();
+    // The reader blocks now, or is about to.
+    watch.stop.cancel();
     loop {
-        match told.item()? {
+        match watch.item()? {
             None => break,
             Some(Ok(WatchEvent::Bookmark(_))) => {}
-            Some(other) => return Err(failed(format_args!("after its end the watch tells {other:?}"))),
+            Some(other) => return Err(failed(format_args!("a stopped watch has an event: {other:?}"))),
         }
     }
-    subject.create(widget("b"))?;
-    other.tells(&["Added default/b"]).map(drop)
+    client.create(widget("b"))?;
+    other.expect_changes(&["Added default/b"]).map(drop)
 }
 
-pub(super) fn watch_that_is_stopped_before_it_begins_ends(subject: &Subject) -> Outcome {
+pub(super) fn watch_that_is_stopped_before_it_begins_ends(client: &TestedClient) -> CaseResult {
     let stop = CancellationToken::new();
     stop.cancel();
-    let told = Told::of(subject.client.watch(&WIDGET, &Query::all(), Some(&subject.version()?), &stop)?, stop)?;
-    match told.item()? {
+    let watch = WatchReader::of(client.inner.watch(&WIDGET, &Query::all(), Some(&client.version()?), &stop)?, stop)?;
+    match watch.item()? {
         None => Ok(()),
-        Some(item) => Err(failed(format_args!("it tells {item:?}"))),
+        Some(item) => Err(failed(format_args!("the stopped watch has an event: {item:?}"))),
     }
 }
 
-/// The changes of one object, and its versions in their order: the first is that before all changes.
-pub(super) fn many_changes(subject: &Subject, changes: usize) -> Outcome<Vec<String>> {
-    let created = subject.create(with(widget("a"), "/spec/size", json!(-1)))?;
+/// Changes one object this often, and returns its versions, the first of them from before the changes.
+pub(super) fn many_changes(client: &TestedClient, changes: usize) -> CaseResult<Vec<String>> {
+    let created = client.create(with(widget("a"), "/spec/size", json!(-1)))?;
     let mut versions = vec![version(&created).to_owned()];
     for size in 0..changes {
-        versions.push(version(&subject.merge("a", json!({"spec": {"size": size}}))?).to_owned());
+        versions.push(version(&client.merge("a", json!({"spec": {"size": size}}))?).to_owned());
     }
     Ok(versions)
 }
 
-/// How far the history goes, if it is known and can be exceeded here.
-pub(super) fn limit(subject: &Subject) -> Outcome<usize> {
-    match subject.history {
-        None => Err(Stop::Skipped("the length of its history is not known".to_owned())),
-        Some(history) if history > 5000 => Err(Stop::Skipped(format!("its history of {history} changes is too long"))),
+/// Returns the length of the history. Skips the case if it is unknown or too long to exceed.
+pub(super) fn limit(client: &TestedClient) -> CaseResult<usize> {
+    match client.history {
+        None => Err(NotPassed::Skipped("the length of the history is unknown".to_owned())),
+        Some(history) if history > 5000 => {
+            Err(NotPassed::Skipped(format!("the history of {history} changes is too long for the case")))
+        }
         Some(history) => Ok(history),
     }
 }
 
-pub(super) fn watch_from_before_the_history_is_gone(subject: &Subject) -> Outcome {
-    let history = limit(subject)?;
-    let versions = many_changes(subject, 2 * history + 2)?;
+pub(super) fn watch_from_before_the_history_is_gone(client: &TestedClient) -> CaseResult {
+    let history = limit(client)?;
+    let versions = many_changes(client, 2 * history + 2)?;
     let oldest = &versions[versions.len() - 1 - history];
     let stop = CancellationToken::new();
-    let told = Told::of(subject.client.watch(&WIDGET, &Query::all(), Some(oldest), &stop)?, stop)?;
+    let watch = WatchReader::of(client.inner.watch(&WIDGET, &Query::all(), Some(oldest), &stop)?, stop)?;
     for expected in &versions[versions.len() - history..] {
-        let change = told.change()?;
+        let change = watch.change()?;
         same("version", change.object().map(|object| version(object)), Some(&**expected))?;
     }
     for query in [Query::all(), Query::all().namespace("default"), Query::all().field("metadata.name", "none")] {
         let stop = CancellationToken::new();
-        let error = match subject.client.watch(&WIDGET, &query, Some(&versions[0]), &stop) {
+        let error = match client.inner.watch(&WIDGET, &query, Some(&versions[0]), &stop) {
             Err(error) => error,
             Ok(stream) => {
-                let told = Told::of(stream, stop)?;
-                let Some(Err(error)) = told.item()? else {
-                    return Err(failed("the watch tells something, and no error"));
+                let watch = WatchReader::of(stream, stop)?;
+                let Some(Err(error)) = watch.item()? else {
+                    return Err(failed("the watch has an event, expected an error"));
                 };
-                same("what follows the error", told.item()?.is_some(), false)?;
+                same("whether an item follows the error", watch.item()?.is_some(), false)?;
                 error
             }
         };
-        let ClientError::Gone { version, .. } = &error else { return Err(failed(format_args!("not gone: {error}"))) };
+        let ClientError::Gone { version, .. } = &error else {
+            return Err(failed(format_args!("expected Gone: {error}")));
+        };
         same("the version of the error", version, &versions[0])?;
         holds(&format!("{error} names the kind"), error.to_string().contains("Widget"))?;
     }
     let stop = CancellationToken::new();
-    let told = Told::of(subject.client.watch(&WIDGET, &Query::all(), None, &stop)?, stop)?;
-    told.tells(&["Added default/a"]).map(drop)
+    let watch = WatchReader::of(client.inner.watch(&WIDGET, &Query::all(), None, &stop)?, stop)?;
+    watch.expect_changes(&["Added default/a"]).map(drop)
 }
 
-/// A reader that comes too late is told everything, or that it has missed something.
-pub(super) fn watch_that_lags_misses_nothing_unsaid(subject: &Subject) -> Outcome {
-    let history = subject.history.map_or(1000, |history| history.min(5000));
+/// A slow reader gets either all events or the error `Gone`.
+pub(super) fn watch_that_lags_misses_nothing_unsaid(client: &TestedClient) -> CaseResult {
+    let history = client.history.map_or(1000, |history| history.min(5000));
     let stop = CancellationToken::new();
-    let start = subject.version()?;
-    let stream = subject.client.watch(&WIDGET, &Query::all(), Some(&start), &stop)?;
-    let versions = many_changes(subject, 2 * history + 2)?;
-    let told = Told::of(stream, stop)?;
+    let start = client.version()?;
+    let stream = client.inner.watch(&WIDGET, &Query::all(), Some(&start), &stop)?;
+    let versions = many_changes(client, 2 * history + 2)?;
+    let watch = WatchReader::of(stream, stop)?;
     for expected in &versions {
-        let change = match told.item()? {
+        let change = match watch.item()? {
             Some(Ok(WatchEvent::Bookmark(_))) => continue,
             Some(Ok(change)) => change,
             Some(Err(ClientError::Gone { .. })) => {
-                return same("what follows the error", told.item()?.is_some(), false);
+                return same("whether an item follows the error", watch.item()?.is_some(), false);
             }
-            other => return Err(failed(format_args!("neither a change nor gone: {other:?}"))),
+            other => return Err(failed(format_args!("expected a change or Gone: {other:?}"))),
         };
         same("version", change.object().map(|object| version(object)), Some(&**expected))?;
     }
     Ok(())
 }
 
-/// No version is told of that has not been kept: who hears of a change can read it.
-pub(super) fn watch_tells_what_can_be_read(subject: &Subject) -> Outcome {
-    let told = subject.watch(&Query::all(), Some(&subject.version()?))?;
+/// A change can be read as soon as a watch has its event.
+pub(super) fn watch_tells_what_can_be_read(client: &TestedClient) -> CaseResult {
+    let watch = client.watch(&Query::all(), Some(&client.version()?))?;
     for size in 0..50 {
         let written = if size == 0 {
-            subject.create(widget("a"))?
+            client.create(widget("a"))?
         } else {
-            subject.merge("a", json!({"spec": {"size": size + 1}}))?
+            client.merge("a", json!({"spec": {"size": size + 1}}))?
         };
-        same("what is told", told.change()?.object().map(|object| &**object), Some(&written))?;
-        same("what is got", &*subject.client.get(&WIDGET, &key("a"))?, &written)?;
+        same("the event", watch.change()?.object().map(|object| &**object), Some(&written))?;
+        same("the read object", &*client.inner.get(&WIDGET, &key("a"))?, &written)?;
     }
-    let gone = subject.delete("a")?;
-    same("what is told", told.change()?, WatchEvent::Deleted(Arc::new(gone.clone())))?;
-    same("what is there", subject.list(&Query::all())?.1, Vec::<Value>::new())?;
-    holds("its spec was there to the end", without(gone, "/metadata").get("spec").is_some())
+    let gone = client.delete("a")?;
+    same("the event", watch.change()?, WatchEvent::Deleted(Arc::new(gone.clone())))?;
+    same("the existing objects", client.list(&Query::all())?.1, Vec::<Value>::new())?;
+    holds("the last state has a spec", without(gone, "/metadata").get("spec").is_some())
 }

@@ -58,9 +58,9 @@ fn a_broken_rule_fails_the_cases_that_see_it() {
         (Rule::Deletions, "watch_selects_by_labels", Some("Deleted default/a")),
         (Rule::Lists, "list_is_in_the_order_of_the_keys", Some("the keys")),
         (Rule::NotFound, "get_of_nothing_is_not_found", Some("panicked: there is no default/a")),
-        (Rule::Conflicts, "update_of_a_stale_version_is_a_conflict", Some("is done, not Conflict")),
-        (Rule::Conflicts, "racing_updates_of_one_version_succeed_once", Some("how many have written")),
-        (Rule::Conflicts, "update_of_another_uid_is_a_conflict", None),
+        (Rule::Conflicts, "writes_of_a_stale_version_are_conflicts", Some("succeeded, expected Conflict")),
+        (Rule::Conflicts, "racing_updates_of_one_version_succeed_once", Some("the threads that succeeded")),
+        (Rule::Conflicts, "writes_of_another_uid_are_conflicts", None),
     ] {
         match (conformance::run(&rule, case), message) {
             (conformance::Verdict::Passed, None) => {}
@@ -80,5 +80,5 @@ fn all_failures_are_listed() {
     for case in ["list_is_of_a_namespace", "list_selects_by_labels", "list_is_in_the_order_of_the_keys"] {
         assert!(text.contains(&format!("\n  failed {case}: ")), "{text}");
     }
-    assert!(!text.contains("failed update_ignores_a_status"), "{text}");
+    assert!(!text.contains("failed status_is_written_by_its_methods_only"), "{text}");
 }
