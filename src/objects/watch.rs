@@ -2,8 +2,11 @@
 
 use std::any::type_name;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+#[cfg(feature = "testing")]
+use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+#[cfg(feature = "testing")]
 use std::task::Poll;
 use std::time::Duration;
 
@@ -27,7 +30,9 @@ use crate::base::running::Running;
 #[cfg(feature = "testing")]
 use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
-use crate::base::thread::{Panic, ThreadOptions, panic_message};
+#[cfg(feature = "testing")]
+use crate::base::thread::Panic;
+use crate::base::thread::{ThreadOptions, panic_message};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::manager::Manager;
