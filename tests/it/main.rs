@@ -14,8 +14,8 @@ mod queue {
     mod durations;
     mod feeding;
     mod hostile_keys;
-    mod lanes;
     mod letters;
+    mod levels;
     mod model;
     mod rules;
     mod shutdown;

@@ -1,6 +1,6 @@
 //! The cases of client-go's `util/workqueue` (Apache-2.0), written anew against this API. Each test names its source.
 //!
-//! Not here: `default_rate_limiters_test.go`, whose cases are beside the backoff itself, and `metrics_test.go`.
+//! Omitted: `default_rate_limiters_test.go`, with cases beside the backoff itself, and `metrics_test.go`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use homeostat::{Claim, Enqueue, EnqueueOutcome, Exponential, Shutdown, WorkQueue
 
 use crate::support::{Close, MS, SECOND, counts, held, held_builder, serve, take};
 
-/// The two ways in which these cases end a queue.
+/// The two ways to end a queue in these cases.
 const ENDS: [fn(&WorkQueue<usize>); 2] =
     [|queue| queue.shutdown(Shutdown::ServeReady), |queue| assert!(queue.drain(Duration::MAX).is_drained())];
 
@@ -114,7 +114,7 @@ fn a_duplicate_does_not_lengthen_the_line() {
 
 /// `queue_test.go`: `TestReinsert`.
 #[test]
-fn a_key_added_during_its_run_is_in_line_again_after_it() {
+fn a_key_added_during_its_run_is_ready_again_after_it() {
     let queue = WorkQueue::new();
     queue.enqueue("foo");
     let first = take(&queue);
@@ -125,7 +125,7 @@ fn a_key_added_during_its_run_is_in_line_again_after_it() {
     assert_eq!(counts(&queue), [0; 3]);
 }
 
-/// `queue_test.go`: `TestCollapse`. What the queue there tells its storage by `Touch`, the admission tells the caller.
+/// `queue_test.go`: `TestCollapse`. There the queue calls `Touch` of its storage; here it returns an outcome.
 #[test]
 fn two_adds_collapse_into_one_run() {
     let queue = WorkQueue::new();
@@ -146,7 +146,7 @@ fn two_adds_during_a_run_are_one_run_after_it_and_no_other_worker_comes_before()
     thread::scope(|scope| {
         let _close = Close(&queue);
         let second = scope.spawn(|| queue.dequeue().map(Claim::done));
-        // Asleep, although the key is wanted: another worker holds it.
+        // The worker sleeps although the key has a rerun: another worker holds the key.
         clock.wait_for_sleepers(1);
         assert_eq!(queue.processing_count(), 1);
         first.done();
@@ -190,9 +190,9 @@ fn a_shutdown_does_not_wait_for_the_keys_in_process() {
 }
 
 /// `queue_test.go`: `TestForceQueueShutdownUsingShutDown`. There a second shutdown ends a drain although keys are in
-/// process; here a drain tells the truth, so what ends it is its timeout, and the report names those keys.
+/// process; here only the timeout ends the drain, and the report names those keys.
 #[test]
-fn a_stricter_shutdown_ends_a_drain_of_what_is_in_line_and_a_timeout_ends_any() {
+fn a_stricter_shutdown_ends_a_drain_of_ready_keys_and_a_timeout_ends_any_drain() {
     let (clock, queue) = held();
     for key in ["foo", "bar", "baz"] {
         queue.enqueue(key);
@@ -235,7 +235,7 @@ fn a_key_wanted_again_before_the_drain_is_served_during_it() {
         let _close = Close(&queue);
         let drain = scope.spawn(|| queue.drain(Duration::MAX));
         clock.wait_for_sleepers(1);
-        // Not closed: the end of the claim will put its key in line.
+        // Not closed: the end of the claim will make its key ready.
         assert_eq!(queue.try_dequeue().unwrap_err(), TryDequeueError::Empty);
         first.done();
         let again = take(&queue);
@@ -286,13 +286,13 @@ fn a_delay_fires_once_and_at_its_time() {
     assert_eq!(queue.len(), 0);
     clock.advance(Duration::from_nanos(1));
     assert_eq!(serve(&queue), ["foo"]);
-    // There a heartbeat looks at the heap every ten seconds.
+    // There a heartbeat checks the heap every ten seconds.
     clock.advance(30 * SECOND);
     assert_eq!(counts(&queue), [0; 3]);
     assert_eq!(clock.next_alarm(), None);
 }
 
-/// `delaying_queue_test.go`: `TestDeduping`. There the earlier of two delays wins; here the one that stands does, and
+/// `delaying_queue_test.go`: `TestDeduping`. There the earlier of two delays wins; here the first does, and
 /// `reschedule` moves it.
 #[test]
 fn two_delays_of_a_key_fire_once() {
@@ -315,7 +315,7 @@ fn two_delays_of_a_key_fire_once() {
 
 /// `delaying_queue_test.go`: `TestAddTwoFireEarly`.
 #[test]
-fn delays_fire_in_the_order_of_their_deadlines_also_those_that_come_late() {
+fn delays_fire_in_the_order_of_their_deadlines_even_if_set_late() {
     let (clock, queue) = held();
     queue.enqueue_after("foo", SECOND);
     queue.enqueue_after("bar", 50 * MS);
@@ -368,9 +368,9 @@ fn each_key_backs_off_by_its_own_failures_and_done_resets_them() {
     assert_eq!(take(&queue).failures(), 1);
 }
 
-/// New: no peer passes it. kubernetes/kubernetes#141079.
+/// New: no peer passes this case. kubernetes/kubernetes#141079.
 #[test]
-fn a_drain_does_not_return_while_a_key_is_in_line() {
+fn a_drain_does_not_return_while_a_key_is_ready() {
     let (clock, queue) = held();
     queue.enqueue("foo");
     queue.enqueue("bar");

@@ -1,4 +1,4 @@
-//! The ends of the range of durations and reasons: the longest, zero, and one too many.
+//! The limits of durations and reasons: the longest, zero, and one too many.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::support::{Close, HOUR, SECOND, counts, held, held_builder, serve, tak
 
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Lets the clock run until it stops.
+/// Advances the clock until no alarm is left.
 fn run_out(clock: &ManualClock) {
     clock.advance(CENTURY);
     clock.advance(Duration::MAX);
@@ -19,7 +19,7 @@ fn run_out(clock: &ManualClock) {
 
 type Act = (&'static str, fn(&WorkQueue<u32>));
 
-/// Everything that puts key 1 off, from idle or at the end of a run, for ever.
+/// Calls that delay key 1 forever, from idle or at the end of a run.
 const FOR_EVER: [Act; 8] = [
     ("enqueue_after", |queue| {
         queue.enqueue_after(1, Duration::MAX);
@@ -42,7 +42,7 @@ const FOR_EVER: [Act; 8] = [
         queue.enqueue(1);
         take(queue).retry_after(Duration::MAX);
     }),
-    ("a wish for later", |queue| {
+    ("a rerun for later", |queue| {
         queue.enqueue(1);
         let claim = take(queue);
         queue.enqueue_after(1, Duration::MAX);
@@ -89,9 +89,9 @@ fn a_key_put_off_for_ever_can_be_brought_back_cancelled_and_shut_down() {
         let cooling = place == "a cool-down";
         let (_clock, queue) = held();
         act(&queue);
-        // Nothing but a cool-down holds this verb.
-        let admission = if cooling { EnqueueOutcome::Held } else { EnqueueOutcome::Queued };
-        assert_eq!(queue.enqueue_now(1), admission, "{place}");
+        // Only a cool-down delays this method.
+        let outcome = if cooling { EnqueueOutcome::Held } else { EnqueueOutcome::Queued };
+        assert_eq!(queue.enqueue_now(1), outcome, "{place}");
         queue.cancel(&1);
         assert_eq!(counts(&queue), [0; 3], "{place}");
 
@@ -114,7 +114,7 @@ fn a_delay_of_zero_is_none() {
     assert_eq!(queue.reschedule(2, Duration::ZERO), EnqueueOutcome::Queued);
     assert_eq!(queue.enqueue_debounced(3, Duration::ZERO, HOUR), EnqueueOutcome::Queued);
     assert_eq!(queue.enqueue_debounced(4, HOUR, Duration::ZERO), EnqueueOutcome::Queued);
-    // To the tail, also where the key is in line already.
+    // The key moves to the tail, even if it is ready already.
     assert_eq!(queue.reschedule(1, Duration::ZERO), EnqueueOutcome::Queued);
     assert_eq!(serve(&queue), [2, 3, 4, 1]);
 
@@ -155,7 +155,7 @@ fn a_backoff_of_zero_and_one_without_end() {
     let endless = builder.clock(clock.clock()).backoff(backoff).floor(Duration::MAX).build();
     endless.enqueue(1);
     drop(take(&endless));
-    // The floor holds what would end a backoff, here for ever.
+    // The floor delays a request that would end a backoff, here forever.
     assert_eq!(endless.enqueue_now(1), EnqueueOutcome::Held);
     run_out(&clock);
     assert_eq!(counts(&endless), [0, 1, 0]);

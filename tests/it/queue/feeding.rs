@@ -1,4 +1,4 @@
-//! Ways into the queue: batches, borrowed keys, what can be put around a queue, and the hook.
+//! Enqueueing: batches, borrowed keys, wrappers, and the `on_ready` hook.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ fn a_batch_is_tallied() {
     let bench = Bench::new();
     let _claim = bench.bring(Is::No);
     bench.queue.enqueue_after('d', secs(9));
-    let batch = |verb| bench.queue.request_all(&mut "ckadabc".chars(), EnqueueRequest::new(verb));
+    let batch = |method| bench.queue.request_all(&mut "ckadabc".chars(), EnqueueRequest::new(method));
     let tally = batch(EnqueueMethod::EnqueueIfAbsent);
     assert_eq!((tally.of(EnqueueOutcome::Queued), tally.of(EnqueueOutcome::Ignored), tally.total()), (1, 6, 7));
     let tally = batch(EnqueueMethod::Enqueue);
@@ -34,7 +34,7 @@ fn a_batch_is_tallied() {
 }
 
 #[test]
-fn a_batch_keeps_its_order_lane_and_reasons() {
+fn a_batch_keeps_its_order_level_and_reasons() {
     let bench = Bench::new();
     bench.queue.at(Low).because(Reasons::POLL).request_all(&mut "xyz".chars(), EnqueueMethod::Enqueue.into());
     bench
@@ -53,8 +53,8 @@ fn a_batch_keeps_its_order_lane_and_reasons() {
     );
 }
 
-/// At most 1,024 records are handled under one hold of the lock, and the iterator runs outside of it: it sees the
-/// queue grow by that many at a time, and may use it.
+/// A section handles at most 1,024 records, and the iterator runs without the lock. It sees the queue grow by that many keys at a
+/// time, and may use it.
 #[test]
 fn the_iterator_of_a_batch_may_use_the_queue() {
     let queue = WorkQueue::new();
@@ -162,14 +162,14 @@ fn a_tee_feeds_both_and_answers_for_the_first() {
     other.queue.enqueue('k');
     let both: Arc<dyn Enqueue<char>> = Arc::new(one.queue.clone().tee(other.queue.at(High)));
     assert_eq!(both.enqueue('k'), EnqueueOutcome::Queued);
-    assert_eq!((one.lane('k'), other.lane('k')), (Normal, High));
+    assert_eq!((one.level('k'), other.level('k')), (Normal, High));
     let tally = both.request_all(&mut "kl".chars(), EnqueueMethod::Enqueue.into());
     assert_eq!((tally.of(EnqueueOutcome::Merged), tally.of(EnqueueOutcome::Queued)), (1, 1));
     assert_eq!((one.line(), other.line()), ("kl".to_owned(), "kl".to_owned()));
 }
 
 #[test]
-fn views_pass_on_lane_and_reasons_and_every_verb() {
+fn views_pass_on_level_and_reasons_and_every_method() {
     let bench = Bench::new();
     let view = bench.queue.at(Low).because(Reasons::POLL).because(Reasons::RESYNC);
     assert_eq!(view.enqueue_if_absent('a'), EnqueueOutcome::Queued);
@@ -185,7 +185,7 @@ fn views_pass_on_lane_and_reasons_and_every_verb() {
     assert_eq!(view.at(High).enqueue('a'), EnqueueOutcome::Rerun);
 }
 
-/// A queue whose hook counts its calls and looks at the queue.
+/// Returns a queue with a hook that counts its calls and looks at the queue.
 fn hooked() -> (Bench, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let slot: Arc<Mutex<Option<WorkQueue<char>>>> = Arc::default();
@@ -194,7 +194,7 @@ fn hooked() -> (Bench, Arc<AtomicUsize>) {
         settings.on_ready(move || {
             count.fetch_add(1, Ordering::SeqCst);
             if let Some(queue) = of.lock().take() {
-                // Outside the lock: this would deadlock otherwise.
+                // Under the lock this would deadlock.
                 assert!(!queue.is_empty());
                 queue.enqueue('h');
                 queue.cancel(&'h');
@@ -226,7 +226,7 @@ fn the_hook_is_called_when_the_queue_goes_from_empty_to_ready_and_at_no_other_ti
     called("a delay over", 1);
     let claim = bench.take();
     queue.enqueue('a');
-    called("a wish is not in line", 0);
+    called("a rerun is not in line", 0);
     claim.done();
     called("the claim over", 1);
     let claim = bench.take();
@@ -290,7 +290,7 @@ fn an_iterator_that_has_ended_is_not_asked_again() {
 
 type Names<'a> = &'a mut dyn Iterator<Item = &'static str>;
 
-/// The hook is called once for each hold of the lock that makes a key ready.
+/// The hook is called once for each section that makes a key ready.
 #[test]
 fn every_wrapper_and_view_hands_on_a_whole_batch_under_one_lock() {
     const REQUEST: EnqueueRequest = EnqueueRequest::new(EnqueueMethod::Enqueue);

@@ -1,4 +1,4 @@
-//! A queue on a held clock, and the words in which the tables speak of a key.
+//! A queue on a held clock with single letters as keys, and the words of the tables for the state of a key.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ pub(crate) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// A time that does not come.
+/// A time that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// The state of a key as the tables name it; times in seconds since the clock was made.
+/// The state of a key in the words of the tables. Times are in seconds since the clock was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Is {
     Idle,
@@ -46,7 +46,7 @@ impl Bench {
         Self { clock, origin, queue }
     }
 
-    /// Brings `k` into a state, the delay or wish that has a time being for 1,300 s, and `a` and `b` into line around it.
+    /// Brings `k` into a state, with 1,300 s as its time, and makes `a` and `b` ready around it.
     pub(crate) fn bring(&self, to: Is) -> Option<Claim<char>> {
         let claim = matches!(to, Is::No | Is::Soft | Is::At(_) | Is::Now).then(|| self.claim('k'));
         self.queue.enqueue('a');
@@ -68,7 +68,7 @@ impl Bench {
         claim
     }
 
-    /// Shuts the queue down if the test fails meanwhile, so that no thread of its scope waits for ever.
+    /// Shuts the queue down if the test fails meanwhile, so that no thread of its scope waits forever.
     pub(crate) fn watch(&self) -> impl Drop + '_ {
         struct Watch<'a>(&'a WorkQueue<char>);
         impl Drop for Watch<'_> {
@@ -92,8 +92,8 @@ impl Bench {
         self.queue.try_dequeue().unwrap()
     }
 
-    pub(crate) fn ask(&self, verb: EnqueueMethod) -> homeostat::EnqueueOutcome {
-        self.queue.request('k', verb.into())
+    pub(crate) fn ask(&self, method: EnqueueMethod) -> homeostat::EnqueueOutcome {
+        self.queue.request('k', method.into())
     }
 
     pub(crate) fn is(&self, key: char) -> Is {
@@ -114,14 +114,14 @@ impl Bench {
         }
     }
 
-    pub(crate) fn lane(&self, key: char) -> Priority {
+    pub(crate) fn level(&self, key: char) -> Priority {
         match self.queue.state(&key) {
-            KeyState::Ready(lane) => lane,
+            KeyState::Ready(level) => level,
             other => panic!("not in line: {other:?}"),
         }
     }
 
-    /// Takes and ends all that is in line, in order.
+    /// Takes all ready keys in order and ends their claims.
     pub(crate) fn line(&self) -> String {
         std::iter::from_fn(|| self.queue.try_dequeue().ok())
             .map(|claim| {
@@ -132,7 +132,7 @@ impl Bench {
             .collect()
     }
 
-    /// The keys in line without the ends of their claims, so that nothing else changes.
+    /// Takes all ready keys without ending their claims, so that no other key becomes ready.
     pub(crate) fn claims(&self) -> Vec<Claim<char>> {
         std::iter::from_fn(|| self.queue.try_dequeue().ok()).collect()
     }

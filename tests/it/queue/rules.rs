@@ -8,7 +8,7 @@ use homeostat::{Enqueue, EnqueueOutcome, Exponential, Reasons};
 
 use super::letters::{Bench, Is, ZERO, secs};
 
-/// A queue that backs off by 10, 20, 40, 80 and then 100 s.
+/// Returns a queue that backs off by 10, 20, 40, 80 and then 100 s.
 fn backing_off() -> Bench {
     Bench::with(|settings| settings.backoff(Exponential::new(secs(10), secs(100)).jitter(0.0)))
 }
@@ -29,7 +29,7 @@ fn each_failure_in_a_row_counts_and_lengthens_the_backoff() {
 }
 
 #[test]
-fn any_success_starts_the_count_anew_also_where_the_record_lives_on() {
+fn any_success_resets_the_count_even_if_the_record_stays() {
     let endings: [fn(homeostat::Claim<char>); 4] = [
         |claim| claim.done(),
         |claim| claim.requeue_after(ZERO),
@@ -62,10 +62,10 @@ fn a_cancelled_backoff_is_forgotten() {
     assert_eq!(bench.claim('k').failures(), 0);
 }
 
-/// A name, how the next run comes about, its failures if it fails too, and its backoff then.
+/// A name, the cause of the next run, and its failures and backoff if it fails too.
 type BroughtForward = (&'static str, fn(&Bench), u32, u64);
 
-/// How the run that follows came about, and by how much it backs off if it fails too: 10 s where it was early.
+/// The cause of the next run, and its backoff if it fails too: 10 s after an early run.
 #[test]
 fn a_failed_early_run_backs_off_by_the_same_step_again() {
     #[rustfmt::skip]
@@ -104,7 +104,7 @@ fn a_failed_early_run_backs_off_by_the_same_step_again() {
 }
 
 #[test]
-fn a_wish_for_now_makes_the_next_run_early() {
+fn a_rerun_for_now_makes_the_next_run_early() {
     let bench = backing_off();
     let claim = bench.claim('k');
     bench.queue.enqueue_now('k');
@@ -121,7 +121,7 @@ fn a_wish_for_now_makes_the_next_run_early() {
 }
 
 #[test]
-fn the_floor_holds_enqueue_now_while_a_key_backs_off() {
+fn enqueue_now_waits_for_the_floor_in_a_backoff() {
     #[rustfmt::skip]
     let cells: [(u64, EnqueueMethod, Is, EnqueueOutcome); 6] = [
         (50, EnqueueMethod::EnqueueNow, Is::Delayed(1_020), Scheduled),
@@ -131,16 +131,16 @@ fn the_floor_holds_enqueue_now_while_a_key_backs_off() {
         (50, EnqueueMethod::Reschedule(secs(5)), Is::Delayed(1_005), Scheduled),
         (50, EnqueueMethod::Reschedule(ZERO), Is::Ready, Queued),
     ];
-    for (backoff, verb, after, admission) in cells {
+    for (backoff, method, after, outcome) in cells {
         let bench = Bench::with(|settings| settings.floor(secs(20)));
         bench.claim('k').retry_after(secs(backoff));
-        assert_eq!((bench.ask(verb), bench.is('k')), (admission, after), "{verb:?} in a backoff of {backoff}");
+        assert_eq!((bench.ask(method), bench.is('k')), (outcome, after), "{method:?} in a backoff of {backoff}");
     }
-    // A delay that is no backoff has no floor.
+    // Other delays have no floor.
     let bench = Bench::with(|settings| settings.floor(secs(20)));
     bench.claim('k').requeue_after(secs(50));
     assert_eq!((bench.ask(EnqueueMethod::EnqueueNow), bench.is('k')), (Queued, Is::Ready));
-    // Nor can a stream of events push the run out.
+    // A stream of events does not delay the run.
     let bench = Bench::with(|settings| settings.floor(secs(20)));
     bench.claim('k').retry_after(secs(50));
     for _ in 0..20 {
@@ -150,7 +150,7 @@ fn the_floor_holds_enqueue_now_while_a_key_backs_off() {
     assert_eq!(bench.is('k'), Is::Ready);
 }
 
-/// A reconciler that writes its own status, hears of it as an event, and fails: it runs once a floor, not without end.
+/// A reconciler that writes its own status, gets an event for it, and fails, runs once per floor.
 #[test]
 fn a_key_that_fails_and_wakes_itself_cannot_spin() {
     let bench = Bench::with(|settings| settings.floor(secs(20)));
@@ -168,7 +168,7 @@ fn a_key_that_fails_and_wakes_itself_cannot_spin() {
 }
 
 #[test]
-fn a_cool_down_holds_every_verb() {
+fn a_cool_down_delays_every_method() {
     #[rustfmt::skip]
     let cells: [(EnqueueMethod, Is, EnqueueOutcome); 9] = [
         (EnqueueMethod::EnqueueIfAbsent, Is::Delayed(1_100), Scheduled),
@@ -181,15 +181,15 @@ fn a_cool_down_holds_every_verb() {
         (EnqueueMethod::Reschedule(secs(150)), Is::Delayed(1_150), Scheduled),
         (EnqueueMethod::EnqueueDebounced { quiet: secs(50), max_wait: secs(500) }, Is::Delayed(1_100), Scheduled),
     ];
-    for (verb, after, admission) in cells {
+    for (method, after, outcome) in cells {
         let bench = Bench::new();
         bench.claim('k').cool_down(secs(100));
         assert_eq!((bench.is('k'), bench.queue.contains(&'k'), bench.queue.delayed_count()), (Is::Idle, false, 0));
-        assert_eq!((bench.ask(verb), bench.is('k')), (admission, after), "{verb:?}");
-        // Nothing brings it forward either.
+        assert_eq!((bench.ask(method), bench.is('k')), (outcome, after), "{method:?}");
+        // No request brings it forward.
         bench.ask(EnqueueMethod::EnqueueNow);
         bench.ask(EnqueueMethod::Reschedule(ZERO));
-        assert_eq!(bench.is('k'), Is::Delayed(1_100), "{verb:?}");
+        assert_eq!(bench.is('k'), Is::Delayed(1_100), "{method:?}");
         bench.queue.cancel(&'k');
         assert_eq!(
             (bench.is('k'), bench.ask(EnqueueMethod::EnqueueNow)),
@@ -198,15 +198,15 @@ fn a_cool_down_holds_every_verb() {
         );
         assert_eq!(bench.is('k'), Is::Delayed(1_100));
         bench.clock.advance(secs(99) + Duration::from_nanos(999_999_999));
-        assert_eq!(bench.queue.len(), 0, "{verb:?}");
+        assert_eq!(bench.queue.len(), 0, "{method:?}");
         bench.clock.advance(Duration::from_nanos(1));
-        assert_eq!(bench.line(), "k", "{verb:?}");
+        assert_eq!(bench.line(), "k", "{method:?}");
         assert_eq!(bench.ask(EnqueueMethod::Enqueue), Queued, "it is over");
     }
 }
 
 #[test]
-fn a_cool_down_that_nobody_disturbs_is_forgotten() {
+fn a_cool_down_without_requests_is_forgotten() {
     let bench = Bench::new();
     bench.claim('k').cool_down(secs(100));
     bench.clock.advance(secs(100));
@@ -236,9 +236,9 @@ fn a_steady_stream_runs_at_the_cap() {
     let bench = Bench::new();
     for second in 0..30 {
         assert_eq!(bench.queue.len(), 0, "after {second} s");
-        let admission = debounced(&bench, 10, 30);
+        let outcome = debounced(&bench, 10, 30);
         let expected = if second <= 20 { Scheduled } else { Held };
-        assert_eq!(admission, expected, "after {second} s");
+        assert_eq!(outcome, expected, "after {second} s");
         bench.clock.advance(secs(1));
     }
     assert_eq!(bench.is('k'), Is::Ready, "30 s after the first");
@@ -248,7 +248,7 @@ fn a_steady_stream_runs_at_the_cap() {
 }
 
 #[test]
-fn debouncing_pushes_no_other_delay() {
+fn debouncing_extends_no_other_delay() {
     let delays: [fn(&Bench); 5] = [
         |bench| {
             bench.queue.enqueue_after('k', secs(10));
@@ -272,7 +272,7 @@ fn debouncing_pushes_no_other_delay() {
 }
 
 #[test]
-fn a_debounced_wish_is_pushed_out_up_to_its_cap_and_stays_debounced() {
+fn a_debounced_rerun_is_pushed_out_up_to_its_cap_and_stays_debounced() {
     let bench = Bench::new();
     let claim = bench.claim('k');
     assert_eq!((debounced(&bench, 10, 30), bench.is('k')), (Rerun, Is::At(1_010)));
@@ -285,7 +285,7 @@ fn a_debounced_wish_is_pushed_out_up_to_its_cap_and_stays_debounced() {
 }
 
 #[test]
-fn an_enqueue_now_that_a_cool_down_holds_back_is_pushed_out_no_further() {
+fn an_enqueue_now_during_a_cool_down_is_not_debounced() {
     let bench = Bench::new();
     bench.claim('k').cool_down(secs(10));
     assert_eq!((debounced(&bench, 2, 60), bench.is('k')), (Scheduled, Is::Delayed(1_010)));
@@ -295,7 +295,7 @@ fn an_enqueue_now_that_a_cool_down_holds_back_is_pushed_out_no_further() {
 }
 
 #[test]
-fn debouncing_without_a_quiet_time_or_without_patience_is_at_once() {
+fn debouncing_without_a_quiet_time_or_a_wait_is_immediate() {
     for (quiet, max_wait) in [(0, 30), (10, 0)] {
         let bench = Bench::new();
         assert_eq!((debounced(&bench, quiet, max_wait), bench.is('k')), (Queued, Is::Ready));
@@ -303,7 +303,7 @@ fn debouncing_without_a_quiet_time_or_without_patience_is_at_once() {
 }
 
 #[test]
-fn reasons_are_merged_over_all_that_led_to_a_run() {
+fn the_reasons_of_all_requests_for_a_run_are_merged() {
     let bench = Bench::new();
     let because = |reasons| bench.queue.because(reasons);
     assert_eq!(because(Reasons::POLL).enqueue_if_absent('k'), Queued);
@@ -312,7 +312,7 @@ fn reasons_are_merged_over_all_that_led_to_a_run() {
     let claim = bench.take();
     assert_eq!(claim.reasons(), Reasons::POLL | Reasons::EVENT | Reasons::user(4));
 
-    // A new run, with reasons of its own, which outlive a delay.
+    // A new run has its own reasons, which outlive a delay.
     assert_eq!(because(Reasons::MANUAL).enqueue('k'), Rerun);
     claim.requeue_after(secs(10));
     assert_eq!(because(Reasons::UPDATED).enqueue('k'), Held);
@@ -327,7 +327,7 @@ fn reasons_are_merged_over_all_that_led_to_a_run() {
     let claim = bench.take();
     assert_eq!(claim.reasons(), Reasons::RETRY | Reasons::DELETED | Reasons::CREATED);
 
-    // What is cancelled is no reason any more.
+    // A cancel removes the reasons.
     because(Reasons::SECONDARY).enqueue('k');
     bench.queue.cancel(&'k');
     because(Reasons::POLL).enqueue('k');
@@ -336,12 +336,12 @@ fn reasons_are_merged_over_all_that_led_to_a_run() {
 }
 
 #[test]
-fn a_claim_knows_how_long_its_key_was_in_line() {
+fn a_claim_knows_how_long_its_key_was_ready() {
     let bench = Bench::with(|settings| settings.timing(true));
     bench.queue.enqueue_after('k', secs(10));
     bench.clock.advance(secs(14));
     bench.queue.at(homeostat::Priority::High).enqueue('k');
     bench.clock.advance(secs(1));
-    assert_eq!(bench.take().queued_for(), Some(secs(5)), "counted since it came into line, in whatever lane");
+    assert_eq!(bench.take().queued_for(), Some(secs(5)), "counted since it came into line, in whatever level");
     assert_eq!(Bench::new().claim('k').queued_for(), None);
 }

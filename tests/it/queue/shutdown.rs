@@ -1,4 +1,4 @@
-//! Shutdown and drain: the table of modes, the truth of the report, and what goes on afterwards.
+//! Shutdown and drain: the table of modes, the report, and the calls afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::letters::{Bench, Is, ZERO, secs};
 
-/// `k` alone in a state of the table's columns; the delay or wish that has a time is for 1,300 s.
+/// Brings `k` alone into a state of the table's columns, with 1,300 s as its time.
 fn alone(to: Is) -> (Bench, Option<Claim<char>>) {
     let bench = Bench::new();
     let claim = bench.bring(to);
@@ -24,7 +24,7 @@ fn alone(to: Is) -> (Bench, Option<Claim<char>>) {
 
 const COLUMNS: [Is; 7] = [Is::Idle, Is::Ready, Is::Delayed(1_300), Is::No, Is::Soft, Is::At(1_300), Is::Now];
 
-/// The state afterwards, the wake that is dropped, and the state once the claim, if there is one, is done.
+/// The state afterwards, the dropped run, and the state after the end of the claim.
 type Cell = (Is, Option<DroppedRun>, Is);
 
 /// Mode × state.
@@ -61,7 +61,7 @@ fn every_shutdown_in_every_state() {
             assert_eq!(report.is_drained(), after == Is::Idle);
 
             if let Some(claim) = claim {
-                // A wish that will be served keeps the queue open for consumers.
+                // Consumers wait for a pending rerun.
                 let error = if done == Is::Ready { TryDequeueError::Empty } else { TryDequeueError::Closed };
                 assert_eq!(bench.queue.try_dequeue().unwrap_err(), error, "{mode:?} of {before:?}");
                 claim.done();
@@ -102,12 +102,12 @@ fn a_requeue_or_retry_after_a_shutdown_is_not_run_and_reported() {
     }
 }
 
-/// A wish that survives the shutdown is served whatever the claim says; nothing is dropped then.
+/// A rerun that survives the shutdown is served after any ending, and no run is dropped.
 #[test]
-fn a_wish_that_survives_wins_over_a_requeue_or_retry() {
+fn a_rerun_that_survives_wins_over_a_requeue_or_retry() {
     let ends: [End; 3] =
         [|claim| claim.requeue_after(secs(9)), |claim| claim.retry_after(secs(9)), |claim| claim.cool_down(secs(9))];
-    for (mode, wish) in [
+    for (mode, rerun) in [
         (RunDelayedNow, Is::Soft),
         (RunDelayedNow, Is::At(1_300)),
         (RunDelayedNow, Is::Now),
@@ -115,17 +115,17 @@ fn a_wish_that_survives_wins_over_a_requeue_or_retry() {
         (ServeReady, Is::Now),
     ] {
         for end in ends {
-            let (bench, claim) = alone(wish);
+            let (bench, claim) = alone(rerun);
             bench.queue.shutdown(mode);
             end(claim.unwrap());
-            assert_eq!(bench.line(), "k", "{mode:?} with {wish:?}");
+            assert_eq!(bench.line(), "k", "{mode:?} with {rerun:?}");
             assert_eq!(bench.queue.drain(Duration::MAX).dropped, []);
         }
     }
 }
 
 #[test]
-fn what_is_delayed_runs_at_once_in_due_order() {
+fn delayed_keys_run_at_once_in_due_order() {
     let bench = Bench::new();
     for (key, delay) in [('c', secs(30)), ('z', Duration::MAX), ('a', secs(10)), ('d', secs(100_000)), ('b', secs(20))]
     {
@@ -141,7 +141,7 @@ fn what_is_delayed_runs_at_once_in_due_order() {
 #[test]
 fn a_shutdown_only_ever_becomes_stricter() {
     let modes = [RunDelayedNow, ServeReady, Discard];
-    // The state of a ready and of a delayed key, and of a wish, after one shutdown and then another.
+    // The states of a ready key, a delayed key and a rerun after two shutdowns.
     #[rustfmt::skip]
     let cells = [
         [(Is::Ready, Is::Ready, Is::At(1_300)), (Is::Ready, Is::Ready, Is::No), (Is::Idle, Is::Idle, Is::No)],
@@ -149,7 +149,7 @@ fn a_shutdown_only_ever_becomes_stricter() {
         [(Is::Idle, Is::Idle, Is::No), (Is::Idle, Is::Idle, Is::No), (Is::Idle, Is::Idle, Is::No)],
     ];
     for (first, row) in modes.into_iter().zip(cells) {
-        for (second, (ready, delayed, wish)) in modes.into_iter().zip(row) {
+        for (second, (ready, delayed, rerun)) in modes.into_iter().zip(row) {
             let bench = Bench::new();
             let _claim = bench.bring(Is::At(1_300));
             bench.queue.enqueue_after('d', secs(9));
@@ -157,14 +157,14 @@ fn a_shutdown_only_ever_becomes_stricter() {
             bench.queue.shutdown(second);
             bench.queue.shutdown(first);
             let states = (bench.is('a'), bench.is('d'), bench.is('k'));
-            assert_eq!(states, (ready, delayed, wish), "{first:?} and {second:?}");
+            assert_eq!(states, (ready, delayed, rerun), "{first:?} and {second:?}");
         }
     }
 }
 
 /// controller-runtime's priority queue panics at the second shutdown.
 #[test]
-fn a_shutdown_may_be_said_twice() {
+fn a_second_shutdown_changes_nothing() {
     for mode in [RunDelayedNow, ServeReady, Discard] {
         let bench = Bench::new();
         let claim = bench.bring(Is::At(1_300));
@@ -179,7 +179,7 @@ fn a_shutdown_may_be_said_twice() {
 
 #[test]
 fn a_queue_that_is_shut_down_takes_no_more() {
-    let verbs = [
+    let methods = [
         EnqueueMethod::EnqueueIfAbsent,
         EnqueueMethod::Enqueue,
         EnqueueMethod::EnqueueNow,
@@ -194,9 +194,9 @@ fn a_queue_that_is_shut_down_takes_no_more() {
             let (bench, claim) = alone(state);
             bench.queue.shutdown(mode);
             let before = bench.is('k');
-            for verb in verbs {
-                assert_eq!(bench.ask(verb), EnqueueOutcome::Closed, "{verb:?} of {state:?} after {mode:?}");
-                let tally = bench.queue.request_all(&mut ['k', 'l'].into_iter(), verb.into());
+            for method in methods {
+                assert_eq!(bench.ask(method), EnqueueOutcome::Closed, "{method:?} of {state:?} after {mode:?}");
+                let tally = bench.queue.request_all(&mut ['k', 'l'].into_iter(), method.into());
                 assert_eq!((tally.of(EnqueueOutcome::Closed), tally.total()), (2, 2));
                 assert_eq!((bench.is('k'), bench.is('l')), (before, Is::Idle));
             }
@@ -219,11 +219,11 @@ fn cancel_works_after_a_shutdown() {
         let (bench, claim) = alone(Is::Soft);
         bench.queue.shutdown(mode);
         assert_eq!(bench.named(bench.queue.cancel(&'k')), Is::Soft);
-        assert_eq!(bench.queue.dequeue().unwrap_err(), DequeueError, "no wish is left to wait for");
+        assert_eq!(bench.queue.dequeue().unwrap_err(), DequeueError, "no rerun is left to wait for");
         claim.unwrap().done();
         assert_eq!(bench.is('k'), Is::Idle);
     }
-    // What a shutdown has put in line during a cool-down is forgotten as well.
+    // A key that a shutdown made ready during its cool-down is forgotten too.
     let bench = Bench::new();
     let claim = bench.claim('k');
     bench.queue.enqueue('k');
@@ -234,7 +234,7 @@ fn cancel_works_after_a_shutdown() {
 }
 
 #[test]
-fn every_dequeue_says_closed_once_nothing_will_come() {
+fn every_dequeue_returns_closed_once_no_key_will_come() {
     let bench = Bench::new();
     bench.queue.shutdown(ServeReady);
     assert_eq!(bench.queue.dequeue().unwrap_err(), DequeueError);
@@ -267,7 +267,7 @@ fn a_drain_is_never_early() {
         };
         let other = bench.take();
         assert_eq!(*other, 'a');
-        // Nothing is in line here, and still something is to come.
+        // No key is ready yet, but one will be.
         end(other);
         end(claim);
         let again = bench.take();
@@ -277,7 +277,7 @@ fn a_drain_is_never_early() {
 }
 
 #[test]
-fn a_drain_that_times_out_reports_what_is_left_and_leaves_the_queue_serving() {
+fn a_drain_that_times_out_reports_the_keys_left_and_leaves_the_queue_serving() {
     let bench = Bench::new();
     let claim = bench.bring(Is::Soft).unwrap();
     bench.queue.enqueue_after('d', secs(50));
@@ -322,7 +322,7 @@ fn a_stricter_shutdown_ends_a_drain() {
 }
 
 #[test]
-fn a_shutdown_wakes_consumers_that_will_get_nothing() {
+fn a_shutdown_wakes_consumers_that_will_get_no_key() {
     let bench = Bench::new();
     thread::scope(|threads| {
         let _watch = bench.watch();
@@ -335,9 +335,9 @@ fn a_shutdown_wakes_consumers_that_will_get_nothing() {
     });
 }
 
-/// A consumer waits for a wish that will be served, and is told when it never will be.
+/// A consumer waits for a rerun, and returns once no rerun will come.
 #[test]
-fn a_consumer_waits_while_a_wish_will_be_served() {
+fn a_consumer_waits_for_a_pending_rerun() {
     let bench = Bench::new();
     let claim = bench.claim('k');
     bench.queue.enqueue('k');
@@ -373,9 +373,9 @@ fn claims_may_outlive_all_handles() {
     assert_eq!(clock.next_alarm(), None);
 }
 
-/// A million keys once held the lock for two seconds. The hook runs after each hold of the lock that brings the first key in line.
+/// The hook runs after each section that makes the first key ready, so it counts sections.
 #[test]
-fn a_shutdown_puts_a_bounded_number_of_keys_in_line_per_hold_of_the_lock() {
+fn a_shutdown_makes_a_bounded_number_of_keys_ready_per_section() {
     const KEYS: u32 = 5_000;
     const MOST: usize = 1_024;
     let clock = ManualClock::new();

@@ -8,14 +8,14 @@ use homeostat::{Claim, Enqueue, Exponential};
 
 use super::letters::{Bench, Is, NEVER, ZERO, secs};
 
-/// What a delay or a wish that stands waits for; the delay that is asked for is sooner or later.
+/// The time of a pending delay or rerun. The requested delays are shorter or longer.
 const T: u64 = 1_300;
 const SOON: Duration = secs(50);
 const LATE: Duration = secs(500);
 
 const COLUMNS: [Is; 7] = [Is::Idle, Is::Ready, Is::Delayed(T), Is::No, Is::Soft, Is::At(T), Is::Now];
 
-/// A cell: what becomes of `k`, the admission, and the line of keys afterwards. `k` came between `a` and `b`.
+/// A cell: the new state of `k`, the outcome, and the ready keys afterwards. `k` came between `a` and `b`.
 type Cell = (Is, EnqueueOutcome, &'static str);
 
 /// Request × state.
@@ -57,7 +57,7 @@ const REQUESTS: [(EnqueueMethod, [Cell; 7]); 14] = [
         (Is::Delayed(1_500), Scheduled, "ab"), (Is::Delayed(1_500), Scheduled, "ab"), (Is::Delayed(1_500), Scheduled, "ab"),
         (Is::At(1_500), Rerun, "ab"), (Is::At(1_500), Rerun, "ab"), (Is::At(1_500), Rerun, "ab"), (Is::At(1_500), Rerun, "ab"),
     ]),
-    // A time already past means ready, at the tail.
+    // At a time in the past the key is ready, at the tail.
     (EnqueueMethod::Reschedule(ZERO), [
         (Is::Ready, Queued, "abk"), (Is::Ready, Queued, "abk"), (Is::Ready, Queued, "abk"),
         (Is::At(1_000), Rerun, "ab"), (Is::At(1_000), Rerun, "ab"), (Is::At(1_000), Rerun, "ab"), (Is::At(1_000), Rerun, "ab"),
@@ -82,13 +82,13 @@ const REQUESTS: [(EnqueueMethod, [Cell; 7]); 14] = [
 
 #[test]
 fn every_request_in_every_state() {
-    for (verb, cells) in REQUESTS {
-        for (before, (after, admission, line)) in COLUMNS.into_iter().zip(cells) {
+    for (method, cells) in REQUESTS {
+        for (before, (after, outcome, line)) in COLUMNS.into_iter().zip(cells) {
             let bench = Bench::new();
             let claim = bench.bring(before);
-            assert_eq!((bench.ask(verb), bench.is('k')), (admission, after), "{verb:?} of {before:?}");
+            assert_eq!((bench.ask(method), bench.is('k')), (outcome, after), "{method:?} of {before:?}");
             assert_eq!(bench.queue.contains(&'k'), after != Is::Idle);
-            assert_eq!(bench.line(), line, "{verb:?} of {before:?}");
+            assert_eq!(bench.line(), line, "{method:?} of {before:?}");
             if let Some(claim) = claim {
                 claim.done();
             }
@@ -96,7 +96,7 @@ fn every_request_in_every_state() {
     }
 }
 
-/// The counts beside the states: in line, delayed, being processed. `a` and `b` are in line throughout.
+/// The numbers of ready, delayed and processed keys. `a` and `b` are always ready.
 #[test]
 fn every_state_is_counted() {
     let cells = [(2, 0, 0), (3, 0, 0), (2, 1, 0), (2, 0, 1), (2, 0, 1), (2, 0, 1), (2, 0, 1)];
@@ -112,7 +112,7 @@ fn every_state_is_counted() {
 }
 
 #[test]
-fn cancel_in_every_state_returns_what_it_found() {
+fn cancel_returns_every_state_that_it_found() {
     let cells: [(Is, &str); 7] = [
         (Is::Idle, "ab"),
         (Is::Idle, "ab"),
@@ -129,7 +129,7 @@ fn cancel_in_every_state_returns_what_it_found() {
         assert_eq!((bench.is('k'), bench.line().as_str()), (after, line), "cancel of {before:?}");
         if let Some(claim) = claim {
             claim.done();
-            assert_eq!(bench.is('k'), Is::Idle, "the wish is gone");
+            assert_eq!(bench.is('k'), Is::Idle, "the rerun is gone");
         }
         bench.clock.advance(secs(1_000));
         assert_eq!(bench.line(), "", "no wake is left");
@@ -141,7 +141,7 @@ const WISHES: [Is; 4] = [Is::No, Is::Soft, Is::At(T), Is::Now];
 type End = fn(Claim<char>);
 type EndingRow = (&'static str, End, [(Is, &'static str); 4]);
 
-/// Ending × wish: what becomes of `k`, and the line of keys afterwards.
+/// The table of endings by rerun: the new state of `k`, and the ready keys afterwards.
 #[rustfmt::skip]
 const ENDINGS: [EndingRow; 15] = [
     ("done", |claim| claim.done(), [(Is::Idle, "ab"), (Is::Ready, "abk"), (Is::Delayed(T), "ab"), (Is::Ready, "abk")]),
@@ -189,21 +189,21 @@ fn bench_of_endings() -> Bench {
 }
 
 #[test]
-fn every_ending_with_every_wish() {
+fn every_ending_with_every_rerun() {
     for (name, end, cells) in ENDINGS {
-        for (wish, (after, line)) in WISHES.into_iter().zip(cells) {
+        for (rerun, (after, line)) in WISHES.into_iter().zip(cells) {
             let bench = bench_of_endings();
-            end(bench.bring(wish).unwrap());
-            assert_eq!(bench.is('k'), after, "{name} with {wish:?}");
+            end(bench.bring(rerun).unwrap());
+            assert_eq!(bench.is('k'), after, "{name} with {rerun:?}");
             assert_eq!(bench.queue.processing_count(), 0);
-            assert_eq!(bench.line(), line, "{name} with {wish:?}");
+            assert_eq!(bench.line(), line, "{name} with {rerun:?}");
         }
     }
 }
 
-/// The failed row again, on a queue with a floor: a wish for now leaves the floor of the backoff, and no more.
+/// The failed row on a queue with a floor: a rerun `now` waits for the floor.
 #[test]
-fn every_failed_ending_with_every_wish_under_a_floor() {
+fn every_failed_ending_with_every_rerun_under_a_floor() {
     #[rustfmt::skip]
     let cells: [(Duration, [Is; 4]); 3] = [
         (SOON, [Is::Delayed(1_050), Is::Delayed(1_050), Is::Delayed(1_050), Is::Delayed(1_050)]),
@@ -211,17 +211,17 @@ fn every_failed_ending_with_every_wish_under_a_floor() {
         (ZERO, [Is::Ready, Is::Ready, Is::Ready, Is::Ready]),
     ];
     for (backoff, cells) in cells {
-        for (wish, after) in WISHES.into_iter().zip(cells) {
+        for (rerun, after) in WISHES.into_iter().zip(cells) {
             let bench = Bench::with(|settings| settings.floor(secs(200)));
-            bench.bring(wish).unwrap().retry_after(backoff);
-            assert_eq!(bench.is('k'), after, "{backoff:?} with {wish:?}");
+            bench.bring(rerun).unwrap().retry_after(backoff);
+            assert_eq!(bench.is('k'), after, "{backoff:?} with {rerun:?}");
         }
     }
 }
 
-/// A wish for a time that has come meanwhile.
+/// A rerun at a time that has passed.
 #[test]
-fn every_ending_with_a_wish_for_a_time_past() {
+fn every_ending_with_a_rerun_for_a_time_past() {
     #[rustfmt::skip]
     let cells: [(End, Is); 6] = [
         (|claim| claim.done(), Is::Ready),
@@ -240,29 +240,29 @@ fn every_ending_with_a_wish_for_a_time_past() {
     }
 }
 
-/// `done_and_next` is `done` and a dequeue: the ended key is placed first, so it may be the next.
+/// `done_and_next` is `done` and a dequeue. The ended key is put back first, so it may be the next.
 #[test]
-fn done_and_next_with_every_wish() {
+fn done_and_next_with_every_rerun() {
     let alone = [None, Some('k'), None, Some('k')];
     let left = [(Is::Idle, "b"), (Is::Ready, "bk"), (Is::Delayed(T), "b"), (Is::Ready, "bk")];
-    for ((wish, next), (after, line)) in WISHES.into_iter().zip(alone).zip(left) {
+    for ((rerun, next), (after, line)) in WISHES.into_iter().zip(alone).zip(left) {
         let bench = Bench::new();
-        let claim = bench.bring(wish).unwrap();
+        let claim = bench.bring(rerun).unwrap();
         let others = bench.claims();
         match (claim.done_and_next(), next) {
-            (Ok(claim), Some(key)) => assert_eq!(*claim, key, "{wish:?}"),
-            (Err(error), None) => assert_eq!(error, TryDequeueError::Empty, "{wish:?}"),
-            (result, _) => panic!("{result:?} with {wish:?}"),
+            (Ok(claim), Some(key)) => assert_eq!(*claim, key, "{rerun:?}"),
+            (Err(error), None) => assert_eq!(error, TryDequeueError::Empty, "{rerun:?}"),
+            (result, _) => panic!("{result:?} with {rerun:?}"),
         }
         drop(others);
 
         let bench = Bench::new();
-        let next = bench.bring(wish).unwrap().done_and_next().unwrap();
-        assert_eq!((*next, bench.is('k'), bench.line().as_str()), ('a', after, line), "{wish:?}");
+        let next = bench.bring(rerun).unwrap().done_and_next().unwrap();
+        assert_eq!((*next, bench.is('k'), bench.line().as_str()), ('a', after, line), "{rerun:?}");
     }
 }
 
-/// A delay is never early, and the key is at the tail of the line when it comes.
+/// A delay is never early, and its key becomes ready at the tail.
 #[test]
 fn a_delay_comes_at_its_nanosecond_and_at_the_tail() {
     let bench = Bench::new();

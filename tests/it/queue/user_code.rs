@@ -1,4 +1,4 @@
-//! Code of the user's that a queue calls: how often, and what becomes of the queue if it panics.
+//! User code that a queue calls: how often, and the queue after a panic.
 
 use std::borrow::Borrow;
 use std::cell::Cell;
@@ -16,7 +16,7 @@ thread_local! {
     static FROMS: Cell<usize> = const { Cell::new(0) };
     static DROPS: Cell<usize> = const { Cell::new(0) };
     static EQS: Cell<usize> = const { Cell::new(0) };
-    /// What panics when it is next called for the key named.
+    /// The operation that panics at its next call for this key.
     static FAULT: Cell<Option<(Fault, u32)>> = const { Cell::new(None) };
 }
 
@@ -35,7 +35,7 @@ fn call(fault: Fault, id: u32, count: &'static std::thread::LocalKey<Cell<usize>
     }
 }
 
-/// A key that counts what is called of it.
+/// A key that counts the calls of its code.
 #[derive(Debug)]
 struct Key(u32);
 
@@ -81,17 +81,17 @@ impl From<&u32> for Key {
     }
 }
 
-/// A queue whose clock nobody moves.
+/// Returns a queue on a clock that stands still.
 fn standing_still<K: homeostat::Key>() -> WorkQueue<K> {
     WorkQueue::builder().clock(ManualClock::new().clock()).build()
 }
 
-/// Hashes, clones and conversions of keys since the last call.
+/// Returns the hashes, clones and conversions since the last call.
 fn calls() -> (usize, usize, usize) {
     (HASHES.take(), CLONES.take(), FROMS.take())
 }
 
-/// A hasher that counts how often it is built.
+/// A hasher that counts its instances.
 #[derive(Default)]
 struct Counting(RandomState);
 
@@ -116,7 +116,7 @@ fn a_key_is_hashed_once_a_request_and_never_again() {
         assert_eq!(HASHES.take(), times);
         assert_eq!(BUILT.take(), times);
     };
-    // Growth hashes nothing again.
+    // Growth hashes no key again.
     for id in 0..10_000 {
         queue.enqueue(Key(id));
     }
@@ -144,7 +144,7 @@ fn a_key_is_hashed_once_a_request_and_never_again() {
     hashed(0);
 }
 
-/// A fixed hasher, for which no two of these keys have one hash.
+/// With this fixed hasher, each of these keys has its own hash.
 #[test]
 fn keys_of_different_hashes_are_never_compared() {
     let queue = WorkQueue::builder().hasher(BuildHasherDefault::<DefaultHasher>::default()).build();
@@ -155,7 +155,7 @@ fn keys_of_different_hashes_are_never_compared() {
         assert_eq!(queue.cancel(&(id + 10_000)), KeyState::Idle);
     }
     assert_eq!(EQS.take(), 0);
-    // What is there is compared with the one that it is.
+    // A known key is compared only with itself.
     for id in 0..20_000 {
         queue.enqueue(Key(id));
     }
@@ -179,7 +179,7 @@ fn a_request_clones_nothing_and_a_claim_clones_once() {
 }
 
 #[test]
-fn only_a_key_that_is_not_known_is_made_of_a_borrowed_one() {
+fn only_a_new_key_is_made_from_a_borrowed_key() {
     let queue = standing_still::<Key>();
     assert_eq!(queue.by_ref().enqueue(&7), EnqueueOutcome::Queued);
     assert_eq!(calls(), (0, 0, 1));
@@ -198,7 +198,7 @@ fn only_a_key_that_is_not_known_is_made_of_a_borrowed_one() {
     assert_eq!(calls(), (0, 0, 0));
 }
 
-/// Every key that goes in is dropped once, and not while the queue is locked.
+/// Every key is dropped once, and never under the lock.
 #[test]
 fn every_key_is_dropped() {
     let queue = standing_still();
@@ -217,7 +217,7 @@ fn every_key_is_dropped() {
     assert_eq!(DROPS.take(), 3);
 }
 
-/// Something that is done to a queue.
+/// A call to a queue.
 type Use = fn(&WorkQueue<Key>);
 
 fn panics(run: impl FnOnce()) {
@@ -225,7 +225,7 @@ fn panics(run: impl FnOnce()) {
     assert!(FAULT.get().is_none(), "it did not come to the fault");
 }
 
-/// The line of keys, after a panic: 1 and 2 are served all the same.
+/// Checks the ready keys after a panic.
 fn still_serves(queue: &WorkQueue<Key>, expected: &[u32]) {
     let mut line = Vec::new();
     while let Ok(claim) = queue.try_dequeue() {
@@ -310,7 +310,7 @@ fn a_key_whose_clone_panics_backs_off_and_others_are_served() {
     claim.done();
 }
 
-/// The ended key has no other owner, and is dropped after the lock, so that it may use the queue.
+/// The ended key drops without the lock, so its `Drop` may use the queue.
 #[test]
 fn done_and_next_with_a_clone_that_panics_ends_the_claim() {
     #[derive(PartialEq, Eq, Hash)]

@@ -1,5 +1,4 @@
-//! Who sleeps and who is woken. The notifier counts a sleeper out, so the count of sleepers is exact as soon as the
-//! call that woke one has returned.
+//! Sleeping and waking. The notifier counts a sleeper out, so the count of sleepers is exact as soon as the waking call returns.
 
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
@@ -10,7 +9,7 @@ use homeostat::{Claim, Enqueue, Shutdown};
 
 use super::letters::{Bench, Is, secs};
 
-/// Starts so many consumers and returns once they are all asleep. Each takes one key and keeps its claim.
+/// Starts this many consumers and waits until all are asleep. Each takes one key and keeps its claim.
 fn asleep<'scope>(
     bench: &'scope Bench,
     threads: &'scope Scope<'scope, '_>,
@@ -21,7 +20,7 @@ fn asleep<'scope>(
     consumers
 }
 
-/// The keys that the consumers got. Those that sleep are told that nothing comes any more.
+/// Closes the queue, so that sleeping consumers return, and returns the keys that the consumers got.
 fn finish(bench: &Bench, consumers: Vec<ScopedJoinHandle<'_, Option<Claim<char>>>>) -> String {
     let served = || consumers.iter().filter(|consumer| consumer.is_finished()).count();
     while served() + bench.clock.sleepers() < consumers.len() {
@@ -53,13 +52,13 @@ fn each_key_wakes_one_consumer() {
 }
 
 #[test]
-fn a_key_that_moves_within_the_lanes_wakes_nobody() {
+fn a_key_that_moves_between_levels_wakes_no_consumer() {
     let bench = Bench::new();
     thread::scope(|threads| {
         let _watch = bench.watch();
         let consumers = asleep(&bench, threads, 2);
         bench.queue.enqueue('a');
-        // Whether it is still in line or taken already: there is nothing for the second consumer.
+        // Ready or taken: in either case there is no key for the second consumer.
         bench.queue.at(High).enqueue('a');
         assert_eq!(bench.clock.sleepers(), 1);
         assert_eq!(finish(&bench, consumers), "a");
@@ -92,7 +91,7 @@ fn time_and_the_end_of_a_claim_wake_consumers() {
         let consumers = asleep(&bench, threads, 4);
         bench.queue.enqueue('k');
         bench.clock.advance(secs(8));
-        assert_eq!(bench.clock.sleepers(), 4, "a wish or a delay is no work yet");
+        assert_eq!(bench.clock.sleepers(), 4, "a rerun or a delay is no work yet");
         claim.requeue_after(secs(2));
         assert_eq!(bench.clock.sleepers(), 4);
         bench.clock.advance(secs(1));
@@ -104,14 +103,14 @@ fn time_and_the_end_of_a_claim_wake_consumers() {
 }
 
 #[test]
-fn done_and_next_wakes_nobody_for_the_key_that_it_takes() {
+fn done_and_next_wakes_no_consumer_for_the_key_that_it_takes() {
     let bench = Bench::new();
     let claim = bench.claim('k');
     thread::scope(|threads| {
         let _watch = bench.watch();
         let consumers = asleep(&bench, threads, 1);
         let mut claim = claim;
-        // A consumer that is woken for nothing may be asleep again before anybody looks, but not every time.
+        // A consumer woken without a key may be asleep again before the check, but not every time.
         for _ in 0..1_000 {
             bench.queue.enqueue('k');
             claim = claim.done_and_next().unwrap();
@@ -144,7 +143,7 @@ fn a_timeout_is_by_the_queue_s_clock() {
     assert_eq!(bench.queue.dequeue_timeout(Duration::ZERO).unwrap_err(), DequeueTimeoutError::Timeout);
 }
 
-/// A key and a timeout of the same instant: the consumer looks again before it gives up.
+/// A key becomes ready at the instant of the timeout. The consumer looks again before it gives up.
 #[test]
 fn a_key_that_comes_with_the_timeout_is_taken() {
     let bench = Bench::new();

@@ -1,7 +1,7 @@
 //! The cases of controller-runtime's `pkg/controller/priorityqueue/priorityqueue_test.go` (Apache-2.0), written anew
 //! against this API. Each test names its source: the title of the case, or the test.
 //!
-//! There a priority is any number; here there are three lanes. What its cases say of metrics is said of the counts.
+//! There a priority is any number; here there are three levels. The checks of metrics there are checks of counts here.
 
 mod threads;
 
@@ -16,7 +16,7 @@ const LANES: [Priority; 3] = [Priority::Low, Priority::Normal, Priority::High];
 
 /// "returns an item", "returns items in order".
 #[test]
-fn keys_come_in_the_order_in_which_they_went_in() {
+fn keys_come_out_in_the_order_of_their_requests() {
     let queue = WorkQueue::new();
     queue.enqueue("foo");
     queue.enqueue("bar");
@@ -26,7 +26,7 @@ fn keys_come_in_the_order_in_which_they_went_in() {
 
 /// "doesn't return an item that is currently locked".
 #[test]
-fn a_key_in_process_is_given_to_nobody_else() {
+fn a_key_in_process_goes_to_no_other_consumer() {
     let queue = WorkQueue::new();
     queue.enqueue("foo");
     let foo = take(&queue);
@@ -39,10 +39,10 @@ fn a_key_in_process_is_given_to_nobody_else() {
     bar.done();
 }
 
-/// "returns an item as soon as its unlocked". There it comes at the rank of its add, before "baz"; here a key goes to
+/// "returns an item as soon as its unlocked". There it keeps the rank of its add, before "baz"; here a key goes to
 /// the tail when its claim ends.
 #[test]
-fn a_key_wanted_during_its_run_is_in_line_as_soon_as_the_run_ends() {
+fn a_key_enqueued_during_its_run_is_ready_when_the_run_ends() {
     let queue = WorkQueue::new();
     queue.enqueue("foo");
     let foo = take(&queue);
@@ -64,7 +64,7 @@ fn duplicates_are_one_key() {
     assert_eq!(counts(&queue), [1, 0, 0]);
 }
 
-/// "enqueues a locked item". There a key that is wanted during its run counts as in line; here it does not before it is.
+/// "enqueues a locked item". There a key with a rerun counts as ready; here it counts after its run.
 #[test]
 fn a_key_in_process_can_be_enqueued() {
     let queue = WorkQueue::new();
@@ -83,7 +83,7 @@ fn a_key_in_process_can_be_enqueued() {
 
 /// "retains the highest priority", "will not decrease the priority".
 #[test]
-fn the_highest_lane_that_was_asked_for_counts() {
+fn the_highest_requested_level_counts() {
     let queue = WorkQueue::new();
     for [first, second] in [[Priority::Normal, Priority::High], [Priority::High, Priority::Normal]] {
         queue.at(first).enqueue("foo");
@@ -98,7 +98,7 @@ fn the_highest_lane_that_was_asked_for_counts() {
 
 /// "gets pushed to the front if the priority increases".
 #[test]
-fn a_raised_key_passes_those_of_its_old_lane() {
+fn a_raised_key_passes_the_keys_of_its_old_level() {
     let queue = WorkQueue::new();
     for key in ["foo", "bar", "baz"] {
         queue.enqueue(key);
@@ -109,7 +109,7 @@ fn a_raised_key_passes_those_of_its_old_lane() {
 
 /// "follows FIFO order in the new priority queue when item priority changes".
 #[test]
-fn a_raised_key_goes_to_the_tail_of_its_new_lane() {
+fn a_raised_key_goes_to_the_tail_of_its_new_level() {
     let queue = WorkQueue::new();
     queue.enqueue("foo");
     queue.at(Priority::High).enqueue("bar");
@@ -118,9 +118,9 @@ fn a_raised_key_goes_to_the_tail_of_its_new_lane() {
     assert_eq!(serve(&queue), ["bar", "foo"]);
 }
 
-/// New: a poll never raises a key, and asking for the lane that a key is in does not move it.
+/// New: a poll never raises a key, and asking for the level that a key is in does not move it.
 #[test]
-fn a_key_keeps_its_place_when_its_lane_does_not_rise() {
+fn a_key_keeps_its_place_when_its_level_does_not_rise() {
     let queue = WorkQueue::new();
     for key in ["foo", "bar"] {
         queue.enqueue(key);
@@ -133,7 +133,7 @@ fn a_key_keeps_its_place_when_its_lane_does_not_rise() {
 
 /// "retains the lowest after duration".
 #[test]
-fn a_delay_does_not_hold_a_key_in_line() {
+fn a_request_with_a_delay_does_not_delay_a_ready_key() {
     let (_clock, queue) = held();
     assert_eq!(queue.enqueue_after("foo", Duration::ZERO), EnqueueOutcome::Queued);
     assert_eq!(queue.enqueue_after("foo", HOUR), EnqueueOutcome::Merged);
@@ -158,8 +158,8 @@ fn the_length_counts_delayed_keys_once_they_are_ready() {
     }
 }
 
-/// "Get from priority queue might get stuck when the priority queue is shut down" (#3239). There what is in line is
-/// dropped at once; that is what discarding does here.
+/// "Get from priority queue might get stuck when the priority queue is shut down" (#3239). There ready keys
+/// are dropped at once, as `Discard` does here.
 #[test]
 fn a_dequeue_after_the_shutdown_returns() {
     let queue = WorkQueue::new();
@@ -188,7 +188,7 @@ fn a_key_that_leaves_its_delay_is_counted_once() {
 
 /// "updates metrics correctly when an item with after is re-added with higher priority and no after".
 #[test]
-fn a_key_that_leaves_its_delay_for_a_higher_lane_is_taken_from_there() {
+fn a_key_that_leaves_its_delay_for_a_higher_level_is_taken_from_there() {
     let (_clock, queue) = held();
     queue.enqueue_after("foo", HOUR);
     queue.at(Priority::High).enqueue_now("foo");
@@ -200,16 +200,16 @@ fn a_key_that_leaves_its_delay_for_a_higher_lane_is_taken_from_there() {
 }
 
 /// `TestHighPriorityItemsAreReturnedBeforeLowPriorityItemMultipleTimes`: with no delay, one that is over at once, and
-/// one that has to be waited for. There the low lane starves meanwhile; here two turns in every sixteen are its own and
-/// the normal lane's, so order is promised within a lane.
+/// one that has to be waited for. There the low level starves; here it and the normal level have two turns
+/// in every sixteen, so only the order within a level is promised.
 #[test]
-fn each_lane_keeps_its_order_and_higher_lanes_come_first() {
+fn each_level_keeps_its_order_and_higher_levels_come_first() {
     const KEYS: usize = 1000;
     for delay in [Duration::ZERO, Duration::from_nanos(1), SECOND] {
         let (clock, queue) = held();
         for number in 0..KEYS {
-            for lane in [Priority::Low, Priority::High, Priority::Normal] {
-                queue.at(lane).enqueue_after((lane, number), delay);
+            for level in [Priority::Low, Priority::High, Priority::Normal] {
+                queue.at(level).enqueue_after((level, number), delay);
             }
         }
         clock.advance(delay);
@@ -217,15 +217,15 @@ fn each_lane_keeps_its_order_and_higher_lanes_come_first() {
         let mut high_after = 0;
         for turn in 0..3 * KEYS {
             let claim = take(&queue);
-            let (lane, number) = *claim;
-            assert_eq!(claim.priority(), lane);
-            assert_eq!(last[lane as usize].replace(number), number.checked_sub(1));
-            if lane == Priority::High {
+            let (level, number) = *claim;
+            assert_eq!(claim.priority(), level);
+            assert_eq!(last[level as usize].replace(number), number.checked_sub(1));
+            if level == Priority::High {
                 high_after = turn;
             }
             claim.done();
         }
-        // Fourteen turns of sixteen are the high lane's while it holds a key.
+        // The high level has fourteen turns of sixteen while it holds a key.
         assert!(high_after <= KEYS * STARVATION_BOUND / (STARVATION_BOUND - 2), "{high_after}");
         assert!(queue.try_dequeue().is_err());
     }
@@ -233,7 +233,7 @@ fn each_lane_keeps_its_order_and_higher_lanes_come_first() {
 
 /// `TestHighPriorityItemThatBecameReadyIsReturnedBeforeLowPriorityItem`.
 #[test]
-fn a_key_that_came_due_is_taken_before_one_of_a_lower_lane() {
+fn a_due_key_is_taken_before_a_key_of_a_lower_level() {
     let (clock, queue) = held();
     queue.at(Priority::Low).enqueue("foo");
     queue.at(Priority::Normal).enqueue_after("prio", SECOND);
@@ -243,7 +243,7 @@ fn a_key_that_came_due_is_taken_before_one_of_a_lower_lane() {
 
 /// `TestMetricsAreUpdatedForItemWhoseRequeueAfterExpiredThatGetsAddedAgainWithoutRequeueAfter`.
 #[test]
-fn a_key_that_came_due_and_is_enqueued_again_is_counted_once() {
+fn a_due_key_that_is_enqueued_again_is_counted_once() {
     let (clock, queue) = held();
     queue.enqueue_after("foo", 50 * MS);
     clock.advance(50 * MS);

@@ -18,7 +18,7 @@ fn a_hundred_consumers_take_a_thousand_mixed_keys() {
     let queue: WorkQueue<usize> = WorkQueue::new();
     for round in 0..3 {
         for key in 0..1000 {
-            // Some delayed by up to a millisecond, the others over all lanes.
+            // Some delayed by up to a millisecond, the others over all levels.
             match (key * 7 + round) % 100 {
                 short @ 0..10 => {
                     let delay = Duration::from_micros(100 * u64::try_from(short).unwrap());
@@ -54,7 +54,7 @@ fn a_waiting_consumer_gets_a_delayed_key_at_its_time_and_no_sooner() {
         clock.wait_for_sleepers(1);
         queue.enqueue_after("foo", SECOND);
         clock.advance(SECOND.saturating_sub(Duration::from_nanos(1)));
-        // Nobody has decided to wake it.
+        // No thread has woken it.
         assert_eq!((clock.sleepers(), consumer.is_finished()), (1, false));
         clock.advance(Duration::from_nanos(1));
         assert_eq!(consumer.join().unwrap(), Ok(()));
@@ -145,8 +145,8 @@ fn a_shutdown_amid_enqueues_and_dequeues_lets_every_worker_go() {
                 scope.spawn(move || {
                     let _gone = gone;
                     for number in worker.. {
-                        let lane = LANES[number % 3];
-                        queue.at(lane).enqueue(number * 7 % 100);
+                        let level = LANES[number % 3];
+                        queue.at(level).enqueue(number * 7 % 100);
                         match queue.dequeue() {
                             Ok(claim) => claim.done(),
                             Err(_) => return,
@@ -166,15 +166,15 @@ fn a_shutdown_amid_enqueues_and_dequeues_lets_every_worker_go() {
     }
 }
 
-/// `TestFuzzPriorityQueue`: nobody gets a key that somebody holds, and no key comes in a lower lane than asked for.
+/// `TestFuzzPriorityQueue`: no two workers hold a key, and no key comes in a lower level than requested.
 #[test]
-fn under_load_a_key_is_held_once_and_keeps_the_highest_lane_asked_for() {
+fn under_load_one_worker_holds_a_key_and_it_keeps_the_highest_requested_level() {
     const KEYS: usize = 20;
     #[derive(Default)]
     struct Known {
         held: bool,
-        /// The highest lane that the next run must come in, or the one after it.
-        lanes: [Option<Priority>; 2],
+        /// The level of the next run, or of the run after it.
+        levels: [Option<Priority>; 2],
     }
     let queue = WorkQueue::<usize>::new();
     let table: Vec<Mutex<Known>> = (0..KEYS).map(|_| Mutex::default()).collect();
@@ -185,13 +185,13 @@ fn under_load_a_key_is_held_once_and_keeps_the_highest_lane_asked_for() {
                 while let Ok(claim) = queue.dequeue() {
                     let mut known = table[*claim].lock();
                     assert!(!known.held, "{} is held twice", *claim);
-                    assert!(Some(claim.priority()) >= known.lanes[0], "{} in {:?}", *claim, claim.priority());
+                    assert!(Some(claim.priority()) >= known.levels[0], "{} in {:?}", *claim, claim.priority());
                     known.held = true;
                     drop(known);
                     thread::yield_now();
                     let mut known = table[*claim].lock();
-                    *known = Known { held: false, lanes: [known.lanes[1], None] };
-                    // Under the lock of the table, so that whoever takes the key next finds it up to date.
+                    *known = Known { held: false, levels: [known.levels[1], None] };
+                    // Under the lock of the table, so that the next worker finds the table up to date.
                     claim.done();
                 }
             });
@@ -201,14 +201,14 @@ fn under_load_a_key_is_held_once_and_keeps_the_highest_lane_asked_for() {
                 let (queue, table) = (&queue, &table);
                 producers.spawn(move || {
                     for number in (producer..20_000_usize).step_by(4) {
-                        let (key, lane) = (number * 13 % KEYS, LANES[number / 7 % 3]);
+                        let (key, level) = (number * 13 % KEYS, LANES[number / 7 % 3]);
                         let mut known = table[key].lock();
-                        let run = match queue.at(lane).enqueue(key) {
+                        let run = match queue.at(level).enqueue(key) {
                             EnqueueOutcome::Queued | EnqueueOutcome::Merged => 0,
                             EnqueueOutcome::Rerun => 1,
                             other => panic!("{other}"),
                         };
-                        known.lanes[run] = known.lanes[run].max(Some(lane));
+                        known.levels[run] = known.levels[run].max(Some(level));
                     }
                 });
             }

@@ -1,4 +1,4 @@
-//! Keys whose `Clone` panics.
+//! Keys with a `Clone` that panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -13,7 +13,7 @@ use crate::support::{Close, SECOND, counts, held, serve, take};
 type Dequeue = fn(&WorkQueue<Key>);
 
 #[test]
-fn a_clone_that_panics_reaches_the_consumer_and_holds_up_nobody() {
+fn a_clone_that_panics_reaches_the_consumer_and_delays_no_other_key() {
     let dequeues: [Dequeue; 4] = [
         |queue| drop(queue.try_dequeue()),
         |queue| drop(queue.dequeue()),
@@ -28,7 +28,7 @@ fn a_clone_that_panics_reaches_the_consumer_and_holds_up_nobody() {
             queue.enqueue(key);
         }
         assert_eq!(panics(|| dequeue(&queue)), "Clone of 1");
-        // It backs off as a key whose run has failed.
+        // It backs off like a failed key.
         assert_eq!(counts(&queue), [2, 1, 0]);
         assert_eq!(ids(&serve(&queue)), [2, 3]);
         clock.advance(SECOND);
@@ -46,7 +46,7 @@ fn a_clone_that_panics_reaches_the_consumer_and_holds_up_nobody() {
 }
 
 #[test]
-fn a_clone_that_panics_as_the_next_key_is_taken_lets_the_ended_one_go() {
+fn a_clone_that_panics_in_done_and_next_ends_the_claim() {
     let traps = Traps::new();
     let (clock, queue) = held();
     for key in traps.keys(1..4) {
@@ -64,7 +64,7 @@ fn a_clone_that_panics_as_the_next_key_is_taken_lets_the_ended_one_go() {
 }
 
 #[test]
-fn a_consumer_that_a_clone_takes_down_hands_its_wake_on() {
+fn a_consumer_that_a_clone_stops_passes_its_wakeup_on() {
     let traps = Traps::new();
     let (clock, queue) = held::<Key>();
     traps.arm(Op::Clone, 1);
@@ -95,7 +95,7 @@ fn a_consumer_that_a_clone_takes_down_hands_its_wake_on() {
     traps.close(queue);
 }
 
-/// The dropped wish of a key in process is reported by a clone of the key.
+/// The report names a dropped rerun by a clone of its key.
 #[test]
 fn a_clone_that_panics_at_shutdown_does_not_keep_the_queue_open() {
     for mode in [Shutdown::ServeReady, Shutdown::Discard] {
@@ -116,7 +116,7 @@ fn a_clone_that_panics_at_shutdown_does_not_keep_the_queue_open() {
         }
         let report = queue.drain(Duration::ZERO);
         assert!(report.is_drained());
-        // What could be named is.
+        // The report names the other key.
         let dropped: Vec<_> = report.dropped.iter().map(|(key, wake)| (key.0.id, *wake)).collect();
         assert_eq!(dropped, [(1, DroppedRun::PendingRerun), (3, DroppedRun::PendingRerun)]);
         drop(report);
@@ -136,7 +136,7 @@ fn a_clone_that_panics_after_shutdown_drops_its_key_from_the_line() {
     assert_eq!(panics(|| queue.try_dequeue()), "Clone of 1");
     assert_eq!(ids(&serve(&queue)), [2]);
     assert_eq!(queue.try_dequeue().unwrap_err(), TryDequeueError::Closed);
-    // The report would name it.
+    // A report would clone the key.
     assert_eq!(panics(|| queue.drain(Duration::MAX)), "Clone of 1");
     traps.disarm();
     let report = queue.drain(Duration::MAX);
@@ -173,7 +173,7 @@ fn the_last_handle_closes_the_queue_although_a_clone_panics() {
     let traps = Traps::new();
     let queue = WorkQueue::new();
     queue.enqueue(traps.key(1));
-    // The timer's thread runs, and must end.
+    // The timer thread runs, and must end.
     queue.enqueue_after(traps.key(2), Duration::from_secs(3600));
     let claim = take(&queue);
     queue.enqueue_after(traps.key(1), SECOND);

@@ -1,4 +1,5 @@
-//! A controller of such keys on a pool with another one: it loses runs of the keys that panic, and nobody loses anything else.
+//! A controller of hostile keys on a pool with another controller. It loses runs of the keys that panic, and no other run is
+//! lost.
 
 use std::sync::atomic::AtomicBool;
 
@@ -12,7 +13,7 @@ use crate::stages::{ALLOWANCE, stage};
 
 type Outcome = Result<Action, BoxError>;
 
-/// A controller whose runs say which key they are for, once they have done what is to be done.
+/// Returns a controller that sends the key of each run.
 fn saying<K: homeostat::Key + Sync + fmt::Debug>(
     name: &str,
     clock: &ManualClock,
@@ -26,7 +27,7 @@ fn saying<K: homeostat::Key + Sync + fmt::Debug>(
     Controller::builder(name, reconcile).clock(clock.clock())
 }
 
-/// Waits until runs of all of these have been heard of, while any number of backoffs is over.
+/// Waits for runs of all these keys, through any number of backoffs.
 fn wait_for(clock: &ManualClock, heard: &Receiver<u32>, mut missing: Vec<u32>) {
     while !missing.is_empty() {
         clock.advance(10 * SECOND);
@@ -37,17 +38,16 @@ fn wait_for(clock: &ManualClock, heard: &Receiver<u32>, mut missing: Vec<u32>) {
     }
 }
 
-/// What runs do while key 1 panics.
+/// The result of runs while key 1 panics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Runs {
     Succeed,
     Fail,
-    /// They have failed before, and succeed now.
+    /// They failed before, and succeed now.
     Recover,
 }
 
-/// Keys 1 to 4 are to be run, and key 1 does `op` with a panic. Others are waited for and suspended meanwhile, so that the keys of
-/// runs are looked up.
+/// Runs keys 1 to 4 while `op` of key 1 panics. Other keys are waited for and suspended, so that the keys of runs are looked up.
 fn run_beside_one_that_panics(op: Op, runs: Runs) {
     let place = format!("{op:?}, runs {runs:?}");
     let traps = Traps::new();
@@ -84,7 +84,7 @@ fn run_beside_one_that_panics(op: Op, runs: Runs) {
         honest.enqueue(7);
         wait_for(&clock, &heard, if runs == Runs::Fail { vec![7] } else { vec![2, 3, 4, 7] });
         if runs == Runs::Fail {
-            // Each of them backs off, and somebody waits for one.
+            // Each key backs off, and a thread waits for one.
             for _ in 0..3 {
                 clock.wait_for_sleepers(5);
                 clock.advance(10 * SECOND);
@@ -117,7 +117,7 @@ fn a_key_that_panics_costs_neither_the_other_keys_nor_the_other_controllers_a_ru
     }
 }
 
-/// What reports an overrun clones and shows the key.
+/// The report of an overrun clones and shows the key.
 #[test]
 fn a_key_that_panics_as_its_overrun_is_reported_gets_its_thread_replaced() {
     let _shown = Logs::of("stuck-and-hostile");
@@ -152,9 +152,9 @@ fn a_key_that_panics_as_its_overrun_is_reported_gets_its_thread_replaced() {
     }
 }
 
-/// The panic is that of who calls.
+/// The caller gets the panic.
 #[test]
-fn what_a_handle_is_asked_about_a_key_that_panics_harms_nobody() {
+fn a_call_to_a_handle_with_a_key_that_panics_harms_no_other_key() {
     type Call = fn(&RunningController<Key>, &Arc<Traps>);
     let calls: [(&str, Call, &[Op]); 6] = [
         ("enqueue", |vms, traps| assert_eq!(vms.enqueue(traps.key(1)), EnqueueOutcome::Queued), &[Op::Hash, Op::Eq]),
@@ -176,7 +176,7 @@ fn what_a_handle_is_asked_about_a_key_that_panics_harms_nobody() {
                 if key.0.id == 1 && fails.load(Ordering::SeqCst) { Err("not yet".into()) } else { Ok(key.0.id) }
             });
             let vms = vms.retry(Exponential::new(SECOND, SECOND).jitter(0.0)).build().unwrap().start(&pool).unwrap();
-            // Key 1 is known to all that knows keys: it is in trouble, suspended and delayed.
+            // Key 1 is in every table of keys: it has failed, is suspended, and is delayed.
             vms.enqueue(traps.key(1));
             clock.wait_for_sleepers(3);
             vms.suspend(traps.key(1));
@@ -197,10 +197,10 @@ fn what_a_handle_is_asked_about_a_key_that_panics_harms_nobody() {
     }
 }
 
-/// What sets a rate has the last word, also where a thread has just seen the one before: here a key's drop sets it, between the
-/// look for a token that there is not and the end of the turn.
+/// The last call sets the rate, even if a thread has just seen the previous rate. Here the drop of a key sets it, between the
+/// check for a token and the end of the turn.
 #[test]
-fn a_rate_that_is_lifted_as_a_turn_ends_holds_nobody_back() {
+fn a_rate_that_is_lifted_as_a_turn_ends_delays_no_key() {
     let traps = Traps::new();
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
@@ -228,9 +228,9 @@ fn a_rate_that_is_lifted_as_a_turn_ends_holds_nobody_back() {
     pool.shutdown(Duration::ZERO);
 }
 
-/// The next key takes the turn down as it is taken; who waits for the one before hears that it has ended.
+/// The next key ends the turn with a panic as it is taken. A wait for the previous key still returns.
 #[test]
-fn who_waits_for_a_key_is_told_of_its_end_though_the_next_one_panics() {
+fn a_wait_for_a_key_returns_although_the_next_key_panics() {
     let traps = Traps::new();
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
@@ -248,7 +248,7 @@ fn who_waits_for_a_key_is_told_of_its_end_though_the_next_one_panics() {
     thread::scope(|scope| {
         let (key, vms) = (traps.key(1), &vms);
         let waits = scope.spawn(move || vms.wait(&key, Duration::MAX));
-        // It, the keeper and the watchdog.
+        // The waiting thread, the controller thread and the watchdog.
         clock.wait_for_sleepers(3);
         director.cue();
         assert!(waits.join().unwrap().is_ok());

@@ -1,5 +1,5 @@
-//! Keys whose own code panics, or calls back, wherever the queue runs it: the panic reaches whoever called, or is
-//! logged where nobody did; the queue stays usable, other keys are served, and the counts stay right.
+//! Keys with code that panics, or calls back into the queue. The panic reaches the caller, or is logged if there is no caller.
+//! The queue stays usable, other keys are served, and the counts stay right.
 
 mod clones;
 mod controllers;
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use crate::support::{MS, SECOND, counts, held, serve, take};
 
-/// Where a key runs code of its own.
+/// The code of a key that a queue calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Op {
     Hash,
@@ -35,7 +35,7 @@ enum Op {
 
 type Hook = Arc<dyn Fn(u32) + Send + Sync>;
 
-/// Shared by the keys of one test: what is to panic, what to call, and how many keys there are.
+/// Shared by the keys of a test: the operations that panic, the hook to call, and the number of keys.
 #[derive(Default)]
 struct Traps {
     armed: Mutex<HashSet<(Op, u32)>>,
@@ -74,7 +74,7 @@ impl Traps {
         Probe { id, traps: Arc::clone(self) }
     }
 
-    /// Drops the queue and checks that no key is left, nor was dropped twice.
+    /// Drops the queue and checks that every key was dropped once.
     #[track_caller]
     fn close(&self, queue: WorkQueue<Key>) {
         self.disarm();
@@ -84,7 +84,7 @@ impl Traps {
     }
 }
 
-/// What a key is looked up by.
+/// The borrowed form of a key.
 struct Probe {
     id: u32,
     traps: Arc<Traps>,
@@ -93,7 +93,7 @@ struct Probe {
 impl Hash for Probe {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.traps.spring(Op::Hash, self.id);
-        // So that 1 and 101 collide.
+        // 1 and 101 collide.
         (self.id % 100).hash(state);
     }
 }
@@ -108,7 +108,7 @@ impl PartialEq for Probe {
 
 impl Eq for Probe {}
 
-/// A key that does as it is told by its [`Traps`].
+/// A key that panics as its [`Traps`] say.
 struct Key(Probe);
 
 impl Hash for Key {
@@ -164,7 +164,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Runs `code`, which must panic, and returns what it says.
+/// Runs `code`, which must panic, and returns the message.
 #[track_caller]
 fn panics<R>(code: impl FnOnce() -> R) -> String {
     match catch_unwind(AssertUnwindSafe(code)) {
@@ -173,7 +173,7 @@ fn panics<R>(code: impl FnOnce() -> R) -> String {
     }
 }
 
-/// Whether this is the thread that turns a queue's wheel.
+/// Whether this thread turns the wheel of a queue.
 fn on_the_timer() -> bool {
     thread::current().name() == Some("queue-timer")
 }
@@ -261,7 +261,7 @@ fn an_eq_or_a_borrow_that_panics_leaves_the_queue_as_it_was() {
                 traps.arm(op, 1);
                 assert_eq!(panics(|| call(&traps, &queue)), format!("{op:?} of 1"), "{place}, {state}");
                 assert_eq!(counts(&queue), before, "{place}, {state}");
-                // A key of the same hash meets the same panic; one of another hash does not.
+                // A key of the same hash meets the same panic. A key of another hash does not.
                 if op == Op::Eq {
                     assert_eq!(panics(|| queue.enqueue(traps.key(101))), "Eq of 1");
                 }
@@ -285,7 +285,7 @@ fn an_eq_that_panics_leaves_a_key_in_process_with_its_claim() {
     traps.arm(Op::Eq, 1);
     assert_eq!(panics(|| queue.enqueue(traps.key(1))), "Eq of 1");
     assert_eq!(counts(&queue), [0, 0, 1]);
-    // Ending a claim looks nothing up.
+    // Ending a claim looks up no key.
     claim.done();
     assert_eq!(counts(&queue), [0; 3]);
     traps.close(queue);
@@ -300,7 +300,7 @@ fn a_from_that_panics_leaves_the_queue_as_it_was() {
     assert_eq!(counts(&queue), [0; 3]);
     assert_eq!(queue.by_ref().enqueue(&traps.probe(2)), EnqueueOutcome::Queued);
     traps.disarm();
-    // A key that is known is not made again.
+    // A known key is not made again.
     traps.arm(Op::From, 2);
     assert_eq!(queue.by_ref().enqueue(&traps.probe(2)), EnqueueOutcome::Merged);
     assert_eq!(ids(&serve(&queue)), [2]);
@@ -308,7 +308,7 @@ fn a_from_that_panics_leaves_the_queue_as_it_was() {
 }
 
 #[test]
-fn a_batch_whose_iterator_or_hash_panics_admits_whole_holds_only() {
+fn a_batch_whose_iterator_or_hash_panics_admits_whole_sections_only() {
     let request = EnqueueRequest::new(EnqueueMethod::Enqueue);
     for hold in [0, 1024] {
         let traps = Traps::new();
@@ -317,7 +317,7 @@ fn a_batch_whose_iterator_or_hash_panics_admits_whole_holds_only() {
         let mut keys = traps.keys(0..all).inspect(|key| assert_ne!(key.0.id, at, "the iterator"));
         assert!(panics(|| queue.request_all(&mut keys, request)).contains("the iterator"));
         drop(keys);
-        // The hold before the one that panicked, and nothing of that one.
+        // Only the keys of the section before the panic.
         assert_eq!(ids(&serve(&queue)), (0..hold).collect::<Vec<_>>());
 
         traps.arm(Op::Hash, at);
@@ -345,7 +345,7 @@ fn a_batch_whose_eq_panics_in_the_middle_admits_what_came_before() {
 }
 
 #[test]
-fn an_on_ready_hook_that_panics_takes_nobody_down() {
+fn an_on_ready_hook_that_panics_stops_no_thread() {
     let traps = Traps::new();
     let queue = WorkQueue::builder().on_ready(|| panic!("the hook")).build();
     assert_eq!(queue.enqueue(traps.key(1)), EnqueueOutcome::Queued);
@@ -353,7 +353,7 @@ fn an_on_ready_hook_that_panics_takes_nobody_down() {
     queue.enqueue(traps.key(1));
     claim.done();
     take(&queue).requeue_after(Duration::from_micros(1));
-    // This time the hook panics on the timer's thread, which goes on.
+    // Here the hook panics on the timer thread, which goes on.
     for _ in 0..3 {
         queue.dequeue().unwrap().requeue_after(Duration::from_micros(1));
     }

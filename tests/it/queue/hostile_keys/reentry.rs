@@ -1,4 +1,4 @@
-//! Keys whose `Drop` calls into their queue: no key is dropped while the lock is held, also not while a panic unwinds.
+//! Keys with a `Drop` that calls into their queue. No key is dropped under the lock, not even while a panic unwinds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use homeostat::{Enqueue, Shutdown, WorkQueue};
 use super::{Key, Op, Traps, on_the_timer, panics};
 use crate::support::{MS, SECOND, counts, held, held_builder, serve, take};
 
-/// From now on each key that drops calls into the queue; returns how many did.
+/// Makes each dropped key call into the queue. Returns the number of such drops.
 fn call_back(traps: &Traps, queue: &WorkQueue<Key>) -> Arc<AtomicUsize> {
     let calls = Arc::new(AtomicUsize::new(0));
     let (counter, queue) = (Arc::clone(&calls), queue.clone());
@@ -97,14 +97,14 @@ fn a_drop_may_call_the_queue_while_a_panic_of_another_key_unwinds() {
     }
     let calls = call_back(&traps, &queue);
 
-    // The next key cannot be cloned, and the ended one drops meanwhile.
+    // The next key cannot be cloned, and the ended key drops.
     let claim = take(&queue);
     traps.arm(Op::Clone, 2);
     assert_eq!(panics(|| claim.done_and_next()), "Clone of 2");
     assert_eq!(calls.swap(0, Ordering::Relaxed), 2);
     traps.disarm();
 
-    // A batch whose third key cannot be compared.
+    // A batch with a third key that cannot be compared.
     traps.arm(Op::Eq, 3);
     assert_eq!(
         panics(|| queue.request_all(&mut traps.keys(1..6), EnqueueRequest::new(EnqueueMethod::Enqueue))),
@@ -113,7 +113,7 @@ fn a_drop_may_call_the_queue_while_a_panic_of_another_key_unwinds() {
     assert_eq!(calls.swap(0, Ordering::Relaxed), 4);
     traps.disarm();
 
-    // A report that can clone one key of two, and a shutdown likewise.
+    // A report and a shutdown that can clone one key of two.
     clock.advance(SECOND);
     let claims = [take(&queue), take(&queue)];
     queue.enqueue_after(traps.key(claims[0].0.id), SECOND);

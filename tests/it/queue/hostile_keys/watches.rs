@@ -1,4 +1,5 @@
-//! A watch of such keys: who brings a change gets the panic, a subscriber loses what it is about, and no thread ends.
+//! A watch of hostile keys. The producer of a change gets the panic, a subscriber loses the events of that key, and no thread
+//! ends.
 
 use crossbeam_channel::unbounded;
 use homeostat::watch::{EventKind, Push};
@@ -16,7 +17,7 @@ fn heard(event: &Event<Key, u32>) -> Heard {
     (event.key().map(|key| key.0.id), event.kind())
 }
 
-/// A subscriber that stops at each event until it gets its cue.
+/// Returns a subscriber that stops at each event until the test lets it go on.
 fn slow(queue: &WorkQueue<Key>) -> (Subscriber<Key, u32>, Director<Heard>) {
     let (runs, director) = stage();
     let mapping = move |event: &Event<Key, u32>| {
@@ -26,9 +27,9 @@ fn slow(queue: &WorkQueue<Key>) -> (Subscriber<Key, u32>, Director<Heard>) {
     (Subscriber::to(queue, mapping), director)
 }
 
-/// All that key 2 could run is armed while the subscriber takes what there is to say of it.
+/// All code of key 2 panics while the subscriber takes its events.
 #[test]
-fn a_key_that_panics_where_a_subscriber_takes_it_costs_what_there_is_to_say_of_it() {
+fn a_key_that_panics_in_a_subscriber_loses_only_its_own_events() {
     let traps = Traps::new();
     let (queue, push) = (WorkQueue::new(), Keys::default());
     let (subscriber, director) = slow(&queue);
@@ -58,7 +59,7 @@ fn a_key_that_panics_where_a_subscriber_takes_it_costs_what_there_is_to_say_of_i
         .collect();
     assert_eq!(told, [(Some(1), EventKind::Updated), (Some(1), EventKind::Deleted), (Some(3), EventKind::Updated)]);
     traps.disarm();
-    // What comes later of it is told.
+    // Later events arrive.
     push.set(traps.key(2), 3);
     assert_eq!(director.next(), (Some(2), EventKind::Created));
     director.cue();
@@ -67,7 +68,7 @@ fn a_key_that_panics_where_a_subscriber_takes_it_costs_what_there_is_to_say_of_i
     traps.close(queue);
 }
 
-/// What has not been told is dropped without any code of the keys but their drop.
+/// Undelivered events are dropped without calling any code of the keys, except `Drop`.
 #[test]
 fn a_subscription_of_keys_that_panic_ends_like_any_other() {
     let traps = Traps::new();
@@ -92,7 +93,7 @@ fn a_subscription_of_keys_that_panic_ends_like_any_other() {
 }
 
 #[test]
-fn a_key_that_panics_where_it_is_brought_changes_nothing() {
+fn a_key_that_panics_in_the_producer_changes_nothing() {
     let traps = Traps::new();
     let (queue, push) = (WorkQueue::new(), Keys::default());
     let (said, told) = unbounded();

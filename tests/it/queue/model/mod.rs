@@ -1,4 +1,4 @@
-//! The queue beside a naive model of it, in random programs on a held clock.
+//! The queue compared with a naive model, in random programs on a held clock.
 
 mod naive;
 
@@ -19,7 +19,7 @@ enum Step {
     AskAll(Vec<u8>, EnqueueRequest),
     Cancel(u8),
     Take,
-    /// Ends one of the claims that are held.
+    /// Ends one of the current claims.
     End(Index, End),
     DoneAndNext(Index),
     Advance(Duration),
@@ -31,7 +31,7 @@ fn duration() -> impl Strategy<Value = Duration> {
     prop_oneof![1 => Just(Duration::ZERO), 12 => (1..9_u64).prop_map(Duration::from_secs), 1 => Just(Duration::MAX)]
 }
 
-fn verb() -> impl Strategy<Value = EnqueueMethod> {
+fn method() -> impl Strategy<Value = EnqueueMethod> {
     prop_oneof![
         1 => Just(EnqueueMethod::EnqueueIfAbsent),
         2 => Just(EnqueueMethod::Enqueue),
@@ -45,9 +45,9 @@ fn verb() -> impl Strategy<Value = EnqueueMethod> {
 }
 
 fn request() -> impl Strategy<Value = EnqueueRequest> {
-    let lane = prop_oneof![1 => Just(Priority::High), 2 => Just(Priority::Normal), 1 => Just(Priority::Low)];
-    (verb(), lane, 0..5_u32)
-        .prop_map(|(verb, lane, why)| EnqueueRequest::new(verb).at(lane).because(Reasons::user(why)))
+    let level = prop_oneof![1 => Just(Priority::High), 2 => Just(Priority::Normal), 1 => Just(Priority::Low)];
+    (method(), level, 0..5_u32)
+        .prop_map(|(method, level, why)| EnqueueRequest::new(method).at(level).because(Reasons::user(why)))
 }
 
 fn end() -> impl Strategy<Value = End> {
@@ -78,13 +78,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The queue beside the model, and the claims that are held.
+/// The queue, the model, and the current claims.
 struct Pair {
     clock: ManualClock,
     queue: WorkQueue<u8>,
     model: Model,
     claims: Vec<Claim<u8>>,
-    /// A drain shuts the queue down, so only a program that ends has one, or one that is shut down.
+    /// A drain shuts the queue down, so it is the last step, or follows a shutdown.
     may_drain: bool,
 }
 
@@ -107,7 +107,7 @@ impl Pair {
             Step::AskAll(keys, request) => {
                 let tally = self.queue.request_all(&mut keys.iter().copied(), *request);
                 let expected: Vec<_> = keys.iter().map(|&key| self.model.request(key, *request)).collect();
-                for admission in [
+                for outcome in [
                     EnqueueOutcome::Queued,
                     EnqueueOutcome::Merged,
                     EnqueueOutcome::Scheduled,
@@ -116,7 +116,7 @@ impl Pair {
                     EnqueueOutcome::Ignored,
                     EnqueueOutcome::Closed,
                 ] {
-                    assert_eq!(tally.of(admission), expected.iter().filter(|&&other| other == admission).count());
+                    assert_eq!(tally.of(outcome), expected.iter().filter(|&&other| other == outcome).count());
                 }
             }
             Step::Cancel(key) => {
@@ -209,7 +209,7 @@ impl Pair {
         assert_eq!(self.queue.next_due(), next_due);
     }
 
-    /// Serves everything to the end, in whatever mode, and asks for the report.
+    /// Serves all keys, in any mode, and checks the report.
     fn finish(mut self) {
         self.may_drain = true;
         self.drain();
@@ -246,7 +246,7 @@ fn instant(at: u64, clock: &ManualClock, now: u64) -> Option<std::time::Instant>
 fn seen(state: Option<State>, clock: &ManualClock, now: u64) -> KeyState {
     match state {
         None => KeyState::Idle,
-        Some(State::Ready(lane)) => KeyState::Ready(lane),
+        Some(State::Ready(level)) => KeyState::Ready(level),
         Some(State::Delayed(at)) => KeyState::Delayed(instant(at, clock, now)),
         Some(State::Claimed(wanted)) => KeyState::Processing(match wanted {
             Wanted::Nothing => PendingRerun::None,

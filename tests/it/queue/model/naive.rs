@@ -1,4 +1,4 @@
-//! The naive model: the text of the contract as plain lists, with no wheel, no slab and no lanes.
+//! The naive model: the text of the contract as plain lists, with no wheel, no slab and no levels.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use homeostat::queue::{DroppedRun, EnqueueMethod, EnqueueRequest, STARVATION_BOU
 use homeostat::{EnqueueOutcome, Priority, Reasons, Shutdown};
 
 pub(super) const KEYS: u8 = 3;
-/// Seconds of the floor, and of the backoff after so many failures and one.
+/// Seconds of the floor, and of the backoff by the count of failures.
 pub(super) const FLOOR: u64 = 3;
 pub(super) const BACKOFF: [u64; 4] = [2, 4, 8, 10];
-/// A second that does not come.
+/// A time that never comes.
 pub(super) const NEVER: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub(super) enum Wanted {
     Nothing,
     Soft,
     At(u64),
-    /// For a debounced change that nothing holds but the floor.
+    /// For a debounced change, which waits only for the floor.
     Debounced(u64),
     Now,
 }
@@ -41,14 +41,14 @@ pub(super) enum State {
 }
 
 struct Record {
-    lane: Priority,
+    level: Priority,
     reasons: Reasons,
     failures: u32,
-    /// The run to come, or the one under way, was brought forward out of its backoff.
+    /// A request moved the next or current run before the end of its backoff.
     early: bool,
     /// The end of the last backoff.
     backoff_end: u64,
-    /// How far a debounced wake can be pushed out; none for any other wake.
+    /// The latest time of a debounced run; `None` for any other run.
     cap: Option<u64>,
     at: At,
 }
@@ -56,7 +56,7 @@ struct Record {
 #[derive(Clone, Copy, PartialEq)]
 enum At {
     Line,
-    /// Due when; of one time, in the order of the numbers.
+    /// The due time, and a number for the order of equal times.
     Delay(u64, u64),
     Claim(Wanted),
 }
@@ -65,15 +65,14 @@ enum At {
 pub(super) struct Model {
     pub(super) now: u64,
     records: HashMap<u8, Record>,
-    /// Keys in line, in the order in which they came to their lanes, and the number of the dequeue by which each must be
-    /// taken.
+    /// The ready keys in order, each with the number of the dequeue by which it must be taken.
     line: Vec<(u8, usize)>,
-    /// When the cool-down of a key ends that was not claimed since.
+    /// The end of a cool-down, until the next claim of the key.
     cool: HashMap<u8, u64>,
     pub(super) mode: Option<Shutdown>,
     dropped: Vec<(u8, DroppedRun)>,
     numbers: u64,
-    /// Of each dequeue, whether it passed over a key in a higher lane.
+    /// For each dequeue, whether it passed over a key of a higher level.
     takes: Vec<bool>,
 }
 
@@ -89,7 +88,7 @@ impl Model {
     pub(super) fn state(&self, key: u8) -> Option<State> {
         let record = self.records.get(&key)?;
         Some(match record.at {
-            At::Line => State::Ready(record.lane),
+            At::Line => State::Ready(record.level),
             At::Delay(due, _) => State::Delayed(due),
             At::Claim(wanted) => State::Claimed(wanted),
         })
@@ -101,7 +100,7 @@ impl Model {
 
     pub(super) fn line(&self) -> Vec<u8> {
         let mut line: Vec<_> = self.line.iter().map(|&(key, _)| key).collect();
-        line.sort_by_key(|key| std::cmp::Reverse(self.records[key].lane));
+        line.sort_by_key(|key| std::cmp::Reverse(self.records[key].level));
         line
     }
 
@@ -134,25 +133,25 @@ impl Model {
         &self.dropped
     }
 
-    /// Nothing is in line and nothing that is claimed will be.
+    /// Whether no key is ready, and no claim has a pending rerun.
     pub(super) fn is_over(&self) -> bool {
         let wanted = |record: &Record| matches!(record.at, At::Claim(wanted) if wanted != Wanted::Nothing);
         self.mode.is_some() && self.line.is_empty() && !self.records.values().any(wanted)
     }
 
-    fn lane(&self, key: u8) -> Priority {
-        self.records[&key].lane
+    fn level(&self, key: u8) -> Priority {
+        self.records[&key].level
     }
 
-    /// To the tail of the key's lane, out of wherever it was.
+    /// Moves the key to the tail of its level.
     fn put_in_line(&mut self, key: u8) {
         self.line.retain(|&(other, _)| other != key);
-        let ahead = self.line.iter().filter(|&&(other, _)| self.lane(other) == self.lane(key)).count();
+        let ahead = self.line.iter().filter(|&&(other, _)| self.level(other) == self.level(key)).count();
         self.line.push((key, self.takes.len() + STARVATION_BOUND * (ahead + 1)));
         self.records.get_mut(&key).unwrap().at = At::Line;
     }
 
-    /// The wake of the key is at `due`: in line if that has come.
+    /// Schedules the key at `due`. It is ready if that time has passed.
     fn wake_at(&mut self, key: u8, due: u64) -> EnqueueOutcome {
         if due <= self.now {
             self.put_in_line(key);
@@ -177,37 +176,37 @@ impl Model {
         if self.mode.is_some() {
             return EnqueueOutcome::Closed;
         }
-        let verb = if request.method == EnqueueMethod::EnqueueAfter(Duration::ZERO) {
+        let method = if request.method == EnqueueMethod::EnqueueAfter(Duration::ZERO) {
             EnqueueMethod::Enqueue
         } else {
             request.method
         };
-        let admission = match self.records.get(&key).map(|record| record.at) {
-            None => self.request_idle(key, verb, request.priority),
-            Some(At::Line) => self.request_in_line(key, verb),
-            Some(At::Delay(due, _)) => self.request_delayed(key, due, verb),
-            Some(At::Claim(wanted)) => self.request_claimed(key, wanted, verb),
+        let outcome = match self.records.get(&key).map(|record| record.at) {
+            None => self.request_idle(key, method, request.priority),
+            Some(At::Line) => self.request_in_line(key, method),
+            Some(At::Delay(due, _)) => self.request_delayed(key, due, method),
+            Some(At::Claim(wanted)) => self.request_claimed(key, wanted, method),
         };
-        if admission != EnqueueOutcome::Ignored {
+        if outcome != EnqueueOutcome::Ignored {
             let record = self.records.get_mut(&key).unwrap();
             record.reasons |= request.reasons;
-            if verb != EnqueueMethod::EnqueueIfAbsent && request.priority > record.lane {
-                record.lane = request.priority;
+            if method != EnqueueMethod::EnqueueIfAbsent && request.priority > record.level {
+                record.level = request.priority;
                 if record.at == At::Line {
                     self.put_in_line(key);
                 }
             }
         }
-        admission
+        outcome
     }
 
-    /// No wake may come before the cool-down ends.
+    /// No run may start before the cool-down ends.
     fn cooled(&self, key: u8, due: u64) -> u64 {
         due.max(self.cool.get(&key).copied().unwrap_or(0))
     }
 
-    fn request_idle(&mut self, key: u8, verb: EnqueueMethod, lane: Priority) -> EnqueueOutcome {
-        let (due, cap) = match verb {
+    fn request_idle(&mut self, key: u8, method: EnqueueMethod, level: Priority) -> EnqueueOutcome {
+        let (due, cap) = match method {
             EnqueueMethod::EnqueueIfAbsent
             | EnqueueMethod::EnqueueResync
             | EnqueueMethod::Enqueue
@@ -219,13 +218,13 @@ impl Model {
             }
         };
         let reasons = Reasons::NONE;
-        let record = Record { lane, reasons, failures: 0, early: false, backoff_end: 0, cap, at: At::Line };
+        let record = Record { level, reasons, failures: 0, early: false, backoff_end: 0, cap, at: At::Line };
         self.records.insert(key, record);
         self.wake_at(key, self.cooled(key, due))
     }
 
-    fn request_in_line(&mut self, key: u8, verb: EnqueueMethod) -> EnqueueOutcome {
-        match verb {
+    fn request_in_line(&mut self, key: u8, method: EnqueueMethod) -> EnqueueOutcome {
+        match method {
             EnqueueMethod::EnqueueIfAbsent | EnqueueMethod::EnqueueResync => EnqueueOutcome::Ignored,
             EnqueueMethod::Reschedule(delay) => {
                 let wanted = self.cooled(key, after(self.now, delay));
@@ -238,18 +237,18 @@ impl Model {
         }
     }
 
-    fn request_delayed(&mut self, key: u8, due: u64, verb: EnqueueMethod) -> EnqueueOutcome {
+    fn request_delayed(&mut self, key: u8, due: u64, method: EnqueueMethod) -> EnqueueOutcome {
         let now = self.now;
         let record = &self.records[&key];
         let floor = if record.failures > 0 { FLOOR } else { 0 };
         let mut cap_after = None;
-        let wanted = match verb {
+        let wanted = match method {
             EnqueueMethod::EnqueueIfAbsent => return EnqueueOutcome::Ignored,
             EnqueueMethod::EnqueueResync if record.failures > 0 || record.cap.is_some() => {
                 return EnqueueOutcome::Ignored;
             }
             EnqueueMethod::EnqueueNowDebounced { quiet, max_wait } => {
-                // The latest that the change may wait, and the run that stands.
+                // The latest time of the change, and the scheduled run.
                 let latest = after(now, max_wait).min(record.cap.unwrap_or(due));
                 let quiet = if record.cap.is_some() { after(now, quiet).max(due) } else { after(now, quiet) };
                 let mut wanted = quiet.min(latest);
@@ -276,7 +275,7 @@ impl Model {
         record.cap = cap_after;
         record.early = wanted < record.backoff_end;
         let may_stand = matches!(
-            verb,
+            method,
             EnqueueMethod::EnqueueNow | EnqueueMethod::EnqueueResync | EnqueueMethod::EnqueueNowDebounced { .. }
         );
         if may_stand && wanted == due {
@@ -285,10 +284,10 @@ impl Model {
         self.wake_at(key, wanted)
     }
 
-    fn request_claimed(&mut self, key: u8, wanted: Wanted, verb: EnqueueMethod) -> EnqueueOutcome {
+    fn request_claimed(&mut self, key: u8, wanted: Wanted, method: EnqueueMethod) -> EnqueueOutcome {
         let now = self.now;
         let record = self.records.get_mut(&key).unwrap();
-        let (wanted, cap) = match (verb, wanted) {
+        let (wanted, cap) = match (method, wanted) {
             (EnqueueMethod::EnqueueIfAbsent | EnqueueMethod::EnqueueResync, _) => return EnqueueOutcome::Ignored,
             (EnqueueMethod::Reschedule(delay), _) | (EnqueueMethod::EnqueueAfter(delay), Wanted::Nothing) => {
                 (Wanted::At(after(now, delay)), None)
@@ -333,21 +332,21 @@ impl Model {
         }
     }
 
-    /// The queue has given this key out: it must be the first of its lane, and nobody may have waited too long.
+    /// Checks a key that the queue handed out: it is the first of its level, and no key has waited too long.
     pub(super) fn take(&mut self, key: u8) -> (u32, Reasons, Priority) {
-        let lane = self.lane(key);
-        let first = self.line.iter().position(|&(other, _)| self.lane(other) == lane).unwrap();
+        let level = self.level(key);
+        let first = self.line.iter().position(|&(other, _)| self.level(other) == level).unwrap();
         assert_eq!(self.line[first].0, key, "first in, first out");
-        self.takes.push(self.line.iter().any(|&(other, _)| self.lane(other) > lane));
+        self.takes.push(self.line.iter().any(|&(other, _)| self.level(other) > level));
         assert!(self.line.iter().all(|&(_, by)| self.takes.len() <= by), "a key was passed over for too long");
         let recent = self.takes.len().saturating_sub(STARVATION_BOUND);
-        assert!(self.takes[recent..].iter().filter(|&&over| over).count() <= 2, "higher lanes have their turns");
+        assert!(self.takes[recent..].iter().filter(|&&over| over).count() <= 2, "higher levels have their turns");
         self.line.remove(first);
         self.cool.remove(&key);
         let record = self.records.get_mut(&key).unwrap();
         record.at = At::Claim(Wanted::Nothing);
         record.cap = None;
-        (record.failures, std::mem::take(&mut record.reasons), lane)
+        (record.failures, std::mem::take(&mut record.reasons), level)
     }
 
     pub(super) fn end(&mut self, key: u8, end: End) {

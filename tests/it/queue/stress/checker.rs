@@ -1,4 +1,4 @@
-//! Sees what is asked and what runs, and knows what must follow.
+//! Records all requests and runs, and checks that the right runs follow.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -7,31 +7,30 @@ use homeostat::{Clock, Enqueue, EnqueueOutcome, Priority, Reasons, Shutdown};
 
 use super::{MICROSECOND, Queue, THREADS};
 
-/// Keys that are asked for by all verbs but `cancel`: each request for a run must be followed by one.
+/// Keys that get all requests except `cancel`. A run must follow each request for one.
 const SERVED: u32 = 1000;
-/// Keys that are cancelled too: of these only that they never run twice at once.
+/// Keys that are cancelled too. They must not run twice at once.
 const CANCELLED: u32 = 100;
-/// Keys with one request at a time: the next one is made once the run for the last has begun, and often before it has
-/// ended. Each is followed by exactly one run, which is not early; a wish that is lost is lost for good.
+/// Keys with one request at a time: the next request comes after the start of the run for the last one, often before its end.
+/// Exactly one run follows each request, and not early. A lost rerun would be lost for good.
 const EXACT: u32 = 64;
 
-/// What is known of one key.
+/// The record of a key.
 #[derive(Default)]
 struct Key {
     running: AtomicBool,
-    /// Number of the last request that was about to be made.
+    /// The number of the last request before its call.
     asked: AtomicUsize,
-    /// Number of the last request that was admitted.
+    /// The number of the last admitted request.
     admitted: AtomicUsize,
-    /// What `asked` was when the last run started.
+    /// The value of `asked` when the last run started.
     served: AtomicUsize,
-    /// In nanoseconds since the checker was made: no run before this. Zero: no bound; of an exact key,
-    /// that no run is wanted.
+    /// The earliest time of the next run, in nanoseconds since the checker was made. Zero: no bound; for an exact key, no run.
     not_before: AtomicU64,
 }
 
 impl Answers {
-    /// Requests have met keys in every state; otherwise the test has shown little.
+    /// Checks that requests met keys in every state.
     pub(crate) fn assert_all(&self) {
         assert!(self.exact_reruns.load(SeqCst) > 0, "no exact key was asked for during its run");
         for (answer, count) in ANSWERS.iter().zip(&self.given) {
@@ -40,7 +39,7 @@ impl Answers {
     }
 }
 
-/// Whether nothing but its requests decides when such a key runs.
+/// Whether only its requests decide when such a key runs.
 pub(crate) fn is_exact(key: u32) -> bool {
     key >= SERVED + CANCELLED
 }
@@ -52,7 +51,7 @@ pub(crate) struct Checker<'a> {
     answers: &'a Answers,
 }
 
-/// How often each answer was given, over all rounds of a test.
+/// The number of each outcome, over all rounds of a test.
 #[derive(Default)]
 pub(crate) struct Answers {
     /// In the order of [`ANSWERS`].
@@ -60,7 +59,7 @@ pub(crate) struct Answers {
     exact_reruns: AtomicUsize,
 }
 
-/// All that a queue answers while it is open.
+/// All outcomes of an open queue.
 const ANSWERS: [EnqueueOutcome; 6] = [
     EnqueueOutcome::Queued,
     EnqueueOutcome::Merged,
@@ -84,7 +83,7 @@ impl<'a> Checker<'a> {
         whole(queue.clock().now().duration_since(self.origin))
     }
 
-    /// From here on delays and cool-downs may be cut short.
+    /// From now on delays and cool-downs may end early.
     pub(crate) fn closing(&self) {
         self.closing.store(true, SeqCst);
     }
@@ -93,7 +92,7 @@ impl<'a> Checker<'a> {
         self.closing.load(SeqCst)
     }
 
-    /// Makes one request of some kind for some key. `None` where there was nothing to ask.
+    /// Makes a random request. Returns `None` if the key allows no request.
     pub(crate) fn request(&self, queue: &Queue, producer: u32, random: &mut Random) -> Option<EnqueueOutcome> {
         match random.below(10) {
             0 => {
@@ -117,9 +116,9 @@ impl<'a> Checker<'a> {
         let known = &self.keys[key as usize];
         let delay = random.below(300) * MICROSECOND;
         let number = known.asked.fetch_add(1, SeqCst) + 1;
-        let lanes = [Priority::High, Priority::Normal, Priority::Low];
-        let view = queue.at(lanes[random.below(3) as usize]).because(Reasons::EVENT);
-        let admission = match random.below(8) {
+        let levels = [Priority::High, Priority::Normal, Priority::Low];
+        let view = queue.at(levels[random.below(3) as usize]).because(Reasons::EVENT);
+        let outcome = match random.below(8) {
             0 => view.enqueue_if_absent(key),
             1 => view.enqueue_now(key),
             2 => view.enqueue_after(key, delay),
@@ -127,13 +126,13 @@ impl<'a> Checker<'a> {
             4 => view.enqueue_debounced(key, delay, 2 * delay),
             _ => view.enqueue(key),
         };
-        if let Some(answer) = ANSWERS.iter().position(|answer| *answer == admission) {
+        if let Some(answer) = ANSWERS.iter().position(|answer| *answer == outcome) {
             self.answers.given[answer].fetch_add(1, SeqCst);
         }
-        if !matches!(admission, EnqueueOutcome::Closed | EnqueueOutcome::Ignored) {
+        if !matches!(outcome, EnqueueOutcome::Closed | EnqueueOutcome::Ignored) {
             known.admitted.fetch_max(number, SeqCst);
         }
-        admission
+        outcome
     }
 
     fn ask_exact(&self, queue: &Queue, producer: u32, random: &mut Random) -> Option<EnqueueOutcome> {
@@ -147,19 +146,19 @@ impl<'a> Checker<'a> {
         let number = known.asked.fetch_add(1, SeqCst) + 1;
         known.not_before.store(due, SeqCst);
         // Without a delay this is `enqueue`.
-        let admission = queue.enqueue_after(key, delay);
-        match admission {
+        let outcome = queue.enqueue_after(key, delay);
+        match outcome {
             EnqueueOutcome::Queued | EnqueueOutcome::Scheduled | EnqueueOutcome::Rerun => {
                 known.admitted.fetch_max(number, SeqCst);
-                self.answers.exact_reruns.fetch_add(usize::from(admission == EnqueueOutcome::Rerun), SeqCst);
+                self.answers.exact_reruns.fetch_add(usize::from(outcome == EnqueueOutcome::Rerun), SeqCst);
             }
             EnqueueOutcome::Closed => {}
             other => panic!("an exact key was {other}"),
         }
-        Some(admission)
+        Some(outcome)
     }
 
-    /// A run has begun.
+    /// Records the start of a run.
     pub(crate) fn start(&self, queue: &Queue, key: u32) -> Running<'_> {
         let known = &self.keys[key as usize];
         let now = self.nanos(queue);
@@ -171,13 +170,13 @@ impl<'a> Checker<'a> {
         Running { checker: self, key }
     }
 
-    /// Whether nothing runs.
+    /// Whether no run is current.
     pub(crate) fn all_ended(&self) -> bool {
         self.keys.iter().all(|known| !known.running.load(SeqCst))
     }
 
-    /// Nothing runs any more: every request that was admitted has been followed by a run, or its key is among `dropped`,
-    /// which a shutdown that runs all that is known never makes use of.
+    /// Checks the end: a run has followed every admitted request, or `dropped` names its key. A shutdown that runs all known keys
+    /// drops none.
     pub(crate) fn settle(&self, mode: Shutdown, dropped: impl Iterator<Item = u32>) {
         let mut reported = vec![false; self.keys.len()];
         if mode > Shutdown::RunDelayedNow {
@@ -194,7 +193,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// A run under way; dropping it ends it, which must come before the end of its claim.
+/// A current run. Dropping it ends it; this must come before the end of its claim.
 pub(crate) struct Running<'a> {
     checker: &'a Checker<'a>,
     key: u32,

@@ -1,4 +1,4 @@
-//! A timer thread that has nothing to do does nothing.
+//! An idle timer thread does not wake.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use homeostat::{Enqueue, WorkQueue};
 
-/// The directory of this process's thread of that name, under `/proc`.
+/// Returns the directory of the thread with this name, under `/proc`.
 fn thread_named(name: &str) -> Option<PathBuf> {
     fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path()).find(|task| {
         // A thread that has just ended has no name.
@@ -14,7 +14,7 @@ fn thread_named(name: &str) -> Option<PathBuf> {
     })
 }
 
-/// Whether the thread sleeps, and how often it has stopped running so far, by itself or not.
+/// Returns whether the thread sleeps, and how often it has stopped running.
 fn rest(task: &std::path::Path) -> (bool, u64) {
     let status = fs::read_to_string(task.join("status")).unwrap();
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
@@ -35,8 +35,7 @@ fn a_timer_that_waits_for_an_hour_does_not_wake_while_the_queue_works() {
             queue.dequeue().unwrap().done();
         }
     };
-    // The thread may still be on its way to its first sleep, so several windows may pass; one that wakes by itself,
-    // however seldom, wakes in all of them.
+    // The thread may not have fallen asleep yet, so several windows may pass. A thread that wakes by itself wakes in all of them.
     let at_rest = (0..20).any(|_| {
         let Some(timer) = thread_named("timer-idle") else {
             cycles();

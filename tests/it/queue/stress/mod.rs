@@ -1,7 +1,6 @@
-//! Threads for real: a checker sees the start and the end of every run and every answer to a request.
+//! Real threads: a checker sees the start and the end of every run, and the outcome of every request.
 //!
-//! Bounded by a number of requests, not by time. Each round has a queue of its own, so that what a round leaves behind is
-//! looked at when nothing runs any more.
+//! A number of requests bounds each test, not a time. Each round has its own queue and checks it at the end.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -29,21 +28,21 @@ fn queue() -> Queue {
     WorkQueue::builder().name("stress").backoff(Exponential::new(20 * MICROSECOND, 500 * MICROSECOND)).build()
 }
 
-/// How consumers behave.
+/// The behaviour of consumers.
 #[derive(Clone, Copy)]
 struct Consumers {
-    /// Of a thousand runs, so many panic while they hold their claim.
+    /// The number of runs in a thousand that panic with their claim.
     panics: u32,
-    /// Whether every other one waits with a tiny timeout, and one never waits at all.
+    /// Whether every other consumer has a tiny timeout, and one never waits.
     impatient: bool,
 }
 
 const PATIENT: Consumers = Consumers { panics: 0, impatient: false };
 
-/// What a run panics with that was to panic.
+/// The payload of an intended panic.
 struct Planned;
 
-/// Takes the next key in the way of this consumer; `None` once the queue is over.
+/// Takes the next key as this consumer does. Returns `None` once the queue is over.
 fn take(queue: &Queue, number: u32, consumers: Consumers, random: &mut Random) -> Option<Claim<u32>> {
     loop {
         if !consumers.impatient || number.is_multiple_of(2) {
@@ -65,7 +64,7 @@ fn take(queue: &Queue, number: u32, consumers: Consumers, random: &mut Random) -
     }
 }
 
-/// One run. Returns the next claim if this run's ending takes one.
+/// Does one run. Returns the next claim if the ending takes one.
 fn run(
     checker: &Checker<'_>,
     queue: &Queue,
@@ -75,18 +74,18 @@ fn run(
 ) -> Option<Claim<u32>> {
     let key = *claim;
     let running = checker.start(queue, key);
-    // Others get to run in the midst of it, on however few processors.
+    // Other threads run in between, even on one processor.
     for _ in 0..random.below(if checker::is_exact(key) { 8 } else { 4 }) {
         thread::yield_now();
     }
     if checker::is_exact(key) {
-        // Nothing but its request decides when such a key runs.
+        // Only its requests decide when such a key runs.
         drop(running);
         return claim.done_and_next().ok();
     }
     if random.below(1000) < panics {
         drop(running);
-        // Without the message that a panic would print.
+        // Without the message of a panic.
         resume_unwind(Box::new(Planned));
     }
     let delay = random.below(300) * MICROSECOND;
@@ -133,7 +132,7 @@ fn consume(checker: &Checker<'_>, queue: &Queue, number: u32, consumers: Consume
                 if panic.is::<Planned>() {
                     return None;
                 }
-                // A check has failed: the others end, and with them the test.
+                // A check has failed: all threads end, and with them the test.
                 checker.closing();
                 queue.shutdown(Shutdown::Discard);
                 resume_unwind(panic)
@@ -143,8 +142,8 @@ fn consume(checker: &Checker<'_>, queue: &Queue, number: u32, consumers: Consume
     assert!(checker.is_closing(), "a consumer was told that an open queue is over");
 }
 
-/// One round: 8 producers with `requests` each and 8 consumers; the queue is shut down in `mode` when the producers are
-/// done, or once `until` of their requests have been made.
+/// Runs one round: 8 producers with `requests` each, and 8 consumers. The queue is shut down in `mode` after all requests, or
+/// after `until` of them.
 fn round(answers: &Answers, seed: u32, requests: usize, consumers: Consumers, mode: Shutdown, until: Option<usize>) {
     let (checker, queue) = (Checker::new(answers), queue());
     let count = AtomicUsize::new(0);
@@ -206,7 +205,7 @@ fn every_request_is_followed_by_a_run_and_no_key_runs_twice_at_once() {
 }
 
 #[test]
-fn with_runs_that_panic_nothing_is_lost() {
+fn no_request_is_lost_if_runs_panic() {
     let answers = Answers::default();
     for seed in 11..=14 {
         round(&answers, seed, 10_000, Consumers { panics: 50, ..PATIENT }, Shutdown::RunDelayedNow, None);
@@ -215,7 +214,7 @@ fn with_runs_that_panic_nothing_is_lost() {
 }
 
 #[test]
-fn with_consumers_that_time_out_nothing_is_lost() {
+fn no_request_is_lost_if_consumers_time_out() {
     let answers = Answers::default();
     for seed in 21..=24 {
         round(&answers, seed, 10_000, Consumers { panics: 10, impatient: true }, Shutdown::RunDelayedNow, None);
@@ -224,7 +223,7 @@ fn with_consumers_that_time_out_nothing_is_lost() {
 }
 
 #[test]
-fn what_a_shutdown_in_the_midst_admits_is_run_or_reported() {
+fn every_request_admitted_around_a_shutdown_is_run_or_reported() {
     let answers = Answers::default();
     let modes = [Shutdown::RunDelayedNow, Shutdown::ServeReady, Shutdown::Discard];
     for (seed, mode) in (31..43).zip(modes.into_iter().cycle()) {

@@ -1,4 +1,4 @@
-//! The timer thread, by the system's clock, under many delays.
+//! The timer thread under many delays, by the system clock.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use super::checker::Random;
 
 const DELAYS: usize = 20_000;
 const SPREAD: Duration = Duration::from_millis(200);
-/// The timer's tick by the system's clock: keys that are due in one tick come in any order.
+/// The tick of the timer by the system clock. Keys that are due in one tick come in any order.
 const TICK: Duration = Duration::from_nanos(1 << 17);
 const LANES: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 
 #[test]
-fn of_many_delays_each_fires_once_and_none_early_and_each_lane_in_due_order() {
+fn many_delays_each_fire_once_not_early_and_in_due_order_per_level() {
     let queue = WorkQueue::new();
     let clock = queue.clock().clone();
     let starts = thread::scope(|scope| {
@@ -28,7 +28,7 @@ fn of_many_delays_each_fires_once_and_none_early_and_each_lane_in_due_order() {
             starts
         });
         let mut random = Random::new(7);
-        // Each request is made at some time between the two: so is its due time, less the delay.
+        // Each request is made between the two times, so its due time lies between them plus the delay.
         let requested: Vec<(Instant, Instant)> = (0..DELAYS)
             .map(|key| {
                 let delay = SPREAD * (1 + random.below(1000)) / 1000;
