@@ -52,7 +52,7 @@ macro_rules! selection_settings {
                 self
             }
 
-            /// Reconciles only the objects that this selector selects. An object that leaves the selection stays as it is, and so do
+            /// Reconciles only the objects that this selector selects. An object that leaves the selection stays as it is, with
             /// its dependents.
             pub fn labels(mut self, labels: $crate::objects::LabelSelector) -> Self {
                 self.selection.query = self.selection.query.labels(labels);

@@ -118,7 +118,7 @@ impl<T: Object> AggregateReconciler<T> {
         Self { desired: Some(Box::new(desired)), ..self }
     }
 
-    /// Sets up the steps, and returns the sources of the key: the start, the object itself, and whatever the steps have added.
+    /// Sets up the steps, and returns the sources of the key: the start, the object itself, and all that the steps have added.
     ///
     /// # Errors
     ///
@@ -137,14 +137,6 @@ impl<T: Object> AggregateReconciler<T> {
         self.steps.setup(&mut setup)?;
         self.manager.setup(&mut setup)?;
         Ok(added.sources)
-    }
-
-    /// Replaces the tracks of earlier runs if the run succeeds.
-    fn track(&self, cx: &Context, key: &ObjectKey) -> SubResult {
-        let tracking = self.tracking.begin(key);
-        let flow = self.run(cx, key)?;
-        tracking.end();
-        Ok(flow)
     }
 
     fn run(&self, cx: &Context, key: &ObjectKey) -> SubResult {
@@ -183,7 +175,7 @@ impl<T: Object> Reconciler<ObjectKey> for AggregateReconciler<T> {
         if *key != self.empty.key() {
             return Ok(Action::await_change());
         }
-        conclude(self.hooks.run(cx, key, || self.track(cx, key)), &self.name, cx, key)
+        conclude(self.hooks.run(cx, key, || self.tracking.run(key, || self.run(cx, key))), &self.name, cx, key)
     }
 }
 

@@ -89,17 +89,8 @@ type DesireChildren<T, C> =
     Box<dyn Fn(&SubContext<'_>, &mut T, &[C]) -> Result<DesiredChild<Vec<C>>, BoxError> + Send + Sync>;
 type ReflectChildren<T, C> = Box<dyn Fn(&SubContext<'_>, &mut T, &[ChildResult<C>]) -> SubResult + Send + Sync>;
 
-/// The existing and the desired children with one identifier.
-struct ChildSlot<C> {
-    found: Vec<C>,
-    desired: Option<C>,
-}
-
-impl<C> Default for ChildSlot<C> {
-    fn default() -> Self {
-        Self { found: Vec::new(), desired: None }
-    }
-}
+/// The existing children and the desired child with one identifier.
+type ChildSlot<C> = (Vec<C>, Option<C>);
 
 impl<T: Object, C: Object> ChildSetReconciler<T, C> {
     /// Creates a step for children of the type `C`, with closures for the desired children, their identifiers and the owner's
@@ -137,7 +128,7 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
     fn slots(&self, found: Vec<C>, desired: Vec<C>) -> Result<BTreeMap<String, ChildSlot<C>>, ClientError> {
         let mut slots = BTreeMap::<_, ChildSlot<C>>::new();
         for child in found {
-            slots.entry((self.identify)(&child)).or_default().found.push(child);
+            slots.entry((self.identify)(&child)).or_default().0.push(child);
         }
         for child in desired {
             let id = (self.identify)(&child);
@@ -145,11 +136,11 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
             if id.is_empty() {
                 return Err(refused("must not be empty"));
             }
-            let slot = slots.entry(id.clone()).or_default();
-            if slot.desired.is_some() {
+            let (_, desired) = slots.entry(id.clone()).or_default();
+            if desired.is_some() {
                 return Err(refused("must be unique among the desired children"));
             }
-            slot.desired = Some(child);
+            *desired = Some(child);
         }
         Ok(slots)
     }
@@ -159,18 +150,18 @@ impl<T: Object, C: Object> ChildSetReconciler<T, C> {
         &self,
         children: &ChildRun<'_, T, C>,
         resource: &mut T,
-        (id, slot): (String, ChildSlot<C>),
+        (id, (found, desired)): (String, ChildSlot<C>),
         failures: &mut Failures,
     ) -> ChildResult<C> {
-        let desired = match slot.desired.map(|desired| children.claim(resource, desired)).transpose() {
+        let desired = match desired.map(|desired| children.claim(resource, desired)).transpose() {
             Ok(desired) => desired,
             Err(error) => {
                 failures.add(Err(terminal(error.clone()).into()));
                 return ChildResult { id, child: Err(error) };
             }
         };
-        let WrittenChild { child, surplus } =
-            children.write(resource, slot.found, desired, &|child| (self.identify)(child) == id);
+        let is_it = |child: &C| (self.identify)(child) == id;
+        let WrittenChild { child, surplus } = children.write(resource, found, desired, &is_it);
         let own = child.as_ref().err().filter(|error| !children.is_reflected(error)).cloned();
         for error in surplus.into_iter().chain(own) {
             failures.add(Err(error.into()));
@@ -202,7 +193,7 @@ impl<T: Object, C: Object> SubReconciler<T> for ChildSetReconciler<T, C> {
         let results: Vec<_> = match desired {
             None => {
                 let slots = self.slots(found, Vec::new())?;
-                slots.into_iter().map(|(id, slot)| ChildResult { id, child: Ok(foremost(slot.found)) }).collect()
+                slots.into_iter().map(|(id, (found, _))| ChildResult { id, child: Ok(foremost(found)) }).collect()
             }
             Some(desired) => {
                 let none = desired.is_empty();

@@ -9,22 +9,11 @@ type AfterRun = Box<dyn Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send 
 
 #[derive(Default)]
 pub(super) struct StepHooks {
-    before: Option<BeforeRun>,
-    after: Option<AfterRun>,
+    pub(super) before: Option<BeforeRun>,
+    pub(super) after: Option<AfterRun>,
 }
 
 impl StepHooks {
-    pub(super) fn set_before(&mut self, before: impl Fn(&Context, &ObjectKey) -> SubResult + Send + Sync + 'static) {
-        self.before = Some(Box::new(before));
-    }
-
-    pub(super) fn set_after(
-        &mut self,
-        after: impl Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync + 'static,
-    ) {
-        self.after = Some(Box::new(after));
-    }
-
     /// Calls the first hook, then `run` unless the hook failed or halted, then the second hook.
     pub(super) fn run(&self, cx: &Context, key: &ObjectKey, run: impl FnOnce() -> SubResult) -> SubResult {
         let before = self.before.as_ref().map_or(Ok(Flow::proceed()), |before| before(cx, key));
@@ -48,16 +37,16 @@ macro_rules! hook_settings {
                 mut self,
                 before: impl Fn(&Context, &ObjectKey) -> SubResult + Send + Sync + 'static,
             ) -> Self {
-                self.hooks.set_before(before);
+                self.hooks.before = Some(Box::new(before));
                 self
             }
 
-            /// Calls `after` last in each run, with the result so far. The run returns what `after` returns.
+            /// Calls `after` last in each run, with the result so far. Its result is the result of the run.
             pub fn after(
                 mut self,
                 after: impl Fn(&Context, &ObjectKey, SubResult) -> SubResult + Send + Sync + 'static,
             ) -> Self {
-                self.hooks.set_after(after);
+                self.hooks.after = Some(Box::new(after));
                 self
             }
         }

@@ -212,14 +212,6 @@ impl<T: Object> ResourceReconciler<T> {
         Ok(added.sources)
     }
 
-    /// Replaces the tracks of earlier runs if the run succeeds.
-    fn track(&self, cx: &Context, key: &ObjectKey) -> SubResult {
-        let tracking = self.tracking.begin(key);
-        let flow = self.fetch(cx, key)?;
-        tracking.end();
-        Ok(flow)
-    }
-
     fn fetch(&self, cx: &Context, key: &ObjectKey) -> SubResult {
         let Selected::Object(original) = self.selection.get(&self.api, key)? else { return Ok(Flow::proceed()) };
         let mut resource = original.clone();
@@ -328,7 +320,7 @@ impl<T: Object> Reconciler<ObjectKey> for ResourceReconciler<T> {
         if self.skip_request.as_ref().is_some_and(|skips| skips(key)) {
             return Ok(Action::await_change());
         }
-        conclude(self.hooks.run(cx, key, || self.track(cx, key)), &self.name, cx, key)
+        conclude(self.hooks.run(cx, key, || self.tracking.run(key, || self.fetch(cx, key))), &self.name, cx, key)
     }
 }
 

@@ -1,13 +1,14 @@
 //! The tracks of a controller: each run replaces the tracks of the run before.
 
 use super::config::Config;
+use super::flow::SubResult;
 use crate::base::sync::Mutex;
 use crate::objects::{Kind, ObjectKey, Scope, TrackRef, Tracker};
 
 /// The trackers that the runs of one controller use: one in its config, others in the configs of steps.
 #[derive(Debug)]
 pub(super) struct Tracking {
-    /// Separates the tracks of this controller from those of others with the same tracker and keys.
+    /// Separates the tracks of controllers with the same tracker and the same keys.
     scope: Scope,
     trackers: Mutex<Vec<Tracker>>,
 }
@@ -33,25 +34,15 @@ impl Tracking {
         }
     }
 
-    /// Begins a run of this key. If it [ends](TrackingRun::end), its tracks replace those of earlier runs.
-    pub(super) fn begin<'a>(&self, by: &'a ObjectKey) -> TrackingRun<'a> {
-        let trackers = self.trackers.lock().iter().map(|tracker| (tracker.clone(), tracker.now())).collect();
-        TrackingRun { trackers, by }
-    }
-}
-
-/// A run of a key.
-pub(super) struct TrackingRun<'a> {
-    /// Each with the number of its last track before the run.
-    trackers: Vec<(Tracker, u64)>,
-    by: &'a ObjectKey,
-}
-
-impl TrackingRun<'_> {
-    /// Forgets the tracks of earlier runs. Not called after a failed run, which may not have reached all its tracks.
-    pub(super) fn end(self) {
-        for (tracker, start) in self.trackers {
-            tracker.forget_before(self.by, start);
+    /// Calls `run` for this key. If it succeeds, its tracks replace the tracks of earlier runs.
+    ///
+    /// A failed run may not have reached all its tracks, so it replaces none.
+    pub(super) fn run(&self, by: &ObjectKey, run: impl FnOnce() -> SubResult) -> SubResult {
+        let last_tracks: Vec<_> = self.trackers.lock().iter().map(|tracker| (tracker.clone(), tracker.now())).collect();
+        let flow = run()?;
+        for (tracker, last) in last_tracks {
+            tracker.forget_before(by, last);
         }
+        Ok(flow)
     }
 }

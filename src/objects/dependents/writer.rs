@@ -70,7 +70,7 @@ impl Decision {
 
 /// Records the writes of one run.
 pub(crate) trait WriteJournal<C> {
-    /// Called for each dependent whose changes must call the owner again, before it is written or once it has a name.
+    /// Called for each dependent that the owner must track, before it is written or once it has a name.
     fn track(&self, _dependent: &ObjectKey) {}
 
     /// Called before a request is sent.

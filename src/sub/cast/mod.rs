@@ -22,7 +22,7 @@ mod changes;
 ///
 /// The JSON includes `apiVersion` and `kind`. Changes of the step are copied to the object, also if the step fails. Fields that `D`
 /// does not know stay, also in the entries of lists, unless the step both moves and changes an entry. Fields that `T` does not know
-/// are dropped. After a change, the object loses whatever `T` does not write as JSON.
+/// are dropped. After a change, the object loses all data that `T` does not write as JSON.
 ///
 /// # Errors
 ///
