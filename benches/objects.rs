@@ -1,4 +1,4 @@
-//! Objects in memory and in a file: what reading, writing, listing and watching cost among a hundred thousand of them.
+//! The cost of reading, writing, listing and watching among a hundred thousand objects, in memory and in a file.
 
 #![expect(clippy::expect_used, reason = "a bench ends where its premise fails")]
 
@@ -23,7 +23,7 @@ fn key(number: usize) -> ObjectKey {
     ObjectKey::new("default", &name(number))
 }
 
-/// About as much as a small deployment says: 700 bytes of JSON.
+/// The size of a small deployment: 700 bytes of JSON.
 fn deployment(number: usize) -> Value {
     let name = name(number);
     json!({
@@ -46,7 +46,7 @@ fn filled(count: usize) -> MemoryClient {
     client
 }
 
-/// How much is made of each count, in runs that only try whether it works.
+/// Reduces counts in runs that only test whether everything works.
 fn counts() -> &'static [usize] {
     if std::env::args().any(|argument| argument == "--test") { &[1_000] } else { &[1_000, 100_000] }
 }
@@ -110,7 +110,7 @@ fn write(c: &mut Criterion) {
     });
 }
 
-/// From one thread's write to another's event, there and back.
+/// The time from a write on one thread to the event on another, and back.
 fn follow(c: &mut Criterion) {
     let mut group = c.benchmark_group("objects/follow");
     let client = filled(1_000);
@@ -137,7 +137,7 @@ fn follow(c: &mut Criterion) {
     });
 }
 
-/// Prints what an object takes in memory: the process grows by so much as the objects come, by what the system says.
+/// Prints the memory of an object: the growth of the process as objects are created, divided by their number.
 #[expect(clippy::print_stdout, reason = "a figure that is no time")]
 fn memory(_c: &mut Criterion) {
     let count = counts()[counts().len() - 1];
@@ -148,7 +148,7 @@ fn memory(_c: &mut Criterion) {
     println!("objects/memory: {count} objects of {json} bytes of JSON: {} bytes each", grown / count);
 }
 
-/// Bytes of this process in memory, where the system says so.
+/// Returns the resident bytes of this process, if the system reports them.
 fn resident() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

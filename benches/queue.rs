@@ -1,4 +1,4 @@
-//! The queue on one thread and on several: what a key costs from enqueue to done.
+//! The cost of a key from enqueue to done, on one thread and on several.
 
 #![expect(clippy::expect_used, reason = "a bench ends where its premise fails")]
 
@@ -14,7 +14,7 @@ use homeostat::{Enqueue, Shutdown, WorkQueue};
 
 use self::keys::BenchKey;
 
-/// How many keys a cycle goes through.
+/// The number of keys of a cycle.
 const KEYS: usize = 1_000;
 
 /// Enqueue, dequeue, done: each key alone in the queue.
@@ -82,7 +82,7 @@ fn fill_and_drain<K: BenchKey>(c: &mut Criterion) {
     }
 }
 
-/// A key that stands in line already.
+/// A key that is in line already.
 fn duplicate<K: BenchKey>(c: &mut Criterion) {
     let mut group = c.benchmark_group("queue/duplicate");
     group.throughput(Throughput::Elements(KEYS as u64));
@@ -118,7 +118,7 @@ fn duplicate_by_ref(c: &mut Criterion) {
     });
 }
 
-/// A poll's worth of keys at once, against one by one in `queue/fill-and-drain`.
+/// The keys of one poll in one call; compare with one by one in `queue/fill-and-drain`.
 fn batch(c: &mut Criterion) {
     let mut group = c.benchmark_group("queue/batch");
     group.throughput(Throughput::Elements(KEYS as u64));
@@ -133,7 +133,7 @@ fn batch(c: &mut Criterion) {
     });
 }
 
-/// Producers and consumers on threads of their own.
+/// Producers and consumers on separate threads.
 fn threads(c: &mut Criterion) {
     const OPERATIONS: u64 = 20_000;
     let mut group = c.benchmark_group("queue/threads");

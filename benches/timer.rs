@@ -1,4 +1,4 @@
-//! Delays: setting, cancelling and expiring them, on a held clock so that no time is spent waiting.
+//! The cost of setting, cancelling and expiring delays. The clock is held, so nothing waits.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn cancel(c: &mut Criterion) {
     }
 }
 
-/// From the wheel into line, cascades included.
+/// Moves keys from the wheel into line, cascades included.
 fn expire(c: &mut Criterion) {
     let mut group = c.benchmark_group("timer/expire");
     for count in [1_000, 100_000] {

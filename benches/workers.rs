@@ -1,4 +1,4 @@
-//! The whole loop: an empty reconcile, from the line to the end of its claim.
+//! The cost of an empty reconcile, from dequeue to the end of its claim.
 
 #![expect(clippy::expect_used, reason = "a bench ends where its premise fails")]
 

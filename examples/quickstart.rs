@@ -1,6 +1,10 @@
-//! The smallest controller: a table of what should be, a table of what is, and a loop that makes them equal.
+//! The smallest controller: a poller, a queue and workers make one table equal to another.
 //!
-//! Run it with `cargo run --example quickstart`; it ends by itself once both tables agree.
+//! ```sh
+//! cargo run --example quickstart
+//! ```
+//!
+//! It prints each step and ends once both tables are equal. Try other numbers in `desired`, or one thread in place of four.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -14,7 +18,7 @@ use parking_lot::Mutex;
 
 type Table = BTreeMap<&'static str, u32>;
 
-/// Makes a table of what is equal to a table of what should be, and ends.
+/// Makes the table of running replicas equal to the desired table, and ends.
 #[derive(Parser)]
 #[command(name = "quickstart", version)]
 struct Arguments {}

@@ -1,18 +1,17 @@
-//! Sites in a file, their pages in memory, and what is published in a folder: a primary, its secondaries and an external
-//! resource.
+//! Sites in a file, their pages in memory, and published files in a folder: a primary, its secondaries and an external resource.
 //!
 //! ```sh
 //! cargo run --features file-client --example sites
 //! ```
 //!
-//! It goes through a few changes, says what becomes of them, and ends. Run it again: the sites are in the file, and it goes on with
-//! them. With `--for 60s` it goes on for a minute, or until Ctrl-C, to be meddled with: delete or edit what it has published.
+//! It makes a few changes, prints the results, and ends. Run it again: the sites are still in the file, and it continues with them.
+//! With `--for 60s` it continues for a minute, or until Ctrl-C. Meanwhile, delete or edit the published files: they come back.
 //!
-//! | | |
+//! | part | here |
 //! |---|---|
 //! | primary | [`Site`], in a file |
-//! | secondary | [`Page`], in memory: one for each page of a site, marked as the site's |
-//! | external | [`Folder`]: what is published; looked at behind each run, and every second |
+//! | secondary | [`Page`], in memory: one for each page of a site, marked with its site |
+//! | external | [`Folder`]: the published files, checked after each run and once a second |
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -43,15 +42,15 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Parser)]
 #[command(name = "sites", version)]
 struct Arguments {
-    /// The file with the sites; what is published goes to a folder `public` beside it [default: in the system's folder for
+    /// The file with the sites; a folder `public` beside it gets the published files [default: in the system's folder for
     /// temporary files]
     file: Option<PathBuf>,
-    /// Go on for so long behind the last step: `60s`
+    /// Continue for this long after the last step: `60s`
     #[arg(long = "for", value_parser = cli::parse_duration, default_value = "0s", value_name = "DURATION")]
     stay: Duration,
 }
 
-/// What is wanted: texts by page.
+/// The desired texts by page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Site {
     metadata: ObjectMeta,
@@ -78,7 +77,7 @@ fn site_key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
 }
 
-/// Makes the pages of a site, and says in its status how many there are.
+/// Makes the pages of a site, and writes their number into its status.
 struct Publish {
     sites: Api<Site>,
     pages: Secondary<Page>,
@@ -114,7 +113,7 @@ impl PrimaryReconciler<Site> for Publish {
     }
 }
 
-/// Each site is a folder in here, each page a file in that.
+/// The folder of published sites. Each site is a folder, each page a file.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -122,7 +121,7 @@ impl Folder {
         self.0.join(site.name())
     }
 
-    /// The files of a site by name.
+    /// Returns the files of a site by name.
     fn files(&self, site: &ObjectKey) -> Result<BTreeMap<String, String>, BoxError> {
         let folder = self.of(site);
         let entries = match fs::read_dir(&folder) {
@@ -139,7 +138,7 @@ impl Folder {
     }
 }
 
-/// The result, with the path in its error.
+/// Adds the path to an error.
 fn at<T>(path: &Path, result: io::Result<T>) -> Result<T, BoxError> {
     result.map_err(|error| format!("{}: {error}", path.display()).into())
 }
@@ -182,7 +181,7 @@ impl External<Site> for Folder {
     }
 }
 
-/// The steps, each of which ends when what it asks for is so.
+/// The steps of the program. Each waits for its result.
 struct Tour<'a> {
     sites: &'a Api<Site>,
     pages: &'a Api<Page>,
@@ -236,7 +235,7 @@ impl Tour<'_> {
         })
     }
 
-    /// Waits until the controller has brought it in step.
+    /// Waits until the controller has reconciled it.
     fn settled(&self, site: &ObjectKey) -> Result<(), BoxError> {
         self.controller.enqueue(site.clone());
         self.controller.wait(site, 30 * SECOND)?;
@@ -254,7 +253,7 @@ impl Tour<'_> {
     }
 }
 
-/// Waits for so long, or until Ctrl-C.
+/// Waits for this long, or until Ctrl-C.
 fn wait_or_interrupt(cx: &Context, stay: Duration) -> Result<(), BoxError> {
     let interrupted = Arc::new(AtomicBool::new(false));
     #[cfg(unix)]
@@ -318,7 +317,7 @@ fn run(Arguments { file, stay }: Arguments) -> Result<(), BoxError> {
         let text = |field: &str| event[field].as_str().unwrap_or_default();
         println!("  {} {}: {} (×{})", text("reason"), event["involvedObject"]["name"], text("message"), event["count"]);
     }
-    // Nobody runs that would say whose this is: the next run finds it.
+    // No controller runs, so no event reports this object. The next start of the program finds it.
     let attic = folder.join("attic");
     at(&attic, fs::create_dir_all(&attic))?;
     println!("A folder is left behind that belongs to no site. Run this again with the same file, and it is gone.");

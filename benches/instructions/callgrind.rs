@@ -1,4 +1,4 @@
-//! Counting by callgrind: this binary runs itself under it, one process for each count.
+//! Counts instructions with callgrind: this binary runs itself under it, one process per count.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::cases::{Case, KEYS, MOST_ROUNDS};
 
-/// Whether valgrind is installed; an error if it is but does not run.
+/// Returns whether valgrind is installed. An error if it is installed but does not run.
 pub(crate) fn is_there() -> Result<bool> {
     match Command::new("valgrind").arg("--version").output() {
         Ok(output) if output.status.success() => Ok(true),
@@ -19,8 +19,8 @@ pub(crate) fn is_there() -> Result<bool> {
     }
 }
 
-/// Instructions per operation, in user space, to a tenth: the difference between some rounds and twice as many, so that
-/// neither the start of the process nor the set-up is part of it.
+/// Returns the instructions per operation in user space, to a tenth. It is the difference between some rounds and twice as many, which
+/// removes the start of the process and the set-up.
 pub(crate) fn per_operation(case: &Case) -> Result<f64> {
     let some = instructions(case, MOST_ROUNDS / 2)?;
     let twice = instructions(case, MOST_ROUNDS)?;
@@ -29,21 +29,21 @@ pub(crate) fn per_operation(case: &Case) -> Result<f64> {
     Ok((exact * 10.0).round() / 10.0)
 }
 
-/// Where callgrind's figures of a case are, for `callgrind_annotate`.
+/// Returns the path of callgrind's figures of a case, for `callgrind_annotate`.
 pub(crate) fn profile(case: &Case) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("callgrind.{}.out", case.name().replace('/', "-")))
 }
 
 fn instructions(case: &Case, rounds: usize) -> Result<u64> {
     let (name, profile) = (case.name(), profile(case));
-    // One of another run must not be taken for this one's; there may be none.
+    // Removes the file of an earlier run, if there is one.
     let _ = fs::remove_file(&profile);
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--quiet"])
         .arg(format!("--callgrind-out-file={}", profile.display()))
         .arg(env::current_exe()?)
         .args(["--run", &name, "--rounds", &rounds.to_string()])
-        // Either would change what is counted.
+        // Both variables would change the counts.
         .env_remove("VALGRIND_OPTS")
         .env_remove("GLIBC_TUNABLES")
         .output()?;

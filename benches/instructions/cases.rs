@@ -1,4 +1,4 @@
-//! What is counted: the queue's hot path, on keys and hashes that are the same in every run.
+//! The counted cases: the queue's hot path, with the same keys and hashes in every run.
 
 #![expect(clippy::expect_used, reason = "a case ends where its premise fails")]
 
@@ -14,18 +14,18 @@ use homeostat::{Action, Context, Enqueue, Key, ManualClock, Shutdown, WorkQueue,
 
 use crate::keys::BenchKey;
 
-/// How many operations a round is: one on each of this many keys.
+/// The operations of a round: one on each key.
 pub(crate) const KEYS: usize = 1_000;
-/// The most rounds that a case is run for.
+/// The largest number of rounds of a case.
 pub(crate) const MOST_ROUNDS: usize = 8;
 
 const MISSING: &str = "a key that was enqueued is in line";
 
-/// One thing to count.
+/// A counted case.
 pub(crate) struct Case {
     what: &'static str,
     key: &'static str,
-    /// Sets up and warms up, which costs the same each time, and then does so many rounds.
+    /// Sets up, warms up, and runs this many rounds. Set-up and warm-up cost the same each time.
     pub(crate) run: fn(usize),
 }
 
@@ -51,7 +51,7 @@ pub(crate) const CASES: [Case; 9] = [
     Case::of::<u64>("batch-and-reconcile", batch_and_reconcile),
 ];
 
-/// The default hasher's algorithm with a seed that does not change: what a key collides with is the same in every run.
+/// The default hasher's algorithm with a fixed seed, so that keys collide in the same way in every run.
 fn builder<K: Key>() -> QueueBuilder<K, FixedState> {
     WorkQueue::builder().hasher(FixedState::with_seed(7))
 }
@@ -84,11 +84,11 @@ fn worker_cycle(rounds: usize) {
             assert!(claim.is_some(), "{MISSING}");
         }
     });
-    // Dropped, it would back off by a random time.
+    // A dropped claim would back off by a random time.
     claim.expect(MISSING).done();
 }
 
-/// A key that stands in line already.
+/// A key that is in line already.
 fn duplicate(rounds: usize) {
     let (queue, keys) = (builder().build(), u64::distinct(KEYS));
     repeat(rounds, || {
@@ -108,9 +108,9 @@ fn duplicate_by_ref(rounds: usize) {
     });
 }
 
-/// A delay set and taken back, while another key's is the next to end: no alarm is moved.
+/// A delay is set and cancelled while another key's delay ends earlier: no alarm moves.
 fn delay_and_cancel(rounds: usize) {
-    // Whole seconds: whether a fraction makes a carry when it is added depends on when the clock was made.
+    // Whole seconds: the carry of a fraction would depend on the start of the clock.
     const STEP: Duration = Duration::from_secs(1);
     let clock = ManualClock::new();
     let (queue, keys) = (builder().clock(clock.clock()).build(), u64::distinct(KEYS));
@@ -123,16 +123,16 @@ fn delay_and_cancel(rounds: usize) {
     });
 }
 
-/// New keys into a queue that has held as many before, a thousand at a time.
+/// New keys in a queue that has held as many before, a thousand at a time.
 fn batch(rounds: usize) {
     let queue = builder().build();
     grow(&queue);
     fill(&queue, rounds);
-    // To drop it would take time for each key.
+    // Dropping the queue would cost time for each key.
     forget(queue);
 }
 
-/// The same, and then each key through one worker whose reconciler does nothing.
+/// New keys, then one worker runs each with an empty reconciler.
 fn batch_and_reconcile(rounds: usize) {
     let clock = ManualClock::new();
     let queue = builder().clock(clock.clock()).build();
@@ -147,7 +147,7 @@ fn batch_and_reconcile(rounds: usize) {
     assert!(queue.is_empty());
 }
 
-/// Gives the queue room for all the keys of the most rounds.
+/// Reserves room for all keys of the largest number of rounds.
 fn grow(queue: &WorkQueue<u64, FixedState>) {
     fill(queue, MOST_ROUNDS);
     while let Ok(claim) = queue.try_dequeue() {

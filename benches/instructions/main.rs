@@ -1,7 +1,6 @@
-//! Instruction counts of the queue's hot path: a regression check that noise cannot move.
+//! Instruction counts of the queue's hot path: a check for regressions that noise does not affect.
 //!
-//! `counts.toml` holds what callgrind has counted per operation, and under which conditions. A count that has risen by more
-//! than the tolerance fails the check.
+//! `counts.toml` records the counts per operation and their conditions. A count that rises by more than the tolerance fails the check.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the counts are what this is for")]
 
@@ -23,42 +22,41 @@ use self::record::{Record, TOLERANCE, Verdict, change, conditions};
 
 /// Counts instructions per operation with callgrind and compares them with those recorded.
 ///
-/// Exits with 1 if a count has risen by more than 3 %, or has none to compare with. Where valgrind is not installed, or
-/// the counts were recorded under other conditions (compiler, settings, target, C library, processor), it says so and
-/// judges nothing; to judge a change there, record the counts before it with `--bless --counts FILE` and compare with
-/// `--counts FILE` after it.
+/// Exits with 1 if a count has risen by more than 3 %, or was never recorded. Without valgrind, or under other conditions than the
+/// recorded ones (compiler, settings, target, C library, processor), it prints the counts and judges nothing. To judge a change there,
+/// record the counts before it with `--bless --counts FILE`, and compare with `--counts FILE` after it.
 #[derive(Debug, Parser)]
 #[command(name = "instructions", bin_name = "cargo bench --bench instructions --", after_help = AFTER)]
 #[expect(clippy::struct_excessive_bools, reason = "the flags of a command line are what they are")]
 struct Args {
-    /// Only the cases whose name contains this
+    /// Select the cases with this text in their names
     #[arg(conflicts_with = "bless")]
     filter: Option<String>,
     /// Record the counts instead of comparing them
     #[arg(long)]
     bless: bool,
-    /// Where the recorded counts are
+    /// The file of recorded counts
     #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions/counts.toml"))]
     counts: PathBuf,
     /// Run each case once, without callgrind
     #[arg(long)]
     test: bool,
-    /// Name the cases
+    /// List the cases
     #[arg(long)]
     list: bool,
-    /// One case, to be counted from outside
+    /// Run one case under callgrind
     #[arg(long, hide = true, requires = "rounds", value_name = "CASE")]
     run: Option<String>,
     #[arg(long, hide = true, requires = "run")]
     rounds: Option<usize>,
-    /// What `cargo bench` says; without it this is a test, as with the other benches.
+    /// The flag of `cargo bench`. Without it this is a test, like the other benches.
     #[arg(long, hide = true)]
     bench: bool,
     #[command(flatten)]
     runner: TestRunner,
 }
 
-/// What the runners of tests say to a bench.
+/// The flags that test runners pass to a bench.
 #[derive(Debug, clap::Args)]
 struct TestRunner {
     #[arg(long, hide = true)]
@@ -114,7 +112,7 @@ impl Args {
     }
 }
 
-/// Each case once, and that what judges is right.
+/// Runs each case once, and tests the comparison.
 fn test(args: &Args) -> Result<()> {
     record::check_itself()?;
     for case in args.cases() {

@@ -1,4 +1,4 @@
-//! The recorded counts: under which conditions they were made, and how a new count compares.
+//! The recorded counts, their conditions, and the comparison with new counts.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -9,11 +9,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// The percentage by which a count may rise. Two runs of one binary do not differ: this is for what a compiler makes of a
-/// change elsewhere.
+/// The tolerated rise of a count, in percent. Two runs of one binary have the same count, but a change elsewhere may change the compiled
+/// code a little.
 pub(crate) const TOLERANCE: f64 = 3.0;
 
-/// Counts and what they depend on.
+/// Counts and their conditions.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Record {
     pub(crate) conditions: BTreeMap<String, String>,
@@ -55,8 +55,8 @@ impl Record {
     }
 }
 
-/// What counts depend on besides the code: the compiler and how it was told to compile, for what, and what the C library
-/// chooses its functions by.
+/// The conditions of a count besides the code: the compiler, its settings and target, and the C library with the processor features by
+/// which it chooses functions.
 pub(crate) fn conditions() -> BTreeMap<String, String> {
     let library = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
     let conditions = [
@@ -74,7 +74,7 @@ fn said(program: &str, args: &[&str]) -> String {
     output.map_or_else(|| "unknown".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// What the environment changes of the manifest's profile. (An incremental build differs by a tenth.)
+/// Returns the settings of the profile that the environment overrides. (An incremental build differs by a tenth.)
 fn settings() -> String {
     let all = env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let set: BTreeMap<_, _> = all
@@ -87,7 +87,7 @@ fn settings() -> String {
     set.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// What the processor can do of that which matters here; in capitals what the compiler was told to use.
+/// Returns the relevant features of the processor, in capitals if the compiler uses them.
 #[cfg(target_arch = "x86_64")]
 fn cpu() -> String {
     macro_rules! features {
@@ -106,7 +106,7 @@ fn cpu() -> String {
     "any".to_owned()
 }
 
-/// How a count compares with the one that was recorded.
+/// The comparison of a count with the recorded one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Verdict {
     Same,
@@ -124,12 +124,12 @@ impl Verdict {
     }
 }
 
-/// In percent.
+/// The change, in percent.
 pub(crate) fn change(counted: f64, recorded: f64) -> f64 {
     (counted / recorded - 1.0) * 100.0
 }
 
-/// That what judges is right, as this binary has no tests of its own.
+/// Tests the comparison, because this binary has no other tests.
 pub(crate) fn check_itself() -> Result<()> {
     for (counted, recorded, verdict) in [
         (400.0, 400.0, Verdict::Same),

@@ -7,13 +7,13 @@ use homeostat::Key;
 
 /// A kind of key.
 pub(crate) trait BenchKey: Key + Sync + Debug {
-    /// How it is named in the results.
+    /// The name in the results.
     const NAME: &'static str;
 
-    /// Number `n` of its kind.
+    /// Returns key number `n`.
     fn number(n: usize) -> Self;
 
-    /// `count` keys, each different from the others.
+    /// Returns `count` different keys.
     fn distinct(count: usize) -> Vec<Self> {
         (0..count).map(Self::number).collect()
     }

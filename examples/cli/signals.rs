@@ -13,7 +13,7 @@ impl Drop for Closing {
     }
 }
 
-/// Calls `run` while another thread calls `handle` with each signal. The other thread ends with `run`, also if `run` panics.
+/// Calls `run` while another thread calls `handle` with each signal. The other thread ends with `run`, even if `run` panics.
 pub(crate) fn handle_during<T>(mut signals: Signals, mut handle: impl FnMut(i32) + Send, run: impl FnOnce() -> T) -> T {
     let closing = Closing(signals.handle());
     thread::scope(|scope| {

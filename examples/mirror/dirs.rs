@@ -10,7 +10,7 @@ use homeostat::{Action, BoxError, Context, Controller, Predicate, Reconciler, Su
 
 use crate::trees::{Entry, Folder, Trees};
 
-/// Makes the directories that are wanted, and removes the others once they are empty.
+/// Makes the desired directories, and removes the others once they are empty.
 #[derive(Debug)]
 pub(crate) struct Dirs(Trees);
 
@@ -24,7 +24,7 @@ pub(crate) fn controller(
         .max_concurrent_reconciles(2)
         .subscribe(source, |queue| Subscriber::to_itself(queue).when(Predicate::matching(FileState::is_dir)))
         .subscribe(target, move |queue| {
-            // What has changed in a directory may have emptied it; and a file may have been in the way of one.
+            // A change in a directory may have emptied it. A file may have blocked a directory of the same name.
             Subscriber::to_owner(queue, move |path: &PathBuf, state: &FileState| {
                 let itself = state.is_dir() || wanted.wanted(path) == Some(Entry::Directory);
                 let owner = path.parent().filter(|owner| *owner != Path::new("")).map(Path::to_owned);
@@ -48,7 +48,7 @@ impl Reconciler<PathBuf> for Dirs {
         };
         match (wanted, found) {
             (true, None) => {
-                // Whatever is above it is wanted as well.
+                // The directories above it are desired, too.
                 fs::create_dir_all(&directory)?;
                 log::info!("{}: made", path.display());
             }
@@ -57,7 +57,7 @@ impl Reconciler<PathBuf> for Dirs {
             (true, Some(Entry::Other)) => return Err("in the target is something else that is not touched".into()),
             (false, Some(Entry::Directory)) => match fs::remove_dir(&directory) {
                 Ok(()) => log::info!("{}: removed", path.display()),
-                // What is in it goes by itself, and is told.
+                // Its content is deleted by other keys, and each deletion enqueues this key.
                 Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => return later,
                 Err(error) => return Err(error.into()),
             },

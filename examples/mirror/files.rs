@@ -11,15 +11,15 @@ use homeostat::{Action, BoxError, Context, Controller, Event, Predicate, Reconci
 
 use crate::trees::{Entry, Folder, Trees, finished, is_gone, look, unfinished};
 
-/// Copies the files that are wanted, and deletes the others.
+/// Copies the desired files, and deletes the others.
 #[derive(Debug)]
 pub(crate) struct Files {
     trees: Trees,
-    /// The most bytes a second that one file is copied with.
+    /// The limit of each copy, in bytes per second.
     rate: Option<u32>,
 }
 
-/// So much is copied between two looks at whether to go on.
+/// The number of bytes between two checks for cancellation.
 const CHUNK: usize = 128 << 10;
 
 pub(crate) fn controller(
@@ -42,7 +42,7 @@ pub(crate) fn controller(
                 Event::Updated { old, new, .. } => new.is_dir() && !old.is_dir(),
                 _ => false,
             };
-            // A directory that has just been made is what its files wait for.
+            // Files wait for their directory. It has just been made.
             let waiting = event.key().filter(|_| made).map(|path| within.keys(path)).unwrap_or_default();
             waiting.into_iter().chain(event.key().and_then(|path| finished(path)))
         })
@@ -59,7 +59,7 @@ impl Reconciler<PathBuf> for Files {
             // `dirs` makes it.
             return if matches!(wanted, Some(Entry::File { .. })) { later } else { Ok(Action::await_change()) };
         }
-        // Nobody is writing it now: it was left by a mirror that was killed.
+        // No run writes it now: a killed mirror left it.
         remove(&trees.target.join(unfinished(path)))?;
         let found = trees.found(path)?;
         match (wanted, found) {
@@ -98,7 +98,7 @@ impl Files {
         copied
     }
 
-    /// Writes what is at `from` to `to`, with its time of modification.
+    /// Copies `from` to `to`, with its time of modification.
     fn write(&self, cx: &Context, from: &Path, to: &Path) -> Result<(), BoxError> {
         let unreadable = |error: io::Error| format!("cannot be read: {error}");
         let unwritable = |error: io::Error| format!("cannot be written: {error}");
@@ -134,7 +134,7 @@ impl Files {
     }
 }
 
-/// Deletes a file, if it is there.
+/// Deletes a file, if it exists.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if !is_gone(&error) => Err(error),

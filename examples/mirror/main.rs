@@ -1,39 +1,42 @@
-//! Keeps a directory equal to another: copies what is new or has changed, deletes what is gone, and undoes what is changed
-//! in the target by hand.
+//! Keeps one directory equal to another: copies new and changed files, deletes the rest, and undoes changes in the target.
 //!
 //! ```sh
 //! cargo run --example mirror -- examples /tmp/examples-mirrored
 //! ```
 //!
-//! Two files are equal if they have the same length and the same time of modification, which the copy takes over from the
-//! original, with the permissions. A file is written under another name and then renamed: nobody ever sees half of one.
-//! What can be neither read nor written is tried again, each time later. Symbolic links, pipes and devices are named and
-//! left as they are, in the source and in the target, and nothing is ever read or written through a link within them.
+//! Try this while it runs: change files in the source, delete files in the target, send it SIGUSR1, end it with Ctrl-C.
 //!
-//! If the source cannot be listed, nothing is deleted: an unmounted volume has not lost its files. All that is in the
-//! target and not in the source is deleted, however; `mirror` makes one that does not exist.
+//! Two files are equal if they have the same length and the same time of modification. The copy takes that time and the permissions
+//! from the original. A file is written under another name and then renamed, so other programs never see half a file. Failed reads and
+//! writes are tried again, each time later. Symbolic links, pipes and devices are reported and left alone, in the source and in the
+//! target. Nothing is read or written through a link.
+//!
+//! If the source cannot be listed, nothing is deleted: an unmounted volume has not lost its files. **Every file that is only in the
+//! target is deleted.** A missing target is created.
 //!
 //! | signal | effect |
 //! |---|---|
-//! | SIGINT, SIGTERM | finish the files that are being copied, print the status table, and exit; a second one aborts |
+//! | SIGINT, SIGTERM | finish the current copies, print the status table, and exit; a second signal aborts |
 //! | SIGUSR1 | print the status table to standard output |
 //!
-//! Exit codes: 0 when it was told to stop, and with `--once` only if all is equal; 1 when it was aborted, has failed, or
-//! not all is equal; 2 when the command line was bad or a directory cannot be used.
+//! | exit code | meaning |
+//! |---|---|
+//! | 0 | it was stopped; with `--once`, the directories are equal |
+//! | 1 | it was aborted or has failed; with `--once`, the directories differ |
+//! | 2 | the command line was invalid, or a directory cannot be used |
 //!
 //! # How it is built
 //!
-//! | | |
+//! | part | here |
 //! |---|---|
 //! | watches | the source and the target, each listed once for both controllers ([`Manager::watch`](homeostat::Manager::watch)) |
 //! | controller [`files`] | key: a path. Copies a regular file, or deletes it |
-//! | controller [`dirs`] | key: a path. Makes a directory, or removes it once it is empty; told of it by each file in it |
-//! | functions | a look at whether both are equal, and the end of `--once`; the end of `--for` |
+//! | controller [`dirs`] | key: a path. Makes a directory, or removes it once it is empty. Each file enqueues its directory |
+//! | functions | one ends `--once` when both are equal, one ends `--for` |
 //!
-//! What is wanted is what the [store](homeostat::Store) of the source says, and what there is is looked up in the target at
-//! each run: whatever was missed, or happened out of order, the next run finds, and a resync brings one now and then for every
-//! path. Neither controller waits for the other. One that needs something done first returns, and is called when the watch
-//! tells that it is done.
+//! The desired state is the [store](homeostat::Store) of the source. Each run reads the actual state from the target. A missed event is
+//! repaired by the next run, and a resync runs every path now and then. The controllers do not wait for each other: a run that
+//! needs the other controller first returns, and a watch enqueues its key later.
 
 #[path = "../cli/mod.rs"]
 mod cli;

@@ -1,4 +1,4 @@
-//! From the command line to the exit code.
+//! The command line, the parts of the program, and its exit code.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -19,36 +19,36 @@ use crate::cli::{parse_duration, parse_period, say};
 use crate::trees::Trees;
 use crate::{dirs, files};
 
-/// Keeps a directory equal to another.
+/// Keeps one directory equal to another.
 #[derive(Debug, Parser)]
 #[command(name = "mirror", version, args_override_self = true, after_help = SIGNALS)]
 struct Args {
-    /// The directory that is copied
+    /// The directory to copy
     source: PathBuf,
-    /// The directory that is kept equal to it; what else is in it is deleted
+    /// The directory to keep equal to it; all other files in it are deleted
     target: PathBuf,
-    /// How often both are looked at
+    /// How often both are listed
     #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = parse_period)]
     poll: Duration,
-    /// How often every entry is looked at, for what has come and gone between two looks at the whole
+    /// How often every entry is checked, to find changes that the listings missed
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_period)]
     resync: Duration,
-    /// End when all is equal
+    /// End when both are equal
     #[arg(long)]
     once: bool,
-    /// Stop after this time, as SIGTERM does
+    /// Stop after this time, like SIGTERM
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     run_for: Option<Duration>,
-    /// The delay before what has failed is tried again; it doubles with each failure
+    /// The delay before the first retry; it doubles with each failure
     #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = parse_duration)]
     backoff: Duration,
     /// The longest such delay
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     backoff_cap: Duration,
-    /// The most bytes a second that one file is copied with
+    /// The limit of each copy, in bytes per second
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
-    /// How long files that are being copied may take when it is to stop
+    /// How long current copies may take after a stop
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     grace: Duration,
 }
@@ -72,13 +72,13 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Both directories, the target made if it was not there; neither is in the other.
+/// Returns both directories, and creates a missing target. Refuses a directory inside of the other.
 fn roots(source: &Path, target: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
     let usable = |path: &Path, what: &str| {
         fs::read_dir(path).and_then(|_| path.canonicalize()).with_context(|| format!("{what} {}", path.display()))
     };
     let source = usable(source, "the source")?;
-    // Before it is made: nothing should be left in a source that was given by mistake.
+    // Before the target is created: a wrong command line must leave nothing behind in the source.
     let there = target.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
     let above = there.canonicalize().with_context(|| format!("the target {}", target.display()))?;
     if above.starts_with(&source) {
@@ -92,7 +92,7 @@ fn roots(source: &Path, target: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
     Ok((source, target))
 }
 
-/// Mirrors until told to stop.
+/// Mirrors until it is stopped.
 fn mirror(args: &Args, source: PathBuf, target: PathBuf) -> anyhow::Result<ExitCode> {
     #[cfg(unix)]
     let signals = crate::signals::collect()?;

@@ -1,4 +1,4 @@
-//! What signals do.
+//! The signals of the program.
 
 use std::io;
 
@@ -9,13 +9,13 @@ use signal_hook::iterator::Signals;
 use crate::cli::say;
 use crate::signal_thread;
 
-/// Starts to collect signals, so that none ends the program before it can be handled.
+/// Starts to collect signals. From now on no signal ends the program by itself.
 pub(crate) fn collect() -> io::Result<Signals> {
     Signals::new([SIGINT, SIGTERM, SIGUSR1])
 }
 
-/// Calls `run` while another thread handles signals. The manager stops all its units at the first signal, so a unit could not
-/// handle the second one.
+/// Calls `run` while another thread handles signals. A component of the manager could not handle the second signal: the first one
+/// stops all components.
 pub(crate) fn handled_during<T>(
     signals: Signals,
     manager: &Manager,

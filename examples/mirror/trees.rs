@@ -1,4 +1,4 @@
-//! The two trees: what is wanted, and what there is.
+//! The two trees: the desired one in the source, the actual one in the target.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime};
 use homeostat::Store;
 use homeostat::watch::{FileKind, FileState, Index};
 
-/// What the name of a file begins with while it is written.
+/// The prefix of file names during a copy.
 const UNFINISHED: &str = ".mirror-unfinished.";
 
-/// As far as two entries of one path have to be equal.
+/// The properties in which two entries of one path must be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     File {
@@ -45,12 +45,12 @@ impl From<&FileState> for Entry {
     }
 }
 
-/// Where an entry of the target belongs.
+/// The folder of an entry in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Folder {
     There,
     Missing,
-    /// Something that is no directory has the name of one: a link must not be followed.
+    /// A file or link has the name of the directory. Links are not followed.
     Taken,
 }
 
@@ -59,27 +59,27 @@ pub(crate) enum Folder {
 pub(crate) struct Trees {
     pub(crate) source: PathBuf,
     pub(crate) target: PathBuf,
-    /// What was last seen of each.
+    /// The last known state of each tree.
     pub(crate) wanted: Store<PathBuf, FileState>,
     pub(crate) seen: Store<PathBuf, FileState>,
-    /// What is wanted, by the directory that it is in.
+    /// The desired entries by their directory.
     pub(crate) within: Index<PathBuf, PathBuf, FileState>,
-    /// How long to wait for what a watch ought to tell before.
+    /// The delay before a run checks again without an event.
     pub(crate) patience: Duration,
 }
 
 impl Trees {
-    /// What is wanted at this path.
+    /// Returns the desired entry at this path.
     pub(crate) fn wanted(&self, path: &Path) -> Option<Entry> {
         self.wanted.get(path).map(|state| Entry::from(&*state))
     }
 
-    /// What is at this path of the target, whose folder must be [there](Folder::There).
+    /// Returns the entry at this path of the target. Its folder must [exist](Folder::There).
     pub(crate) fn found(&self, path: &Path) -> io::Result<Option<Entry>> {
         look(&self.target.join(path))
     }
 
-    /// Whether all directories above this path are there.
+    /// Returns whether all directories above this path exist.
     pub(crate) fn folder(&self, path: &Path) -> io::Result<Folder> {
         let mut above: Vec<_> = path.ancestors().skip(1).filter(|above| *above != Path::new("")).collect();
         while let Some(next) = above.pop() {
@@ -92,7 +92,7 @@ impl Trees {
         Ok(Folder::There)
     }
 
-    /// What is in both trees, if they were equal when they were last seen.
+    /// Returns the content of both trees, if their last known states are equal.
     pub(crate) fn equal(&self) -> Option<HashMap<PathBuf, Entry>> {
         let entries = |store: &Store<PathBuf, FileState>| -> HashMap<PathBuf, Entry> {
             let all = store.snapshot().into_iter().map(|(path, state)| (path, Entry::from(&*state)));
@@ -105,7 +105,7 @@ impl Trees {
     }
 }
 
-/// What is at this path; a link is not followed.
+/// Returns the entry at this path. A link is not followed.
 pub(crate) fn look(path: &Path) -> io::Result<Option<Entry>> {
     match fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some(Entry::from(&metadata))),
@@ -114,24 +114,24 @@ pub(crate) fn look(path: &Path) -> io::Result<Option<Entry>> {
     }
 }
 
-/// Nothing is there, or what is above it is no directory any more.
+/// Returns whether the error means that the path, or a directory above it, does not exist.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// The name under which a file is written before it gets its own.
+/// Returns the name of a file during its copy.
 pub(crate) fn unfinished(path: &Path) -> PathBuf {
     let mut name = OsString::from(UNFINISHED);
     name.push(path.file_name().unwrap_or_default());
     path.with_file_name(name)
 }
 
-/// Whether this is the name of a file that is being written, or was when a mirror was killed.
+/// Returns whether this is the name of a file during its copy, perhaps by a mirror that was killed.
 pub(crate) fn is_unfinished(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(UNFINISHED.as_bytes()))
 }
 
-/// The path of the file that this one becomes, which is its own unless it is unfinished. `None`: it cannot be told.
+/// Returns the final path of a file: its own path, unless it is unfinished. `None` if the name does not show it.
 pub(crate) fn finished(path: &Path) -> Option<PathBuf> {
     if !is_unfinished(path) {
         return Some(path.to_owned());

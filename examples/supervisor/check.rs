@@ -1,4 +1,4 @@
-//! What keeps a service from being started, found without starting it.
+//! Checks whether services can be started, without starting them.
 
 use std::env;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Launch};
 
-/// One line for each directory that is not there, and for each command that cannot be run.
+/// Returns one line for each missing directory and for each command that cannot be run.
 pub(crate) fn faults(config: &Config) -> Vec<String> {
     let of_service = |service: &crate::config::Service| {
         let fault = directory(&service.launch).or_else(|| command(&service.launch))?;
@@ -16,7 +16,7 @@ pub(crate) fn faults(config: &Config) -> Vec<String> {
     config.services.iter().filter_map(|service| of_service(service)).collect()
 }
 
-/// The reason why a service cannot be started in its directory.
+/// Returns the reason why a service cannot be started in its directory.
 pub(crate) fn directory(launch: &Launch) -> Option<String> {
     let directory = launch.directory.as_deref()?;
     match fs::metadata(directory) {
@@ -26,7 +26,7 @@ pub(crate) fn directory(launch: &Launch) -> Option<String> {
     }
 }
 
-/// The reason why a command cannot be run. A name without a slash is looked for in `PATH`.
+/// Returns the reason why a command cannot be run. A name without a slash is searched in `PATH`.
 fn command(launch: &Launch) -> Option<String> {
     let name = &launch.command;
     if name.contains('/') {

@@ -1,7 +1,7 @@
-//! The file of services: from TOML text to typed services, or to one error that names line and service.
+//! Reads the file of services: TOML text becomes typed services, or one error with line and service.
 //!
-//! The text is read as a tree with positions rather than through serde, so that every fault, of form or of meaning, is
-//! reported in the same way and at its own line.
+//! The text is read as a tree with positions, not through serde. Every fault of form or meaning is reported in the same way, at its
+//! own line.
 
 #[cfg(test)]
 mod tests;
@@ -25,18 +25,18 @@ pub(crate) struct Config {
     pub(crate) services: Vec<Arc<Service>>,
 }
 
-/// What is wanted of one service.
+/// The settings of one service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Service {
     pub(crate) name: Arc<str>,
-    /// A change here takes a new process; a change of anything else is adopted by the one that runs.
+    /// A change of the launch needs a new process. The process that runs adopts all other changes.
     pub(crate) launch: Launch,
     pub(crate) restart: Restart,
     pub(crate) stop_signal: StopSignal,
     pub(crate) stop_timeout: Duration,
 }
 
-/// What a process is made from.
+/// The command of a process, and its surroundings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) command: String,
@@ -46,7 +46,7 @@ pub(crate) struct Launch {
     pub(crate) directory: Option<PathBuf>,
 }
 
-/// What follows when a process ends without having been told to.
+/// Whether to restart a process that ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Restart {
     Always,
@@ -112,7 +112,7 @@ impl fmt::Debug for StopSignal {
     }
 }
 
-/// Why a file was refused: always one line.
+/// The reason why a file was refused, in one line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ConfigError {
     path: PathBuf,
@@ -133,7 +133,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl Config {
-    /// Reads the content of the file at `path`, in whose folder a relative `directory` begins.
+    /// Reads the content of the file at `path`. A relative `directory` starts at the folder of the file.
     pub(crate) fn read(content: &[u8], path: &Path) -> Result<Self, ConfigError> {
         let base = path.parent().unwrap_or(Path::new(""));
         let services = match std::str::from_utf8(content) {
@@ -152,7 +152,7 @@ impl Config {
     }
 }
 
-/// Something wrong at a byte of the text.
+/// A fault at a byte of the text.
 #[derive(Debug, PartialEq, Eq)]
 struct Fault {
     at: usize,
@@ -275,7 +275,7 @@ fn env(item: &Value<'_>) -> Result<BTreeMap<String, String>, Fault> {
         .collect()
 }
 
-/// The value of `key`, if it is there, through `parse`.
+/// Parses the value of `key`, if it exists.
 fn parsed<T>(item: &Value<'_>, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, Fault> {
     let Some(value) = entry(item, key) else {
         return Ok(None);
@@ -321,13 +321,13 @@ fn entry<'a, 'i>(item: &'a Value<'i>, key: &str) -> Option<&'a Value<'i>> {
     item.get_ref().as_table()?.get(key)
 }
 
-/// How a message calls a service: by its name, or by its number as long as it has none.
+/// Returns the name of a service for messages, or its number if it has no name.
 fn label(item: &Value<'_>, index: usize) -> String {
     let name = entry(item, "name").and_then(|name| name.get_ref().as_str());
     name.map_or_else(|| format!("number {}", index + 1), |name| format!("{name:?}"))
 }
 
-/// The service in which a fault of syntax lies: what could be read of the file still has the positions.
+/// Returns the service with a fault of syntax. The readable part of the file still has positions.
 fn enclosing(root: &DeTable<'_>, at: usize) -> Option<String> {
     let items = root.get("service")?.get_ref().as_array()?;
     let (index, item) = items.iter().enumerate().take_while(|(_, item)| item.span().start <= at).last()?;

@@ -1,14 +1,14 @@
-//! Waiting for a process group to become empty.
+//! Waits until a process group is empty.
 //!
-//! The members are not children of ours, so nothing reports their ends by itself. Linux lets us find them in `/proc`, and
-//! watch each through a descriptor. Elsewhere nobody is seen, and nothing is waited for.
+//! The members are not children of the supervisor, so the system does not report their ends. Linux lists them in `/proc`, and a
+//! descriptor watches each. Other systems show no members, and nothing waits for them.
 
 use rustix::process::Pid;
 
 /// Blocks until every process of the group is dead, its leader included.
 ///
-/// The leader must be dead and unreaped: that is what keeps the group's number from meaning another group. Returns early
-/// if the members cannot be seen.
+/// The leader must be dead and unreaped, because a reaped leader lets the system give the group's number to another group. Returns
+/// early if the members cannot be seen.
 pub(crate) fn await_empty(group: Pid) {
     #[cfg(target_os = "linux")]
     if let Err(error) = linux::await_empty(group) {
@@ -46,7 +46,7 @@ mod linux {
             let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
                 continue;
             };
-            // A process that ends meanwhile is one less to wait for.
+            // The process may have ended meanwhile.
             let Ok(stat) = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
                 continue;
             };
@@ -62,8 +62,8 @@ mod linux {
         Ok(members)
     }
 
-    /// Whether a line of `/proc/<pid>/stat` (`pid (name) state parent group ...`) is of a process in `group` that is not
-    /// dead. The name may hold anything, spaces and parentheses included.
+    /// Returns whether a line of `/proc/<pid>/stat` (`pid (name) state parent group ...`) describes a living process in `group`. The name
+    /// may contain any character, spaces and parentheses included.
     fn lives_in(stat: &str, group: Pid) -> bool {
         let Some((_, rest)) = stat.rsplit_once(") ") else {
             return false;

@@ -1,60 +1,64 @@
-//! A small process supervisor: it runs the services that a TOML file names, and keeps them as the file says.
+//! A small process supervisor. It runs the services of a TOML file and keeps them as the file says.
 //!
 //! ```sh
 //! cargo run --example supervisor -- examples/services.toml
 //! ```
 //!
-//! Edit the file while it runs: services that appear are started, services that disappear are stopped, and one whose
-//! command, arguments, environment or directory changed is stopped and started anew; a change of policy is adopted by
-//! the process that runs. A broken file is one line in the log, and everything goes on as before.
+//! Try this while it runs:
 //!
-//! What dies is restarted as its policy says: at once after a stable run, otherwise after a backoff that doubles. Each
-//! service leads a process group of its own, signals go to the group, and when the leader is gone what remains of its
-//! group is killed. Each line of a service's output goes to the supervisor's standard output, behind the service's name; its
-//! standard input is empty.
+//! - Edit the file. New services start, removed services stop. A service whose command, arguments, environment or directory changed
+//!   is stopped and started again; a process that runs adopts all other settings. A broken file is reported in one log line, and the
+//!   services continue.
+//! - Kill a service. It restarts at once after a stable run, and otherwise after a backoff that doubles.
+//! - Send the supervisor SIGUSR1 for its status tables, and SIGINT (Ctrl-C) to stop it.
 //!
-//! It is no init: as the first process of a container, it needs one above it to reap what services have abandoned.
+//! Each service leads its own process group. Signals go to the whole group, and the group is killed once its leader has ended. Each
+//! line of output is printed with the name of its service in front. Standard input is empty.
+//!
+//! The supervisor is no init: as the first process of a container, it needs an init above it to reap abandoned processes.
 //!
 //! | signal | effect |
 //! |---|---|
-//! | SIGINT, SIGTERM, SIGQUIT | stop everything, the last of the file first, and exit with 0; a second one kills at once |
+//! | SIGINT, SIGTERM, SIGQUIT | stop all services, the last of the file first, and exit with 0; a second signal kills at once |
 //! | SIGHUP | read the file now |
 //! | SIGUSR1 | print the status tables to standard output |
 //!
-//! Exit codes: 0 when everything was stopped, 1 when something survived even SIGKILL or the supervisor itself failed,
-//! 2 when the file or the command line was bad at the start.
+//! | exit code | meaning |
+//! |---|---|
+//! | 0 | all services were stopped |
+//! | 1 | a process survived SIGKILL, or the supervisor failed |
+//! | 2 | the file or the command line was invalid at the start |
 //!
-//! # What `kill -9` of the supervisor leaves behind
+//! # After `kill -9` of the supervisor
 //!
-//! Nothing can be done in a process that is killed with SIGKILL: its services live on, unsupervised, and a new supervisor
-//! does not know them; it would start each a second time. Every service carries the variables `HOMEOSTAT_SUPERVISOR` (the
-//! supervisor's process id) and `HOMEOSTAT_SERVICE` (its name), and hands them down to what it starts. So on Linux, if
-//! the supervisor was 1234, this ends every process that it left, in any group:
+//! The services continue without a supervisor. A new supervisor does not know them, and would start each a second time. On Linux, if
+//! the supervisor was process 1234, this command ends all processes that it left, in any group:
 //!
 //! ```sh
 //! while pids=$(grep -slzx HOMEOSTAT_SUPERVISOR=1234 /proc/[0-9]*/environ | cut -d/ -f3 | grep .); do kill $pids; sleep 0.1; done
 //! ```
 //!
-//! It looks until it finds no process: one that is just calling `exec` shows no environment, and one that has ended cannot be
-//! killed. A service that writes without a supervisor gets SIGPIPE.
+//! Every service has the variables `HOMEOSTAT_SUPERVISOR` (the supervisor's process id) and `HOMEOSTAT_SERVICE` (its name), and passes
+//! them to its children. The loop runs until no process is found, because a process shows no environment while it calls `exec`.
+//! A service that writes output without a supervisor gets SIGPIPE.
 //!
-//! (Linux could end a child together with its parent, by `PR_SET_PDEATHSIG`; but that has to be asked for between fork
-//! and exec, which takes `unsafe`.) So do not kill a supervisor with SIGKILL by routine: SIGTERM, and SIGTERM once more
-//! if it takes too long, leaves nothing behind.
+//! (Linux can end a child together with its parent, by `PR_SET_PDEATHSIG`. It must be requested between fork and exec, which needs
+//! `unsafe`.) Do not use SIGKILL routinely: SIGTERM, and a second SIGTERM if it takes too long, leave nothing behind.
 //!
 //! # How it is built
 //!
-//! | | |
+//! | part | here |
 //! |---|---|
 //! | key | the name of a service |
-//! | wanted | the last good file |
-//! | controller | polls: reads the file, and names the services that are out of step with it |
-//! | reconciler | [`Supervisor::reconcile`](supervisor::Supervisor::reconcile): starts, signals, waits for nothing |
-//! | events | a thread per process waits for its death and enqueues the service's name |
-//! | functions | one that stops the services; once none is left, it stops the manager |
+//! | desired state | the last valid file |
+//! | controller | polls: reads the file, and lists services that differ from it |
+//! | reconciler | [`Supervisor::reconcile`](supervisor::Supervisor::reconcile): starts and signals, never waits |
+//! | events | [`watch_child`](homeostat::watch::watch_child) enqueues a service when its process ends |
+//! | restarts | [`CrashLoopGuard`](homeostat::run::CrashLoopGuard) delays the restart of a service that keeps ending |
+//! | functions | one stops the services; when none is left, it stops the manager |
 //!
-//! Waiting is the queue's: a reconciler that has asked a service to stop returns [`Action::requeue_after`] the time it
-//! has, and is called earlier if the process dies earlier.
+//! The queue does the waiting. After a stop signal the reconciler returns [`Action::requeue_after`] with the time that the service has,
+//! and runs earlier if the process ends earlier.
 //!
 //! [`Action::requeue_after`]: homeostat::Action::requeue_after
 
@@ -92,7 +96,7 @@ fn main() -> std::process::ExitCode {
 fn main() -> std::process::ExitCode {
     use std::io::Write;
 
-    // Nothing can be said if standard error is closed.
+    // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "this example needs Unix: process groups and signals");
     std::process::ExitCode::FAILURE
 }

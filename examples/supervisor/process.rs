@@ -1,17 +1,15 @@
-//! One service as an operating-system process, the leader of a process group of its own.
+//! One service as a process of the operating system, the leader of its own process group.
 //!
-//! # Whose group a number names
+//! # The number of a group stays valid
 //!
-//! A process group is signalled by number, and numbers are used again. The number is safe for as long as the leader has
-//! not been reaped: until then even a dead leader keeps its process id, and with it the group's. So the thread that waits
-//! for the leader does not reap it at once. It looks on without reaping (`waitid` with `WNOWAIT`), kills what is left of
-//! the group, then reaps; and from before the kill until after the reaping it holds the lock under which everybody else
-//! sends signals. Whoever finds no exit under this lock may signal the group, because it is still ours.
+//! Process groups are signalled by number, and the system reuses numbers. The number is safe until the leader has been reaped: even a
+//! dead leader keeps its process id, and with it the group's. `watch_child` reports the end of a leader before it is reaped. Then the
+//! rest of the group is killed, and the leader is reaped. A lock is held from before the kill until after the reaping; all signals are
+//! sent under it. A thread that finds no exit under the lock may signal the group.
 //!
-//! What the leader leaves behind in its group therefore never outlives it for long. If it was told to stop, the others
-//! were told as well, and where the system lets us see them (Linux) they may use the time that is left; otherwise they
-//! are killed at once. A process that has left the group (`setsid`, a job-controlling shell) is out of reach: no portable
-//! call gets at it.
+//! Processes that the leader leaves in its group end soon after it. If the leader was asked to stop, they were asked too, and on Linux
+//! they may use the rest of the time. Otherwise they are killed at once. A process that has left the group (`setsid`, a job-controlling
+//! shell) cannot be reached: no portable call finds it.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
@@ -37,29 +35,29 @@ pub(crate) const SUPERVISOR: &str = "HOMEOSTAT_SUPERVISOR";
 /// In the environment of every service: its name.
 pub(crate) const SERVICE: &str = "HOMEOSTAT_SERVICE";
 
-/// How long the output may take to end once the whole group is dead.
+/// The longest wait for the end of the output after the whole group is dead.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// The longest line that is copied as one, in bytes with its line break.
 const LONGEST_LINE: u64 = 65_536;
 
-/// A process and its group. Dropped while it runs, it is killed.
+/// A process and its group. Dropping it kills the group.
 pub(crate) struct Process {
     leader: Pid,
-    /// Locked by whoever signals the group or reaps the leader, see above.
+    /// Locked while the group is signalled or the leader is reaped, see above.
     fate: Arc<Mutex<Fate>>,
 }
 
 #[derive(Debug, Default)]
 struct Fate {
-    /// It was asked to end.
+    /// Whether it was asked to end.
     told: bool,
-    /// How the leader ended, once it has been reaped.
+    /// The exit status of the leader, once it has been reaped.
     exit: Option<ExitStatus>,
 }
 
 impl Process {
-    /// Starts the process, and a thread that calls `on_exit` when it and its group are no more.
+    /// Starts the process. Calls `on_exit` on another thread once it and its group have ended.
     pub(crate) fn start(service: &Service, on_exit: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let launch = &service.launch;
         let (output, writer) = io::pipe()?;
@@ -78,7 +76,7 @@ impl Process {
             command.current_dir(directory);
         }
         let child = command.spawn().map_err(|error| explain(&error, launch))?;
-        // Its copies of the pipe would keep the output from ending.
+        // The output ends only when all copies of the pipe are closed.
         drop(command);
 
         let process = Self { leader: Pid::from_child(&child), fate: Arc::default() };
@@ -105,12 +103,12 @@ impl Process {
         Ok(process)
     }
 
-    /// The process id of the leader, which is the group's too.
+    /// Returns the process id of the leader, which is also the number of the group.
     pub(crate) fn id(&self) -> i32 {
         self.leader.as_raw_nonzero().get()
     }
 
-    /// How the leader ended. Once this is known, the whole group is dead or dying.
+    /// Returns the exit status of the leader. Once it is known, the whole group is dead or dying.
     pub(crate) fn exit(&self) -> Option<ExitStatus> {
         self.fate.lock().exit
     }
@@ -120,7 +118,7 @@ impl Process {
         let mut fate = self.fate.lock();
         fate.told = true;
         self.signal(&fate, signal)?;
-        // Job control may have halted it, and a halted process acts on no other signal.
+        // Job control may have halted it. A halted process handles no other signal.
         self.signal(&fate, Signal::CONT)
     }
 
@@ -156,8 +154,8 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name).spawn(body).map(drop)
 }
 
-/// Copies each line of a service's output to standard output, behind the service's name. A longer line than [`LONGEST_LINE`]
-/// becomes several.
+/// Copies each line of a service's output to standard output, after the service's name. A line longer than [`LONGEST_LINE`] becomes
+/// several lines.
 fn copy_lines(output: impl Read, name: &str) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
@@ -168,8 +166,8 @@ fn copy_lines(output: impl Read, name: &str) {
     }
 }
 
-/// Ends what is left of the group of a leader that has ended, and reaps the leader. `all_written` is disconnected once the output
-/// has ended. Without a `status` somebody else has reaped the leader.
+/// Kills the rest of the group after its leader has ended, and reaps the leader. `all_written` is disconnected at the end of the output.
+/// Without a `status`, the leader has been reaped by other code.
 fn settle(leader: Pid, status: Option<ExitStatus>, fate: &Mutex<Fate>, all_written: &Receiver<()>) {
     if status.is_none() {
         // The number may name another process by now: there is nothing left to signal or to reap.
@@ -182,31 +180,31 @@ fn settle(leader: Pid, status: Option<ExitStatus>, fate: &Mutex<Fate>, all_writt
         MutexGuard::unlocked(&mut fate, || group::await_empty(leader));
     }
     sweep(leader);
-    // A process that has left the group may hold the output open for as long as it likes.
+    // A process that has left the group may keep the output open.
     let _ = MutexGuard::unlocked(&mut fate, || all_written.recv_timeout(LAST_WORDS));
     fate.exit = Some(reap(leader));
 }
 
-/// The system says of a missing command and of a missing directory the same.
+/// Names the missing directory or command: the system returns the same error for both.
 fn explain(error: &io::Error, launch: &Launch) -> io::Error {
     let message = check::directory(launch).unwrap_or_else(|| format!("{}: {error}", launch.command));
     io::Error::new(error.kind(), message)
 }
 
-/// Kills what is left of the group.
+/// Kills the rest of the group.
 ///
-/// One `kill` is enough: a process that is being forked meanwhile is either in the group already and gets the signal, or
-/// its parent gets the signal before the fork is done and the fork is undone.
+/// One `kill` is enough. A process that is being forked is in the group already and gets the signal, or its parent gets the signal
+/// first and the fork fails.
 fn sweep(leader: Pid) {
     match process::kill_process_group(leader, Signal::KILL) {
-        // Some systems do not count a dead leader as a member of its group, and Apple's forbid a signal to it.
+        // On some systems a dead leader is no member of its group. Apple's systems forbid a signal to it.
         Ok(()) | Err(Errno::SRCH) => {}
         Err(Errno::PERM) if cfg!(target_vendor = "apple") => {}
         Err(error) => log::error!("cannot kill process group {}: {error}", leader.as_raw_nonzero()),
     }
 }
 
-/// Lets go of the leader, and with it of the group's number.
+/// Reaps the leader. The system may reuse the number of the group from now on.
 fn reap(leader: Pid) -> ExitStatus {
     let reaped = retry_on_intr(|| process::waitpid(Some(leader), WaitOptions::empty()));
     if let Ok(Some((_, status))) = reaped {

@@ -1,4 +1,4 @@
-//! From the command line to the exit code: puts the parts together, and turns signals into what the supervisor does.
+//! The command line, the parts of the program, its signals and its exit code.
 
 use std::convert::Infallible;
 use std::io;
@@ -58,16 +58,16 @@ Signals:
   HUP              read the file now
   USR1             print the status table";
 
-/// What happens while everything is being stopped.
+/// An event while all services are being stopped.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A signal asks once more.
+    /// A second signal arrived.
     Hurry,
-    /// Everything was told to stop, and no process is left.
+    /// No process is left.
     Quiet,
 }
 
-/// How long the system may take to end what has been killed.
+/// The longest wait for the end of killed processes.
 const DEATH: Duration = Duration::from_secs(5);
 
 pub(crate) fn main() -> ExitCode {
@@ -90,7 +90,7 @@ pub(crate) fn main() -> ExitCode {
     })
 }
 
-/// Says what keeps services of a well-formed file from being started.
+/// Reports missing commands and directories of a well-formed file.
 fn report(file: &Path, config: &Config) -> ExitCode {
     let faults = check::faults(config);
     for fault in &faults {
@@ -105,13 +105,13 @@ fn report(file: &Path, config: &Config) -> ExitCode {
 
 /// Supervises until everything has been stopped.
 fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCode> {
-    // Whoever started this program may have had SIGCHLD ignored, and then nobody could wait for a child.
+    // The parent of this program may have ignored SIGCHLD. Then no child could be waited for.
     signal_hook::flag::register(SIGCHLD, Arc::default())?;
     // From now on no signal ends the program before it can be handled.
     let signals = Signals::new([SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1])?;
-    // Asks for the services to be stopped. Once none is left, the manager stops.
+    // `stop` stops the services. `stopped` stops the manager once no service is left.
     let (stop, stopped) = (CancellationToken::new(), CancellationToken::new());
-    // Longer than the services may take.
+    // The manager waits longer than the services may take.
     let manager = Manager::builder().name("supervisor").shutdown_grace(args.grace + 2 * DEATH).build()?;
     let (events, received) = unbounded();
     let backoff = Exponential::new(args.backoff, args.backoff_cap);
@@ -130,12 +130,12 @@ fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCo
             Ok::<_, Infallible>(listed.out_of_step())
         });
     manager.add(services.build()?)?;
-    // Before anything runs: a service that a poll has found by itself, and that has failed, would be called once more.
+    // Before the first poll: otherwise a service that the poll found first, and that failed, would be reconciled once more.
     supervisor.apply(config);
     let (ending, stopping, ended) = (Arc::clone(&supervisor), stop.clone(), stopped.clone());
     let (run_for, grace) = (args.run_for.unwrap_or(Duration::MAX), args.grace);
     manager.add(Component::function("end", move |cx: &Context| {
-        // The manager stops by itself only if something has failed.
+        // The manager cancels this context only after a failure.
         let failed = stopping.clone();
         let _woken = cx.on_cancel(move || failed.cancel());
         let _ = Context::detached_with(Clock::system(), stopping.clone()).sleep(run_for);
@@ -151,9 +151,9 @@ fn serve(args: &Args, watch: FileWatch, config: Config) -> anyhow::Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// Looks at the file, and takes up what it says.
+/// Reads the file, and applies it.
 fn read(file: &Mutex<FileWatch>, supervisor: &Supervisor, whole: bool) {
-    // Held meanwhile, so that the last look is the last to be taken up.
+    // Held meanwhile, so that the newest content is applied last.
     let mut file = file.lock();
     match file.look(whole) {
         Some(Ok(config)) => supervisor.apply(config),
@@ -162,7 +162,11 @@ fn read(file: &Mutex<FileWatch>, supervisor: &Supervisor, whole: bool) {
     }
 }
 
-/// Stops everything, and returns when no process is left. An error: some could not be ended.
+/// Stops all services, and returns when no process is left.
+///
+/// # Errors
+///
+/// The names of services that survived SIGKILL.
 fn end(cx: &Context, supervisor: &Supervisor, events: &Receiver<Event>, grace: Duration) -> Result<(), String> {
     if cx.is_cancelled() {
         // The controller has stopped, and no service can be stopped in order.
@@ -186,8 +190,7 @@ fn end(cx: &Context, supervisor: &Supervisor, events: &Receiver<Event>, grace: D
     Err(format!("still alive: {}", supervisor.alive().join(", ")))
 }
 
-/// Calls `run` while another thread handles signals. A unit of the manager could not, because the manager stops all its units at
-/// once.
+/// Calls `run` while another thread handles signals. A component of the manager could not: the manager stops all components at once.
 fn with_signals<T>(
     signals: Signals,
     supervisor: &Supervisor,
@@ -199,7 +202,7 @@ fn with_signals<T>(
     let handle = |signal| match signal {
         SIGUSR1 => say(&mut io::stdout(), &supervisor.table()),
         SIGHUP => read(file, supervisor, true),
-        // Nobody listens any more only if no process is left.
+        // The receiver is gone only if no process is left.
         _ if stop.is_cancelled() => drop(events.send(Event::Hurry)),
         _ => stop.cancel(),
     };

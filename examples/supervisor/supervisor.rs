@@ -1,8 +1,7 @@
-//! The state of all services, and the reconciler that moves one of them a step nearer to what the file says.
+//! The state of all services, and the reconciler that moves one service a step nearer to the file.
 //!
-//! Everything that happens (an edit, a death, a signal) only changes the state and names services to the work queue. The
-//! queue never lets two threads reconcile one service at a time, so a reconcile may let go of the lock while it starts a
-//! process; and it never loses a wakeup, so whatever happens meanwhile is looked at by a later run.
+//! Edits, ends of processes and signals change the state and enqueue names. The queue never lets two threads reconcile one service at
+//! once, so a reconcile may release the lock while it starts a process. A change during a run leads to another run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +32,7 @@ pub(crate) struct Supervisor {
     events: Sender<Event>,
     guard: CrashLoopGuard<Name>,
     clock: Clock,
-    /// Everything that changes. Under it only the lock of a [`Process`] is taken.
+    /// The lock of a [`Process`] may be taken under it, and no other.
     state: Mutex<State>,
 }
 
@@ -45,22 +44,22 @@ struct State {
     stop: Stop,
 }
 
-/// Whether the supervisor is stopping everything.
+/// Whether all services are being stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
     No,
-    /// The last of the file first, each when the one before it is gone.
+    /// The last of the file first, one after the other.
     InOrder,
-    /// All of them, with SIGKILL.
+    /// All at once, with SIGKILL.
     AtOnce,
 }
 
-/// A reconcile that failed, and that the retry policy tries again.
+/// An error of a reconcile, which the retry policy tries again.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Start(io::Error),
     Signal(io::Error),
-    /// The process has ended by itself, and comes back.
+    /// The process has ended by itself, and restarts later.
     Ended {
         exit: Option<ExitStatus>,
         back_in: Duration,
@@ -81,12 +80,12 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl State {
-    /// What ought to run under this name now.
+    /// Returns the service that should run under this name now.
     fn wanted(&self, name: &str) -> Option<Arc<Service>> {
         match self.stop {
             Stop::No => self.config.find(name).cloned(),
             Stop::InOrder => {
-                // Whoever waits for its turn runs on as it is.
+                // Until its turn comes, a service continues as it is.
                 let waits = self.config.find(name).is_some() && self.turn().is_some_and(|turn| **turn != *name);
                 let unit = self.units.get(name).filter(|unit| waits && matches!(unit.phase, Phase::Running(_)))?;
                 Some(Arc::clone(&unit.service))
@@ -95,7 +94,7 @@ impl State {
         }
     }
 
-    /// Who is to stop next, in the reverse order of the file.
+    /// Returns the service that stops next, in the reverse order of the file.
     fn turn(&self) -> Option<&Name> {
         let alive = |name: &Name| self.units.get(name).is_some_and(Unit::is_alive);
         self.config.services.iter().rev().map(|service| &service.name).find(|name| alive(name))
@@ -105,7 +104,7 @@ impl State {
         !self.units.values().any(Unit::is_alive)
     }
 
-    /// In the order of the file, followed by those that are no longer in it and still stopping.
+    /// Returns the services in the order of the file, then removed services that still stop.
     fn in_order(&self) -> impl Iterator<Item = &Unit> {
         let listed = self.config.services.iter().filter_map(|service| self.units.get(&service.name));
         let removed = self.units.values().filter(|unit| self.config.find(&unit.service.name).is_none());
@@ -119,8 +118,7 @@ impl Supervisor {
         Self { manager, events, guard, clock: Clock::system(), state: Mutex::new(state) }
     }
 
-    /// Takes `config` as what is wanted from now on. What an edit has touched is reconciled at once, whatever backoff it
-    /// is in.
+    /// Makes `config` the desired state. Services that it changes are reconciled at once, even during a backoff.
     pub(crate) fn apply(&self, config: Config) {
         let mut state = self.state.lock();
         if state.stop != Stop::No {
@@ -140,7 +138,7 @@ impl Supervisor {
         }
     }
 
-    /// Every service that is not as the file wants it: what the poller offers, in case anything was ever missed.
+    /// Lists the services that differ from the file, for the poller. It finds changes that no event reported.
     pub(crate) fn out_of_step(&self) -> Vec<Name> {
         let state = self.state.lock();
         let now = self.clock.now();
@@ -182,30 +180,30 @@ impl Supervisor {
         }
     }
 
-    /// Something has stopped: lets the next one stop, or says that none is left.
+    /// Stops the next service, or reports that none is left. Called when a service has stopped.
     fn hand_on(&self, state: &State) {
         if let Some(turn) = state.turn() {
             call(&self.manager, turn.clone());
         }
         if state.is_quiet() {
-            // Nobody listens any more only if this has been said before.
+            // The receiver is gone only if it has received this event before.
             let _ = self.events.send(Event::Quiet);
         }
     }
 
-    /// The status tables: of the services, and of what looks after them.
+    /// Returns two status tables: of the services, and of the manager.
     pub(crate) fn table(&self) -> String {
         let services = render(self.state.lock().in_order(), self.clock.now());
         format!("{services}\n{}", self.manager.status())
     }
 
-    /// The names of the services that still have a process.
+    /// Returns the names of services that still have a process.
     pub(crate) fn alive(&self) -> Vec<Name> {
         let state = self.state.lock();
         state.units.iter().filter(|(_, unit)| unit.is_alive()).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Brings one service to what is wanted of it, as far as that goes without waiting.
+    /// Moves one service to its desired state, without waiting.
     pub(crate) fn reconcile(&self, name: &Name) -> Result<Action, BoxError> {
         let mut state = self.state.lock();
         loop {
@@ -222,7 +220,7 @@ impl Supervisor {
                 Step::Wait(until) => return Ok(Action::requeue_after(until.saturating_duration_since(now))),
                 Step::ComeBack(until) => {
                     let back_in = until.saturating_duration_since(now);
-                    // So the status table shows it as failing. The log has it already.
+                    // An error, so that the status table shows the service as failing. The log has it already.
                     return Err(muted(Failure::Ended { exit: unit.last_exit, back_in }).into());
                 }
                 Step::Start(service) => {
@@ -268,7 +266,7 @@ impl Supervisor {
     }
 }
 
-/// Has a service reconciled at once, whatever backoff it is in.
+/// Reconciles a service at once, even during a backoff.
 fn call(manager: &Manager, name: Name) {
     if let Err(error) = manager.enqueue(SERVICES, name) {
         log::error!("{error}");

@@ -1,4 +1,4 @@
-//! Where one service stands, and what has to be done next: a pure decision that starts, signals and waits for nothing.
+//! The state of one service, and its next step: a pure decision that starts, signals and waits for nothing.
 
 use std::io;
 use std::process::ExitStatus;
@@ -13,13 +13,13 @@ use crate::process::Process;
 use crate::supervisor::{self, Name};
 use crate::table::span;
 
-/// What the supervisor knows about one service.
+/// One service as the supervisor knows it.
 #[derive(Debug)]
 pub(crate) struct Unit {
-    /// The definition by which it was last started, or that it has adopted since.
+    /// The settings of the last start, or adopted since.
     pub(crate) service: Arc<Service>,
     pub(crate) phase: Phase,
-    /// When the phase began.
+    /// The start of the phase.
     pub(crate) since: Instant,
     pub(crate) starts: u64,
     pub(crate) last_exit: Option<ExitStatus>,
@@ -29,44 +29,44 @@ pub(crate) struct Unit {
 pub(crate) enum Phase {
     /// Not started, or stopped.
     Down,
-    /// A reconcile is starting it at this moment.
+    /// A reconcile is starting it now.
     Starting,
-    /// It could not be started; the work queue's backoff decides about the next try.
+    /// The start failed. The backoff of the queue decides when to try again.
     Failed(String),
     Running(Arc<Process>),
-    /// Told to stop. Killed at `kill_at`, unless that has been done.
+    /// Asked to stop. Killed at `kill_at`, unless it has been killed.
     Stopping {
         process: Arc<Process>,
         kill_at: Instant,
         killed: bool,
     },
-    /// Ended by itself, and comes back at `until`.
+    /// Ended by itself, restarts at `until`.
     Backoff {
         until: Instant,
     },
-    /// Ended by itself, and its policy is not to restart it.
+    /// Ended by itself, and is not restarted.
     Ended,
 }
 
-/// What brings a unit nearer to what is wanted.
+/// The next step of a service.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Nothing, until something changes.
+    /// Wait for a change.
     Rest,
-    /// Nothing, until then.
+    /// Wait until this time.
     Wait(Instant),
-    /// The same, after a run that has ended by itself.
+    /// Wait until this time for the restart of a process that ended by itself.
     ComeBack(Instant),
     Start(Arc<Service>),
-    /// Go on under this definition.
+    /// Continue with these settings.
     Adopt(Arc<Service>),
     /// Send the stop signal.
     Stop(Arc<Process>),
-    /// The time to stop by itself is over.
+    /// Kill the process: its time to stop is over.
     Kill,
-    /// The process is gone: say what follows.
+    /// The process has ended: decide what comes next.
     Settle(ExitStatus),
-    /// There is no process, and none is wanted.
+    /// Forget the service: it has no process and needs none.
     Forget,
 }
 
@@ -82,7 +82,7 @@ impl Unit {
         }
     }
 
-    /// Whether there is a process, or will be in a moment.
+    /// Returns whether there is a process, or one is being started.
     pub(crate) fn is_alive(&self) -> bool {
         self.process().is_some() || matches!(self.phase, Phase::Starting)
     }
@@ -91,7 +91,7 @@ impl Unit {
         self.starts.saturating_sub(1)
     }
 
-    /// What to do next, if `wanted` is what ought to run.
+    /// Returns the next step towards `wanted`, the service that should run.
     pub(crate) fn step(&self, wanted: Option<&Arc<Service>>, now: Instant) -> Step {
         if let Some(exit) = self.process().and_then(|process| process.exit()) {
             return Step::Settle(exit);
@@ -116,17 +116,17 @@ impl Unit {
         }
     }
 
-    /// `otherwise`, if `service` is no news.
+    /// Returns `otherwise` if `service` has the same settings.
     fn adopt_or(&self, service: &Arc<Service>, otherwise: Step) -> Step {
         if *service == self.service { otherwise } else { Step::Adopt(Arc::clone(service)) }
     }
 
-    /// Whether the policy has another run follow the last one.
+    /// Returns whether the policy restarts it after the last exit.
     fn comes_back(&self) -> bool {
         self.last_exit.is_none_or(|exit| self.service.restart.follows(exit.success()))
     }
 
-    /// Takes up a definition that differs in how to supervise, not in what to run.
+    /// Adopts settings with the same launch.
     pub(crate) fn adopt(&mut self, service: Arc<Service>, now: Instant) {
         log::info!("{}: has new settings", service.name);
         self.service = service;
@@ -137,7 +137,7 @@ impl Unit {
         }
     }
 
-    /// Takes up `service` for a start. A new launch begins with a clean record.
+    /// Begins a start with the settings of `service`. A new launch starts with a clean record.
     pub(crate) fn begin(&mut self, service: Arc<Service>, guard: &CrashLoopGuard<Name>, now: Instant) {
         if service.launch != self.service.launch {
             guard.forget(&service.name);
@@ -146,7 +146,7 @@ impl Unit {
         self.enter(Phase::Starting, now);
     }
 
-    /// The start has succeeded, or has not.
+    /// Records the outcome of the start.
     pub(crate) fn started(
         &mut self,
         outcome: io::Result<Process>,
@@ -168,13 +168,13 @@ impl Unit {
         }
     }
 
-    /// `process` has until `kill_at` to end by itself.
+    /// Records that `process` was asked to stop, and must end before `kill_at`.
     pub(crate) fn stopping(&mut self, process: &Arc<Process>, kill_at: Instant, now: Instant) {
         let process = Arc::clone(process);
         self.enter(Phase::Stopping { process, kill_at, killed: false }, now);
     }
 
-    /// Kills the process and its group, if that has not been done.
+    /// Kills the process and its group, unless they have been killed.
     pub(crate) fn kill(&mut self, now: Instant) -> io::Result<()> {
         let (Phase::Running(process) | Phase::Stopping { process, killed: false, .. }) = &self.phase else {
             return Ok(());
@@ -186,7 +186,7 @@ impl Unit {
         Ok(())
     }
 
-    /// The process has ended. With a `guard`, its policy decides about a restart if it was not told to end.
+    /// Records that the process has ended. With a `guard`, its policy decides about a restart if nothing asked it to end.
     pub(crate) fn settle(&mut self, exit: ExitStatus, guard: Option<&CrashLoopGuard<Name>>, now: Instant) {
         let name = &self.service.name;
         let ran = now.saturating_duration_since(self.since);
@@ -210,7 +210,7 @@ impl Unit {
         self.enter(phase, now);
     }
 
-    /// Everything is being stopped: what was about to start will not.
+    /// Cancels a pending start, because all services are being stopped.
     pub(crate) fn rest(&mut self, now: Instant) {
         if matches!(self.phase, Phase::Backoff { .. } | Phase::Failed(_)) {
             self.enter(Phase::Down, now);

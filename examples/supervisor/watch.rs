@@ -1,11 +1,11 @@
-//! The file as it changes: what a look at it has brought.
+//! Reads the file of services again and again, and reports its changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 
-/// The last look at the file, and the last content that was judged.
+/// The last content that was read, and the last content that was parsed.
 #[derive(Debug)]
 pub(crate) struct FileWatch {
     path: PathBuf,
@@ -13,22 +13,21 @@ pub(crate) struct FileWatch {
     judged: Reading,
 }
 
-/// The whole content, or why it could not be read. The file is small, and unlike its time and size its content cannot
-/// look the same after an edit.
+/// The whole content, or the error. The file is small, and an edit may keep its time and size but never its content.
 type Reading = Result<Vec<u8>, String>;
 
 impl FileWatch {
-    /// The first look. An error is one line that names the file.
+    /// Reads the file for the first time. The error is one line with the path.
     pub(crate) fn open(path: &Path) -> Result<(Self, Config), String> {
         let seen = read(path);
         let config = judge(&seen, path)?;
         Ok((Self { path: path.to_owned(), judged: seen.clone(), seen }, config))
     }
 
-    /// Looks again: `None` if there is nothing to say that has not been said.
+    /// Reads the file again. Returns `None` if there is no new content and no new error.
     ///
-    /// A file that is being written may be read half, and half a file can be a good file with services missing. So a new
-    /// content counts only when two looks in a row have found the same, unless it is known to be `whole`.
+    /// An editor may have written only half of the file, and half a file can be valid with services missing. New content counts only when
+    /// two reads in a row return it, unless the caller knows that it is `whole`.
     pub(crate) fn look(&mut self, whole: bool) -> Option<Result<Config, String>> {
         let reading = read(&self.path);
         let settled = whole || self.seen == reading;

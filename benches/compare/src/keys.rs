@@ -1,12 +1,12 @@
-//! The keys: what identifies a thing in practice is a number, a shared name or a string such as a UUID.
+//! The keys: numbers, shared names, and strings such as UUIDs.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// A kind of key that the workloads are run with.
+/// A kind of key.
 pub(crate) trait BenchKey: Clone + Eq + Hash + Debug + Send + Sync + 'static {
-    /// Key number `number`: distinct for distinct numbers, and in no order that a hash table could profit from.
+    /// Returns key number `number`. Different numbers give different keys, in no order that helps a hash table.
     fn nth(number: u64) -> Self;
 }
 
@@ -16,7 +16,7 @@ impl BenchKey for u64 {
     }
 }
 
-/// 32 characters, behind a counted pointer.
+/// 32 characters behind a reference count.
 impl BenchKey for Arc<str> {
     fn nth(number: u64) -> Self {
         String::nth(number).into()

@@ -1,4 +1,4 @@
-//! What the figures were taken on: no name of a host, a person or a folder.
+//! The machine of the measurement, without the name of a host, a person or a folder.
 
 use std::fs;
 use std::process::Command;
@@ -35,7 +35,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':')).map(str::trim)
 }
 
-/// The commit that was measured. The results themselves may differ from it.
+/// Returns the measured commit. The files of results may differ from it.
 fn commit() -> Result<String> {
     let head = output("git", &["rev-parse", "--short=12", "HEAD"])?;
     let changes = ["status", "--porcelain", "--", ":/", ":!/benches/RESULTS.md", ":!/benches/results.svg"];

@@ -1,4 +1,4 @@
-//! Runs the workloads of homeostat's queue side by side with what a program would use instead, and writes what came out.
+//! Measures homeostat's queue beside its alternatives, and writes the results.
 
 mod keys;
 mod machine;
@@ -25,23 +25,23 @@ use self::workloads::{PLAN, Scale};
 struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Small sizes, to see that everything runs; writes to a temporary folder, and its figures mean nothing.
+    /// Small sizes, to test that everything runs. Writes meaningless figures to a temporary folder.
     #[arg(long)]
     quick: bool,
     /// Only these workloads, separated by commas.
     #[arg(long, value_delimiter = ',', value_name = "W1,W4")]
     only: Vec<String>,
-    /// How many times each cell is measured, each time in a new process.
+    /// The number of measurements of each cell, each in a new process.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Where the results go [default: the folder `benches` of this checkout].
+    /// The folder of the results [default: the folder `benches` of this checkout].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measures one cell in this process and prints its figures as JSON; the whole command calls itself with this.
+    /// Measures one cell in this process and prints its figures as JSON. The command starts itself with this.
     #[command(hide = true)]
     Cell {
         workload: String,

@@ -1,4 +1,4 @@
-//! What is measured, and how it is read.
+//! The measured quantities, and how they are read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What one cell has measured, by name.
+/// The figures of one cell, by name.
 pub(crate) type Figures = BTreeMap<String, f64>;
 
-/// Wall time, and CPU time of the whole process: all its threads, in user and in kernel mode.
+/// Wall time, and CPU time of the whole process: all threads, in user and kernel mode.
 #[derive(Clone, Copy)]
 pub(crate) struct Stopwatch {
     wall: Instant,
     cpu: Duration,
 }
 
-/// What a stopwatch has counted.
+/// The times of a stopwatch.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Spent {
     pub(crate) wall: Duration,
@@ -37,7 +37,7 @@ impl Stopwatch {
 }
 
 impl Spent {
-    /// Nanoseconds of CPU and of wall time for each of `ops` operations.
+    /// Returns nanoseconds of CPU time and wall time per operation.
     pub(crate) fn per(self, ops: usize) -> Figures {
         self.named("cpu_ns", "wall_ns", ops)
     }
@@ -60,7 +60,7 @@ pub(crate) fn process_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Returns once the process has stopped to use CPU time: what it does on other threads is done.
+/// Blocks until the process uses no CPU time: its other threads have finished their work.
 pub(crate) fn wait_until_idle() {
     loop {
         let before = process_cpu();
@@ -71,7 +71,7 @@ pub(crate) fn wait_until_idle() {
     }
 }
 
-/// What one reading of the system's clock costs.
+/// Returns the cost of one reading of the system's clock.
 pub(crate) fn clock_read_ns() -> f64 {
     const READS: usize = 1_000_000;
     let watch = Stopwatch::start();
@@ -81,7 +81,7 @@ pub(crate) fn clock_read_ns() -> f64 {
     watch.stop().cpu.as_nanos() as f64 / READS as f64
 }
 
-/// Resident bytes now, and the most there have been.
+/// Returns the resident bytes, and their peak.
 pub(crate) fn resident() -> Result<(f64, f64)> {
     let status = fs::read_to_string("/proc/self/status").context("this needs Linux' /proc")?;
     let kib = |name: &str| -> Result<f64> {
@@ -91,7 +91,7 @@ pub(crate) fn resident() -> Result<(f64, f64)> {
     Ok((kib("VmRSS:")?, kib("VmHWM:")?))
 }
 
-/// Context switches so far of all threads but the main one: each is a thread that went to sleep or was put aside.
+/// Returns the context switches of all threads except the main one. At each, a thread went to sleep or was suspended.
 pub(crate) fn switches_of_others() -> Result<f64> {
     let main = std::process::id().to_string();
     let mut switches = 0.0;
@@ -112,7 +112,7 @@ pub(crate) fn switches_of_others() -> Result<f64> {
     Ok(switches)
 }
 
-/// The value that `part` (0 to 1) of the sorted values do not exceed.
+/// Returns the quantile `part` (0 to 1) of the sorted values.
 pub(crate) fn percentile(sorted: &[f64], part: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get((last as f64 * part).round() as usize).copied().unwrap_or(f64::NAN)

@@ -1,4 +1,4 @@
-//! The plot: how many times homeostat's cost each peer's is, on a logarithmic axis. A bar to the left of 1 is where we lose.
+//! The plot: the cost of each peer divided by homeostat's, on a logarithmic axis. homeostat loses at bars to the left of 1.
 
 use svg::Document;
 use svg::node::element::{Line, Rectangle, Text};
@@ -8,13 +8,13 @@ use crate::rows::{COLUMNS, Row, rows};
 use crate::runner::Results;
 
 const WIDTH: f64 = 980.0;
-/// Where the axis begins and ends.
+/// The range of the axis.
 const LEFT: f64 = 330.0;
 const RIGHT: f64 = 900.0;
 const TOP: f64 = 118.0;
 const BAR: f64 = 13.0;
 const GAP: f64 = 12.0;
-/// The ends of the axis: what lies outside is cut off there, and its label says how far it is.
+/// The ends of the axis. A longer bar is cut off, and its label has the value.
 const LEAST: f64 = 0.25;
 const MOST: f64 = 32.0;
 const INK: &str = "#222222";
@@ -90,7 +90,7 @@ pub(crate) fn bars(results: &Results, machine: &Machine, quick: bool) -> Documen
     plot
 }
 
-/// What each peer costs where homeostat costs 1; no bar where homeostat costs nothing.
+/// Returns the cost of each peer divided by homeostat's. No bar if homeostat's cost is zero.
 fn bars_of(row: &Row, results: &Results) -> Vec<Bar> {
     let ours = (row.cell("homeostat"), row.metric);
     let ratio = |peer| results.ratio((row.cell(peer), row.metric), ours).map(|ratio| ratio.median);
@@ -120,7 +120,7 @@ fn times(ratio: f64) -> String {
     if ratio >= 100.0 { format!("{ratio:.0}×") } else { format!("{ratio:.2}×") }
 }
 
-/// Told apart also by those who do not see red and green as different.
+/// Colours that people with red-green colour blindness can tell apart.
 fn colour(peer: &str) -> &'static str {
     match peer {
         "naive-fold" => "#0072b2",

@@ -15,16 +15,16 @@ pub(crate) fn markdown(machine: &Machine, results: &Results, rounds: u32, quick:
     let round = if rounds == 1 { "one round".to_owned() } else { format!("{rounds} interleaved rounds") };
     let _ = write!(
         text,
-        "Medians of {round}, in brackets the least and the most of them; each figure of each round was taken in a process of \
-         its own. A ratio is homeostat's median divided by the other's; in brackets the least and the most ratio within a \
-         round. What each row means, and what is cloned, is in [`compare/README.md`](compare/README.md).\n\n\
+        "Medians of {round}; in brackets the lowest and the highest figure. Each figure of each round was measured in a new \
+         process. A ratio is homeostat's median divided by the other median; in brackets the lowest and the highest ratio of a \
+         round. [`compare/README.md`](compare/README.md) explains the rows.\n\n\
          - machine: {cpu}, {cores} cores, {memory}, Linux {kernel}\n- toolchain: {toolchain}\n- commit: {commit}\n\n"
     );
     let rows: Vec<Row> = rows().into_iter().filter(|row| results.has(row.workload, row.variant)).collect();
     let verdicts: Vec<bool> =
         rows.iter().flat_map(|row| row.goals.iter().filter_map(|goal| verdict(row, goal, results))).collect();
     let met = verdicts.iter().filter(|met| **met).count();
-    let _ = writeln!(text, "Of {} targets, {met} are met and {} are not.\n", verdicts.len(), verdicts.len() - met);
+    let _ = writeln!(text, "{} targets: {met} met, {} not met.\n", verdicts.len(), verdicts.len() - met);
 
     let _ = writeln!(text, "| workload | case | measure | {} | ratio, target |", COLUMNS.join(" | "));
     let _ = writeln!(text, "|---|---|---|{}---|", "--:|".repeat(COLUMNS.len()));
@@ -42,13 +42,13 @@ pub(crate) fn markdown(machine: &Machine, results: &Results, rounds: u32, quick:
 }
 
 const NOTES: &str = "
-A dash: the peer has nothing that does it, or it is not what this row compares.
-`kube-scheduler` is `kube_runtime::scheduler`, driven as its controller drives it; its clock ticks in milliseconds, so a key
-that is due at once waits for the next tick (W1, and W2 at 1e3, where the wall time is that wait).
-`crossbeam-channel` dedups nothing, and `wheel-crate` (`hierarchical_hash_wheel_timer`) neither.
+A dash: the peer cannot do this, or the row does not compare it.
+`kube-scheduler` is `kube_runtime::scheduler`, driven as by its controller. Its clock ticks in milliseconds, so a key that is
+due at once waits for the next tick (W1, and W2 at 1e3, where the wall time is that wait).
+`crossbeam-channel` and `wheel-crate` (`hierarchical_hash_wheel_timer`) do not remove duplicates.
 ";
 
-/// Whether the goal is met; `None` without a target, or if a cell was not measured.
+/// Returns whether the goal is met. `None` without a target, or if a cell was not measured.
 fn verdict(row: &Row, goal: &Goal, results: &Results) -> Option<bool> {
     Some(goal.limit?.is_met(row.value(goal, results)?.median))
 }
@@ -86,7 +86,7 @@ fn spread(figure: Summary, rounds: u32) -> String {
     }
 }
 
-/// Three digits that count, thousands apart.
+/// Formats a number with three significant digits and separated thousands.
 fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

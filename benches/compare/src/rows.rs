@@ -1,8 +1,8 @@
-//! The rows of the table: what is shown of which cells, and what the target is.
+//! The rows of the table: their cells, figures and targets.
 
 use crate::runner::{Cell, Results, Summary};
 
-/// Which peers have a column; the first is homeostat's.
+/// The peers with a column. The first is homeostat.
 pub(crate) const COLUMNS: &[&str] =
     &["homeostat", "naive-fold", "naive-sip", "crossbeam-channel", "delayqueue", "kube-scheduler", "wheel-crate"];
 
@@ -10,20 +10,20 @@ pub(crate) const COLUMNS: &[&str] =
 pub(crate) struct Row {
     pub(crate) workload: &'static str,
     pub(crate) variant: &'static str,
-    /// What it says of the case.
+    /// The case, as the table shows it.
     pub(crate) case: &'static str,
-    /// The name of the figure, and how it is called.
+    /// The name of the figure, and its label.
     pub(crate) metric: &'static str,
     pub(crate) measure: &'static str,
-    /// Which cell stands in homeostat's column, and which in that of naive-fold.
+    /// The cells in the columns of homeostat and of naive-fold.
     pub(crate) ours: &'static str,
     pub(crate) naive: &'static str,
     pub(crate) goals: Vec<Goal>,
-    /// Whether its bars are in the plot.
+    /// Whether the plot shows it.
     pub(crate) plotted: bool,
 }
 
-/// What is compared with what, and what it should come to.
+/// A comparison and its target.
 pub(crate) struct Goal {
     pub(crate) against: Against,
     pub(crate) limit: Option<Limit>,
@@ -31,9 +31,9 @@ pub(crate) struct Goal {
 
 pub(crate) enum Against {
     Peer(&'static str),
-    /// Another cell and figure, and what to call them.
+    /// Another cell and figure, and their label.
     Other(Cell, &'static str, &'static str),
-    /// The figure itself counts.
+    /// The figure itself, without a comparison.
     Nothing,
 }
 
@@ -62,7 +62,7 @@ impl Row {
         Cell { workload: self.workload, variant: self.variant, peer }
     }
 
-    /// What the goal compares: a ratio, or the figure itself.
+    /// Returns the compared value: a ratio, or the figure itself.
     pub(crate) fn value(&self, goal: &Goal, results: &Results) -> Option<Summary> {
         let ours = (self.cell("homeostat"), self.metric);
         match goal.against {
@@ -110,7 +110,7 @@ const SIP: Against = Against::Peer("naive-sip");
 const CROSSBEAM: Against = Against::Peer("crossbeam-channel");
 const DELAYQUEUE: Against = Against::Peer("delayqueue");
 
-/// All rows, in the order of the table of targets.
+/// All rows, by workload.
 pub(crate) fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for (variant, case) in KEYS {
@@ -163,7 +163,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.push(row_of("p99_us", "wake p99, µs").beside(FOLD));
     rows.push(row_of("cpu_ns", "CPU ns a wake").at_most(1.0, FOLD));
     let row_of = |metric, measure| row("idle", "u64", "1e6 keys delayed by an hour, 5 s", metric, measure);
-    // One cascade for each level that an hour spans.
+    // An hour spans this many levels of the wheel, with one cascade each.
     rows.push(row_of("switches", "switches of all threads but main").at_most(5.0, Against::Nothing));
     rows.push(row_of("cpu_us", "CPU µs").beside(FOLD));
     workers(&mut rows);
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
     use crate::workloads::PLAN;
 
-    /// A row that names a cell which nobody measures would stay empty in silence.
+    /// A row with the name of a cell that is never measured would be empty.
     #[test]
     fn every_row_and_goal_names_cells_of_the_plan() {
         let planned = |cell: Cell| {

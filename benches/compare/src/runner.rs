@@ -1,4 +1,4 @@
-//! Measures every cell in every round, each in a new process, all peers of a workload one after the other.
+//! Measures every cell in every round, each in a new process. The peers of a workload follow one another.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use crate::meter::{Figures, median};
 use crate::workloads::PLAN;
 
-/// No cell takes nearly as long: one that does hangs.
+/// A cell that takes this long hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) struct Selection {
@@ -29,11 +29,11 @@ pub(crate) struct Cell {
     pub(crate) peer: &'static str,
 }
 
-/// The figures of every cell, one entry a round.
+/// The figures of every cell, one entry per round.
 #[derive(Default)]
 pub(crate) struct Results(BTreeMap<Cell, Vec<Figures>>);
 
-/// The median of the rounds, and the least and the most of them.
+/// The median of the rounds, with the lowest and the highest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
@@ -59,7 +59,7 @@ impl Results {
         Summary::of(&self.rounds(cell, metric)?)
     }
 
-    /// The ratio of the medians, and the least and the most of the ratios within a round.
+    /// Returns the ratio of the medians, with the lowest and the highest ratio of a round.
     pub(crate) fn ratio(&self, over: (Cell, &str), under: (Cell, &str)) -> Option<Summary> {
         let (over, under) = (self.rounds(over.0, over.1)?, self.rounds(under.0, under.1)?);
         let each: Vec<f64> = over.iter().zip(&under).map(|(a, b)| a / b).collect();
@@ -93,7 +93,7 @@ pub(crate) fn measure(selection: &Selection) -> Result<Results> {
     let start = Instant::now();
     for round in 0..selection.rounds as usize {
         for group in &groups {
-            // Nobody is always the first, or always after the same one.
+            // No peer is always first, or always after the same peer.
             let forward = (0..group.len()).map(|place| (place + round) % group.len());
             let order: Vec<usize> = if round % 2 == 0 { forward.collect() } else { forward.rev().collect() };
             for cell in order.into_iter().map(|place| group[place]) {

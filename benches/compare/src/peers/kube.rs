@@ -1,5 +1,5 @@
-//! kube-runtime's scheduler, which is public. Requests come through a channel, as a controller's do; what is being
-//! processed is held back by `hold_unless`, as its runner does it.
+//! kube-runtime's scheduler, which is public. Requests arrive through a channel, as in a controller. `hold_unless` holds back keys that
+//! are being processed, as in its runner.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -37,7 +37,7 @@ impl<K: Eq + Hash + Clone> Line<K> {
     }
 
     pub(crate) fn enqueue_after(&self, message: K, delay: Duration) {
-        // It fails only once the scheduler is gone, and this holds it.
+        // It fails only without the scheduler, and `self` holds the scheduler.
         let _ = self.requests.unbounded_send(ScheduleRequest { message, run_at: Instant::now() + delay });
     }
 
@@ -53,7 +53,7 @@ impl<K: Eq + Hash + Clone> Line<K> {
         self.processing.remove(key);
     }
 
-    /// Lets the scheduler take what was sent, where nothing of it is due.
+    /// Lets the scheduler take the sent requests, of which none is due.
     pub(crate) fn settle(&mut self) {
         let mut cx = Context::from_waker(Waker::noop());
         let polled = self.scheduler.as_mut().hold_unless(|_| false).poll_next_unpin(&mut cx);
@@ -65,7 +65,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime().block_on(future)
 }
 
-/// Runs `future` on a current-thread runtime with a thread of its own.
+/// Runs `future` on a current-thread runtime on a new thread.
 pub(super) fn spawn_runtime(future: impl Future<Output = ()> + Send + 'static) -> (Handle, JoinHandle<()>) {
     let runtime = runtime();
     (runtime.handle().clone(), thread::spawn(move || runtime.block_on(future)))

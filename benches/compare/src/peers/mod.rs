@@ -1,5 +1,4 @@
-//! The queues side by side, behind the few operations that the workloads need. Everything is dispatched statically, and inlined by
-//! order: what is measured is the queues, not how a wrapper hands their values on.
+//! The queues behind the few operations of the workloads. All calls are dispatched statically and inlined, so the wrappers cost nothing.
 
 pub(crate) mod delay_queue;
 pub(crate) mod kube;
@@ -15,21 +14,21 @@ use homeostat::{Claim, Enqueue, Key, Shutdown, WorkQueue};
 
 use self::naive::Naive;
 
-/// The end of a queue that keys go into.
+/// The producer's end of a queue.
 pub(crate) trait Feed<K>: Clone + Send + Sync + 'static {
     fn put(&self, key: K);
 
-    /// No more keys will come: consumers end once those in line are served.
+    /// Closes the queue: consumers end once all keys in line are served.
     fn close(self);
 }
 
-/// The end of a queue that keys come out of.
+/// The consumer's end of a queue.
 pub(crate) trait Take<K>: Clone + Send + Sync + 'static {
     type Taken: Send;
 
     fn try_take(&self) -> Option<Self::Taken>;
 
-    /// Blocks until there is one; `None` once the queue is closed and served.
+    /// Blocks until a key is ready. `None` once the queue is closed and served.
     fn take(&self) -> Option<Self::Taken>;
 
     fn done(&self, taken: Self::Taken);
@@ -131,7 +130,7 @@ impl<K: Send + 'static> Take<K> for crossbeam_channel::Receiver<K> {
     fn done(&self, _taken: K) {}
 }
 
-/// Something that takes delays, and one consumer thread that gets the keys once they are due.
+/// A timer with one consumer thread, which receives keys once they are due.
 ///
 /// The consumer calls `fire` for each key and ends when that answers `false`.
 pub(crate) trait Delays: Sized {
@@ -139,7 +138,7 @@ pub(crate) trait Delays: Sized {
 
     fn set(&self, key: u64, delay: Duration);
 
-    /// Calls `setting`, which will call [`set`](Self::set) many times.
+    /// Calls `setting`, which calls [`set`](Self::set) many times.
     fn while_setting(&self, setting: impl FnOnce(&Self)) {
         setting(self);
     }
@@ -148,7 +147,7 @@ pub(crate) trait Delays: Sized {
     fn join(self);
 }
 
-/// Takes keys until `fire` has had enough.
+/// Takes keys until `fire` returns `false`.
 fn consume<K: Copy, T: Take<K>>(from: &T, key: impl Fn(&T::Taken) -> K, mut fire: impl FnMut(K) -> bool) {
     while let Some(taken) = from.take() {
         let go_on = fire(key(&taken));
@@ -214,7 +213,7 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// Every peer fires every key once, not early, and a key that is set twice only once.
+    /// Every peer fires every key once and not early, even a key that is set twice.
     fn fires<D: Delays>() {
         let start = Instant::now();
         let (fired, seen) = crossbeam_channel::unbounded();

@@ -1,5 +1,5 @@
-//! The design that a competent engineer would write in an afternoon: one lock, a line, a set of the keys that are wanted
-//! and a set of those that are being processed, as client-go does it; delays in a heap with a thread of its own.
+//! A design that a competent engineer writes in an afternoon: one lock, a line, a set of dirty keys and a set of keys in process, like
+//! client-go; a heap of delays with its own thread.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap, VecDeque, hash_map};
@@ -12,8 +12,7 @@ use hashbrown::HashSet;
 use hashbrown::hash_set::Entry;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// The queue. A key is stored twice: in the line and in `dirty`, later in `processing` and in the hands of its worker, so
-/// that taking it clones nothing.
+/// The queue. A key is stored twice: in the line and in `dirty`, later in `processing` and by its worker. Taking a key clones nothing.
 pub(crate) struct Naive<K, S> {
     line: Mutex<Line<K, S>>,
     ready: Condvar,
@@ -21,7 +20,7 @@ pub(crate) struct Naive<K, S> {
 
 struct Line<K, S> {
     queue: VecDeque<K>,
-    /// Wanted: in line, or to come into line once it is no longer being processed.
+    /// Keys in line, and keys that enter the line once they are no longer being processed.
     dirty: HashSet<K, S>,
     processing: HashSet<K, S>,
     closed: bool,
@@ -34,7 +33,7 @@ impl<K: Clone + Eq + Hash, S: BuildHasher + Default> Naive<K, S> {
         Self { line: Mutex::new(line), ready: Condvar::new() }
     }
 
-    /// Whether the key was not wanted already.
+    /// Returns whether the key was not dirty before.
     pub(crate) fn enqueue(&self, key: K) -> bool {
         let mut line = self.line.lock();
         if line.closed {
@@ -54,7 +53,7 @@ impl<K: Clone + Eq + Hash, S: BuildHasher + Default> Naive<K, S> {
         true
     }
 
-    /// The same for a borrowed key, of which a copy is made only if it is new.
+    /// The same for a borrowed key, which is cloned only if it is new.
     pub(crate) fn enqueue_ref<Q>(&self, key: &Q) -> bool
     where
         K: std::borrow::Borrow<Q> + for<'a> From<&'a Q>,
@@ -100,7 +99,7 @@ impl<K: Clone + Eq + Hash, S: BuildHasher + Default> Naive<K, S> {
         self.line.lock().take()
     }
 
-    /// Blocks until a key is in line; `None` once the queue is closed and served.
+    /// Blocks until a key is in line. `None` once the queue is closed and served.
     pub(crate) fn get(&self) -> Option<K> {
         let mut line = self.line.lock();
         loop {
@@ -144,7 +143,7 @@ impl<K: Eq + Hash, S: BuildHasher> Line<K, S> {
     }
 }
 
-/// The delays: the earliest one of a key counts.
+/// The delays. The earliest delay of a key wins.
 pub(crate) struct Delays<K, S> {
     shared: Arc<Shared<K, S>>,
     timer: Option<JoinHandle<()>>,
@@ -158,7 +157,7 @@ struct Shared<K, S> {
 
 struct Pending<K, S> {
     heap: BinaryHeap<Reverse<Due<K>>>,
-    /// What counts. An entry of the heap that says otherwise was replaced by an earlier one.
+    /// The valid delay of each key. Other entries of the heap were replaced by an earlier one.
     due: HashMap<K, Instant, S>,
     stopping: bool,
 }
@@ -230,7 +229,7 @@ impl<K: Clone + Eq + Hash, S: BuildHasher + Default> Shared<K, S> {
 }
 
 impl<K: Eq + Hash, S: BuildHasher> Pending<K, S> {
-    /// Moves what is due into `ripe`; returns when something is next.
+    /// Moves due keys into `ripe`, and returns the next due time.
     fn take_due(&mut self, now: Instant, ripe: &mut Vec<K>) -> Option<Instant> {
         loop {
             let first = self.heap.peek_mut()?;
@@ -251,7 +250,7 @@ impl<K, S> Drop for Delays<K, S> {
         self.shared.pending.lock().stopping = true;
         self.shared.sooner.notify_one();
         if let Some(timer) = self.timer.take() {
-            // It has panicked if this fails, and has said so.
+            // It fails only if the thread has panicked, which has been printed.
             let _ = timer.join();
         }
     }

@@ -1,6 +1,6 @@
-//! `hierarchical_hash_wheel_timer`: of the timer-wheel crates, the one with recent releases and a real-time timer.
+//! `hierarchical_hash_wheel_timer`: a timer-wheel crate with recent releases and a real-time timer.
 //!
-//! Its thread fires into a channel, from which the consumer takes. It dedups nothing.
+//! Its thread fires into a channel, which the consumer reads. It does not remove duplicates.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use hierarchical_hash_wheel_timer::{OneshotState, PeriodicState, Timer as _, Tim
 
 use super::{Delays, consume, join};
 
-/// Where what is due goes: in one place, so that an entry is no larger than its key.
+/// The channel of due keys, in one place, so that an entry is no larger than its key.
 static FIRED: OnceLock<Sender<u64>> = OnceLock::new();
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl OneshotState for Entry {
     }
 }
 
-/// There are no periodic ones.
+/// There are no periodic entries.
 #[derive(Debug)]
 enum Never {}
 

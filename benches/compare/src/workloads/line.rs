@@ -11,7 +11,7 @@ use crate::meter::{Figures, Spent, Stopwatch, resident};
 use crate::peers::naive::Naive;
 use crate::peers::{Feed, Take, kube};
 
-/// How many keys the workloads cycle over.
+/// The number of keys in a cycle.
 const CYCLE: usize = 1_000;
 const MISSING: &str = "a key that was enqueued is in line";
 
@@ -44,7 +44,7 @@ pub(super) async fn kube_round_trips<K: BenchKey>(ops: usize) -> Figures {
     watch.stop().per(ops)
 }
 
-/// W1w: one enqueue, and the end of one key with the start of the next; one key is always in line, one in process.
+/// W1w: an enqueue, then the end of one key and the start of the next. One key is always in line, one in process.
 pub(super) fn homeostat_cycle<K: BenchKey>(ops: usize) -> Figures {
     let queue = WorkQueue::new();
     queue.enqueue(K::nth(u64::MAX));
@@ -80,7 +80,7 @@ fn cycle<K: BenchKey>(ops: usize, mut turn: impl FnMut(&K)) -> Figures {
     watch.stop().per(ops)
 }
 
-/// The worker's cycle over keys that are in line already: what workers add to is this.
+/// The worker's cycle over keys that are in line already: the base to which workers add their cost.
 pub(super) fn homeostat_drain<K: BenchKey>(count: usize) -> Figures {
     let queue = WorkQueue::new();
     for key in keys::<K>(count) {
@@ -116,7 +116,7 @@ pub(super) fn naive_drain<K: BenchKey, S: BuildHasher + Default>(count: usize) -
     spent.per(count)
 }
 
-/// W2: all keys in, then all out; into new queues, so that growing is part of it, and into one that has grown.
+/// W2: all keys in, then all out. New queues grow meanwhile; the other queue has grown before.
 pub(super) fn in_then_out<K: BenchKey, I: Feed<K>, O: Take<K>>(
     new: impl Fn() -> (I, O),
     count: usize,
@@ -207,7 +207,7 @@ fn repeat<K>(keys: &[K], ops: usize, enqueue: impl Fn(&K)) -> Figures {
     watch.stop().per(ops)
 }
 
-/// The scheduler takes what is in its channel whenever it is polled: here, after every hundred requests.
+/// The scheduler empties its channel when it is polled: here, after every hundred requests.
 pub(super) async fn kube_duplicates<K: BenchKey>(ops: usize) -> Figures {
     let keys = keys::<K>(CYCLE);
     let mut line = kube::Line::new();
@@ -227,7 +227,7 @@ pub(super) async fn kube_duplicates<K: BenchKey>(ops: usize) -> Figures {
     watch.stop().per(ops)
 }
 
-/// W6: what the process grows by at its peak while keys are moved in.
+/// W6: the peak growth of the process while keys are moved in.
 pub(super) fn memory<K: BenchKey, I: Feed<K>, O: Take<K>>((feed, take): (I, O), count: usize) -> Result<Figures> {
     let (before, _) = resident()?;
     for number in 0..count as u64 {

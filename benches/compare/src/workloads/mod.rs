@@ -1,4 +1,4 @@
-//! What is measured: one call of [`run`] is one cell, in a process of its own.
+//! The workloads. One call of [`run`] measures one cell, in a new process.
 
 mod line;
 mod threads;
@@ -19,14 +19,14 @@ use crate::peers::{HomeostatDelays, NaiveDelays, delay_queue, kube, wheel};
 
 pub(crate) type Fold = foldhash::fast::RandomState;
 
-/// One workload of the plan, with the variants it is run in and who runs it.
+/// A workload with its variants and peers.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) variants: &'static [&'static str],
     pub(crate) peers: &'static [&'static str],
 }
 
-/// Everything that one command measures.
+/// All workloads of a command.
 pub(crate) const PLAN: &[Workload] = &[
     Workload {
         name: "W1",
@@ -100,7 +100,7 @@ pub(crate) const PLAN: &[Workload] = &[
     Workload { name: "workers", variants: &["1", "2", "4"], peers: &["homeostat", "homeostat-timeout"] },
 ];
 
-/// How large the workloads are: whole, or a hundredth for a look whether everything runs.
+/// The size of the workloads: whole, or a hundredth to test that everything runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
     pub(crate) quick: bool,
@@ -138,7 +138,7 @@ pub(crate) fn run(workload: &str, variant: &str, peer: &str, scale: Scale) -> Re
     }
 }
 
-/// Both ends of a queue, whatever they are.
+/// Both ends of any queue.
 fn with<I, O, R>((feed, take): (I, O), run: impl FnOnce(I, O) -> R) -> R {
     run(feed, take)
 }
@@ -168,7 +168,7 @@ fn naive<K: BenchKey, S: BuildHasher + Default>() -> NaiveEnds<K, S> {
 fn one_thread<K: BenchKey>(workload: &str, variant: &str, peer: &str, scale: Scale) -> Result<Figures> {
     use crossbeam_channel::unbounded;
     let ops = scale.of(4_000_000);
-    // Its delays have a tick of a millisecond, for which each round trip waits.
+    // Its delays have a tick of a millisecond, so each round trip waits for it.
     let slow_ops = scale.of(1_000);
     Ok(match (workload, peer) {
         ("W1", "homeostat") => line::round_trips::<K, _, _>(homeostat(), ops),
@@ -212,7 +212,7 @@ fn one_thread<K: BenchKey>(workload: &str, variant: &str, peer: &str, scale: Sca
     })
 }
 
-/// As [`one_thread`]; strings can also be enqueued by reference.
+/// Like [`one_thread`], and strings can be enqueued by reference.
 fn strings(workload: &str, variant: &str, peer: &str, scale: Scale) -> Result<Figures> {
     let ops = scale.of(4_000_000);
     match (workload, peer) {
@@ -287,8 +287,7 @@ fn memory(variant: &str, peer: &str, scale: Scale) -> Result<Figures> {
 mod tests {
     use super::*;
 
-    /// Each cell of the plan runs and gives figures that are numbers. The wheel crate's timer, of which there can be one in a
-    /// process, is left to the command.
+    /// Each cell runs and gives finite figures. The timer of the wheel crate is excluded, because a process can have only one.
     #[test]
     fn every_cell_of_the_plan_runs() {
         for workload in PLAN.iter().filter(|workload| !matches!(workload.name, "idle" | "W6")) {

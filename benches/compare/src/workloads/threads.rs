@@ -13,9 +13,9 @@ use crate::peers::{Feed, Take, join};
 
 /// W4: `sides` producers over 10,000 keys, and as many consumers that block.
 ///
-/// Unpaced, each producer cycles over all keys from a start of its own, as fast as it can. A queue that dedups then gives
-/// out fewer keys than came in, so what came in and what came out are both counted. Paced, each producer cycles over a
-/// part of the keys and lets the consumers catch up before a key could still be in line: each enqueue is a dequeue.
+/// Without pace, each producer cycles over all keys from a different start, as fast as it can. A queue without duplicates gives out fewer
+/// keys than it received, so both are counted. With pace, each producer cycles over its part of the keys and waits for the consumers
+/// before a key could still be in line: each enqueue is a dequeue.
 pub(super) fn contend<I: Feed<u64>, O: Take<u64>>(
     feed: I,
     take: O,
@@ -76,7 +76,7 @@ pub(super) fn contend<I: Feed<u64>, O: Take<u64>>(
     let spent = watch.stop();
 
     let dequeues: usize = served.iter().sum();
-    // A key in the hands of a consumer that the system has put aside can be enqueued again more than once.
+    // While the system suspends a consumer, its key can be enqueued again more than once.
     assert!(!paced || dequeues * 100 >= enqueues * 99, "{dequeues} of {enqueues} keys came out");
     let pairs = (enqueues + dequeues) as f64 / 2.0;
     let least = served.into_iter().min().unwrap_or_default();
@@ -92,10 +92,10 @@ pub(super) fn contend<I: Feed<u64>, O: Take<u64>>(
     .into()
 }
 
-/// Holds producers back by counts that the consumers keep, each in a cache line of its own.
+/// Slows producers down by the counts of the consumers, each in its own cache line.
 struct Pace {
     served: Box<[Served]>,
-    /// How many keys of each producer may be under way: fewer than it cycles over, by more than twice [`Pace::EVERY`].
+    /// The most keys of a producer under way: fewer than its cycle, by more than twice [`Pace::EVERY`].
     room: u64,
 }
 
@@ -104,11 +104,11 @@ struct Pace {
 struct Served(AtomicU64);
 
 impl Pace {
-    /// How often a producer looks.
+    /// The number of keys between two checks of a producer.
     const EVERY: usize = 256;
 
-    /// Returns once this producer, which has enqueued so many keys, is no more than `room` ahead of its share of those
-    /// served. As that holds for every producer, none has more than `room + 2 * EVERY` keys that are not yet done.
+    /// Blocks until this producer is at most `room` keys ahead of its share of the served keys. This holds for every producer, so none has
+    /// more than `room + 2 * EVERY` keys that are not done.
     fn wait(&self, enqueued: u64, producers: u64) {
         while enqueued * producers > self.served.iter().map(|count| count.0.load(Relaxed)).sum::<u64>() + self.room {
             thread::sleep(Duration::from_micros(100));
@@ -116,9 +116,9 @@ impl Pace {
     }
 }
 
-/// W7: a consumer that sleeps in its blocking call, and how long after the enqueue began it is out of it.
+/// W7: the time from the begin of an enqueue until a consumer returns from its blocking call.
 pub(super) fn wake<I: Feed<u64>, O: Take<u64>>(feed: I, take: O, wakes: usize) -> Figures {
-    /// Long enough for any consumer to have given up spinning and gone to sleep.
+    /// Long enough for any consumer to stop spinning and sleep.
     const PAUSE: Duration = Duration::from_micros(300);
     let origin = Instant::now();
     let nanos = move || origin.elapsed().as_nanos() as u64;

@@ -11,17 +11,16 @@ use super::Scale;
 use crate::meter::{Figures, Stopwatch, percentile, process_cpu, resident, switches_of_others, wait_until_idle};
 use crate::peers::{Delays, kube};
 
-/// One reading of the clock for so many settings, so that it weighs nothing.
+/// The number of settings per reading of the clock, so that the reading costs little.
 const STAMPED: usize = 16;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// W5: `count` delays that come due in the course of a second, in an order unlike that in which they are set, once all are
-/// set.
+/// W5: `count` delays that end within one second after all are set, in another order than they are set.
 pub(super) fn spread<D: Delays>(count: usize) -> Figures {
-    // The longest that setting takes with any peer, with room to spare.
+    // Longer than setting takes with any peer.
     let lead = Duration::from_millis(250) + Duration::from_nanos(2_000) * count as u32;
     let second = Duration::from_secs(1);
-    // A step that has no factor in common with the count visits every place once.
+    // A step that is coprime with the count visits every place once.
     let step = (1..).map(|extra| count * 5 / 8 + extra).find(|step| gcd(*step, count) == 1).unwrap_or(1);
     let delay = |number: usize| lead + second.mul_f64((number * step % count) as f64 / count as f64);
 
@@ -29,7 +28,7 @@ pub(super) fn spread<D: Delays>(count: usize) -> Figures {
     let delays = D::start({
         let fired = Arc::clone(&fired);
         let mut left = count;
-        // The lock is the consumer's alone until it has ended.
+        // Only the consumer uses the lock until it has ended.
         move |key| {
             fired.lock().push((key as usize, Instant::now()));
             left -= 1;
@@ -76,14 +75,14 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// W6: what the process grows by at its peak, per delayed key.
+/// W6: the peak growth of the process per delayed key.
 pub(super) fn memory<D: Delays>(count: usize) -> Result<Figures> {
     let delays = D::start(|_| true);
     let (before, _) = resident()?;
     delays.while_setting(|delays| {
         for number in 0..count {
             delays.set(number as u64, HOUR);
-            // What is passed to another thread by a channel must not pile up there: that is not what is measured.
+            // Keys must not pile up in a channel to another thread: that memory is not measured here.
             if number % 1_024 == 1_023 {
                 settle();
             }
@@ -94,7 +93,7 @@ pub(super) fn memory<D: Delays>(count: usize) -> Result<Figures> {
     end_with([("bytes", (peak - before) / count as f64)], delays)
 }
 
-/// The same on one thread, where the scheduler takes what is in its channel after every thousand requests.
+/// The same on one thread. The scheduler empties its channel after every thousand requests.
 pub(super) fn kube_memory(count: usize) -> Result<Figures> {
     kube::block_on(async {
         let mut line = kube::Line::new();
@@ -112,7 +111,7 @@ pub(super) fn kube_memory(count: usize) -> Result<Figures> {
     })
 }
 
-/// Idle: how often any thread but the main one is switched while nothing is due for an hour.
+/// Idle: the context switches of all threads except the main one while nothing is due for an hour.
 pub(super) fn idle<D: Delays>(count: usize, scale: Scale) -> Result<Figures> {
     let window = Duration::from_secs(if scale.quick { 1 } else { 5 });
     let delays = D::start(|_| true);
@@ -129,7 +128,7 @@ fn settle() {
     thread::sleep(Duration::from_micros(200));
 }
 
-/// What is delayed by an hour is not waited for: the process ends as it is.
+/// Ends the process without waiting for delays of an hour.
 fn end_with<D: Delays>(figures: impl IntoIterator<Item = (&'static str, f64)>, delays: D) -> Result<Figures> {
     std::mem::forget(delays);
     Ok(figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())

@@ -1,4 +1,4 @@
-//! Workers with nothing to do in a run: what the loop around it costs.
+//! Workers with empty runs: the cost of the loop around a run.
 
 use std::convert::Infallible;
 use std::thread;
@@ -10,7 +10,7 @@ use homeostat::{Action, Context, Enqueue, WorkQueue, Workers};
 use crate::keys::keys;
 use crate::meter::{Figures, Stopwatch, clock_read_ns};
 
-/// Runs each of `count` keys that are in line already once, on `threads` threads.
+/// Runs `count` keys once each on `threads` threads. All keys are in line before.
 pub(super) fn drain(threads: usize, peer: &str, count: usize) -> Result<Figures> {
     let queue = WorkQueue::new();
     for key in keys::<u64>(count) {
@@ -18,7 +18,7 @@ pub(super) fn drain(threads: usize, peer: &str, count: usize) -> Result<Figures>
     }
     let empty = |_cx: &Context, _key: &u64| -> Result<Action, Infallible> { Ok(Action::await_change()) };
     let workers = Workers::new(empty).threads(threads);
-    // Only a timeout makes a run read the clock, once.
+    // A run reads the clock only if there is a timeout, and then once.
     let (workers, reads) = match peer {
         "homeostat" => (workers, 0.0),
         "homeostat-timeout" => (workers.reconcile_timeout(Duration::from_secs(300)), 1.0),
