@@ -256,7 +256,7 @@ impl<T> Running<T> {
             let (field, name) = (self.body.kind(), self.body.status().name);
             let (grace, still_running) = (Rounded(grace), still.threads().join(", "));
             log::warn!(
-                (field) = name, grace:%, still_running:%;
+                (field) = name.as_str(), grace:%, still_running:%;
                 "{name}: aborting after the grace period of {grace}; still running: {still_running}"
             );
         }
