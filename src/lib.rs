@@ -150,8 +150,8 @@ pub mod testing;
 pub mod watch;
 
 pub use self::base::{CancellationToken, Clock, Exponential, ManualClock, Running, StartError, ThreadOptions};
-pub use self::controller::{Controller, ControllerHandle, RunningController, Sources};
-pub use self::manager::{Component, Elector, FileElector, Health, Manager, RunningManager};
+pub use self::controller::{Controller, ControllerHandle, Sources};
+pub use self::manager::{Component, Elector, FileElector, Health, Manager};
 pub use self::queue::{Claim, Enqueue, EnqueueOutcome, Key, Priority, Reasons, Shutdown, WorkQueue};
 pub use self::run::{Action, BoxError, Context, Reconciler, RequeueAfter, RetryPolicy, WorkerPool, Workers, terminal};
 pub use self::watch::{Event, Poller, Predicate, Store, Subscriber, Watch, with_value};

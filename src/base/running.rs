@@ -18,45 +18,45 @@ pub type EndHook = Arc<dyn Fn() + Send + Sync>;
 ///
 /// # Examples
 ///
+/// Two pollers as one component:
+///
 /// ```
-/// use homeostat::{Component, Manager};
-/// use homeostat::base::{EndHook, RunPhase, RunStatus, Runnable, StillRunning};
-/// use std::sync::mpsc::{Receiver, Sender, channel};
-/// use std::time::Duration;
+/// use homeostat::base::{EndHook, RunStatus, Runnable, StillRunning};
+/// use homeostat::watch::PollerControl;
+/// use homeostat::{Component, Manager, Poller, Running, WorkQueue};
+/// use std::{convert::Infallible, sync::Arc, time::Duration};
 ///
-/// struct Clerk {
-///     stop: Sender<()>,
-///     thread: Option<std::thread::JoinHandle<()>>,
-/// }
+/// struct Pair([Running<PollerControl>; 2]);
 ///
-/// impl Clerk {
-///     fn start() -> Self {
-///         let (stop, stopped) = channel();
-///         Self { stop, thread: Some(std::thread::spawn(move || stopped.recv().unwrap())) }
-///     }
-/// }
-///
-/// impl Runnable for Clerk {
+/// impl Runnable for Pair {
 ///     fn stop(&self) {
-///         let _ = self.stop.send(());
+///         self.0.iter().for_each(Running::stop);
 ///     }
-///     fn join_timeout(&mut self, _timeout: Duration) -> Result<(), StillRunning> {
-///         // A clerk ends promptly.
-///         self.thread.take().map_or(Ok(()), |thread| thread.join().map_err(|_| StillRunning::new(["clerk"])))
+///     fn abort(&self) {
+///         self.0.iter().for_each(Running::abort);
+///     }
+///     fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+///         let first = self.0[0].join_timeout(timeout);
+///         self.0[1].join_timeout(timeout).and(first)
 ///     }
 ///     fn detach(&mut self) {
-///         self.thread = None;
+///         self.0.iter_mut().for_each(Runnable::detach);
 ///     }
 ///     fn status(&self) -> RunStatus {
-///         match &self.thread {
-///             Some(thread) if !thread.is_finished() => RunStatus::new("clerk", RunPhase::Running, ["clerk"]),
-///             _ => RunStatus::new("clerk", RunPhase::Ended, [""; 0]),
-///         }
+///         let [one, other] = self.0.each_ref().map(Runnable::status);
+///         RunStatus::new("pair", one.phase, one.threads.into_iter().chain(other.threads))
+///     }
+///     fn on_end(&self, hook: EndHook) {
+///         self.0.iter().for_each(|poller| poller.on_end(Arc::clone(&hook)));
 ///     }
 /// }
 ///
+/// let queue = WorkQueue::<&str>::new();
+/// let poll = |name| Poller::new(Duration::from_secs(30), move |_cx| Ok::<_, Infallible>([name])).start(&queue);
+/// let pair = Pair([poll("vm-1")?, poll("vm-2")?]);
+///
 /// let manager = Manager::builder().build()?;
-/// manager.add(Component::running("clerk", Clerk::start()))?;
+/// manager.add(Component::running("pair", pair))?;
 /// let running = manager.start()?;
 /// running.shutdown(Duration::from_secs(10));
 /// # Ok::<_, homeostat::BoxError>(())
@@ -93,11 +93,9 @@ pub trait Runnable: Send + Sync {
     /// Returns its name, its phase and the names of the threads that have not ended.
     fn status(&self) -> RunStatus;
 
-    /// Calls `hook` when it has ended; at once if it has ended already. The hook may be called more often: check with
-    /// [`join_timeout`](Self::join_timeout). By default the hook is dropped: a manager notices the end only when it stops.
-    fn on_end(&self, hook: EndHook) {
-        drop(hook);
-    }
+    /// Calls `hook` when it has ended; at once if it has ended already. The hook may be called more often, for example at the end
+    /// of each part. A manager calls [`join_timeout`](Self::join_timeout) after each call, and at no other time.
+    fn on_end(&self, hook: EndHook);
 
     /// Whether it may end without being stopped. If not, its end is a failure for its manager. By default it may not.
     fn may_end(&self) -> bool {
@@ -189,12 +187,14 @@ pub struct Running<T> {
     body: Box<dyn Runnable>,
     grace: Duration,
     detached: bool,
+    /// Nothing is left to be joined, or this is a thread that cannot join.
+    joined: bool,
 }
 
 impl<T> Running<T> {
     /// Makes the handle of `body`, which dereferences to `control`. When it is dropped, work under way may continue for `grace`.
     pub fn new(control: T, body: impl Runnable + 'static, grace: Duration) -> Self {
-        Self { control, body: Box::new(body), grace, detached: false }
+        Self { control, body: Box::new(body), grace, detached: false, joined: false }
     }
 
     /// Takes no further work; work under way continues. Returns at once.
@@ -212,6 +212,7 @@ impl<T> Running<T> {
     /// it does not wait for that thread.
     pub fn join(mut self) {
         self.body.join();
+        self.joined = true;
     }
 
     /// Blocks until it has ended, for at most `timeout` by its clock.
@@ -246,6 +247,7 @@ impl<T> Running<T> {
     }
 
     fn end(&mut self, grace: Duration) {
+        self.joined = true;
         self.body.stop();
         if grace == Duration::MAX {
             return self.body.join();
@@ -275,8 +277,10 @@ impl<T> Deref for Running<T> {
 
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
-        if !self.detached {
-            self.end(self.grace);
+        match (self.detached, self.joined) {
+            (true, _) => {}
+            (false, true) => self.body.stop(),
+            (false, false) => self.end(self.grace),
         }
     }
 }
@@ -299,6 +303,7 @@ impl<T: Send + Sync> Runnable for Running<T> {
     }
 
     fn join(&mut self) {
+        self.joined = true;
         self.body.join();
     }
 

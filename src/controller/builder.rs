@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::job::{Checked, ControllerJob, ErrorHook, RunFailure, RunRecorder, Validate};
+use super::rate::check_rate;
 use super::source::Sources;
 use super::state::{ControllerState, StateSettings};
 use super::{Controller, Unstarted};
@@ -82,23 +83,23 @@ impl<K: Key + Sync + fmt::Debug, R> ControllerBuilder<K, R> {
 
 // The bounds of `R` and `P` stand at `build`: in these impls they would turn a mistake in a closure into "no method named".
 impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
-    /// How many keys are run at once. Default: 1.
+    /// Sets how many keys are run at once. Default: 1.
     #[doc(alias = "concurrency")]
     pub fn max_concurrent_reconciles(mut self, runs: usize) -> Self {
         self.max_concurrent = runs;
         self
     }
 
-    /// How long a run may take. Its context is cancelled then. A run that ends promptly has [timed
-    /// out](crate::run::WorkersMetrics::timeouts). One that is still under way 100 ms after its deadline is an overrun: it is reported while
-    /// it runs, keeps its key, and has its thread replaced (see [`WorkerPool`](crate::WorkerPool)). Default: as long as it likes.
+    /// Sets how long a run may take. Then its context is cancelled. A run that ends promptly counts as
+    /// [timed out](crate::run::WorkersMetrics::timeouts). A run that is still under way 100 ms later is an overrun: it is
+    /// reported, keeps its key, and a spare thread works in its place (see [`WorkerPool`](crate::WorkerPool)). Default: no limit.
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// What follows an error. Default: [`Exponential::default`]. Its [floor](RetryPolicy::floor) is the least backoff that a
-    /// change leaves of a longer one.
+    /// Sets the retry policy. Default: [`Exponential::default`]. The policy's [floor](RetryPolicy::floor) is the shortest
+    /// backoff after which a change runs a failed key.
     pub fn retry<Q: RetryPolicy<K>>(self, policy: Q) -> ControllerBuilder<K, R, Q> {
         ControllerBuilder {
             name: self.name,
@@ -123,52 +124,50 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         }
     }
 
-    /// The least time between the end of a key's run and the start of its next one. Default: zero.
+    /// Sets the least time between the end of a key's run and the start of its next one. Default: zero.
     pub fn min_interval(mut self, interval: Duration) -> Self {
         self.min_interval = interval;
         self
     }
 
-    /// A change that a watch tells is acted upon once its key has been `quiet` for so long, but no later than `max_wait` after the
-    /// first one, also while the key waits for a requeue or backs off (then not before the [floor](RetryPolicy::floor)).
-    /// Default: at once.
+    /// Delays changes from watches until their key has been `quiet` for this long, but at most for `max_wait` after the first
+    /// change. In backoff, the run also waits for the [floor](RetryPolicy::floor). Default: no delay.
     pub fn debounce(mut self, quiet: Duration, max_wait: Duration) -> Self {
         self.debounce = Some((quiet, max_wait));
         self
     }
 
-    /// Every `interval` all keys that its watches know run again, at low priority, also those that wait for a requeue. Keys that
-    /// are in line or in process already, that back off, or whose change is debounced stay as they are. The first time one
-    /// interval after the start. Default: never.
+    /// Runs all keys that the watches know every `interval`, at low priority; the first time one interval after the start. Keys
+    /// that are in line, in process, in backoff or debounced stay as they are. Default: never.
     pub fn resync(mut self, interval: Duration) -> Self {
         self.resync = Some(interval);
         self
     }
 
-    /// Takes at most `burst` keys at once, and `per_second` in the long run, over all keys. It is applied as keys are taken, so
-    /// keys in line have no time of their own that a thousand others could push away. A key that is taken later than its rate allows,
-    /// because all threads were at work, does not put off the keys after it; so one more than `burst` may be taken at once then.
-    /// Default: no limit.
+    /// Limits how fast keys are taken: at most `burst` at once, and `per_second` in the long run, over all keys.
+    ///
+    /// A key that is taken late, because all threads were busy, does not delay the keys after it. Then one more than `burst` may
+    /// be taken at once. Default: no limit.
     pub fn rate_limit(mut self, per_second: f64, burst: u32) -> Self {
         self.rate = Some((per_second, burst));
         self
     }
 
-    /// How long to wait for the initial listings: a controller whose listings are not in by then stops with an error. Default:
-    /// two minutes.
+    /// Sets how long to wait for the initial listings. A controller whose listings are not in by then fails. Default: two
+    /// minutes.
     pub fn sync_timeout(mut self, timeout: Duration) -> Self {
         self.sync_timeout = timeout;
         self
     }
 
-    /// How long a source may fail before [`Manager::ready`](crate::Manager::ready) says that this controller is not ready. Default:
-    /// as [the manager's](crate::manager::ManagerBuilder::unready_after).
+    /// Sets how long a source may fail before [`Manager::ready`](crate::Manager::ready) reports the controller. Default: the
+    /// [manager's bound](crate::manager::ManagerBuilder::unready_after).
     pub fn unready_after(mut self, bound: Duration) -> Self {
         self.unready_after = Some(bound);
         self
     }
 
-    /// Polls: calls `list` every `period`, and puts what it lists in line, if nothing is known of it
+    /// Adds a poller: calls `list` every `period`, and enqueues each key that is absent
     /// ([`enqueue_if_absent`](crate::Enqueue::enqueue_if_absent)).
     pub fn poll<I, E>(mut self, period: Duration, list: impl FnMut(&Context) -> Result<I, E> + Send + 'static) -> Self
     where
@@ -179,8 +178,8 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// The same with a poller that has settings of its own. Its [name](Poller::name) is that of the source in status, errors, logs
-    /// and metrics. If another source has the name, a number is added (`poller-2`). Its threads are named after the controller.
+    /// Adds a poller with its own settings. Status, errors, logs and metrics show its [name](Poller::name), with a number if
+    /// another source has that name (`poller-2`). Its threads are named after the controller.
     pub fn poller<F, I, E>(mut self, poller: Poller<F>) -> Self
     where
         F: FnMut(&Context) -> Result<I, E> + Send + 'static,
@@ -191,7 +190,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// Watches: puts the keys that `keys` finds in an event in line.
+    /// Adds a watch: enqueues the keys that `keys` returns for each event.
     pub fn watch<J, T, I>(mut self, watch: &Watch<J, T>, keys: impl FnMut(&Event<J, T>) -> I + Send + 'static) -> Self
     where
         J: Key + Sync,
@@ -202,9 +201,9 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// Watches with a subscriber of one's own: other mappings, predicates, verbs and lanes. `subscriber` is given the queue that it
-    /// is to feed. Its [name](Subscriber::name) is that of the source in status, errors, logs and metrics, by default that of the
-    /// watch. If another source has the name, a number is added (`watch-2`). Its thread is named after the controller.
+    /// Adds a watch with a subscriber: for other mappings, predicates, enqueue methods and priorities. `subscriber` gets the queue
+    /// to feed. Status, errors, logs and metrics show the subscriber's [name](Subscriber::name), by default the watch's, with a
+    /// number if another source has that name (`watch-2`).
     ///
     /// ```
     /// use homeostat::{Action, BoxError, Context, Controller, Predicate, Subscriber, Watch};
@@ -232,64 +231,64 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// These sources too.
+    /// Adds these sources.
     pub fn sources(mut self, sources: Sources<K>) -> Self {
         self.sources.append(sources);
         self
     }
 
-    /// Looks at each key before the reconciler is called with it. One that is refused is parked with the error.
+    /// Checks each key before the reconciler is called. A key that fails the check is parked with the error.
     pub fn validate<E: Into<BoxError>>(mut self, valid: impl Fn(&K) -> Result<(), E> + Send + Sync + 'static) -> Self {
         self.valid = Some(Box::new(move |key| valid(key).map_err(Into::into)));
         self
     }
 
-    /// Sees every error and panic of a run, after what follows it has been decided; on the thread of the run, outside any lock.
-    /// A panic of it is logged.
+    /// Calls `hook` for every error and panic of a run, once the retry has been decided; on the thread of the run, without a
+    /// lock. A panic of the hook is logged.
     pub fn on_error(mut self, hook: impl Fn(&RunFailure<'_, K>) + Send + Sync + 'static) -> Self {
         self.on_error = Some(Box::new(hook));
         self
     }
 
-    /// How many parked keys are kept with their errors, and how many failing ones: those that failed last. The others are counted.
-    /// An error takes at most 1,024 bytes. Default: 10,000 of each.
+    /// Sets how many parked keys are kept with their errors, and how many failing keys: those that failed last. Others are only
+    /// counted. An error takes at most 1,024 bytes. Default: 10,000 of each.
     pub fn max_failed_keys(mut self, keys: usize) -> Self {
         self.max_failed_keys = keys;
         self
     }
 
-    /// Runs its keys on so many threads of its own instead of the shared pool's.
+    /// Runs the keys on this number of threads of the controller's own, instead of the shared pool.
     pub fn own_threads(mut self, threads: usize) -> Self {
         self.own_threads = Some(threads);
         self
     }
 
-    /// The clock that it goes by, with all of its sources; its pool has to go by the same. Default: the system's.
+    /// Sets the clock of the controller and its sources. The pool must use the same clock. Default: the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// How long runs under way may go on when the running controller is dropped before they are aborted. Default: 30 s.
+    /// Sets how long runs under way may continue when the running controller is dropped. Then they are aborted. Default: 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// How its threads are made: those of its sources, of its queue's timer and of [`own_threads`](Self::own_threads) among
-    /// them. A [`Poller`] or a [`Subscriber`] with thread options of its own keeps them. Default: as the platform does; in a
-    /// manager, as [the manager's](crate::manager::ManagerBuilder::thread_options).
+    /// Sets the options of the controller's threads, including the threads of its sources and of
+    /// [`own_threads`](Self::own_threads). A [`Poller`] or a [`Subscriber`] with its own options keeps them. Default: the
+    /// platform's; in a manager, the [manager's](crate::manager::ManagerBuilder::thread_options).
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.options = Some(options);
         self
     }
 
-    /// The controller.
+    /// Builds the controller.
     ///
     /// # Errors
     ///
-    /// If a setting makes no sense: no name, no runs or threads at all, a timeout or an interval of zero, a `max_wait` shorter than
-    /// `quiet`, a rate that is not positive, or a resync without a watch, which alone knows the keys.
+    /// If a setting is bad: no name, no runs or threads at all, a timeout or an interval of zero, a `max_wait` shorter than
+    /// `quiet`, a rate that is not positive, or a resync without a watch, because only watches know the keys.
     pub fn build(mut self) -> Result<Controller<K>, StartError>
     where
         R: Reconciler<K> + 'static,
@@ -365,16 +364,6 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             ));
         }
         Ok(())
-    }
-}
-
-pub(super) fn check_rate(rate: Option<(f64, u32)>) -> Result<(), StartError> {
-    match rate {
-        Some((per_second, _)) if !(per_second > 0.0 && per_second.is_finite()) => {
-            Err(StartError::setting("per_second", &per_second, "positive and finite"))
-        }
-        Some((_, 0)) => Err(StartError::setting("burst", &0, "at least 1")),
-        _ => Ok(()),
     }
 }
 

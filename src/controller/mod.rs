@@ -10,7 +10,9 @@ mod failed_keys;
 mod handle;
 mod job;
 mod rate;
+mod running;
 mod source;
+mod source_list;
 mod state;
 mod status;
 mod suspended_keys;
@@ -25,7 +27,7 @@ use std::time::Duration;
 pub use self::builder::ControllerBuilder;
 pub use self::control::ControllerError;
 pub use self::failed_keys::FailedKey;
-pub use self::handle::{ControllerHandle, RunningController};
+pub use self::handle::ControllerHandle;
 pub use self::job::RunFailure;
 pub use self::source::Sources;
 pub(crate) use self::status::ControllerHealth;
@@ -33,10 +35,12 @@ pub use self::status::{ControllerMetrics, ControllerPhase, ControllerStatus, Run
 pub use self::waiters::{RunOutcome, WaitError};
 
 use self::control::ControlTask;
-use self::source::{SourceStart, Target, with_name_of_its_own};
+use self::running::ControllerBody;
+use self::source::SourceStart;
 use self::state::{ControllerState, FailureHook, Started};
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
+use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::queue::Key;
 use crate::run::pool::{Job, WorkerPool};
@@ -107,7 +111,7 @@ impl<K: Key> Unstarted<K> {
         Self { state, started: false }
     }
 
-    /// From now on a [`RunningController`] stops the controller.
+    /// From now on a [`Running`] stops the controller.
     fn started(mut self) {
         self.started = true;
     }
@@ -156,7 +160,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
     ///
     /// If a source cannot be started, or goes by another clock than the pool, or the system gives no thread. What has been
     /// started by then has ended when this returns.
-    pub fn start(self, pool: &WorkerPool) -> Result<RunningController<K>, StartError> {
+    pub fn start(self, pool: &WorkerPool) -> Result<Running<ControllerHandle<K>>, StartError> {
         self.start_as(pool, true, &ThreadOptions::new(), None)
     }
 
@@ -168,7 +172,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         leading: bool,
         inherited: &ThreadOptions,
         on_failure: Option<FailureHook>,
-    ) -> Result<RunningController<K>, StartError> {
+    ) -> Result<Running<ControllerHandle<K>>, StartError> {
         let Self { state: unstarted, job, sources, debounce, sync_timeout, own_threads, grace, options } = self;
         let state = Arc::clone(&unstarted);
         let options = options.unwrap_or_else(|| inherited.clone());
@@ -189,47 +193,34 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             // Held, so that a change of the limit comes before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
             let membership = pool.pool.join(job(&state), *max_concurrent);
-            state.start(Started { membership, on_failure })
+            state.start(Started { membership, on_failure, debounce, options: options.clone() })
         };
         state.set_conditions(|conditions| conditions.leading = leading);
         let count = sources.len();
         log::info!(controller = name, sources = count; "{name}: the controller starts, sources: {count}");
         let group = ThreadGroup::new(ThreadGroupKind::Controller, format!("{name}-keeper"), state.clock.clone(), 1);
-        let control = Arc::clone(&state.control);
-        let handle = Handle::new(Arc::clone(&group), Vec::new(), Box::new(move || control.set()), grace);
-        let mut running =
-            RunningController::new(ControllerHandle::new(Arc::clone(&state)), started, handle, own_pool, grace);
+        group.on_end(&state.end.hook());
+        let wake = Arc::clone(&state.control);
+        let control = Handle::new(Arc::clone(&group), Vec::new(), Box::new(move || wake.set()), grace);
+        let mut body = ControllerBody { state: Arc::clone(&state), started: Arc::clone(&started), control, own_pool };
         unstarted.started();
-        let ended = state.end.hook();
-        group.on_end(&ended);
-        let mut missing = Vec::with_capacity(sources.len());
-        for (number, start) in sources.into_iter().enumerate() {
-            let thread_name = format!("{name}-source-{number}");
-            let target = Target { queue: &state.queue, controller: name, thread_name, debounce, options: &options };
-            // An error drops what runs already, which stops it.
-            let (source, handle) = start(&target)?;
-            let handle = with_name_of_its_own(handle, &missing);
-            let control = Arc::clone(&state.control);
-            handle.synced().on_settled(Box::new(move |_| control.set()));
-            missing.push(handle.clone());
-            let waiters = Arc::clone(&state.waiters);
-            source.on_progress(Box::new(move || waiters.settle()));
-            source.crew().on_end(&ended);
-            state.sources.lock().push(source);
-            state.source_handles.lock().push(handle);
-        }
-        let now = state.clock.nanos();
-        let task = ControlTask {
-            group: Arc::clone(&group),
-            state: Arc::clone(&state),
-            missing,
-            sync_timeout,
-            sync_until: now.after(sync_timeout),
-            resynced: now,
-            synced: false,
-        };
-        running.keep(group.start_one(&options, task, &state.control, None)?);
-        Ok(running)
+        let threads = sources.into_iter().try_for_each(|start| state.start_source(&started, start).map(drop));
+        let threads = threads.and_then(|()| {
+            let now = state.clock.nanos();
+            let task = ControlTask {
+                group: Arc::clone(&group),
+                state: Arc::clone(&state),
+                sync_timeout,
+                sync_until: now.after(sync_timeout),
+                resynced: now,
+                synced: false,
+            };
+            group.start_one(&options, task, &state.control, None)
+        });
+        // After an error, dropping the handle ends what runs already.
+        let failed = threads.map(|joiners| body.control.keep(joiners)).err();
+        let running = Running::new(ControllerHandle::new(state), body, grace);
+        failed.map_or(Ok(running), Err)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::base::clock::Clock;
+use crate::base::error::StartError;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::SeqCst;
@@ -55,6 +56,17 @@ impl RateLimiter {
         {
             bucket.put_back();
         }
+    }
+}
+
+/// Refuses a rate that is not positive, and a burst of zero.
+pub(super) fn check_rate(rate: Option<(f64, u32)>) -> Result<(), StartError> {
+    match rate {
+        Some((per_second, _)) if !(per_second > 0.0 && per_second.is_finite()) => {
+            Err(StartError::setting("per_second", &per_second, "positive and finite"))
+        }
+        Some((_, 0)) => Err(StartError::setting("burst", &0, "at least 1")),
+        _ => Ok(()),
     }
 }
 

@@ -1,12 +1,10 @@
 //! Where a controller's keys come from: pollers, and subscriptions to watches.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::StartError;
-use crate::base::group::{StillRunning, ThreadGroup};
-use crate::base::running::Running;
+use crate::base::running::{Runnable, Running};
 use crate::base::thread::ThreadOptions;
 use crate::base::wait::{HandedOver, Progress};
 use crate::queue::{Key, WorkQueue};
@@ -70,7 +68,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
             let poller = poller.of_controller(target.controller, target.thread_name.clone());
             let handle = poller.or_thread_options(target.options).start(target.queue)?;
             let source = handle.source();
-            Ok((Box::new(handle) as Box<dyn Source>, source))
+            Ok((Box::new(handle) as Box<dyn KeySource>, source))
         }));
     }
 
@@ -104,7 +102,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
             }
             let subscription = watch.subscribe(subscriber)?;
             let source = watch.source().named(&name).synced_by(&subscription.synced);
-            Ok((Box::new(subscription) as Box<dyn Source>, source))
+            Ok((Box::new(subscription) as Box<dyn KeySource>, source))
         }));
     }
 
@@ -127,36 +125,28 @@ impl<K: Key> fmt::Debug for Sources<K> {
     }
 }
 
-/// A source that runs.
-pub(super) trait Source: Send {
-    /// Its thread.
-    fn crew(&self) -> &Arc<ThreadGroup>;
-
-    /// Has `progress` called each time that it has handed something over to the queue. The first call counts.
+/// A source that has been started.
+pub(super) trait KeySource: Runnable {
+    /// Calls `progress` each time that the source has put keys into the queue. The first call counts.
     fn on_progress(&self, progress: Progress);
 
-    /// Says later whether everything that it has accepted by now is in the queue.
+    /// Returns a function that says whether everything that the source has accepted by now is in the queue.
     fn accepted(&self) -> HandedOver;
 
-    /// Names all keys that it knows. A poller knows none.
+    /// Names all keys that the source knows. A poller knows none.
     fn resync(&self) {}
 
-    /// `None`: it has no period.
+    /// Sets the period; `None` if the source has none.
     fn change_period(&self, _period: Duration) -> Option<Result<(), StartError>> {
         None
     }
-
-    fn stop(&self);
-    fn abort(&self);
-    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning>;
-    fn detach(self: Box<Self>);
 }
 
 /// A source that is to be started, with the number it has in its controller.
 pub(super) type SourceStart<K> = Box<dyn FnOnce(&Target<'_, K>) -> Result<StartedSource, StartError> + Send>;
 
 /// A source that has been started, and how it is doing: open once its initial listing is in line.
-pub(super) type StartedSource = (Box<dyn Source>, SourceHandle);
+pub(super) type StartedSource = (Box<dyn KeySource>, SourceHandle);
 
 /// What a source feeds.
 pub(super) struct Target<'a, K: Key> {
@@ -170,11 +160,7 @@ pub(super) struct Target<'a, K: Key> {
     pub(super) options: &'a ThreadOptions,
 }
 
-impl Source for Running<PollerControl> {
-    fn crew(&self) -> &Arc<ThreadGroup> {
-        self.group()
-    }
-
+impl KeySource for Running<PollerControl> {
     fn on_progress(&self, progress: Progress) {
         PollerControl::on_progress(self, progress);
     }
@@ -186,29 +172,9 @@ impl Source for Running<PollerControl> {
     fn change_period(&self, period: Duration) -> Option<Result<(), StartError>> {
         Some(PollerControl::set_period(self, period))
     }
-
-    fn stop(&self) {
-        Running::stop(self);
-    }
-
-    fn abort(&self) {
-        Running::abort(self);
-    }
-
-    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        Running::join_timeout(self, timeout)
-    }
-
-    fn detach(self: Box<Self>) {
-        Running::detach(*self);
-    }
 }
 
-impl Source for Subscription {
-    fn crew(&self) -> &Arc<ThreadGroup> {
-        self.crew()
-    }
-
+impl KeySource for Subscription {
     fn on_progress(&self, progress: Progress) {
         Subscription::on_progress(self, progress);
     }
@@ -220,31 +186,4 @@ impl Source for Subscription {
     fn resync(&self) {
         Subscription::resync(self);
     }
-
-    fn stop(&self) {
-        Subscription::stop(self);
-    }
-
-    fn abort(&self) {
-        Subscription::stop(self);
-    }
-
-    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        Subscription::join_timeout(self, timeout)
-    }
-
-    fn detach(self: Box<Self>) {
-        Subscription::detach(*self);
-    }
-}
-
-/// Gives a source a name that none of `others` has.
-pub(super) fn with_name_of_its_own(source: SourceHandle, others: &[SourceHandle]) -> SourceHandle {
-    let is_taken = |name: &str| others.iter().any(|other| other.name() == name);
-    let (mut name, mut number) = (source.name().to_owned(), 1);
-    while is_taken(&name) {
-        number += 1;
-        name = format!("{}-{number}", source.name());
-    }
-    source.named(&name)
 }

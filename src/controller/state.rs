@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::conditions::RunConditions;
 use super::failed_keys::FailedKeys;
 use super::rate::RateLimiter;
-use super::source::Source;
+use super::source_list::SourceList;
 use super::suspended_keys::SuspendedKeys;
 use super::waiters::{KeyWaiters, WaitError};
 use crate::base::cancel::CancellationToken;
@@ -15,13 +15,13 @@ use crate::base::group::Ended;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::queue::{Key, KeyState, QueueBuilder, Shutdown, WorkQueue};
 use crate::run::error::{BoxError, Chain};
 use crate::run::metrics::{Counter, Counters};
 use crate::run::pool::Membership;
-use crate::watch::source::SourceHandle;
 
 /// The settings that the state keeps.
 pub(super) struct StateSettings<K: Key> {
@@ -54,9 +54,7 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) rate: RateLimiter,
     pub(super) max_concurrent: Mutex<usize>,
     pub(super) resync: Mutex<Option<Duration>>,
-    pub(super) sources: Mutex<Vec<Box<dyn Source>>>,
-    /// The handles of all sources that were started, including those that have ended.
-    pub(super) source_handles: Mutex<Vec<SourceHandle>>,
+    pub(super) sources: SourceList,
     /// The counters of each runner that there has been.
     pub(super) counters: Mutex<Vec<Arc<Counters>>>,
     /// Counted by the watchdog.
@@ -73,6 +71,10 @@ pub(super) struct ControllerState<K: Key> {
 pub(super) struct Started {
     pub(super) membership: Membership,
     pub(super) on_failure: Option<FailureHook>,
+    /// The debounce of subscriptions.
+    pub(super) debounce: Option<(Duration, Duration)>,
+    /// For sources without thread options of their own.
+    pub(super) options: ThreadOptions,
 }
 
 /// Called when a controller stops by itself.
@@ -143,8 +145,7 @@ impl<K: Key> ControllerState<K> {
                 rate: RateLimiter::new(clock.clone(), settings.rate),
                 max_concurrent: Mutex::new(max_concurrent),
                 resync: Mutex::new(resync),
-                sources: Mutex::new(Vec::new()),
-                source_handles: Mutex::new(Vec::new()),
+                sources: SourceList::default(),
                 counters: Mutex::new(Vec::new()),
                 overruns: Counter::default(),
                 control,
@@ -215,18 +216,14 @@ impl<K: Key> ControllerState<K> {
     fn drop_keys(&self) {
         self.close();
         self.waiters.freeze();
-        for source in &*self.sources.lock() {
-            source.stop();
-        }
+        self.sources.stop();
         self.queue.shutdown(Shutdown::Discard);
         self.control.set();
     }
 
     pub(super) fn abort(&self) {
         self.stop();
-        for source in &*self.sources.lock() {
-            source.abort();
-        }
+        self.sources.abort();
         self.abort.cancel();
     }
 

@@ -1,4 +1,4 @@
-//! What a controller says of itself.
+//! The status and the metrics of a controller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::run::histogram::Histogram;
 use crate::run::metrics::{self, WorkersMetrics};
 use crate::watch::source::{SourceHandle, SourceStatus};
 
-/// What a controller has counted and measured so far.
+/// The counts and measurements of a controller.
 ///
-/// While it runs, the numbers are not all of one instant. No count ever falls.
+/// While the controller runs, the numbers come from slightly different instants. No counter ever falls.
 ///
 /// # Examples
 ///
@@ -36,31 +36,31 @@ use crate::watch::source::{SourceHandle, SourceStatus};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ControllerMetrics {
-    /// What has come of its runs.
+    /// Runs by result.
     pub runs: WorkersMetrics,
-    /// What is in its queue.
+    /// The contents of the queue.
     pub queue: QueueMetrics,
-    /// How long keys were in line before their runs.
+    /// The time that keys waited in line before their runs.
     pub queue_time: Histogram,
-    /// How long runs took.
+    /// The duration of runs.
     pub work_time: Histogram,
-    /// How long the runs under way have taken so far, in all.
+    /// The sum of the elapsed times of the runs under way.
     pub unfinished_work: Duration,
-    /// How long the longest of them has.
+    /// The longest elapsed time of a run under way.
     pub longest_running: Duration,
-    /// How many runs there may be at once.
+    /// The most runs at once.
     pub max_concurrent_reconciles: usize,
-    /// Keys whose last run has failed and that will be tried again.
+    /// The number of keys whose last run failed and that will be retried.
     pub failing: usize,
-    /// Keys that have been given up.
+    /// The number of keys that were given up.
     pub parked: usize,
-    /// How many of its sources are failing.
+    /// The number of sources that are failing.
     pub failing_sources: usize,
-    /// How often its sources have failed, all together.
+    /// The number of failures of all sources.
     pub source_failures: u64,
 }
 
-/// What a controller is doing, and why.
+/// The state of a controller at one moment.
 ///
 /// # Examples
 ///
@@ -78,41 +78,41 @@ pub struct ControllerMetrics {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ControllerStatus<K> {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Whether keys are run, and if not, why.
+    /// Whether keys are run, and the reason if not.
     pub phase: ControllerPhase,
     /// The runs under way.
     pub running: Vec<RunningKey<K>>,
-    /// The key that has been in line longest, and for how long.
+    /// The key that has waited in line longest, and the time that it has waited.
     pub oldest_waiting: Option<(K, Duration)>,
-    /// The delayed key that comes due first, and when.
+    /// The delayed key that comes due first, and its time.
     pub next_due: Option<(K, Instant)>,
-    /// Keys whose last run has failed and that will be tried again.
+    /// Keys whose last run failed and that will be retried.
     pub failing: Vec<FailedKey<K>>,
-    /// Keys that have been given up.
+    /// Keys that were given up.
     pub parked: Vec<FailedKey<K>>,
     /// Keys that are suspended.
     pub suspended: Vec<K>,
-    /// How its sources are doing, in the order in which they were given; none before it has been started.
+    /// The health of the sources, in the order in which they were added. Empty before the start.
     pub sources: Vec<SourceStatus>,
     /// The same in numbers.
     pub metrics: ControllerMetrics,
 }
 
-/// Whether a controller runs keys.
+/// The phase of a controller: whether it runs keys, and the reason if not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerPhase {
-    /// Its initial listings are not in, or it has not been started.
+    /// Initial listings are missing, or the controller has not been started.
     Syncing,
     /// Another process leads.
     Standby,
-    /// It has been suspended.
+    /// The controller is suspended.
     Suspended,
-    /// It runs keys.
+    /// Keys are run.
     Running,
-    /// It has been stopped.
+    /// The controller has been stopped.
     Stopped,
 }
 
@@ -146,26 +146,26 @@ impl From<RunConditions> for ControllerPhase {
 pub struct RunningKey<K> {
     /// The key.
     pub key: K,
-    /// The name of its thread.
+    /// The name of the thread.
     pub thread: String,
-    /// For how long it has been running.
+    /// The time since the start of the run.
     pub elapsed: Duration,
-    /// Whether it is an overrun: still under way 100 ms after its deadline.
+    /// Whether the run is an overrun: still under way 100 ms after its deadline.
     pub overdue: bool,
 }
 
-/// What the health of a manager is made of: the same, without looking at keys that are not being run.
+/// The facts that the health of a manager is made of. They need no look at keys that are not being run.
 pub(crate) struct ControllerHealth<K> {
     pub(crate) phase: ControllerPhase,
-    /// The runs under way that have passed their deadlines.
+    /// The runs under way that are overruns.
     pub(crate) overdue: Vec<RunningKey<K>>,
     pub(crate) sources: Vec<SourceStatus>,
-    /// How long a source may fail before it is not ready, if that is set for this controller.
+    /// How long a source may fail before the controller is not ready; `None` for the manager's bound.
     pub(crate) unready_after: Option<Duration>,
 }
 
 impl<K: fmt::Debug> ControllerHealth<K> {
-    /// The same with each key as its `Debug` shows it.
+    /// Shows each key by its `Debug`.
     pub(crate) fn shown(self) -> ControllerHealth<String> {
         let Self { phase, overdue, sources, unready_after } = self;
         let overdue = overdue.into_iter().map(RunningKey::shown).collect();
@@ -191,7 +191,7 @@ impl<K: Key> ControllerState<K> {
     }
 
     pub(super) fn source_statuses(&self) -> Vec<SourceStatus> {
-        self.source_handles.lock().iter().map(SourceHandle::status).collect()
+        self.sources.handles().iter().map(SourceHandle::status).collect()
     }
 
     pub(super) fn phase(&self) -> ControllerPhase {
@@ -267,7 +267,7 @@ impl<K: Key> ControllerState<K> {
 }
 
 impl<K: fmt::Debug> ControllerStatus<K> {
-    /// The same with each key as its `Debug` shows it.
+    /// Returns the same status, with each key shown by its `Debug`.
     #[must_use]
     pub fn shown(self) -> ControllerStatus<String> {
         let show = |key: &K| format!("{key:?}");

@@ -51,7 +51,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         let deadline = state.clock.nanos().after(timeout);
         // First: runs of what the sources hand over from here on are counted.
         let wait = state.waiters.start(key);
-        let accepted: Vec<_> = state.sources.lock().iter().map(|source| source.accepted()).collect();
+        let accepted = state.sources.accepted();
         let handed_over = || accepted.iter().all(|handed_over| handed_over());
         let is_idle = || state.queue.is_settled(key);
         wait.wait(deadline, || handed_over() && state.suspended.is_idle(key, is_idle))

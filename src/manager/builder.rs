@@ -5,15 +5,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Inner, Manager, ManagerPhase, State};
+use super::handle::Manager;
+use super::state::{ManagerInner, ManagerPhase, ManagerState};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
-use crate::base::wait::AutoResetEvent;
+use crate::base::wait::{AutoResetEvent, Latch};
 use crate::manager::election::Elector;
 use crate::run::pool::{PoolBuilder, WorkerPool};
+
+impl Manager {
+    /// Settings for a manager.
+    pub fn builder() -> ManagerBuilder {
+        ManagerBuilder::new()
+    }
+}
 
 /// The settings of a [`Manager`].
 ///
@@ -138,11 +146,12 @@ impl ManagerBuilder {
             .clock(self.clock.clone())
             .shutdown_grace(Duration::ZERO)
             .thread_options(self.options.clone());
-        let state = State {
+        let state = ManagerState {
             phase: ManagerPhase::Idle,
             pending: VecDeque::new(),
             adding: Vec::new(),
             started: Vec::new(),
+            removals: Vec::new(),
             names: HashSet::new(),
             controllers: HashMap::new(),
             watches: HashMap::new(),
@@ -154,12 +163,13 @@ impl ManagerBuilder {
             lost: false,
         };
         let abort = CancellationToken::new();
+        let ended = Latch::new(self.clock.clone());
         let abort_on = self.abort_on.into_iter().map(|token| {
             let own = abort.clone();
             token.on_cancel(move || own.cancel())
         });
         Ok(Manager {
-            inner: Arc::new(Inner {
+            inner: Arc::new(ManagerInner {
                 _abort_on: abort_on.collect(),
                 name: self.name,
                 signal: AutoResetEvent::new(self.clock.clone()),
@@ -174,6 +184,8 @@ impl ManagerBuilder {
                 abort,
                 resign: CancellationToken::new(),
                 state: Mutex::new(state),
+                outcome: Mutex::new(None),
+                ended,
             }),
         })
     }

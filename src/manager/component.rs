@@ -1,4 +1,4 @@
-//! What a manager runs: components, and their parts once they run.
+//! The components of a manager.
 
 use std::any::Any;
 use std::fmt;
@@ -9,12 +9,11 @@ use std::time::Duration;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Ended, Handle, StillRunning, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::{Runnable, Running};
-use crate::base::sync::Mutex;
-use crate::base::thread::{ThreadOptions, panic_message, shielded};
+use crate::base::thread::{ThreadOptions, panic_message};
 use crate::base::wait::Latch;
-use crate::controller::{Controller, ControllerHealth, ControllerStatus, RunningController};
+use crate::controller::{Controller, ControllerHealth, ControllerStatus};
 use crate::queue::{Enqueue, Key};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled, find};
@@ -43,76 +42,51 @@ use crate::watch::{PollWatchControl, Watch};
 #[must_use = "a component does nothing until it is added to a manager"]
 pub struct Component {
     pub(super) name: String,
-    pub(super) start: Start,
-    pub(super) controller: Option<Entry>,
-    /// How it is doing, if it lists.
+    pub(super) start: ComponentStart,
+    /// Whether it is started only once this process leads.
+    pub(super) waits_to_lead: bool,
+    pub(super) controller: Option<ControllerEntry>,
+    /// The health of a component that lists.
     pub(super) source: Option<SourceHandle>,
 }
 
-type Start = Box<dyn FnOnce(&Env<'_>) -> Result<Box<dyn Part>, StartError> + Send>;
+pub(super) type ComponentStart = Box<dyn FnOnce(&StartEnv<'_>) -> Result<Box<dyn Runnable>, StartError> + Send>;
 
-/// What a manager knows of a controller.
-pub(super) struct Entry {
-    /// A [`ControllerHandle`](crate::ControllerHandle), whatever its keys are.
+/// The part of a controller that its manager uses.
+pub(super) struct ControllerEntry {
+    /// A [`ControllerHandle`](crate::ControllerHandle) with any type of keys.
     pub(super) handle: Box<dyn Any + Send + Sync>,
     pub(super) status: Box<dyn Fn() -> ControllerStatus<String> + Send + Sync>,
     pub(super) health: Box<dyn Fn() -> ControllerHealth<String> + Send + Sync>,
-    /// Stops it, also if it was never started.
+    /// Lets it run keys because this process leads.
+    pub(super) lead: Box<dyn Fn() + Send + Sync>,
+    /// Stops it, even if it was never started.
     pub(super) stop: Box<dyn Fn() + Send + Sync>,
     #[cfg(feature = "metrics")]
     pub(super) export: Box<dyn Fn() + Send + Sync>,
 }
 
-/// What a component is started with.
-pub(super) struct Env<'a> {
+/// The surroundings in which a component starts.
+pub(super) struct StartEnv<'a> {
     pub(super) pool: &'a WorkerPool,
     pub(super) clock: &'a Clock,
     pub(super) options: &'a ThreadOptions,
-    /// This process leads, and always will.
+    /// Whether this process leads, and always will.
     pub(super) leading: bool,
-    pub(super) report: Report,
+    pub(super) report: FailureReport,
 }
 
-/// Tells the manager that a component cannot go on.
-pub(super) type Report = Arc<dyn Fn(&str, Arc<BoxError>) + Send + Sync>;
-
-/// A component that runs.
-pub(super) trait Part: Send {
-    /// Calls `hook` whenever something of it has ended, and at once if it has.
-    fn on_end(&self, hook: &Ended);
-
-    /// This process leads now.
-    fn lead(&mut self) {}
-
-    /// Takes no further work. Returns at once and runs no user code, so that all components are closed before the first one is stopped.
-    fn close(&self) {}
-
-    fn stop(&self);
-    fn abort(&self);
-
-    /// Whether it has ended; else, the names of the threads that have not.
-    fn try_join(&mut self) -> Result<(), StillRunning>;
-
-    /// Whether it has no thread yet: it waits to lead.
-    fn is_waiting(&self) -> bool {
-        false
-    }
-
-    /// Whether it may end without being stopped.
-    fn may_end(&self) -> bool {
-        false
-    }
-
-    fn detach(self: Box<Self>);
-}
+/// Reports the failure of a component to its manager.
+pub(super) type FailureReport = Arc<dyn Fn(&str, Arc<BoxError>) + Send + Sync>;
 
 impl Component {
-    fn new<P: Part + 'static>(
+    fn new<R: Runnable + 'static>(
         name: String,
-        start: impl FnOnce(&Env<'_>) -> Result<P, StartError> + Send + 'static,
+        start: impl FnOnce(&StartEnv<'_>) -> Result<R, StartError> + Send + 'static,
     ) -> Self {
-        let start: Start = Box::new(move |env| start(env).map(|part| Box::new(part) as Box<dyn Part>));
-        Self { name, start, controller: None, source: None }
+        let start: ComponentStart =
+            Box::new(move |env| start(env).map(|running| Box::new(running) as Box<dyn Runnable>));
+        Self { name, start, waits_to_lead: false, controller: None, source: None }
     }
 
     fn with_source(self, source: SourceHandle) -> Self {
@@ -136,27 +110,14 @@ impl Component {
         Self::function_of(name.into(), true, Box::new(move |cx| function(cx).map_err(Into::into)))
     }
 
-    fn function_of(name: String, leading: bool, body: Body) -> Self {
-        Self::new(name.clone(), move |env| {
-            let mut function = Function {
-                crew: ThreadGroup::new(ThreadGroupKind::Component, name, env.clock.clone(), 1),
-                stop: CancellationToken::new(),
-                body: Some(body),
-                handle: None,
-                options: env.options.clone(),
-                report: Arc::clone(&env.report),
-                hook: Mutex::new(None),
-            };
-            if !leading || env.leading {
-                function.begin()?;
-            }
-            Ok(function)
-        })
+    fn function_of(name: String, waits_to_lead: bool, body: FunctionBody) -> Self {
+        let own = name.clone();
+        Self { waits_to_lead, ..Self::new(name, move |env| start_function(own, body, env)) }
     }
 
-    /// Anything that runs already. `name` is its name in the manager.
+    /// Something that runs already, and is stopped with the manager. `name` is its name in the manager.
     pub fn running(name: impl Into<String>, running: impl Runnable + 'static) -> Self {
-        Self::new(name.into(), |_| Ok(Plain(Box::new(running))))
+        Self::new(name.into(), |_| Ok(running))
     }
 
     /// A poller that feeds a queue of one's own; that of a controller is one of its [sources](crate::controller::ControllerBuilder::poll).
@@ -175,9 +136,7 @@ impl Component {
         let (state, listed) = (SourceState::new(&name, None, clock.clone()), Latch::new(clock));
         let source = SourceHandle::new(&state, &listed);
         let poller = poller.writing_to(state, listed);
-        let start = move |env: &Env<'_>| {
-            poller.name(own).or_thread_options(env.options).start(&to).map(|poller| Plain(Box::new(poller)))
-        };
+        let start = move |env: &StartEnv<'_>| poller.name(own).or_thread_options(env.options).start(&to);
         Self::new(name, start).with_source(source)
     }
 }
@@ -185,7 +144,7 @@ impl Component {
 impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
     fn from(controller: Controller<K>) -> Self {
         let handle = controller.handle();
-        let (asked, checked, stopped) = (handle.clone(), handle.clone(), handle.clone());
+        let (asked, checked, leading, stopped) = (handle.clone(), handle.clone(), handle.clone(), handle.clone());
         #[cfg(feature = "metrics")]
         let exporter = handle.clone();
         let name = controller.name().to_owned();
@@ -196,10 +155,11 @@ impl<K: Key + Sync + fmt::Debug> From<Controller<K>> for Component {
             controller.start_as(env.pool, env.leading, env.options, Some(on_failure))
         });
         let status = Box::new(move || asked.status().shown());
-        let entry = Entry {
+        let entry = ControllerEntry {
             handle: Box::new(handle),
             status,
             health: Box::new(move || checked.health().shown()),
+            lead: Box::new(move || leading.lead()),
             stop: Box::new(move || stopped.close()),
             #[cfg(feature = "metrics")]
             export: Box::new(move || exporter.export_metrics()),
@@ -229,160 +189,28 @@ impl fmt::Debug for Component {
     }
 }
 
-impl<K: Key + Sync + fmt::Debug> Part for RunningController<K> {
-    fn on_end(&self, hook: &Ended) {
-        RunningController::on_end(self, hook);
-    }
+type FunctionBody = Box<dyn FnOnce(&Context) -> Result<(), BoxError> + Send>;
 
-    fn lead(&mut self) {
-        RunningController::lead(self);
-    }
-
-    fn close(&self) {
-        self.close_running();
-    }
-
-    fn stop(&self) {
-        RunningController::stop(self);
-    }
-
-    fn abort(&self) {
-        RunningController::abort(self);
-    }
-
-    fn try_join(&mut self) -> Result<(), StillRunning> {
-        self.join_timeout(Duration::ZERO)
-    }
-
-    fn detach(self: Box<Self>) {
-        RunningController::detach(*self);
-    }
-}
-
-/// A component without methods of its own.
-struct Plain(Box<dyn Runnable>);
-
-impl Part for Plain {
-    fn on_end(&self, hook: &Ended) {
-        self.0.on_end(Arc::clone(hook));
-    }
-
-    fn close(&self) {
-        self.0.close();
-    }
-
-    fn stop(&self) {
-        self.0.stop();
-    }
-
-    fn abort(&self) {
-        self.0.abort();
-    }
-
-    fn try_join(&mut self) -> Result<(), StillRunning> {
-        self.0.join_timeout(Duration::ZERO)
-    }
-
-    fn may_end(&self) -> bool {
-        self.0.may_end()
-    }
-
-    fn detach(mut self: Box<Self>) {
-        self.0.detach();
-    }
-}
-
-type Body = Box<dyn FnOnce(&Context) -> Result<(), BoxError> + Send>;
-
-/// A function, waiting to be called or on its thread.
-struct Function {
-    crew: Arc<ThreadGroup>,
-    stop: CancellationToken,
-    body: Option<Body>,
-    handle: Option<Handle>,
-    options: ThreadOptions,
-    report: Report,
-    /// Until there is a thread that can end.
-    hook: Mutex<Option<Ended>>,
-}
-
-impl Function {
-    fn begin(&mut self) -> Result<(), StartError> {
-        let Some(body) = self.body.take() else { return Ok(()) };
-        let (report, name) = (Arc::clone(&self.report), self.crew.name.clone());
-        let cx = Context::detached_with(self.crew.clock.clone(), self.stop.clone());
-        let thread = move || {
-            let run = || match body(&cx) {
-                Err(error) if cx.is_cancelled() && find(&*error) == Some(&Cancelled::Aborted) => Ok(()),
-                ended => ended,
-            };
-            let error = match catch_unwind(AssertUnwindSafe(run)) {
-                Ok(Ok(())) => return,
-                Ok(Err(error)) => error,
-                Err(panic) => {
-                    let error = format!("it panicked: {}", panic_message(&*panic));
-                    shielded("the drop of a panic", || drop(panic));
-                    error.into()
-                }
-            };
-            report(&name, Arc::new(error));
+/// Calls a function on a thread of its own.
+fn start_function(name: String, body: FunctionBody, env: &StartEnv<'_>) -> Result<Handle, StartError> {
+    let group = ThreadGroup::new(ThreadGroupKind::Component, name, env.clock.clone(), 1);
+    let stop = CancellationToken::new();
+    let (report, name) = (Arc::clone(&env.report), group.name.clone());
+    let cx = Context::detached_with(group.clock.clone(), stop.clone());
+    let thread = move || {
+        let run = || match body(&cx) {
+            Err(error) if cx.is_cancelled() && find(&*error) == Some(&Cancelled::Aborted) => Ok(()),
+            ended => ended,
         };
-        let component = self.crew.name.as_str();
-        log::info!(component; "{component}: the component starts");
-        let joiners = vec![self.crew.start_function(&self.options, thread)?];
-        let stop = self.stop.clone();
-        self.handle =
-            Some(Handle::new(Arc::clone(&self.crew), joiners, Box::new(move || stop.cancel()), Duration::MAX));
-        if let Some(hook) = self.hook.lock().take() {
-            self.crew.on_end(&hook);
-        }
-        Ok(())
-    }
-}
-
-impl Part for Function {
-    fn on_end(&self, hook: &Ended) {
-        if self.handle.is_some() {
-            self.crew.on_end(hook);
-        } else {
-            *self.hook.lock() = Some(Arc::clone(hook));
-        }
-    }
-
-    fn lead(&mut self) {
-        if let Err(error) = self.begin() {
-            (self.report)(&self.crew.name, Arc::new(error.into()));
-        }
-    }
-
-    fn stop(&self) {
-        if let Some(handle) = &self.handle {
-            handle.stop();
-        }
-    }
-
-    fn abort(&self) {
-        self.stop();
-    }
-
-    fn try_join(&mut self) -> Result<(), StillRunning> {
-        match &mut self.handle {
-            Some(handle) => handle.join_timeout(Duration::ZERO),
-            None => Ok(()),
-        }
-    }
-
-    fn is_waiting(&self) -> bool {
-        self.body.is_some()
-    }
-
-    fn may_end(&self) -> bool {
-        true
-    }
-
-    fn detach(mut self: Box<Self>) {
-        if let Some(handle) = &mut self.handle {
-            handle.detach();
-        }
-    }
+        let error = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(panic) => format!("it panicked: {}", panic_message(&*panic)).into(),
+        };
+        report(&name, Arc::new(error));
+    };
+    let component = group.name.as_str();
+    log::info!(component; "{component}: the component starts");
+    let joiners = vec![group.start_function(env.options, thread)?];
+    Ok(Handle::new(group, joiners, Box::new(move || stop.cancel()), Duration::MAX).that_may_end())
 }

@@ -1,58 +1,26 @@
-//! The course of a manager: running, stopping, aborting, and what is left.
+//! The driver of a manager: it takes over components, stops them, and aborts those that do not end.
 
 use std::sync::Arc;
 
-use super::component::Part;
-use super::{Failure, Inner, ManagerPhase};
+use super::member::{Member, MemberBody, Removing};
+use super::removal::Removal;
+use super::state::{ComponentFailure, ManagerInner, ManagerPhase};
+use crate::base::running::EndHook;
 use crate::base::task::{Next, Task};
-use crate::base::thread::shielded;
 use crate::base::time::{Nanos, Rounded};
 use crate::run::error::{BoxError, Chain};
 
-/// A part, with its name.
-pub(super) struct Member {
-    pub(super) name: String,
-    pub(super) part: Box<dyn Part>,
-}
-
-impl Member {
-    pub(super) fn new(name: String, part: Box<dyn Part>) -> Self {
-        Self { name, part }
-    }
-
-    fn stop(&self) {
-        shielded("a component that stops", || self.part.stop());
-    }
-
-    /// The names of the threads that have not ended; none once it has.
-    fn threads(&mut self) -> Vec<String> {
-        let mut threads = Vec::new();
-        let ended = || threads = self.part.try_join().map_or_else(|still| still.threads().to_vec(), |()| Vec::new());
-        // What it was made of may be dropped here.
-        shielded("a component that ends", ended);
-        threads
-    }
-
-    fn has_ended(&mut self) -> bool {
-        self.threads().is_empty()
-    }
-
-    fn end(self) {
-        shielded("the drop of a component", || drop(self.part));
-    }
-}
-
 /// What the thread that waits for a manager does.
 pub(super) struct Driver {
-    pub(super) inner: Arc<Inner>,
+    pub(super) inner: Arc<ManagerInner>,
     /// In the order in which they were started.
     pub(super) members: Vec<Member>,
-    course: Course,
+    phase: DriverPhase,
     led: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Course {
+enum DriverPhase {
     Running,
     /// All have been stopped. What has not ended at this time is aborted.
     Stopping(Nanos),
@@ -61,8 +29,8 @@ enum Course {
 }
 
 impl Driver {
-    pub(super) fn new(inner: Arc<Inner>) -> Self {
-        Self { inner, members: Vec::new(), course: Course::Running, led: false }
+    pub(super) fn new(inner: Arc<ManagerInner>) -> Self {
+        Self { inner, members: Vec::new(), phase: DriverPhase::Running, led: false }
     }
 
     /// The names of the threads that have not ended, and of the components that are still being added.
@@ -72,55 +40,124 @@ impl Driver {
         running
     }
 
-    /// Leaves what has not ended to itself.
+    /// Leaves the components that have not ended to themselves.
     pub(super) fn detach(&mut self) {
-        for member in self.members.drain(..) {
-            shielded("a component that is left to itself", || member.part.detach());
-        }
+        self.members.drain(..).for_each(Member::detach);
+        let removals = std::mem::take(&mut self.inner.state.lock().removals);
+        drop(removals);
     }
 
     fn is_empty(&self) -> bool {
         self.members.is_empty() && self.inner.state.lock().adding.is_empty()
     }
 
-    /// Takes over what has been started meanwhile, and tells it who leads.
+    /// Takes over the components that were started meanwhile, and lets them lead.
     fn take_over(&mut self) {
         let (started, leading) = {
             let mut state = self.inner.state.lock();
             (std::mem::take(&mut state.started), state.leading)
         };
         let ended = self.inner.ended();
-        for mut member in started {
-            member.part.on_end(&ended);
-            if leading && self.led {
-                member.part.lead();
-            }
+        let begins_to_lead = leading && !self.led;
+        self.led |= leading;
+        let first_new = self.members.len();
+        for member in started {
+            member.on_end(&ended);
             self.members.push(member);
         }
-        if leading && !self.led {
-            self.led = true;
-            for member in &mut self.members {
-                member.part.lead();
+        let first = if begins_to_lead { 0 } else { first_new };
+        if self.led {
+            for number in first..self.members.len() {
+                self.lead(number, &ended);
             }
         }
     }
 
-    /// Lets go of parts that have ended by themselves.
-    fn reap(&mut self) {
-        // One that waits to lead has no thread yet.
-        let ended = self.members.extract_if(.., |member| member.has_ended() && !member.part.is_waiting());
-        for member in ended.collect::<Vec<_>>() {
-            if !member.part.may_end() {
-                self.inner.fail(&member.name, &Arc::new("it has ended without being asked to".into()));
+    /// Lets a component lead. A function that has waited for this is started.
+    fn lead(&mut self, number: usize, ended: &EndHook) {
+        let member = &mut self.members[number];
+        let Some(start) = member.lead() else { return };
+        let Some(pool) = self.inner.state.lock().pool.clone() else { return };
+        match self.inner.start_one(&member.name, start, &pool) {
+            Ok(running) => {
+                member.body = MemberBody::Running(running);
+                member.on_end(ended);
             }
-            {
-                let mut state = self.inner.state.lock();
-                state.names.remove(&member.name);
-                state.watches.remove(&member.name);
-                state.sources.remove(&member.name);
-            }
-            member.end();
+            Err(error) => self.inner.fail(&member.name, &Arc::new(error.into())),
         }
+    }
+
+    /// Stops the components that are to be removed.
+    fn begin_removals(&mut self, now: Nanos) {
+        let removals = std::mem::take(&mut self.inner.state.lock().removals);
+        for removal in removals {
+            let of_name = |member: &Member| member.name == removal.name && matches!(member.removing, Removing::No);
+            let Some(number) = self.members.iter().position(of_name) else {
+                self.retry_later(removal);
+                continue;
+            };
+            if self.members[number].waits_to_lead() {
+                let member = self.members.remove(number);
+                self.inner.forget(&removal.name);
+                drop(member);
+                continue;
+            }
+            let (manager, component) = (self.inner.name.as_str(), removal.name.as_str());
+            log::info!(manager, component; "{manager}: removing component {component}");
+            let member = &mut self.members[number];
+            member.close();
+            member.stop();
+            member.removing = Removing::Until(now.after(removal.grace), removal);
+        }
+    }
+
+    /// Keeps the removal of a component that is being started. Others have ended by themselves meanwhile.
+    fn retry_later(&self, removal: Removal) {
+        let mut state = self.inner.state.lock();
+        if state.names.contains(&removal.name) {
+            state.removals.push(removal);
+        } else {
+            drop(state);
+            drop(removal);
+        }
+    }
+
+    /// Lets go of components that have ended, and aborts removed components whose grace period is over. Returns when the next
+    /// grace period is over.
+    fn reap(&mut self, now: Nanos) -> Nanos {
+        let ended = self.members.extract_if(.., |member| !member.waits_to_lead() && member.has_ended());
+        for member in ended.collect::<Vec<_>>() {
+            match &member.removing {
+                Removing::No => {
+                    if !member.may_end() {
+                        self.inner.fail(&member.name, &Arc::new("it has ended without being asked to".into()));
+                    }
+                    let mut state = self.inner.state.lock();
+                    state.names.remove(&member.name);
+                    state.watches.remove(&member.name);
+                    state.sources.remove(&member.name);
+                }
+                Removing::Until(..) => self.inner.forget(&member.name),
+                Removing::GivenUp => {}
+            }
+            drop(member);
+        }
+        let mut next = Nanos::NEVER;
+        for member in &mut self.members {
+            match member.removing {
+                Removing::Until(until, _) if now >= until => {
+                    member.abort();
+                    let threads = member.threads();
+                    self.inner.forget(&member.name);
+                    if let Removing::Until(_, removal) = std::mem::replace(&mut member.removing, Removing::GivenUp) {
+                        removal.give_up(threads);
+                    }
+                }
+                Removing::Until(until, _) => next = next.min(until),
+                _ => {}
+            }
+        }
+        next
     }
 
     fn begin_to_stop(&mut self) {
@@ -136,13 +173,13 @@ impl Driver {
         }
         let (manager, grace) = (inner.name.as_str(), Rounded(inner.grace));
         log::info!(manager, grace:%; "{manager}: stopping, within a grace period of {grace}");
-        // What was added before this moment.
+        // Components that were added, and removals that were asked for, before the phase changed.
         self.take_over();
         // None takes work any more before the first one drops what it has, which is user code and may take its time.
         for member in self.members.iter().rev() {
-            member.part.close();
+            member.close();
         }
-        self.course = Course::Stopping(self.inner.clock.nanos().after(self.inner.grace));
+        self.phase = DriverPhase::Stopping(self.inner.clock.nanos().after(self.inner.grace));
         // None waits for the end of another: each has the whole grace period for what it has begun.
         for member in self.members.iter().rev() {
             let (manager, component) = (self.inner.name.as_str(), member.name.as_str());
@@ -153,9 +190,7 @@ impl Driver {
 
     /// Lets go of the components that have ended.
     fn let_go(&mut self) {
-        for member in self.members.extract_if(.., Member::has_ended).collect::<Vec<_>>() {
-            member.end();
-        }
+        self.members.retain_mut(|member| !member.has_ended());
     }
 
     fn begin_to_abort(&mut self, now: Nanos) {
@@ -163,48 +198,50 @@ impl Driver {
         let manager = self.inner.name.as_str();
         log::warn!(manager, still_running:%; "{manager}: aborting; still running: {still_running}");
         for member in self.members.iter().rev() {
-            shielded("a component that is aborted", || member.part.abort());
+            member.abort();
         }
-        self.course = Course::Aborting(now.after(self.inner.abort_grace));
+        self.phase = DriverPhase::Aborting(now.after(self.inner.abort_grace));
     }
 }
 
 impl Task for Driver {
     fn step(&mut self, now: Nanos) -> Next {
         let inner = Arc::clone(&self.inner);
-        if self.course == Course::Running {
+        let mut next = Nanos::NEVER;
+        if self.phase == DriverPhase::Running {
             self.take_over();
-            self.reap();
+            self.begin_removals(now);
+            next = self.reap(now);
             if inner.is_to_stop() {
                 self.begin_to_stop();
             }
         }
-        if self.course != Course::Running {
+        if self.phase != DriverPhase::Running {
             self.let_go();
         }
-        if let Course::Stopping(until) = self.course
+        if let DriverPhase::Stopping(until) = self.phase
             && !self.is_empty()
             && (now >= until || inner.is_to_abort())
         {
             self.begin_to_abort(now);
         }
-        match self.course {
-            Course::Running => Next::At(Nanos::NEVER),
+        match self.phase {
+            DriverPhase::Running => Next::At(next),
             _ if self.is_empty() => Next::Finished,
-            Course::Aborting(until) if now >= until => Next::Finished,
-            Course::Stopping(until) | Course::Aborting(until) => Next::At(until),
+            DriverPhase::Aborting(until) if now >= until => Next::Finished,
+            DriverPhase::Stopping(until) | DriverPhase::Aborting(until) => Next::At(until),
         }
     }
 }
 
-impl Inner {
+impl ManagerInner {
     /// Something cannot go on. The first one counts.
     pub(super) fn fail(&self, component: &str, error: &Arc<BoxError>) {
         let first = {
             let mut state = self.state.lock();
             let first = state.failure.is_none();
             if first {
-                state.failure = Some(Failure { component: component.to_owned(), error: Arc::clone(error) });
+                state.failure = Some(ComponentFailure { component: component.to_owned(), error: Arc::clone(error) });
             }
             first
         };

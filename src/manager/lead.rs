@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Inner, ManagerPhase};
+use super::state::{ManagerInner, ManagerPhase};
 use crate::base::cancel::OnCancel;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
@@ -19,7 +19,7 @@ use crate::run::error::BoxError;
 /// How the log names the drop of a term, which is user code.
 const RESIGNING: &str = "an elector that resigns";
 
-impl Inner {
+impl ManagerInner {
     /// Campaigns on a thread of its own, and looks after the term, until it is to resign.
     pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Handle>, StartError> {
         let Some(elector) = self.elector.clone() else { return Ok(None) };
@@ -50,7 +50,7 @@ impl Inner {
 
 /// What the thread of an elector does.
 struct Leading {
-    inner: Arc<Inner>,
+    inner: Arc<ManagerInner>,
     elector: Arc<dyn Elector>,
     /// Cancelled when it is to resign.
     cx: Context,

@@ -1,14 +1,16 @@
 //! A manager that runs: from its start to its end, and on which thread.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::drive::Driver;
-use super::{Failure, HOOK, Inner, ManagerError, ManagerPhase};
-use crate::base::cancel::OnCancel;
-use crate::base::error::StartError;
+use super::error::ManagerError;
+use super::handle::Manager;
+use super::state::{ComponentFailure, HOOK, ManagerInner, ManagerPhase};
+use crate::base::cancel::{CancellationToken, OnCancel};
+use crate::base::error::{StartError, StillRunning};
 use crate::base::group::Handle;
+use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable, Running};
 use crate::base::spawn::{run, spawn};
 use crate::base::sync::Mutex;
 use crate::base::task::{Next, Task};
@@ -17,101 +19,145 @@ use crate::base::time::Nanos;
 use crate::run::error::Chain;
 use crate::run::pool::WorkerPool;
 
-/// A manager that runs. Dropping it stops everything, as [`wait`](Self::wait) does in the end. On a thread of one of the manager's
-/// own components both wait for that thread too, in vain: they return when it has been given up.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::Manager;
-///
-/// let manager = Manager::builder().build()?;
-/// let running = manager.start()?;
-/// manager.stop();
-/// running.wait()?;
-/// # Ok::<_, homeostat::BoxError>(())
-/// ```
-#[must_use = "dropping it stops the manager"]
-pub struct RunningManager {
-    inner: Arc<Inner>,
-    /// The thread that drives it, until it has been joined.
-    driver: Option<Joiner>,
-    outcome: Arc<Mutex<Option<Outcome>>>,
-}
+type ManagerOutcome = Result<(), ManagerError>;
 
-type Outcome = Result<(), ManagerError>;
-
-impl RunningManager {
-    pub(super) fn new(course: Course) -> Result<Self, ManagerError> {
-        let (inner, outcome) = (Arc::clone(&course.inner), Arc::new(Mutex::new(None::<Outcome>)));
-        let name = format!("{}-driver", inner.name);
-        // Where it is taken from again if there is no thread for it.
-        let course = Arc::new(Mutex::new(Some(course)));
-        let driving = Driving {
-            driver: Driver::new(Arc::clone(&inner)),
-            course: Arc::clone(&course),
-            outcome: Arc::clone(&outcome),
-            _stops: inner.wake_on_stop(),
-        };
-        match spawn(&inner.options, &inner.clock, name.clone(), driving, &inner.signal) {
-            Ok(driver) => Ok(Self { inner, driver: Some(driver), outcome }),
-            Err(error) => {
-                inner.fail(&inner.name, &Arc::new(StartError::thread(&name, error).into()));
-                let course = course.lock().take();
-                Err(course.and_then(|course| course.drive().err()).unwrap_or_else(|| inner.not_idle()))
-            }
-        }
-    }
-
-    /// Blocks until the manager is [stopped](super::Manager::stop) or something has failed, and everything has been stopped, as
-    /// [`Manager::run`](super::Manager::run).
+impl Manager {
+    /// Starts everything, and blocks until `stop` is cancelled, something has failed, or [`stop`](Self::stop) is called; then
+    /// stops everything, as the type's documentation says. Returns within the grace period and the
+    /// [abort grace](ManagerBuilder::abort_grace), by the manager's clock.
     ///
     /// # Errors
     ///
-    /// As [`Manager::run`](super::Manager::run).
-    pub fn wait(mut self) -> Result<(), ManagerError> {
-        self.join()
+    /// [`ManagerError`], if something has failed (also as it was started), or did not end.
+    #[doc(alias = "start")]
+    #[doc(alias = "block_on")]
+    pub fn run(&self, stop: &CancellationToken) -> Result<(), ManagerError> {
+        let course = ManagerRun::begin(&self.inner)?;
+        let own = self.inner.stop.clone();
+        let _stopped = stop.on_cancel(move || own.cancel());
+        course.start()?.drive()
     }
 
-    /// Returns at once on the driver's own thread.
-    fn join(&mut self) -> Outcome {
-        let Some(driver) = self.driver.take().filter(|driver| !driver.is_current()) else { return Ok(()) };
-        driver.join();
-        self.outcome.lock().take().unwrap_or_else(|| {
-            let failure = Some((self.inner.name.clone(), Arc::new("its driver panicked".into())));
+    /// Starts everything, and returns: for a thread that has something else to do meanwhile. What [`run`](Self::run) does on the
+    /// calling thread, one of its own does from then on: `<name>-driver`.
+    ///
+    /// # Errors
+    ///
+    /// If it has been started before, or something cannot be started: everything has been stopped again then.
+    pub fn start(&self) -> Result<Running<Self>, ManagerError> {
+        ManagerRun::begin(&self.inner)?.start()?.run_on_a_thread()
+    }
+}
+
+impl Running<Manager> {
+    /// Blocks until the manager is [stopped](Manager::stop) or a component has failed, and everything has been stopped, as
+    /// [`Manager::run`].
+    ///
+    /// Do not call this from a component: the manager would give up waiting for that component.
+    ///
+    /// # Errors
+    ///
+    /// As [`Manager::run`].
+    ///
+    /// ```
+    /// use homeostat::Manager;
+    ///
+    /// let manager = Manager::builder().build()?;
+    /// let running = manager.start()?;
+    /// manager.stop();
+    /// running.wait()?;
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn wait(mut self) -> Result<(), ManagerError> {
+        Runnable::join(&mut self);
+        let inner = &self.inner;
+        if !inner.ended.is_open() {
+            // This is the driver's own thread.
+            return Ok(());
+        }
+        let outcome = inner.outcome.lock().take();
+        outcome.unwrap_or_else(|| {
+            let failure = Some((inner.name.clone(), Arc::new("its driver panicked".into())));
             Err(ManagerError { failure, still_running: Vec::new() })
         })
     }
 }
 
-impl Drop for RunningManager {
-    fn drop(&mut self) {
-        if self.driver.is_some() {
-            self.inner.stop.cancel();
+/// A manager that runs on a thread of its own.
+struct ManagerBody {
+    inner: Arc<ManagerInner>,
+    /// The thread that drives it, until it has been joined.
+    driver: Option<Joiner>,
+    thread: String,
+}
+
+impl Runnable for ManagerBody {
+    fn stop(&self) {
+        self.inner.stop.cancel();
+    }
+
+    fn abort(&self) {
+        self.inner.abort.cancel();
+    }
+
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        if self.driver.as_ref().is_some_and(Joiner::is_current) || !self.inner.ended.wait_for(timeout) {
+            return Err(StillRunning::new([self.thread.as_str()]));
         }
-        if let Err(error) = self.join() {
+        if let Some(driver) = self.driver.take() {
+            driver.join();
+        }
+        Ok(())
+    }
+
+    fn join(&mut self) {
+        if let Some(driver) = self.driver.take_if(|driver| !driver.is_current()) {
+            driver.join();
+        }
+    }
+
+    fn detach(&mut self) {
+        self.driver = None;
+    }
+
+    fn status(&self) -> RunStatus {
+        let ended = self.inner.ended.is_open();
+        let threads = if ended { Vec::new() } else { vec![self.thread.clone()] };
+        RunStatus::new(self.inner.name.as_str(), RunPhase::of(self.inner.is_to_stop(), &threads), threads)
+    }
+
+    fn on_end(&self, hook: EndHook) {
+        self.inner.ended.on_settled(Box::new(move |_| hook()));
+    }
+
+    fn may_end(&self) -> bool {
+        true
+    }
+
+    fn kind(&self) -> &'static str {
+        "manager"
+    }
+}
+
+impl Drop for ManagerBody {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.inner.outcome.lock().take() {
             let (manager, shown) = (self.inner.name.as_str(), Chain(&error));
             log::error!(manager, error:% = shown; "{manager}: the manager was dropped and did not end well: {shown}");
         }
     }
 }
 
-impl fmt::Debug for RunningManager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunningManager").field("name", &self.inner.name).finish_non_exhaustive()
-    }
-}
-
 /// The one course of a manager, from its start to its end. It blocks whatever thread it is on.
-pub(super) struct Course {
-    inner: Arc<Inner>,
+pub(super) struct ManagerRun {
+    inner: Arc<ManagerInner>,
     pool: Option<Arc<WorkerPool>>,
     elector: Option<Handle>,
 }
 
-impl Course {
+impl ManagerRun {
     /// There is only one.
-    pub(super) fn begin(inner: &Arc<Inner>) -> Result<Self, ManagerError> {
+    pub(super) fn begin(inner: &Arc<ManagerInner>) -> Result<Self, ManagerError> {
         let components = {
             let mut state = inner.state.lock();
             if state.phase != ManagerPhase::Idle {
@@ -151,8 +197,32 @@ impl Course {
         Ok(self)
     }
 
+    /// Runs the manager on a thread of its own.
+    pub(super) fn run_on_a_thread(self) -> Result<Running<Manager>, ManagerError> {
+        let inner = Arc::clone(&self.inner);
+        let thread = format!("{}-driver", inner.name);
+        // From here it is taken back if there is no thread for it.
+        let course = Arc::new(Mutex::new(Some(self)));
+        let driving = Driving {
+            driver: Driver::new(Arc::clone(&inner)),
+            course: Arc::clone(&course),
+            _stops: inner.wake_on_stop(),
+        };
+        match spawn(&inner.options, &inner.clock, thread.clone(), driving, &inner.signal) {
+            Ok(driver) => {
+                let body = ManagerBody { inner: Arc::clone(&inner), driver: Some(driver), thread };
+                Ok(Running::new(Manager { inner }, body, Duration::MAX))
+            }
+            Err(error) => {
+                inner.fail(&inner.name, &Arc::new(StartError::thread(&thread, error).into()));
+                let course = course.lock().take();
+                Err(course.and_then(|course| course.drive().err()).unwrap_or_else(|| inner.not_idle()))
+            }
+        }
+    }
+
     /// Runs it until it is to stop or something has failed, then stops everything, and says how it has ended.
-    pub(super) fn drive(self) -> Outcome {
+    pub(super) fn drive(self) -> ManagerOutcome {
         let inner = Arc::clone(&self.inner);
         let _stops = inner.wake_on_stop();
         let mut driver = Driver::new(Arc::clone(&inner));
@@ -161,7 +231,7 @@ impl Course {
     }
 
     /// Ends what is left once the components have ended, or are given up.
-    fn end(mut self, driver: &mut Driver) -> Outcome {
+    fn end(mut self, driver: &mut Driver) -> ManagerOutcome {
         let inner = Arc::clone(&self.inner);
         let mut still_running = driver.still_running();
         driver.detach();
@@ -182,7 +252,7 @@ impl Course {
         } else {
             log::warn!(manager, still_running:% = names; "{manager}: the manager gives up; still running: {names}");
         }
-        let failure = failure.map(|Failure { component, error }| (component, error));
+        let failure = failure.map(|ComponentFailure { component, error }| (component, error));
         if failure.is_none() && still_running.is_empty() {
             return Ok(());
         }
@@ -225,8 +295,7 @@ impl Course {
 /// What a manager's driver does on a thread of its own.
 struct Driving {
     driver: Driver,
-    course: Arc<Mutex<Option<Course>>>,
-    outcome: Arc<Mutex<Option<Outcome>>>,
+    course: Arc<Mutex<Option<ManagerRun>>>,
     _stops: [OnCancel; 2],
 }
 
@@ -236,13 +305,19 @@ impl Task for Driving {
         if next == Next::Finished {
             let course = self.course.lock().take();
             let ended = course.map(|course| course.end(&mut self.driver));
-            *self.outcome.lock() = ended;
+            *self.driver.inner.outcome.lock() = ended;
         }
         next
     }
 }
 
-impl Inner {
+impl Drop for Driving {
+    fn drop(&mut self) {
+        self.driver.inner.ended.settle(true);
+    }
+}
+
+impl ManagerInner {
     /// Has the driver look whether it is to stop, or to abort, when it is.
     fn wake_on_stop(&self) -> [OnCancel; 2] {
         [&self.stop, &self.abort].map(|token| {

@@ -2,18 +2,21 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::component::{Component, Env, Part, Report};
-use super::drive::Member;
-use super::{Inner, ManagerPhase, State};
+use super::component::{Component, ComponentStart, ControllerEntry, FailureReport, StartEnv};
+use super::member::{Member, MemberBody};
+use super::removal::{Removal, RemoveError};
+use super::state::{ManagerInner, ManagerPhase, ManagerState};
 use crate::base::error::StartError;
 use crate::base::group::Ended;
-use crate::base::thread::{panic_message, shielded};
+use crate::base::running::Runnable;
+use crate::base::thread::panic_message;
 use crate::run::pool::WorkerPool;
 
 /// A component that is being started while its manager runs: the manager waits for that, within its grace periods.
 struct Adding<'a> {
-    inner: &'a Inner,
+    inner: &'a ManagerInner,
     name: &'a str,
 }
 
@@ -24,21 +27,21 @@ impl Drop for Adding<'_> {
     }
 }
 
-impl State {
+impl ManagerState {
     /// No component is added any more.
     fn is_closed(&self) -> bool {
         matches!(self.phase, ManagerPhase::Stopping | ManagerPhase::Ended)
     }
 }
 
-impl Inner {
+impl ManagerInner {
     /// What calls the driver when something has ended.
     pub(super) fn ended(&self) -> Ended {
         let signal = Arc::clone(&self.signal);
         Arc::new(move || signal.set())
     }
 
-    fn report(self: &Arc<Self>) -> Report {
+    fn report(self: &Arc<Self>) -> FailureReport {
         let inner = Arc::downgrade(self);
         Arc::new(move |component, error| {
             if let Some(inner) = inner.upgrade() {
@@ -81,10 +84,10 @@ impl Inner {
         };
         // Dropped after the pool and what has been started: nothing of this is left when the manager goes on.
         let _adding = Adding { inner: self, name: &name };
-        let added = self.start_unit(component, &pool).and_then(|part| {
-            self.keep(&name, part).map_err(|part| {
-                part.abort();
-                shielded("the end of a component", || drop(part));
+        let added = self.start_component(component, &pool).and_then(|member| {
+            self.keep(member).map_err(|member| {
+                member.abort();
+                drop(member);
                 self.is_stopping()
             })
         });
@@ -92,35 +95,76 @@ impl Inner {
         added.inspect_err(|_| self.forget(&name))
     }
 
-    fn forget(&self, name: &str) {
+    pub(super) fn remove(&self, name: &str, grace: Duration) -> Result<(), RemoveError> {
+        let (removal, answer) = Removal::new(name, grace, &self.clock);
+        let mut state = self.state.lock();
+        if state.is_closed() {
+            return Err(RemoveError::Stopping);
+        }
+        if !state.names.contains(name) {
+            return Err(RemoveError::NotFound(name.to_owned()));
+        }
+        let Some(number) = state.pending.iter().position(|component| component.name == name) else {
+            state.removals.push(removal);
+            drop(state);
+            self.signal.set();
+            return answer.wait();
+        };
+        let pending = state.pending.remove(number);
+        let controller = state.controllers.get(name).cloned();
+        drop(state);
+        self.forget(name);
+        // Without the lock: its drop may be user code.
+        drop(pending);
+        if let Some(controller) = controller {
+            (controller.stop)();
+        }
+        Ok(())
+    }
+
+    /// Forgets a component, so that its name is free.
+    pub(super) fn forget(&self, name: &str) {
         let mut state = self.state.lock();
         state.names.remove(name);
         state.sources.remove(name);
+        state.watches.remove(name);
         let entry = state.controllers.remove(name);
         drop(state);
         drop(entry);
     }
 
-    fn start_unit(self: &Arc<Self>, component: Component, pool: &WorkerPool) -> Result<Box<dyn Part>, StartError> {
-        let Component { name, start, .. } = component;
-        // With an elector the driver alone has components lead, so that none begins to once it has seen the loss.
-        let leading = self.elector.is_none();
-        let env = Env { pool, clock: &self.clock, options: &self.options, leading, report: self.report() };
-        catch_unwind(AssertUnwindSafe(|| start(&env))).unwrap_or_else(|panic| {
-            let error = StartError::panicked(&name, panic_message(&*panic));
-            shielded("the drop of a panic", || drop(panic));
-            Err(error)
-        })
+    fn start_component(self: &Arc<Self>, component: Component, pool: &WorkerPool) -> Result<Member, StartError> {
+        let Component { name, start, waits_to_lead, .. } = component;
+        let controller: Option<Arc<ControllerEntry>> = self.state.lock().controllers.get(&name).cloned();
+        let body = if waits_to_lead && self.elector.is_some() {
+            MemberBody::WaitsToLead(Some(start))
+        } else {
+            MemberBody::Running(self.start_one(&name, start, pool)?)
+        };
+        Ok(Member::new(name, body, controller))
     }
 
-    /// Hands a component that has been started to the driver, or back, if that takes none any more.
-    fn keep(&self, name: &str, part: Box<dyn Part>) -> Result<(), Box<dyn Part>> {
+    pub(super) fn start_one(
+        self: &Arc<Self>,
+        name: &str,
+        start: ComponentStart,
+        pool: &WorkerPool,
+    ) -> Result<Box<dyn Runnable>, StartError> {
+        // With an elector only the driver lets components lead, so that none begins to after the driver has seen a loss.
+        let leading = self.elector.is_none();
+        let env = StartEnv { pool, clock: &self.clock, options: &self.options, leading, report: self.report() };
+        catch_unwind(AssertUnwindSafe(|| start(&env)))
+            .unwrap_or_else(|panic| Err(StartError::panicked(name, panic_message(&*panic))))
+    }
+
+    /// Hands a component that has been started to the driver. Returns it if the manager is stopping.
+    fn keep(&self, member: Member) -> Result<(), Member> {
         {
             let mut state = self.state.lock();
             if state.is_closed() {
-                return Err(part);
+                return Err(member);
             }
-            state.started.push(Member::new(name.to_owned(), part));
+            state.started.push(member);
         }
         self.signal.set();
         Ok(())
@@ -141,9 +185,9 @@ impl Inner {
             };
             let Some(component) = component else { return };
             let name = component.name.clone();
-            match self.start_unit(component, pool) {
-                // Nobody has closed it yet.
-                Ok(part) => drop(self.keep(&name, part)),
+            match self.start_component(component, pool) {
+                // The manager is not stopping yet: this thread makes it stop.
+                Ok(member) => drop(self.keep(member)),
                 Err(error) => self.fail(&name, &Arc::new(error.into())),
             }
         }
@@ -156,7 +200,7 @@ impl Inner {
             (std::mem::take(&mut state.pending), state.controllers.values().cloned().collect::<Vec<_>>())
         };
         for component in pending {
-            shielded("the drop of a component", || drop(component));
+            drop(component);
         }
         for controller in controllers {
             (controller.stop)();

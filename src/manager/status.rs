@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::component::Entry;
-use super::{Manager, ManagerPhase};
+use super::component::ControllerEntry;
+use super::handle::Manager;
+use super::state::ManagerPhase;
 use crate::base::text::{OneLine, one_line};
 use crate::base::time::Rounded;
 use crate::controller::{self, ControllerStatus};
@@ -120,7 +121,7 @@ impl Manager {
     }
 
     /// What is known of the controllers, to be asked without the lock: a key that is shown is user code.
-    fn entries(&self) -> Vec<(String, Arc<Entry>)> {
+    fn entries(&self) -> Vec<(String, Arc<ControllerEntry>)> {
         let state = self.inner.state.lock();
         let mut entries: Vec<_> =
             state.controllers.iter().map(|(name, entry)| (name.clone(), Arc::clone(entry))).collect();

@@ -1,50 +1,44 @@
-//! Watches that are asked for by name: whoever asks first starts one, the others wait for it.
+//! Watches by name. The first caller starts a watch, and concurrent callers wait for it.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use super::component::Component;
-use super::{Inner, Manager};
+use super::handle::Manager;
+use super::state::{KnownWatch, ManagerInner};
 use crate::base::error::StartError;
 use crate::base::time::Nanos;
 use crate::base::wait::Latch;
 use crate::queue::Key;
 use crate::watch::{Watch, WatchProducer};
 
-/// What a manager knows of the watch of a name.
-pub(super) enum Known {
-    /// Somebody starts it; settled when it is known how that has ended.
-    Starting(Arc<Latch>),
-    /// A [`Watch`], whatever its keys and values are.
-    Watch(Box<dyn Any + Send>),
-}
-
-/// The one who starts the watch of a name. Dropped before it has, the next one does.
-struct Starter<'a> {
-    inner: &'a Inner,
+/// The caller that starts the watch of a name. If it is dropped before the start, the next caller starts the watch.
+struct WatchStarter<'a> {
+    inner: &'a ManagerInner,
     name: &'a str,
-    gate: Arc<Latch>,
+    latch: Arc<Latch>,
     watch: Option<Box<dyn Any + Send>>,
 }
 
-impl Drop for Starter<'_> {
+impl Drop for WatchStarter<'_> {
     fn drop(&mut self) {
         {
             let mut state = self.inner.state.lock();
             // It may have ended again by itself.
             let known = state.names.contains(self.name);
             match self.watch.take().filter(|_| known) {
-                Some(watch) => state.watches.insert(self.name.to_owned(), Known::Watch(watch)),
+                Some(watch) => state.watches.insert(self.name.to_owned(), KnownWatch::Started(watch)),
                 None => state.watches.remove(self.name),
             };
         }
-        self.gate.settle(true);
+        self.latch.settle(true);
     }
 }
 
 impl Manager {
-    /// The watch of this name: that of the one who asked first, who started it with `start`; who asks meanwhile waits for that. It
-    /// runs from then on, and is stopped with the manager, as if it had been added by that first call.
+    /// Returns the watch of this name, starting it with `start` on first use. Concurrent callers wait for the start.
+    ///
+    /// The watch is a component of the manager: it stops with the manager, and can be [removed](Self::remove).
     ///
     /// ```
     /// use homeostat::{Context, Manager, Watch};
@@ -78,26 +72,26 @@ impl Manager {
         P: WatchProducer<K, T> + Into<Component>,
     {
         let inner = &*self.inner;
-        let gate = loop {
+        let latch = loop {
             let starting = {
                 let mut state = inner.state.lock();
                 match state.watches.get(name) {
-                    Some(Known::Watch(known)) => {
+                    Some(KnownWatch::Started(known)) => {
                         let watch = known.downcast_ref::<Watch<K, T>>().cloned();
                         return watch
                             .ok_or_else(|| StartError::named("watch", name, "has keys or values of another type"));
                     }
-                    Some(Known::Starting(gate)) => Arc::clone(gate),
+                    Some(KnownWatch::Starting(latch)) => Arc::clone(latch),
                     None => {
-                        let gate = Latch::new(inner.clock.clone());
-                        state.watches.insert(name.to_owned(), Known::Starting(Arc::clone(&gate)));
-                        break gate;
+                        let latch = Latch::new(inner.clock.clone());
+                        state.watches.insert(name.to_owned(), KnownWatch::Starting(Arc::clone(&latch)));
+                        break latch;
                     }
                 }
             };
             starting.wait_until(Nanos::NEVER);
         };
-        let mut starter = Starter { inner, name, gate, watch: None };
+        let mut starter = WatchStarter { inner, name, latch, watch: None };
         let producer = start()?;
         let watch = producer.watch().clone();
         let mut component: Component = producer.into();

@@ -12,6 +12,7 @@ use super::line::{Line, Take, discard};
 use super::subscriber::Subscriber;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, StillRunning, ThreadGroup, ThreadGroupKind};
+use crate::base::running::{EndHook, RunStatus, Runnable};
 use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::base::task::{Next, Task};
 use crate::base::thread::{panic_message, shielded};
@@ -219,10 +220,6 @@ impl Subscription {
         &self.handle.crew.name
     }
 
-    pub(crate) fn crew(&self) -> &Arc<ThreadGroup> {
-        &self.handle.crew
-    }
-
     /// Has `progress` called after each event that has been handed over. The first call counts.
     pub(crate) fn on_progress(&self, progress: Progress) {
         self.attachment.on_progress(progress);
@@ -340,5 +337,35 @@ impl fmt::Debug for Subscription {
             .field("delivered", &self.delivered())
             .field("synced", &self.has_synced())
             .finish_non_exhaustive()
+    }
+}
+
+impl Runnable for Subscription {
+    fn stop(&self) {
+        Subscription::stop(self);
+    }
+
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        self.handle.join_timeout(timeout)
+    }
+
+    fn detach(&mut self) {
+        self.handle.detach();
+    }
+
+    fn status(&self) -> RunStatus {
+        self.handle.status()
+    }
+
+    fn on_end(&self, hook: EndHook) {
+        self.handle.on_end(hook);
+    }
+
+    fn may_end(&self) -> bool {
+        true
+    }
+
+    fn kind(&self) -> &'static str {
+        "subscription"
     }
 }

@@ -61,6 +61,7 @@ mod controller {
     mod failed_keys;
     #[cfg(feature = "metrics")]
     mod metrics;
+    mod sources;
     mod stress;
     mod waits;
 }
@@ -74,6 +75,7 @@ mod manager {
     mod matrix;
     #[cfg(unix)]
     mod processes;
+    mod removal;
     mod settings;
     #[cfg(all(unix, feature = "signals"))]
     mod signals;

@@ -12,14 +12,13 @@ use homeostat::objects::{
 };
 use homeostat::watch::EventKind;
 use homeostat::{
-    Action, BoxError, Context, Controller, Event, Exponential, Manager, ManualClock, Predicate, RunningManager,
-    Subscriber, Watch, WorkQueue,
+    Action, BoxError, Context, Controller, Event, Exponential, Manager, ManualClock, Predicate, Running, Subscriber,
+    Watch, WorkQueue,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::hooked_client::HookedClient;
-use homeostat::Running;
 
 const LONG: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
@@ -502,7 +501,7 @@ fn no_change_is_missed_despite_failures() {
 }
 
 /// Returns a manager with this watch on this clock. It is not ready once a source has failed for ten seconds.
-fn managed(clock: &ManualClock, things: Running<Watch<ObjectKey, Thing>>) -> (Manager, RunningManager) {
+fn managed(clock: &ManualClock, things: Running<Watch<ObjectKey, Thing>>) -> (Manager, Running<Manager>) {
     let manager = Manager::builder().clock(clock.clock()).threads(1).unready_after(10 * SECOND).build().unwrap();
     manager.add(things).unwrap();
     let running = manager.start().unwrap();

@@ -11,7 +11,7 @@ use homeostat::sub::{
     ChildReconciler, ChildResult, ChildSetReconciler, Config, DesiredChild, Flow, ObjectManager, ResourceReconciler,
     Sequence, Setup, SubContext,
 };
-use homeostat::{BoxError, Controller, ControllerHandle, Exponential, Manager, RunningManager};
+use homeostat::{BoxError, Controller, ControllerHandle, Exponential, Manager, Running};
 use parking_lot::{Condvar, Mutex};
 
 use crate::hooked_client::HookedClient;
@@ -62,7 +62,7 @@ struct World {
     paused: Arc<(Mutex<bool>, Condvar)>,
     config: Config,
     manager: Manager,
-    running: RunningManager,
+    running: Running<Manager>,
     handle: ControllerHandle<ObjectKey>,
 }
 

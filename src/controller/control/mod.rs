@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::source_list::Syncing;
 use super::state::ControllerState;
 use crate::base::group::ThreadGroup;
 use crate::base::task::{Next, Task};
@@ -79,8 +80,6 @@ impl std::error::Error for ControllerError {}
 pub(super) struct ControlTask<K: Key> {
     pub(super) group: Arc<ThreadGroup>,
     pub(super) state: Arc<ControllerState<K>>,
-    /// The sources whose initial listings are not in.
-    pub(super) missing: Vec<SourceHandle>,
     pub(super) sync_timeout: Duration,
     /// When it stops waiting for them.
     pub(super) sync_until: Nanos,
@@ -93,28 +92,29 @@ impl<K: Key> ControlTask<K> {
     /// Lets keys be taken once all listings are in. Returns whether the task goes on.
     fn sync(&mut self, now: Nanos) -> bool {
         let controller = self.state.name.as_str();
-        if let Some(ended) = self.missing.iter().find(|source| source.synced().is_given_up()) {
-            // Asked after the look: a manager closes all controllers before it stops the first watch.
-            if self.state.is_stopped() {
+        match self.state.sources.syncing() {
+            Syncing::Synced => {
+                self.synced = true;
+                log::info!(controller; "{controller}: all sources are synced");
+                self.state.set_conditions(|conditions| conditions.synced = true);
+                self.state.waiters.settle();
+            }
+            Syncing::Ended(source_name) => {
+                // Checked after the look: a manager closes all controllers before it stops the first watch.
+                if !self.state.is_stopped() {
+                    let controller = controller.to_owned();
+                    self.state.fail(ControllerError::SourceEnded { controller, source_name }.into());
+                }
                 return false;
             }
-            let (controller, source_name) = (controller.to_owned(), ended.name().to_owned());
-            let error = ControllerError::SourceEnded { controller, source_name };
-            self.state.fail(error.into());
-            return false;
-        }
-        self.missing.retain(|source| !source.synced().is_open());
-        if self.missing.is_empty() {
-            self.synced = true;
-            log::info!(controller; "{controller}: all sources are synced");
-            self.state.set_conditions(|conditions| conditions.synced = true);
-            self.state.waiters.settle();
-        } else if now >= self.sync_until {
-            let sources = self.missing.iter().map(SourceHandle::status).collect();
-            let controller = controller.to_owned();
-            let error = ControllerError::SyncTimeout { controller, sources, timeout: self.sync_timeout };
-            self.state.fail(error.into());
-            return false;
+            Syncing::Missing(missing) if now >= self.sync_until => {
+                let sources = missing.iter().map(SourceHandle::status).collect();
+                let controller = controller.to_owned();
+                let error = ControllerError::SyncTimeout { controller, sources, timeout: self.sync_timeout };
+                self.state.fail(error.into());
+                return false;
+            }
+            Syncing::Missing(_) => {}
         }
         true
     }
@@ -140,9 +140,7 @@ impl<K: Key> ControlTask<K> {
             self.resynced = now;
             let controller = self.state.name.as_str();
             log::debug!(controller; "{controller}: resync");
-            for source in &*self.state.sources.lock() {
-                source.resync();
-            }
+            self.state.sources.resync();
         }
         Next::At(self.resynced.after(interval).min(timer_at))
     }

@@ -19,10 +19,10 @@ use crate::run::error::{BoxError, Cancelled};
 /// assert_eq!(error.to_string(), "cannot lock /no/such/place/leader.lock"); // the source says why
 /// ```
 #[derive(Debug)]
-pub struct ElectorError(Cause);
+pub struct ElectorError(ElectorCause);
 
 #[derive(Debug)]
-enum Cause {
+enum ElectorCause {
     Cancelled(Cancelled),
     Lock { path: PathBuf, source: io::Error },
     Other(BoxError),
@@ -31,32 +31,32 @@ enum Cause {
 impl ElectorError {
     /// What an elector of one's own failed with. For [`Cancelled`] use `?`.
     pub fn new(error: impl Into<BoxError>) -> Self {
-        Self(Cause::Other(error.into()))
+        Self(ElectorCause::Other(error.into()))
     }
 
     pub(super) fn lock(path: &Path, source: io::Error) -> Self {
-        Self(Cause::Lock { path: path.to_owned(), source })
+        Self(ElectorCause::Lock { path: path.to_owned(), source })
     }
 
     /// Nothing is wrong: the campaign was told to stop.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        matches!(self.0, Cause::Cancelled(_))
+        matches!(self.0, ElectorCause::Cancelled(_))
     }
 }
 
 impl From<Cancelled> for ElectorError {
     fn from(cancelled: Cancelled) -> Self {
-        Self(Cause::Cancelled(cancelled))
+        Self(ElectorCause::Cancelled(cancelled))
     }
 }
 
 impl fmt::Display for ElectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Cause::Cancelled(_) => f.write_str("the campaign was told to stop"),
-            Cause::Lock { path, .. } => write!(f, "cannot lock {}", path.display()),
-            Cause::Other(error) => error.fmt(f),
+            ElectorCause::Cancelled(_) => f.write_str("the campaign was told to stop"),
+            ElectorCause::Lock { path, .. } => write!(f, "cannot lock {}", path.display()),
+            ElectorCause::Other(error) => error.fmt(f),
         }
     }
 }
@@ -64,9 +64,9 @@ impl fmt::Display for ElectorError {
 impl Error for ElectorError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
-            Cause::Cancelled(cancelled) => Some(cancelled),
-            Cause::Lock { source, .. } => Some(source),
-            Cause::Other(error) => error.source(),
+            ElectorCause::Cancelled(cancelled) => Some(cancelled),
+            ElectorCause::Lock { source, .. } => Some(source),
+            ElectorCause::Other(error) => error.source(),
         }
     }
 }

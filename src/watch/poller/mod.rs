@@ -298,10 +298,6 @@ pub struct PollerControl {
 }
 
 impl PollerControl {
-    pub(crate) fn group(&self) -> &Arc<ThreadGroup> {
-        &self.group
-    }
-
     /// The name in log lines.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -8,12 +8,13 @@ use crossbeam_channel::{Receiver, unbounded};
 use homeostat::controller::ControllerBuilder;
 use homeostat::watch::{Directory, PollWatch, Push};
 use homeostat::{
-    Action, BoxError, Context, Controller, Enqueue, Exponential, ManualClock, Reasons, RunningController, Subscriber,
-    Watch, WorkQueue, WorkerPool,
+    Action, BoxError, Context, Controller, Enqueue, Exponential, ManualClock, Reasons, Running, Subscriber, Watch,
+    WorkQueue, WorkerPool,
 };
 
 use crate::stages::{Director, SECOND, stage};
 use crate::support::{HOUR, held, take};
+use homeostat::ControllerHandle;
 
 type Key = &'static str;
 type Outcome = Result<Action, BoxError>;
@@ -30,7 +31,7 @@ struct Rig {
     clock: ManualClock,
     start: Instant,
     push: Push<Key, u32>,
-    vms: RunningController<Key>,
+    vms: Running<ControllerHandle<Key>>,
     runs: Receiver<(Duration, Reasons)>,
     _pool: WorkerPool,
 }

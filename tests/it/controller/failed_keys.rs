@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use homeostat::controller::{ControllerBuilder, WaitError};
 use homeostat::queue::KeyState;
-use homeostat::{
-    Action, BoxError, Context, Controller, Exponential, ManualClock, RunningController, WorkerPool, terminal,
-};
+use homeostat::{Action, BoxError, Context, Controller, Exponential, ManualClock, Running, WorkerPool, terminal};
 
 use crate::stages::{SECOND, stage};
 use crate::support::HOUR;
+use homeostat::ControllerHandle;
 
 type Key = &'static str;
 type Outcome = Result<Action, BoxError>;
@@ -32,7 +31,7 @@ where
 }
 
 /// `vm` fails and backs off for an hour, `bad` is given up.
-fn failed() -> (ManualClock, WorkerPool, RunningController<Key>) {
+fn failed() -> (ManualClock, WorkerPool, Running<ControllerHandle<Key>>) {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().expect("there are threads");
     let running = builder(&clock, failing).build().expect("the settings are valid").start(&pool).expect("it starts");
@@ -45,7 +44,7 @@ fn failed() -> (ManualClock, WorkerPool, RunningController<Key>) {
 
 /// How many keys are failing and parked: in the lists, in the status and in the metrics.
 #[track_caller]
-fn counts(running: &RunningController<Key>) -> [usize; 2] {
+fn counts(running: &Running<ControllerHandle<Key>>) -> [usize; 2] {
     let listed = [running.failing().len(), running.parked().len()];
     let (status, metrics) = (running.status(), running.metrics());
     assert_eq!([status.failing.len(), status.parked.len()], listed);

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
+use homeostat::ControllerHandle;
 use homeostat::controller::WaitError;
 use homeostat::queue::KeyState;
 use homeostat::{
-    Action, BoxError, Context, Controller, Enqueue, Exponential, Reasons, RequeueAfter, RunningController, WorkerPool,
-    terminal,
+    Action, BoxError, Context, Controller, Enqueue, Exponential, Reasons, RequeueAfter, Running, WorkerPool, terminal,
 };
 
 const CONTROLLERS: usize = 3;
@@ -55,7 +55,7 @@ impl Checker {
         self.events.fetch_add(1, SeqCst) + 1
     }
 
-    fn begin(&self, key: usize) -> Running<'_> {
+    fn begin(&self, key: usize) -> RunUnderWay<'_> {
         let seen = &self.keys[key];
         self.runs.fetch_add(1, SeqCst);
         if self.active.fetch_add(1, SeqCst) >= self.bound.load(SeqCst) {
@@ -65,7 +65,7 @@ impl Checker {
             self.doubled.fetch_add(1, SeqCst);
         }
         seen.began.store(self.now(), SeqCst);
-        Running(self, key)
+        RunUnderWay(self, key)
     }
 
     /// Comes before the request, as a change comes before its event: a run that begins after this has seen the change.
@@ -81,9 +81,9 @@ impl Checker {
 }
 
 /// A run under way: ends also where the reconciler panics.
-struct Running<'a>(&'a Checker, usize);
+struct RunUnderWay<'a>(&'a Checker, usize);
 
-impl Drop for Running<'_> {
+impl Drop for RunUnderWay<'_> {
     fn drop(&mut self) {
         self.0.keys[self.1].running.store(false, SeqCst);
         self.0.active.fetch_sub(1, SeqCst);
@@ -130,7 +130,7 @@ fn outcome(checker: &Checker, cx: &Context, draw: u64) -> Result<Action, BoxErro
     }
 }
 
-fn start(name: &str, pool: &WorkerPool, checker: &Arc<Checker>) -> RunningController<usize> {
+fn start(name: &str, pool: &WorkerPool, checker: &Arc<Checker>) -> Running<ControllerHandle<usize>> {
     let checker = Arc::clone(checker);
     let reconcile = move |cx: &Context, key: &usize| {
         let running = checker.begin(*key);
@@ -145,7 +145,7 @@ fn start(name: &str, pool: &WorkerPool, checker: &Arc<Checker>) -> RunningContro
 }
 
 /// Asks for runs, and now and then waits for one.
-fn feed(controllers: &[(RunningController<usize>, Arc<Checker>)], feeder: u64) {
+fn feed(controllers: &[(Running<ControllerHandle<usize>>, Arc<Checker>)], feeder: u64) {
     for number in 0..REQUESTS {
         let draw = draw(feeder * REQUESTS + number);
         let (controller, checker) = &controllers[below(draw, CONTROLLERS)];
@@ -167,7 +167,7 @@ fn feed(controllers: &[(RunningController<usize>, Arc<Checker>)], feeder: u64) {
 }
 
 /// Changes what can be changed, until nobody feeds any more; then everything is as it was at the start.
-fn meddle(controllers: &[(RunningController<usize>, Arc<Checker>)], fed: &AtomicUsize) {
+fn meddle(controllers: &[(Running<ControllerHandle<usize>>, Arc<Checker>)], fed: &AtomicUsize) {
     let mut number = 0;
     while fed.load(SeqCst) > 0 {
         number += 1;

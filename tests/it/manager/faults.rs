@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use homeostat::controller::{RunOutcome, WaitError};
-use homeostat::manager::{ElectorError, ManagerBuilder, Term};
+use homeostat::manager::ManagerBuilder;
 use homeostat::watch::{PollWatch, PushMessage};
 use homeostat::{
-    Action, BoxError, CancellationToken, Clock, Component, Context, Controller, Elector, EnqueueOutcome, Manager,
-    ManualClock, StartError, Subscriber, Watch, WorkQueue, WorkerPool,
+    Action, BoxError, CancellationToken, Clock, Component, Context, Controller, EnqueueOutcome, Manager, ManualClock,
+    StartError, Subscriber, Watch, WorkQueue, WorkerPool,
 };
 use parking_lot::Mutex;
 
-use crate::stages::{PanicsInDisplay, PanicsInDrop, SECOND};
+use crate::stages::{PanicsInDisplay, SECOND};
 use crate::support::{HOUR, MS};
 
 type Key = &'static str;
@@ -389,54 +389,6 @@ fn a_hook_at_the_end_is_called_also_if_it_is_late() {
     manager.at_end(move || late.lock().push("late".to_owned()));
     manager.at_end(|| panic!("out of luck"));
     assert_eq!(*notes.lock(), ["early", "in another", "late"]);
-}
-
-/// A reconciler, a function that was never called, a component that was never started: what they own may panic as it is dropped.
-#[test]
-fn what_panics_as_it_is_dropped_keeps_nothing_from_ending() {
-    let notes = Notes::default();
-    let manager = Manager::builder().elector(Never).build().unwrap();
-    manager.add(noting("first", &notes)).unwrap();
-    let bomb = PanicsInDrop;
-    let reconcile = move |_: &Context, _: &Key| -> Result<Action, BoxError> {
-        let _bomb = &bomb;
-        Ok(Action::await_change())
-    };
-    manager.add(Controller::builder("vm", reconcile).build().unwrap()).unwrap();
-    let bomb = PanicsInDrop;
-    manager
-        .add(Component::leading_function("janitor", move |_: &Context| {
-            let _bomb = &bomb;
-            Ok::<_, Infallible>(())
-        }))
-        .unwrap();
-    let ended = Arc::clone(&notes);
-    manager.at_end(move || ended.lock().push("the end".to_owned()));
-    let running = manager.start().unwrap();
-    manager.stop();
-    running.wait().unwrap();
-    assert_eq!(*notes.lock(), ["first begins", "first ends", "the end"]);
-
-    let manager = Manager::builder().build().unwrap();
-    let bomb = PanicsInDrop;
-    manager.add(starting("broken", || panic!("out of luck"))).unwrap();
-    manager
-        .add(Component::function("never", move |_: &Context| {
-            let _bomb = &bomb;
-            Ok::<_, Infallible>(())
-        }))
-        .unwrap();
-    assert_eq!(manager.run(&CancellationToken::new()).unwrap_err().component(), Some("broken"));
-}
-
-/// Campaigns in vain.
-struct Never;
-
-impl Elector for Never {
-    fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
-        cx.token().wait();
-        Err(cx.check().unwrap_err().into())
-    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use homeostat::manager::{ElectorError, Leadership, Term};
 use homeostat::run::Cancelled;
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Elector, FileElector, Manager, ManualClock,
-    RunningManager,
+    Running,
 };
 use parking_lot::Mutex;
 
@@ -322,7 +322,7 @@ impl Leadership for Lossy {
 struct Candidate {
     who: usize,
     manager: Manager,
-    running: RunningManager,
+    running: Running<Manager>,
     lost: Arc<AtomicBool>,
 }
 

@@ -13,8 +13,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use homeostat::manager::ManagerError;
 use homeostat::watch::PollWatch;
 use homeostat::{
-    Action, BoxError, CancellationToken, Component, Context, Controller, Exponential, Manager, ManualClock,
-    RunningManager,
+    Action, BoxError, CancellationToken, Component, Context, Controller, Exponential, Manager, ManualClock, Running,
 };
 
 type Key = &'static str;
@@ -168,7 +167,7 @@ fn pass_time(clock: &ManualClock, state: State, cause: Cause, over: &AtomicBool)
 
 fn end_by(
     cause: Cause,
-    running: RunningManager,
+    running: Running<Manager>,
     manager: &Manager,
     stop: &CancellationToken,
     abort: &CancellationToken,

@@ -16,7 +16,7 @@ use homeostat::queue::KeyState;
 use homeostat::watch::{Push, PushMessage};
 use homeostat::{
     Action, BoxError, CancellationToken, Context, Controller, ControllerHandle, Enqueue, EnqueueOutcome, Exponential,
-    ManualClock, Priority, Reasons, RequeueAfter, RunningController, Watch, WorkerPool, terminal,
+    ManualClock, Priority, Reasons, RequeueAfter, Running, Watch, WorkerPool, terminal,
 };
 use parking_lot::Mutex;
 
@@ -48,7 +48,7 @@ struct Rig {
 
 impl Rig {
     /// Starts a controller whose runs do what `run` says, and then say what they were; its backoff is 1 s, 2 s, 4 s, …
-    fn start<R>(run: R, set: impl FnOnce(Builder) -> Builder) -> (Self, RunningController<Key>)
+    fn start<R>(run: R, set: impl FnOnce(Builder) -> Builder) -> (Self, Running<ControllerHandle<Key>>)
     where
         R: Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
     {
@@ -56,7 +56,10 @@ impl Rig {
     }
 
     /// The same with a watch of its keys.
-    fn watching<R>(run: R, set: impl FnOnce(Builder) -> Builder) -> (Self, RunningController<Key>, Push<Key, u32>)
+    fn watching<R>(
+        run: R,
+        set: impl FnOnce(Builder) -> Builder,
+    ) -> (Self, Running<ControllerHandle<Key>>, Push<Key, u32>)
     where
         R: Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
     {
@@ -73,7 +76,7 @@ impl Rig {
         idle: usize,
         run: R,
         set: impl FnOnce(Builder) -> Builder,
-    ) -> (Self, RunningController<Key>)
+    ) -> (Self, Running<ControllerHandle<Key>>)
     where
         R: Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
     {
@@ -93,7 +96,7 @@ impl Rig {
     }
 
     /// The same, with runs that end as the script says, one after the other, and then succeed.
-    fn scripted(script: impl IntoIterator<Item = Outcome>) -> (Self, RunningController<Key>) {
+    fn scripted(script: impl IntoIterator<Item = Outcome>) -> (Self, Running<ControllerHandle<Key>>) {
         let script = Mutex::new(script.into_iter().collect::<VecDeque<_>>());
         Self::start(move |_, _| script.lock().pop_front().unwrap_or(Ok(Action::await_change())), |builder| builder)
     }
@@ -108,7 +111,7 @@ impl Rig {
     }
 
     /// Waits until the initial listing is in line, and a key of it has been run.
-    fn listed(vms: &RunningController<Key>, key: Key) {
+    fn listed(vms: &Running<ControllerHandle<Key>>, key: Key) {
         while !vms.has_synced() {
             std::thread::yield_now();
         }

@@ -7,8 +7,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::controller::{ControllerBuilder, ControllerError};
 use homeostat::watch::{Directory, PollWatch, SourceHandle};
 use homeostat::{
-    Action, BoxError, Component, Context, Controller, Manager, ManualClock, Poller, RunningManager, Subscriber,
-    WorkQueue, WorkerPool,
+    Action, BoxError, Component, Context, Controller, Manager, ManualClock, Poller, Running, Subscriber, WorkQueue,
+    WorkerPool,
 };
 use log::Level;
 
@@ -71,7 +71,7 @@ fn all_listed(sources: &[SourceHandle], listings: u64) {
 }
 
 /// Ends the manager, whatever its listings are doing.
-fn end(manager: &Manager, running: RunningManager) {
+fn end(manager: &Manager, running: Running<Manager>) {
     manager.stop();
     running.wait().unwrap();
 }

@@ -9,7 +9,7 @@ use homeostat::objects::{
     Api, ClientError, EventRecorder, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta, PrimaryContext,
     PrimaryController, PrimaryReconciler, Query, Secondary,
 };
-use homeostat::{Action, BoxError, ControllerHandle, Exponential, Manager, ManualClock, RunningManager};
+use homeostat::{Action, BoxError, ControllerHandle, Exponential, Manager, ManualClock, Running};
 use parking_lot::Mutex;
 
 use crate::hooked_client::HookedClient;
@@ -195,7 +195,7 @@ impl World {
 pub(crate) struct Started {
     pub(crate) handle: ControllerHandle<ObjectKey>,
     manager: Manager,
-    running: RunningManager,
+    running: Running<Manager>,
 }
 
 impl Started {

@@ -12,15 +12,15 @@ use homeostat::run::NoRetry;
 use homeostat::testing::Simulation;
 use homeostat::watch::PushMessage;
 use homeostat::{
-    Action, BoxError, Component, Context, Controller, ControllerHandle, Enqueue, Manager, Poller, RunningController,
-    StartError, ThreadOptions, Watch, WorkQueue, WorkerPool, Workers,
+    Action, BoxError, Component, Context, Controller, ControllerHandle, Enqueue, Manager, Poller, Running, StartError,
+    ThreadOptions, Watch, WorkQueue, WorkerPool, Workers,
 };
 use parking_lot::Mutex;
 
 use super::{DAY, HOUR, Key, MINUTE, Notes, Outcome, SECOND, done, panic_of, pool};
 use crate::hooked_client::HookedClient;
 
-fn controller(sim: &Simulation, pool: &WorkerPool, notes: &Notes) -> RunningController<Key> {
+fn controller(sim: &Simulation, pool: &WorkerPool, notes: &Notes) -> Running<ControllerHandle<Key>> {
     Controller::builder("vm", notes.run(done)).clock(sim.clock()).build().unwrap().start(pool).unwrap()
 }
 

@@ -14,8 +14,7 @@ use homeostat::objects::{
 };
 use homeostat::testing::{Simulation, Turn};
 use homeostat::{
-    Action, BoxError, Clock, Context, Controller, Elector, Exponential, Health, Manager, RunningManager, Subscriber,
-    WorkQueue,
+    Action, BoxError, Clock, Context, Controller, Elector, Exponential, Health, Manager, Running, Subscriber, WorkQueue,
 };
 
 use super::{CHILD, MINUTE, Notes, Outcome, SECOND};
@@ -64,7 +63,7 @@ impl<'a> World<'a> {
         Self { sim, notes: Notes::new(sim), teams, members, manager }
     }
 
-    fn start(&self) -> RunningManager {
+    fn start(&self) -> Running<Manager> {
         let clock = self.sim.clock();
         let watch = |name: &str| {
             self.manager.watch(name, || ObjectWatch::new(self.members.clone()).clock(clock.clone()).start())

@@ -10,7 +10,7 @@ use homeostat::sub::{
     ChildReconciler, Config, DesiredChild, Flow, ResourceReconciler, SubContext, SubResult, UpdatingObjectManager,
 };
 use homeostat::testing::Simulation;
-use homeostat::{Action, BoxError, Controller, Manager, Predicate, RunningManager};
+use homeostat::{Action, BoxError, Controller, Manager, Predicate, Running};
 use serde_json::{Value, json};
 
 use super::{HOUR, Notes, SECOND};
@@ -60,7 +60,7 @@ impl World {
         ResourceReconciler::of_kind("site", kind.clone(), config, counts)
     }
 
-    fn start(&self, reconciler: ResourceReconciler<DynamicObject>) -> RunningManager {
+    fn start(&self, reconciler: ResourceReconciler<DynamicObject>) -> Running<Manager> {
         let manager = Manager::builder().clock(self.sim.clock()).build().unwrap();
         let sources = reconciler.setup(&manager).unwrap();
         let settings = Controller::builder("site", reconciler).clock(self.sim.clock());
@@ -68,7 +68,7 @@ impl World {
         manager.start().unwrap()
     }
 
-    fn start_primary(&self, controller: PrimaryController<DynamicObject>) -> RunningManager {
+    fn start_primary(&self, controller: PrimaryController<DynamicObject>) -> Running<Manager> {
         let manager = Manager::builder().clock(self.sim.clock()).build().unwrap();
         controller.add_to(&manager).unwrap();
         manager.start().unwrap()

@@ -5,11 +5,12 @@ use std::sync::atomic::AtomicBool;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::controller::ControllerBuilder;
-use homeostat::{Action, BoxError, Context, Controller, Exponential, ManualClock, RunningController, WorkerPool};
+use homeostat::{Action, BoxError, Context, Controller, Exponential, ManualClock, Running, WorkerPool};
 
 use super::*;
 use crate::stages::logs::Logs;
 use crate::stages::{ALLOWANCE, stage};
+use homeostat::ControllerHandle;
 
 type Outcome = Result<Action, BoxError>;
 
@@ -155,7 +156,7 @@ fn a_key_that_panics_as_its_overrun_is_reported_gets_its_thread_replaced() {
 /// The caller gets the panic.
 #[test]
 fn a_call_to_a_handle_with_a_key_that_panics_harms_no_other_key() {
-    type Call = fn(&RunningController<Key>, &Arc<Traps>);
+    type Call = fn(&Running<ControllerHandle<Key>>, &Arc<Traps>);
     let calls: [(&str, Call, &[Op]); 6] = [
         ("enqueue", |vms, traps| assert_eq!(vms.enqueue(traps.key(1)), EnqueueOutcome::Queued), &[Op::Hash, Op::Eq]),
         ("wait", |vms, traps| drop(vms.wait(&traps.key(1), Duration::ZERO)), &[Op::Hash, Op::Eq, Op::Clone]),

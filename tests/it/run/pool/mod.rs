@@ -11,11 +11,12 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use homeostat::controller::ControllerBuilder;
 use homeostat::queue::EnqueueMethod;
-use homeostat::{Action, BoxError, Clock, Context, Controller, Enqueue, ManualClock, RunningController, WorkerPool};
+use homeostat::{Action, BoxError, Clock, Context, Controller, Enqueue, ManualClock, Running, WorkerPool};
 use parking_lot::Mutex;
 
 use crate::stages::{ALLOWANCE, SECOND, just_before};
 use crate::support::MS;
+use homeostat::ControllerHandle;
 
 type Outcome = Result<Action, BoxError>;
 
@@ -63,7 +64,7 @@ impl Runs {
     }
 }
 
-fn feed(controller: &RunningController<u32>, keys: u32) {
+fn feed(controller: &Running<ControllerHandle<u32>>, keys: u32) {
     let tally = controller.queue().request_all(&mut (0..keys), EnqueueMethod::Enqueue.into());
     assert_eq!(tally.total(), keys as usize);
 }

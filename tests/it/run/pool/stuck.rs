@@ -11,6 +11,7 @@ use parking_lot::Condvar;
 use super::*;
 use crate::stages::logs::Logs;
 use crate::stages::{ALLOWANCE, just_before};
+use homeostat::ControllerHandle;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -18,14 +19,14 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const OVERRUN: Duration = TIMEOUT.saturating_add(ALLOWANCE);
 
 /// A pool of one thread and a controller that may run more keys than there are threads.
-fn start(runs: &Runs, spares: usize, name: &str) -> (ManualClock, WorkerPool, RunningController<u32>) {
+fn start(runs: &Runs, spares: usize, name: &str) -> (ManualClock, WorkerPool, Running<ControllerHandle<u32>>) {
     start_with(runs, |pool| pool.name(name).spares(spares))
 }
 
 fn start_with(
     runs: &Runs,
     set: impl FnOnce(PoolBuilder) -> PoolBuilder,
-) -> (ManualClock, WorkerPool, RunningController<u32>) {
+) -> (ManualClock, WorkerPool, Running<ControllerHandle<u32>>) {
     let clock = ManualClock::new();
     let pool = set(WorkerPool::builder().threads(1).clock(clock.clock())).start().unwrap();
     let vms = runs.of("vm", &clock.clock()).max_concurrent_reconciles(8).reconcile_timeout(TIMEOUT);

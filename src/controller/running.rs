@@ -1,0 +1,195 @@
+//! A controller as something that runs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::handle::ControllerHandle;
+use super::source::{SourceStart, Target};
+use super::source_list::RunningSource;
+use super::state::{ControllerState, Started};
+use crate::base::error::{StartError, StillRunning};
+use crate::base::group::Handle;
+use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable};
+use crate::base::wait::Latch;
+use crate::queue::Key;
+use crate::run::pool::WorkerPool;
+use crate::watch::source::SourceHandle;
+
+/// The parts of a controller that end with it: its sources, its control thread, its runs, and a pool of its own.
+pub(super) struct ControllerBody<K: Key> {
+    pub(super) state: Arc<ControllerState<K>>,
+    pub(super) started: Arc<Started>,
+    pub(super) control: Handle,
+    pub(super) own_pool: Option<WorkerPool>,
+}
+
+impl<K: Key> ControllerBody<K> {
+    /// Joins the threads that have ended, and returns the names of the others.
+    fn join_ended(&mut self) -> Vec<String> {
+        let mut threads = self.state.sources.join_ended();
+        if let Err(still) = self.control.join_timeout(Duration::ZERO) {
+            threads.extend_from_slice(still.threads());
+        }
+        threads.extend(self.started.membership.seats().iter().map(|slot| slot.name.clone()));
+        threads
+    }
+}
+
+impl<K: Key> Runnable for ControllerBody<K> {
+    fn close(&self) {
+        self.state.close();
+    }
+
+    fn stop(&self) {
+        self.state.stop();
+        self.control.stop();
+    }
+
+    fn abort(&self) {
+        self.state.abort();
+        self.control.stop();
+    }
+
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        let state = Arc::clone(&self.state);
+        let deadline = state.clock.nanos().after(timeout);
+        loop {
+            let threads = self.join_ended();
+            if threads.is_empty() {
+                break;
+            }
+            if state.clock.reached(deadline) {
+                return Err(StillRunning::new(threads));
+            }
+            state.end.event.wait_until(deadline);
+        }
+        if state.is_stopped() {
+            self.started.membership.end();
+            if let Some(pool) = self.own_pool.take() {
+                pool.shutdown(Duration::ZERO);
+            }
+        }
+        Ok(())
+    }
+
+    fn detach(&mut self) {
+        self.control.detach();
+        self.state.sources.detach();
+        if let Some(pool) = self.own_pool.take() {
+            pool.detach();
+        }
+    }
+
+    fn status(&self) -> RunStatus {
+        let mut threads = self.state.sources.threads();
+        threads.extend(self.control.status().threads);
+        threads.extend(self.started.membership.seats().iter().map(|slot| slot.name.clone()));
+        let phase = RunPhase::of(self.state.is_stopped(), &threads);
+        RunStatus::new(self.state.name.as_str(), phase, threads)
+    }
+
+    fn on_end(&self, hook: EndHook) {
+        self.state.end.set_hook(&hook);
+        self.state.end.notify();
+    }
+
+    fn kind(&self) -> &'static str {
+        "controller"
+    }
+}
+
+impl<K: Key> ControllerState<K> {
+    /// Starts a source and adds it to the controller.
+    pub(super) fn start_source(
+        self: &Arc<Self>,
+        started: &Started,
+        start: SourceStart<K>,
+    ) -> Result<SourceHandle, StartError> {
+        let name = self.name.as_str();
+        let thread_name = format!("{name}-source-{}", self.sources.next_number());
+        let Started { debounce, options, .. } = started;
+        let target = Target { queue: &self.queue, controller: name, thread_name, debounce: *debounce, options };
+        let (source, handle) = start(&target)?;
+        let control = Arc::clone(&self.control);
+        handle.synced().on_settled(Box::new(move |_| control.set()));
+        let waiters = Arc::clone(&self.waiters);
+        source.on_progress(Box::new(move || waiters.settle()));
+        let ended = Latch::new(self.clock.clone());
+        let (settled, end) = (Arc::clone(&ended), Arc::clone(&self.end));
+        source.on_end(Arc::new(move || {
+            settled.settle(true);
+            end.notify();
+        }));
+        let source = RunningSource { source, handle, ended, removed: false };
+        self.sources.add(source, || self.is_stopped()).map_err(|refused| {
+            refused.source.abort();
+            drop(refused);
+            StartError::named("controller", name, "has been stopped")
+        })
+    }
+}
+
+impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
+    /// Adds sources to the running controller. Returns their handles.
+    ///
+    /// Keys are run meanwhile: the initial listing of a source that is added later does not hold the controller up, unless the
+    /// listings before are not in.
+    ///
+    /// # Errors
+    ///
+    /// If a source has a bad setting or cannot be started, or if the controller has not been started or has been stopped. The
+    /// sources before the failed one stay.
+    ///
+    /// ```
+    /// use homeostat::{Action, BoxError, Context, Controller, Sources, Watch, WorkerPool};
+    /// use std::time::Duration;
+    ///
+    /// let pool = WorkerPool::builder().start()?;
+    /// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
+    /// let vms = Controller::builder("vm", reconcile).build()?.start(&pool)?;
+    ///
+    /// let disks = Watch::<&str, &str>::builder().name("disks").push(); // a disk names its VM
+    /// let mut sources = Sources::new();
+    /// sources.watch(disks.watch(), |event| event.value().copied());
+    /// vms.add_sources(sources)?;
+    /// disks.set("disk-1", "vm-1");
+    /// vms.wait(&"vm-1", Duration::from_secs(10))?;
+    /// assert!(vms.remove_source("disks", Duration::from_secs(10))?);
+    /// # Ok::<_, BoxError>(())
+    /// ```
+    pub fn add_sources(&self, mut sources: super::Sources<K>) -> Result<Vec<SourceHandle>, StartError> {
+        if let Some(error) = sources.bad.take() {
+            return Err(error);
+        }
+        let started = self.state.started();
+        let started =
+            started.ok_or_else(|| StartError::named("controller", &self.state.name, "has not been started"))?;
+        sources.starts.into_iter().map(|start| self.state.start_source(&started, start)).collect()
+    }
+
+    /// Stops a source and removes it from the controller. Returns whether there is a source of this name.
+    ///
+    /// Blocks until the source has ended. If it has not after `grace`, it is aborted, and this returns without it. Its keys stay
+    /// in the queue, and its name is free at once.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`] names the threads that have not ended. The controller waits for them at its own end.
+    pub fn remove_source(&self, name: &str, grace: Duration) -> Result<bool, StillRunning> {
+        let state = &*self.state;
+        let Some(ended) = state.sources.remove(name) else { return Ok(false) };
+        // An initial listing that was missing may have been the last one.
+        state.control.set();
+        if !ended.wait_until(state.clock.nanos().after(grace)) {
+            let threads = state.sources.abort_removed(&ended);
+            if !threads.is_empty() {
+                return Err(StillRunning::new(threads));
+            }
+        }
+        state.sources.join_ended();
+        // A wait for a key waits no longer for what the source had accepted.
+        state.waiters.settle();
+        Ok(true)
+    }
+}

@@ -1,0 +1,200 @@
+//! The sources of a controller that runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::source::KeySource;
+use crate::base::error::StartError;
+use crate::base::running::RunPhase;
+use crate::base::sync::Mutex;
+use crate::base::wait::{HandedOver, Latch};
+use crate::watch::source::SourceHandle;
+
+/// The sources of one controller. Sources can be added and removed while it runs.
+#[derive(Default)]
+pub(super) struct SourceList(Mutex<SourceEntries>);
+
+#[derive(Default)]
+struct SourceEntries {
+    /// The sources whose threads have not been joined.
+    running: Vec<RunningSource>,
+    /// The handles of all sources that were started and not removed, including those that have ended.
+    handles: Vec<SourceHandle>,
+    /// The sources whose initial listings are missing.
+    unsynced: Vec<SourceHandle>,
+    /// All initial listings have been in at one time.
+    synced: bool,
+    /// The number of sources that were ever started.
+    started: usize,
+}
+
+/// A source that has been started.
+pub(super) struct RunningSource {
+    pub(super) source: Box<dyn KeySource>,
+    pub(super) handle: SourceHandle,
+    /// Settled when the source has ended.
+    pub(super) ended: Arc<Latch>,
+    pub(super) removed: bool,
+}
+
+/// The state of the initial listings.
+pub(super) enum Syncing {
+    Synced,
+    /// The initial listings of these sources are missing.
+    Missing(Vec<SourceHandle>),
+    /// The source of this name ended before its initial listing was in.
+    Ended(String),
+}
+
+impl SourceList {
+    /// Returns the number of the next source.
+    pub(super) fn next_number(&self) -> usize {
+        let mut entries = self.0.lock();
+        entries.started += 1;
+        entries.started - 1
+    }
+
+    /// Adds a source unless `is_closed`, which is called under the lock. Its handle gets a name that no other source has.
+    pub(super) fn add(
+        &self,
+        mut source: RunningSource,
+        is_closed: impl FnOnce() -> bool,
+    ) -> Result<SourceHandle, Box<RunningSource>> {
+        let mut entries = self.0.lock();
+        if is_closed() {
+            return Err(Box::new(source));
+        }
+        let handle = with_own_name(source.handle, &entries.handles);
+        source.handle = handle.clone();
+        if !entries.synced {
+            entries.unsynced.push(handle.clone());
+        }
+        entries.handles.push(handle.clone());
+        entries.running.push(source);
+        Ok(handle)
+    }
+
+    /// Stops the source of this name, which is no source of the controller any more. Returns a latch that is settled when it has
+    /// ended; `None` if there is no such source.
+    pub(super) fn remove(&self, name: &str) -> Option<Arc<Latch>> {
+        let mut entries = self.0.lock();
+        let count = entries.handles.len();
+        entries.handles.retain(|handle| handle.name() != name);
+        entries.unsynced.retain(|handle| handle.name() != name);
+        if entries.handles.len() == count {
+            return None;
+        }
+        let found = entries.running.iter_mut().find(|source| !source.removed && source.handle.name() == name);
+        Some(found.map_or_else(settled, |source| {
+            source.removed = true;
+            source.source.stop();
+            Arc::clone(&source.ended)
+        }))
+    }
+
+    /// Aborts the removed source that ends with this latch. Returns the names of its threads that have not ended.
+    pub(super) fn abort_removed(&self, ended: &Arc<Latch>) -> Vec<String> {
+        let entries = self.0.lock();
+        let Some(source) = entries.running.iter().find(|source| Arc::ptr_eq(&source.ended, ended)) else {
+            return Vec::new();
+        };
+        source.source.abort();
+        source.source.status().threads
+    }
+
+    pub(super) fn handles(&self) -> Vec<SourceHandle> {
+        self.0.lock().handles.clone()
+    }
+
+    pub(super) fn syncing(&self) -> Syncing {
+        let mut entries = self.0.lock();
+        if let Some(ended) = entries.unsynced.iter().find(|source| source.synced().is_given_up()) {
+            return Syncing::Ended(ended.name().to_owned());
+        }
+        entries.unsynced.retain(|source| !source.synced().is_open());
+        if entries.unsynced.is_empty() {
+            entries.synced = true;
+            return Syncing::Synced;
+        }
+        Syncing::Missing(entries.unsynced.clone())
+    }
+
+    pub(super) fn resync(&self) {
+        self.each(|source| source.resync());
+    }
+
+    pub(super) fn stop(&self) {
+        self.each(|source| source.stop());
+    }
+
+    pub(super) fn abort(&self) {
+        self.each(|source| source.abort());
+    }
+
+    pub(super) fn detach(&self) {
+        for source in &mut self.0.lock().running {
+            source.source.detach();
+        }
+    }
+
+    /// Returns the names of the threads that have not ended.
+    pub(super) fn threads(&self) -> Vec<String> {
+        self.0.lock().running.iter().flat_map(|source| source.source.status().threads).collect()
+    }
+
+    fn each(&self, call: impl Fn(&dyn KeySource)) {
+        for source in &self.0.lock().running {
+            call(&*source.source);
+        }
+    }
+
+    /// Sets the period of all pollers. Returns whether there is one.
+    pub(super) fn set_period(&self, period: Duration) -> Result<bool, StartError> {
+        let entries = self.0.lock();
+        let set: Vec<_> = entries.running.iter().filter_map(|source| source.source.change_period(period)).collect();
+        let found = !set.is_empty();
+        set.into_iter().collect::<Result<(), _>>()?;
+        Ok(found)
+    }
+
+    /// Returns a function for each source that says whether what it had accepted by now is in the queue.
+    pub(super) fn accepted(&self) -> Vec<HandedOver> {
+        let entries = self.0.lock();
+        entries.running.iter().filter(|source| !source.removed).map(|source| source.source.accepted()).collect()
+    }
+
+    /// Joins the sources that have ended, and returns the names of the threads of the others.
+    pub(super) fn join_ended(&self) -> Vec<String> {
+        let mut threads = Vec::new();
+        let ended: Vec<_> = {
+            let mut entries = self.0.lock();
+            let ended = entries.running.extract_if(.., |source| source.source.status().phase == RunPhase::Ended);
+            let ended = ended.collect();
+            threads.extend(entries.running.iter().flat_map(|source| source.source.status().threads));
+            ended
+        };
+        // Without the lock: joining drops what the sources hold, which is user code.
+        for mut source in ended {
+            source.source.join();
+        }
+        threads
+    }
+}
+
+/// A latch of something that ended long ago.
+fn settled() -> Arc<Latch> {
+    let latch = Latch::new(crate::base::clock::Clock::system());
+    latch.settle(true);
+    latch
+}
+
+/// Gives a source a name that none of `others` has.
+fn with_own_name(source: SourceHandle, others: &[SourceHandle]) -> SourceHandle {
+    let is_taken = |name: &str| others.iter().any(|other| other.name() == name);
+    let (mut name, mut number) = (source.name().to_owned(), 1);
+    while is_taken(&name) {
+        number += 1;
+        name = format!("{}-{number}", source.name());
+    }
+    source.named(&name)
+}

@@ -1,0 +1,113 @@
+//! A component of a running manager.
+
+use std::sync::Arc;
+
+use super::component::{ComponentStart, ControllerEntry};
+use super::removal::Removal;
+use crate::base::running::{EndHook, Runnable};
+use crate::base::time::Nanos;
+
+/// A component that a manager has started.
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) body: MemberBody,
+    /// Set for a controller.
+    controller: Option<Arc<ControllerEntry>>,
+    pub(super) removing: Removing,
+}
+
+pub(super) enum MemberBody {
+    Running(Box<dyn Runnable>),
+    /// A function that is started once this process leads.
+    WaitsToLead(Option<ComponentStart>),
+}
+
+/// Whether a component is being removed.
+pub(super) enum Removing {
+    No,
+    /// It has been stopped. If it has not ended at this time, it is aborted.
+    Until(Nanos, Removal),
+    /// It has been aborted and its name is free, but it has not ended.
+    GivenUp,
+}
+
+impl Member {
+    pub(super) fn new(name: String, body: MemberBody, controller: Option<Arc<ControllerEntry>>) -> Self {
+        Self { name, body, controller, removing: Removing::No }
+    }
+
+    fn running(&self) -> Option<&dyn Runnable> {
+        match &self.body {
+            MemberBody::Running(running) => Some(&**running),
+            MemberBody::WaitsToLead(_) => None,
+        }
+    }
+
+    pub(super) fn on_end(&self, hook: &EndHook) {
+        if let Some(running) = self.running() {
+            running.on_end(Arc::clone(hook));
+        }
+    }
+
+    /// Lets a controller run keys. Returns the start of a function that has waited for this.
+    pub(super) fn lead(&mut self) -> Option<ComponentStart> {
+        if let Some(controller) = &self.controller {
+            (controller.lead)();
+        }
+        match &mut self.body {
+            MemberBody::Running(_) => None,
+            MemberBody::WaitsToLead(start) => start.take(),
+        }
+    }
+
+    pub(super) fn close(&self) {
+        if let Some(running) = self.running() {
+            running.close();
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        if let Some(running) = self.running() {
+            running.stop();
+        }
+    }
+
+    pub(super) fn abort(&self) {
+        if let Some(running) = self.running() {
+            running.abort();
+        }
+    }
+
+    /// Returns the names of the threads that have not ended; none once the component has ended or if it waits to lead.
+    pub(super) fn threads(&mut self) -> Vec<String> {
+        match &mut self.body {
+            MemberBody::Running(running) => running
+                .join_timeout(std::time::Duration::ZERO)
+                .map_or_else(|still| still.threads().to_vec(), |()| Vec::new()),
+            MemberBody::WaitsToLead(_) => Vec::new(),
+        }
+    }
+
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.threads().is_empty()
+    }
+
+    pub(super) fn waits_to_lead(&self) -> bool {
+        matches!(self.body, MemberBody::WaitsToLead(Some(_)))
+    }
+
+    pub(super) fn may_end(&self) -> bool {
+        self.running().is_none_or(Runnable::may_end)
+    }
+
+    /// Leaves the component to itself. If it is being removed, answers that these threads have not ended.
+    pub(super) fn detach(mut self) {
+        let threads = self.threads();
+        if let MemberBody::Running(running) = &mut self.body {
+            running.detach();
+        }
+        if let Removing::Until(_, removal) = self.removing {
+            removal.give_up(threads);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The removal of a component from a running manager.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::clock::Clock;
+use crate::base::error::StillRunning;
+use crate::base::sync::Mutex;
+use crate::base::time::Nanos;
+use crate::base::wait::Latch;
+
+/// The reason why [`Manager::remove`](crate::Manager::remove) did not remove a component.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RemoveError {
+    /// The manager has no component of this name.
+    NotFound(String),
+    /// The component was aborted, and these threads have not ended. Its name is free; the manager waits for the threads at its
+    /// end.
+    StillRunning(StillRunning),
+    /// The manager is stopping or has ended, with all its components.
+    Stopping,
+}
+
+impl fmt::Display for RemoveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound(name) => write!(f, "the manager has no component {name:?}"),
+            Self::StillRunning(still) => write!(f, "the component was aborted and does not end: {still}"),
+            Self::Stopping => f.write_str("the manager is stopping"),
+        }
+    }
+}
+
+impl Error for RemoveError {}
+
+/// A request to remove a component. Dropping it answers that the component has ended.
+pub(super) struct Removal {
+    pub(super) name: String,
+    pub(super) grace: Duration,
+    answer: Arc<RemovalAnswer>,
+}
+
+/// The answer to a removal.
+pub(super) struct RemovalAnswer {
+    given: Arc<Latch>,
+    /// The threads that have not ended.
+    threads: Mutex<Vec<String>>,
+}
+
+impl Removal {
+    pub(super) fn new(name: &str, grace: Duration, clock: &Clock) -> (Self, Arc<RemovalAnswer>) {
+        let answer = Arc::new(RemovalAnswer { given: Latch::new(clock.clone()), threads: Mutex::new(Vec::new()) });
+        (Self { name: name.to_owned(), grace, answer: Arc::clone(&answer) }, answer)
+    }
+
+    /// Answers that these threads have not ended.
+    pub(super) fn give_up(self, threads: Vec<String>) {
+        *self.answer.threads.lock() = threads;
+    }
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        self.answer.given.settle(true);
+    }
+}
+
+impl RemovalAnswer {
+    /// Blocks until the answer is given.
+    pub(super) fn wait(&self) -> Result<(), RemoveError> {
+        self.given.wait_until(Nanos::NEVER);
+        let threads = std::mem::take(&mut *self.threads.lock());
+        if threads.is_empty() { Ok(()) } else { Err(RemoveError::StillRunning(StillRunning::new(threads))) }
+    }
+}

@@ -1,0 +1,194 @@
+//! Components that are removed from a manager.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, unbounded};
+use homeostat::base::{EndHook, RunStatus, Runnable, StillRunning};
+use homeostat::manager::RemoveError;
+use homeostat::run::WorkersControl;
+use homeostat::watch::PollWatch;
+use homeostat::{
+    Action, BoxError, Component, Context, Controller, EnqueueOutcome, Manager, Poller, Running, Shutdown, WorkQueue,
+    Workers,
+};
+
+use crate::support::HOUR;
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[expect(clippy::unnecessary_wraps, reason = "a reconciler returns a result")]
+fn idle(_: &Context, _: &u32) -> Result<Action, BoxError> {
+    Ok(Action::await_change())
+}
+
+fn controller(name: &str) -> Controller<u32> {
+    Controller::builder(name, idle).build().unwrap()
+}
+
+/// A function that waits for its end, and reports it.
+fn function(name: &str) -> (Component, Receiver<()>) {
+    let (ends, ended) = unbounded();
+    let function = Component::function(name, move |cx: &Context| {
+        cx.token().wait();
+        ends.send(()).unwrap();
+        Ok::<_, Infallible>(())
+    });
+    (function, ended)
+}
+
+#[test]
+fn a_component_of_each_kind_can_be_removed_and_added_again_under_its_name() {
+    let manager = Manager::builder().build().unwrap();
+    let running = manager.start().unwrap();
+    let queue = WorkQueue::<u32>::new();
+    for _ in 0..3 {
+        let (function, ended) = function("function");
+        manager.add(function).unwrap();
+        manager.add(controller("vm")).unwrap();
+        manager.add(Component::poller("poller", Poller::new(HOUR, |_| Ok::<_, Infallible>([1])), &queue)).unwrap();
+        let list = |_: &Context| Ok::<_, Infallible>([(1, 1)]);
+        manager.add(PollWatch::<u32, u32>::new(HOUR, list).name("watch").start().unwrap()).unwrap();
+        let vms = manager.controller::<u32>("vm").unwrap();
+        vms.enqueue(1);
+        vms.wait(&1, LONG).unwrap();
+        for name in ["function", "vm", "poller", "watch"] {
+            assert_eq!(manager.remove(name, LONG), Ok(()), "{name}");
+            assert_eq!(manager.remove(name, LONG), Err(RemoveError::NotFound(name.to_owned())));
+        }
+        ended.try_recv().unwrap();
+        assert_eq!(vms.enqueue(2), EnqueueOutcome::Closed);
+        assert!(manager.controller::<u32>("vm").is_err() && manager.source("watch").is_err());
+        assert!(manager.status().controllers.is_empty() && manager.live().is_ok());
+    }
+    manager.stop();
+    running.wait().unwrap();
+}
+
+#[test]
+fn a_component_can_be_removed_before_the_start() {
+    let manager = Manager::builder().build().unwrap();
+    let vms = controller("vm");
+    let handle = vms.handle();
+    manager.add(vms).unwrap();
+    assert_eq!(manager.remove("vm", Duration::ZERO), Ok(()));
+    assert_eq!(handle.enqueue(1), EnqueueOutcome::Closed);
+    manager.add(controller("vm")).unwrap();
+    let running = manager.start().unwrap();
+    manager.stop();
+    running.wait().unwrap();
+    assert_eq!(manager.remove("vm", Duration::ZERO), Err(RemoveError::Stopping));
+}
+
+#[test]
+fn a_component_that_does_not_end_is_named_its_name_is_free_and_the_manager_waits_for_it() {
+    let manager = Manager::builder().build().unwrap();
+    let running = manager.start().unwrap();
+    let (go_on, held) = unbounded::<()>();
+    let stuck = move |_: &Context| {
+        let _ = held.recv();
+        Ok::<_, Infallible>(())
+    };
+    manager.add(Component::function("stuck", stuck)).unwrap();
+    let error = manager.remove("stuck", Duration::ZERO).unwrap_err();
+    assert_eq!(error, RemoveError::StillRunning(StillRunning::new(["stuck-0"])));
+    assert_eq!(error.to_string(), "the component was aborted and does not end: still running: stuck-0");
+    let (again, ended) = function("stuck");
+    manager.add(again).unwrap();
+    drop(go_on);
+    assert_eq!(manager.remove("stuck", LONG), Ok(()), "the new component of this name");
+    ended.try_recv().unwrap();
+    manager.stop();
+    running.wait().unwrap();
+}
+
+/// Whatever a removal meets, it is answered, and every component ends.
+#[test]
+fn removals_while_the_manager_stops_or_aborts_are_answered() {
+    for abort in [false, true] {
+        let manager = Manager::builder().build().unwrap();
+        let running = manager.start().unwrap();
+        let removed = Arc::new(AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for number in 0..3 {
+                let (manager, removed) = (&manager, Arc::clone(&removed));
+                scope.spawn(move || {
+                    let name = format!("vm-{number}");
+                    while manager.add(controller(&name)).is_ok() {
+                        match manager.remove(&name, LONG) {
+                            Ok(()) => removed.fetch_add(1, SeqCst),
+                            Err(RemoveError::Stopping) => return,
+                            Err(error) => panic!("{error}"),
+                        };
+                    }
+                });
+            }
+            while removed.load(SeqCst) < 3 {
+                thread::yield_now();
+            }
+            if abort {
+                manager.abort()
+            } else {
+                manager.stop()
+            }
+            running.wait().unwrap();
+        });
+    }
+}
+
+/// A component of a user's own: two sets of workers.
+struct Pair([Running<WorkersControl>; 2]);
+
+impl Runnable for Pair {
+    fn stop(&self) {
+        self.0.iter().for_each(Running::stop);
+    }
+
+    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
+        let first = self.0[0].join_timeout(timeout);
+        self.0[1].join_timeout(timeout).and(first)
+    }
+
+    fn detach(&mut self) {
+        self.0.iter_mut().for_each(Runnable::detach);
+    }
+
+    fn status(&self) -> RunStatus {
+        let [one, other] = self.0.each_ref().map(Runnable::status);
+        RunStatus::new("pair", one.phase, one.threads.into_iter().chain(other.threads))
+    }
+
+    fn on_end(&self, hook: EndHook) {
+        self.0.iter().for_each(|workers| workers.on_end(Arc::clone(&hook)));
+    }
+
+    fn may_end(&self) -> bool {
+        true
+    }
+}
+
+fn pair(queues: &[WorkQueue<u32>; 2]) -> Pair {
+    Pair(queues.each_ref().map(|queue| Workers::new(idle).start(queue).unwrap()))
+}
+
+#[test]
+fn a_component_of_a_users_own_is_stopped_removed_and_may_end() {
+    let manager = Manager::builder().shutdown_grace(Duration::MAX).build().unwrap();
+    let running = manager.start().unwrap();
+    let queues = [WorkQueue::new(), WorkQueue::new()];
+    manager.add(Component::running("pair", pair(&queues))).unwrap();
+    assert_eq!(manager.remove("pair", Duration::MAX), Ok(()));
+    manager.add(Component::running("pair", pair(&queues))).unwrap();
+    let [one, other] = &queues;
+    one.shutdown(Shutdown::Discard);
+    other.shutdown(Shutdown::Discard);
+    // It ends by itself, so its name becomes free.
+    while manager.add(Component::running("pair", pair(&queues))).is_err() {
+        thread::yield_now();
+    }
+    manager.stop();
+    running.wait().unwrap();
+}
