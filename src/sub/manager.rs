@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::context::SubContext;
 use super::setup::Setup;
-use crate::objects::dependents::{Decision, DependentWriter, Session, WriteJournal};
+use crate::objects::dependents::{DependentWrite, DependentWriter, Session, WriteJournal};
 use crate::objects::{Api, ClientError, EventType, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, TrackRef, reasons};
 use crate::run::error::BoxError;
 
@@ -190,35 +190,37 @@ impl<C: Object> WriteJournal<C> for RunJournal<'_, C> {
         }
     }
 
-    fn decided(&self, write: Decision, dependent: &C, desired: Option<&C>) {
+    fn decided(&self, write: DependentWrite, dependent: &C, desired: Option<&C>) {
         let (reconciler, object, child) = (self.cx.name(), self.cx.object(), dependent.object_ref());
         match write {
-            Decision::Create => log::debug!(
+            DependentWrite::Create => log::debug!(
                 reconciler, object:%, child:%, to:% = self.shown(desired);
                 "{reconciler}: {object}: creating {child}"
             ),
-            Decision::Update => log::debug!(
+            DependentWrite::Update => log::debug!(
                 reconciler, object:%, child:%, from:% = self.shown(Some(dependent)), to:% = self.shown(desired);
                 "{reconciler}: {object}: updating {child}"
             ),
-            Decision::Delete => log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: deleting {child}"),
-            Decision::Keep => {
+            DependentWrite::Delete => {
+                log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: deleting {child}")
+            }
+            DependentWrite::Keep => {
                 log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: {child} is as desired");
             }
         }
     }
 
-    fn written(&self, write: Decision, dependent: &ObjectRef) {
+    fn written(&self, write: DependentWrite, dependent: &ObjectRef) {
         let reason = match write {
-            Decision::Create => reasons::CREATED,
-            Decision::Update | Decision::Keep => reasons::UPDATED,
-            Decision::Delete => reasons::DELETED,
+            DependentWrite::Create => reasons::CREATED,
+            DependentWrite::Update | DependentWrite::Keep => reasons::UPDATED,
+            DependentWrite::Delete => reasons::DELETED,
         };
         let message = format!("{reason} {} {:?}", dependent.kind().name(), dependent.key().name());
         self.cx.event(EventType::Normal, reason, &message);
     }
 
-    fn failed(&self, write: Decision, dependent: &ObjectRef, error: &ClientError) {
+    fn failed(&self, write: DependentWrite, dependent: &ObjectRef, error: &ClientError) {
         let (reason, message) = write.failure(dependent, error);
         self.cx.event(EventType::Warning, reason, &message);
     }

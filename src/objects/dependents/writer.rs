@@ -48,7 +48,7 @@ impl<C> OperationResult<C> {
 
 /// One decision about a dependent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
+pub(crate) enum DependentWrite {
     Create,
     Update,
     Delete,
@@ -56,7 +56,7 @@ pub(crate) enum Decision {
     Keep,
 }
 
-impl Decision {
+impl DependentWrite {
     /// The reason and the message of the event that records a failure.
     pub(crate) fn failure(self, dependent: &ObjectRef, error: &ClientError) -> (&'static str, String) {
         let (reason, verb) = match self {
@@ -74,13 +74,13 @@ pub(crate) trait WriteJournal<C> {
     fn track(&self, _dependent: &ObjectKey) {}
 
     /// Called before a request is sent.
-    fn decided(&self, _write: Decision, _dependent: &C, _desired: Option<&C>) {}
+    fn decided(&self, _write: DependentWrite, _dependent: &C, _desired: Option<&C>) {}
 
     /// Called after the client has changed the dependent.
-    fn written(&self, write: Decision, dependent: &ObjectRef);
+    fn written(&self, write: DependentWrite, dependent: &ObjectRef);
 
     /// Called after the client has refused a write, except with a conflict: the next run reads again.
-    fn failed(&self, write: Decision, dependent: &ObjectRef, error: &ClientError);
+    fn failed(&self, write: DependentWrite, dependent: &ObjectRef, error: &ClientError);
 }
 
 /// Brings dependents of one kind to their desired state.
@@ -160,12 +160,12 @@ impl<C: Object> Session<'_, C> {
         if is_named {
             journal.track(&name);
         }
-        journal.decided(Decision::Create, &desired, Some(&desired));
-        let created = self.sent(Decision::Create, &ObjectRef::new(api.kind(), &name), api.create(&desired))?;
+        journal.decided(DependentWrite::Create, &desired, Some(&desired));
+        let created = self.sent(DependentWrite::Create, &ObjectRef::new(api.kind(), &name), api.create(&desired))?;
         if !is_named {
             journal.track(&created.key());
         }
-        journal.written(Decision::Create, &created.object_ref());
+        journal.written(DependentWrite::Create, &created.object_ref());
         (writer.harmonize)(&created, &mut desired);
         writer.learn(clock, &created, &desired)?;
         Ok(OperationResult::Created(created))
@@ -178,20 +178,20 @@ impl<C: Object> Session<'_, C> {
         let before = current.to_json()?;
         let mut wanted = writer.merged(current, &before, &desired)?;
         writer.cache.apply(clock, current.meta(), &comparable(&desired)?, &mut wanted);
-        let write = if wanted == before { Decision::Keep } else { Decision::Update };
+        let write = if wanted == before { DependentWrite::Keep } else { DependentWrite::Update };
         journal.decided(write, current, Some(&desired));
-        if write == Decision::Keep {
+        if write == DependentWrite::Keep {
             return Ok(OperationResult::Unchanged(current.clone()));
         }
         let dependent = current.object_ref();
-        let updated = self.sent(Decision::Update, &dependent, api.client().update(api.kind(), wanted))?;
+        let updated = self.sent(DependentWrite::Update, &dependent, api.client().update(api.kind(), wanted))?;
         let updated = C::from_json(&updated)?;
         writer.learn(clock, &updated, &desired)?;
         // The same version: the client has changed nothing.
         if updated.meta().resource_version == current.meta().resource_version {
             return Ok(OperationResult::Unchanged(updated));
         }
-        journal.written(Decision::Update, &dependent);
+        journal.written(DependentWrite::Update, &dependent);
         Ok(OperationResult::Updated(updated))
     }
 
@@ -205,21 +205,21 @@ impl<C: Object> Session<'_, C> {
         if meta.is_deleting() {
             return Ok(false);
         }
-        journal.decided(Decision::Delete, current, None);
+        journal.decided(DependentWrite::Delete, current, None);
         let last = delete_as_read(&**api.client(), api.kind(), meta);
         let is_gone = last.as_ref().is_ok_and(|last| last.iter().all(|last| finalizers_of(last).next().is_none()));
         if !is_gone {
             journal.track(&key);
         }
-        let last = self.sent(Decision::Delete, &dependent, last)?;
+        let last = self.sent(DependentWrite::Delete, &dependent, last)?;
         writer.cache.forget(&meta.uid);
         if last.is_some() {
-            journal.written(Decision::Delete, &dependent);
+            journal.written(DependentWrite::Delete, &dependent);
         }
         Ok(last.is_some())
     }
 
-    fn sent<R>(&self, write: Decision, to: &ObjectRef, result: Result<R, ClientError>) -> Result<R, ClientError> {
+    fn sent<R>(&self, write: DependentWrite, to: &ObjectRef, result: Result<R, ClientError>) -> Result<R, ClientError> {
         result.inspect_err(|error| {
             if !error.is_conflict() {
                 self.journal.failed(write, to, error);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::super::dependents::garbage::collect;
 use super::super::dependents::{
-    Decision, DependentWriter, OperationResult, OwnedBy, Owner, OwnerClaim, Session, WriteJournal, list, put_or_adopt,
+    DependentWrite, DependentWriter, OperationResult, OwnedBy, Owner, OwnerClaim, Session, WriteJournal, list,
+    put_or_adopt,
 };
 use crate::base::clock::Clock;
 use crate::objects::{
@@ -253,16 +254,16 @@ struct PrimaryEvents<'a, S, P> {
 }
 
 impl<S: Object, P: Object> WriteJournal<S> for PrimaryEvents<'_, S, P> {
-    fn written(&self, write: Decision, dependent: &ObjectRef) {
+    fn written(&self, write: DependentWrite, dependent: &ObjectRef) {
         let message = match write {
-            Decision::Create => reasons::created(dependent),
-            Decision::Update | Decision::Keep => reasons::updated(dependent),
-            Decision::Delete => reasons::deleted(dependent),
+            DependentWrite::Create => reasons::created(dependent),
+            DependentWrite::Update | DependentWrite::Keep => reasons::updated(dependent),
+            DependentWrite::Delete => reasons::deleted(dependent),
         };
         self.secondary.event(self.primary, EventType::Normal, reasons::SYNCED, &message);
     }
 
-    fn failed(&self, write: Decision, dependent: &ObjectRef, error: &ClientError) {
+    fn failed(&self, write: DependentWrite, dependent: &ObjectRef, error: &ClientError) {
         // The object is read again to check its owner.
         if !error.is_already_exists() {
             let (reason, message) = write.failure(dependent, error);
