@@ -10,7 +10,7 @@ use rustix::process::Signal;
 const FEATURES: &str = "file-client";
 const EXAMPLES: [&str; 5] = ["quickstart", "supervisor", "mirror", "function", "sites"];
 
-/// The exit code, and both outputs as one.
+/// Runs an example. Returns its exit code, and standard output followed by standard error.
 #[cfg(test)]
 fn run(name: &str, arguments: &[&OsStr]) -> (Option<i32>, String) {
     let output = Command::new(example_with(name, FEATURES)).args(arguments).output().unwrap();
@@ -40,7 +40,7 @@ fn sites_refuses_a_foreign_file_by_its_path_and_makes_nothing() {
     assert!(error.starts_with(&format!("error: {}: ", file.display())) && error.lines().count() == 1, "{error}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 
-    // No folder can be made below a file.
+    // A file has no subfolders.
     let below = file.join("sites.redb");
     let (code, error) = run("sites", &[below.as_os_str()]);
     assert_eq!(code, Some(1), "{error}");

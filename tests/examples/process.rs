@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What comes has come long before this, on any machine; what has not come by then is missing.
+/// The longest wait for a line. On any machine an expected line arrives long before.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A line of standard output or standard error, and how many came before it.
+/// A line of standard output or standard error, and its number.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) number: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// The cells of a row of a status table: columns are two spaces apart or more.
+    /// Returns the cells of a row of a status table. Columns are at least two spaces apart.
     pub(crate) fn cells(&self) -> Vec<&str> {
         self.text.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
     }
@@ -30,22 +30,22 @@ impl Line {
     }
 }
 
-/// A process that runs. Dropped, it is killed.
+/// A process. Dropping it kills it.
 pub(crate) struct Program {
     child: Child,
     output: Receiver<String>,
-    /// Lines that have come and that nobody has asked for yet.
+    /// Lines that no test has taken yet.
     lines: Vec<Line>,
     count: usize,
 }
 
 impl Program {
     pub(crate) fn start(mut command: Command) -> Self {
-        // One pipe for both, so that lines come in the order in which they were written.
+        // One pipe for both outputs keeps their lines in order.
         let (reader, writer) = std::io::pipe().unwrap();
         command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
         let child = command.spawn().unwrap();
-        // Its copies of the pipe would keep the output from ending.
+        // The output ends only when all copies of the pipe are closed.
         drop(command);
         let (sender, output) = unbounded();
         forward(reader, sender);
@@ -61,12 +61,12 @@ impl Program {
         kill_process(self.id(), signal).unwrap();
     }
 
-    /// Waits for a line that contains `text`, and takes it out of the output. Lines may be asked for in any order.
+    /// Waits for a line that contains `text`, and takes it. Lines may be taken in any order.
     pub(crate) fn expect(&mut self, text: &str) -> Line {
         self.find(text, |line| line.text.contains(text))
     }
 
-    /// Waits for the row of a status table that begins with `name`, and takes it out of the output.
+    /// Waits for the row of a status table that begins with `name`, and takes it.
     pub(crate) fn expect_row(&mut self, name: &str) -> Line {
         self.find(name, |line| line.begins(name))
     }
@@ -87,7 +87,7 @@ impl Program {
         }
     }
 
-    /// Waits until it has ended and its output with it, so that nothing can be left that writes there.
+    /// Waits until the process and its output have ended. Then no other process writes there.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let deadline = now() + PATIENCE;
         while let Ok(line) = self.output.recv_deadline(deadline) {
@@ -97,13 +97,13 @@ impl Program {
         self.child.wait().unwrap()
     }
 
-    /// The lines that have come and were not asked for.
+    /// Returns the lines that no test has taken.
     pub(crate) fn unasked(&self) -> Vec<&str> {
         self.lines.iter().map(|line| line.text.as_str()).collect()
     }
 
     pub(crate) fn kill(&mut self) {
-        // Both fail if it has ended, which is as well.
+        // Both fail if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -120,7 +120,7 @@ impl Drop for Program {
     }
 }
 
-/// Waits until `condition` holds that no event tells of.
+/// Waits until `condition` holds. For conditions without an event.
 pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = now() + PATIENCE;
     while !condition() {
@@ -150,12 +150,12 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(5));
 }
 
-/// An example, built as this test was: cargo does not build one for a test that was named alone.
+/// Builds an example with the profile of this test, and returns its path. Cargo does not build examples for a single test target.
 pub(crate) fn example(name: &str) -> PathBuf {
     example_with(name, "")
 }
 
-/// The same, with features of the library.
+/// Builds an example with features.
 pub(crate) fn example_with(name: &str, features: &str) -> PathBuf {
     // target[/triple]/profile/deps/test, and target/tmp.
     let test = std::env::current_exe().unwrap();

@@ -1,6 +1,6 @@
-//! The mirror example, driven as a process: its directories are changed, and it gets signals.
+//! The mirror example as a process: the tests change its directories, and send it signals.
 //!
-//! The tests wait for what happens and decide nothing by the time it takes.
+//! The tests wait for events. Time decides nothing.
 
 mod run;
 mod stopping;
@@ -17,7 +17,7 @@ use crate::process::until;
 #[test]
 fn the_first_copy_is_complete_and_ends_by_itself() {
     let pair = Pair::new();
-    // Whatever waits for something else is told when it is there.
+    // A key that needs another key first is enqueued by an event, not by a backoff.
     assert_eq!(pair.mirror(&["--once", "--backoff-cap", "1h"]).ended().code(), Some(0));
     assert_eq!(pair.tree("target"), pair.tree("source"));
     assert_eq!(pair.tree("target").len(), 10);
@@ -48,7 +48,7 @@ fn what_is_equal_is_not_written_again() {
     let inode = |path: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(pair.path(path)).unwrap());
     let files = ["target/top.txt", "target/a/large.bin", "target/a/b/c/deep.txt"];
     let before = files.map(|file| (made(file), inode(file)));
-    // Of the same length; only the time says it.
+    // The length is the same, only the time differs.
     pair.write("source/a/run.sh", "#!/bin/SH\n");
     pair.mirror(&["--once"]).ended();
     assert_eq!(files.map(|file| (made(file), inode(file))), before);
@@ -67,7 +67,7 @@ fn changes_and_deletions_are_followed() {
     pair.remove("source/a/b");
     pair.remove("source/hollow/inner");
     pair.until_equal();
-    // Each becomes what the other was.
+    // A file becomes a directory, and a directory becomes a file.
     pair.remove("source/top.txt");
     pair.write("source/top.txt/is/a/directory.txt", "now");
     pair.remove("source/new");
@@ -98,7 +98,7 @@ fn what_is_changed_in_the_target_by_hand_is_undone() {
     assert_eq!(run.ended().code(), Some(0));
 }
 
-/// What the mirror itself has made, and somebody has taken away before it was seen, is no change to a watch.
+/// A watch reports no change if another program removes a copy before the watch has seen it.
 #[test]
 fn what_no_watch_tells_is_found_by_a_resync() {
     let pair = Pair::new();
@@ -137,10 +137,10 @@ fn links_are_named_and_left() {
     let mut run = pair.mirror(&[]);
     until("all but the link is there", || pair.tree("target").len() + 1 == pair.tree("source").len());
 
-    // Where nothing is wanted.
+    // At a path that is not in the source.
     pair.link("target/own", "nowhere");
     run.expect("own: neither file nor directory, left in the target");
-    // Where a directory is wanted: nothing is read, written or deleted through it.
+    // In place of a desired directory: nothing is read, written or deleted through the link.
     pair.link("target/folder", &elsewhere);
     run.expect("folder: neither file nor directory, left in the target");
     pair.write("source/folder/late.txt", "late");
@@ -193,7 +193,7 @@ fn a_source_that_goes_away_and_comes_back_is_not_an_empty_one() {
         assert!(run.expect("source: failed").text.contains("No such file or directory"));
     }
     assert_eq!(pair.tree("target"), before);
-    // What is missed meanwhile is tried again until the source is back.
+    // Failed reads are tried again until the source is back.
     pair.remove("target/top.txt");
     assert!(run.expect("is no longer a file in the source").text.contains("key=\"top.txt\""));
     pair.write("away/a/later.txt", "later");

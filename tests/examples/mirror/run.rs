@@ -15,10 +15,10 @@ use crate::process::{Program, example, until};
 
 const NOBODY: u32 = 65_534;
 
-/// What is in a directory: the content of files, where links lead; permissions of files.
+/// The content of a directory: files with permissions, and targets of links.
 pub(crate) type Tree = BTreeMap<PathBuf, (Vec<u8>, u32)>;
 
-/// A source with some of everything, and where its mirror is to be.
+/// A source with entries of all kinds, and the path of its target.
 pub(crate) struct Pair {
     folder: TempDir,
 }
@@ -59,11 +59,11 @@ impl Pair {
         fs::rename(self.path(from), self.path(to)).unwrap();
     }
 
-    /// Puts what is at `from` in the place of what is at `to`, whatever a mirror does about that meanwhile.
+    /// Moves `from` to `to` and replaces it, while a mirror may be at work there.
     pub(crate) fn replace(&self, from: &str, to: &str) {
         let (from, to, away) = (self.path(from), self.path(to), self.folder.path().join("replaced"));
         until("it is replaced", || {
-            // It may be gone by now; and somebody may be quicker.
+            // The mirror may have removed or created it meanwhile.
             let _ = fs::rename(&to, &away);
             let _ = fs::remove_dir_all(&away).or_else(|_| fs::remove_file(&away));
             fs::rename(&from, &to).is_ok()
@@ -82,7 +82,7 @@ impl Pair {
         self.path(path).symlink_metadata().is_ok()
     }
 
-    /// All that is below a directory; what vanishes meanwhile is not.
+    /// Returns all entries below a directory. Entries that vanish meanwhile are left out.
     pub(crate) fn tree(&self, root: &str) -> Tree {
         let mut tree = Tree::new();
         walk(&self.path(root), Path::new(""), &mut tree);
@@ -104,12 +104,12 @@ impl Pair {
         command
     }
 
-    /// Starts a mirror that looks often.
+    /// Starts a mirror with a short period.
     pub(crate) fn mirror(&self, options: &[&str]) -> Run {
         Run(Program::start(self.command(mirror(), options)))
     }
 
-    /// Starts one that may not do everything, as one of root may.
+    /// Starts a mirror without the rights of root.
     pub(crate) fn mirror_unprivileged(&self, options: &[&str]) -> Run {
         if !rustix::process::geteuid().is_root() {
             return self.mirror(options);
@@ -117,7 +117,7 @@ impl Pair {
         fs::create_dir_all(self.path("target")).unwrap();
         self.allow("", 0o755);
         self.allow("target", 0o777);
-        // Nobody may be kept from where it was built.
+        // The user `nobody` may have no access to the folder of the build, so it runs a copy.
         let program = self.path("mirror");
         fs::copy(mirror(), &program).unwrap();
         let mut command = self.command(&program, options);
@@ -144,7 +144,7 @@ fn walk(root: &Path, folder: &Path, tree: &mut Tree) {
     }
 }
 
-/// A mirror that runs.
+/// A running mirror.
 pub(crate) struct Run(Program);
 
 impl Deref for Run {
@@ -162,14 +162,14 @@ impl DerefMut for Run {
 }
 
 impl Run {
-    /// Waits for its end. The exit code, and what it has said last.
+    /// Waits for its end. Returns the exit code, and the last output.
     pub(crate) fn code(&mut self) -> (Option<i32>, String) {
         let code = self.ended().code();
         (code, self.unasked().last().copied().unwrap_or_default().to_owned())
     }
 }
 
-/// Runs a mirror to its end with these arguments alone: its exit code and standard error.
+/// Runs a mirror to its end with only these arguments. Returns its exit code and standard error.
 pub(crate) fn run_to_end(arguments: &[&Path]) -> (Option<i32>, String) {
     let output = Command::new(mirror()).args(arguments).output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())

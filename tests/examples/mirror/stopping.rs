@@ -1,4 +1,4 @@
-//! How it ends, and with which exit code.
+//! The ends of the mirror, and their exit codes.
 
 use rustix::process::Signal;
 

@@ -1,4 +1,4 @@
-//! The file is edited, well or badly.
+//! Valid and invalid edits of the file.
 
 use rustix::process::{Signal, kill_process};
 
@@ -45,7 +45,7 @@ fn a_change_of_policy_is_adopted_by_the_process_that_runs() {
     run.expect("(signal: 9 (SIGKILL)), no restart");
     assert_eq!(run.row("a").cells()[1], "ended");
 
-    // A policy that would have it back brings it back.
+    // A policy that restarts it starts it again.
     run.edit(&service("a", "exec sleep 999", "restart = 'on-failure'"));
     run.started("a");
     run.signal(Signal::TERM);
@@ -96,14 +96,14 @@ fn a_broken_file_is_one_line_and_everything_goes_on() {
     let error = run.expect("ERROR").text;
     assert!(error.contains("services.toml:11: service \"b\": `stop-timeout`: \"soon\" is not a duration"), "{error}");
 
-    // What runs is supervised as before, and through many a look at the file.
+    // Running services are supervised as before, while the file is read many times.
     for _ in 0..3 {
         kill_process(last, Signal::KILL).unwrap();
         last = run.started("a");
     }
     assert!(lives(other));
 
-    // Gone altogether: another line.
+    // A missing file is another error.
     std::fs::remove_file(run.folder().join("services.toml")).unwrap();
     let error = run.expect("ERROR").text;
     assert!(error.contains("services.toml: No such file or directory"), "{error}");

@@ -1,8 +1,7 @@
-//! The supervisor example, driven as a process: its file is edited, its services are killed, it gets signals. Whatever a
-//! test does, nothing may be left behind.
+//! The supervisor example as a process: the tests edit its file, kill its services, and send it signals. After each test no process may
+//! be left.
 //!
-//! The tests wait for what happens and decide nothing by the time it takes. They look for processes in `/proc`, so they
-//! are for Linux.
+//! The tests wait for events. Time decides nothing. They look for processes in `/proc`, so they need Linux.
 
 mod edits;
 mod restarts;
@@ -89,7 +88,7 @@ fn what_keeps_ending_by_itself_is_failing_in_the_table() {
     run.no_orphans();
 }
 
-/// The recipe is the one in the example's documentation.
+/// The command is taken from the example's documentation.
 #[test]
 fn what_survives_a_kill_of_the_supervisor_can_be_found() {
     let mut run = Run::start(&[idler("a"), service("family", "sleep 999 & echo there; wait", "")].concat());
@@ -99,7 +98,7 @@ fn what_survives_a_kill_of_the_supervisor_can_be_found() {
     until("all run", || run.processes().len() == 3);
     run.signal(Signal::KILL);
     until("the supervisor is gone", || !lives(supervisor));
-    // One that is just calling `exec` shows no environment.
+    // A process shows no environment while it calls `exec`.
     until("all live on", || run.processes().len() == 3);
 
     let documentation = include_str!("../../../examples/supervisor/main.rs");

@@ -1,4 +1,4 @@
-//! A supervisor as a process under test: its file, its output, and whatever it has started.
+//! A supervisor as a process under test: its file, its output, and its processes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::process::{Line, Program, example, until};
 
-/// A service that runs until it is told to stop.
+/// A service that runs until it is stopped.
 pub(crate) fn idler(name: &str) -> String {
     service(name, "exec sleep 999", "")
 }
@@ -35,16 +35,16 @@ command = "true"
 directory = "/no/such/place"
 "#;
 
-/// A supervisor that runs. Dropped, it leaves no process behind, whatever has happened.
+/// A running supervisor. Dropping it kills all its processes.
 pub(crate) struct Run {
     program: Program,
-    /// Carried, as an environment variable, by the supervisor and all that it starts.
+    /// An environment variable of the supervisor and of all its processes.
     marker: String,
     folder: TempDir,
 }
 
 impl Run {
-    /// Starts a supervisor on a file with this content, reading it often.
+    /// Starts a supervisor on a file with this content, with a short period.
     pub(crate) fn start(content: &str) -> Self {
         Self::start_with(content, &["--poll", "20ms"])
     }
@@ -59,7 +59,7 @@ impl Run {
         let marker = format!("HOMEOSTAT_TEST={}", folder.path().join(number.to_string()).display());
         let (name, value) = marker.split_once('=').unwrap();
         let mut command = Command::new(supervisor());
-        // A long time to be stable: how long a run lasted must not matter on a slow machine.
+        // No run is stable, so that its length does not matter on a slow machine.
         command.args(["--stable", "1h"]).args(options).arg(&file).env(name, value).env_remove("RUST_LOG");
         Self { program: Program::start(command), marker, folder }
     }
@@ -89,18 +89,18 @@ impl Run {
         self.find(service, |line| line.number > head && line.begins(service))
     }
 
-    /// Every process that the supervisor has started, directly or not, and that lives.
+    /// Returns all living processes that the supervisor has started, directly or not.
     pub(crate) fn processes(&self) -> Vec<Pid> {
         carriers(&self.marker).into_iter().filter(|pid| *pid != self.id()).collect()
     }
 
-    /// The processes that belong to one service.
+    /// Returns the processes of one service.
     pub(crate) fn processes_of(&self, service: &str) -> Vec<Pid> {
         let name = format!("HOMEOSTAT_SERVICE={service}");
         self.processes().into_iter().filter(|pid| carries(*pid, &name)).collect()
     }
 
-    /// Waits until nothing that the supervisor has started is alive.
+    /// Waits until no process of the supervisor is alive.
     pub(crate) fn no_orphans(&self) {
         until("no orphans", || self.processes().is_empty());
     }
@@ -124,23 +124,23 @@ impl Drop for Run {
     fn drop(&mut self) {
         self.program.kill();
         for pid in self.processes() {
-            // It may have ended, which is as well.
+            // It may have ended.
             let _ = kill_process(pid, Signal::KILL);
         }
     }
 }
 
-/// Whether this process is alive: there, and not a zombie.
+/// Returns whether this process is alive and not a zombie.
 pub(crate) fn lives(pid: Pid) -> bool {
     !matches!(state(pid), None | Some('Z' | 'X'))
 }
 
-/// Whether this process was halted by a signal.
+/// Returns whether a signal has halted this process.
 pub(crate) fn is_halted(pid: Pid) -> bool {
     state(pid) == Some('T')
 }
 
-/// The letter behind the name in `/proc/<pid>/stat`.
+/// Returns the letter after the name in `/proc/<pid>/stat`.
 fn state(pid: Pid) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
@@ -152,14 +152,14 @@ pub(crate) fn run_to_end(arguments: &[&OsStr]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// The live processes whose environment holds `variable`.
+/// Returns the living processes with `variable` in their environment.
 fn carriers(variable: &str) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
     pids.filter(|pid| carries(*pid, variable)).collect()
 }
 
-/// A process that is dead has no environment, and one that is not ours has one that we may not read.
+/// A dead process has no environment, and the environment of another user's process is not readable.
 fn carries(pid: Pid, variable: &str) -> bool {
     let environ = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
     environ.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
