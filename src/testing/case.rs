@@ -1,4 +1,4 @@
-//! One case of a table: what there is, what is run, and what is to come of it.
+//! One case of a table: its objects, its run, and the expected results.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
 use super::client::TestClient;
-use super::config::{ConfigCase, Stage, config_methods};
-use super::difference::Fault;
+use super::config::{ConfigCase, ConfigState, config_methods};
+use super::difference::Mismatch;
 use super::factory::Sample;
 use super::reactor::Reactor;
 use super::writes;
@@ -18,9 +18,9 @@ use crate::objects::{DeleteOptions, EventType, FieldOwner, Kind, Object, Patch, 
 use crate::run::error::{BoxError, Chain};
 use crate::sub::{Config, ErrorClass};
 
-/// What a case is about: [`OfStep`](super::OfStep) or [`OfKey`](super::OfKey).
+/// The kind of run of a case: [`OfStep`](super::OfStep) or [`OfKey`](super::OfKey).
 pub trait Subject: sealed::Sealed {
-    /// What a run returns that does not fail.
+    /// The result of a successful run.
     type Outcome: fmt::Debug + PartialEq;
 }
 
@@ -28,19 +28,19 @@ pub(super) mod sealed {
     use crate::testing::config::Give;
 
     pub trait Sealed {
-        /// What is there before anything else: the resource.
+        /// The resource, if the case has one. It is in the client first.
         fn give(&self) -> Option<Give>;
     }
 }
 
 /// One case of a table: a [`SubReconcilerTestCase`](super::SubReconcilerTestCase) or a [`ReconcilerTestCase`](super::ReconcilerTestCase).
 ///
-/// What is expected is exact and in order: of all that a case says nothing of it says that it does not happen. What the
-/// closures of a case and of its table do before the run is not looked at.
+/// Expectations are exact and in order. A case with no expectation of a kind expects that nothing of that kind happens. Calls of the
+/// closures before the run do not count.
 ///
 /// # Examples
 ///
-/// One that fails at first, and is run again:
+/// A run that fails, and a second run:
 ///
 /// ```
 /// use homeostat::objects::{DynamicObject, Kind};
@@ -80,17 +80,17 @@ pub struct TestCase<S: Subject> {
 
 type Hook = Box<dyn Fn(&Given<'_>) + Send + Sync>;
 type Verify<O> = Box<dyn Fn(&Result<O, BoxError>) + Send + Sync>;
-/// What it is to be, and whether it is.
+/// The description of the expected error, and the check.
 type ErrorCheck = (String, Box<dyn Fn(&BoxError) -> bool + Send + Sync>);
 
-/// How the run is to end.
+/// The expected end of a run.
 pub(super) enum Ends<O> {
     With(O),
     Error(Vec<ErrorCheck>),
     Panic(String),
 }
 
-/// What the closures of a case and of its table are given: what there is in this case.
+/// The context of a case, for the closures of the case and of its table.
 ///
 /// # Examples
 ///
@@ -119,48 +119,48 @@ pub struct Given<'a> {
     pub(super) name: &'a str,
     pub(super) clock: &'a ManualClock,
     metadata: &'a BTreeMap<String, Box<dyn Any + Send + Sync>>,
-    stages: &'a Stages,
+    states: &'a ConfigStates,
 }
 
 impl Given<'_> {
-    /// The name of the case.
+    /// Returns the name of the case.
     #[must_use]
     pub fn name(&self) -> &str {
         self.name
     }
 
-    /// What to work with.
+    /// Returns the config of the case.
     #[must_use]
     pub fn config(&self) -> Config {
-        self.stages[&None].config()
+        self.states[&None].config()
     }
 
-    /// The config that the case has [added](TestCase::config) by this name.
+    /// Returns the config that the case [added](TestCase::config) with this name.
     ///
     /// # Panics
     ///
-    /// If it has added none.
+    /// Panics if the case has no config of this name.
     #[must_use]
     pub fn config_named(&self, name: &str) -> Config {
-        match self.stages.get(&Some(name.to_owned())) {
-            Some(stage) => stage.config(),
+        match self.states.get(&Some(name.to_owned())) {
+            Some(state) => state.config(),
             None => panic!("the case {:?} has no config {name:?}", self.name),
         }
     }
 
-    /// The client of the config.
+    /// Returns the client of the config.
     #[must_use]
     pub fn client(&self) -> &TestClient {
-        &self.stages[&None].client
+        &self.states[&None].client
     }
 
-    /// The clock of all configs, and of the run.
+    /// Returns the clock of the run and of all configs.
     #[must_use]
     pub fn clock(&self) -> &ManualClock {
         self.clock
     }
 
-    /// What the case [says](TestCase::metadata) under this name, if it says something of this type.
+    /// Returns the [metadata](TestCase::metadata) of this name, if it has this type.
     #[must_use]
     pub fn metadata<V: 'static>(&self, name: &str) -> Option<&V> {
         self.metadata.get(name)?.downcast_ref()
@@ -185,24 +185,25 @@ impl<S: Subject> TestCase<S> {
         }
     }
 
-    /// Only this case is run, and others that are in focus. The table fails then, for none is to be forgotten so.
+    /// Runs only this case and other cases in focus. The table always fails then, so that no focus is left in by mistake.
     pub fn focus(self) -> Self {
         Self { focus: true, ..self }
     }
 
-    /// The time of day when it begins. Default: the beginning of 1970. The clock stands still. Of an
-    /// [additional run](Self::then), the time to which the clock is moved on.
+    /// Sets the time of day of the run. Default: the beginning of 1970. The clock does not advance during the run.
+    ///
+    /// For an [additional run](Self::then) the clock advances to this time first.
     pub fn now(self, now: impl Into<SystemTime>) -> Self {
         Self { now: Some(now.into()), ..self }
     }
 
-    /// Something for the closures: see [`Given::metadata`].
+    /// Adds a value for the closures, which [`Given::metadata`] returns.
     pub fn metadata(mut self, name: impl Into<String>, value: impl Any + Send + Sync) -> Self {
         self.metadata.insert(name.into(), Box::new(value));
         self
     }
 
-    /// Another config, by its name: see [`Given::config_named`].
+    /// Adds another config, which [`Given::config_named`] returns.
     pub fn config(mut self, name: impl Into<String>, config: ConfigCase) -> Self {
         self.configs.insert(name.into(), config);
         self
@@ -210,20 +211,21 @@ impl<S: Subject> TestCase<S> {
 
     config_methods!(self => self.config);
 
-    /// The run fails, with an error in whose text, or in that of one of its sources, this stands. Of several expectations of an error
-    /// all must hold.
+    /// Expects the run to fail with this text in its error or in a source of the error. If several errors are expected, all must match.
     pub fn expect_error(self, text: impl Into<String>) -> Self {
         let text = text.into();
-        let what = format!("{text:?} in it");
+        let what = format!("an error with the text {text:?}");
         self.expect_error_that(what, move |error| Chain(&**error).to_string().contains(&text))
     }
 
-    /// The run fails, with an error of this class.
+    /// Expects the run to fail with an error of this class.
     pub fn expect_error_class(self, class: ErrorClass) -> Self {
-        self.expect_error_that(format!("of the class {class:?}"), move |error| ErrorClass::of(&**error) == class)
+        self.expect_error_that(format!("an error of the class {class:?}"), move |error| {
+            ErrorClass::of(&**error) == class
+        })
     }
 
-    /// The run fails, with an error of which this holds. The text says what it is to be: `a conflict`.
+    /// Expects the run to fail with an error for which `holds` returns true. `what` describes the error, such as `a conflict`.
     pub fn expect_error_that(
         mut self,
         what: impl Into<String>,
@@ -237,34 +239,36 @@ impl<S: Subject> TestCase<S> {
         self
     }
 
-    /// The run panics, with a message in which this stands.
+    /// Expects the run to panic with this text in its message.
     pub fn expect_panic(self, text: impl Into<String>) -> Self {
         Self { ends: Ends::Panic(text.into()), ..self }
     }
 
-    /// Called with what the run has returned, if it has returned. A panic fails the case.
+    /// Calls `verify` with the result of the run, unless it panicked. A panic of `verify` fails the case.
     pub fn verify(self, verify: impl Fn(&Result<S::Outcome, BoxError>) + Send + Sync + 'static) -> Self {
         Self { verify: Some(Box::new(verify)), ..self }
     }
 
-    /// Called first, once everything is there that is given. A panic fails the case, and nothing is run.
+    /// Calls `prepare` before the run, with all given objects in place. A panic of `prepare` fails the case, and skips the run.
     pub fn prepare(self, prepare: impl Fn(&Given<'_>) + Send + Sync + 'static) -> Self {
         Self { prepare: Some(Box::new(prepare)), ..self }
     }
 
-    /// Called last, whatever has happened. A panic fails the case.
+    /// Calls `clean_up` at the end, also after a failure. A panic of `clean_up` fails the case.
     pub fn clean_up(self, clean_up: impl Fn(&Given<'_>) + Send + Sync + 'static) -> Self {
         Self { clean_up: Some(Box::new(clean_up)), ..self }
     }
 
-    /// Then another run of the same reconciler, on all that the run before has left: what this case gives is put over that, and what it
-    /// expects has happened since. It is not in focus by itself. Behind a panic that is not expected nothing is run.
+    /// Adds another run of the same reconciler, on the state that the previous run left.
+    ///
+    /// The objects of `next` replace objects of the same key, and its expectations cover the new run only. After an unexpected panic the
+    /// remaining runs are skipped. Focus on `next` has no effect.
     pub fn then(mut self, next: Self) -> Self {
         self.then.push(next);
         self
     }
 
-    /// What it says of the config of this name, or of its own.
+    /// Returns the expectations of the config with this name, or of the case's own config.
     fn config_of(&self, name: Option<&String>) -> &ConfigCase {
         static NOTHING: ConfigCase = ConfigCase::new();
         match name {
@@ -273,7 +277,7 @@ impl<S: Subject> TestCase<S> {
         }
     }
 
-    /// All runs of the case: itself, and those behind it.
+    /// Returns all runs of the case, the case itself first.
     fn runs(&self) -> Vec<&Self> {
         std::iter::once(self).chain(self.then.iter().flat_map(Self::runs)).collect()
     }
@@ -291,141 +295,141 @@ impl<S: Subject> fmt::Debug for TestCase<S> {
     }
 }
 
-/// What the run of a reconciler is, for all subjects: it adds the faults that only it can see.
-pub(super) type Call<'a, S, R> =
-    &'a dyn Fn(&R, &S, &Given<'_>, &mut Vec<Fault>) -> Result<<S as Subject>::Outcome, BoxError>;
+/// Runs a reconciler for a case, and adds the mismatches that only this kind of run can see.
+pub(super) type RunReconciler<'a, S, R> =
+    &'a dyn Fn(&R, &S, &Given<'_>, &mut Vec<Mismatch>) -> Result<<S as Subject>::Outcome, BoxError>;
 
-/// All that is not as the case says.
+/// Runs a case, and returns all mismatches.
 pub(super) fn check<S: Subject, R>(
     case: &TestCase<S>,
     make: &dyn Fn(&Given<'_>) -> R,
-    call: Call<'_, S, R>,
-) -> Vec<Fault> {
+    call: RunReconciler<'_, S, R>,
+) -> Vec<Mismatch> {
     let runs = case.runs();
     let mut world = World::new(&runs);
-    let (mut faults, mut reconciler) = (Vec::new(), None);
+    let (mut mismatches, mut reconciler) = (Vec::new(), None);
     for (number, run) in runs.into_iter().enumerate() {
         let mut own = Vec::new();
         if number > 0 {
             own.extend(world.move_to(run.now));
         }
         world.give(run);
-        let ready = caught("its preparation", &mut own, || {
+        let ready = caught("`prepare`", &mut own, || {
             let given = world.given(run);
             run.prepare.iter().for_each(|prepare| prepare(&given));
             &*reconciler.get_or_insert_with(|| make(&given))
         });
         let ended = ready.is_some_and(|reconciler| world.run(run, reconciler, call, &mut own));
         if let Some(clean_up) = &run.clean_up {
-            caught("its cleaning up", &mut own, || clean_up(&world.given(run)));
+            caught("`clean_up`", &mut own, || clean_up(&world.given(run)));
         }
         let place = format!("then {:?}", run.name);
-        faults.extend(own.into_iter().map(|fault| if number > 0 { fault.within(&place) } else { fault }));
+        mismatches.extend(own.into_iter().map(|mismatch| if number > 0 { mismatch.within(&place) } else { mismatch }));
         if !ended {
             break;
         }
     }
-    faults
+    mismatches
 }
 
-/// What the runs of a case have in common.
+/// The state that the runs of a case share.
 struct World {
     clock: ManualClock,
-    /// By the names of the configs; the one without a name is the case's own.
-    stages: Stages,
+    /// The configs by name. The case's own config has no name.
+    states: ConfigStates,
 }
 
-type Stages = BTreeMap<Option<String>, Stage>;
+type ConfigStates = BTreeMap<Option<String>, ConfigState>;
 
 impl World {
     fn new<S: Subject>(runs: &[&TestCase<S>]) -> Self {
         let clock = runs[0].now.map_or_else(ManualClock::new, ManualClock::at);
         let others = runs.iter().flat_map(|run| run.configs.keys()).map(|name| Some(name.clone()));
         let names: BTreeSet<_> = others.chain([None]).collect();
-        let stages = (0..).zip(names).map(|(number, name)| (name, Stage::new(&clock, number))).collect();
-        Self { clock, stages }
+        let states = (0..).zip(names).map(|(number, name)| (name, ConfigState::new(&clock, number))).collect();
+        Self { clock, states }
     }
 
-    fn move_to(&self, time: Option<SystemTime>) -> Option<Fault> {
+    fn move_to(&self, time: Option<SystemTime>) -> Option<Mismatch> {
         match time?.duration_since(self.clock.clock().time_of_day()) {
             Ok(later) => {
                 self.clock.advance(later);
                 None
             }
-            Err(_) => Some(Fault::new("its time is before that of the run before it", "")),
+            Err(_) => Some(Mismatch::new("the time of `now` is before the previous run", "")),
         }
     }
 
     fn give<S: Subject>(&mut self, case: &TestCase<S>) {
         let resource = case.subject.give();
-        for (name, stage) in &mut self.stages {
-            stage.give(case.config_of(name.as_ref()), resource.as_ref().filter(|_| name.is_none()));
+        for (name, state) in &mut self.states {
+            state.give(case.config_of(name.as_ref()), resource.as_ref().filter(|_| name.is_none()));
         }
     }
 
     fn given<'a, S: Subject>(&'a self, case: &'a TestCase<S>) -> Given<'a> {
-        Given { name: &case.name, clock: &self.clock, metadata: &case.metadata, stages: &self.stages }
+        Given { name: &case.name, clock: &self.clock, metadata: &case.metadata, states: &self.states }
     }
 
-    /// Returns whether there is something to go on with.
+    /// Returns whether further runs can follow.
     fn run<S: Subject, R>(
         &mut self,
         case: &TestCase<S>,
         reconciler: &R,
-        call: Call<'_, S, R>,
-        faults: &mut Vec<Fault>,
+        call: RunReconciler<'_, S, R>,
+        mismatches: &mut Vec<Mismatch>,
     ) -> bool {
-        self.stages.values_mut().for_each(Stage::begin);
+        self.states.values_mut().for_each(ConfigState::begin);
         let mut seen = Vec::new();
         let run = || call(reconciler, &case.subject, &self.given(case), &mut seen);
         let ended = catch_unwind(AssertUnwindSafe(run));
         let end = ended.as_ref().map_err(|panic| panic_message(&**panic));
-        let checked = caught("the check of its end", faults, || case.ends.check(&end));
+        let checked = caught("the check of the result", mismatches, || case.ends.check(&end));
         let goes_on = ended.is_ok() || matches!(checked, Some(None));
-        faults.extend(checked.flatten());
+        mismatches.extend(checked.flatten());
         if let (Ok(result), Some(verify)) = (&ended, &case.verify) {
-            caught("its verification", faults, || verify(result));
+            caught("`verify`", mismatches, || verify(result));
         }
-        faults.append(&mut seen);
-        for (name, stage) in &mut self.stages {
-            let own = stage.check(case.config_of(name.as_ref())).into_iter();
-            faults.extend(own.map(|fault| match name {
-                Some(name) => fault.within(&format!("config {name:?}")),
-                None => fault,
+        mismatches.append(&mut seen);
+        for (name, state) in &mut self.states {
+            let own = state.check(case.config_of(name.as_ref())).into_iter();
+            mismatches.extend(own.map(|mismatch| match name {
+                Some(name) => mismatch.within(&format!("config {name:?}")),
+                None => mismatch,
             }));
         }
         goes_on
     }
 }
 
-/// What comes of a closure of the user's; nothing, if it panics: that is a fault.
-fn caught<V>(what: &str, faults: &mut Vec<Fault>, call: impl FnOnce() -> V) -> Option<V> {
+/// Calls a closure of the user. A panic in it is a mismatch.
+fn caught<V>(what: &str, mismatches: &mut Vec<Mismatch>, call: impl FnOnce() -> V) -> Option<V> {
     catch_unwind(AssertUnwindSafe(call))
-        .map_err(|panic| faults.push(Fault::new(format!("{what} panicked"), panic_message(&*panic))))
+        .map_err(|panic| mismatches.push(Mismatch::new(format!("{what} panicked"), panic_message(&*panic))))
         .ok()
 }
 
 impl<O: fmt::Debug + PartialEq> Ends<O> {
-    fn check(&self, ended: &Result<&Result<O, BoxError>, &str>) -> Option<Fault> {
+    fn check(&self, ended: &Result<&Result<O, BoxError>, &str>) -> Option<Mismatch> {
         match (self, ended) {
             (Self::With(expected), Ok(Ok(actual))) if *expected == *actual => None,
             (Self::With(expected), Ok(Ok(actual))) => {
-                Fault::differs("result", &format!("{expected:#?}"), &format!("{actual:#?}"))
+                Mismatch::differs("result", &format!("{expected:#?}"), &format!("{actual:#?}"))
             }
             (Self::Panic(text), Err(panic)) if panic.contains(text) => None,
-            (Self::Panic(text), Err(panic)) => Some(Fault::new(format!("the panic has no {text:?} in it"), *panic)),
-            (_, Err(panic)) => Some(Fault::new("the run panicked", *panic)),
+            (Self::Panic(text), Err(panic)) => {
+                Some(Mismatch::new(format!("expected a panic with the text {text:?}"), *panic))
+            }
+            (_, Err(panic)) => Some(Mismatch::new("the run panicked", *panic)),
             (Self::Error(checks), Ok(Err(error))) => {
                 let wrong = checks.iter().filter(|(_, holds)| !holds(error)).map(|(what, _)| &**what);
-                let wrong = wrong.collect::<Vec<_>>().join(", nor ");
+                let wrong = wrong.collect::<Vec<_>>().join(" and ");
                 let chain = Chain(&**error).to_string();
-                (!wrong.is_empty()).then(|| Fault::new(format!("the error is not {wrong}"), chain))
+                (!wrong.is_empty()).then(|| Mismatch::new(format!("expected {wrong}"), chain))
             }
-            (Self::Error(_), Ok(Ok(actual))) => {
-                Some(Fault::new("no error, where one is expected", format!("{actual:#?}")))
-            }
-            (Self::With(_), Ok(Err(error))) => Some(Fault::new("an unexpected error", Chain(&**error).to_string())),
-            (Self::Panic(_), Ok(result)) => Some(Fault::new("no panic, where one is expected", format!("{result:#?}"))),
+            (Self::Error(_), Ok(Ok(actual))) => Some(Mismatch::new("expected an error", format!("{actual:#?}"))),
+            (Self::With(_), Ok(Err(error))) => Some(Mismatch::new("an unexpected error", Chain(&**error).to_string())),
+            (Self::Panic(_), Ok(result)) => Some(Mismatch::new("expected a panic", format!("{result:#?}"))),
         }
     }
 }

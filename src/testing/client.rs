@@ -1,4 +1,4 @@
-//! A client for tests: with objects as they are given, and a memory of what is written.
+//! A client for tests: it holds objects as given, and records all writes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::objects::{
     ObjectStream, Patch, PatchTarget, Query,
 };
 
-/// A call of a client that writes: what was sent, whatever came of it.
+/// A recorded write: the data that was sent, also if the call failed.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Write {
@@ -35,11 +35,10 @@ pub enum Write {
     Delete(ObjectRef, DeleteOptions),
 }
 
-/// A [`Client`] for tests: an embedded one that has objects just as they are [given](Self::give), remembers what is written, and fails
-/// where a [`Reactor`] says so. A cheap handle.
+/// A [`Client`] for tests. It holds objects exactly as [given](Self::give), records writes, and fails where a [`Reactor`] says so.
 ///
-/// Names that it makes have numbers: `web-001` of `web-`, or the next that no object has. Uids that it makes are the same whenever
-/// the same is written.
+/// It is cheap to clone; clones share all state. Generated names are numbered: `web-` becomes `web-001`, or the next free number.
+/// Generated uids are the same in each run.
 ///
 /// # Examples
 ///
@@ -63,78 +62,78 @@ pub enum Write {
 pub struct TestClient {
     objects: MemoryClient,
     seed: u64,
-    /// How many names have been made that begin so.
+    /// The count of generated names for each start.
     names: Arc<Mutex<BTreeMap<String, u32>>>,
-    known: Arc<Known>,
+    shared: Arc<SharedLog>,
 }
 
-/// What clients of one set have in common.
+/// The writes and reactors that [`beside`](TestClient::beside) clients share.
 #[derive(Default)]
-struct Known {
+struct SharedLog {
     writes: Mutex<Vec<Write>>,
     reactors: Mutex<Vec<Reactor>>,
 }
 
-/// How much of a `generateName` is kept, as in an embedded client.
+/// The length to which a `generateName` is cut, as in an embedded client.
 const LONGEST_START: usize = 58;
 
-type Answer = Result<Arc<Value>, ClientError>;
+type ClientResult = Result<Arc<Value>, ClientError>;
 
 impl TestClient {
-    /// Without an object, at the time of this clock.
+    /// Creates a client without objects. The clock gives the times of its objects.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self::with_seed(clock, 0)
     }
 
-    /// One whose uids are not those of clients with another seed.
+    /// Creates a client. Clients with other seeds generate other uids.
     pub(super) fn with_seed(clock: Clock, seed: u64) -> Self {
         let objects = MemoryClient::builder().clock(clock).seed(seed).build();
-        Self { objects, seed, names: Arc::default(), known: Arc::default() }
+        Self { objects, seed, names: Arc::default(), shared: Arc::default() }
     }
 
-    /// With other objects, at the time of this clock; what is written to both is remembered by both, and what reacts to one reacts to
-    /// the other.
+    /// Creates a client with separate objects. Both clients record their writes in one list, and share their reactors.
     #[must_use]
     pub fn beside(&self, clock: Clock) -> Self {
-        Self { known: Arc::clone(&self.known), ..Self::with_seed(clock, !self.seed) }
+        Self { shared: Arc::clone(&self.shared), ..Self::with_seed(clock, !self.seed) }
     }
 
-    /// Puts an object there as it is, in the place of the one of its key: no rule is asked. What a client gives to all objects it is
-    /// given as [created](super::Factory::created), where it has nothing yet.
+    /// Stores an object as it is, and replaces the object with the same key. No validation takes place.
+    ///
+    /// Missing metadata is filled in as by [`Factory::created`](super::Factory::created).
     ///
     /// # Panics
     ///
-    /// If it cannot be written as JSON.
+    /// Panics if the object cannot be written as JSON.
     pub fn give(&self, object: &impl Sample) {
         let object = whole(object.sample(), 0);
         self.objects.load(&object.kind(), json_of(&object));
     }
 
-    /// What a call meets from now on, before those that were there.
+    /// Adds a reactor. It sees calls before all earlier reactors.
     pub fn react(&self, reactor: &Reactor) {
-        self.known.reactors.lock().insert(0, reactor.renewed());
+        self.shared.reactors.lock().insert(0, reactor.renewed());
     }
 
-    /// What has been written, in its order. It is remembered until it is [taken](Self::take_writes).
+    /// Returns the writes in their order. They stay recorded until [`take_writes`](Self::take_writes).
     #[must_use]
     pub fn writes(&self) -> Vec<Write> {
-        self.known.writes.lock().clone()
+        self.shared.writes.lock().clone()
     }
 
-    /// What has been written since it was taken last.
+    /// Returns and removes the recorded writes.
     #[must_use]
     pub fn take_writes(&self) -> Vec<Write> {
-        std::mem::take(&mut *self.known.writes.lock())
+        std::mem::take(&mut *self.shared.writes.lock())
     }
 
     fn written(&self, write: impl FnOnce() -> Write) {
-        self.known.writes.lock().push(write());
+        self.shared.writes.lock().push(write());
     }
 
-    /// Shows a call to the reactors: the answer of the first that has one.
+    /// Shows a call to the reactors, and returns the first answer.
     fn ask(&self, verb: Verb, object: &ObjectRef, mut sent: Option<&mut Value>) -> Option<Result<Value, ClientError>> {
-        let reactors = self.known.reactors.lock().clone();
+        let reactors = self.shared.reactors.lock().clone();
         reactors.iter().find_map(|reactor| reactor.react(verb, object, sent.as_deref_mut()))
     }
 
@@ -143,15 +142,15 @@ impl TestClient {
         verb: Verb,
         object: &ObjectRef,
         sent: Option<&mut Value>,
-        call: impl FnOnce(&MemoryClient) -> Answer,
-    ) -> Answer {
+        call: impl FnOnce(&MemoryClient) -> ClientResult,
+    ) -> ClientResult {
         match self.ask(verb, object, sent) {
             Some(answer) => answer.map(Arc::new),
             None => call(&self.objects),
         }
     }
 
-    fn send(&self, verb: Verb, kind: &Kind, mut sent: Value, write: fn(ObjectRef, Value) -> Write) -> Answer {
+    fn send(&self, verb: Verb, kind: &Kind, mut sent: Value, write: fn(ObjectRef, Value) -> Write) -> ClientResult {
         let object = ref_of(kind, &sent);
         self.written(|| write(object.clone(), sent.clone()));
         match self.ask(verb, &object, Some(&mut sent)) {
@@ -184,7 +183,7 @@ impl TestClient {
     }
 }
 
-/// The object that a JSON is; one that is to be given a name is called `web-*`.
+/// The reference of a JSON object. With `generateName` only, the name is `web-*`.
 pub(super) fn ref_of(kind: &Kind, json: &Value) -> ObjectRef {
     let (key, start) = (key_of(json), text_of(json, "generateName"));
     if key.name().is_empty() && !start.is_empty() {
@@ -197,13 +196,13 @@ pub(super) fn json_of(object: &impl Object) -> Value {
     object.to_json().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What of a kind is listed or watched.
+/// The reference of a list or a watch: it has no name.
 fn all_of(kind: &Kind, query: &Query) -> ObjectRef {
     ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), ""))
 }
 
 impl Client for TestClient {
-    fn get(&self, kind: &Kind, key: &ObjectKey) -> Answer {
+    fn get(&self, kind: &Kind, key: &ObjectKey) -> ClientResult {
         self.call(Verb::Get, &ObjectRef::new(kind, key), None, |client| client.get(kind, key))
     }
 
@@ -212,25 +211,25 @@ impl Client for TestClient {
         let mut list = self.objects.list(kind, query)?;
         match answer {
             Some(Value::Array(items)) => list.items = items.into_iter().map(Arc::new).collect(),
-            Some(other) => panic!("a reactor answers a list with {other}, which is no array"),
+            Some(other) => panic!("a reactor must answer a list with an array, not with {other}"),
             None => {}
         }
         Ok(list)
     }
 
-    fn create(&self, kind: &Kind, object: Value) -> Answer {
+    fn create(&self, kind: &Kind, object: Value) -> ClientResult {
         self.send(Verb::Create, kind, object, Write::Create)
     }
 
-    fn update(&self, kind: &Kind, object: Value) -> Answer {
+    fn update(&self, kind: &Kind, object: Value) -> ClientResult {
         self.send(Verb::Update, kind, object, Write::Update)
     }
 
-    fn update_status(&self, kind: &Kind, object: Value) -> Answer {
+    fn update_status(&self, kind: &Kind, object: Value) -> ClientResult {
         self.send(Verb::UpdateStatus, kind, object, Write::UpdateStatus)
     }
 
-    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, target: PatchTarget) -> Answer {
+    fn patch(&self, kind: &Kind, key: &ObjectKey, patch: &Patch, target: PatchTarget) -> ClientResult {
         let object = ObjectRef::new(kind, key);
         self.written(|| Write::Patch(object.clone(), patch.clone(), target));
         let verb = if target == PatchTarget::Status { Verb::PatchStatus } else { Verb::Patch };
@@ -242,7 +241,7 @@ impl Client for TestClient {
         }
     }
 
-    fn apply(&self, kind: &Kind, mut fields: Value, owner: &FieldOwner) -> Answer {
+    fn apply(&self, kind: &Kind, mut fields: Value, owner: &FieldOwner) -> ClientResult {
         let object = ref_of(kind, &fields);
         self.written(|| Write::Apply(object.clone(), fields.clone(), owner.clone()));
         match self.ask(Verb::Apply, &object, Some(&mut fields)) {
@@ -251,7 +250,7 @@ impl Client for TestClient {
         }
     }
 
-    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Answer {
+    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> ClientResult {
         let object = ObjectRef::new(kind, key);
         self.written(|| Write::Delete(object.clone(), options.clone()));
         self.call(Verb::Delete, &object, None, |client| client.delete(kind, key, options))
@@ -265,7 +264,7 @@ impl Client for TestClient {
         stop: &CancellationToken,
     ) -> Result<ObjectStream, ClientError> {
         let answer = self.ask(Verb::Watch, &all_of(kind, query), None).transpose()?;
-        assert!(answer.is_none(), "a reactor answers a watch, which can only be failed");
+        assert!(answer.is_none(), "a reactor must not answer a watch; it can only fail it");
         self.objects.watch(kind, query, from, stop)
     }
 }

@@ -1,9 +1,9 @@
-//! One config of a case: what its client, tracker and recorder have at first, and what they are to see.
+//! The config of a case: the initial state and the expectations of its client, tracker and recorder.
 
 use std::sync::Arc;
 
 use super::client::{TestClient, Write};
-use super::difference::{Fault, name_of, of_texts};
+use super::difference::{Mismatch, name_of, of_texts};
 use super::factory::Sample;
 use super::reactor::Reactor;
 use super::writes;
@@ -18,10 +18,9 @@ use crate::sub::Config;
 /// Puts an object into a client.
 pub(super) type Give = Box<dyn Fn(&TestClient) + Send + Sync>;
 
-/// What one config of a case has at first, and what it is to see: the objects of its client, what is written there, tracks and events.
-/// What nothing is said of is expected not to happen.
+/// The initial state and the expectations of one config: objects, writes, tracks and events. Without expectations, nothing may happen.
 ///
-/// A case has one of its own, with the same methods; others are [added by name](super::TestCase::config).
+/// Each case has a config with the same methods. More configs can be [added by name](super::TestCase::config).
 ///
 /// # Examples
 ///
@@ -44,106 +43,107 @@ pub struct ConfigCase {
     events: Vec<String>,
 }
 
-/// The methods that say what a config has and is to see: for all that has a [`ConfigCase`] in a field, or is one.
+/// The methods of a [`ConfigCase`], for types that are one or have one in a field.
 macro_rules! config_methods {
     ($self:ident => $config:expr) => {
-        /// This object is there, in the client.
+        /// Adds an object to the client.
         pub fn given(mut $self, object: &impl Sample) -> Self {
             $config.give(object);
             $self
         }
 
-        /// This object is there, in the client that no [cache](crate::sub::Config::uncached) stands before. It has the objects that are
-        /// given so, and the resource, and no others. Without any it is the client.
+        /// Adds an object to the [uncached](crate::sub::Config::uncached) client.
+        ///
+        /// That client then holds only these objects and the resource. By default it is the same as the client.
         pub fn given_uncached(mut $self, object: &impl Sample) -> Self {
             $config.give_uncached(object);
             $self
         }
 
-        /// The object `by` has asked to be called again when this one changes.
+        /// Lets the object `by` track an object before the run.
         pub fn given_track(mut $self, object: &impl Sample, by: &impl Sample) -> Self {
             let object = object.sample();
             $config.give_track(object.kind(), TrackRef::name(object.key()), by.sample().key());
             $self
         }
 
-        /// The object `by` has asked to be called again when such objects of this kind change.
+        /// Lets the object `by` track matching objects of a kind before the run.
         pub fn given_track_of(mut $self, kind: &Kind, what: TrackRef, by: &impl Sample) -> Self {
             $config.give_track(kind.clone(), what, by.sample().key());
             $self
         }
 
-        /// What calls of the client meet. Of several the one that was named last is asked first.
+        /// Adds a reactor to the client. The last one that was added sees calls first.
         pub fn reactor(mut $self, reactor: Reactor) -> Self {
             $config.react(reactor);
             $self
         }
 
-        /// Then this object is created: what is sent is all this, and nothing else.
+        /// Expects the creation of exactly this object.
         pub fn expect_create(mut $self, object: &impl Sample) -> Self {
             $config.expect_write(writes::create(object));
             $self
         }
 
-        /// Then this object is updated: what is sent is all this, and nothing else. Its `resourceVersion` is not compared (the client
-        /// refuses one that is not the object's), and neither is what a client sets and the expected object does not say.
+        /// Expects an update with exactly this object.
+        ///
+        /// The `resourceVersion` is not compared, because the client refuses wrong ones. Fields that a client sets are compared only if
+        /// the expected object has them.
         pub fn expect_update(mut $self, object: &impl Sample) -> Self {
             $config.expect_write(writes::update(object));
             $self
         }
 
-        /// Then the status of this object is updated. Of what is sent the status is compared, and no more is written. The times of
-        /// conditions are not compared where the expected ones have none.
+        /// Expects a status update. Only the status is compared, and the times of conditions only if the expected ones have times.
         pub fn expect_status_update(mut $self, object: &impl Sample) -> Self {
             $config.expect_write(writes::update_status(object));
             $self
         }
 
-        /// Then this object is patched like this. The `resourceVersion` is compared if the expected patch has one.
+        /// Expects a patch of this object. The `resourceVersion` is compared if the expected patch has one.
         pub fn expect_patch(mut $self, object: &impl Sample, patch: Patch) -> Self {
             $config.expect_write(writes::patch(object, patch, PatchTarget::Object));
             $self
         }
 
-        /// Then the status of this object is patched like this.
+        /// Expects a patch of the status of this object.
         pub fn expect_status_patch(mut $self, object: &impl Sample, patch: Patch) -> Self {
             $config.expect_write(writes::patch(object, patch, PatchTarget::Status));
             $self
         }
 
-        /// Then these fields are applied, as those of this owner.
+        /// Expects an apply of these fields by this owner.
         pub fn expect_apply(mut $self, fields: &impl Sample, owner: FieldOwner) -> Self {
             $config.expect_write(writes::apply(fields, owner));
             $self
         }
 
-        /// Then this object is deleted, in the background. Whether only in a certain version is not compared.
+        /// Expects a deletion in the background. Preconditions are not compared.
         pub fn expect_delete(mut $self, object: &impl Sample) -> Self {
             $config.expect_write(writes::delete(object, None));
             $self
         }
 
-        /// Then this object is deleted with just these options.
+        /// Expects a deletion with exactly these options.
         pub fn expect_delete_with(mut $self, object: &impl Sample, options: DeleteOptions) -> Self {
             $config.expect_write(writes::delete(object, Some(options)));
             $self
         }
 
-        /// Then the object `by` asks to be called again when this one changes. What it has asked for several times counts where it was
-        /// asked for last.
+        /// Expects the object `by` to track an object. If it tracks the object several times, the last time counts for the order.
         pub fn expect_track(mut $self, object: &impl Sample, by: &impl Sample) -> Self {
             let object = object.sample();
             $config.expect_tracked(&object.kind(), &TrackRef::name(object.key()), &by.sample().key());
             $self
         }
 
-        /// Then the object `by` asks to be called again when such objects of this kind change.
+        /// Expects the object `by` to track matching objects of a kind.
         pub fn expect_track_of(mut $self, kind: &Kind, what: TrackRef, by: &impl Sample) -> Self {
             $config.expect_tracked(kind, &what, &by.sample().key());
             $self
         }
 
-        /// Then this is recorded to happen to the object.
+        /// Expects an event about the object.
         pub fn expect_event(mut $self, object: &impl Sample, event: EventType, reason: &str, message: &str) -> Self {
             $config.expect_recorded(&object.sample().object_ref(), event, reason, message);
             $self
@@ -153,7 +153,7 @@ macro_rules! config_methods {
 pub(super) use config_methods;
 
 impl ConfigCase {
-    /// Nothing is there, and nothing is to happen.
+    /// Creates a config without objects and expectations.
     pub const fn new() -> Self {
         Self {
             given: Vec::new(),
@@ -224,21 +224,21 @@ fn text_of_event(object: &ObjectRef, event: EventType, reason: &str, message: &s
     format!("{}: {event} {reason}: {message}", name_of(object.kind(), object.key()))
 }
 
-/// A config while a case runs.
+/// The state of a config while a case runs.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct ConfigState {
     clock: ManualClock,
     pub(super) client: TestClient,
     uncached: Option<TestClient>,
     tracker: Tracker,
-    /// The number of the last track that was looked at.
+    /// The number of the last checked track.
     seen: u64,
     recorder: EventRecorder,
     events: Arc<Mutex<Vec<String>>>,
 }
 
-impl Stage {
-    /// The number is that of no other stage of the case.
+impl ConfigState {
+    /// Each config of a case needs another number.
     pub(super) fn new(clock: &ManualClock, number: u64) -> Self {
         let events = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&events);
@@ -267,7 +267,7 @@ impl Stage {
         }
     }
 
-    /// Puts there what a case says, over what is there.
+    /// Adds the given objects, tracks and reactors of a run.
     pub(super) fn give(&mut self, case: &ConfigCase, resource: Option<&Give>) {
         resource.into_iter().chain(&case.given).for_each(|give| give(&self.client));
         if !case.given_uncached.is_empty() {
@@ -282,7 +282,7 @@ impl Stage {
         }
     }
 
-    /// What has happened until now is not looked at.
+    /// Forgets all calls so far.
     pub(super) fn begin(&mut self) {
         self.take();
     }
@@ -294,18 +294,18 @@ impl Stage {
         (self.client.take_writes(), tracks, std::mem::take(&mut *self.events.lock()))
     }
 
-    /// What has happened otherwise than this case says.
-    pub(super) fn check(&mut self, case: &ConfigCase) -> Vec<Fault> {
+    /// Returns the mismatches since the last check.
+    pub(super) fn check(&mut self, case: &ConfigCase) -> Vec<Mismatch> {
         let (writes, tracks, events) = self.take();
-        let mut faults = Vec::new();
-        writes::check(&case.writes, &writes, &mut faults);
-        of_texts("event", &case.events, &events, &mut faults);
-        of_texts("track", &case.tracks, &tracks, &mut faults);
-        faults
+        let mut mismatches = Vec::new();
+        writes::check(&case.writes, &writes, &mut mismatches);
+        of_texts("event", &case.events, &events, &mut mismatches);
+        of_texts("track", &case.tracks, &tracks, &mut mismatches);
+        mismatches
     }
 }
 
-/// What puts a resource there.
+/// Returns a function that adds a resource to a client.
 pub(super) fn give(object: &impl Object) -> Give {
     let object = object.clone();
     Box::new(move |client| client.give(&object))

@@ -1,4 +1,4 @@
-//! What is other than it was expected, for people to read.
+//! Differences between expected and actual results, as text.
 
 use std::fmt::Write as _;
 
@@ -7,19 +7,19 @@ use similar::{Algorithm, ChangeTag, DiffOp, TextDiff, capture_diff_slices};
 
 use crate::objects::{Kind, ObjectKey};
 
-/// One thing that is not as a case says: in one line, and what there is to see of it.
+/// A difference from the expectations of a case: a title and details.
 #[derive(Debug, PartialEq)]
-pub(super) struct Fault {
+pub(super) struct Mismatch {
     what: String,
     detail: String,
 }
 
-impl Fault {
+impl Mismatch {
     pub(super) fn new(what: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { what: what.into(), detail: detail.into() }
     }
 
-    /// Two texts that should be the same, if they are not.
+    /// Returns a mismatch with a diff, unless both texts are equal.
     pub(super) fn differs(what: &str, expected: &str, actual: &str) -> Option<Self> {
         (expected != actual).then(|| Self::new(format!("{what} differs (-expected +actual)"), lines(expected, actual)))
     }
@@ -36,7 +36,7 @@ impl Fault {
     }
 }
 
-/// The lines in which two texts differ, and three around each.
+/// A diff with three lines of context.
 fn lines(expected: &str, actual: &str) -> String {
     let diff = TextDiff::from_lines(expected, actual);
     let mut text = String::new();
@@ -56,14 +56,14 @@ fn lines(expected: &str, actual: &str) -> String {
     text
 }
 
-/// JSON to be compared and read: its fields in one order, whatever order they have.
+/// Formats JSON with sorted fields.
 pub(super) fn pretty(json: &Value) -> String {
     let mut sorted = json.clone();
     sorted.sort_all_objects();
     format!("{sorted:#}")
 }
 
-/// An object for people to read: its kind with its group, whatever version.
+/// Formats an object as kind, group and key, without the version.
 pub(super) fn name_of(kind: &Kind, key: &ObjectKey) -> String {
     match kind.group() {
         "" => format!("{} {key}", kind.name()),
@@ -71,7 +71,7 @@ pub(super) fn name_of(kind: &Kind, key: &ObjectKey) -> String {
     }
 }
 
-/// What of two lists belongs together.
+/// Entries of two lists that belong together.
 #[derive(Debug, PartialEq)]
 pub(super) enum Pair {
     Both(usize, usize),
@@ -79,8 +79,7 @@ pub(super) enum Pair {
     Unexpected(usize),
 }
 
-/// Which entries of what happened are those that were expected: those that are called the same in the same order, and between them one
-/// after the other.
+/// Aligns the actual entries with the expected ones: first equal entries, then the entries between them one by one.
 pub(super) fn align(expected: &[String], actual: &[String]) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for op in capture_diff_slices(Algorithm::Myers, expected, actual) {
@@ -94,13 +93,13 @@ pub(super) fn align(expected: &[String], actual: &[String]) -> Vec<Pair> {
     pairs
 }
 
-/// The faults of a list in which each entry is all in its text.
-pub(super) fn of_texts(what: &str, expected: &[String], actual: &[String], faults: &mut Vec<Fault>) {
+/// Adds the mismatches of two lists of texts.
+pub(super) fn of_texts(what: &str, expected: &[String], actual: &[String], mismatches: &mut Vec<Mismatch>) {
     for pair in align(expected, actual) {
         match pair {
-            Pair::Both(one, other) => faults.extend(Fault::differs(what, &expected[one], &actual[other])),
-            Pair::Missing(one) => faults.push(Fault::new(format!("missing {what}"), &expected[one])),
-            Pair::Unexpected(other) => faults.push(Fault::new(format!("unexpected {what}"), &actual[other])),
+            Pair::Both(one, other) => mismatches.extend(Mismatch::differs(what, &expected[one], &actual[other])),
+            Pair::Missing(one) => mismatches.push(Mismatch::new(format!("missing {what}"), &expected[one])),
+            Pair::Unexpected(other) => mismatches.push(Mismatch::new(format!("unexpected {what}"), &actual[other])),
         }
     }
 }

@@ -1,22 +1,19 @@
-//! For tests of reconcilers, of back ends, and of what is built on them. Feature `testing`.
+//! Tools for tests of reconcilers, controllers and clients. Feature `testing`.
 //!
-//! - [`SubReconcilerTable`] and [`ReconcilerTable`]: cases of what is given, and of all that is expected.
-//! - [`Simulation`]: whole controllers on one thread and simulated time, in an order that a seed decides.
-//! - [`conformance`]: one suite for all clients of objects.
+//! - [`SubReconcilerTable`] and [`ReconcilerTable`]: tables of cases, each with its objects and its expected results.
+//! - [`Simulation`]: whole controllers and managers on one thread, in simulated time and an order that a seed decides.
+//! - [`conformance`]: a test suite for clients.
 //!
 //! # Tables
 //!
-//! A [`SubReconcilerTable`] runs one step of a reconciler in many cases, a [`ReconcilerTable`] a whole one. Each case is by itself: it has
-//! a [client](TestClient), a tracker, a recorder of events, a stash and a held clock of its own. It says what is there, and what comes of
-//! it: exactly and in order, so that a case that expects nothing is one in which nothing may happen. Objects are made with a
-//! [`Factory`]; calls of the client are failed by a [`Reactor`].
-//!
-//! Beside these stand a [`Simulation`]: whole controllers on one thread and simulated time, in an order that a seed decides; and
-//! [`conformance`]: one suite for all clients of objects.
+//! A [`SubReconcilerTable`] runs one sub-reconciler in many cases, a [`ReconcilerTable`] a whole reconciler. Each case has a
+//! [client](TestClient), a tracker, an event recorder, a stash and a held clock of its own. It lists the objects that exist before the
+//! run, and the expected writes, events and results, exactly and in order: if a case expects nothing, nothing may happen. A
+//! [`Factory`] makes the objects, and a [`Reactor`] lets calls of the client fail.
 //!
 //! # Examples
 //!
-//! A step that makes a config map for each app:
+//! A sub-reconciler that creates a config map for each app:
 //!
 //! ```
 //! use homeostat::objects::{Api, DynamicObject, Ignore, Kind, Object, ObjectKey, EventType, set_controller};
@@ -75,7 +72,7 @@
 //! .run(|_given| make_colours);
 //! ```
 //!
-//! What a table says of a case that has not gone so:
+//! The report of a case that fails:
 //!
 //! ```
 //! # use homeostat::objects::{DynamicObject, Kind};
@@ -121,7 +118,7 @@ pub use self::client::{TestClient, Write};
 pub use self::config::ConfigCase;
 pub use self::factory::{Factory, Sample};
 pub use self::reactor::{Call, Reactor, Verb};
-pub use self::simulation::{Simulation, Turn};
+pub use self::simulation::{SimulatedTurn, Simulation};
 pub use self::subjects::{
     OfKey, OfStep, ReconcilerTable, ReconcilerTestCase, SubReconcilerTable, SubReconcilerTestCase,
 };

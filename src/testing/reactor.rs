@@ -1,4 +1,4 @@
-//! What calls of a test's client meet on their way.
+//! Reactors: they fail, answer or change the calls of a test client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub enum Verb {
     Watch,
 }
 
-/// What a client is asked for.
+/// A call of a client, as a reactor sees it.
 ///
 /// # Examples
 ///
@@ -43,13 +43,13 @@ pub enum Verb {
 pub struct Call<'a> {
     /// The method.
     pub verb: Verb,
-    /// Which object; without a name, if all of a kind are meant, and called `web-*`, if a name is to be made that begins so.
+    /// The object. The name is empty in lists and watches, and `web-*` if the client generates a name that starts with `web-`.
     pub object: &'a ObjectRef,
-    /// The object, the fields or the patch; nothing, if it is not a call that sends one.
+    /// The object, the fields or the patch that the call sends, if any.
     pub sent: Option<&'a Value>,
 }
 
-/// What calls of a [`TestClient`](super::TestClient) meet on their way: they fail, are answered, or are changed.
+/// Fails, answers or changes calls of a [`TestClient`](super::TestClient).
 ///
 /// # Examples
 ///
@@ -73,30 +73,31 @@ pub struct Reactor {
     kind: Option<Kind>,
     name: Option<String>,
     times: Option<u32>,
-    /// How often it does something yet.
+    /// How many more calls it affects.
     left: Arc<Mutex<Option<u32>>>,
     reaction: Reaction,
 }
 
-/// What a call is answered with, if it is.
-type Answer = Option<Result<Value, ClientError>>;
+/// The answer of a reactor, if it gives one.
+type Reply = Option<Result<Value, ClientError>>;
 
 #[derive(Clone)]
 enum Reaction {
     Fail(Arc<dyn Fn(&ObjectRef) -> ClientError + Send + Sync>),
-    Answer(Arc<dyn Fn(&Call<'_>) -> Answer + Send + Sync>),
+    Answer(Arc<dyn Fn(&Call<'_>) -> Reply + Send + Sync>),
     Change(Arc<dyn Fn(&mut Value) + Send + Sync>),
 }
 
 impl Reactor {
-    /// Calls of this method fail, and do nothing; of all, if it is `None`. The error is a [`Transport`](ClientError::Transport).
+    /// Fails calls of this method, or all calls if `verb` is `None`. The error is a [`Transport`](ClientError::Transport).
     pub fn fail(verb: impl Into<Option<Verb>>) -> Self {
         let error = |object: &ObjectRef| ClientError::transport(object.clone(), "a reactor fails this call");
         Self::new(verb.into(), Reaction::Fail(Arc::new(error)))
     }
 
-    /// Calls of this method, or of all, are answered like this, and do nothing else; those for which this returns `None` go on. A list
-    /// is answered with an array of its objects; a watch can only fail.
+    /// Answers calls of this method, or all calls, in place of the client. If `answer` returns `None`, the call goes on.
+    ///
+    /// The answer of a list is an array of objects. A watch can only be failed.
     pub fn answer(
         verb: impl Into<Option<Verb>>,
         answer: impl Fn(&Call<'_>) -> Option<Result<Value, ClientError>> + Send + Sync + 'static,
@@ -104,8 +105,7 @@ impl Reactor {
         Self::new(verb.into(), Reaction::Answer(Arc::new(answer)))
     }
 
-    /// What is sent by this method, or by all, is changed on its way, as an admission webhook does it: the object, the fields or the
-    /// patch.
+    /// Changes the object, the fields or the patch that a call sends, as an admission webhook does.
     pub fn change(verb: impl Into<Option<Verb>>, change: impl Fn(&mut Value) + Send + Sync + 'static) -> Self {
         Self::new(verb.into(), Reaction::Change(Arc::new(change)))
     }
@@ -114,43 +114,43 @@ impl Reactor {
         Self { verb, kind: None, name: None, times: None, left: Arc::default(), reaction }
     }
 
-    /// Failing with this error.
+    /// Sets the error of a reactor that fails calls.
     ///
     /// # Panics
     ///
-    /// If it is not one that [fails](Self::fail).
+    /// Panics unless [`fail`](Self::fail) created the reactor.
     pub fn error(self, error: impl Fn(&ObjectRef) -> ClientError + Send + Sync + 'static) -> Self {
         assert!(matches!(self.reaction, Reaction::Fail(_)), "this reactor does not fail calls");
         Self { reaction: Reaction::Fail(Arc::new(error)), ..self }
     }
 
-    /// For objects of this kind alone.
+    /// Limits the reactor to objects of this kind.
     pub fn kind(self, kind: &Kind) -> Self {
         Self { kind: Some(kind.clone()), ..self }
     }
 
-    /// For objects of this name alone.
+    /// Limits the reactor to objects of this name.
     pub fn name(self, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..self }
     }
 
-    /// For the first such call alone.
+    /// Limits the reactor to the first matching call.
     pub fn once(self) -> Self {
         self.times(1)
     }
 
-    /// For so many such calls, the first ones. Those that it neither answers nor changes are not counted.
+    /// Limits the reactor to the first matching calls. Calls that it does not answer or change do not count.
     pub fn times(self, times: u32) -> Self {
         Self { times: Some(times), ..self }
     }
 
-    /// The same, for another client: it has not done anything yet.
+    /// Returns a copy with its count of calls reset.
     pub(super) fn renewed(&self) -> Self {
         Self { left: Arc::new(Mutex::new(self.times)), ..self.clone() }
     }
 
-    /// What it answers to a call, if anything.
-    pub(super) fn react(&self, verb: Verb, object: &ObjectRef, sent: Option<&mut Value>) -> Answer {
+    /// Returns the answer to a call, or `None` to let it go on.
+    pub(super) fn react(&self, verb: Verb, object: &ObjectRef, sent: Option<&mut Value>) -> Reply {
         let fits = self.verb.is_none_or(|own| own == verb)
             && self.kind.as_ref().is_none_or(|kind| kind == object.kind())
             && self.name.as_ref().is_none_or(|name| name == object.key().name())

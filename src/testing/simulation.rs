@@ -1,4 +1,4 @@
-//! Whole controllers on one thread and a held clock: what they do in a day takes milliseconds, and is the same each time.
+//! Whole controllers on one thread and a held clock. A simulated day takes milliseconds, and is the same each time.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,36 +12,39 @@ use crate::base::simulation::{SimulationScheduler, TraceEntry};
 use crate::base::thread::panic_message;
 use crate::base::time::Nanos;
 
-/// The environment variable that names the one seed with which [`Simulation::seeds`] is to run.
+/// The environment variable that limits [`Simulation::seeds`] to one seed.
 const SEED: &str = "HOMEOSTAT_SEED";
 
-/// Runs whatever goes by its [`clock`](Self::clock) on the thread that has made it: controllers, managers, pools, workers, pollers,
-/// watches and their subscriptions, the watchdogs. It is the shipped code that runs, but no thread is started. What would
-/// have one is played in turns, one after the other: a turn is one run of a key, one event, one poll. Time passes only when
-/// nothing is left to do: then the clock jumps to when something is due.
+/// A scheduler that runs controllers and managers on the current thread, in simulated time.
 ///
-/// The order is by chance where it is not promised, and the seed decides it: which of those that are due is next, which of the ready
-/// keys of one lane, in which order the keys of a store come; jitter and generated names as well. The same seed does the same
-/// each time. So a test that goes through [many seeds](Self::seeds) finds what only some orders show, and can show it again.
+/// It runs everything that uses its [`clock`](Self::clock): controllers, managers, pools, workers, pollers, watches and their
+/// subscriptions, and watchdogs. The code is the shipped code, but no thread starts. Tasks that would have a thread of their own take
+/// turns instead. A turn is one run of a key, one event, or one poll. When no task has work, the clock jumps to the next deadline.
 ///
-/// # What waits
+/// The seed decides the order of turns, of ready keys with the same priority, and of the keys of a store, and also jitter and generated
+/// names. The same seed gives the same run. A test with [many seeds](Self::seeds) finds failures that need a certain order, and can
+/// repeat them.
 ///
-/// Runs are called on the test's own thread, so a breakpoint or a panic message is where one expects it. Whoever waits by the clock
-/// ([`Context::sleep`](crate::Context::sleep), [`wait`](crate::ControllerHandle::wait) for a key, `shutdown`, the test itself) has the
-/// others' turns played meanwhile. They are played on top of the one that waits, which goes on once those have come to their
-/// ends: a run that sleeps for a second, and has a run on top of it that sleeps for a minute, sleeps for a minute.
+/// # Waiting
 ///
-/// A wait that nothing can end panics, and so does a simulation that does not come to rest; both say who is at it. What waits for
-/// something that the clock does not know of ([`CancellationToken::wait`](crate::CancellationToken::wait), a channel, a lock) waits for
-/// ever. What would do so on a thread of its own is refused as it starts ([`StartError::is_not_simulated`](crate::StartError::is_not_simulated)):
-/// a watch that reads a channel, the functions of a manager, an [`ObjectWatch`](crate::objects::ObjectWatch) of a client whose
-/// [streams](crate::objects::ObjectStream::polled) cannot be asked without waiting. An elector's campaign is one turn, so it has to come to an end.
+/// Runs are called on the test's thread, so breakpoints and panic messages work as usual. A wait by the clock lets other tasks take
+/// their turns: [`Context::sleep`](crate::Context::sleep), [`ControllerHandle::wait`](crate::ControllerHandle::wait), `shutdown`, and
+/// the test's own waits. Those turns run on top of the waiting one, which resumes after they return. Therefore a run that sleeps
+/// for one second takes a minute if a run on top of it sleeps for a minute.
 ///
-/// # What is not the same each time
+/// A wait that nothing can end panics, and a simulation that never becomes idle panics too. The messages name the tasks that were running.
 ///
-/// What does not come from here: the order of a table of the standard library in a reconciler, the uids of a client that has another
-/// clock and no [seed](crate::objects::EmbeddedBuilder::seed), the order in which a [`Tracker`](crate::objects::Tracker) that has another
-/// clock finds who tracks, files, the time of day.
+/// Waits that do not use the clock block for ever: [`CancellationToken::wait`](crate::CancellationToken::wait), channels, locks.
+/// Components that wait like this on a thread of their own are refused when they start
+/// ([`StartError::is_not_simulated`](crate::StartError::is_not_simulated)): watches of a channel, functions of a manager, and an
+/// [`ObjectWatch`](crate::objects::ObjectWatch) of a client whose [streams](crate::objects::ObjectStream::polled) cannot be polled. A
+/// campaign of an elector is one turn, so it must return.
+///
+/// # Limits of repeatability
+///
+/// The seed does not control: the order of a hash table in a reconciler, files, the time of day, the uids of a client with another clock
+/// and without a [seed](crate::objects::EmbeddedBuilder::seed), and the order of keys from a
+/// [`Tracker`](crate::objects::Tracker) with another clock.
 ///
 /// # Examples
 ///
@@ -65,23 +68,23 @@ const SEED: &str = "HOMEOSTAT_SEED";
 pub struct Simulation {
     clock: ManualClock,
     scheduler: Arc<SimulationScheduler>,
-    /// It stays on its thread.
+    /// A simulation stays on its thread.
     _here: PhantomData<Rc<()>>,
 }
 
-/// A turn that was played in a [`Simulation`]. Shown as `1.5s pool-0 vm "vm-1"`.
+/// One turn in the [trace](Simulation::trace) of a simulation. Displayed as `1.5s pool-0 vm "vm-1"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Turn {
-    /// When, since the simulation began.
+pub struct SimulatedTurn {
+    /// The time since the start of the simulation.
     pub at: Duration,
-    /// Whose turn it was: the name of the thread that it would have had.
+    /// The task: the name that its thread would have.
     pub task: String,
-    /// What it was about: the controller and its key, or the workers' key.
+    /// The controller and its key, or the key of the workers.
     pub what: Option<String>,
 }
 
-impl fmt::Display for Turn {
+impl fmt::Display for SimulatedTurn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {}", self.at, self.task)?;
         self.what.iter().try_for_each(|what| write!(f, " {what}"))
@@ -89,13 +92,13 @@ impl fmt::Display for Turn {
 }
 
 impl Simulation {
-    /// One in which nothing runs yet. It begins with the first second of 1970.
+    /// Creates an idle simulation that starts at the beginning of 1970.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::on(seed, ManualClock::new())
     }
 
-    /// The same, beginning at this time of day: what timestamps are made of.
+    /// Creates an idle simulation that starts at this time of day, which timestamps show.
     #[must_use]
     pub fn at(seed: u64, time_of_day: SystemTime) -> Self {
         Self::on(seed, ManualClock::at(time_of_day))
@@ -106,55 +109,56 @@ impl Simulation {
         Self { clock: scheduler.set_up(clock), scheduler, _here: PhantomData }
     }
 
-    /// The most turns that may be played at one time of the clock before it is held to be one that never comes to rest. The waits of
-    /// one turn, and those of the test itself between two runs, may together last for ten times as many. Default: 100 000.
+    /// Sets the most turns at one time of the clock, after which the simulation counts as never idle. Default: 100 000.
+    ///
+    /// The waits of one turn, and the waits of the test between two runs, may last ten times as many turns together.
     #[must_use]
     pub fn most_turns(self, turns: u64) -> Self {
         self.scheduler.set_most(turns);
         self
     }
 
-    /// The clock for all that is to run in it.
+    /// Returns the clock for all components of the simulation.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.clock.clock()
     }
 
-    /// The time by its clock.
+    /// Returns the current time of the clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// How much time has passed by its clock.
+    /// Returns the simulated time since the start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.clock.nanos().since(Nanos::ZERO)
     }
 
-    /// What decides the order.
+    /// Returns the seed.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.scheduler.seed()
     }
 
-    /// How many turns have been played.
+    /// Returns the count of turns so far.
     #[must_use]
     pub fn turns(&self) -> u64 {
         self.scheduler.steps()
     }
 
-    /// The turns that have been played, in their order: of very many, the last 100 000. The same for the same seed.
+    /// Returns the turns so far, at most the last 100 000. The same seed gives the same trace.
     #[must_use]
-    pub fn trace(&self) -> Vec<Turn> {
+    pub fn trace(&self) -> Vec<SimulatedTurn> {
         let shown = |step: TraceEntry| {
             let (at, task) = (step.at.since(Nanos::ZERO), step.name.to_string());
-            Turn { at, task, what: step.what }
+            SimulatedTurn { at, task, what: step.what }
         };
         self.scheduler.trace().into_iter().map(shown).collect()
     }
 
-    /// Runs until nothing is left to do at this time of the clock.
+    /// Runs until no task has work at the current time of the clock.
     ///
     /// # Panics
     ///
@@ -164,12 +168,13 @@ impl Simulation {
         self.run_for(Duration::ZERO);
     }
 
-    /// Runs for so long by the clock: plays what is due, jumps to when the next is due, and so on. Whoever sleeps in a turn at the
-    /// end is waited for, so it may come to more.
+    /// Runs for this long by the clock.
+    ///
+    /// It takes longer if a turn still sleeps at the end: the simulation waits for that turn.
     ///
     /// # Panics
     ///
-    /// If it does not come to rest, or a wait in it cannot end.
+    /// Panics if the simulation does not become idle, or if nothing can end a wait in it.
     #[track_caller]
     pub fn run_for(&self, duration: Duration) {
         let end = self.end(duration);
@@ -177,18 +182,20 @@ impl Simulation {
         self.clock.advance_to(end);
     }
 
-    /// Runs until `condition` holds, which is looked at after each turn, for at most `timeout` by the clock.
+    /// Runs until `condition` holds, for at most `timeout` by the clock. The condition is checked after each turn.
     ///
     /// # Panics
     ///
-    /// If it does not hold in time, or within a million turns ([`most_turns`](Self::most_turns)). And as [`run_for`](Self::run_for).
+    /// Panics if the condition does not hold in time, or within ten times [`most_turns`](Self::most_turns) turns. Otherwise as
+    /// [`run_for`](Self::run_for).
     #[track_caller]
     pub fn run_until(&self, timeout: Duration, mut condition: impl FnMut() -> bool) {
         let end = self.end(timeout);
         let last = self.turns().saturating_add(self.scheduler.longest_wait());
         while !condition() {
             if self.turns() > last {
-                self.scheduler.give_up(&self.clock, "what a simulation waits for has not come for too many turns");
+                self.scheduler
+                    .give_up(&self.clock, "the condition of `run_until` did not hold within the limit of turns");
             }
             if !self.scheduler.step(&self.clock, end) {
                 self.clock.advance_to(end);
@@ -196,13 +203,14 @@ impl Simulation {
                     return;
                 }
                 self.scheduler
-                    .give_up(&self.clock, &format!("what a simulation waits for has not come within {timeout:?}"));
+                    .give_up(&self.clock, &format!("the condition of `run_until` did not hold within {timeout:?}"));
             }
         }
     }
 
-    /// Runs `test` in a simulation of its own for each of the seeds; with `HOMEOSTAT_SEED=5` in the environment, for the seed 5
-    /// alone.
+    /// Runs `test` once for each seed, each time in a new simulation.
+    ///
+    /// If the environment variable `HOMEOSTAT_SEED` is set, as `HOMEOSTAT_SEED=5`, the test runs with that seed only.
     ///
     /// ```
     /// use homeostat::testing::Simulation;
@@ -216,17 +224,20 @@ impl Simulation {
     ///
     /// # Panics
     ///
-    /// If `test` does: with its message and the seed. And if the variable is set to what is no seed.
+    /// Panics if `test` panics, with its message and the seed, and if the variable is not a number.
     #[track_caller]
     pub fn seeds(seeds: impl IntoIterator<Item = u64>, test: impl Fn(&Self)) {
         let only = std::env::var(SEED).ok().map(|text| {
             let seed = text.parse().ok();
-            seed.unwrap_or_else(|| panic!("{SEED} is {text:?}, but must be a number"))
+            seed.unwrap_or_else(|| panic!("the environment variable {SEED} is {text:?}, but must be a number"))
         });
         let run = |seed| {
             let simulation = Self::new(seed);
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(&simulation))) {
-                panic!("with the seed {seed}, alone by {SEED}={seed}: {}", panic_message(&*panic));
+                panic!(
+                    "failed with seed {seed} (to run this seed only, set {SEED}={seed}): {}",
+                    panic_message(&*panic)
+                );
             }
         };
         match only {
@@ -237,12 +248,12 @@ impl Simulation {
 
     fn end(&self, duration: Duration) -> Nanos {
         self.scheduler.begin();
-        // One before "never", which does not come.
+        // The last time of the clock means "never".
         Nanos(self.clock.nanos().after(duration).0.min(u64::MAX - 1))
     }
 }
 
-/// What is left in it is dropped where it stands. Whoever waits for it finds that it has ended.
+/// Drops the remaining tasks as they are. Their handles report that they have ended.
 impl Drop for Simulation {
     fn drop(&mut self) {
         self.scheduler.close();

@@ -1,4 +1,4 @@
-//! What cases are about: a step with its resource, or a reconciler with a key.
+//! The two kinds of cases: a sub-reconciler with its resource, and a reconciler with a key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use super::case::{Ends, Given, Subject, TestCase, check, sealed};
 use super::client::json_of;
 use super::config::{Give, give};
-use super::difference::{Fault, pretty};
+use super::difference::{Mismatch, pretty};
 use super::factory::{Sample, whole};
 use super::table::Table;
 use super::writes::comparable;
@@ -17,17 +17,17 @@ use crate::run::error::BoxError;
 use crate::run::reconciler::{Action, Reconciler};
 use crate::sub::{Flow, Request, Stash, StashKey, Stashed, SubContext, SubReconciler};
 
-/// A case of a sub-reconciler: a resource, what is there beside it, and what comes of the one step.
+/// A case of a sub-reconciler: one run for one resource.
 ///
 /// # Examples
 ///
 /// See [the module](super).
 pub type SubReconcilerTestCase<T> = TestCase<OfStep<T>>;
 
-/// Cases of a sub-reconciler.
+/// A table of cases of a sub-reconciler.
 pub type SubReconcilerTable<T> = Table<OfStep<T>>;
 
-/// A case of a whole reconciler: a key, what is there, and what comes of the run.
+/// A case of a whole reconciler: one run for one key.
 ///
 /// # Examples
 ///
@@ -59,19 +59,19 @@ pub type SubReconcilerTable<T> = Table<OfStep<T>>;
 /// ```
 pub type ReconcilerTestCase = TestCase<OfKey>;
 
-/// Cases of a whole reconciler.
+/// A table of cases of a whole reconciler.
 pub type ReconcilerTable = Table<OfKey>;
 
-/// A step of a run, and the resource that it is given.
+/// The run of a sub-reconciler for a resource.
 pub struct OfStep<T> {
     resource: T,
     expected: Option<T>,
     given: Vec<(&'static str, Box<dyn Stashed>)>,
-    /// With nothing: no longer there.
+    /// `None`: the stash must not have the key.
     stashed: Vec<(&'static str, Option<Box<dyn Stashed>>)>,
 }
 
-/// A run for a key.
+/// The run of a reconciler for a key.
 #[derive(Debug)]
 pub struct OfKey(ObjectKey);
 
@@ -96,40 +96,43 @@ impl Subject for OfKey {
 }
 
 impl<T: Object> TestCase<OfStep<T>> {
-    /// Of this resource: it is handed to the step, and is in the clients. What a client gives to all objects it has as
-    /// [created](super::Factory::created), where it has nothing yet. Until told otherwise it is expected to stay as it is, the stash too,
-    /// and the step to [proceed](Flow::proceed).
+    /// Creates a case for a resource. The clients hold the resource, and the sub-reconciler gets it.
+    ///
+    /// Missing metadata is filled in as by [`Factory::created`](super::Factory::created). By default the case expects that the resource
+    /// and the stash do not change, and that the result is [`Flow::proceed`].
     pub fn new(name: impl Into<String>, resource: &impl Sample<Object = T>) -> Self {
         let resource = whole(resource.sample(), 0);
         Self::with(name, OfStep { resource, expected: None, given: Vec::new(), stashed: Vec::new() }, Flow::proceed())
     }
 
-    /// A step before has left this in the stash. If nothing else is expected, it is to be there afterwards.
+    /// Puts a value into the stash before the run. By default the case expects it to stay there.
     pub fn given_stashed<V: Stashed>(mut self, key: StashKey<V>, value: V) -> Self {
         self.subject.given.push((key.name(), Box::new(value)));
         self
     }
 
-    /// The step makes this of the resource that it is given. Its `resourceVersion` is not compared, and neither is what a client sets,
-    /// and the times of conditions, where the expected one does not say them.
+    /// Expects the resource to be this after the run.
+    ///
+    /// The `resourceVersion` is not compared. Fields that a client sets, and the times of conditions, are compared only if the expected
+    /// resource has them.
     pub fn expect_resource(mut self, resource: &impl Sample<Object = T>) -> Self {
         self.subject.expected = Some(resource.sample());
         self
     }
 
-    /// Afterwards this is in the stash.
+    /// Expects this value in the stash after the run.
     pub fn expect_stashed<V: Stashed>(mut self, key: StashKey<V>, value: V) -> Self {
         self.subject.stashed.push((key.name(), Some(Box::new(value))));
         self
     }
 
-    /// Afterwards nothing is in the stash under this key.
+    /// Expects the stash to have no value for this key after the run.
     pub fn expect_unstashed<V>(mut self, key: StashKey<V>) -> Self {
         self.subject.stashed.push((key.name(), None));
         self
     }
 
-    /// The step does not fail, and asks for this.
+    /// Expects the run to return this flow.
     pub fn expect_flow(mut self, flow: Flow) -> Self {
         self.ends = Ends::With(flow);
         self
@@ -137,13 +140,13 @@ impl<T: Object> TestCase<OfStep<T>> {
 }
 
 impl TestCase<OfKey> {
-    /// Of the key of this object, which need not be there. Until told otherwise the run is expected to
-    /// [await a change](Action::await_change).
+    /// Creates a case for the key of an object, which does not have to exist. By default the case expects
+    /// [`Action::await_change`].
     pub fn new(name: impl Into<String>, object: &impl Sample) -> Self {
         Self::with(name, OfKey(object.sample().key()), Action::await_change())
     }
 
-    /// The run does not fail, and asks for this.
+    /// Expects the run to return this action.
     pub fn expect_action(mut self, action: Action) -> Self {
         self.ends = Ends::With(action);
         self
@@ -151,48 +154,48 @@ impl TestCase<OfKey> {
 }
 
 impl<T: Object> Table<OfStep<T>> {
-    /// Runs all cases, each by itself: with what this makes of what there is in the case.
+    /// Runs all cases, each with a new client, clock and reconciler. `make` returns the reconciler.
     ///
     /// # Panics
     ///
-    /// If something is not as the cases say: as [`check`](Self::check).
+    /// Panics with the report of [`check`](Self::check) if a case fails.
     #[track_caller]
     pub fn run<R: SubReconciler<T>>(&self, make: impl Fn(&Given<'_>) -> R) {
-        if let Err(faults) = self.check(make) {
-            panic!("{faults}");
+        if let Err(mismatches) = self.check(make) {
+            panic!("{mismatches}");
         }
     }
 
-    /// Runs all cases, each by itself: with what this makes of what there is in the case.
+    /// Runs all cases, each with a new client, clock and reconciler. `make` returns the reconciler.
     ///
     /// # Errors
     ///
-    /// All that is not as the cases say, by their names, for people to read.
+    /// Returns a report of all mismatches, by case.
     pub fn check<R: SubReconciler<T>>(&self, make: impl Fn(&Given<'_>) -> R) -> Result<(), String> {
         self.check_each(|case| check(case, &make, &step))
     }
 }
 
 impl Table<OfKey> {
-    /// Runs all cases, each by itself: with what this makes of what there is in the case.
+    /// Runs all cases, each with a new client, clock and reconciler. `make` returns the reconciler.
     ///
     /// # Panics
     ///
-    /// If something is not as the cases say: as [`check`](Self::check).
+    /// Panics with the report of [`check`](Self::check) if a case fails.
     #[track_caller]
     pub fn run<R: Reconciler<ObjectKey>>(&self, make: impl Fn(&Given<'_>) -> R) {
-        if let Err(faults) = self.check(make) {
-            panic!("{faults}");
+        if let Err(mismatches) = self.check(make) {
+            panic!("{mismatches}");
         }
     }
 
-    /// Runs all cases, each by itself: with what this makes of what there is in the case.
+    /// Runs all cases, each with a new client, clock and reconciler. `make` returns the reconciler.
     ///
     /// # Errors
     ///
-    /// All that is not as the cases say, by their names, for people to read.
+    /// Returns a report of all mismatches, by case.
     pub fn check<R: Reconciler<ObjectKey>>(&self, make: impl Fn(&Given<'_>) -> R) -> Result<(), String> {
-        let run = |reconciler: &R, subject: &OfKey, given: &Given<'_>, _: &mut Vec<Fault>| {
+        let run = |reconciler: &R, subject: &OfKey, given: &Given<'_>, _: &mut Vec<Mismatch>| {
             reconciler.reconcile(&context(given), &subject.0).map_err(Into::into)
         };
         self.check_each(|case| check(case, &make, &run))
@@ -207,7 +210,7 @@ fn step<T: Object, R: SubReconciler<T>>(
     reconciler: &R,
     subject: &OfStep<T>,
     given: &Given<'_>,
-    faults: &mut Vec<Fault>,
+    mismatches: &mut Vec<Mismatch>,
 ) -> Result<Flow, BoxError> {
     let mut resource = subject.resource.clone();
     let request = Request::new(&resource, given.config());
@@ -217,13 +220,13 @@ fn step<T: Object, R: SubReconciler<T>>(
     let result = reconciler.reconcile(&SubContext::new("test", &context(given), &request), &mut resource);
     let expected = subject.expected.as_ref().unwrap_or(&subject.resource);
     let (expected, actual) = comparable(&json_of(expected), &json_of(&resource));
-    faults.extend(Fault::differs("resource", &pretty(&expected), &pretty(&actual)));
-    subject.check_stash(request.stash(), faults);
+    mismatches.extend(Mismatch::differs("resource", &pretty(&expected), &pretty(&actual)));
+    subject.check_stash(request.stash(), mismatches);
     result
 }
 
 impl<T> OfStep<T> {
-    fn check_stash(&self, stash: &Stash, faults: &mut Vec<Fault>) {
+    fn check_stash(&self, stash: &Stash, mismatches: &mut Vec<Mismatch>) {
         let mut expected: BTreeMap<_, _> = self.given.iter().map(|(name, value)| (*name, Some(&**value))).collect();
         expected.extend(self.stashed.iter().map(|(name, value)| (*name, value.as_deref())));
         let actual: BTreeMap<_, _> = stash.snapshot().into_iter().collect();
@@ -233,20 +236,22 @@ impl<T> OfStep<T> {
                 (Some(expected), Some(actual)) => {
                     let text = |value: &dyn Stashed| format!("{value:#?} ({})", value.stashed_type_name());
                     let (one, other) = (text(*expected), text(&**actual));
-                    let fault = Fault::differs(&format!("stashed {name:?}"), &one, &other);
+                    let mismatch = Mismatch::differs(&format!("stashed {name:?}"), &one, &other);
                     // They may look the same.
-                    faults.push(fault.unwrap_or_else(|| Fault::new(format!("stashed {name:?} differs"), one)));
+                    mismatches
+                        .push(mismatch.unwrap_or_else(|| Mismatch::new(format!("stashed {name:?} differs"), one)));
                 }
                 (Some(expected), None) => {
-                    faults.push(Fault::new(format!("missing in the stash: {name:?}"), format!("{expected:#?}")));
+                    mismatches.push(Mismatch::new(format!("missing in the stash: {name:?}"), format!("{expected:#?}")));
                 }
                 (None, _) => {}
             }
         }
         let unexpected = actual.iter().filter(|(name, _)| !matches!(expected.get(*name), Some(Some(_))));
-        faults.extend(
-            unexpected
-                .map(|(name, value)| Fault::new(format!("unexpected in the stash: {name:?}"), format!("{value:#?}"))),
+        mismatches.extend(
+            unexpected.map(|(name, value)| {
+                Mismatch::new(format!("unexpected in the stash: {name:?}"), format!("{value:#?}"))
+            }),
         );
     }
 }

@@ -1,15 +1,15 @@
-//! Cases together: each by its name.
+//! Tables of cases.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
 use super::case::{Subject, TestCase};
-use super::difference::Fault;
+use super::difference::Mismatch;
 
-/// Cases of one reconciler: a [`SubReconcilerTable`](super::SubReconcilerTable) or a [`ReconcilerTable`](super::ReconcilerTable).
+/// A table of cases: a [`SubReconcilerTable`](super::SubReconcilerTable) or a [`ReconcilerTable`](super::ReconcilerTable).
 ///
-/// All of them are run, whatever comes of those before, and all that is not as they say is told at the end. If some are in
-/// [focus](TestCase::focus), only they are run, and the table fails in any case.
+/// All cases run, also after failures, and the report lists all mismatches. If cases are in [focus](TestCase::focus), only they run,
+/// and the table fails.
 ///
 /// # Examples
 ///
@@ -27,33 +27,33 @@ use super::difference::Fault;
 ///     SubReconcilerTestCase::new("one", &app),
 ///     SubReconcilerTestCase::new("two", &app).focus(),
 /// ]);
-/// assert_eq!(table.check(|_given| idle).unwrap_err(), "1 of 2 cases are in focus, 1 have been left out");
+/// assert_eq!(table.check(|_given| idle).unwrap_err(), "1 of 2 cases are in focus, 1 were skipped");
 /// ```
 #[must_use = "a table does nothing until it is run"]
 pub struct Table<S: Subject>(Vec<TestCase<S>>);
 
 impl<S: Subject> Table<S> {
-    /// Of these cases, each with a name of its own.
+    /// Creates a table of these cases. Each needs a unique name.
     pub fn new(cases: impl IntoIterator<Item = TestCase<S>>) -> Self {
         Self(cases.into_iter().collect())
     }
 
-    pub(super) fn check_each(&self, check: impl Fn(&TestCase<S>) -> Vec<Fault>) -> Result<(), String> {
+    pub(super) fn check_each(&self, check: impl Fn(&TestCase<S>) -> Vec<Mismatch>) -> Result<(), String> {
         let Self(cases) = self;
         let mut names = BTreeSet::new();
         if let Some(case) = cases.iter().find(|case| !names.insert(&case.name)) {
-            return Err(format!("two cases have the name {:?}: nothing is run", case.name));
+            return Err(format!("two cases are named {:?}; no case was run", case.name));
         }
         let focused = cases.iter().filter(|case| case.focus).count();
         let (mut text, mut run, mut failed) = (String::new(), 0, 0);
         for case in cases.iter().filter(|case| case.focus || focused == 0) {
             run += 1;
-            let faults = check(case);
-            if !faults.is_empty() {
+            let mismatches = check(case);
+            if !mismatches.is_empty() {
                 failed += 1;
                 let _ = writeln!(text, "case {:?}:", case.name);
-                for fault in &faults {
-                    fault.print(&mut text);
+                for mismatch in &mismatches {
+                    mismatch.print(&mut text);
                 }
             }
         }
@@ -62,7 +62,7 @@ impl<S: Subject> Table<S> {
         }
         if focused > 0 {
             let (all, left) = (cases.len(), cases.len() - focused);
-            text = format!("{focused} of {all} cases are in focus, {left} have been left out\n{text}");
+            text = format!("{focused} of {all} cases are in focus, {left} were skipped\n{text}");
         }
         if text.is_empty() { Ok(()) } else { Err(text.trim_end().to_owned()) }
     }

@@ -1,18 +1,18 @@
-//! What is written, beside what was expected to be.
+//! Comparison of recorded writes with the expected ones.
 
 use serde_json::{Value, json};
 
 use super::client::{Write, json_of, ref_of};
-use super::difference::{Fault, Pair, align, name_of, pretty};
+use super::difference::{Mismatch, Pair, align, name_of, pretty};
 use super::factory::Sample;
 use crate::objects::json::meta_mut;
 use crate::objects::{DeleteOptions, FieldOwner, Object, ObjectRef, Patch, PatchTarget, Propagation};
 
-/// A write that is expected.
+/// An expected write.
 #[derive(Debug)]
 pub(super) struct Expected {
     write: Write,
-    /// Of a deletion, whether its preconditions are compared.
+    /// Whether the preconditions of a deletion are compared.
     preconditions: bool,
 }
 
@@ -55,12 +55,12 @@ pub(super) fn delete(object: &impl Sample, options: Option<DeleteOptions>) -> Ex
     Expected { write, preconditions }
 }
 
-/// What a client sets, and a writer says again.
+/// The metadata fields that a client sets and writers repeat.
 const OF_THE_CLIENT: [&str; 5] =
     ["uid", "generation", "creationTimestamp", "deletionGracePeriodSeconds", "managedFields"];
 
-/// What two states of an object that is there are compared by: without versions, and without what a client sets, and the times of
-/// conditions, where the expected one does not say them.
+/// Removes the fields that are not compared: versions, and, unless the expected object has them, fields that a client sets and the
+/// times of conditions.
 pub(super) fn comparable(expected: &Value, actual: &Value) -> (Value, Value) {
     let (mut expected, mut actual) = (expected.clone(), actual.clone());
     let (own, other) = (meta_mut(&mut expected), meta_mut(&mut actual));
@@ -75,7 +75,7 @@ pub(super) fn comparable(expected: &Value, actual: &Value) -> (Value, Value) {
     (expected, actual)
 }
 
-/// Takes the times from conditions of a status that the expected one has without.
+/// Removes the times of conditions that have no time in the expected status.
 fn forget_times(expected: &Value, actual: &mut Value) {
     let (Some(expected), Some(actual)) = (
         expected.pointer("/status/conditions").and_then(Value::as_array),
@@ -111,13 +111,13 @@ fn title(write: &Write) -> String {
     format!("{verb} {}", name_of(object.kind(), object.key()))
 }
 
-/// A write in one line that says all of it but what is sent.
+/// A write in one line, with the API version and without the data.
 fn full_title(write: &Write) -> String {
     let (verb, object) = verb_and_object(write);
     format!("{verb} {} {}", object.kind(), object.key())
 }
 
-/// What is sent, as JSON.
+/// The sent data, as JSON.
 fn body(write: &Write) -> Value {
     match write {
         Write::Create(_, object) | Write::Update(_, object) => object.clone(),
@@ -136,7 +136,7 @@ fn body(write: &Write) -> Value {
     }
 }
 
-/// Both as they are compared.
+/// The data of both writes, without the fields that are not compared.
 fn bodies(expected: &Expected, actual: &Write) -> (Value, Value) {
     let (mut own, mut other) = (body(&expected.write), body(actual));
     match (&expected.write, actual) {
@@ -168,25 +168,25 @@ fn bodies(expected: &Expected, actual: &Write) -> (Value, Value) {
     (own, other)
 }
 
-/// What has been written otherwise than expected.
-pub(super) fn check(expected: &[Expected], actual: &[Write], faults: &mut Vec<Fault>) {
+/// Adds the differences between the expected and the actual writes.
+pub(super) fn check(expected: &[Expected], actual: &[Write], mismatches: &mut Vec<Mismatch>) {
     let expected_titles: Vec<_> = expected.iter().map(|expected| title(&expected.write)).collect();
     let actual_titles: Vec<_> = actual.iter().map(title).collect();
     for pair in align(&expected_titles, &actual_titles) {
-        faults.extend(match pair {
+        mismatches.extend(match pair {
             Pair::Both(own, other) => differs(&expected_titles[own], &expected[own], &actual[other]),
             Pair::Missing(own) => {
                 let body = pretty(&body(&expected[own].write));
-                Some(Fault::new(format!("missing {}", expected_titles[own]), body))
+                Some(Mismatch::new(format!("missing {}", expected_titles[own]), body))
             }
             Pair::Unexpected(other) => {
-                Some(Fault::new(format!("unexpected {}", actual_titles[other]), pretty(&body(&actual[other]))))
+                Some(Mismatch::new(format!("unexpected {}", actual_titles[other]), pretty(&body(&actual[other]))))
             }
         });
     }
 }
 
-fn differs(what: &str, expected: &Expected, actual: &Write) -> Option<Fault> {
+fn differs(what: &str, expected: &Expected, actual: &Write) -> Option<Mismatch> {
     let bodies = bodies(expected, actual);
     let (mut own, mut other) = (pretty(&bodies.0), pretty(&bodies.1));
     let titles = (full_title(&expected.write), full_title(actual));
@@ -194,5 +194,5 @@ fn differs(what: &str, expected: &Expected, actual: &Write) -> Option<Fault> {
         own = format!("{}\n{own}", titles.0);
         other = format!("{}\n{other}", titles.1);
     }
-    Fault::differs(what, &own, &other)
+    Mismatch::differs(what, &own, &other)
 }

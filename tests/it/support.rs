@@ -1,4 +1,4 @@
-//! What the tests of the queue have in common.
+//! Helpers for tests of queues.
 
 use std::fmt::Debug;
 use std::process::Command;
@@ -11,7 +11,7 @@ pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-/// Settings for a queue on a clock that stands still; its backoff is 1 s, 2 s, 4 s, … without jitter.
+/// A builder of a queue on a held clock. The backoff is 1 s, 2 s, 4 s, … without jitter.
 pub(crate) fn held_builder<K: Key>() -> (ManualClock, QueueBuilder<K>) {
     let clock = ManualClock::new();
     let backoff = Exponential::new(SECOND, 1000 * SECOND).jitter(0.0);
@@ -19,13 +19,13 @@ pub(crate) fn held_builder<K: Key>() -> (ManualClock, QueueBuilder<K>) {
     (clock, builder)
 }
 
-/// A queue on a clock that stands still.
+/// A queue on a held clock.
 pub(crate) fn held<K: Key>() -> (ManualClock, WorkQueue<K>) {
     let (clock, builder) = held_builder();
     (clock, builder.build())
 }
 
-/// The next key, which must be in line.
+/// Takes the next key, which must be ready.
 #[track_caller]
 pub(crate) fn take<K: Key + Debug>(queue: &WorkQueue<K>) -> Claim<K> {
     match queue.try_dequeue() {
@@ -34,7 +34,7 @@ pub(crate) fn take<K: Key + Debug>(queue: &WorkQueue<K>) -> Claim<K> {
     }
 }
 
-/// Takes and ends what is in line, and what that puts in line; returns the keys in the order in which they were taken.
+/// Takes and finishes keys until none is ready, and returns them in order.
 pub(crate) fn serve<K: Key>(queue: &WorkQueue<K>) -> Vec<K> {
     let claims = std::iter::from_fn(|| queue.try_dequeue().ok());
     claims
@@ -46,12 +46,12 @@ pub(crate) fn serve<K: Key>(queue: &WorkQueue<K>) -> Vec<K> {
         .collect()
 }
 
-/// How many keys are ready, delayed and being processed.
+/// The counts of ready, delayed and processing keys.
 pub(crate) fn counts<K: Key>(queue: &WorkQueue<K>) -> [usize; 3] {
     [queue.len(), queue.delayed_count(), queue.processing_count()]
 }
 
-/// Shuts a queue down when it is dropped, so that a test that fails while threads wait on the queue ends.
+/// Shuts a queue down on drop, so that waiting threads end when a test fails.
 pub(crate) struct Close<'a, K: Key>(pub(crate) &'a WorkQueue<K>);
 
 impl<K: Key> Drop for Close<'_, K> {
@@ -63,7 +63,7 @@ impl<K: Key> Drop for Close<'_, K> {
 /// Set in the process that [`in_a_process_of_its_own`] starts.
 const CHILD: &str = "HOMEOSTAT_TEST_CHILD";
 
-/// Runs `body` in a process that runs the test `name` and nothing else: an abort there is a failure here.
+/// Runs `body` in a new process that runs the test `name` only. An abort of the process fails the test.
 pub(crate) fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some() {
         body();

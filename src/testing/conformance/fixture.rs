@@ -108,7 +108,7 @@ pub(super) struct TestedClient {
     cascades: bool,
 }
 
-type Answer = Result<Value, ClientError>;
+type CallResult = Result<Value, ClientError>;
 
 impl TestedClient {
     pub(super) fn new(client: Arc<dyn Client>, history: Option<usize>, cascades: bool) -> Self {
@@ -130,57 +130,57 @@ impl TestedClient {
         }
     }
 
-    pub(super) fn create(&self, object: Value) -> Answer {
+    pub(super) fn create(&self, object: Value) -> CallResult {
         owned_answer(self.inner.create(&kind_of(&object), object))
     }
 
-    pub(super) fn update(&self, object: Value) -> Answer {
+    pub(super) fn update(&self, object: Value) -> CallResult {
         owned_answer(self.inner.update(&kind_of(&object), object))
     }
 
-    pub(super) fn update_status(&self, object: Value) -> Answer {
+    pub(super) fn update_status(&self, object: Value) -> CallResult {
         owned_answer(self.inner.update_status(&kind_of(&object), object))
     }
 
-    pub(super) fn apply(&self, object: Value, owner: &FieldOwner) -> Answer {
+    pub(super) fn apply(&self, object: Value, owner: &FieldOwner) -> CallResult {
         owned_answer(self.inner.apply(&kind_of(&object), object, owner))
     }
 
     /// Returns a widget of the namespace `default`.
-    pub(super) fn get(&self, name: &str) -> Answer {
+    pub(super) fn get(&self, name: &str) -> CallResult {
         owned_answer(self.inner.get(&WIDGET, &key(name)))
     }
 
-    pub(super) fn patch(&self, name: &str, patch: &Patch) -> Answer {
+    pub(super) fn patch(&self, name: &str, patch: &Patch) -> CallResult {
         owned_answer(self.inner.patch(&WIDGET, &key(name), patch, PatchTarget::Object))
     }
 
-    pub(super) fn merge(&self, name: &str, patch: Value) -> Answer {
+    pub(super) fn merge(&self, name: &str, patch: Value) -> CallResult {
         self.patch(name, &Patch::Merge(patch))
     }
 
-    pub(super) fn merge_status(&self, name: &str, patch: Value) -> Answer {
+    pub(super) fn merge_status(&self, name: &str, patch: Value) -> CallResult {
         owned_answer(self.inner.patch(&WIDGET, &key(name), &Patch::Merge(patch), PatchTarget::Status))
     }
 
-    pub(super) fn delete(&self, name: &str) -> Answer {
+    pub(super) fn delete(&self, name: &str) -> CallResult {
         self.delete_with(name, &DeleteOptions::default())
     }
 
-    pub(super) fn delete_with(&self, name: &str, options: &DeleteOptions) -> Answer {
+    pub(super) fn delete_with(&self, name: &str, options: &DeleteOptions) -> CallResult {
         owned_answer(self.inner.delete(&WIDGET, &key(name), options))
     }
 
-    pub(super) fn delete_in(&self, name: &str, propagation: Propagation) -> Answer {
+    pub(super) fn delete_in(&self, name: &str, propagation: Propagation) -> CallResult {
         self.delete_with(name, &DeleteOptions::default().propagation(propagation))
     }
 
-    pub(super) fn purge(&self, name: &str) -> Answer {
+    pub(super) fn purge(&self, name: &str) -> CallResult {
         self.delete_with(name, &DeleteOptions::default().purge())
     }
 
     /// Removes all finalizers of a widget.
-    pub(super) fn release(&self, name: &str) -> Answer {
+    pub(super) fn release(&self, name: &str) -> CallResult {
         self.merge(name, json!({"metadata": {"finalizers": null}}))
     }
 
@@ -282,13 +282,13 @@ impl TestedClient {
     }
 }
 
-pub(super) fn owned_answer(answer: Result<Arc<Value>, ClientError>) -> Answer {
+pub(super) fn owned_answer(answer: Result<Arc<Value>, ClientError>) -> CallResult {
     answer.map(|object| (*object).clone())
 }
 
 pub(super) type ObjectEvent = WatchEvent<Arc<Value>>;
 
-/// A watch whose events a thread reads.
+/// A watch, and a thread that reads its events.
 pub(super) struct WatchReader {
     events: Receiver<Result<ObjectEvent, ClientError>>,
     pub(super) stop: CancellationToken,
@@ -393,7 +393,7 @@ pub(super) fn together<T: Send + 'static>(
 pub(super) fn only_one_succeeds(
     threads: usize,
     refusal: Refusal,
-    write: impl Fn(usize) -> Answer + Send + Sync + 'static,
+    write: impl Fn(usize) -> CallResult + Send + Sync + 'static,
 ) -> CaseResult<Value> {
     let results = together(threads, move |thread| Ok(write(thread)))?;
     let mut written = Vec::new();

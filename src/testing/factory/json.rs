@@ -1,14 +1,14 @@
-//! Fields of JSON by their pointers.
+//! JSON pointers.
 
 use serde_json::{Map, Value};
 
-/// The names on the way to a field.
+/// The parts of a pointer.
 fn steps(pointer: &str) -> Result<Vec<String>, String> {
     let path = pointer.strip_prefix('/').ok_or("a JSON pointer begins with a slash")?;
     Ok(path.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect())
 }
 
-/// Sets the value at a pointer. Objects that are missing on the way to it are made, and lists before a `-`.
+/// Sets the value at a pointer. Missing parents are created: lists before `-`, objects elsewhere.
 pub(in crate::testing) fn set(json: &mut Value, pointer: &str, value: Value) -> Result<(), String> {
     let mut place = json;
     for step in steps(pointer)? {

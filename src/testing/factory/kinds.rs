@@ -1,4 +1,4 @@
-//! Objects that many controllers make.
+//! Factories of common Kubernetes objects.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ const SERVICE_ACCOUNT: Kind = Kind::namespaced("", "v1", "ServiceAccount");
 macro_rules! ready {
     ($($name:ident $kind:ident $what:literal)*) => {
         $(
-            #[doc = concat!("A `", $what, "` of this name, and nothing else.")]
+            #[doc = concat!("Creates a `", $what, "` that has a key only.")]
             pub fn $name(namespace: impl Into<String>, name: impl Into<String>) -> Self {
                 Self::dynamic(&$kind, namespace, name)
             }
@@ -33,18 +33,18 @@ impl Factory<DynamicObject> {
         service_account SERVICE_ACCOUNT "ServiceAccount"
     }
 
-    /// With this entry in its `data`: in that of a secret it stands in base 64.
+    /// Sets an entry of `data`. The values of a secret are base64.
     pub fn data(&self, key: &str, value: impl Into<String>) -> Self {
         let value = value.into();
         self.part("data", |data| data[key] = value.into())
     }
 
-    /// With so many replicas.
+    /// Sets `spec.replicas`.
     pub fn replicas(&self, replicas: u32) -> Self {
         self.spec(|spec| spec["replicas"] = replicas.into())
     }
 
-    /// Selecting pods by this label. One that makes its pods itself gives it to them, too.
+    /// Adds a label to the selector, and, except for services, to the pod template.
     pub fn selector_label(&self, key: &str, value: &str) -> Self {
         let is_service = self.0.kind() == SERVICE;
         self.spec(|spec| {
@@ -57,7 +57,7 @@ impl Factory<DynamicObject> {
         })
     }
 
-    /// With its pods, or itself if it is one, changed like this: their `spec`, as JSON.
+    /// Changes the `spec` of the pod or of the pod template, as JSON, with a function.
     pub fn pod_spec(&self, change: impl FnOnce(&mut Value)) -> Self {
         let is_pod = self.0.kind() == POD;
         self.spec(|spec| {
@@ -69,7 +69,7 @@ impl Factory<DynamicObject> {
         })
     }
 
-    /// With the container of this name changed like this; made, behind the others, if there is none.
+    /// Changes a container with a function. A missing container is appended.
     pub fn container_named(&self, name: &str, change: impl FnOnce(&mut Value)) -> Self {
         self.pod_spec(|pod| {
             let mut containers = match pod["containers"].take() {
@@ -86,7 +86,7 @@ impl Factory<DynamicObject> {
         })
     }
 
-    /// With this image in the container of this name.
+    /// Sets the image of a container.
     pub fn image(&self, container: &str, image: &str) -> Self {
         self.container_named(container, |container| container["image"] = image.into())
     }

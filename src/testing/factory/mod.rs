@@ -1,4 +1,4 @@
-//! Objects for tests, made from others by small changes.
+//! Builders of objects for tests.
 
 mod json;
 mod kinds;
@@ -10,11 +10,12 @@ use self::json::remove;
 pub(super) use self::json::set;
 use crate::objects::{Condition, DynamicObject, Kind, Object, ObjectMeta, OwnerReference};
 
-/// The version of objects that are given without one.
+/// The `resourceVersion` of objects that have none.
 const VERSION: &str = "999";
 
-/// An object for tests. It never changes: each method returns another one, so one that is shared by many cases can be extended in
-/// each of them.
+/// A builder of objects for tests.
+///
+/// A factory is immutable: each method returns a changed copy. Many cases can share and extend one factory.
 ///
 /// # Examples
 ///
@@ -31,7 +32,7 @@ const VERSION: &str = "999";
 #[must_use]
 pub struct Factory<T = DynamicObject>(T);
 
-/// What stands for an object in a test: the object itself, or a [`Factory`] of it.
+/// An object, or a [`Factory`] of an object.
 ///
 /// # Examples
 ///
@@ -46,7 +47,7 @@ pub trait Sample {
     /// The type of the object.
     type Object: Object;
 
-    /// The object.
+    /// Returns the object.
     fn sample(&self) -> Self::Object;
 }
 
@@ -67,65 +68,65 @@ impl<T: Object> Sample for Factory<T> {
 }
 
 impl<T: Object> Factory<T> {
-    /// Of this object.
+    /// Creates a factory of this object.
     pub fn of(object: T) -> Self {
         Self(object)
     }
 
-    /// The object.
+    /// Returns the object.
     #[must_use]
     pub fn build(&self) -> T {
         self.0.clone()
     }
 
-    /// Changed like this.
+    /// Changes the object with a function.
     pub fn change(&self, change: impl FnOnce(&mut T)) -> Self {
         let mut object = self.build();
         change(&mut object);
         Self(object)
     }
 
-    /// With its metadata changed like this.
+    /// Changes the metadata with a function.
     pub fn meta(&self, change: impl FnOnce(&mut ObjectMeta)) -> Self {
         self.change(|object| change(object.meta_mut()))
     }
 
-    /// In this namespace; in none, if it is empty.
+    /// Sets the namespace. An empty one makes the object cluster-scoped.
     pub fn namespace(&self, namespace: impl Into<String>) -> Self {
         self.meta(|meta| meta.namespace = namespace.into())
     }
 
-    /// Of this name.
+    /// Sets the name.
     pub fn name(&self, name: impl Into<String>) -> Self {
         self.meta(|meta| meta.name = name.into())
     }
 
-    /// Without a name, for the client to make one that begins like this: a [`TestClient`](super::TestClient) makes `web-001` of `web-`.
+    /// Removes the name, and sets `generateName`. A [`TestClient`](super::TestClient) generates `web-001` from `web-`.
     pub fn generate_name(&self, start: impl Into<String>) -> Self {
         self.meta(|meta| (meta.name, meta.generate_name) = (String::new(), start.into()))
     }
 
-    /// With this label.
+    /// Adds a label.
     pub fn add_label(&self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.meta(|meta| drop(meta.labels.insert(key.into(), value.into())))
     }
 
-    /// With this annotation.
+    /// Adds an annotation.
     pub fn add_annotation(&self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.meta(|meta| drop(meta.annotations.insert(key.into(), value.into())))
     }
 
-    /// With this finalizer, behind those that it has.
+    /// Appends a finalizer.
     pub fn finalizer(&self, finalizer: impl Into<String>) -> Self {
         self.meta(|meta| meta.finalizers.push(finalizer.into()))
     }
 
-    /// Managed by this owner.
+    /// Adds a controller reference to this owner.
     pub fn controlled_by(&self, owner: &impl Sample) -> Self {
         self.owner(whole(owner.sample(), 1).controller_reference())
     }
 
-    /// Belonging to this owner, who does not manage it.
+    /// Adds an owner reference to this owner.
     pub fn owned_by(&self, owner: &impl Sample) -> Self {
         self.owner(whole(owner.sample(), 1).owner_reference())
     }
@@ -137,71 +138,73 @@ impl<T: Object> Factory<T> {
         })
     }
 
-    /// With all that a client gives to what is created, where it has nothing yet: a uid, made from its kind and key, the version 999,
-    /// the generation 1; and created so many seconds after the beginning of 1970.
+    /// Sets the creation time, in seconds since 1970, and fills in missing metadata.
+    ///
+    /// The uid is made from kind and key, the version is 999 and the generation 1.
     pub fn created(&self, second: i64) -> Self {
         Self(whole(self.meta(|meta| meta.creation_timestamp = None).0, second))
     }
 
-    /// Being deleted, since so many seconds after the beginning of 1970.
+    /// Sets the deletion time, in seconds since 1970.
     pub fn deleted(&self, second: i64) -> Self {
         self.meta(|meta| meta.deletion_timestamp = Some(at(second)))
     }
 
-    /// Of this generation.
+    /// Sets the generation.
     pub fn generation(&self, generation: i64) -> Self {
         self.meta(|meta| meta.generation = generation)
     }
 
-    /// Of this uid.
+    /// Sets the uid.
     pub fn uid(&self, uid: impl Into<String>) -> Self {
         self.meta(|meta| meta.uid = uid.into())
     }
 
-    /// Of this version.
+    /// Sets the `resourceVersion`.
     pub fn resource_version(&self, version: impl Into<String>) -> Self {
         self.meta(|meta| meta.resource_version = version.into())
     }
 
-    /// With this value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)), as `/spec/replicas`. What is missing on
-    /// the way to it is made: an object, and a list before `-`, the place behind its last entry.
+    /// Sets the value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)), such as `/spec/replicas`.
+    ///
+    /// Missing parents are created: lists before `-`, which means behind the last entry, and objects elsewhere.
     ///
     /// # Panics
     ///
-    /// If there is no such place in the object, or the value does not fit there.
+    /// Panics if the type has no such field, or the value does not fit.
     pub fn field(&self, pointer: &str, value: impl Into<Value>) -> Self {
         let (what, value) = (format!("{pointer} is set"), value.into());
         let made = self.edit(&what, |json| set(json, pointer, value.clone()));
-        // A type leaves out what it does not know, and may leave out what says nothing.
+        // A type drops unknown fields, and may drop empty values.
         let is_there = made.0.to_json().is_ok_and(|json| json.pointer(pointer).is_some());
         let is_known = is_there || pointer.ends_with("/-") || is_nothing(&value);
         assert!(is_known, "{}, as {what}: its type has no such field", self.0.object_ref());
         made
     }
 
-    /// Without what is at a JSON pointer.
+    /// Removes the value at a JSON pointer.
     ///
     /// # Panics
     ///
-    /// If nothing is there, or the object cannot be without it.
+    /// Panics if there is no value, or the type requires it.
     pub fn without(&self, pointer: &str) -> Self {
         self.edit(&format!("{pointer} is removed"), |json| remove(json, pointer))
     }
 
-    /// With its `spec` changed like this, as JSON.
+    /// Changes the `spec`, as JSON, with a function.
     ///
     /// # Panics
     ///
-    /// If what comes of it does not fit the type.
+    /// Panics if the result does not fit the type.
     pub fn spec(&self, change: impl FnOnce(&mut Value)) -> Self {
         self.part("spec", change)
     }
 
-    /// With its status changed like this.
+    /// Changes the status with a function.
     ///
     /// # Panics
     ///
-    /// If it has none.
+    /// Panics if the object has no status.
     pub fn status(&self, change: impl FnOnce(&mut T::Status)) -> Self {
         self.change(|object| match object.status_mut() {
             Some(status) => change(status),
@@ -209,11 +212,11 @@ impl<T: Object> Factory<T> {
         })
     }
 
-    /// With this condition in `status.conditions`, in the place of the one of its type, or behind the others.
+    /// Sets a condition in `status.conditions`. It replaces the condition of the same type.
     ///
     /// # Panics
     ///
-    /// If it does not fit the type.
+    /// Panics if the condition does not fit the type.
     pub fn condition(&self, condition: &Condition) -> Self {
         let condition = json!(condition);
         self.part("status", |status| {
@@ -229,7 +232,7 @@ impl<T: Object> Factory<T> {
         })
     }
 
-    /// Changes one of its fields as JSON, an object if there is none.
+    /// Changes a field as JSON. A missing field starts as an empty object.
     fn part(&self, field: &str, change: impl FnOnce(&mut Value)) -> Self {
         self.edit(&format!("{field} is changed"), |json| {
             let part = &mut json[field];
@@ -253,7 +256,7 @@ impl<T: Object> Factory<T> {
 }
 
 impl Factory {
-    /// An object of this kind and name, and nothing else.
+    /// Creates a factory of an object that has a kind and a key only.
     pub fn dynamic(kind: &Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self(DynamicObject::new(kind, namespace, name))
     }
@@ -274,7 +277,7 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap_or_else(|error| panic!("{second} is no second of a date: {error}"))
 }
 
-/// The object with all that a client gives to what is created, where it has nothing yet.
+/// Fills in missing metadata, as a client does for new objects.
 pub(super) fn whole<T: Object>(mut object: T, second: i64) -> T {
     let (kind, key) = (object.kind(), object.key());
     let meta = object.meta_mut();

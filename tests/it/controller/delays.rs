@@ -268,6 +268,20 @@ fn requeued<K: homeostat::Key + std::fmt::Debug>(key: K) -> (ManualClock, WorkQu
     (clock, queue)
 }
 
+/// Fails unless the poll after ten seconds runs the key, although nothing has changed.
+fn assert_next_poll_resyncs<K: homeostat::Key + Sync + std::fmt::Debug, V: Send + Sync + 'static>(
+    clock: &ManualClock,
+    queue: &WorkQueue<K>,
+    watch: &Watch<K, V>,
+) {
+    let _subscription = watch.subscribe(Subscriber::to_itself(queue).with_unchanged()).unwrap();
+    clock.wait_for_sleepers(3);
+    assert_eq!(queue.len(), 0);
+    clock.advance(10 * SECOND);
+    clock.wait_for_sleepers(3);
+    assert!(take(queue).reasons().contains(Reasons::RESYNC));
+}
+
 #[test]
 fn every_kind_of_resync_runs_keys_that_wait_for_a_requeue() {
     let (clock, queue) = requeued("vm");
@@ -296,13 +310,7 @@ fn a_poll_that_finds_nothing_changed_runs_keys_that_wait_for_a_requeue() {
     let (clock, queue) = requeued("vm");
     let list = |_: &Context| -> Result<_, BoxError> { Ok([("vm", 0)]) };
     let watch = PollWatch::new(10 * SECOND, list).clock(clock.clock()).start().unwrap();
-    let all = Subscriber::to_itself(&queue).with_unchanged();
-    let _subscription = watch.watch().subscribe(all).unwrap();
-    clock.wait_for_sleepers(3);
-    assert_eq!(queue.len(), 0);
-    clock.advance(10 * SECOND);
-    clock.wait_for_sleepers(3);
-    assert!(take(&queue).reasons().contains(Reasons::RESYNC));
+    assert_next_poll_resyncs(&clock, &queue, watch.watch());
 }
 
 #[test]
@@ -311,11 +319,5 @@ fn a_look_at_a_directory_that_finds_nothing_changed_runs_keys_that_wait_for_a_re
     std::fs::write(folder.path().join("vm"), "1").unwrap();
     let (clock, queue) = requeued(std::path::PathBuf::from("vm"));
     let watch = Directory::new(folder.path()).poll(10 * SECOND).clock(clock.clock()).start().unwrap();
-    let all = Subscriber::to_itself(&queue).with_unchanged();
-    let _subscription = watch.watch().subscribe(all).unwrap();
-    clock.wait_for_sleepers(3);
-    assert_eq!(queue.len(), 0);
-    clock.advance(10 * SECOND);
-    clock.wait_for_sleepers(3);
-    assert!(take(&queue).reasons().contains(Reasons::RESYNC));
+    assert_next_poll_resyncs(&clock, &queue, watch.watch());
 }

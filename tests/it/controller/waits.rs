@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 use homeostat::controller::{ControllerBuilder, RunOutcome, WaitError};
-use homeostat::{Action, BoxError, Context, Controller, ManualClock, Subscriber, Watch, WorkerPool};
+use homeostat::watch::Push;
+use homeostat::{
+    Action, BoxError, Context, Controller, Event, ManualClock, RunningController, Subscriber, Watch, WorkerPool,
+};
 use parking_lot::Mutex;
 
-use crate::stages::{SECOND, stage};
+use crate::stages::{Director, SECOND, stage};
 use crate::support::HOUR;
 
 type Key = &'static str;
@@ -36,6 +39,26 @@ where
     R: Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
 {
     Controller::builder("vm", reconcile).clock(clock.clock())
+}
+
+/// Starts a controller of one watch. The mapping of each change waits for a cue of the director.
+fn with_staged_mapping(
+    clock: &ManualClock,
+    pool: &WorkerPool,
+    reconcile: impl Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
+) -> (Push<Key, u32>, Director<()>, RunningController<Key>) {
+    let vms = Watch::builder().clock(clock.clock()).push();
+    vms.synced();
+    let (mappings, director) = stage();
+    let mapping = move |event: &Event<Key, u32>| {
+        if event.key().is_some() {
+            mappings.enter(());
+        }
+        event.key().copied()
+    };
+    let running = builder(clock, reconcile).watch(vms.watch(), mapping).build().unwrap().start(pool).unwrap();
+    running.wait_synced(Duration::MAX).unwrap();
+    (vms, director, running)
 }
 
 /// Real threads, no waiting but that of the controller: each change must have been acted upon when the wait for it returns.
@@ -68,21 +91,7 @@ fn each_wait_after_a_change_sees_the_run_of_that_change() {
 #[test]
 fn a_wait_covers_a_change_whose_mapping_has_not_returned() {
     let (clock, pool) = held();
-    let vms = Watch::builder().clock(clock.clock()).push();
-    vms.synced();
-    let (actors, director) = stage();
-    let running = builder(&clock, done)
-        .watch(vms.watch(), move |event| {
-            if event.key().is_some() {
-                actors.enter(());
-            }
-            event.key().copied()
-        })
-        .build()
-        .unwrap()
-        .start(&pool)
-        .unwrap();
-    running.wait_synced(Duration::MAX).unwrap();
+    let (vms, director, running) = with_staged_mapping(&clock, &pool, done);
     vms.set("vm", 1);
     vms.set("other", 1);
     director.next();
@@ -105,25 +114,11 @@ fn a_wait_covers_a_change_whose_mapping_has_not_returned() {
 #[test]
 fn a_wait_does_not_wait_for_what_a_source_accepts_after_the_call() {
     let (clock, pool) = held();
-    let vms = Watch::builder().clock(clock.clock()).push();
-    vms.synced();
-    let (actors, director) = stage();
     let (runs, run) = stage();
-    let running = builder(&clock, move |_: &Context, _: &Key| {
+    let (vms, director, running) = with_staged_mapping(&clock, &pool, move |_: &Context, _: &Key| {
         runs.enter(());
         Ok(Action::await_change())
-    })
-    .watch(vms.watch(), move |event| {
-        if event.key().is_some() {
-            actors.enter(());
-        }
-        event.key().copied()
-    })
-    .build()
-    .unwrap()
-    .start(&pool)
-    .unwrap();
-    running.wait_synced(Duration::MAX).unwrap();
+    });
     running.enqueue("vm");
     run.next();
     std::thread::scope(|scope| {
@@ -207,21 +202,7 @@ fn a_wait_covers_a_change_that_is_held_back() {
 #[test]
 fn a_wait_ends_with_the_controller_although_a_mapping_goes_on() {
     let (clock, pool) = held();
-    let vms = Watch::builder().clock(clock.clock()).push();
-    vms.synced();
-    let (actors, director) = stage();
-    let running = builder(&clock, done)
-        .watch(vms.watch(), move |event| {
-            if event.key().is_some() {
-                actors.enter(());
-            }
-            event.key().copied()
-        })
-        .build()
-        .unwrap()
-        .start(&pool)
-        .unwrap();
-    running.wait_synced(Duration::MAX).unwrap();
+    let (vms, director, running) = with_staged_mapping(&clock, &pool, done);
     vms.set("vm", 1);
     director.next();
     std::thread::scope(|scope| {
@@ -241,7 +222,7 @@ fn a_wait_covers_changes_that_predicates_refuse_and_mappings_that_panic() {
     let (told, heard) = unbounded();
     let running = builder(&clock, done)
         .subscribe(vms.watch(), move |queue| {
-            Subscriber::to(queue, move |event: &homeostat::Event<Key, u32>| {
+            Subscriber::to(queue, move |event: &Event<Key, u32>| {
                 let _ = told.send(event.key().copied());
                 assert_ne!(event.key(), Some(&"panics"));
                 event.key().copied()
@@ -263,8 +244,8 @@ fn whoever_waits_for_the_initial_listings_is_woken_by_the_last_of_them() {
     let (clock, pool) = held();
     let (vms, disks) = (Watch::builder().clock(clock.clock()).push(), Watch::builder().clock(clock.clock()).push());
     let controller = builder(&clock, done)
-        .watch(vms.watch(), |event: &homeostat::Event<Key, u32>| event.key().copied())
-        .watch(disks.watch(), |event: &homeostat::Event<Key, u32>| event.key().copied())
+        .watch(vms.watch(), |event: &Event<Key, u32>| event.key().copied())
+        .watch(disks.watch(), |event: &Event<Key, u32>| event.key().copied())
         .build()
         .unwrap();
     let handle = controller.handle();

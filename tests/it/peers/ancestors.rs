@@ -1,4 +1,4 @@
-//! What the queues before this one got wrong: a test each, so that none of it comes back.
+//! Bugs of earlier queues, with a test for each.
 
 use std::collections::HashSet;
 use std::thread;
@@ -22,7 +22,7 @@ fn an_enqueue_during_the_run_is_not_dropped() {
     assert_eq!(serve(&queue), ["key"]);
 }
 
-/// openclarity `queue.go`: a woken worker pops without looking again whether another one was faster, and panics.
+/// openclarity `queue.go`: a woken worker takes a key without a second check, and panics if another worker was faster.
 #[test]
 fn several_workers_never_panic() {
     const KEYS: usize = 4000;
@@ -56,7 +56,7 @@ fn several_workers_never_panic() {
     assert_eq!(taken.into_inner().len(), KEYS);
 }
 
-/// openclarity `queue.go`: a worker can go to sleep although a key is in line.
+/// openclarity `queue.go`: a worker can sleep while a key is ready.
 #[test]
 fn no_worker_sleeps_while_a_key_is_in_line() {
     let queue = WorkQueue::<u32>::new();
@@ -71,7 +71,7 @@ fn no_worker_sleeps_while_a_key_is_in_line() {
                 }
             });
         }
-        // One key at a time: whoever misses it sleeps for ever, and so does this.
+        // One key at a time: a worker that misses it sleeps for ever, and the test hangs.
         for key in 0..5000 {
             queue.enqueue(key);
             let claim = served.dequeue_timeout(30 * SECOND).unwrap();
@@ -97,7 +97,7 @@ fn an_immediate_and_a_delayed_add_fire_once() {
     clock.advance(HOUR);
     assert_eq!(counts(&queue), [0; 3]);
 
-    // The same from a run: what asks for a run later and what asks for one at once.
+    // The same during a run: a delayed and an immediate request.
     queue.enqueue("key");
     let claim = take(&queue);
     queue.enqueue_now("key");
@@ -106,7 +106,7 @@ fn an_immediate_and_a_delayed_add_fire_once() {
     clock.advance(HOUR);
     assert_eq!(counts(&queue), [0; 3]);
 
-    // And two that ask for a run later: the sooner one is the run.
+    // Two delayed requests: the earlier one decides.
     queue.enqueue("key");
     let claim = take(&queue);
     queue.enqueue_after("key", SECOND);
@@ -117,7 +117,7 @@ fn an_immediate_and_a_delayed_add_fire_once() {
     assert_eq!(counts(&queue), [0; 3]);
 }
 
-/// client-go `queue.go`: a drain waits for what is in process only, and returns while keys are in line.
+/// client-go `queue.go`: a drain waits for processing keys only, and returns while keys are ready.
 #[test]
 fn a_drain_waits_for_the_line_too() {
     let (clock, queue) = held();
@@ -148,7 +148,7 @@ fn an_ended_claim_does_not_end_again_when_it_drops() {
     queue.enqueue("key");
     claim.done();
     let again = take(&queue);
-    // A second ending of the first claim would have freed the key, or made a failure of it.
+    // A second end of the first claim would have freed the key, or counted a failure.
     assert_eq!(again.failures(), 0);
     assert_eq!(counts(&queue), [0, 0, 1]);
     assert!(queue.try_dequeue().is_err());
@@ -178,7 +178,7 @@ fn a_second_shutdown_changes_nothing_and_a_milder_one_neither() {
     assert_eq!(queue.drain(Duration::MAX).dropped, [("key", DroppedRun::Ready)]);
 }
 
-/// controller-runtime `priorityqueue.go`: `ShutDownWithDrain` does not drain, and what is in line is abandoned.
+/// controller-runtime `priorityqueue.go`: `ShutDownWithDrain` does not drain, and drops ready keys.
 #[test]
 fn a_shutdown_that_serves_what_is_in_line_does() {
     let (_clock, queue) = held();
@@ -193,7 +193,7 @@ fn a_shutdown_that_serves_what_is_in_line_does() {
     assert_eq!(report.dropped, [(3, DroppedRun::Delayed)]);
 }
 
-/// controller-runtime `priorityqueue.go`: an add that ends a delay keeps the rank of the delayed add and jumps the line.
+/// controller-runtime `priorityqueue.go`: an add that ends a delay keeps the rank of the delayed add, and overtakes other keys.
 #[test]
 fn an_add_that_ends_a_delay_goes_to_the_tail() {
     let (_clock, queue) = held();
@@ -205,8 +205,8 @@ fn an_add_that_ends_a_delay_goes_to_the_tail() {
 }
 
 /// controller-runtime `internal/controller/controller.go`: a key that failed before keeps its count after an error that
-/// is not retried; kubernetes-sigs/controller-runtime#392, kubernetes/kubernetes#138743: counts leak. Whatever ends a
-/// run without a retry is `done` here, and takes the count with it, also where the record lives on.
+/// is not retried; kubernetes-sigs/controller-runtime#392, kubernetes/kubernetes#138743: counts leak. Here each end of a
+/// run without a retry is `done`, and resets the count, also if the record stays.
 #[test]
 fn a_count_of_failures_does_not_outlive_the_end_of_its_runs() {
     let (clock, queue) = held();
@@ -240,7 +240,7 @@ fn a_count_of_failures_does_not_outlive_the_end_of_its_runs() {
     assert_eq!(take(&queue).failures(), 0);
     queue.cancel(&"key");
 
-    // A cancelled retry is the end of its runs as well.
+    // A cancelled retry resets the count too.
     fail_twice().retry();
     queue.cancel(&"key");
     assert!(!queue.contains(&"key"));
@@ -248,7 +248,7 @@ fn a_count_of_failures_does_not_outlive_the_end_of_its_runs() {
     assert_eq!(take(&queue).failures(), 0);
 }
 
-/// kube-rs `scheduler.rs`: what waits for a running key is a set without an order, scanned from the front.
+/// kube-rs `scheduler.rs`: requests for running keys are an unordered set, which is scanned from the front.
 #[test]
 fn keys_wanted_during_their_runs_come_in_the_order_in_which_these_end() {
     let queue = WorkQueue::new();
@@ -266,7 +266,7 @@ fn keys_wanted_during_their_runs_come_in_the_order_in_which_these_end() {
     assert_eq!(serve(&queue), keys);
 }
 
-/// kube-rs `scheduler.rs`: a trailing debounce without a cap hides a key for as long as events keep coming.
+/// kube-rs `scheduler.rs`: a debounce without a limit delays a key for as long as events come.
 #[test]
 fn a_debounce_has_a_cap() {
     let (clock, queue) = held();
@@ -281,7 +281,7 @@ fn a_debounce_has_a_cap() {
     assert_eq!(serve(&queue), ["key"]);
 }
 
-/// easykube `queue.py`: any event resets the attempts of its key, so a key whose events keep coming never backs off.
+/// easykube `queue.py`: each event resets the attempts of its key, so a key with many events never backs off.
 #[test]
 fn no_event_makes_a_key_forget_its_backoff() {
     let (clock, builder) = held_builder();
@@ -298,11 +298,11 @@ fn no_event_makes_a_key_forget_its_backoff() {
     clock.advance(SECOND);
     let claim = take(&queue);
     assert_eq!(claim.failures(), 1);
-    // Nor does one during the run: the next step is the second, 2 s.
+    // An event during the run does not reset them either: the next step is the second, 2 s.
     assert_eq!(queue.enqueue("key"), EnqueueOutcome::Rerun);
     claim.retry();
     assert_eq!(queue.state(&"key"), KeyState::Delayed(Some(clock.now() + 2 * SECOND)));
-    // What is worth a run at once gets one, no sooner than the floor, and leaves the count as it is.
+    // An immediate request runs after the floor, and does not change the count.
     assert_eq!(queue.enqueue_now("key"), EnqueueOutcome::Scheduled);
     assert_eq!(queue.state(&"key"), KeyState::Delayed(Some(clock.now() + 100 * MS)));
     clock.advance(100 * MS);
@@ -312,7 +312,7 @@ fn no_event_makes_a_key_forget_its_backoff() {
     assert_eq!(queue.state(&"key"), KeyState::Delayed(Some(clock.now() + 2 * SECOND)));
 }
 
-/// kubernetes/kubernetes#133560: a delay that nobody can take back.
+/// kubernetes/kubernetes#133560: a delay that cannot be cancelled.
 #[test]
 fn a_delay_can_be_cancelled() {
     let (clock, queue) = held();
@@ -322,7 +322,7 @@ fn a_delay_can_be_cancelled() {
     assert_eq!(counts(&queue), [0; 3]);
 }
 
-/// kubernetes-sigs/controller-runtime#3496: what is of low priority starves.
+/// kubernetes-sigs/controller-runtime#3496: keys of low priority starve.
 #[test]
 fn a_low_lane_does_not_starve() {
     let queue = WorkQueue::new();

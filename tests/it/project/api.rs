@@ -1,4 +1,4 @@
-//! What the public types promise by their traits, and what they print.
+//! The traits and the `Debug` output of the public types.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -29,7 +29,7 @@ use homeostat::{
 use crate::support::{SECOND, held, take};
 use homeostat::Running;
 
-/// A key that may move between threads, but not be seen by two at once.
+/// A key that is `Send` but not `Sync`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Moves(u32, PhantomData<Cell<()>>);
 
@@ -98,7 +98,7 @@ fn a_feeder_can_be_an_object() {
     assert_eq!(queue.len(), 2);
 }
 
-/// What is printed names its type and is of a length for a log line.
+/// The output names the type, and fits into a log line.
 #[test]
 fn everything_public_prints_something_short() {
     fn says(value: impl Debug, what: &str) {
@@ -207,7 +207,7 @@ fn errors_say_what_is_wrong_in_lower_case_without_a_full_stop() {
     check(TryDequeueError::Closed);
     check(DequeueTimeoutError::Timeout);
     check(DequeueTimeoutError::Closed);
-    // The same thing is said in the same words.
+    // Equal facts have equal texts.
     assert_eq!(DequeueError.to_string(), TryDequeueError::Closed.to_string());
     assert_eq!(DequeueError.to_string(), DequeueTimeoutError::Closed.to_string());
     assert_ne!(TryDequeueError::Empty.to_string(), TryDequeueError::Closed.to_string());
@@ -273,7 +273,7 @@ fn lanes_and_shutdowns_are_ordered() {
     const { assert!(STARVATION_BOUND > 1) };
 }
 
-/// A queue is part of programs that catch panics, and of values that are used after one.
+/// Programs use queues after they have caught a panic.
 #[test]
 fn a_token_and_a_clock_can_cross_a_caught_panic() {
     let token = CancellationToken::new();

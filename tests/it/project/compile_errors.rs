@@ -1,10 +1,10 @@
-//! What the compiler says of a closure that is no reconciler: it names the call and how to write the closure.
+//! Errors of the compiler for closures that are not reconcilers: they name the call, and show how to write the closure.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What `rustc` says of a program that uses the crate as it was built for this test, or for another one before.
+/// Returns the errors of `rustc` for a program that uses a built library of this crate.
 fn errors(body: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program.rs");
@@ -17,7 +17,7 @@ fn errors(body: &str) -> String {
         rustc.arg("-L").arg(&deps).arg("--extern").arg(format!("homeostat={}", library.display()));
         let output = rustc.arg(&program).output().unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();
-        // One that was built without the features of this test, or by another compiler, or is not whole.
+        // This library has other features, is from another compiler, or is incomplete.
         if !["E0432", "E0433", "E0460", "E0463", "E0514", "E0786"]
             .iter()
             .any(|unfit| errors.contains(&format!("[{unfit}]")))

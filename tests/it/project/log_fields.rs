@@ -1,7 +1,7 @@
-//! Every log line of the crate reads well with any logger: its text carries its data, and its fields have the names that the
-//! documentation of the crate lists.
+//! Each log line works with any logger: its text contains its data, and its fields have the names that the documentation of
+//! the crate lists.
 //!
-//! Reads text, not syntax: each call of a macro of `log` in `src`, outside comments.
+//! The test reads the text of each call of a `log` macro in `src`, outside comments.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use log::Level;
 
 use crate::stages::logs::Logs;
 
-/// Whole objects, which would drown the text.
+/// Fields with whole objects, which are too long for the text.
 const NOT_SHOWN: [&str; 2] = ["from", "to"];
 
 #[test]
@@ -56,7 +56,7 @@ fn every_log_call_shows_its_fields_in_the_text_by_their_documented_names() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// What is wrong with a call: `level, field:% = value, …; "text"`.
+/// Returns the errors of a call: `level, field:% = value, …; "text"`.
 fn fault(call: &str, documented: &str) -> Option<String> {
     let Some((fields, text)) = call.split_once("; \"").filter(|_| !call.trim_start().starts_with('"')) else {
         return Some("it has no field".to_owned());
@@ -65,7 +65,7 @@ fn fault(call: &str, documented: &str) -> Option<String> {
     for field in fields.trim().split(", ").filter(|field| *field != "level") {
         let (key, value) = field.split_once(" = ").unwrap_or((field, field));
         let [key, value] = [key, value].map(|name| name.split(':').next().unwrap_or_default().trim());
-        // The name of a crew is under the field of its kind.
+        // The name of a thread group is under the field of its kind.
         if key != "(field)" && !documented.contains(&format!("`{key}`")) {
             return Some(format!("the field {key} is not documented"));
         }

@@ -1,4 +1,4 @@
-//! The architecture, as far as a test can read it from the source: which room may use which, and names reserved to one file.
+//! The rules of the architecture: the layers of rooms, circles of files, names reserved to one file, and the length of files.
 //!
 //! The test reads text, not syntax. Comments and test modules do not count.
 
@@ -21,10 +21,10 @@ const FLOORS: [&[&str]; 10] = [
     &["guide"],
 ];
 
-/// The one file that may use all rooms: it declares them and re-exports their public names.
+/// The root of the crate. It may use all rooms.
 const ROOT: &str = "lib";
 
-/// Names that only one file may use, and the text that gives them away.
+/// Names that only one file or folder may use, and that file or folder.
 const RESERVED: [(&str, &str); 7] = [
     ("thread::spawn", "base/thread"),
     ("thread::scope", "base/thread"),
@@ -35,7 +35,7 @@ const RESERVED: [(&str, &str); 7] = [
     ("parking_lot", "base/sync"),
 ];
 
-/// Files and folders that hold plain values: they know no lock, no clock and no thread.
+/// Files and folders of plain values. They must not use the modules of `NOT_PURE`: locks, clocks and threads.
 const PURE: [&str; 11] = [
     "queue/state",
     "queue/request",
@@ -52,12 +52,12 @@ const PURE: [&str; 11] = [
 const NOT_PURE: [&str; 7] =
     ["base/sync", "base/thread", "base/cancel", "base/clock", "base/wait", "base/group", "queue/shared"];
 
-/// Rooms whose files still use each other in a circle. The list only shrinks.
+/// Rooms whose files still use each other in a circle. Remove rooms from this list; do not add any.
 const CIRCULAR: [&str; 3] = ["base", "run", "watch"];
 
 const MOST_LINES: usize = 450;
 
-/// A source file: its path under `src` without the ending, and its lines as far as they count.
+/// A source file: its path under `src` without `.rs`, and its lines without comments and tests.
 struct Source {
     path: String,
     total: usize,
@@ -72,7 +72,7 @@ impl Source {
             let code = line.split("//").next().unwrap_or_default().trim_end();
             let trimmed = code.trim_start();
             if test_follows && trimmed.starts_with("mod ") && trimmed.ends_with('{') {
-                // By habit the last item of a file.
+                // Tests are the last item of a file.
                 break;
             }
             test_follows = (test_follows && trimmed.is_empty())
@@ -84,12 +84,12 @@ impl Source {
         Self { path: path.to_owned(), total: text.lines().count(), lines }
     }
 
-    /// Whether all of it is test code.
+    /// Returns whether the file has test code only.
     fn is_test(&self) -> bool {
         self.path.split('/').any(|part| part == "tests" || part == "models")
     }
 
-    /// The module the file holds.
+    /// Returns the module of the file.
     fn module(&self) -> Vec<&str> {
         let mut module: Vec<_> = self.path.split('/').collect();
         if matches!(module.last(), Some(&"mod" | &"lib")) {
@@ -98,10 +98,10 @@ impl Source {
         module
     }
 
-    /// The paths within the crate that its lines name: line number, and the path from the crate's root.
+    /// Returns the paths of the crate that the file uses, with their line numbers.
     fn paths(&self) -> Vec<(usize, String)> {
         let mut paths = Vec::new();
-        // A name that is re-exported is not used here.
+        // A re-export is not a use.
         let is_re_export = |line: &str| line.starts_with("pub") && line.contains(" use ");
         let used = self.lines.iter().enumerate().filter(|(_, (_, line))| !is_re_export(line));
         for (at, (number, line)) in used {
@@ -111,7 +111,7 @@ impl Source {
                     if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':' || c == '$') {
                         continue;
                     }
-                    // A group of names may go on over the next lines.
+                    // A group of names may continue on the next lines.
                     let rest: String =
                         self.lines[at..].iter().map(|(_, line)| line.trim()).collect::<Vec<_>>().join(" ");
                     let from = rest.find(&line[offset..]).unwrap_or(0);
@@ -122,7 +122,7 @@ impl Source {
         paths
     }
 
-    /// The names that this file re-exports: the path by which others may use each, and the path that it stands for.
+    /// Returns the re-exports of the file: the new path of each name, and its target.
     fn re_exports(&self) -> Vec<(String, String)> {
         let module = self.module().join("/");
         let mut found = Vec::new();
@@ -142,7 +142,7 @@ impl Source {
         found
     }
 
-    /// The paths that a text starts with, written out from the crate's root.
+    /// Returns the paths at the start of a text, from the root of the crate.
     fn resolve(&self, text: &str) -> Vec<String> {
         let (mut base, mut rest) = (self.module(), text);
         loop {
@@ -162,7 +162,7 @@ impl Source {
     }
 }
 
-/// The paths that a text starts with, each as `a/b/c`, groups written out: `a::{b, c::d}` is `a/b` and `a/c/d`.
+/// Returns the paths at the start of a text, with groups expanded: `a::{b, c::d}` is `a/b` and `a/c/d`.
 fn names(text: &str) -> Vec<String> {
     if let Some(group) = text.strip_prefix('{') {
         let (mut depth, mut parts, mut part) = (1, Vec::new(), String::new());
@@ -193,22 +193,22 @@ fn names(text: &str) -> Vec<String> {
     }
 }
 
-/// The floor of a room.
+/// Returns the floor of a room.
 fn floor(room: &str) -> Option<usize> {
     FLOORS.iter().position(|rooms| rooms.contains(&room))
 }
 
-/// The room of a path: its first part.
+/// Returns the room of a path: its first part.
 fn room(path: &str) -> &str {
     path.split('/').next().unwrap_or_default()
 }
 
-/// Whether a path is this file or folder, or lies in it.
+/// Returns whether a path is this file or folder, or is in it.
 fn is_in(path: &str, place: &str) -> bool {
     path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The modules of the crate, and the names that they re-export.
+/// The modules of the crate and their re-exports.
 struct Modules {
     modules: BTreeSet<String>,
     re_exports: BTreeMap<String, String>,
@@ -221,7 +221,7 @@ impl Modules {
         Self { modules, re_exports }
     }
 
-    /// The module that defines what `path` names. Re-exports are followed.
+    /// Returns the module that defines the item of a path. Follows re-exports.
     fn definition(&self, path: &str) -> Option<String> {
         let mut path = path.to_owned();
         for _ in 0..20 {
@@ -243,7 +243,7 @@ impl Modules {
     }
 }
 
-/// The breaches of the rules in these sources, a line each.
+/// Returns the violations in these sources, one line each.
 fn faults(sources: &[Source]) -> Vec<String> {
     let modules = Modules::new(sources);
     let mut faults = Vec::new();
@@ -301,7 +301,7 @@ fn faults(sources: &[Source]) -> Vec<String> {
     faults
 }
 
-/// Files of one room that use each other in a circle, a line for each room.
+/// Returns the circles between files, one line for each room.
 fn circles(mut uses: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     // A file that uses no other file, or that no other file uses, is in no circle.
     loop {
@@ -327,7 +327,7 @@ fn circles(mut uses: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
         .collect()
 }
 
-/// All Rust files under a folder of the project, by path without the ending.
+/// Reads all Rust files of a folder. The paths have no `.rs`.
 fn read(folder: &str) -> Vec<(String, String)> {
     fn walk(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) {
         let Ok(entries) = fs::read_dir(folder) else { return };
@@ -381,7 +381,7 @@ fn no_test_is_switched_off() {
     assert_tidy(&found);
 }
 
-/// The rules find what breaks them, and say where.
+/// Each rule finds its violations, and names file and line.
 #[test]
 fn broken_rules_are_found() {
     let long = "fn f() {}\n".repeat(MOST_LINES + 1);
@@ -467,7 +467,7 @@ fn circles_are_found_through_re_exports() {
     }
 }
 
-/// The commands of the README, and what of `.ci/run` runs them. The supervisor and the mirror are driven by tests of their own too.
+/// `.ci/run` runs each command of the README. Other tests run the supervisor and the mirror too.
 #[test]
 fn the_readmes_commands_are_those_that_are_run() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -484,7 +484,7 @@ fn the_readmes_commands_are_those_that_are_run() {
         ),
         ("cargo test", "cargo test"),
         ("cargo run --features objects --example function", "cargo run --locked --features objects --example function"),
-        // Tests of examples are among those of all features.
+        // A run with all features includes the tests of the examples.
         ("cargo test --features testing --example function", "cargo nextest run --locked --workspace --all-features"),
     ];
     let blocks = readme.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
@@ -498,7 +498,7 @@ fn the_readmes_commands_are_those_that_are_run() {
     assert!(root.join("examples/services.toml").exists() && root.join("tests/examples/supervisor/mod.rs").exists());
 }
 
-/// crates.io and docs.rs show the README without the files beside it.
+/// crates.io and docs.rs show the README without the other files of the repository.
 #[test]
 fn the_readme_has_no_relative_links() {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();

@@ -1,7 +1,7 @@
-//! A logger that keeps what the tests look at: the lines that carry a name which a test has asked for.
+//! A logger that keeps the lines with a name that a test has registered.
 //!
-//! There is one logger for the process, and tests may run beside each other in it, so each test names its pollers and
-//! workers after itself.
+//! The process has one logger, and tests may run in parallel. Therefore each test gives its pollers and workers names of
+//! its own.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -12,7 +12,7 @@ use log::kv::{Error, Key, Value, VisitSource};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use parking_lot::{Condvar, Mutex};
 
-/// One line.
+/// A log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) level: Level,
@@ -21,13 +21,13 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// A field's value, empty if the line has none of that name.
+    /// Returns the value of a field, or an empty text.
     pub(crate) fn field(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", String::as_str)
     }
 }
 
-/// What names a line's source.
+/// The fields that name the source of a line.
 const NAMES: [&str; 7] = ["source", "subscription", "elector", "pool", "controller", "component", "reconciler"];
 
 #[derive(Default)]
@@ -84,7 +84,7 @@ fn collector() -> &'static Collector {
 pub(crate) struct Logs(&'static str);
 
 impl Logs {
-    /// From now on the lines that carry `name` are kept.
+    /// Keeps the lines with this name from now on.
     pub(crate) fn of(name: &'static str) -> Self {
         let before = collector().lines.lock().insert(name.to_owned(), Vec::new());
         assert_eq!(before, None, "{name} is taken");

@@ -1,4 +1,4 @@
-//! What the tests of pollers and workers have in common.
+//! Helpers for tests of pollers and workers.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -11,22 +11,22 @@ use homeostat::{ManualClock, WorkQueue};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// How long after its deadline a run that goes on becomes an overrun.
+/// The time after its deadline at which a run counts as an overrun.
 pub(crate) const ALLOWANCE: Duration = Duration::from_millis(100);
 
-/// A nanosecond less.
+/// One nanosecond less than a duration.
 pub(crate) fn just_before(duration: Duration) -> Duration {
     duration.saturating_sub(Duration::from_nanos(1))
 }
 
-/// A queue on a clock that the test holds.
+/// A queue on a held clock.
 pub(crate) fn held() -> (ManualClock, WorkQueue<&'static str>) {
     let clock = ManualClock::new();
     let queue = WorkQueue::builder().clock(clock.clock()).build();
     (clock, queue)
 }
 
-/// Advances to where the next delayed key is due, and lets the one worker that serves it fall asleep again.
+/// Advances the clock to the next delayed key, and waits until the only worker sleeps again.
 pub(crate) fn step(clock: &ManualClock, queue: &WorkQueue<&'static str>) {
     clock.wait_for_sleepers(1);
     if let Some(due) = queue.next_due() {
@@ -35,7 +35,7 @@ pub(crate) fn step(clock: &ManualClock, queue: &WorkQueue<&'static str>) {
     }
 }
 
-/// Where a run stops until the test lets it go on. The runs hold the stage, the test its director.
+/// A point at which runs wait for the test. The runs hold the stage, and the test holds the director.
 #[derive(Clone)]
 pub(crate) struct Stage<T> {
     entries: Sender<T>,
@@ -54,7 +54,7 @@ pub(crate) fn stage<T>() -> (Stage<T>, Director<T>) {
 }
 
 impl<T> Stage<T> {
-    /// Says that it is here, and waits for its cue. A director that has gone lets everyone through.
+    /// Reports the arrival, and waits for a cue. Returns at once if the director was dropped.
     pub(crate) fn enter(&self, who: T) {
         let _ = self.entries.send(who);
         let _ = self.cues.recv();
@@ -67,18 +67,18 @@ impl<T> Director<T> {
         self.entries.recv().expect("the runs hold the other end")
     }
 
-    /// Lets one run go on, the one that waits or the next to come.
+    /// Lets one run continue: a waiting run, or the next one.
     pub(crate) fn cue(&self) {
         let _ = self.cues.send(());
     }
 
-    /// Nobody has entered unseen.
+    /// Returns whether no unseen run waits.
     pub(crate) fn is_quiet(&self) -> bool {
         self.entries.is_empty()
     }
 }
 
-/// A value whose drop panics.
+/// A value that panics when it is dropped.
 #[derive(Debug)]
 pub(crate) struct PanicsInDrop;
 
@@ -96,7 +96,7 @@ impl std::fmt::Display for PanicsInDrop {
 
 impl std::error::Error for PanicsInDrop {}
 
-/// An error that cannot be shown.
+/// An error that panics when it is displayed.
 #[derive(Debug)]
 pub(crate) struct PanicsInDisplay;
 

@@ -1,4 +1,4 @@
-//! Clients that break one rule each: the suite names the cases that see it, and says what they saw.
+//! Clients that break one rule each: the suite names the failed cases and the reasons.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use crate::hooked_client::HookedClient;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
-    /// Watches tell no deletions.
+    /// Watches have no deletions.
     Deletions,
-    /// A list lacks its last object.
+    /// Lists lack the last object.
     Lists,
-    /// Panics where it should say that an object is not found.
+    /// `get` panics in place of `NotFound`.
     NotFound,
-    /// Reads the newest version instead of refusing an old one.
+    /// `update` accepts old versions.
     Conflicts,
 }
 
@@ -72,7 +72,7 @@ fn a_broken_rule_fails_the_cases_that_see_it() {
     }
 }
 
-/// One failure hides no other.
+/// The report lists all failures.
 #[test]
 fn all_failures_are_listed() {
     let panic = catch_unwind(AssertUnwindSafe(|| conformance::check(&Rule::Lists))).unwrap_err();

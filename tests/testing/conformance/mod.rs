@@ -1,4 +1,4 @@
-//! The crate's own back ends keep the rules of a client: the conformance suite, a test a case.
+//! The conformance suite for the crate's own clients, one test for each case.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ mod broken;
 mod slow;
 mod suite;
 
-/// In memory, with as long a history as the cases need.
+/// A client in memory, with a history long enough for all cases.
 struct Memory;
 
 impl Backend for Memory {
@@ -26,7 +26,7 @@ mod memory {
     homeostat::conformance_tests!(super::Memory);
 }
 
-/// One with hardly a history, beside which no garbage collector runs.
+/// A client in memory with a short history and no garbage collector.
 struct Plain;
 
 impl Backend for Plain {
@@ -53,7 +53,7 @@ mod file {
     struct File;
 
     impl Backend for File {
-        /// The file has no name any more as soon as it is open.
+        /// The folder is removed as soon as the file is open.
         #[expect(clippy::unwrap_used, reason = "without a file there is no test")]
         fn client(&self) -> Arc<dyn Client> {
             let folder = tempfile::tempdir().unwrap();

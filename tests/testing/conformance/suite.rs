@@ -1,4 +1,4 @@
-//! What the suite says of what it has run.
+//! Reports of the suite.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

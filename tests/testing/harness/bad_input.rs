@@ -1,4 +1,4 @@
-//! What bad input gets: an error that names the object and the field, as a table shows it.
+//! Bad input: the error names the object and the field, and the table shows it.
 
 use homeostat::objects::{ClientError, DynamicObject, EventType, Kind, ObjectMeta};
 use homeostat::sub::{
@@ -17,7 +17,7 @@ fn map() -> Factory {
     Factory::config_map("default", "shop").controlled_by(&app("shop")).data("sky", "blue")
 }
 
-/// A step that keeps a config map of the app's name in this namespace.
+/// A sub-reconciler that creates a config map with the name of the app in this namespace.
 fn child(namespace: &'static str) -> ChildReconciler<DynamicObject, DynamicObject> {
     ChildReconciler::of_kind(
         CONFIG_MAP,
@@ -32,7 +32,7 @@ fn child(namespace: &'static str) -> ChildReconciler<DynamicObject, DynamicObjec
     )
 }
 
-/// Whether the one case of such a step, which fails with an error of this class and text, is as expected.
+/// Returns whether such a sub-reconciler fails with an error of this class and text.
 #[track_caller]
 fn fails<S: SubReconciler<DynamicObject>>(case: Case, class: ErrorClass, text: &str, step: impl Fn() -> S) {
     SubReconcilerTable::new([case.expect_error(text).expect_error_class(class)]).run(|_| step());

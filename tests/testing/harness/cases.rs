@@ -1,4 +1,4 @@
-//! What a case says of one run, each as it should be and otherwise: the resource, the stash, the result, errors and panics.
+//! The report of one run, for passing and for failing cases: resource, stash, result, errors and panics.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn passes(case: Case, step: Step) {
     assert_report(&report(case, step), "");
 }
 
-/// Fails with what is said below the name of the case.
+/// Fails unless the report of the case is this, below the name of the case.
 #[track_caller]
 fn fails(case: Case, step: Step, expected: &str) {
     let expected = format!("1 of 1 cases failed\ncase \"x\":\n{}", expected.trim_matches('\n'));
@@ -144,7 +144,7 @@ fn what_a_finalizer_changes_is_seen() {
     assert!(report(expected(), idle).contains("missing patch App.example.com default/shop"));
 }
 
-/// A condition is compared without its time, unless that is said. It is that of the case.
+/// The time of a condition is compared only if it is given. It is the time of the case.
 #[test]
 fn times_of_conditions() {
     let ready: Step = |cx, app| {
@@ -198,7 +198,7 @@ fn the_stash_has_what_is_expected() {
       "shop:1"
 "#,
     );
-    // The same name for another type is another value.
+    // A key of the same name and another type is another key.
     let other: StashKey<&str> = StashKey::new("image");
     fails(
         case("x").expect_stashed(other, "shop:1"),
@@ -287,7 +287,7 @@ fn errors_are_what_is_expected() {
         case("x").expect_error("money").expect_error_class(ErrorClass::Durable).expect_error("luck"),
         fail,
         "
-  the error is not \"money\" in it, nor of the class Durable
+  expected an error with the text \"money\" and an error of the class Durable
       out of luck
 ",
     );
@@ -295,14 +295,14 @@ fn errors_are_what_is_expected() {
         case("x").expect_error("luck"),
         idle,
         "
-  no error, where one is expected
+  expected an error
       Flow {
           requeue: None,
           halted: false,
       }
 ",
     );
-    // A failed run may have done something all the same.
+    // The other expectations hold for a failed run too.
     assert!(
         report(case("x").expect_error("luck"), |cx, app| {
             let _ = scale(cx, app)?;
@@ -324,8 +324,8 @@ fn an_error_is_found_by_its_class_its_type_and_its_sources() {
     let cancelled: Step = |_, _| Err(Cancelled::Aborted.into());
     let is_cancelled = |case: Case| case.expect_error_that("a cancellation", |error| error.is::<Cancelled>());
     passes(is_cancelled(case("x")), cancelled);
-    assert!(report(is_cancelled(case("x")), durable).contains("the error is not a cancellation"));
-    // An error shows no more than itself.
+    assert!(report(is_cancelled(case("x")), durable).contains("expected a cancellation"));
+    // The text of an error does not contain its sources.
     let deep: Step = |_, _| Err(anyhow::Error::new(Cancelled::Aborted).context("no luck").into());
     passes(case("x").expect_error("no luck").expect_error(Cancelled::Aborted.to_string()), deep);
 }
@@ -346,7 +346,7 @@ fn panics_are_what_is_expected() {
         case("x").expect_panic("a plan"),
         panics,
         "
-  the panic has no \"a plan\" in it
+  expected a panic with the text \"a plan\"
       no plan for this
 ",
     );
@@ -355,7 +355,7 @@ fn panics_are_what_is_expected() {
         case("x").expect_panic("plan"),
         idle,
         "
-  no panic, where one is expected
+  expected a panic
       Ok(
           Flow {
               requeue: None,
@@ -375,13 +375,13 @@ fn a_verification_sees_the_result() {
         case("x").verify(|_| panic!("not good enough")),
         idle,
         "
-  its verification panicked
+  `verify` panicked
       not good enough
 ",
     );
 }
 
-/// All faults of a case are told: one hides no other.
+/// The report lists all mismatches of a case.
 #[test]
 fn all_faults_are_told_in_one_order() {
     let busy: Step = |cx, app| {

@@ -1,5 +1,5 @@
-//! The tables on a step as users have them: one with a child. With cases of reconcilerio/runtime, `reconcilers/child_test.go`
-//! (`TestChildReconciler`), whose names they have.
+//! Tables for a sub-reconciler with a child. The cases and their names are from reconcilerio/runtime, `reconcilers/child_test.go`
+//! (`TestChildReconciler`).
 
 use homeostat::objects::{ClientError, DynamicObject, EventType, Kind};
 use homeostat::sub::{ChildReconciler, DesiredChild, ErrorClass, Flow, SubContext, UpdatingObjectManager};
@@ -10,7 +10,7 @@ use super::support::{Case, app};
 
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 
-/// A step that keeps `spec.data` of an app in a config map, and says in `status.map` what that is called.
+/// A sub-reconciler that copies `spec.data` of an app into a config map, and writes its name into `status.map`.
 fn mapped(_: &Given<'_>) -> ChildReconciler<DynamicObject, DynamicObject> {
     ChildReconciler::of_kind(
         CONFIG_MAP,
@@ -35,7 +35,7 @@ fn mapped(_: &Given<'_>) -> ChildReconciler<DynamicObject, DynamicObject> {
     )
 }
 
-/// An app that wants a sky of this colour.
+/// An app with this colour in its data.
 fn wants(sky: &str) -> Factory {
     app("shop").field("/spec/data/sky", sky)
 }
@@ -102,11 +102,11 @@ fn a_step_with_a_child() {
         of("error listing children", &blue)
             .reactor(Reactor::fail(Verb::List).kind(&CONFIG_MAP))
             .expect_error("a reactor fails this call"),
-        // A cache has not heard of it yet.
+        // The cache does not have the config map yet.
         of("child is known to the API alone", &blue)
             .given_uncached(&given("blue"))
             .expect_resource(&reflects(&blue, "shop-001")),
-        // What a webhook has made of an update is remembered by the step.
+        // The sub-reconciler remembers the changes of a webhook.
         normal(of("mutated by a webhook", &blue), "Updated")
             .given(&given("red"))
             .reactor(Reactor::change(Verb::Update, |map| map["data"]["sky"] = "deep blue".into()))

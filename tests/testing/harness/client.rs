@@ -1,4 +1,4 @@
-//! The client of tests: objects as they are given, names, what calls meet, and what it remembers.
+//! The test client: given objects, generated names, reactors, and recorded writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn objects_are_there_just_as_they_are_given() {
     assert_eq!(whole, app("shop").field("/spec", json!({})).created(0).build());
 }
 
-/// It is the engine of the embedded clients behind it: versions, conflicts, generations, finalizers, owners.
+/// It has the rules of the embedded clients: versions, conflicts, generations, finalizers, owners.
 #[test]
 fn what_is_given_goes_on_by_the_rules() {
     let (client, apps) = client();
@@ -55,7 +55,7 @@ fn what_is_given_goes_on_by_the_rules() {
     assert!(apps.get(&key("part")).unwrap_err().is_not_found());
 }
 
-/// What is put over another forgets to whom that one belonged: it is not even looked at.
+/// An object that replaces another one does not inherit its owners.
 #[test]
 fn an_object_that_is_given_again_is_another() {
     let (client, apps) = client();
@@ -67,7 +67,7 @@ fn an_object_that_is_given_again_is_another() {
     assert_eq!(apps.get(&key("part")).unwrap().metadata.resource_version, "999");
 }
 
-/// A watch is not told half of what has happened: it has to list anew.
+/// A watch ends when an object is given: its reader must list again.
 #[test]
 fn no_change_before_an_object_was_given_is_known() {
     let (client, apps) = client();
@@ -85,7 +85,7 @@ fn no_change_before_an_object_was_given_is_known() {
     assert!(matches!(next, WatchEvent::Deleted(object) if object.key() == key("shop")));
 }
 
-/// No two objects of a set of clients have one uid.
+/// Uids are unique across the clients of a set.
 #[test]
 fn uids_are_the_same_each_time_and_of_one_client_alone() {
     let uids = || {
@@ -112,7 +112,7 @@ fn names_have_numbers_by_their_beginnings() {
     let names =
         ["web-", "db-", "web-"].map(|start| apps.create(&app("").generate_name(start).build()).unwrap().metadata.name);
     assert_eq!(names, ["web-001", "db-001", "web-002"]);
-    // A name that is said is kept.
+    // A given name is kept.
     assert_eq!(apps.create(&app("").generate_name("web-").name("x").build()).unwrap().metadata.name, "x");
 }
 
@@ -146,7 +146,7 @@ fn all_writes_are_remembered_as_they_were_sent() {
     assert_eq!(client.writes(), []);
 }
 
-/// A call of each method.
+/// Calls each method.
 fn call_all(client: &TestClient) -> Vec<(Verb, Result<(), ClientError>)> {
     let apps = Api::<DynamicObject>::of_kind(Arc::new(client.clone()), APP);
     let given = || {
@@ -210,7 +210,7 @@ fn a_reactor_fails_with_the_error_that_it_was_given() {
     client.give(&app("shop"));
     let error = apps.get(&key("shop")).unwrap_err();
     assert!(error.is_not_found() && *error.object() == app("shop").build().object_ref());
-    // The one that came last is asked first.
+    // The last reactor sees the call first.
     client.react(&Reactor::fail(Verb::Get).once());
     assert!(apps.get(&key("shop")).unwrap_err().is_transport());
     assert!(apps.get(&key("shop")).unwrap_err().is_not_found());
@@ -256,13 +256,13 @@ fn a_reactor_changes_what_is_sent() {
     client.react(&Reactor::change(Verb::Create, |app| app["spec"]["size"] = 1.into()));
     client.react(&Reactor::change(Verb::Patch, |patch| patch["spec"]["size"] = 2.into()));
     assert_eq!(apps.create(&app("shop").build()).unwrap().pointer("/spec/size"), Some(&json!(1)));
-    // What was sent is remembered.
+    // The data that was sent is recorded.
     assert!(matches!(&client.writes()[..], [Write::Create(_, sent)] if sent["spec"].is_null()));
     let patched = apps.patch(&key("shop"), &Patch::Merge(json!({}))).unwrap();
     assert_eq!(patched.pointer("/spec/size"), Some(&json!(2)));
 }
 
-/// A client beside another has other objects, and the same memory.
+/// A client beside another one has separate objects and shares the recorded writes.
 #[test]
 fn clients_beside_each_other_share_what_they_know() {
     let (client, apps) = client();
@@ -276,7 +276,7 @@ fn clients_beside_each_other_share_what_they_know() {
     assert!(apps.get(&key("shop")).unwrap_err().is_transport());
 }
 
-/// A call that it leaves alone is none of those.
+/// A call that a reactor leaves alone does not count.
 #[test]
 fn a_reactor_counts_the_calls_that_it_does_something_to() {
     let (client, apps) = client();

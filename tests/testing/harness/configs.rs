@@ -1,5 +1,5 @@
-//! What a config is to see, each in four cases: as expected, another, one too many, one that is missing. After reconcilerio/runtime,
-//! `testing/config_test.go` (`TestExpectConfig`), where the names of the cases come from.
+//! Expectations of a config, each in four cases: as expected, different, unexpected, missing. The names are from reconcilerio/runtime,
+//! `testing/config_test.go` (`TestExpectConfig`).
 
 use homeostat::objects::{
     Api, DeleteOptions, DynamicObject, EventType, FieldOwner, LabelSelector, Object, ObjectKey, Patch, Query, TrackRef,
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::support::{APP, app, assert_report, case};
 
-/// What a case says whose config of the name `test` sees what this does.
+/// Returns the report of a case with a config named `test`, for these calls.
 fn of(config: ConfigCase, operation: fn(&Config)) -> String {
     let table = SubReconcilerTable::new([case("x").config("test", config)]);
     let made = table.check(|given| {
@@ -182,7 +182,7 @@ fn events() {
     ] {
         assert!(of(config, record).contains("event differs"));
     }
-    // What happens again is told again.
+    // A repeated event counts again.
     fails(
         expected(&r1()),
         |config| {
@@ -249,7 +249,7 @@ fn creates() {
       }
 "#,
     );
-    // What a client sets is not sent: who expects it has mistaken one factory for another.
+    // Writers do not send the fields that a client sets, so an expectation with such fields is a mistake.
     assert!(of(ConfigCase::new().expect_create(&r1().created(1)), create).contains("-    \"uid\""));
 }
 
@@ -307,7 +307,7 @@ fn updates() {
        }
 "#,
     );
-    // What a client sets is compared where it is said.
+    // Fields that a client sets are compared if the expected object has them.
     assert!(
         of(given().expect_update(&r1().created(5).field("/spec/replicas", 2)), update).contains("creationTimestamp")
     );
@@ -493,7 +493,7 @@ fn status_updates() {
     );
     let missing = of(given().expect_status_update(&r1().field("/status/ready", true)), nothing);
     assert!(missing.contains("config \"test\": missing status update App.example.com default/resource-1\n"));
-    // One is not the other.
+    // Deletions with different options differ.
     let update = of(given().expect_update(&r1().field("/status/ready", true)), update);
     assert!(update.contains("-update App") && update.contains("+status update App"), "{update}");
 }
@@ -518,7 +518,7 @@ fn status_patches() {
     assert!(of(whole, patch).contains("+status patch App.example.com/v1 default/resource-1"));
 }
 
-/// Writes of all sorts stand in one order.
+/// The writes of all methods are in one order.
 #[test]
 fn the_order_of_writes() {
     let writes = |config: &Config| {
@@ -532,7 +532,7 @@ fn the_order_of_writes() {
     assert_eq!(report.matches("unexpected ").count(), 1, "{report}");
 }
 
-/// So do events, and tracks.
+/// Events are in order, and tracks too.
 #[test]
 fn the_order_of_events_and_of_tracks() {
     let two = |config: &Config| {
@@ -561,7 +561,7 @@ fn the_order_of_events_and_of_tracks() {
       App.example.com default/a by default/resource-1
 ",
     );
-    // One that is renewed counts anew.
+    // The last of repeated tracks counts.
     let again = |config: &Config| {
         for name in ["a", "b", "a"] {
             config.tracker().track(&APP, TrackRef::name(key(name)), key("resource-1"));
@@ -570,7 +570,7 @@ fn the_order_of_events_and_of_tracks() {
     passes(ConfigCase::new().expect_track(&app("b"), &r1()).expect_track(&app("a"), &r1()), again);
 }
 
-/// A write that fails has been tried: it is expected as well.
+/// A failed write counts as a write.
 #[test]
 fn a_failed_write_is_one() {
     let create = |config: &Config| drop(apps(config).create(&r1().build()));

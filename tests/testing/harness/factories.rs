@@ -1,4 +1,4 @@
-//! Factories: what each method makes, and that none changes what it is called on.
+//! Factories: the result of each method, and that no method changes its factory.
 
 use homeostat::objects::{Condition, ConditionStatus, DynamicObject, Kind, Object, ObjectMeta};
 use homeostat::testing::{Factory, Sample};
@@ -10,7 +10,7 @@ use super::support::app;
 
 type Extend = fn(&Factory) -> Factory;
 
-/// Each method once, and what it makes of a JSON path.
+/// Calls each method once, and checks a JSON path of the result.
 const METHODS: [(Extend, &str, &str); 29] = [
     (|f| f.namespace("other"), "/metadata/namespace", "\"other\""),
     (|f| f.name("web"), "/metadata/name", "\"web\""),
@@ -69,7 +69,7 @@ fn each_method_makes_what_it_says() {
 }
 
 proptest! {
-    /// However factories are extended from each other, each is what it was made.
+    /// A factory keeps its object when others are made from it.
     #[test]
     fn extending_one_changes_no_other(steps in prop::collection::vec((any::<prop::sample::Index>(), 0..METHODS.len()), 0..25)) {
         let mut made = vec![app("shop")];
@@ -180,7 +180,7 @@ fn objects_of_a_type_have_factories() {
     assert_eq!(vm().created(1).build().metadata.uid, "Vm.example.com:default/vm-1");
 }
 
-/// What cannot be is refused where it is asked for, by the name of the object and of the field.
+/// Invalid changes panic at once, and name the object and the field.
 #[test]
 fn what_does_not_fit_panics() {
     #[track_caller]

@@ -1,4 +1,4 @@
-//! The test harness, tested on itself: what it accepts, what it refuses, and what it says then.
+//! Tests of the tables: passing cases, failing cases, and their reports.
 
 mod bad_input;
 mod cases;

@@ -1,4 +1,4 @@
-//! Around the run of a case: time, metadata, closures before and behind it, other configs, further runs, whole reconcilers.
+//! Options of a case: time, metadata, closures, other configs, further runs; and whole reconcilers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,7 +22,7 @@ fn map(name: &str) -> Factory {
     Factory::config_map("default", name)
 }
 
-/// With reconcilerio/runtime's `testing/reconciler_test.go` (`TestReconcilerTestCase_Now`), but that no time of the system is seen.
+/// As reconcilerio/runtime, `testing/reconciler_test.go` (`TestReconcilerTestCase_Now`), but without the time of the system.
 #[test]
 fn the_time_stands_still_where_it_is_said() {
     let see: Step = |cx, app| {
@@ -53,7 +53,7 @@ fn metadata_is_for_the_closures() {
     });
 }
 
-/// What is done before the run is not looked at; what is given is there by then.
+/// Calls before the run are not checked. The given objects exist by then.
 #[test]
 fn preparation_comes_first() {
     let prepared = case("x").given(&map("a")).prepare(|given| {
@@ -77,13 +77,13 @@ fn preparation_comes_first() {
         &report(panics, never),
         "1 of 1 cases failed
         case \"x\":
-          its preparation panicked
+          `prepare` panicked
               not ready
-          its cleaning up panicked
+          `clean_up` panicked
               not clean",
     );
     let made = SubReconcilerTable::new([case("x")]).check(|_| -> Step { panic!("no such step") });
-    assert!(made.unwrap_err().contains("its preparation panicked\n      no such step"));
+    assert!(made.unwrap_err().contains("`prepare` panicked\n      no such step"));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn cleaning_up_comes_last_whatever_happens() {
     assert!(prepares.contains("not ready") && cleaned.load(Relaxed) == 5, "{prepares}");
 }
 
-/// No case sees what another has done.
+/// No case sees the objects of another case.
 #[test]
 fn each_case_begins_anew() {
     let leaves: Step = |cx, _| {
@@ -126,7 +126,7 @@ fn each_case_begins_anew() {
     SubReconcilerTable::new([one("first"), one("second")]).run(|_| leaves);
 }
 
-/// The resource is in the client, and where no cache is asked.
+/// The resource is in the client and in the uncached client.
 #[test]
 fn the_resource_is_in_the_clients() {
     let reads: Step = |cx, app| {
@@ -136,7 +136,7 @@ fn the_resource_is_in_the_clients() {
     };
     assert_report(&report(case("x"), reads), "");
     assert_report(&report(case("x").given_uncached(&map("a")), reads), "");
-    // One that is given has changed meanwhile.
+    // A given uncached object differs from the cached one.
     let changed = case("x").given(&app("shop").resource_version("1001").field("/spec/size", 2));
     assert!(report(changed, reads).contains("the run panicked"));
 }
@@ -180,7 +180,7 @@ fn other_configs_are_told_apart_by_their_names() {
     let swapped = run(event(ConfigCase::new().expect_create(&map("here"))), case("x").expect_create(&map("there")));
     assert!(swapped.contains("  create ConfigMap default/there differs"), "{swapped}");
     assert!(swapped.contains("  config \"remote\": create ConfigMap default/here differs"), "{swapped}");
-    // An owner here is none there.
+    // An owner in one client is not an owner in the other client.
     SubReconcilerTable::new([case("x").config("a", ConfigCase::new()).config("b", ConfigCase::new())]).run(|given| {
         let uids = [given.config(), given.config_named("a"), given.config_named("b")].map(|config| {
             let map = map("m").build();
@@ -197,7 +197,7 @@ fn other_configs_are_told_apart_by_their_names() {
     assert!(unknown.unwrap_err().contains("the case \"x\" has no config \"remote\""));
 }
 
-/// Counts its runs: in itself, and in a config map.
+/// A reconciler that counts its runs in a field and in a config map.
 fn counting(runs: &AtomicUsize, cx: &SubContext<'_>, app: &mut DynamicObject) -> SubResult {
     let run = runs.fetch_add(1, Relaxed) + 1;
     create(cx.config(), &format!("run-{run}"))?;
@@ -220,7 +220,7 @@ fn further_runs_go_on_where_the_one_before_has_ended() {
     let second = || case("again").expect_create(&map("run-2"));
     assert_report(&check(first().then(second().expect_resource(&seen(5)))), "");
     assert_report(&check(first().then(second().now(at(7)).expect_resource(&seen(7)))), "");
-    // What was created is still there: what is given is put over it.
+    // The created object still exists, and the given object replaces it.
     let third = case("third").reactor(Reactor::fail(Verb::Create).once()).expect_create(&map("run-3"));
     let third = third.expect_error("a reactor fails this call");
     assert_report(&check(first().then(second().expect_resource(&seen(5))).then(third)), "");
@@ -237,8 +237,8 @@ fn further_runs_go_on_where_the_one_before_has_ended() {
                }",
     );
     let early = check(first().then(second().now(at(4)).expect_resource(&seen(5))));
-    assert!(early.contains("then \"again\": its time is before that of the run before it"), "{early}");
-    // A run that fails hides none behind it; one that panics ends them.
+    assert!(early.contains("then \"again\": the time of `now` is before the previous run"), "{early}");
+    // After a failed run the next runs follow. After a panic they do not.
     let wrong = check(case("x").then(second()));
     assert!(wrong.contains("  unexpected create ConfigMap default/run-1"), "{wrong}");
     assert!(wrong.contains("  then \"again\": resource differs"), "{wrong}");
@@ -246,7 +246,7 @@ fn further_runs_go_on_where_the_one_before_has_ended() {
     assert!(!report(case("x").then(case("again")), panics).contains("again"));
 }
 
-/// Whole reconcilers: the key instead of a resource, an action instead of a flow.
+/// Cases of whole reconcilers have a key in place of a resource, and an action in place of a flow.
 #[test]
 fn a_reconciler_is_run_for_a_key() {
     let later = |_: &Context, key: &ObjectKey| -> Result<Action, BoxError> {
@@ -309,11 +309,11 @@ fn a_whole_reconciler_goes_on_in_what_it_has_written() {
     table(grows("two", 2)).run(make);
     let report = table(grows("two", 1)).check(make).unwrap_err();
     assert!(report.contains("then \"two\": status update App.example.com default/shop differs"), "{report}");
-    // What is given for it is put over what is there.
+    // A given object replaces the existing one.
     table(grows("two", 8).given(&sized(7))).run(make);
 }
 
-/// Behind a panic that is expected the runs go on: what is expected of them is not passed over.
+/// After an expected panic the next runs follow.
 #[test]
 fn further_runs_follow_a_panic_that_is_expected() {
     let panics_once = |case: Case| {
@@ -332,11 +332,11 @@ fn further_runs_follow_a_panic_that_is_expected() {
     assert_report(&panics_once(first().then(second().expect_resource(&seen))), "");
     let wrong = panics_once(first().then(second()));
     assert!(wrong.contains("  then \"again\": resource differs"), "{wrong}");
-    // Another one than was expected ends them.
+    // After an unexpected panic they do not.
     assert!(!panics_once(case("x").expect_panic("out of luck").then(second())).contains("again"));
 }
 
-/// What looks at an error is a closure of the case as well.
+/// An error check is a closure of the case too: its panic fails the case.
 #[test]
 fn a_panic_of_an_expectation_is_one_of_its_case() {
     let fails: Step = |_, _| Err("out of luck".into());
@@ -349,7 +349,7 @@ fn a_panic_of_an_expectation_is_one_of_its_case() {
         &report(picky, fails),
         "1 of 1 cases failed
         case \"x\":
-          the check of its end panicked
+          the check of the result panicked
               what disk?",
     );
     assert_eq!(cleaned.load(Relaxed), 1);

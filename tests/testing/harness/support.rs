@@ -1,4 +1,4 @@
-//! Objects and steps for tables, and what a table says of them.
+//! Objects and sub-reconcilers for tables, and checks of reports.
 
 use homeostat::objects::{DynamicObject, Kind};
 use homeostat::sub::{Flow, SubContext, SubResult};
@@ -22,12 +22,12 @@ pub(crate) fn idle(_: &SubContext<'_>, _: &mut DynamicObject) -> SubResult {
     Ok(Flow::proceed())
 }
 
-/// What a table of one case says; nothing, if all is as it should be.
+/// Returns the report of a table with one case. It is empty if the case passes.
 pub(crate) fn report(case: Case, step: Step) -> String {
     SubReconcilerTable::new([case]).check(|_| step).err().unwrap_or_default()
 }
 
-/// That a report is this one: its lines, without what all but the first have before them.
+/// Fails unless a report has these lines, apart from their common indentation.
 #[track_caller]
 pub(crate) fn assert_report(actual: &str, expected: &str) {
     let indent = |line: &str| line.len() - line.trim_start().len();

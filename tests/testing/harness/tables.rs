@@ -1,4 +1,4 @@
-//! Cases together: names, focus, and that all are run and told.
+//! Tables: names, focus, and that all cases run and are reported.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use homeostat::testing::SubReconcilerTable;
 
 use super::support::{Case, assert_report, case, idle};
 
-/// What a table says, and which of its cases it has run.
+/// Returns the report of a table, and the cases that ran.
 fn run(cases: impl IntoIterator<Item = Case>) -> (String, Vec<String>) {
     let names = RefCell::new(Vec::new());
     let made = SubReconcilerTable::new(cases).check(|given| {
@@ -31,13 +31,13 @@ fn all_failures_are_told_by_the_names_of_their_cases() {
         &report,
         r#"2 of 3 cases failed
         case "one":
-          no error, where one is expected
+          expected an error
               Flow {
                   requeue: None,
                   halted: false,
               }
         case "three":
-          no panic, where one is expected
+          expected a panic
               Ok(
                   Flow {
                       requeue: None,
@@ -47,21 +47,21 @@ fn all_failures_are_told_by_the_names_of_their_cases() {
     );
 }
 
-/// Reconcilerio/runtime, `testing/subreconciler.go` (`SubReconcilerTestSuite.Run`), runs the first focused one alone.
+/// Reconcilerio/runtime, `testing/subreconciler.go` (`SubReconcilerTestSuite.Run`), runs only the first case in focus.
 #[test]
 fn all_in_focus_are_run_and_the_table_fails() {
     let (report, names) = run([case("a"), case("b").focus(), case("c"), case("d").focus()]);
     assert_eq!(names, ["b", "d"]);
-    assert_eq!(report, "2 of 4 cases are in focus, 2 have been left out");
+    assert_eq!(report, "2 of 4 cases are in focus, 2 were skipped");
     let (report, names) = run([case("a").focus()]);
-    assert_eq!((&*report, names.len()), ("1 of 1 cases are in focus, 0 have been left out", 1));
+    assert_eq!((&*report, names.len()), ("1 of 1 cases are in focus, 0 were skipped", 1));
     let (report, _) = run([case("a").expect_panic("x"), case("b").focus().expect_error("x"), case("c").focus()]);
     assert_report(
         &report,
-        r#"2 of 3 cases are in focus, 1 have been left out
+        r#"2 of 3 cases are in focus, 1 were skipped
         1 of 2 cases failed
         case "b":
-          no error, where one is expected
+          expected an error
               Flow {
                   requeue: None,
                   halted: false,
@@ -72,7 +72,7 @@ fn all_in_focus_are_run_and_the_table_fails() {
 #[test]
 fn names_are_unique() {
     let (report, names) = run([case("a"), case("b"), case("a")]);
-    assert_eq!(report, "two cases have the name \"a\": nothing is run");
+    assert_eq!(report, "two cases are named \"a\"; no case was run");
     assert!(names.is_empty());
 }
 

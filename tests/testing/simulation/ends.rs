@@ -1,4 +1,4 @@
-//! What does not end, what is refused, and what is left when a simulation is over.
+//! Waits that cannot end, refused components, and the end of a simulation.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -34,7 +34,7 @@ fn a_wait_that_nothing_can_end_panics_and_says_who_waits() {
     assert_eq!(again, text, "it does not go on");
 }
 
-/// The panic passes the runner, which takes it for one of the reconciler; the simulation says it again.
+/// The runner takes the panic for a panic of the reconciler. The simulation repeats it.
 #[test]
 fn a_run_that_waits_for_ever_ends_the_simulation() {
     let sim = Simulation::new(1);
@@ -45,15 +45,15 @@ fn a_run_that_waits_for_ever_ends_the_simulation() {
     };
     let vms = Controller::builder("vm", forever).clock(sim.clock()).build().unwrap().start(&pool).unwrap();
     vms.enqueue("vm-1");
-    // Also if what the test waits for is there by then.
+    // It panics also if the condition holds by then.
     let text = panic_of(|| sim.run_until(HOUR, || vms.metrics().runs.panics > 0));
     assert!(text.contains("nothing is due, now or later"), "{text}");
     assert!(text.contains("in the midst of a turn: pool-"), "{text}");
-    // Each of these would wait for the others in vain.
+    // Each of these would wait for the others for ever.
     drop((sim, vms, pool));
 }
 
-/// With a poll each minute time goes on, and what is waited for does not come.
+/// A poll each minute lets time pass, but the condition never holds.
 #[test]
 fn a_wait_through_which_time_goes_on_for_ever_panics_as_well() {
     let sim = Simulation::new(1).most_turns(1_000);
@@ -85,7 +85,7 @@ fn what_never_comes_to_rest_is_named() {
 fn a_condition_that_does_not_come_true_panics_at_the_end_of_its_time() {
     let sim = Simulation::new(1);
     let text = panic_of(|| sim.run_until(MINUTE, || false));
-    assert!(text.starts_with("what a simulation waits for has not come within 60s"), "{text}");
+    assert!(text.starts_with("the condition of `run_until` did not hold within 60s"), "{text}");
     let sim = Simulation::new(1);
     sim.run_until(MINUTE, || sim.elapsed() == MINUTE);
     assert_eq!(sim.elapsed(), MINUTE, "it holds at the end");
@@ -112,7 +112,7 @@ fn a_test_waits_for_a_key_as_it_does_with_threads() {
     assert_eq!(sim.elapsed(), HOUR + 2 * MINUTE);
 }
 
-/// A run on top of another: the one beneath goes on once that has ended.
+/// A run on top of another run: the lower run resumes when the upper one returns.
 #[test]
 fn a_run_waits_for_that_of_another_key() {
     let sim = Simulation::new(4);
@@ -150,7 +150,7 @@ fn what_has_not_had_its_turn_is_stopped_and_joined_at_once() {
     assert_eq!((sim.elapsed(), queue.len(), notes.all().len()), (Duration::ZERO, 1, 0));
 }
 
-/// As on a thread of its own: it is not waited for by itself, but for the whole of the grace.
+/// A run that shuts its pool down waits for the whole grace period, but not for itself, as on a real thread.
 #[test]
 fn a_poll_that_drops_its_own_poller_goes_on() {
     let sim = Simulation::new(6);
@@ -168,7 +168,7 @@ fn a_poll_that_drops_its_own_poller_goes_on() {
     assert_eq!(queue.len(), 1);
 }
 
-/// A run that shuts a pool down while another one of that pool waits beneath it.
+/// A run shuts a pool down while another run of that pool waits beneath it.
 #[test]
 fn a_join_of_what_waits_for_the_one_that_joins_panics() {
     let sim = Simulation::new(6);
@@ -218,12 +218,12 @@ fn a_simulation_that_is_dropped_leaves_nothing_behind() {
     let refused = Poller::new(MINUTE, |_cx: &Context| Ok::<_, BoxError>([""; 0])).start(&queue).unwrap_err();
     assert!(refused.is_thread(), "{refused}");
     assert_eq!(std::error::Error::source(&refused).unwrap().to_string(), "the simulation is over");
-    // What is joined has ended.
+    // After a join the thread has ended.
     drop((vms, subscription, pool, push, queue, clock));
     assert_eq!(Arc::strong_count(&dropped), 1);
 }
 
-/// A test that fails says so, and neither hangs nor aborts in the drops of what runs.
+/// A test that panics fails. Dropping its components does not hang or abort.
 #[test]
 fn a_test_that_panics_amid_running_controllers_unwinds() {
     let text = panic_of(|| {
@@ -240,7 +240,7 @@ fn a_test_that_panics_amid_running_controllers_unwinds() {
     assert!(text.contains("found out"), "{text}");
 }
 
-/// What is dropped as a test unwinds is stopped and joined, but what else there is does not run on meanwhile.
+/// Components that are dropped while a test unwinds are stopped and joined. Other components do not run meanwhile.
 #[test]
 fn nothing_runs_while_a_test_unwinds() {
     let notes = Mutex::new(None);
@@ -288,7 +288,7 @@ fn what_waits_for_something_else_than_the_clock_is_refused() {
     running.wait().unwrap();
 
     let client = HookedClient::new(MemoryClient::new());
-    // A stream of a client that does not block, made into one that may.
+    // This makes a stream that may block from one that can be polled.
     client.on_stream(|_, stream| Ok(ObjectStream::new(stream)));
     let api = client.api(&THING);
     assert_refused("things-0", ObjectWatch::new(api).clock(sim.clock()).start().map(drop));
@@ -297,7 +297,7 @@ fn what_waits_for_something_else_than_the_clock_is_refused() {
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
 
-/// The hook is run by each thread that is started; and the process has as many as before.
+/// Each thread that starts calls the hook, and the count of threads of the process does not change.
 #[test]
 fn no_thread_is_started() {
     fn threads() -> usize {
@@ -344,7 +344,7 @@ fn what_goes_wrong_names_the_seed() {
     assert!(panic_of(|| sim.run_until(MINUTE, || false)).contains("seed 17"));
 }
 
-/// A run that panics, and drops what waits for it: the simulation fails, the process goes on.
+/// A run panics and drops a handle that waits for it: the simulation fails, and the process goes on.
 #[test]
 fn a_join_in_vain_while_a_run_unwinds() {
     super::in_a_process_of_its_own("simulation::ends::a_join_in_vain_while_a_run_unwinds", || {

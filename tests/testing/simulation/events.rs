@@ -1,4 +1,4 @@
-//! A recorder of events in a simulation: its thread is played.
+//! An event recorder in a simulation: its thread is simulated too.
 
 use std::sync::Arc;
 

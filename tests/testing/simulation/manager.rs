@@ -1,4 +1,4 @@
-//! Whole managers: objects in a client, watches of them, controllers, owners and what they own, leadership.
+//! Whole managers: objects, watches, controllers, owners and dependents, leadership.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -12,7 +12,7 @@ use homeostat::objects::{
     Api, ClientError, DeleteOptions, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectStream, ObjectWatch,
     PollEvents, PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary, owner_keys, set_controller,
 };
-use homeostat::testing::{Simulation, Turn};
+use homeostat::testing::{SimulatedTurn, Simulation};
 use homeostat::{
     Action, BoxError, Clock, Context, Controller, Elector, Exponential, Health, Manager, Running, Subscriber, WorkQueue,
 };
@@ -46,7 +46,7 @@ fn team(name: &str, size: usize) -> Team {
     Team { metadata: ObjectMeta::new("default", name), size }
 }
 
-/// Teams, which have members, and members, who greet: a controller for each.
+/// A controller of teams, which creates members, and a controller of members, which notes greetings.
 struct World<'a> {
     sim: &'a Simulation,
     notes: Notes,
@@ -114,15 +114,15 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Who greets.
+    /// The greetings.
     fn greeting(&self) -> Vec<String> {
         let all = self.members.list(&Query::all()).unwrap().items;
         all.iter().filter(|member| member.status.is_some()).map(|member| member.metadata.name.clone()).collect()
     }
 }
 
-/// What is done in the course of an hour, and the trace of it.
-fn an_hour(seed: u64) -> (Vec<(Duration, String)>, Vec<Turn>) {
+/// Returns the greetings and the trace of one hour.
+fn an_hour(seed: u64) -> (Vec<(Duration, String)>, Vec<SimulatedTurn>) {
     let sim = Simulation::new(seed);
     let world = World::new(&sim);
     world.teams.create(&team("red", 2)).unwrap();
@@ -172,7 +172,7 @@ fn an_hour_of_a_manager_is_the_same_for_the_same_seed() {
     assert!(orders.len() >= 5, "{}", orders.len());
 }
 
-/// What is left to chance in objects.
+/// The seed also decides uids and generated names.
 #[test]
 fn uids_come_from_the_seed() {
     let uid = |seed| {
@@ -245,7 +245,7 @@ fn a_watch_of_objects_waits_for_its_client_on_simulated_time() {
     assert_eq!(sim.elapsed(), MINUTE);
 }
 
-/// As with threads: on the caller's own.
+/// The manager runs on the thread of the caller, as without a simulation.
 #[test]
 fn a_manager_is_run_until_it_is_stopped() {
     let sim = Simulation::new(1);
@@ -263,7 +263,7 @@ fn a_manager_is_run_until_it_is_stopped() {
     assert_eq!(sim.elapsed(), MINUTE);
 }
 
-/// Who leads after so long, and for so long.
+/// An elector that grants leadership after a time, for a time.
 struct Late {
     after: Duration,
     checks: usize,
@@ -320,7 +320,7 @@ fn a_leadership_that_is_won_late_and_lost_again() {
         let (manager, notes) = led(sim, Late { after: MINUTE, checks: 2 });
         let error = manager.start().unwrap().wait().unwrap_err();
         assert_eq!(error.component(), Some("elector"));
-        // Checked as it begins, after ten seconds, and after twenty.
+        // Leadership is checked at the start, after ten seconds, and after twenty.
         assert_eq!(sim.elapsed(), MINUTE + 20 * SECOND);
         assert_eq!(notes.times(), [60, 67, 74].map(Duration::from_secs));
     });
@@ -340,8 +340,8 @@ impl PrimaryReconciler<Team> for Roster {
     }
 }
 
-/// Primaries and what belongs to them, in any order: what is asked for is there, and nothing else.
-fn primaries(sim: &Simulation) -> Vec<Turn> {
+/// In any order, primaries end up with exactly the secondaries that they ask for.
+fn primaries(sim: &Simulation) -> Vec<SimulatedTurn> {
     let world = World::new(sim);
     let roster = Roster(Secondary::new(world.members.clone()));
     let secondary = Secondary::new(world.members.clone());
@@ -371,13 +371,13 @@ fn primaries_converge_in_any_order() {
     Simulation::seeds(0..30, |sim| assert_eq!(primaries(sim), primaries(&Simulation::new(sim.seed()))));
 }
 
-/// Whatever tables and addresses are there.
+/// Hash tables and addresses of the process have no effect.
 #[test]
 fn a_trace_is_the_same_in_another_process() {
     let own = primaries(&Simulation::new(3)).into_iter().chain(an_hour(3).1);
     let own: Vec<_> = own.map(|turn| format!("turn {turn}")).collect();
     if std::env::var_os(CHILD).is_some() {
-        // Whatever stands before it in the line.
+        // The test harness may begin the line.
         println!();
         return own.iter().for_each(|turn| println!("{turn}"));
     }
@@ -390,7 +390,7 @@ fn a_trace_is_the_same_in_another_process() {
     assert_eq!(other, own);
 }
 
-/// A stream that does something else before it looks.
+/// A stream that calls a function before each poll.
 struct Before(ObjectStream, Box<dyn Fn() + Send>);
 
 impl Iterator for Before {
@@ -418,7 +418,7 @@ fn client_whose_lists(mut list: impl FnMut() -> Result<(), &'static str> + Send 
     client
 }
 
-/// When the client is listed, if its streams do this once there is an object.
+/// Returns the times of the lists of a client whose streams call `act` once, after an object exists.
 fn lists_with_streams_that(sim: &Simulation, act: impl Fn(&Clock) + Clone + Send + Sync + 'static) -> Vec<Duration> {
     let (notes, clock) = (Notes::new(sim), sim.clock());
     let (listed, armed) = (notes.clone(), Arc::new(AtomicBool::new(false)));
@@ -449,7 +449,7 @@ fn lists_with_streams_that(sim: &Simulation, act: impl Fn(&Clock) + Clone + Send
     notes.times()
 }
 
-/// As with threads: the objects are listed again, and nobody else hears of it.
+/// The objects are listed again, and no other component is affected, as without a simulation.
 #[test]
 fn a_stream_that_panics_is_begun_again() {
     assert_eq!(
@@ -458,7 +458,7 @@ fn a_stream_that_panics_is_begun_again() {
     );
 }
 
-/// It is asked under no lock.
+/// The stream is polled without a lock.
 #[test]
 fn a_stream_may_use_the_clock() {
     let uses = |clock: &Clock| {
@@ -469,7 +469,7 @@ fn a_stream_may_use_the_clock() {
     assert_eq!(lists_with_streams_that(&sim, uses), [Duration::ZERO]);
 }
 
-/// An object of one client is none of another's, with the same seed too.
+/// Objects of two clients have different uids, also with the same seed.
 #[test]
 fn clients_of_one_simulation_make_other_uids() {
     let sim = Simulation::new(1);
@@ -477,7 +477,7 @@ fn clients_of_one_simulation_make_other_uids() {
     assert_ne!(made[0], made[1]);
 }
 
-/// It is left alone for as long as it is to be, from the end of its answer on.
+/// The backoff starts when the slow list has failed.
 #[test]
 fn a_client_that_takes_its_time_is_left_alone_afterwards() {
     let sim = Simulation::new(1);

@@ -1,4 +1,4 @@
-//! Whole controllers on one thread and simulated time. No test here waits for anything, and none starts a thread.
+//! Whole controllers on one thread, in simulated time. No test here waits or starts a thread.
 
 mod ends;
 mod events;
@@ -26,7 +26,7 @@ type Key = &'static str;
 
 type Outcome = Result<Action, BoxError>;
 
-/// What was noted, and when, in the time of the clock.
+/// A list of notes, with the time of each.
 #[derive(Clone)]
 struct Notes {
     clock: Clock,
@@ -55,7 +55,7 @@ impl Notes {
         self.list.lock().iter().map(|(at, _)| *at).collect()
     }
 
-    /// A reconciler that notes the key, and then does as told.
+    /// A reconciler that notes the key, and then calls a function.
     fn run<F: Fn(&Context, Key) -> Outcome + Send + Sync>(
         &self,
         then: F,
@@ -68,7 +68,7 @@ impl Notes {
     }
 }
 
-/// What a run does that has nothing to do.
+/// The result of a run that has nothing to do.
 #[expect(clippy::unnecessary_wraps, reason = "it is for reconcilers")]
 fn done(_cx: &Context, _key: Key) -> Outcome {
     Ok(Action::await_change())
@@ -78,7 +78,7 @@ fn pool(sim: &Simulation, threads: usize) -> WorkerPool {
     WorkerPool::builder().threads(threads).clock(sim.clock()).start().unwrap()
 }
 
-/// What `test` panics with.
+/// Returns the panic message of `test`.
 fn panic_of(test: impl FnOnce()) -> String {
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test)).expect_err("it is to panic");
     panic

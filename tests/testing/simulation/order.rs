@@ -1,8 +1,8 @@
-//! What the seed decides, and that it decides it.
+//! The seed decides the order of a simulation.
 
 use std::collections::BTreeSet;
 
-use homeostat::testing::{Simulation, Turn};
+use homeostat::testing::{SimulatedTurn, Simulation};
 use homeostat::{Action, BoxError, Context, Controller, Enqueue, Priority, Subscriber, Watch, WorkQueue, Workers};
 
 use super::{Key, Notes, done, pool};
@@ -10,7 +10,7 @@ use super::{Key, Notes, done, pool};
 const KEYS: [Key; 5] = ["a", "b", "c", "d", "e"];
 
 /// The order in which keys that are ready at once are run by a pool of one thread; and the trace.
-fn order_of_keys(seed: u64) -> (Vec<String>, Vec<Turn>) {
+fn order_of_keys(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let sim = Simulation::new(seed);
     let (notes, pool) = (Notes::new(&sim), pool(&sim, 1));
     let vms = Controller::builder("vm", notes.run(done)).clock(sim.clock()).build().unwrap();
@@ -23,7 +23,7 @@ fn order_of_keys(seed: u64) -> (Vec<String>, Vec<Turn>) {
     (notes.whats(), sim.trace())
 }
 
-fn order_of_workers(seed: u64) -> (Vec<String>, Vec<Turn>) {
+fn order_of_workers(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let sim = Simulation::new(seed);
     let notes = Notes::new(&sim);
     let queue = WorkQueue::builder().clock(sim.clock()).build();
@@ -36,8 +36,8 @@ fn order_of_workers(seed: u64) -> (Vec<String>, Vec<Turn>) {
     (notes.whats(), sim.trace())
 }
 
-/// The order in which two subscribers of one watch, and one of another, are told of what happens at once.
-fn order_of_events(seed: u64) -> (Vec<String>, Vec<Turn>) {
+/// The order in which three subscribers of two watches get simultaneous events.
+fn order_of_events(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let sim = Simulation::new(seed);
     let notes = Notes::new(&sim);
     let watches = [0, 1].map(|_| Watch::<Key, u32>::builder().clock(sim.clock()).push());
@@ -64,8 +64,8 @@ fn order_of_events(seed: u64) -> (Vec<String>, Vec<Turn>) {
     (told, sim.trace())
 }
 
-/// The order in which a store names what it has.
-fn order_of_a_store(seed: u64) -> (Vec<String>, Vec<Turn>) {
+/// The order of the keys of a store.
+fn order_of_a_store(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let sim = Simulation::new(seed);
     let notes = Notes::new(&sim);
     let watch = Watch::builder().clock(sim.clock()).push();
@@ -81,8 +81,8 @@ fn order_of_a_store(seed: u64) -> (Vec<String>, Vec<Turn>) {
     (indexed, sim.trace())
 }
 
-/// The order in which a controller names the keys that have failed at the same time, and those that are suspended.
-fn order_of_a_status(seed: u64) -> (Vec<String>, Vec<Turn>) {
+/// The order of the failed keys and of the suspended keys of a controller.
+fn order_of_a_status(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let sim = Simulation::new(seed);
     let pool = pool(&sim, 1);
     let fail = |_cx: &Context, _key: &Key| Err::<Action, _>("out of luck");

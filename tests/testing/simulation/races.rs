@@ -1,4 +1,4 @@
-//! A mistake that only some orders show, and the seed that shows it again.
+//! A bug that only some orders show, and the seed that repeats it.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ fn watch(sim: &Simulation, client: &MemoryClient, kind: &Kind) -> Running<Watch<
     ObjectWatch::new(api).clock(sim.clock()).start().unwrap()
 }
 
-/// An app that needs a config and a secret. Whoever makes them makes the config first, so an app that has its secret has its config:
-/// but that is so in the client, not in two watches of it.
+/// An app needs a config and a secret. The config is created first, so the app expects it once it sees the secret. This holds in the
+/// client, but not in two watches of it.
 fn app(sim: &Simulation, relies_on_order: bool) {
     let client = MemoryClient::builder().clock(sim.clock()).build();
     let (configs, secrets) = (watch(sim, &client, &CONFIG), watch(sim, &client, &SECRET));
@@ -61,7 +61,7 @@ fn what_does_not_rely_on_an_order_works_in_all() {
     Simulation::seeds(SEEDS, |sim| app(sim, false));
 }
 
-/// Run with a seed in the environment by the next one.
+/// The next test runs this test with a seed in the environment.
 #[test]
 fn the_seed_of_the_environment() {
     if std::env::var_os(CHILD).is_some() {
@@ -72,8 +72,12 @@ fn the_seed_of_the_environment() {
 #[test]
 fn what_relies_on_an_order_is_found_and_found_again() {
     let text = panic_of(|| Simulation::seeds(SEEDS, |sim| app(sim, true)));
-    let (seed, rest) = text.strip_prefix("with the seed ").unwrap().split_once(", alone by HOMEOSTAT_SEED=").unwrap();
-    assert!(rest.starts_with(&format!("{seed}: ")) && rest.contains("crashes"), "{text}");
+    let (seed, rest) = text
+        .strip_prefix("failed with seed ")
+        .unwrap()
+        .split_once(" (to run this seed only, set HOMEOSTAT_SEED=")
+        .unwrap();
+    assert!(rest.starts_with(&format!("{seed}): ")) && rest.contains("crashes"), "{text}");
     let bad: u64 = seed.parse().unwrap();
     assert!(panic_of(|| app(&Simulation::new(bad), true)).contains("crashes"));
 

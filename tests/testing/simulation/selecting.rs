@@ -1,4 +1,4 @@
-//! Which objects a reconciler of objects watches, and which of their changes run it.
+//! The objects that a reconciler watches, and the changes that start a run.
 
 use std::sync::Arc;
 
@@ -78,13 +78,13 @@ impl World {
         Api::of_kind(Arc::new(self.client.clone()), kind.clone())
     }
 
-    /// What has run since this was asked last, after ten seconds: no test has more than one run that is wanted.
+    /// Returns the runs since the last call, after ten seconds. No test expects more than one useful run.
     fn ran(&self) -> Vec<String> {
         self.sim.run_for(10 * SECOND);
         std::mem::take(&mut *self.notes.list.lock()).into_iter().map(|(_, what)| what).collect()
     }
 
-    /// Changes the object as `change` says, and returns what has run then.
+    /// Changes the object, and returns the runs after it.
     fn after(&self, kind: &Kind, change: impl FnOnce(&mut DynamicObject)) -> Vec<String> {
         let mut object = self.api(kind).get(&ObjectKey::new("a", "web")).unwrap();
         change(&mut object);
@@ -126,7 +126,7 @@ fn every_event_runs_a_reconciler_that_asks_for_it() {
     assert_eq!(world.ran().len(), 4, "each write of the status calls the next run");
 }
 
-/// Its children are watched as it is itself: in the one namespace.
+/// The children are watched in the same namespace as the resource.
 #[test]
 fn a_reconciler_of_one_namespace_needs_no_rights_in_others() {
     let world = World::new();
@@ -164,7 +164,7 @@ fn an_object_that_is_not_selected_is_left_alone() {
     assert_eq!(world.after(&SITE, |site| site.metadata.labels.clear()), [""; 0]);
 }
 
-/// A primary with a page in its own namespace, which counts its runs in its status.
+/// A primary that has a page in its namespace, and counts its runs in its status.
 fn primary(world: &World, client: &Arc<dyn Client>) -> PrimaryController<DynamicObject> {
     let sites = Api::<DynamicObject>::of_kind(client.clone(), SITE);
     let pages = Secondary::new(Api::<DynamicObject>::of_kind(client.clone(), PAGE)).namespace("a");
@@ -191,7 +191,7 @@ fn a_primary_controller_of_one_namespace_needs_no_rights_in_others_and_does_not_
     assert_eq!(world.after(&SITE, |site| drop(site.fields.remove("data"))), ["a/web"]);
 }
 
-/// Its secondary stays: the primary is not gone.
+/// The secondary stays, because the primary still exists.
 #[test]
 fn a_primary_that_leaves_the_selection_is_left_alone_with_its_secondaries() {
     let world = World::new();

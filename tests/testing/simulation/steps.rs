@@ -1,4 +1,4 @@
-//! Whole controllers of steps: tracks, children and their indexes.
+//! Whole controllers with sub-reconcilers: tracks, children and their indexes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use homeostat::sub::{
     ChildReconciler, Config, DesiredChild, Flow, ResourceReconciler, Sequence, Setup, SubContext, SubResult,
     SyncReconciler, UpdatingObjectManager,
 };
-use homeostat::testing::{Factory, Simulation, Turn};
+use homeostat::testing::{Factory, SimulatedTurn, Simulation};
 use homeostat::{Controller, Manager};
 use serde_json::json;
 
@@ -17,8 +17,8 @@ use super::{MINUTE, Notes};
 const APP: Kind = Kind::namespaced("example.com", "v1", "App");
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 
-/// Five apps that track one config map, and have a child each that says what is in it.
-fn apps(seed: u64) -> (Vec<String>, Vec<Turn>) {
+/// Five apps that track one config map. Each has a child with a copy of the data.
+fn apps(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let sim = Simulation::new(seed);
     let (notes, client) = (Notes::new(&sim), Arc::new(MemoryClient::builder().clock(sim.clock()).build()));
     let [apps, maps] = [APP, CONFIG_MAP].map(|kind| Api::<DynamicObject>::of_kind(client.clone(), kind));

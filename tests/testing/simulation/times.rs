@@ -22,7 +22,7 @@ fn seconds(times: impl IntoIterator<Item = u64>) -> Vec<Duration> {
     times.into_iter().map(Duration::from_secs).collect()
 }
 
-/// When a key is run that always fails, with a backoff from one second up to ten minutes.
+/// The times of the runs of a key that always fails, with a backoff from one second to ten minutes.
 fn backed_off(until: u64) -> Vec<Duration> {
     let (mut at, mut delay, mut times) = (0, 1, Vec::new());
     while at <= until {
@@ -120,7 +120,7 @@ fn what_a_poll_watch_lists_is_told_as_it_changes() {
     let (notes, pool) = (Notes::new(&sim), pool(&sim, 2));
     let polls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&polls);
-    // A VM that is there for each second minute.
+    // The VM exists in every second minute.
     let list = move |_cx: &Context| {
         let there = counted.fetch_add(1, SeqCst).is_multiple_of(2);
         Ok::<_, BoxError>(there.then_some(("vm-1", 1)))
@@ -171,12 +171,12 @@ fn events_that_follow_each_other_are_one_run() {
         sim.run_for(3 * SECOND);
     }
     sim.run_for(MINUTE);
-    // The longest that it can be put off; then five seconds after the last one.
+    // First the longest debounce, then five seconds after the last change.
     assert_eq!(notes.times(), seconds([20, 32]));
     drop(vms);
 }
 
-/// No turn is played between the change and the wait, so the change is still with its source.
+/// No task runs between the change and the wait, so the source still holds the change.
 #[test]
 fn a_wait_right_after_a_change_sees_its_run() {
     for seed in 0..20 {
@@ -240,8 +240,8 @@ fn a_sleep_takes_its_time_and_others_run_meanwhile() {
     assert_eq!((awake, short), (vec![10, 20], vec![10, 13, 16, 19]));
 }
 
-/// The run that heeds its deadline, and the one that does not: that one is reported, its token cancelled, and a spare thread works
-/// in its place.
+/// A run that ends at its deadline, and a run that ignores it: that run is reported, its token is cancelled, and a spare thread takes
+/// its place.
 #[test]
 fn a_run_that_passes_its_deadline_is_told_and_reported() {
     Simulation::seeds(0..20, |sim| {

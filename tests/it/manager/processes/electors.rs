@@ -1,5 +1,5 @@
-//! The elector of one machine among processes that are killed. Each leader writes into one file what it does while it leads:
-//! if two lead at once, their lines are mixed.
+//! File electors in processes that are killed. Each leader records its work in one file: if two lead at once, their lines are
+//! mixed.
 
 use std::fs;
 use std::io::Write;
@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 
 use homeostat::{Context, Elector};
 
-use super::{FOLDER, House, Recorder, check, elector, end_with_the_test, lock_file};
+use super::{ChildProcesses, FOLDER, Recorder, check, elector, end_with_the_test, lock_file};
 use crate::support::MS;
 
-/// How many lines of work a term has, so that it ends by itself.
+/// The lines of work after which a term ends.
 const LINES: u32 = 10;
 
 #[test]
@@ -20,63 +20,63 @@ fn a_leader_that_is_killed_is_followed_by_the_other_one_and_never_do_two_lead() 
     if let Some(folder) = std::env::var_os(FOLDER) {
         return candidate(Path::new(&folder), None);
     }
-    let mut house = House::new(
+    let mut children = ChildProcesses::new(
         "manager::processes::electors::a_leader_that_is_killed_is_followed_by_the_other_one_and_never_do_two_lead",
     );
-    let elector = elector(house.folder.path());
-    let lock_file = lock_file(house.folder.path());
-    house.start();
-    house.wait("a first leader", |lines| !lines.is_empty());
-    house.start();
+    let elector = elector(children.folder.path());
+    let lock_file = lock_file(children.folder.path());
+    children.start();
+    children.wait("a first leader", |lines| !lines.is_empty());
+    children.start();
     let inode = fs::metadata(&lock_file).unwrap().ino();
     let kills = 25;
     for kill in 0..kills {
-        // At its very beginning, or somewhat later.
-        let lines = house.wait("the leader at work", |lines| {
+        // The kill comes early or later in the term.
+        let lines = children.wait("the leader at work", |lines| {
             let term = lines.last().map(|line| line.term.clone());
             lines.iter().rev().take_while(|line| Some(&line.term) == term.as_ref()).count() > 1 + kill % 4 * 3
         });
         let leader = lines.last().unwrap().pid;
         assert_eq!(elector.holder().unwrap().unwrap().pid(), Some(leader));
-        house.kill(leader);
-        let other = house.pids()[0];
-        let lines = house.wait("another leader", |lines| lines.last().is_some_and(|line| line.pid != leader));
+        children.kill(leader);
+        let other = children.pids()[0];
+        let lines = children.wait("another leader", |lines| lines.last().is_some_and(|line| line.pid != leader));
         assert_eq!(lines.last().unwrap().pid, other);
-        let read = house.orphans.last_mut().unwrap().write_all(b"\n");
+        let read = children.orphans.last_mut().unwrap().write_all(b"\n");
         assert!(read.is_ok(), "what the leader had started lives on, and has no lock");
-        house.start();
+        children.start();
     }
-    let terms = check(&house.end());
+    let terms = check(&children.end());
     assert_eq!(terms.len(), kills + 1);
     assert!(terms.iter().all(|term| !term.has_ended));
     assert_eq!(fs::metadata(lock_file).unwrap().ino(), inode, "the lock file is still the first one");
 }
 
-/// Here the leaders resign as well, and those who are killed may be leading, waiting, being elected or resigning.
+/// Leaders also resign, and killed processes may be leading, waiting, being elected or resigning.
 #[test]
 fn among_leaders_that_resign_and_processes_that_are_killed_never_do_two_lead() {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return candidate(Path::new(&folder), Some(LINES));
     }
-    let mut house = House::new(
+    let mut children = ChildProcesses::new(
         "manager::processes::electors::among_leaders_that_resign_and_processes_that_are_killed_never_do_two_lead",
     );
     for _ in 0..3 {
-        house.start();
+        children.start();
     }
     for kill in 1..=20 {
-        // Wherever it is just now.
-        house.wait("more work", |lines| lines.len() > kill * 25);
-        house.kill(house.pids()[0]);
-        house.start();
+        // The kill may hit any state.
+        children.wait("more work", |lines| lines.len() > kill * 25);
+        children.kill(children.pids()[0]);
+        children.start();
     }
-    let terms = check(&house.end());
+    let terms = check(&children.end());
     let ended = terms.iter().filter(|term| term.has_ended).count();
     assert!(ended >= 20 && terms.len() - ended <= 23, "{ended} of {} terms", terms.len());
 }
 
-/// What a process does that a test has started, until it is killed or the test is gone. A term goes on for `lines` lines of
-/// work, or until the process is killed: then it has a child that outlives it, and that does not have its lock.
+/// The body of a started process. It ends when it is killed or the test ends. A term has `lines` lines of work. A killed
+/// process leaves a child, which does not have its lock.
 #[expect(clippy::zombie_processes, reason = "the child is there to outlive this process")]
 fn candidate(folder: &Path, lines: Option<u32>) {
     end_with_the_test();
@@ -97,7 +97,7 @@ fn candidate(folder: &Path, lines: Option<u32>) {
         }
         say("end");
         drop(term);
-        // So that others have a chance.
+        // Other processes get a chance to lead.
         cx.sleep(MS * 2).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Managers of several processes over one file, and the one that leads is killed: the other one takes over, and takes nothing before.
+//! Managers in several processes share a lock file. When the leader is killed, another one takes over, and never earlier.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use homeostat::{Action, BoxError, CancellationToken, Component, Context, Controller, Manager};
 use parking_lot::Mutex;
 
-use super::{FOLDER, House, Recorder, check, elector, end_with_the_test};
+use super::{ChildProcesses, FOLDER, Recorder, check, elector, end_with_the_test};
 use crate::support::MS;
 
 #[test]
@@ -15,42 +15,42 @@ fn a_manager_that_is_killed_is_followed_by_the_other_one_and_never_do_two_work()
     if let Some(folder) = std::env::var_os(FOLDER) {
         return candidate(Path::new(&folder));
     }
-    let mut house = House::new(
+    let mut children = ChildProcesses::new(
         "manager::processes::managers::a_manager_that_is_killed_is_followed_by_the_other_one_and_never_do_two_work",
     );
-    let elector = elector(house.folder.path());
-    house.start();
-    house.wait("a first leader", |lines| !lines.is_empty());
-    house.start();
+    let elector = elector(children.folder.path());
+    children.start();
+    children.wait("a first leader", |lines| !lines.is_empty());
+    children.start();
     let kills = 25;
     for kill in 0..kills {
-        let follower = house.pids()[1];
-        let waits = house.folder.path().join(format!("waits-{follower}"));
-        // At its very beginning, or somewhat later; and while the other one starts, or waits with work in line.
-        let lines = house.wait("the leader at work", |lines| {
+        let follower = children.pids()[1];
+        let waits = children.folder.path().join(format!("waits-{follower}"));
+        // The kill comes early or later in the term, while the other manager starts or waits with ready work.
+        let lines = children.wait("the leader at work", |lines| {
             let term = lines.last().map(|line| line.term.clone());
             let worked = lines.iter().rev().take_while(|line| Some(&line.term) == term.as_ref()).count();
             worked > 1 + kill % 4 * 5 && (kill % 3 == 0 || waits.exists())
         });
         let leader = lines.last().unwrap().pid;
-        assert_eq!(leader, house.pids()[0]);
+        assert_eq!(leader, children.pids()[0]);
         assert_eq!(elector.holder().unwrap().unwrap().pid(), Some(leader));
-        house.kill(leader);
-        house.wait("another leader", |lines| lines.last().is_some_and(|line| line.pid == follower));
-        house.start();
+        children.kill(leader);
+        children.wait("another leader", |lines| lines.last().is_some_and(|line| line.pid == follower));
+        children.start();
     }
-    let terms = check(&house.end());
+    let terms = check(&children.end());
     assert_eq!(terms.len(), kills + 1);
     assert!(terms.iter().all(|term| !term.has_ended && term.lines > 0));
 }
 
-/// What a process does that a test has started, until it is killed or the test is gone.
+/// The body of a started process. It ends when it is killed or the test ends.
 fn candidate(folder: &Path) {
     end_with_the_test();
     let manager = Manager::builder().elector(elector(folder)).threads(2).build().unwrap();
     let record = Arc::new(Mutex::new((Recorder::open(folder), 0)));
     let leads = manager.clone();
-    // Of runs and of the function: the checker wants their lines in one order, with the lines of no other process in between.
+    // Runs and the function share one recorder, because the checker needs their lines in one order.
     let work = Arc::new(move || {
         let (recorder, lines) = &mut *record.lock();
         if *lines == 0 {

@@ -1,5 +1,5 @@
-//! Processes that a test starts and kills, a record of what each does while it leads, and a checker of that: if two lead at once,
-//! their lines are mixed.
+//! Processes that a test starts and kills, a record of the work of the leaders, and a checker. If two lead at once, their lines
+//! are mixed.
 
 mod electors;
 mod managers;
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 
 use crate::support::MS;
 
-/// What comes has come long before this, on any machine.
+/// The longest wait for an event of a process.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Set in the processes that a test starts: the folder with the lock and the record.
+/// The environment variable with the folder of the lock and the record. Set in the processes that a test starts.
 pub(super) const FOLDER: &str = "HOMEOSTAT_TEST_ELECTOR";
 
 pub(super) fn elector(folder: &Path) -> FileElector {
@@ -29,7 +29,7 @@ pub(super) fn lock_file(folder: &Path) -> PathBuf {
     folder.join("leader.lock")
 }
 
-/// Writes what a process does into the record.
+/// Writes the record.
 pub(super) struct Recorder(File);
 
 impl Recorder {
@@ -37,8 +37,8 @@ impl Recorder {
         Self(OpenOptions::new().append(true).create(true).open(folder.join("record")).unwrap())
     }
 
-    /// One write a line, so they are in the order in which they were written. All are of one length that pages are a multiple
-    /// of: the system writes page by page, and stops between two if the process is killed.
+    /// Each line is one write, so the lines are in order. All have the same length, a divisor of the page size, because the
+    /// system writes page by page, and may stop between pages if the process is killed.
     pub(super) fn say(&mut self, term: u32, what: &str) {
         let line = format!("{:<31}\n", format!("{} {term} {what}", std::process::id()));
         assert_eq!(line.len(), 32);
@@ -46,7 +46,7 @@ impl Recorder {
     }
 }
 
-/// Ends this process when the test that has started it closes the pipe, or is gone.
+/// Ends this process when the test closes the pipe or ends.
 #[expect(clippy::disallowed_methods, reason = "a thread of the test's own, which ends with its process")]
 pub(super) fn end_with_the_test() {
     std::thread::spawn(|| {
@@ -55,18 +55,18 @@ pub(super) fn end_with_the_test() {
     });
 }
 
-/// The processes of one test. Dropped, it leaves none behind, whatever has happened: it kills its own, and the children of
-/// those end when the pipes are closed from which they read.
-pub(super) struct House {
-    /// Its full name.
+/// The processes of one test. On drop it kills them, and closes the pipes of their children, which
+/// end then.
+pub(super) struct ChildProcesses {
+    /// The full name of the test.
     test: &'static str,
     children: Vec<(Child, ChildStdin)>,
-    /// From which the children of those read that were killed.
+    /// The pipes from which the children of killed processes read.
     pub(super) orphans: Vec<ChildStdin>,
     pub(super) folder: TempDir,
 }
 
-impl House {
+impl ChildProcesses {
     pub(super) fn new(test: &'static str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("record"), "").unwrap();
@@ -82,12 +82,12 @@ impl House {
         self.children.push((child, pipe));
     }
 
-    /// From the oldest to the youngest.
+    /// Returns the process ids, the oldest first.
     pub(super) fn pids(&self) -> Vec<u32> {
         self.children.iter().map(|(child, _)| child.id()).collect()
     }
 
-    /// Kills (`kill -9`) a process, and waits until it is dead.
+    /// Kills a process (`kill -9`), and waits for its end.
     pub(super) fn kill(&mut self, pid: u32) {
         let index = self.children.iter().position(|(child, _)| child.id() == pid).unwrap();
         let (mut child, pipe) = self.children.remove(index);
@@ -97,7 +97,7 @@ impl House {
         child.wait().unwrap();
     }
 
-    /// Waits until the record fulfils a condition.
+    /// Waits until a condition holds for the record.
     #[expect(clippy::disallowed_methods, reason = "a wait for other processes, which know no held clock")]
     pub(super) fn wait(&self, what: &str, condition: impl Fn(&[Line]) -> bool) -> Vec<Line> {
         let deadline = Instant::now() + PATIENCE;
@@ -116,7 +116,7 @@ impl House {
         text.split_inclusive('\n').map(Line::parse).collect()
     }
 
-    /// Kills all, the youngest first, so that nobody follows the oldest, and returns what they have written.
+    /// Kills all processes, the youngest first so that none takes over, and returns the record.
     pub(super) fn end(&mut self) -> Vec<Line> {
         for pid in self.pids().into_iter().rev() {
             self.kill(pid);
@@ -125,7 +125,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for ChildProcesses {
     fn drop(&mut self) {
         for (child, _) in &mut self.children {
             let _ = child.kill();
@@ -157,7 +157,7 @@ pub(super) struct Seen {
     pub(super) has_ended: bool,
 }
 
-/// Goes through what was written, and fails unless each term begins, works on and perhaps ends with no other one in between.
+/// Fails unless the lines of each term are together: its begin, its work, and perhaps its end.
 pub(super) fn check(lines: &[Line]) -> Vec<Seen> {
     let mut terms: Vec<Seen> = Vec::new();
     for (at, line) in lines.iter().enumerate() {
@@ -179,7 +179,7 @@ pub(super) fn check(lines: &[Line]) -> Vec<Seen> {
     terms
 }
 
-/// The checker finds what it is there for.
+/// The checker finds mixed terms.
 #[test]
 fn terms_that_overlap_are_found() {
     let lines = |text: &str| -> Vec<_> { text.split(';').map(|line| Line::parse(&format!("{line}\n"))).collect() };
