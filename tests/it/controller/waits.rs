@@ -9,7 +9,7 @@ use crossbeam_channel::unbounded;
 use homeostat::controller::{ControllerBuilder, RunOutcome, WaitError};
 use homeostat::watch::Push;
 use homeostat::{
-    Action, BoxError, Context, Controller, Event, ManualClock, RunningController, Subscriber, Watch, WorkerPool,
+    Action, BoxError, Context, Controller, ControllerHandle, Event, ManualClock, Running, Subscriber, Watch, WorkerPool,
 };
 use parking_lot::Mutex;
 
@@ -46,7 +46,7 @@ fn with_staged_mapping(
     clock: &ManualClock,
     pool: &WorkerPool,
     reconcile: impl Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
-) -> (Push<Key, u32>, Director<()>, RunningController<Key>) {
+) -> (Push<Key, u32>, Director<()>, Running<ControllerHandle<Key>>) {
     let vms = Watch::builder().clock(clock.clock()).push();
     vms.synced();
     let (mappings, director) = stage();
