@@ -255,10 +255,11 @@ impl<T> Running<T> {
         let Err(still) = self.body.join_timeout(grace) else { return };
         // Threads that have nothing to do need no abort, but may not have left within a grace period of zero.
         if !grace.is_zero() {
-            let (field, name) = (self.body.kind(), self.body.status().name);
+            let status = self.body.status();
+            let (field, name) = (self.body.kind(), status.name.as_str());
             let (grace, still_running) = (Rounded(grace), still.threads().join(", "));
             log::warn!(
-                (field) = name.as_str(), grace:%, still_running:%;
+                (field) = name, grace:%, still_running:%;
                 "{name}: aborting after the grace period of {grace}; still running: {still_running}"
             );
         }
