@@ -34,8 +34,8 @@ impl RunTimings {
 }
 
 /// Sets the counters and gauges to their current values.
-pub(super) fn export(name: &str, metrics: ControllerMetrics, sources: &[SourceStatus]) {
-    let ControllerMetrics { runs, queue, unfinished_work, longest_running, max_concurrent_reconciles, .. } = metrics;
+pub(super) fn export(name: &str, metrics: &ControllerMetrics, sources: &[SourceStatus]) {
+    let ControllerMetrics { runs, queue, unfinished_work, longest_running, max_concurrent_reconciles, .. } = *metrics;
     let name = name.to_owned();
     for (priority, depth) in [("high", queue.high), ("normal", queue.normal), ("low", queue.low)] {
         gauge!("workqueue_depth", "name" => name.clone(), "priority" => priority).set(float(depth));

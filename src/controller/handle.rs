@@ -190,7 +190,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// `controller`). Others begin with `homeostat_` and have the label `controller`.
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
-        super::export::export(&self.state.name, self.state.metrics(), &self.state.source_statuses());
+        super::export::export(&self.state.name, &self.state.metrics(), &self.state.source_statuses());
     }
 
     /// Returns the state of the controller. Looks at every key of the queue, under its lock.
