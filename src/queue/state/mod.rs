@@ -125,10 +125,8 @@ impl LineState {
     #[inline]
     pub(crate) fn absorb(&mut self, request: &EnqueueRequest) -> Option<EnqueueOutcome> {
         let outcome = match (self.phase, request.method) {
-            (Phase::Ready | Phase::Delayed | Phase::Processing(_), EnqueueMethod::EnqueueIfAbsent) => {
-                return Some(EnqueueOutcome::Ignored);
-            }
-            (Phase::Ready | Phase::Processing(_), EnqueueMethod::EnqueueResync) => {
+            (Phase::Ready | Phase::Delayed | Phase::Processing(_), EnqueueMethod::EnqueueIfAbsent)
+            | (Phase::Ready | Phase::Processing(_), EnqueueMethod::EnqueueResync) => {
                 return Some(EnqueueOutcome::Ignored);
             }
             (Phase::Ready, EnqueueMethod::Reschedule(_)) => return None,

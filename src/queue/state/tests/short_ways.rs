@@ -39,7 +39,7 @@ fn an_absorbed_request_is_as_the_rule_serves_it() {
     for is in COLUMNS.into_iter().chain([Is::Cooling(T), Is::Debounced(T)]) {
         for (priority, reasons) in PRIORITIES.into_iter().zip([Reasons::NONE, Reasons::POLL, Reasons::NONE]) {
             for request in requests() {
-                let before = RecordState { priority, reasons, ..state(is) };
+                let before = RecordState { reasons, priority, ..state(is) };
                 let mut line = before.line();
                 let Some(outcome) = line.absorb(&request) else {
                     assert_eq!(line, before.line(), "{request:?} of {before:?}");
