@@ -13,6 +13,8 @@ use loom::thread;
 #[cfg(not(loom))]
 use std::thread;
 
+pub(crate) use thread::ThreadId;
+
 /// How the crate's threads are made: stack size, and a hook that each one runs first.
 ///
 /// Logs, errors, panic messages and status name a thread in full, for example `vms-watchdog` or `vms-0`. On Linux, tools such as `top`
@@ -161,6 +163,11 @@ impl fmt::Debug for ThreadOptions {
             .field("on_start", &self.on_start.is_some())
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the id of the calling thread.
+pub(crate) fn current_thread() -> ThreadId {
+    thread::current().id()
 }
 
 /// A thread to be joined.

@@ -133,8 +133,10 @@ pub(super) trait KeySource: Runnable {
     /// Returns a function that says whether everything that the source has accepted by now is in the queue.
     fn accepted(&self) -> HandedOver;
 
-    /// Names all keys that the source knows. A poller knows none.
-    fn resync(&self) {}
+    /// Returns a call that names all keys that the source knows, to be made without a lock. A poller knows none.
+    fn resync(&self) -> Option<Box<dyn FnOnce()>> {
+        None
+    }
 
     /// Sets the period; `None` if the source has none.
     fn change_period(&self, _period: Duration) -> Option<Result<(), StartError>> {
@@ -183,7 +185,7 @@ impl KeySource for Subscription {
         Subscription::accepted(self)
     }
 
-    fn resync(&self) {
-        Subscription::resync(self);
+    fn resync(&self) -> Option<Box<dyn FnOnce()>> {
+        Some(Subscription::resyncing(self))
     }
 }

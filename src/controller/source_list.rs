@@ -120,7 +120,11 @@ impl SourceList {
     }
 
     pub(super) fn resync(&self) {
-        self.each(|source| source.resync());
+        // Without the lock: a resync runs mappings, which may use the controller.
+        let calls: Vec<_> = self.0.lock().running.iter().filter_map(|source| source.source.resync()).collect();
+        for call in calls {
+            call();
+        }
     }
 
     pub(super) fn stop(&self) {

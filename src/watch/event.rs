@@ -126,15 +126,6 @@ impl<K, T> Event<K, T> {
             _ => None,
         }
     }
-
-    pub(super) fn into_parts(self) -> (Option<K>, [Option<Arc<T>>; 2]) {
-        match self {
-            Self::Created { key, new } => (Some(key), [Some(new), None]),
-            Self::Updated { key, old, new } => (Some(key), [Some(old), Some(new)]),
-            Self::Deleted { key, last: value } | Self::Unchanged { key, value } => (Some(key), [Some(value), None]),
-            Self::Synced => (None, [None, None]),
-        }
-    }
 }
 
 impl<K: Clone, T> Clone for Event<K, T> {

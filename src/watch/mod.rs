@@ -1,13 +1,13 @@
 //! Watches: what changes is compared, stored, and told to any number of subscribers.
 
-mod backlog;
 mod channel;
 #[cfg(all(unix, not(any(target_os = "netbsd", target_os = "openbsd", target_os = "redox"))))]
 mod child;
+mod core;
+mod delivery;
 mod directory;
 mod event;
-mod hub;
-mod line;
+mod event_buffer;
 #[cfg(all(test, loom))]
 mod models;
 mod poll;
@@ -17,6 +17,7 @@ mod push;
 pub(crate) mod source;
 pub(crate) mod store;
 mod subscriber;
+mod subscriber_buffer;
 mod subscription;
 
 use std::fmt;
@@ -35,7 +36,7 @@ pub use self::store::{Index, Store, WithValue, with_value};
 pub use self::subscriber::Subscriber;
 pub use self::subscription::Subscription;
 
-use self::hub::{Same, WatchCore};
+use self::core::{Same, WatchCore};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::Running;
@@ -80,7 +81,7 @@ use crate::watch::source::SourceState;
 #[doc(alias = "informer")]
 #[doc(alias = "reflector")]
 pub struct Watch<K, T> {
-    hub: Arc<WatchCore<K, T>>,
+    core: Arc<WatchCore<K, T>>,
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
@@ -124,13 +125,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     ///
     /// If the watch has been stopped, or the system gives no thread.
     pub fn subscribe(&self, subscriber: Subscriber<K, T>) -> Result<Subscription, StartError> {
-        subscription::start(subscriber, &self.hub)
+        subscription::start(subscriber, &self.core)
     }
 
     /// What is known. It is kept also when the watch has stopped.
     #[must_use]
     pub fn store(&self) -> Store<K, T> {
-        self.hub.store.clone()
+        self.core.store.clone()
     }
 
     /// Tells every subscriber of every key that is known, as [`Event::Unchanged`] unless it has yet to be told more: runs the
@@ -152,44 +153,44 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn resync(&self) {
-        self.hub.resync(|_| true);
+        self.core.resync(|_| true);
     }
 
     /// A handle of the watch as a source: how its producer is doing, and for listing right now. Also for a watch that has been
     /// given to a [`Manager`](crate::Manager).
     #[must_use]
     pub fn source(&self) -> SourceHandle {
-        SourceHandle::new(&self.hub.source, self.hub.store.synced())
+        SourceHandle::new(&self.core.source, self.core.store.synced())
     }
 
     /// Where its producer writes down how it is doing.
     #[cfg(feature = "objects")]
     pub(crate) fn source_state(&self) -> &Arc<SourceState> {
-        &self.hub.source
+        &self.core.source
     }
 
     /// Whether it has stopped: its producer has.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.hub.is_stopped()
+        self.core.is_stopped()
     }
 
     /// How many subscriptions there are that have not ended.
     #[must_use]
     pub fn subscriptions(&self) -> usize {
-        self.hub.subscriptions()
+        self.core.subscriptions()
     }
 
     /// The name in log lines, and in the names of its subscriptions.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.hub.name
+        &self.core.name
     }
 
     /// The clock that it and its subscriptions go by.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        self.hub.clock.clone()
+        self.core.clock.clone()
     }
 }
 
@@ -221,17 +222,17 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Running<Watch<K, T>> {
 
 impl<K, T> Clone for Watch<K, T> {
     fn clone(&self) -> Self {
-        Self { hub: Arc::clone(&self.hub) }
+        Self { core: Arc::clone(&self.core) }
     }
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> fmt::Debug for Watch<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch")
-            .field("name", &self.hub.name)
+            .field("name", &self.core.name)
             .field("subscriptions", &self.subscriptions())
             .field("stopped", &self.is_stopped())
-            .field("store", &self.hub.store)
+            .field("store", &self.core.store)
             .finish_non_exhaustive()
     }
 }

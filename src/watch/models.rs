@@ -1,151 +1,219 @@
-//! A watch and one subscriber in every interleaving of two threads. One key: with more, the order of a listing is chance.
+//! Loom models of a watch and a subscriber: two threads in every order. One key, because the order of a listing is not fixed.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use loom::thread;
 
+use super::core::WatchCore;
+use super::delivery::{Delivery, DeliveryCounts};
 use super::event::Event;
-use super::hub::WatchCore;
-use super::line::{Line, Take};
 use super::push::PushOutcome;
+use super::store::Store;
+use super::subscriber::Subscriber;
+use super::subscriber_buffer::{NextStep, SubscriberBuffer};
+use super::subscription::{self, Subscription};
 use crate::base::clock::ManualClock;
 use crate::base::time::Nanos;
+use crate::base::wait::AutoResetEvent;
+use crate::queue::Tally;
 
-type Subject = WatchCore<u8, u32>;
+type Core = WatchCore<u8, u32>;
 
-fn hub() -> Arc<Subject> {
+fn core() -> Arc<Core> {
     WatchCore::new("model".to_owned(), ManualClock::new().clock(), Box::new(u32::eq))
 }
 
-fn set(hub: &Subject, value: u32) -> PushOutcome {
-    hub.set(0, Arc::new(value))
+fn set(core: &Core, value: u32) -> PushOutcome {
+    core.set(0, Arc::new(value))
 }
 
-/// What a subscriber believes, from what it is told: each event must fit what it believed before, and the store must hold what
-/// it is told of or something later.
+/// Checks that each event fits the events before it, and that the store holds its value or a later one.
 #[derive(Default)]
-struct Believer {
+struct Believed {
     value: Option<u32>,
     synced: usize,
+    events: usize,
+    ended: bool,
 }
 
-impl Believer {
-    fn hear_all(&mut self, line: &Line<u8, u32>, hub: &Subject) -> bool {
-        loop {
-            let told = match line.take() {
-                Take::Tell(told) => told,
-                Take::Wait => return false,
-                Take::Finish => return true,
-            };
-            match &told.event {
-                Event::Created { new, .. } => {
-                    assert_eq!(self.value.replace(**new), None);
-                    assert!(hub.store.get(&0).is_none_or(|stored| *stored >= **new), "told before it was stored");
-                }
-                Event::Updated { old, new, .. } => {
-                    assert_eq!(self.value.replace(**new), Some(**old));
-                    assert!(hub.store.get(&0).is_none_or(|stored| *stored >= **new), "told before it was stored");
-                }
-                Event::Deleted { last, .. } => assert!(self.value.take().is_none_or(|value| value == **last)),
-                Event::Unchanged { value, .. } => assert_eq!(self.value, Some(**value)),
-                Event::Synced => self.synced += 1,
+impl Believed {
+    fn hear(&mut self, event: &Event<u8, u32>, store: &Store<u8, u32>) {
+        assert!(!self.ended, "an event after the end of the subscription");
+        self.events += 1;
+        match event {
+            Event::Created { new, .. } => {
+                assert_eq!(self.value.replace(**new), None);
+                assert!(store.get(&0).is_none_or(|stored| *stored >= **new), "delivered before it was stored");
             }
+            Event::Updated { old, new, .. } => {
+                assert_eq!(self.value.replace(**new), Some(**old));
+                assert!(store.get(&0).is_none_or(|stored| *stored >= **new), "delivered before it was stored");
+            }
+            Event::Deleted { last, .. } => assert!(self.value.take().is_none_or(|value| value == **last)),
+            Event::Unchanged { value, .. } => assert_eq!(self.value, Some(**value)),
+            Event::Synced => self.synced += 1,
         }
     }
 }
 
+type Shared = Arc<Mutex<Believed>>;
+
+/// A subscriber that checks its events. Two deliveries at the same time are a failure.
+fn believer(core: &Core) -> (Shared, Subscriber<u8, u32>) {
+    let believed = Shared::default();
+    let (hearing, store) = (Arc::clone(&believed), core.store.clone());
+    let subscriber = Subscriber::new(move |event, _| {
+        hearing.try_lock().expect("two threads deliver at once").hear(event, &store);
+        Tally::default()
+    });
+    (believed, subscriber)
+}
+
+/// A subscriber that writes down the values of its events, then calls `then`.
+fn recorder(then: impl Fn(u32) + Send + 'static) -> (Arc<Mutex<Vec<u32>>>, Subscriber<u8, u32>) {
+    let values = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&values);
+    let subscriber = Subscriber::new(move |event: &Event<u8, u32>, _| {
+        let mut values = heard.try_lock().expect("two threads deliver at once");
+        if let Some(value) = event.value() {
+            values.push(*value);
+            then(*value);
+        }
+        Tally::default()
+    });
+    (values, subscriber)
+}
+
+/// A subscriber to which the pushing threads deliver.
+fn subscribe(core: &Arc<Core>) -> (Shared, Subscription) {
+    let (believed, subscriber) = believer(core);
+    (believed, subscription::start(subscriber, core).unwrap())
+}
+
+/// A buffered subscriber whose thread the model plays.
+struct Buffered {
+    believed: Shared,
+    buffer: Arc<SubscriberBuffer<u8, u32>>,
+    event: Arc<AutoResetEvent>,
+    delivery: Delivery<u8, u32>,
+}
+
+impl Buffered {
+    fn attach(core: &Arc<Core>) -> Option<Self> {
+        let (believed, subscriber) = believer(core);
+        let event = AutoResetEvent::new(core.clock.clone());
+        let (buffer, _) = core.attach(false, Some(Arc::clone(&event))).ok()?;
+        let delivery = Delivery {
+            name: "model".to_owned(),
+            subscriber,
+            counts: Arc::<DeliveryCounts>::default(),
+            synced: Arc::clone(&buffer.synced),
+            attendance: None,
+        };
+        Some(Self { believed, buffer, event, delivery })
+    }
+
+    /// Delivers all that waits. Returns whether the subscription is over.
+    fn hear_all(&mut self) -> bool {
+        loop {
+            match self.buffer.next_step(&mut self.delivery) {
+                NextStep::Deliver(next) => self.delivery.deliver(next),
+                NextStep::Wait => return false,
+                NextStep::Finish => return true,
+            }
+        }
+    }
+
+    fn value(&self) -> Option<u32> {
+        self.believed.lock().unwrap().value
+    }
+}
+
 #[test]
-fn a_late_subscriber_that_races_with_changes_believes_what_is_stored() {
+fn a_late_buffered_subscriber_that_races_with_changes_believes_the_stored_value() {
     loom::model(|| {
-        let hub = hub();
-        set(&hub, 1);
-        let producer = Arc::clone(&hub);
+        let core = core();
+        set(&core, 1);
+        let producer = Arc::clone(&core);
         let changing = thread::spawn(move || {
             set(&producer, 2);
             producer.synced();
         });
-        let (line, _) = hub.attach(false).unwrap();
-        let mut believer = Believer::default();
-        believer.hear_all(&line, &hub);
+        let mut subscriber = Buffered::attach(&core).unwrap();
+        subscriber.hear_all();
         changing.join().unwrap();
-        believer.hear_all(&line, &hub);
-        assert_eq!(believer.value, Some(2));
-        assert_eq!(believer.synced, 1);
+        subscriber.hear_all();
+        assert_eq!(subscriber.value(), Some(2));
+        assert_eq!(subscriber.believed.lock().unwrap().synced, 1);
     });
 }
 
 #[test]
-fn a_deletion_that_races_with_a_late_subscriber_is_told_or_was_never_believed() {
+fn a_deletion_that_races_with_a_late_buffered_subscriber_is_delivered_or_was_never_believed() {
     loom::model(|| {
-        let hub = hub();
-        set(&hub, 1);
-        let producer = Arc::clone(&hub);
+        let core = core();
+        set(&core, 1);
+        let producer = Arc::clone(&core);
         let changing = thread::spawn(move || producer.remove(&0, None));
-        let (line, _) = hub.attach(false).unwrap();
-        let mut believer = Believer::default();
-        believer.hear_all(&line, &hub);
+        let mut subscriber = Buffered::attach(&core).unwrap();
+        subscriber.hear_all();
         assert_eq!(changing.join().unwrap(), PushOutcome::Deleted);
-        believer.hear_all(&line, &hub);
-        assert_eq!(believer.value, None);
+        subscriber.hear_all();
+        assert_eq!(subscriber.value(), None);
     });
 }
 
-/// What it is told of again is what it believes, or it has been told better.
 #[test]
-fn a_resync_of_one_subscriber_that_races_with_changes_tells_it_nothing_that_is_over() {
+fn a_resync_of_one_subscriber_that_races_with_changes_delivers_nothing_outdated() {
     loom::model(|| {
-        let hub = hub();
-        set(&hub, 1);
-        let (line, _) = hub.attach(false).unwrap();
-        let (other, _) = hub.attach(false).unwrap();
-        let mut believer = Believer::default();
-        believer.hear_all(&line, &hub);
-        let producer = Arc::clone(&hub);
+        let core = core();
+        set(&core, 1);
+        let mut subscriber = Buffered::attach(&core).unwrap();
+        let other = Buffered::attach(&core).unwrap();
+        subscriber.hear_all();
+        let producer = Arc::clone(&core);
         let changing = thread::spawn(move || {
             set(&producer, 2);
             producer.remove(&0, None)
         });
-        hub.resync(|told| Arc::ptr_eq(told, &line));
-        believer.hear_all(&line, &hub);
+        core.resync(|buffer| Arc::ptr_eq(buffer, &subscriber.buffer));
+        subscriber.hear_all();
         changing.join().unwrap();
-        believer.hear_all(&line, &hub);
-        assert_eq!(believer.value, None);
-        assert_eq!(other.len(), 1);
+        subscriber.hear_all();
+        assert_eq!(subscriber.value(), None);
+        assert_eq!(other.buffer.len(), 1);
     });
 }
 
-/// Two producers of one key: each change is told, in the order in which it was stored.
 #[test]
-fn two_producers_take_turns() {
+fn two_producers_append_in_the_order_in_which_they_store() {
     loom::model(|| {
-        let hub = hub();
-        let (line, _) = hub.attach(false).unwrap();
-        let other = Arc::clone(&hub);
+        let core = core();
+        let mut subscriber = Buffered::attach(&core).unwrap();
+        let other = Arc::clone(&core);
         let changing = thread::spawn(move || set(&other, 1));
-        set(&hub, 2);
+        set(&core, 2);
         changing.join().unwrap();
-        let mut told = Vec::new();
-        while let Take::Tell(event) = line.take() {
-            told.push(event.event.value().copied());
+        let mut last = None;
+        while let NextStep::Deliver(next) = subscriber.buffer.next_step(&mut subscriber.delivery) {
+            last = next.event.value().copied();
         }
-        assert_eq!(told.last().copied().flatten(), hub.store.get(&0).map(|value| *value));
+        assert_eq!(last, core.store.get(&0).map(|value| *value));
     });
 }
 
-/// A subscriber's thread that finds nothing goes to sleep; whoever adds to its empty line wakes it.
 #[test]
-fn a_change_is_seen_by_a_subscriber_on_its_way_to_sleep_or_wakes_it() {
+fn a_change_is_seen_by_a_thread_on_its_way_to_sleep_or_wakes_it() {
     loom::model(|| {
-        let hub = hub();
-        let (line, _) = hub.attach(false).unwrap();
-        let producer = Arc::clone(&hub);
+        let core = core();
+        let mut subscriber = Buffered::attach(&core).unwrap();
+        let producer = Arc::clone(&core);
         let changing = thread::spawn(move || set(&producer, 1));
-        let mut believer = Believer::default();
-        while believer.value.is_none() {
-            believer.hear_all(&line, &hub);
-            if believer.value.is_none() {
-                // For ever, if nobody sets it.
-                line.signal.wait_until(Nanos::NEVER);
+        while subscriber.value().is_none() {
+            subscriber.hear_all();
+            if subscriber.value().is_none() {
+                // Without a wakeup the model would hang here.
+                subscriber.event.wait_until(Nanos::NEVER);
             }
         }
         changing.join().unwrap();
@@ -153,20 +221,19 @@ fn a_change_is_seen_by_a_subscriber_on_its_way_to_sleep_or_wakes_it() {
 }
 
 #[test]
-fn a_stop_wakes_a_subscriber_that_sleeps_and_lets_it_hear_the_rest() {
+fn a_stop_wakes_a_sleeping_thread_and_lets_it_deliver_the_rest() {
     loom::model(|| {
-        let hub = hub();
-        let (line, _) = hub.attach(false).unwrap();
-        let producer = Arc::clone(&hub);
+        let core = core();
+        let mut subscriber = Buffered::attach(&core).unwrap();
+        let producer = Arc::clone(&core);
         let changing = thread::spawn(move || {
             set(&producer, 1);
             producer.stop();
         });
-        let mut believer = Believer::default();
-        while !believer.hear_all(&line, &hub) {
-            line.signal.wait_until(Nanos::NEVER);
+        while !subscriber.hear_all() {
+            subscriber.event.wait_until(Nanos::NEVER);
         }
-        assert_eq!(believer.value, Some(1));
+        assert_eq!(subscriber.value(), Some(1));
         changing.join().unwrap();
     });
 }
@@ -174,35 +241,136 @@ fn a_stop_wakes_a_subscriber_that_sleeps_and_lets_it_hear_the_rest() {
 #[test]
 fn a_subscription_to_a_watch_that_stops_is_refused_or_ends() {
     loom::model(|| {
-        let hub = hub();
-        set(&hub, 1);
-        let stopping = Arc::clone(&hub);
+        let core = core();
+        set(&core, 1);
+        let stopping = Arc::clone(&core);
         let stop = thread::spawn(move || stopping.stop());
-        let attached = hub.attach(false);
+        let attached = Buffered::attach(&core);
         stop.join().unwrap();
-        match attached {
-            Ok((line, _)) => {
-                let mut believer = Believer::default();
-                assert!(believer.hear_all(&line, &hub));
-                assert_eq!(believer.value, Some(1));
-                assert!(!line.synced.wait_until(Nanos::ZERO));
-            }
-            Err(error) => assert!(error.is_stopped()),
+        if let Some(mut subscriber) = attached {
+            assert!(subscriber.hear_all());
+            assert_eq!(subscriber.value(), Some(1));
+            assert!(!subscriber.buffer.synced.wait_until(Nanos::ZERO));
         }
-        assert_eq!(set(&hub, 2), PushOutcome::Closed);
+        assert_eq!(set(&core, 2), PushOutcome::Closed);
     });
 }
 
 #[test]
-fn who_waits_for_the_initial_list_is_woken_by_its_end() {
+fn the_end_of_the_initial_list_wakes_a_thread_that_waits_for_it() {
     loom::model(|| {
-        let hub = hub();
-        let producer = Arc::clone(&hub);
+        let core = core();
+        let producer = Arc::clone(&core);
         let syncing = thread::spawn(move || {
-            producer.replace_all(vec![(0, Arc::new(1))]);
+            producer.replace_all(&[(0, Arc::new(1))]);
         });
-        assert!(hub.store.wait_synced(std::time::Duration::MAX));
-        assert_eq!(hub.store.get(&0).as_deref(), Some(&1));
+        assert!(core.store.wait_synced(std::time::Duration::MAX));
+        assert_eq!(core.store.get(&0).as_deref(), Some(&1));
         syncing.join().unwrap();
+    });
+}
+
+/// The initial list is complete, nothing comes twice, and once both calls have returned everything has been delivered.
+#[test]
+fn a_late_subscriber_that_races_with_changes_has_heard_them_when_the_calls_return() {
+    loom::model(|| {
+        let core = core();
+        set(&core, 1);
+        let producer = Arc::clone(&core);
+        let changing = thread::spawn(move || {
+            set(&producer, 2);
+            producer.synced();
+        });
+        let (believed, subscription) = subscribe(&core);
+        changing.join().unwrap();
+        assert_eq!((subscription.pending(), subscription.panics(), subscription.has_synced()), (0, 0, true));
+        let believed = believed.lock().unwrap();
+        assert_eq!((believed.value, believed.synced), (Some(2), 1));
+    });
+}
+
+/// One of the two delivers at a time, in the order of the store, and nothing is left when both have returned.
+#[test]
+fn two_producers_of_a_key_deliver_in_order_and_leave_nothing_behind() {
+    loom::model(|| {
+        let core = core();
+        let (values, recorder) = recorder(|_| ());
+        let subscription = subscription::start(recorder, &core).unwrap();
+        let accepted = subscription.accepted();
+        let other = Arc::clone(&core);
+        let changing = thread::spawn(move || set(&other, 1));
+        set(&core, 2);
+        changing.join().unwrap();
+        assert_eq!((subscription.pending(), subscription.panics()), (0, 0));
+        assert!(accepted() && subscription.accepted()());
+        assert_eq!(values.lock().unwrap().last().copied(), core.store.get(&0).map(|value| *value));
+    });
+}
+
+#[test]
+fn a_resync_that_races_with_a_deletion_delivers_the_item_before_it_or_not_at_all() {
+    loom::model(|| {
+        let core = core();
+        set(&core, 1);
+        let (believed, subscription) = subscribe(&core);
+        let other = Arc::clone(&core);
+        let changing = thread::spawn(move || other.remove(&0, None));
+        subscription.resync();
+        changing.join().unwrap();
+        assert_eq!(believed.lock().unwrap().value, None);
+        assert_eq!((subscription.pending(), subscription.panics()), (0, 0));
+    });
+}
+
+/// No event is delivered after the drop has returned, and the mapping has been dropped by then.
+#[test]
+fn a_dropped_subscription_has_ended_although_a_producer_delivers() {
+    loom::model(|| {
+        let core = core();
+        let (believed, subscription) = subscribe(&core);
+        let other = Arc::clone(&core);
+        let changing = thread::spawn(move || set(&other, 1));
+        drop(subscription);
+        assert_eq!(Arc::strong_count(&believed), 1, "the mapping still exists");
+        believed.lock().unwrap().ended = true;
+        changing.join().unwrap();
+        assert_eq!(core.subscriptions(), 0);
+    });
+}
+
+#[test]
+fn a_stop_that_races_with_a_change_ends_the_subscription_after_the_last_event() {
+    loom::model(|| {
+        let core = core();
+        let (believed, subscription) = subscribe(&core);
+        let other = Arc::clone(&core);
+        let changing = thread::spawn(move || set(&other, 1));
+        core.stop();
+        subscription.join();
+        assert_eq!(Arc::strong_count(&believed), 1, "the mapping still exists");
+        let stored = changing.join().unwrap() == PushOutcome::Created;
+        assert_eq!(believed.lock().unwrap().value, stored.then_some(1));
+    });
+}
+
+/// A mapping pushes into its own watch while another thread pushes there too.
+#[test]
+fn a_mapping_that_pushes_waits_for_no_other_producer() {
+    loom::model(|| {
+        let core = core();
+        let back = Arc::clone(&core);
+        let (values, echo) = recorder(move |value| {
+            if value == 1 {
+                set(&back, 2);
+            }
+        });
+        let subscription = subscription::start(echo, &core).unwrap();
+        let other = Arc::clone(&core);
+        let changing = thread::spawn(move || set(&other, 3));
+        set(&core, 1);
+        changing.join().unwrap();
+        assert_eq!((subscription.pending(), subscription.panics()), (0, 0));
+        assert_eq!(values.lock().unwrap().last().copied(), core.store.get(&0).map(|value| *value));
+        drop(subscription);
     });
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Watch;
-use super::hub::{Same, WatchCore};
+use super::core::{Same, WatchCore};
 use super::push::Producer;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
@@ -152,14 +152,14 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
     ///
     /// If the period is zero, the jitter is not between 0 and 1, or the system gives no thread.
     pub fn start(self) -> Result<Running<PollWatchControl<K, T>>, StartError> {
-        let hub = WatchCore::new(self.name, self.clock, self.same);
-        let relist = Relist(Arc::new(Producer(Arc::clone(&hub))));
-        let listed = Latch::new(hub.clock.clone());
+        let core = WatchCore::new(self.name, self.clock, self.same);
+        let relist = Relist(Arc::new(Producer(Arc::clone(&core))));
+        let listed = Latch::new(core.clock.clone());
         let grace = self.poller.grace();
         let producer = Arc::clone(&relist.0);
-        let poller = self.poller.writing_to(Arc::clone(&hub.source), listed);
+        let poller = self.poller.writing_to(Arc::clone(&core.source), listed);
         let (poller, handle) = poller.start_parts(&relist, Box::new(move || producer.0.stop()))?;
-        Ok(Running::new(PollWatchControl { poller, watch: Watch { hub } }, handle, grace))
+        Ok(Running::new(PollWatchControl { poller, watch: Watch { core } }, handle, grace))
     }
 }
 
@@ -186,7 +186,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Enqueue<(K, T)> for Relist<K, T> {
 
     fn request_all(&self, items: &mut dyn Iterator<Item = (K, T)>, _request: EnqueueRequest) -> Tally {
         let items: Vec<_> = items.map(|(key, value)| (key, Arc::new(value))).collect();
-        let changes = self.0.0.replace_all(items);
+        let changes = self.0.0.replace_all(&items);
         let mut tally = Tally::default();
         for _ in 0..changes.created + changes.updated {
             tally.count(EnqueueOutcome::Queued);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::hub::WatchCore;
+use super::core::WatchCore;
 use super::{Watch, WatchBuilder};
 use crate::queue::Key;
 
@@ -137,8 +137,8 @@ pub enum PushMessage<K, T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
-    pub(super) fn new(hub: Arc<WatchCore<K, T>>) -> Self {
-        Self { producer: Arc::new(Producer(Arc::clone(&hub))), watch: Watch { hub } }
+    pub(super) fn new(core: Arc<WatchCore<K, T>>) -> Self {
+        Self { producer: Arc::new(Producer(Arc::clone(&core))), watch: Watch { core } }
     }
 
     /// The watch that this feeds.
@@ -179,7 +179,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
 
     /// The same, of values that may be known already.
     pub(crate) fn replace_all_shared(&self, items: Vec<(K, Arc<T>)>) -> ChangeCounts {
-        self.producer.0.replace_all(items)
+        self.producer.0.replace_all(&items)
     }
 
     /// The initial list is complete. Later calls do nothing.

@@ -51,17 +51,18 @@ use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Prior
 #[must_use = "a subscriber is told nothing until it is subscribed"]
 #[doc(alias = "event handler")]
 pub struct Subscriber<K, T> {
-    deliver: Deliver<K, T>,
+    enqueue: EnqueueKeys<K, T>,
     predicate: Option<Predicate<K, T>>,
     wishes: Wishes,
     reasons: Option<ReasonsOf<K, T>>,
     pub(crate) name: Option<String>,
     pub(super) with_unchanged: bool,
+    pub(super) buffered: bool,
     pub(super) threads: Option<ThreadOptions>,
 }
 
 /// Finds the keys of an event and asks for them.
-type Deliver<K, T> = Box<dyn FnMut(&Event<K, T>, EnqueueRequest) -> Tally + Send>;
+type EnqueueKeys<K, T> = Box<dyn FnMut(&Event<K, T>, EnqueueRequest) -> Tally + Send>;
 
 /// The reasons that an event is.
 type ReasonsOf<K, T> = Box<dyn FnMut(&Event<K, T>) -> Reasons + Send>;
@@ -142,9 +143,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         })
     }
 
-    fn new(deliver: impl FnMut(&Event<K, T>, EnqueueRequest) -> Tally + Send + 'static) -> Self {
+    pub(super) fn new(enqueue: impl FnMut(&Event<K, T>, EnqueueRequest) -> Tally + Send + 'static) -> Self {
         Self {
-            deliver: Box::new(deliver),
+            enqueue: Box::new(enqueue),
             predicate: None,
             wishes: Wishes {
                 verb: EnqueueMethod::EnqueueNow,
@@ -155,6 +156,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
             reasons: None,
             name: None,
             with_unchanged: false,
+            buffered: false,
             threads: None,
         }
     }
@@ -256,13 +258,40 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    /// The name in log lines and of the thread (`<name>-0`). Default: `<watch>-subscription-<number>`.
+    /// Gives the subscriber a thread of its own, `<name>-0`, and a buffer with one entry per key.
+    ///
+    /// Without this, predicates and mapping run on the thread that pushes a change, subscribes or resyncs, and that call waits for
+    /// them. Use it for a mapping that may block, or that takes a lock which a pushing thread holds.
+    ///
+    /// ```
+    /// use homeostat::{Event, Subscriber, Watch, WorkQueue};
+    ///
+    /// let queue = WorkQueue::new();
+    /// let slow = Subscriber::to(&queue, |event: &Event<&str, u32>| {
+    ///     std::thread::yield_now(); // asks a server, say
+    ///     event.key().copied()
+    /// });
+    /// let push = Watch::push();
+    /// let subscription = push.watch().subscribe(slow.buffered())?;
+    /// push.set("vm-1", 7); // returns at once
+    /// assert_eq!(*queue.dequeue()?, "vm-1");
+    /// # drop(subscription);
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn buffered(mut self) -> Self {
+        self.buffered = true;
+        self
+    }
+
+    /// Sets the name for log lines and for the thread of a [`buffered`](Self::buffered) subscriber. Default:
+    /// `<watch>-subscription-<number>`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// How the thread is made. Default: as the platform does; for a source of a controller, as that controller's threads.
+    /// Sets how the thread of a [`buffered`](Self::buffered) subscriber is made. Default: the options of its controller, else those
+    /// of the platform.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.threads = Some(options);
         self
@@ -275,7 +304,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     }
 
     /// Hands an event that is wanted to the mapping, and what that makes of it to the queue; `None`: it is not wanted.
-    pub(super) fn tell(&mut self, event: &Event<K, T>, initial: bool) -> Option<Tally> {
+    pub(super) fn deliver(&mut self, event: &Event<K, T>, initial: bool) -> Option<Tally> {
         if self.predicate.as_ref().is_some_and(|predicate| !predicate.accepts(event)) {
             return None;
         }
@@ -283,7 +312,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         if let Some(reasons) = &mut self.reasons {
             request.reasons = reasons(event) | self.wishes.reasons;
         }
-        Some((self.deliver)(event, request))
+        Some((self.enqueue)(event, request))
     }
 }
 

@@ -1,23 +1,20 @@
 //! A subscriber that runs: its thread, and the handle that ends it.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backlog::Told;
-use super::event::EventKind;
-use super::hub::WatchCore;
-use super::line::{Line, Take, discard};
+use super::core::WatchCore;
+use super::delivery::{Delivery, DeliveryCounts};
 use super::subscriber::Subscriber;
+use super::subscriber_buffer::{NextStep, SubscriberBuffer};
 use crate::base::error::StartError;
 use crate::base::group::{Handle, StillRunning, ThreadGroup, ThreadGroupKind};
 use crate::base::running::{EndHook, RunStatus, Runnable};
-use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::task::{Next, Task};
-use crate::base::thread::{panic_message, shielded};
 use crate::base::time::Nanos;
-use crate::base::wait::{HandedOver, Latch, Progress};
+use crate::base::wait::{AutoResetEvent, HandedOver, Latch, Progress};
 use crate::queue::Key;
 
 /// A subscriber that is told what changes, on a thread of its own. Dropping it ends it and joins the thread;
@@ -64,153 +61,120 @@ use crate::queue::Key;
 #[must_use = "dropping the handle ends the subscription"]
 pub struct Subscription {
     handle: Handle,
-    attachment: Box<dyn Attached>,
-    counters: Arc<Counters>,
-    /// Open once it has been told of the whole initial list; given up if it ends before.
+    has_thread: bool,
+    attachment: Arc<dyn Attached>,
+    counts: Arc<DeliveryCounts>,
+    /// Open once the whole initial list has been delivered; given up if the subscription ends before.
     pub(crate) synced: Arc<Latch>,
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    delivered: AtomicU64,
-    refused: AtomicU64,
-    panics: AtomicU64,
-}
-
-/// What a handle needs of its watch and its line, whose types it does not know.
+/// What a handle needs of its watch and its buffer, whose types it does not know.
 trait Attached: Send + Sync {
-    fn waiting(&self) -> usize;
+    fn pending(&self) -> usize;
     fn resync(&self);
     fn leave(&self);
+    fn is_delivering_here(&self) -> bool;
     fn on_progress(&self, progress: Progress);
     fn accepted(&self) -> HandedOver;
 }
 
 struct Attachment<K, T> {
-    hub: Arc<WatchCore<K, T>>,
-    line: Arc<Line<K, T>>,
+    core: Arc<WatchCore<K, T>>,
+    buffer: Arc<SubscriberBuffer<K, T>>,
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Attached for Attachment<K, T> {
-    fn waiting(&self) -> usize {
-        self.line.len()
+    fn pending(&self) -> usize {
+        self.buffer.len()
     }
 
     fn resync(&self) {
-        self.hub.resync(|line| Arc::ptr_eq(line, &self.line));
+        self.core.resync(|buffer| Arc::ptr_eq(buffer, &self.buffer));
     }
 
     fn leave(&self) {
-        self.line.leave();
+        self.buffer.leave();
+    }
+
+    fn is_delivering_here(&self) -> bool {
+        self.buffer.is_delivering_here()
     }
 
     fn on_progress(&self, progress: Progress) {
-        self.line.on_progress(progress);
+        self.buffer.on_progress(progress);
     }
 
     fn accepted(&self) -> HandedOver {
-        let (line, accepted) = (Arc::clone(&self.line), self.line.accepted());
-        Box::new(move || line.has_handled(accepted))
+        self.buffer.accepted()
     }
 }
 
-/// The thread's body.
-struct Delivering<K: Key, T> {
-    line: Arc<Line<K, T>>,
-    subscriber: Subscriber<K, T>,
-    counters: Arc<Counters>,
-    crew: Arc<ThreadGroup>,
-    /// Where turns are played, others come between two events.
-    one_a_step: bool,
+/// The body of a buffered subscriber's thread.
+struct DeliveryTask<K: Key + Sync, T: Send + Sync + 'static> {
+    buffer: Arc<SubscriberBuffer<K, T>>,
+    delivery: Delivery<K, T>,
+    /// In a simulation other threads get their turn between two events.
+    one_event_per_step: bool,
 }
 
-pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
-    mut subscriber: Subscriber<K, T>,
-    hub: &Arc<WatchCore<K, T>>,
-) -> Result<Subscription, StartError> {
-    let (line, number) = hub.attach(subscriber.with_unchanged)?;
-    let name = subscriber.name.take().unwrap_or_else(|| format!("{}-subscription-{number}", hub.name));
-    let subscription = name.as_str();
-    log::info!(subscription; "{subscription}: the subscription starts");
-    let crew = ThreadGroup::new(ThreadGroupKind::Subscription, name, hub.clock.clone(), 1);
-    let threads = subscriber.threads.take().unwrap_or_default();
-    let counters = Arc::<Counters>::default();
-    let task = Delivering {
-        line: Arc::clone(&line),
-        subscriber,
-        counters: Arc::clone(&counters),
-        crew: Arc::clone(&crew),
-        one_a_step: hub.clock.scheduler().is_some(),
-    };
-    let signal = Arc::clone(&line.signal);
-    let joiners = crew.start_one(&threads, task, &signal, None)?;
-    let handle = Handle::new(crew, joiners, Box::new(move || signal.set()), Duration::MAX);
-    let synced = Arc::clone(&line.synced);
-    let attachment = Box::new(Attachment { hub: Arc::clone(hub), line });
-    Ok(Subscription { handle, attachment, counters, synced })
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> Delivering<K, T> {
-    fn tell(&mut self, told: Told<K, T>) {
-        let name = self.crew.name.as_str();
-        let kind = told.event.kind();
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.subscriber.tell(&told.event, told.initial)));
-        let counter = match outcome {
-            Ok(Some(tally)) => {
-                let keys = tally.total();
-                log::trace!(subscription = name, event:% = kind, keys; "{name}: an event ({kind}) was delivered, keys: {keys}");
-                &self.counters.delivered
-            }
-            Ok(None) => &self.counters.refused,
-            Err(panic) => {
-                let message = panic_message(&*panic);
-                log::error!(
-                    subscription = name, event:% = kind, panic = message;
-                    "{name}: the subscriber panicked at an event ({kind}): {message}"
-                );
-                shielded("the drop of a panic", || drop(panic));
-                &self.counters.panics
-            }
-        };
-        counter.fetch_add(1, SeqCst);
-        if kind == EventKind::Synced {
-            self.line.synced.settle(true);
-        }
-        let (key, values) = told.event.into_parts();
-        discard(key, values);
-    }
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> Task for Delivering<K, T> {
+impl<K: Key + Sync, T: Send + Sync + 'static> Task for DeliveryTask<K, T> {
     fn step(&mut self, _now: Nanos) -> Next {
         loop {
-            let taken = catch_unwind(AssertUnwindSafe(|| self.line.take()));
-            self.line.tell_progress();
-            match taken {
-                Ok(Take::Tell(told)) => self.tell(told),
-                // Whoever adds to an empty line sets the signal, and so does who stops the watch or the subscription.
-                Ok(Take::Wait) => return Next::At(Nanos::NEVER),
-                Ok(Take::Finish) => return Next::Finished,
-                Err(panic) => {
-                    let subscription = self.crew.name.as_str();
-                    let message = panic_message(&*panic);
-                    log::error!(subscription, panic = message; "{subscription}: the code of a key panicked: {message}");
-                    shielded("the drop of a panic", || drop(panic));
-                    self.counters.panics.fetch_add(1, SeqCst);
-                    self.line.skip();
-                }
+            match self.buffer.next_step(&mut self.delivery) {
+                NextStep::Deliver(next) => self.delivery.deliver(next),
+                // Appending to an empty buffer wakes the thread, and so does the end of the watch or of the subscription.
+                NextStep::Wait => return Next::At(Nanos::NEVER),
+                NextStep::Finish => return Next::Finished,
             }
-            if self.one_a_step {
+            if self.one_event_per_step {
                 return Next::At(Nanos::ZERO);
             }
         }
     }
 }
 
-impl<K: Key, T> Drop for Delivering<K, T> {
+impl<K: Key + Sync, T: Send + Sync + 'static> Drop for DeliveryTask<K, T> {
     fn drop(&mut self) {
-        self.line.leave();
+        self.buffer.leave();
     }
+}
+
+pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
+    mut subscriber: Subscriber<K, T>,
+    core: &Arc<WatchCore<K, T>>,
+) -> Result<Subscription, StartError> {
+    let clock = &core.clock;
+    let own_thread = subscriber.buffered.then(|| AutoResetEvent::new(clock.clone()));
+    let (buffer, number) = core.attach(subscriber.with_unchanged, own_thread.clone())?;
+    let name = subscriber.name.take().unwrap_or_else(|| format!("{}-subscription-{number}", core.name));
+    StartError::check_name(&name).inspect_err(|_| buffer.leave())?;
+    let subscription = name.as_str();
+    log::info!(subscription; "{subscription}: the subscription starts");
+    let threads = subscriber.threads.take().unwrap_or_default();
+    let counts = Arc::<DeliveryCounts>::default();
+    let mut delivery = Delivery {
+        name: name.clone(),
+        subscriber,
+        counts: Arc::clone(&counts),
+        synced: Arc::clone(&buffer.synced),
+        attendance: None,
+    };
+    let has_thread = own_thread.is_some();
+    let handle = if let Some(event) = own_thread {
+        let group = ThreadGroup::new(ThreadGroupKind::Subscription, name, clock.clone(), 1);
+        let one_event_per_step = clock.scheduler().is_some();
+        let task = DeliveryTask { buffer: Arc::clone(&buffer), delivery, one_event_per_step };
+        let joiners = group.start_one(&threads, task, &event, None)?;
+        Handle::new(group, joiners, Box::new(move || event.set()), Duration::MAX)
+    } else {
+        let (group, attendance) = ThreadGroup::without_thread(ThreadGroupKind::Subscription, name, clock.clone());
+        delivery.attendance = Some(attendance);
+        buffer.deliver_as(Box::new(delivery));
+        Handle::new(group, Vec::new(), Box::new(|| ()), Duration::MAX)
+    };
+    let synced = Arc::clone(&buffer.synced);
+    let attachment = Arc::new(Attachment { core: Arc::clone(core), buffer });
+    Ok(Subscription { handle, has_thread, attachment, counts, synced })
 }
 
 impl Subscription {
@@ -246,25 +210,26 @@ impl Subscription {
     /// How many events have been handed to the mapping, and what it made of them to the queue.
     #[must_use]
     pub fn delivered(&self) -> u64 {
-        self.counters.delivered.load(SeqCst)
+        self.counts.delivered.load(SeqCst)
     }
 
     /// How many events a predicate has refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
-        self.counters.refused.load(SeqCst)
+        self.counts.refused.load(SeqCst)
     }
 
     /// How many events a predicate, the mapping or the `Clone` of a key has panicked at.
     #[must_use]
     pub fn panics(&self) -> u64 {
-        self.counters.panics.load(SeqCst)
+        self.counts.panics.load(SeqCst)
     }
 
-    /// Of how many keys the subscriber has yet to be told something: how far it lags. The end of the initial list counts as one.
+    /// Returns the number of entries in the subscriber's buffer: one per key with undelivered events, and one for the end of the
+    /// initial list.
     #[must_use]
-    pub fn backlog(&self) -> usize {
-        self.attachment.waiting()
+    pub fn pending(&self) -> usize {
+        self.attachment.pending()
     }
 
     /// As [`Watch::resync`](crate::Watch::resync), for this subscriber alone: tells it of every key that is known, as
@@ -292,15 +257,30 @@ impl Subscription {
         self.attachment.resync();
     }
 
-    /// Tells it nothing more; an event that it is being told of is told to the end. What waits is dropped. Returns at once.
+    /// Returns a call of [`resync`](Self::resync) for a caller that must release a lock first.
+    pub(crate) fn resyncing(&self) -> Box<dyn FnOnce()> {
+        let attachment = Arc::clone(&self.attachment);
+        Box::new(move || attachment.resync())
+    }
+
+    /// Ends the subscription. Buffered events are dropped; an event that is being mapped is finished. Returns at once.
     pub fn stop(&self) {
-        // In this order: it is woken to find that it has left.
+        // First: the thread is woken to find that the subscription has ended.
         self.attachment.leave();
         self.handle.stop();
     }
 
-    /// Waits until it has ended: by [`stop`](Self::stop), or because its watch has stopped and it has been told everything.
+    /// Blocks until the subscription has ended: [`stop`](Self::stop) was called, or its watch has stopped and all events have been
+    /// delivered. Then its mapping does not run any more and has been dropped. Returns at once in its own mapping.
     pub fn join(mut self) {
+        self.wait_for_end();
+    }
+
+    fn wait_for_end(&mut self) {
+        // A thread is joined by the handle.
+        if !self.has_thread && !self.attachment.is_delivering_here() {
+            self.handle.crew.wait_until_empty(Nanos::NEVER);
+        }
         self.handle.join();
     }
 
@@ -308,23 +288,23 @@ impl Subscription {
     ///
     /// # Errors
     ///
-    /// [`StillRunning`] if it has not ended by then.
+    /// [`StillRunning`] if the subscription has not ended by then.
     pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
         self.handle.join_timeout(timeout)
     }
 
-    /// Lets it run on until its watch stops. What it feeds stays open for as long: a subscriber holds a handle of it.
+    /// Lets the subscription run until its watch stops. The subscriber holds a handle of its queue, so the queue stays open too.
     pub fn detach(mut self) {
         self.handle.detach();
     }
 }
 
 impl Drop for Subscription {
-    /// Ends it and joins its thread, unless this runs on that very thread. Blocks while a mapping does.
+    /// Ends the subscription and waits as [`join`](Self::join) does.
     fn drop(&mut self) {
         if !self.handle.is_detached() {
             self.stop();
-            self.handle.join();
+            self.wait_for_end();
         }
     }
 }
@@ -333,7 +313,7 @@ impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscription")
             .field("name", &self.name())
-            .field("backlog", &self.backlog())
+            .field("pending", &self.pending())
             .field("delivered", &self.delivered())
             .field("synced", &self.has_synced())
             .finish_non_exhaustive()

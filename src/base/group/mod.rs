@@ -168,6 +168,24 @@ impl ThreadGroup {
         spares: usize,
     ) -> Arc<Self> {
         let seats = (0..size + spares).map(|number| WorkerSlot::new(format!("{name}-{number}"))).collect();
+        Self::of_slots(kind, name, clock, size, seats)
+    }
+
+    /// Creates a group with one member that runs on the threads of others. The member ends when the [`Attendance`] is dropped.
+    pub(crate) fn without_thread(kind: ThreadGroupKind, name: String, clock: Clock) -> (Arc<Self>, Attendance) {
+        let slot = WorkerSlot::new(name.clone());
+        let group = Self::of_slots(kind, name, clock, 1, [Arc::clone(&slot)].into());
+        let attendance = Attendance::new(Arc::clone(&group), slot);
+        (group, attendance)
+    }
+
+    fn of_slots(
+        kind: ThreadGroupKind,
+        name: String,
+        clock: Clock,
+        size: usize,
+        seats: Box<[Arc<WorkerSlot>]>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name,
             seats,
@@ -376,7 +394,7 @@ impl Wake for ThreadGroup {
 }
 
 /// Counts one thread of a crew, from before it is spawned until it has ended in whatever way.
-struct Attendance(Arc<ThreadGroup>, Arc<WorkerSlot>);
+pub(crate) struct Attendance(Arc<ThreadGroup>, Arc<WorkerSlot>);
 
 impl Attendance {
     fn new(crew: Arc<ThreadGroup>, seat: Arc<WorkerSlot>) -> Self {

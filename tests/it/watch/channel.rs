@@ -111,7 +111,7 @@ fn no_bounded_channel_can_deadlock_producer_against_consumer() {
     }
     sender.send(PushMessage::Synced).unwrap();
     assert!(echo.wait_synced(Duration::MAX));
-    assert!(blocked.backlog() <= 4 && !blocked.has_synced());
+    assert!(blocked.pending() <= 4 && !blocked.has_synced());
     // The mapping holds a sender: it goes with its subscription.
     drop((sender, echo));
     drop(director);

@@ -70,8 +70,8 @@ fn a_subscriber_that_blocks_holds_up_nobody_and_costs_one_entry_a_key() {
     }
     push.remove("b");
     clock.wait_for_sleepers(1);
-    assert_eq!(slow.backlog(), 2);
-    assert_eq!(healthy.backlog(), 0);
+    assert_eq!(slow.pending(), 2);
+    assert_eq!(healthy.pending(), 0);
     assert_eq!(push.watch().store().get("a").as_deref(), Some(&999));
     let mut served = serve(&queue);
     served.sort_unstable();
@@ -82,7 +82,7 @@ fn a_subscriber_that_blocks_holds_up_nobody_and_costs_one_entry_a_key() {
     assert_eq!(director.next(), (Some("b"), None, Some(999)));
     director.cue();
     clock.wait_for_sleepers(2);
-    assert_eq!(slow.backlog(), 0);
+    assert_eq!(slow.pending(), 0);
     drop(director);
 }
 
@@ -197,7 +197,7 @@ fn dropping_a_subscription_waits_for_the_mapping_that_runs() {
     director.next();
     push.set("never told", 1);
     subscription.stop();
-    assert_eq!(subscription.backlog(), 0, "what waits is dropped at once");
+    assert_eq!(subscription.pending(), 0, "what waits is dropped at once");
     let still = subscription.join_timeout(Duration::ZERO).unwrap_err();
     assert_eq!(still.threads(), ["vms-subscription-1-0"]);
     thread::scope(|scope| {

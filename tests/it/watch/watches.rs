@@ -169,7 +169,7 @@ fn a_subscription_can_be_resynced_alone() {
     subscription.resync();
     push.stop();
     beside.resync();
-    assert_eq!((subscription.backlog(), beside.backlog()), (0, 0));
+    assert_eq!((subscription.pending(), beside.pending()), (0, 0));
     subscription.join();
     beside.join();
     assert!(queue.is_empty() && other.is_empty());
@@ -201,7 +201,7 @@ fn a_resync_adds_nothing_to_what_a_subscriber_has_yet_to_be_told() {
     push.set("changed", 2);
     push.set("new", 1);
     subscription.resync();
-    assert_eq!(subscription.backlog(), 4);
+    assert_eq!(subscription.pending(), 4);
     director.cue();
     let mut rest = [told(), told(), told(), told()];
     rest.sort_by_key(|(key, _)| *key);
@@ -261,7 +261,7 @@ fn a_late_subscriber_is_told_of_what_exists_and_then_that_it_has_been() {
     assert!(subscription.has_synced() && subscription.wait_synced(Duration::ZERO));
     let events = crate::support::serve(&queue);
     assert_eq!(events, [(Some("a"), EventKind::Created, Some(2)), (None, EventKind::Synced, None)]);
-    assert_eq!((subscription.delivered(), subscription.backlog()), (2, 0));
+    assert_eq!((subscription.delivered(), subscription.pending()), (2, 0));
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{Backlog, Change, Told};
+use super::{EventBuffer, NextEvent, StoredChange};
 use crate::watch::event::{Event, EventKind};
 
-type Subject = Backlog<u8, u32, RandomState>;
+type Subject = EventBuffer<u8, u32, RandomState>;
 
 /// A value behind its own pointer each time, as from a producer.
 fn value(n: u32) -> Arc<u32> {
@@ -17,15 +17,15 @@ fn value(n: u32) -> Arc<u32> {
 }
 
 /// What happens to one key in a row: `Some` is a value, `None` a deletion. The chain of values is kept as a store keeps it.
-fn changes(before: Option<u32>, steps: &[Option<u32>]) -> (Vec<Change<u32>>, Option<Arc<u32>>) {
+fn changes(before: Option<u32>, steps: &[Option<u32>]) -> (Vec<StoredChange<u32>>, Option<Arc<u32>>) {
     let mut now = before.map(value);
     let mut changes = Vec::new();
     for step in steps {
         let next = step.map(value);
         changes.push(match (&now, &next) {
-            (None, Some(new)) => Change::Created { new: Arc::clone(new), initial: false },
-            (Some(old), Some(new)) => Change::Updated { old: Arc::clone(old), new: Arc::clone(new) },
-            (Some(last), None) => Change::Deleted { last: Arc::clone(last) },
+            (None, Some(new)) => StoredChange::Created { new: Arc::clone(new), initial: false },
+            (Some(old), Some(new)) => StoredChange::Updated { old: Arc::clone(old), new: Arc::clone(new) },
+            (Some(last), None) => StoredChange::Deleted { last: Arc::clone(last) },
             (None, None) => panic!("nothing is deleted twice"),
         });
         now = next;
@@ -33,7 +33,7 @@ fn changes(before: Option<u32>, steps: &[Option<u32>]) -> (Vec<Change<u32>>, Opt
     (changes, now)
 }
 
-fn text(told: &Told<u8, u32>) -> String {
+fn text(told: &NextEvent<u8, u32>) -> String {
     match &told.event {
         Event::Created { new, .. } => format!("+{new}"),
         Event::Updated { old, new, .. } => format!("{old}>{new}"),
@@ -102,8 +102,8 @@ fn changes_between_two_events_of_one_entry_are_told_as_well() {
 #[test]
 fn what_is_unchanged_says_nothing_beside_anything_else() {
     let one = value(1);
-    let unchanged = || Change::Unchanged { value: Arc::clone(&one) };
-    let update = || Change::Updated { old: Arc::clone(&one), new: value(2) };
+    let unchanged = || StoredChange::Unchanged { value: Arc::clone(&one) };
+    let update = || StoredChange::Updated { old: Arc::clone(&one), new: value(2) };
     let take = |subject: &mut Subject| subject.take().map(|told| text(&told));
     let mut subject = Subject::new();
     subject.add(&0, unchanged());
@@ -114,10 +114,10 @@ fn what_is_unchanged_says_nothing_beside_anything_else() {
     subject.add(&0, update());
     assert_eq!(take(&mut subject).unwrap(), "1>2");
     subject.add(&0, update());
-    subject.add(&0, Change::Unchanged { value: value(2) });
+    subject.add(&0, StoredChange::Unchanged { value: value(2) });
     assert_eq!(take(&mut subject).unwrap(), "1>2");
     subject.add(&0, unchanged());
-    subject.add(&0, Change::Deleted { last: Arc::clone(&one) });
+    subject.add(&0, StoredChange::Deleted { last: Arc::clone(&one) });
     assert_eq!(take(&mut subject).unwrap(), "-1");
     assert_eq!(take(&mut subject), None);
 }
@@ -128,12 +128,12 @@ fn only_a_creation_that_nothing_followed_is_initial() {
         let mut subject = Subject::new();
         for (number, change) in changes(None, steps).0.into_iter().enumerate() {
             let change = match change {
-                Change::Created { new, .. } if number == 0 => Change::Created { new, initial: true },
+                StoredChange::Created { new, .. } if number == 0 => StoredChange::Created { new, initial: true },
                 other => other,
             };
             subject.add(&0, change);
         }
-        subject.add(&0, Change::Unchanged { value: value(9) });
+        subject.add(&0, StoredChange::Unchanged { value: value(9) });
         std::iter::from_fn(|| subject.take()).map(|told| told.initial).collect::<Vec<_>>()
     };
     assert_eq!(initial(&[Some(1)]), [true]);
@@ -145,12 +145,12 @@ fn only_a_creation_that_nothing_followed_is_initial() {
 #[test]
 fn keys_come_in_the_order_of_their_first_change_and_the_end_of_the_list_between_them() {
     let mut subject = Subject::new();
-    let created = || Change::Created { new: value(1), initial: true };
+    let created = || StoredChange::Created { new: value(1), initial: true };
     subject.add(&2, created());
     subject.add(&1, created());
     subject.add_synced();
     subject.add(&3, created());
-    subject.add(&2, Change::Updated { old: value(1), new: value(5) });
+    subject.add(&2, StoredChange::Updated { old: value(1), new: value(5) });
     assert_eq!(subject.len(), 4);
     let keys: Vec<_> = std::iter::from_fn(|| subject.take()).map(|told| told.event.key().copied()).collect();
     assert_eq!(keys, [Some(2), Some(1), None, Some(3)]);
@@ -166,14 +166,14 @@ fn no_value_is_dropped_inside_or_kept() {
     };
     let at = |n: usize| Arc::clone(&all[n]);
     let mut subject = Subject::new();
-    assert!(subject.add(&0, Change::Updated { old: at(0), new: at(1) }).iter().all(Option::is_none));
-    let forgotten = subject.add(&0, Change::Updated { old: at(1), new: at(2) });
+    assert!(subject.add(&0, StoredChange::Updated { old: at(0), new: at(1) }).iter().all(Option::is_none));
+    let forgotten = subject.add(&0, StoredChange::Updated { old: at(1), new: at(2) });
     assert_eq!(forgotten.iter().flatten().map(|value| **value).collect::<Vec<_>>(), [1, 1]);
     drop(forgotten);
     kept(&subject, [1, 0, 1, 0]);
-    drop(subject.add(&0, Change::Deleted { last: at(2) }));
+    drop(subject.add(&0, StoredChange::Deleted { last: at(2) }));
     kept(&subject, [1, 0, 1, 0]);
-    drop(subject.add(&0, Change::Created { new: at(3), initial: false }));
+    drop(subject.add(&0, StoredChange::Created { new: at(3), initial: false }));
     kept(&subject, [1, 0, 1, 1]);
     while subject.take().is_some() {}
     kept(&subject, [0, 0, 0, 0]);
@@ -221,7 +221,7 @@ impl Model {
     }
 
     /// Checks one event against all that has happened, and believes it.
-    fn hear(&mut self, told: &Told<u8, u32>) {
+    fn hear(&mut self, told: &NextEvent<u8, u32>) {
         let Some(key) = told.event.key().copied() else {
             assert_eq!(self.order.remove(0), None);
             return;
@@ -245,7 +245,7 @@ impl Model {
             Event::Deleted { last, .. } => {
                 assert!(deletions && believed.is_none_or(|believed| same(&believed, last)));
                 self.believed.remove(&key);
-                // Told of: what is left of the history has no deletion.
+                // NextEvent of: what is left of the history has no deletion.
                 let history = self.untold.entry(key).or_default();
                 history.retain(|kind| *kind != EventKind::Deleted);
             }
@@ -279,16 +279,16 @@ proptest! {
                 Step::Set(key, number) => {
                     let new = value(number);
                     let change = match model.store.insert(key, Arc::clone(&new)) {
-                        None => Change::Created { new, initial: false },
-                        Some(old) => Change::Updated { old, new },
+                        None => StoredChange::Created { new, initial: false },
+                        Some(old) => StoredChange::Updated { old, new },
                     };
-                    model.happened(key, if matches!(change, Change::Created { .. }) { EventKind::Created } else { EventKind::Updated });
+                    model.happened(key, if matches!(change, StoredChange::Created { .. }) { EventKind::Created } else { EventKind::Updated });
                     subject.add(&key, change);
                 }
                 Step::Remove(key) => {
                     if let Some(last) = model.store.remove(&key) {
                         model.happened(key, EventKind::Deleted);
-                        subject.add(&key, Change::Deleted { last });
+                        subject.add(&key, StoredChange::Deleted { last });
                     }
                 }
                 Step::Resync => {
@@ -298,7 +298,7 @@ proptest! {
                         if model.untold.get(&key).is_none_or(Vec::is_empty) {
                             model.happened(key, EventKind::Unchanged);
                         }
-                        subject.add(&key, Change::Unchanged { value });
+                        subject.add(&key, StoredChange::Unchanged { value });
                     }
                 }
                 Step::Synced => {

@@ -1,0 +1,310 @@
+//! The core of a watch: it compares, stores and appends changes, one at a time.
+//!
+//! Lock order: `state`, then a lock of the store or of a subscriber's buffer. Under `state` run the comparison of two values, the
+//! functions of indexes, and the `Hash`, `Eq` and `Clone` of keys; comparisons always before anything changes. After its release
+//! the store's latch is settled, events are delivered, and values and keys are dropped.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use super::event_buffer::StoredChange;
+use super::push::{ChangeCounts, PushOutcome};
+use super::subscriber_buffer::SubscriberBuffer;
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::thread::shielded;
+use crate::base::wait::AutoResetEvent;
+use crate::queue::{FastState, Key};
+use crate::watch::source::SourceState;
+use crate::watch::store::Store;
+
+/// Compares two values. A value that is the same as the stored one makes no event.
+pub(super) type Same<T> = Box<dyn Fn(&T, &T) -> bool + Send + Sync>;
+
+pub(super) struct WatchCore<K, T> {
+    pub(super) name: String,
+    pub(super) clock: Clock,
+    pub(super) store: Store<K, T>,
+    /// The health of the producer.
+    pub(super) source: Arc<SourceState>,
+    same: Same<T>,
+    /// Held while the store or the list of subscribers changes, so that a new subscriber gets the items that exist and every
+    /// later change.
+    state: Mutex<CoreState<K, T>>,
+}
+
+struct CoreState<K, T> {
+    buffers: Vec<Arc<SubscriberBuffer<K, T>>>,
+    /// The initial list is complete.
+    synced: bool,
+    stopped: bool,
+    /// The number of subscriptions so far, for their names.
+    subscriptions: u64,
+}
+
+/// The lock of the core, and the work to do after its release.
+struct LockedCore<'a, K: Key + Sync, T: Send + Sync + 'static> {
+    /// First: the lock is released before the rest is dropped.
+    state: MutexGuard<'a, CoreState<K, T>>,
+    after: AfterRelease<'a, K, T>,
+}
+
+/// Work that is done when this is dropped, also by a panic.
+struct AfterRelease<'a, K: Key + Sync, T: Send + Sync + 'static> {
+    store: &'a Store<K, T>,
+    /// Whether the initial list is complete or never will be.
+    settled: Option<bool>,
+    /// Subscribers that have something to be delivered.
+    to_deliver: Vec<Arc<SubscriberBuffer<K, T>>>,
+    unused_values: Vec<Arc<T>>,
+    unused_keys: Vec<K>,
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
+    pub(super) fn new(name: String, clock: Clock, same: Same<T>) -> Arc<Self> {
+        let store = Store::new(clock.clone());
+        let state = Mutex::new(CoreState { buffers: Vec::new(), synced: false, stopped: false, subscriptions: 0 });
+        let source = SourceState::new(&name, None, clock.clone());
+        Arc::new(Self { name, clock, store, source, same, state })
+    }
+
+    /// Stores `value` under `key` and delivers the change.
+    pub(super) fn set(&self, key: K, value: Arc<T>) -> PushOutcome {
+        // Dropped before its arguments: those are dropped without the lock.
+        let mut locked = self.lock();
+        if locked.state.stopped {
+            return PushOutcome::Closed;
+        }
+        let Some(change) = self.compare(&key, &value, locked.state.synced) else {
+            return PushOutcome::Unchanged;
+        };
+        let outcome = match change {
+            StoredChange::Created { .. } => PushOutcome::Created,
+            _ => PushOutcome::Updated,
+        };
+        self.publish(&mut locked, &key, &change);
+        outcome
+    }
+
+    /// Removes `key` and delivers the deletion, with `last` as the last value, or else the stored one.
+    pub(super) fn remove<Q>(&self, key: &Q, last: Option<Arc<T>>) -> PushOutcome
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let mut locked = self.lock();
+        if locked.state.stopped {
+            return PushOutcome::Closed;
+        }
+        let Some((key, known)) = self.store.entry(key) else {
+            locked.after.unused_values.extend(last);
+            return PushOutcome::Unchanged;
+        };
+        // The store drops its handle of the value under the lock: keep another one until after it.
+        let last = last.unwrap_or_else(|| Arc::clone(&known));
+        self.publish(&mut locked, &key, &StoredChange::Deleted { last: Arc::clone(&last) });
+        locked.after.discard([(key, known)]);
+        locked.after.unused_values.push(last);
+        PushOutcome::Deleted
+    }
+
+    /// Makes `items` the whole content. If a key comes twice, the last value counts.
+    pub(super) fn replace_all(&self, items: &[(K, Arc<T>)]) -> ChangeCounts {
+        let numbered = items.iter().enumerate();
+        let latest: HashMap<&K, usize, FastState> = numbered.map(|(number, (key, _))| (key, number)).collect();
+        let mut counts = ChangeCounts::default();
+        let mut locked = self.lock();
+        if locked.state.stopped {
+            return counts;
+        }
+        let synced = locked.state.synced;
+        // All comparisons come before the first change: a panic in one of them changes nothing.
+        let mut found = Vec::new();
+        for (number, (key, value)) in items.iter().enumerate() {
+            if latest.get(key) != Some(&number) {
+                continue;
+            }
+            let Some(change) = self.compare(key, value, synced) else {
+                counts.unchanged += 1;
+                if locked.state.buffers.iter().any(|buffer| buffer.with_unchanged) {
+                    found.extend(self.store.get(key).map(|value| (key, StoredChange::Unchanged { value })));
+                }
+                continue;
+            };
+            match change {
+                StoredChange::Created { .. } => counts.created += 1,
+                _ => counts.updated += 1,
+            }
+            found.push((key, change));
+        }
+        let gone = self.store.missing(|key| latest.contains_key(key));
+        counts.deleted = gone.len();
+        let deletions = gone.iter().map(|(key, last)| (key, StoredChange::Deleted { last: Arc::clone(last) }));
+        for (key, change) in found.into_iter().chain(deletions) {
+            match change {
+                StoredChange::Unchanged { .. } => locked.append(key, &change, |buffer| buffer.with_unchanged),
+                _ => self.publish(&mut locked, key, &change),
+            }
+        }
+        locked.end_initial_list();
+        locked.after.discard(gone);
+        counts
+    }
+
+    /// Marks the initial list as complete.
+    pub(super) fn synced(&self) {
+        let mut locked = self.lock();
+        if !locked.state.stopped {
+            locked.end_initial_list();
+        }
+    }
+
+    /// Delivers every item as unchanged to the subscribers that `to` selects.
+    pub(super) fn resync(&self, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
+        let mut locked = self.lock();
+        if locked.state.stopped {
+            return;
+        }
+        let all = self.store.snapshot();
+        for (key, value) in &all {
+            locked.append(key, &StoredChange::Unchanged { value: Arc::clone(value) }, &to);
+        }
+        locked.after.discard(all);
+    }
+
+    /// Adds a subscriber. Returns its buffer, which holds the items that exist, and the number of the subscription.
+    pub(super) fn attach(
+        &self,
+        with_unchanged: bool,
+        own_thread: Option<Arc<AutoResetEvent>>,
+    ) -> Result<(Arc<SubscriberBuffer<K, T>>, u64), StartError> {
+        let buffer = SubscriberBuffer::new(&self.clock, with_unchanged, own_thread);
+        let mut locked = self.lock();
+        if locked.state.stopped {
+            return Err(StartError::stopped(&self.name));
+        }
+        let existing = self.store.snapshot();
+        for (key, new) in &existing {
+            buffer.append(key, StoredChange::Created { new: Arc::clone(new), initial: true });
+        }
+        locked.after.discard(existing);
+        if locked.state.synced {
+            buffer.append_synced();
+        }
+        let state = &mut *locked.state;
+        state.buffers.retain(|buffer| !buffer.has_left());
+        state.buffers.push(Arc::clone(&buffer));
+        state.subscriptions += 1;
+        Ok((buffer, state.subscriptions))
+    }
+
+    /// Stops the watch. Subscribers get the rest of their events, then end.
+    pub(super) fn stop(&self) {
+        let mut locked = self.lock();
+        locked.state.stopped = true;
+        locked.for_all(SubscriberBuffer::stop);
+        // Also if the call that has completed the initial list has yet to settle it.
+        locked.after.settled = Some(locked.state.synced);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
+    /// Returns the number of subscriptions that have not ended.
+    pub(super) fn subscriptions(&self) -> usize {
+        self.state.lock().buffers.iter().filter(|buffer| !buffer.has_left()).count()
+    }
+
+    fn lock(&self) -> LockedCore<'_, K, T> {
+        let after = AfterRelease {
+            store: &self.store,
+            settled: None,
+            to_deliver: Vec::new(),
+            unused_values: Vec::new(),
+            unused_keys: Vec::new(),
+        };
+        LockedCore { state: self.state.lock(), after }
+    }
+
+    /// Compares `value` with the stored one. Returns `None` if they are the same.
+    fn compare(&self, key: &K, value: &Arc<T>, synced: bool) -> Option<StoredChange<T>> {
+        let new = Arc::clone(value);
+        match self.store.get(key) {
+            Some(old) if (self.same)(&old, value) => None,
+            Some(old) => Some(StoredChange::Updated { old, new }),
+            None => Some(StoredChange::Created { new, initial: !synced }),
+        }
+    }
+
+    /// Stores a change, then appends it to all buffers: a mapping or a run that it causes finds it in the store.
+    fn publish(&self, locked: &mut LockedCore<'_, K, T>, key: &K, change: &StoredChange<T>) {
+        let value = match change {
+            StoredChange::Created { new: value, .. } | StoredChange::Updated { new: value, .. } => Some(value),
+            StoredChange::Deleted { .. } | StoredChange::Unchanged { .. } => None,
+        };
+        let (known, old) = self.store.put(key, value);
+        locked.after.unused_keys.extend(known);
+        locked.after.unused_values.extend(old);
+        locked.append(key, change, |_| true);
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> LockedCore<'_, K, T> {
+    /// Appends a change to the buffers that `to` selects. A key that panics costs one buffer this change, and no other buffer.
+    fn append(&mut self, key: &K, change: &StoredChange<T>, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
+        let Self { state, after } = self;
+        let mut any_left = false;
+        for buffer in state.buffers.iter().filter(|buffer| to(buffer)) {
+            shielded("the code of a key", || {
+                let outcome = buffer.append(key, change.clone());
+                after.unused_values.extend(outcome.unused.into_iter().flatten());
+                if outcome.deliver {
+                    after.to_deliver.push(Arc::clone(buffer));
+                }
+            });
+            any_left |= buffer.has_left();
+        }
+        if any_left {
+            state.buffers.retain(|buffer| !buffer.has_left());
+        }
+    }
+
+    fn end_initial_list(&mut self) {
+        if !std::mem::replace(&mut self.state.synced, true) {
+            self.for_all(SubscriberBuffer::append_synced);
+            self.after.settled = Some(true);
+        }
+    }
+
+    /// Does `change` to every buffer, and delivers from it later.
+    fn for_all(&mut self, change: fn(&SubscriberBuffer<K, T>)) {
+        for buffer in &self.state.buffers {
+            change(buffer);
+            self.after.to_deliver.push(Arc::clone(buffer));
+        }
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> AfterRelease<'_, K, T> {
+    fn discard(&mut self, items: impl IntoIterator<Item = (K, Arc<T>)>) {
+        for (key, value) in items {
+            self.unused_keys.push(key);
+            self.unused_values.push(value);
+        }
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Drop for AfterRelease<'_, K, T> {
+    fn drop(&mut self) {
+        if let Some(synced) = self.settled {
+            self.store.synced().settle(synced);
+        }
+        for buffer in self.to_deliver.drain(..) {
+            buffer.deliver();
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The delivery of events to one subscriber: predicates, mapping, counters and logs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::event::EventKind;
+use super::event_buffer::NextEvent;
+use super::subscriber::Subscriber;
+use crate::base::group::Attendance;
+use crate::base::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use crate::base::thread::{Panic, panic_message};
+use crate::base::wait::Latch;
+use crate::queue::Key;
+
+/// Counts the events of a subscription.
+#[derive(Debug, Default)]
+pub(super) struct DeliveryCounts {
+    pub(super) delivered: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) panics: AtomicU64,
+}
+
+/// A subscriber and what its events are reported to. Only the thread that delivers has it.
+pub(super) struct Delivery<K, T> {
+    pub(super) name: String,
+    pub(super) subscriber: Subscriber<K, T>,
+    pub(super) counts: Arc<DeliveryCounts>,
+    /// Opened by the end of the initial list.
+    pub(super) synced: Arc<Latch>,
+    /// Last: the subscription has ended once its mapping has been dropped. A subscription with a thread is counted by that.
+    pub(super) attendance: Option<Attendance>,
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> Delivery<K, T> {
+    /// Hands an event to the predicates and the mapping. A panic of theirs costs this event only.
+    pub(super) fn deliver(&mut self, next: NextEvent<K, T>) {
+        let name = self.name.as_str();
+        let kind = next.event.kind();
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.subscriber.deliver(&next.event, next.initial)));
+        let counter = match outcome {
+            Ok(Some(tally)) => {
+                let keys = tally.total();
+                log::trace!(subscription = name, event:% = kind, keys; "{name}: an event ({kind}) was delivered, keys: {keys}");
+                &self.counts.delivered
+            }
+            Ok(None) => &self.counts.refused,
+            Err(panic) => {
+                let message = panic_message(&*panic);
+                log::error!(
+                    subscription = name, event:% = kind, panic = message;
+                    "{name}: the subscriber panicked at an event ({kind}), which is skipped: {message}"
+                );
+                &self.counts.panics
+            }
+        };
+        counter.fetch_add(1, SeqCst);
+        if kind == EventKind::Synced {
+            self.synced.settle(true);
+        }
+    }
+
+    /// Reports that the `Clone` of a key has panicked, which costs the events of that key.
+    pub(super) fn report_key_panic(&self, panic: &Panic) {
+        let (subscription, message) = (self.name.as_str(), panic_message(&**panic));
+        log::error!(
+            subscription, panic = message;
+            "{subscription}: a key panicked when it was cloned, its events are skipped: {message}"
+        );
+        self.counts.panics.fetch_add(1, SeqCst);
+    }
+}

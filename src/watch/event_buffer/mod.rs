@@ -1,0 +1,266 @@
+//! The events that wait for one subscriber: at most one entry per key. A plain value.
+//!
+//! An entry holds the value that the subscriber knows (`sent`), the last value before a deletion (`gone`) and the current value
+//! (`now`). Events are built from these when they are taken, so that a slow subscriber costs no memory beyond its keys:
+//!
+//! | changes since the last event of the key | events |
+//! |---|---|
+//! | created, updated, ... | created |
+//! | updated, updated, ... | updated, from the known value to the current one |
+//! | ..., deleted | updated to the last value unless that is known, then deleted |
+//! | ..., deleted, created, ... | the same, then created |
+//! | created, deleted | deleted: a deletion is never left out |
+//!
+//! Keys keep the order of their first change. The end of the initial list stands between them.
+//!
+//! User code runs in [`add`](EventBuffer::add) (the `Hash`, `Eq` and `Clone` of a key) and in [`take`](EventBuffer::take) (`Clone`,
+//! if one entry makes several events), always before anything changes.
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+
+use super::event::Event;
+
+/// A change of one key, as the watch has stored it.
+pub(crate) enum StoredChange<T> {
+    /// `initial`: as part of an initial list.
+    Created {
+        new: Arc<T>,
+        initial: bool,
+    },
+    Updated {
+        old: Arc<T>,
+        new: Arc<T>,
+    },
+    Deleted {
+        last: Arc<T>,
+    },
+    Unchanged {
+        value: Arc<T>,
+    },
+}
+
+impl<T> Clone for StoredChange<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Created { new, initial } => Self::Created { new: Arc::clone(new), initial: *initial },
+            Self::Updated { old, new } => Self::Updated { old: Arc::clone(old), new: Arc::clone(new) },
+            Self::Deleted { last } => Self::Deleted { last: Arc::clone(last) },
+            Self::Unchanged { value } => Self::Unchanged { value: Arc::clone(value) },
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct EventBuffer<K, T, S> {
+    /// In the order in which they are taken.
+    entries: VecDeque<BufferEntry<K, T>>,
+    /// The number of the first entry. The others count on from it, and may wrap.
+    first: usize,
+    /// The numbers of the entries that have a key.
+    index: HashTable<usize>,
+    hasher: S,
+}
+
+#[derive(Debug)]
+pub(crate) enum BufferEntry<K, T> {
+    Key(KeyEntry<K, T>),
+    /// The end of the initial list.
+    Synced,
+}
+
+/// The changes of one key.
+#[derive(Debug)]
+pub(crate) struct KeyEntry<K, T> {
+    key: K,
+    hash: u64,
+    changes: KeyChanges<T>,
+}
+
+impl<K, T> BufferEntry<K, T> {
+    fn key_entry(&self) -> Option<&KeyEntry<K, T>> {
+        match self {
+            Self::Key(entry) => Some(entry),
+            Self::Synced => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct KeyChanges<T> {
+    /// The value that the subscriber knows.
+    sent: Option<Arc<T>>,
+    /// The last value before the latest deletion that has not been sent.
+    gone: Option<Arc<T>>,
+    /// The current value.
+    now: Option<Arc<T>>,
+    /// The key has only been created, as part of an initial list.
+    initial: bool,
+    /// The key has only been resynced.
+    unchanged: bool,
+}
+
+/// An event to be delivered.
+#[derive(Debug)]
+pub(crate) struct NextEvent<K, T> {
+    pub(crate) event: Event<K, T>,
+    /// The event belongs to the initial list.
+    pub(crate) initial: bool,
+}
+
+impl<K, T, S> EventBuffer<K, T, S> {
+    /// Returns the number of entries: one per key, and one for the end of the initial list.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns the number of the first entry. Numbers wrap.
+    pub(crate) fn first(&self) -> usize {
+        self.first
+    }
+
+    /// Returns the number that the next new entry gets. Numbers wrap.
+    pub(crate) fn end(&self) -> usize {
+        self.first.wrapping_add(self.entries.len())
+    }
+
+    /// Appends the end of the initial list.
+    pub(crate) fn add_synced(&mut self) {
+        self.entries.push_back(BufferEntry::Synced);
+    }
+
+    /// Removes the first entry without running any code of its key.
+    pub(crate) fn pop(&mut self) -> Option<BufferEntry<K, T>> {
+        let entry = self.entries.pop_front()?;
+        if let Some(KeyEntry { hash, .. }) = entry.key_entry()
+            && let Ok(number) = self.index.find_entry(*hash, |number| *number == self.first)
+        {
+            number.remove();
+        }
+        self.first = self.first.wrapping_add(1);
+        Some(entry)
+    }
+}
+
+impl<K: Clone + Eq + Hash, T, S: BuildHasher + Default> EventBuffer<K, T, S> {
+    pub(crate) fn new() -> Self {
+        Self { entries: VecDeque::new(), first: 0, index: HashTable::new(), hasher: S::default() }
+    }
+
+    /// Adds a change. Returns the values that are no longer needed, to be dropped outside the lock.
+    ///
+    /// Changes of a key must follow each other: a created key was not there, and `old` is the value before.
+    pub(crate) fn add(&mut self, key: &K, change: StoredChange<T>) -> [Option<Arc<T>>; 2] {
+        let Self { entries, first, index, hasher } = self;
+        let hash = hasher.hash_one(key);
+        let position = |number: &usize| number.wrapping_sub(*first);
+        let entry = |number: &usize| entries.get(position(number)).and_then(BufferEntry::key_entry);
+        let known = index.find(hash, |number| entry(number).is_some_and(|entry| entry.key == *key));
+        let Some(known) = known.map(position) else {
+            let new = KeyEntry { key: key.clone(), hash, changes: KeyChanges::new(change) };
+            let number = first.wrapping_add(entries.len());
+            index.insert_unique(hash, number, |number| entry(number).map_or(0, |entry| entry.hash));
+            entries.push_back(BufferEntry::Key(new));
+            return [None, None];
+        };
+        match entries.get_mut(known) {
+            Some(BufferEntry::Key(entry)) => entry.changes.add(change),
+            _ => [None, None],
+        }
+    }
+
+    /// Takes the next event, if there is one.
+    pub(crate) fn take(&mut self) -> Option<NextEvent<K, T>> {
+        if let BufferEntry::Key(KeyEntry { key, changes, .. }) = self.entries.front_mut()?
+            && changes.events() > 1
+        {
+            let (key, initial) = (key.clone(), changes.initial);
+            return changes.next(key).map(|event| NextEvent { event, initial });
+        }
+        let BufferEntry::Key(KeyEntry { key, mut changes, .. }) = self.pop()? else {
+            return Some(NextEvent { event: Event::Synced, initial: true });
+        };
+        let initial = changes.initial;
+        changes.next(key).map(|event| NextEvent { event, initial })
+    }
+}
+
+impl<T> KeyChanges<T> {
+    fn new(change: StoredChange<T>) -> Self {
+        let mut changes = Self { sent: None, gone: None, now: None, initial: false, unchanged: false };
+        match change {
+            StoredChange::Created { new, initial } => {
+                changes.now = Some(new);
+                changes.initial = initial;
+            }
+            StoredChange::Updated { old, new } => {
+                changes.sent = Some(old);
+                changes.now = Some(new);
+            }
+            StoredChange::Deleted { last } => {
+                changes.sent = Some(Arc::clone(&last));
+                changes.gone = Some(last);
+            }
+            StoredChange::Unchanged { value } => {
+                changes.sent = Some(Arc::clone(&value));
+                changes.now = Some(value);
+                changes.unchanged = true;
+            }
+        }
+        changes
+    }
+
+    fn add(&mut self, change: StoredChange<T>) -> [Option<Arc<T>>; 2] {
+        if let StoredChange::Unchanged { value } = change {
+            // The events that wait say more.
+            return [Some(value), None];
+        }
+        self.initial = false;
+        self.unchanged = false;
+        match change {
+            StoredChange::Created { new, .. } => [self.now.replace(new), None],
+            StoredChange::Updated { old, new } => [self.now.replace(new), Some(old)],
+            StoredChange::Deleted { last } => [self.now.take(), self.gone.replace(last)],
+            StoredChange::Unchanged { value } => [Some(value), None],
+        }
+    }
+
+    /// Returns whether an update to the last value must come before the deletion.
+    fn missed_the_last(&self) -> bool {
+        matches!((&self.sent, &self.gone), (Some(sent), Some(gone)) if !Arc::ptr_eq(sent, gone))
+    }
+
+    /// Returns the number of events that these changes make.
+    fn events(&self) -> usize {
+        usize::from(self.missed_the_last()) + usize::from(self.gone.is_some()) + usize::from(self.now.is_some())
+    }
+
+    /// Takes the next of these events.
+    fn next<K>(&mut self, key: K) -> Option<Event<K, T>> {
+        if self.missed_the_last() {
+            let new = Arc::clone(self.gone.as_ref()?);
+            let old = self.sent.replace(Arc::clone(&new))?;
+            return Some(Event::Updated { key, old, new });
+        }
+        let sent = self.sent.take();
+        if let Some(last) = self.gone.take() {
+            return Some(Event::Deleted { key, last });
+        }
+        let new = self.now.take()?;
+        Some(match sent {
+            None => Event::Created { key, new },
+            Some(_) if self.unchanged => Event::Unchanged { key, value: new },
+            Some(old) => Event::Updated { key, old, new },
+        })
+    }
+}

@@ -1,0 +1,240 @@
+//! The buffer between a watch and one subscriber, and the rule which thread delivers from it.
+//!
+//! A watch appends events under its own lock, in the order in which it stores changes. Then, without that lock, it calls
+//! [`deliver`](SubscriberBuffer::deliver). At most one thread delivers at a time:
+//!
+//! - A subscriber without a thread is delivered to by the first caller of `deliver`, until the buffer is empty. Other callers, and
+//!   mappings that push, return at once: the thread that delivers looks at the buffer and gives up its role in one locked section,
+//!   so it cannot miss what they appended.
+//! - A buffered subscriber is delivered to by its own thread, which `deliver` wakes.
+//!
+//! No lock is held while a mapping or a predicate runs.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+
+use super::delivery::Delivery;
+use super::event_buffer::{EventBuffer, NextEvent, StoredChange};
+use crate::base::clock::Clock;
+use crate::base::sync::Mutex;
+use crate::base::thread::{ThreadId, current_thread};
+use crate::base::wait::{AutoResetEvent, HandedOver, Latch, Progress};
+use crate::queue::{FastState, Key};
+
+pub(super) struct SubscriberBuffer<K, T> {
+    /// Guards the events, the state of the subscription, and the role of the thread that delivers.
+    state: Mutex<BufferState<K, T>>,
+    /// Open once the whole initial list has been delivered.
+    pub(super) synced: Arc<Latch>,
+    /// Whether the subscriber also gets the items that a listing finds unchanged.
+    pub(super) with_unchanged: bool,
+    /// Called each time that entries have been handled, and when the subscription ends.
+    progress: OnceLock<Progress>,
+}
+
+struct BufferState<K, T> {
+    events: EventBuffer<K, T, FastState>,
+    /// The number of the first entry that has not been handled to its end.
+    handled: usize,
+    /// The watch has stopped: nothing more is appended.
+    stopped: bool,
+    /// The subscription has been stopped: nothing more is taken.
+    left: bool,
+    deliverer: Deliverer<K, T>,
+}
+
+/// Which thread delivers.
+enum Deliverer<K, T> {
+    /// None. The next caller of `deliver` takes the role.
+    Idle(Box<Delivery<K, T>>),
+    /// This thread, until the buffer is empty.
+    Busy(ThreadId),
+    /// The subscriber's own thread, which this event wakes.
+    OwnThread(Arc<AutoResetEvent>),
+    /// None any more.
+    Ended,
+}
+
+/// What a thread that delivers does next.
+pub(super) enum NextStep<K, T> {
+    Deliver(NextEvent<K, T>),
+    /// Wait: the buffer is empty.
+    Wait,
+    /// End: nothing comes any more.
+    Finish,
+}
+
+/// The outcome of appending a change.
+pub(super) struct AppendOutcome<T> {
+    /// `deliver` must be called, without a lock.
+    pub(super) deliver: bool,
+    /// Values to be dropped without a lock.
+    pub(super) unused: [Option<Arc<T>>; 2],
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
+    /// Creates the buffer of a subscriber with an own thread, which `own_thread` wakes, or of one to which this thread delivers
+    /// first: it must call [`deliver_as`](Self::deliver_as).
+    pub(super) fn new(clock: &Clock, with_unchanged: bool, own_thread: Option<Arc<AutoResetEvent>>) -> Arc<Self> {
+        let deliverer = own_thread.map_or_else(|| Deliverer::Busy(current_thread()), Deliverer::OwnThread);
+        let events = EventBuffer::new();
+        Arc::new(Self {
+            state: Mutex::new(BufferState { events, handled: 0, stopped: false, left: false, deliverer }),
+            synced: Latch::new(clock.clone()),
+            with_unchanged,
+            progress: OnceLock::new(),
+        })
+    }
+
+    /// Sets the callback for progress. The first call counts.
+    pub(super) fn on_progress(&self, progress: Progress) {
+        let _ = self.progress.set(progress);
+    }
+
+    fn report_progress(&self) {
+        if let Some(progress) = self.progress.get() {
+            progress();
+        }
+    }
+
+    /// Returns a function that says whether all events of this moment have been handled, or will never be.
+    pub(super) fn accepted(self: &Arc<Self>) -> HandedOver {
+        let (buffer, accepted) = (Arc::clone(self), self.state.lock().events.end());
+        Box::new(move || buffer.has_handled(accepted))
+    }
+
+    fn has_handled(&self, accepted: usize) -> bool {
+        let state = self.state.lock();
+        let left = accepted.wrapping_sub(state.handled);
+        let all = state.events.end().wrapping_sub(state.handled);
+        // Numbers wrap: the number of a handled entry is far ahead of all that are left.
+        state.left || left == 0 || left > all
+    }
+
+    pub(super) fn append(&self, key: &K, change: StoredChange<T>) -> AppendOutcome<T> {
+        let mut state = self.state.lock();
+        if state.left {
+            return AppendOutcome { deliver: false, unused: [None, None] };
+        }
+        // If entries wait already, whoever appended the first of them delivers all.
+        let deliver = state.events.is_empty();
+        let unused = state.events.add(key, change);
+        AppendOutcome { deliver, unused }
+    }
+
+    /// Appends the end of the initial list.
+    pub(super) fn append_synced(&self) {
+        let mut state = self.state.lock();
+        if !state.left {
+            state.events.add_synced();
+        }
+    }
+
+    /// Marks the watch as stopped.
+    pub(super) fn stop(&self) {
+        self.state.lock().stopped = true;
+    }
+
+    /// Delivers what waits, unless another call does; or wakes the subscriber's own thread. Call it without a lock.
+    pub(super) fn deliver(&self) {
+        let mut state = self.state.lock();
+        if let Deliverer::OwnThread(event) = &state.deliverer {
+            let event = Arc::clone(event);
+            drop(state);
+            event.set();
+        } else if matches!(state.deliverer, Deliverer::Idle(_))
+            && let Deliverer::Idle(delivery) =
+                std::mem::replace(&mut state.deliverer, Deliverer::Busy(current_thread()))
+        {
+            drop(state);
+            self.deliver_as(delivery);
+        }
+    }
+
+    /// Delivers until the buffer is empty. The caller has the role of the deliverer.
+    pub(super) fn deliver_as(&self, delivery: Box<Delivery<K, T>>) {
+        let mut delivery = Some(delivery);
+        while let Some(running) = &mut delivery {
+            let step = self.next_step(running);
+            if let NextStep::Deliver(next) = step {
+                running.deliver(next);
+            } else {
+                self.rest(&mut delivery);
+            }
+        }
+    }
+
+    /// Gives up the role of the deliverer, unless there is something to deliver again.
+    fn rest(&self, delivery: &mut Option<Box<Delivery<K, T>>>) {
+        let mut state = self.state.lock();
+        if !state.events.is_empty() {
+            return;
+        }
+        if state.is_over() {
+            state.deliverer = Deliverer::Ended;
+            drop(state);
+            *delivery = None;
+        } else if let Some(delivery) = delivery.take() {
+            state.deliverer = Deliverer::Idle(delivery);
+        }
+    }
+
+    /// Takes the next event. All events that were taken before count as handled. A key whose `Clone` panics is skipped.
+    pub(super) fn next_step(&self, delivery: &mut Delivery<K, T>) -> NextStep<K, T> {
+        loop {
+            let mut progressed = false;
+            let taken = catch_unwind(AssertUnwindSafe(|| {
+                let mut state = self.state.lock();
+                let first = state.events.first();
+                progressed = std::mem::replace(&mut state.handled, first) != first;
+                state.events.take().ok_or(state.is_over())
+            }));
+            if progressed {
+                self.report_progress();
+            }
+            match taken {
+                Ok(Ok(next)) => return NextStep::Deliver(next),
+                Ok(Err(true)) => return NextStep::Finish,
+                Ok(Err(false)) => return NextStep::Wait,
+                Err(panic) => {
+                    delivery.report_key_panic(&panic);
+                    let skipped = self.state.lock().events.pop();
+                    drop(skipped);
+                }
+            }
+        }
+    }
+
+    /// Ends the subscription. What waits is dropped.
+    pub(super) fn leave(&self) {
+        let events = {
+            let mut state = self.state.lock();
+            state.left = true;
+            std::mem::replace(&mut state.events, EventBuffer::new())
+        };
+        drop(events);
+        self.synced.settle(false);
+        self.report_progress();
+        self.deliver();
+    }
+
+    pub(super) fn has_left(&self) -> bool {
+        self.state.lock().left
+    }
+
+    /// Returns whether this thread delivers at the moment: the caller is a mapping, or was called by one.
+    pub(super) fn is_delivering_here(&self) -> bool {
+        matches!(self.state.lock().deliverer, Deliverer::Busy(thread) if thread == current_thread())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.state.lock().events.len()
+    }
+}
+
+impl<K, T> BufferState<K, T> {
+    /// Returns whether nothing is delivered any more once the buffer is empty.
+    fn is_over(&self) -> bool {
+        self.stopped || self.left
+    }
+}
