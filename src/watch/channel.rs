@@ -17,8 +17,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
     /// Starts a watch that is fed by the messages of a channel, on a thread of its own (`<name>-0`). It stops when the channel
     /// is disconnected and empty, or by its handle, also while it blocks on an empty channel.
     ///
-    /// The thread waits for nothing but the channel, so a bounded one holds its senders up only as long as it takes to store
-    /// a change.
+    /// The thread stores and delivers each message before it takes the next one. A mapping that sends to this channel must be
+    /// [`buffered`](crate::Subscriber::buffered): on this thread it would wait for itself once the channel is full.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Watches: what changes is compared, stored, and told to any number of subscribers.
+//! Watches: a producer's changes are compared, stored, and delivered to any number of subscribers.
 
 mod channel;
 #[cfg(all(unix, not(any(target_os = "netbsd", target_os = "openbsd", target_os = "redox"))))]
@@ -45,14 +45,22 @@ use crate::queue::Key;
 #[cfg(feature = "objects")]
 use crate::watch::source::SourceState;
 
-/// What is watched: one producer says what there is, any number of subscribers are told what changes. A cheap handle.
+/// A set of keyed values with one producer, a store and any number of subscribers. A cheap handle.
 ///
 /// The producer is a [`PollWatch`] (any listing), a [`Directory`] (files), a [`Push`] (callbacks), or a
-/// [channel](WatchBuilder::from_receiver). Each change is compared with what is known, so what is the same is no event; it is put
-/// into the [`Store`]; then it is told to the [subscribers](Self::subscribe), each on a thread of its own. No producer waits for
-/// a subscriber, and no subscriber for another.
+/// [channel](WatchBuilder::from_receiver). Each value is compared with the stored one; if they are the same, there is no event. A
+/// change is put into the [`Store`], then delivered to the [subscribers](Self::subscribe).
 ///
-/// A watch stops with its producer. Handles like this one do not keep it going.
+/// # Which thread maps an event
+///
+/// The producer's thread maps an event to keys and enqueues them, after the locks of the watch are released. Mappings must
+/// therefore be quick. A subscriber that is [`buffered`](Subscriber::buffered) has a thread of its own.
+///
+/// One thread at a time delivers to a subscriber. If another thread pushes meanwhile, its call does not wait: the thread that
+/// delivers takes over its events. The same holds if a mapping pushes. So events of a key always arrive in the order in which
+/// they were stored, and a call may deliver events of other threads too.
+///
+/// A watch stops with its producer. Handles like this one do not keep it running.
 ///
 /// # Examples
 ///
@@ -118,12 +126,15 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         WatchBuilder::with(Box::new(move |one, other| version(one) == version(other)))
     }
 
-    /// Tells `subscriber` of everything that exists, and from then on of every change, until the [`Subscription`] is dropped or
-    /// the watch stops. Works at any time. Returns at once: the subscriber has a thread of its own, `<name>-0`.
+    /// Delivers all existing items and every later change to `subscriber`, until the [`Subscription`] is dropped or the watch
+    /// stops. Works at any time.
+    ///
+    /// Returns once the existing items have been delivered, on this thread. For a [`buffered`](Subscriber::buffered) subscriber it
+    /// returns at once.
     ///
     /// # Errors
     ///
-    /// If the watch has been stopped, or the system gives no thread.
+    /// If the watch has been stopped, or a buffered subscriber gets no thread.
     pub fn subscribe(&self, subscriber: Subscriber<K, T>) -> Result<Subscription, StartError> {
         subscription::start(subscriber, &self.core)
     }
@@ -134,9 +145,10 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         self.core.store.clone()
     }
 
-    /// Tells every subscriber of every key that is known, as [`Event::Unchanged`] unless it has yet to be told more: runs the
-    /// keys again, also those that wait for a requeue ([`enqueue_resync`](crate::Enqueue::enqueue_resync), at low priority).
-    /// Returns at once; does nothing once the watch has stopped.
+    /// Delivers every item to every subscriber again, as [`Event::Unchanged`] unless other events of its key wait.
+    ///
+    /// The keys run again, also if they wait for a requeue ([`enqueue_resync`](crate::Enqueue::enqueue_resync), at low priority).
+    /// Does nothing once the watch has stopped.
     ///
     /// ```
     /// use homeostat::{Reasons, Subscriber, Watch, WorkQueue};

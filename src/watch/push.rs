@@ -12,8 +12,8 @@ use crate::queue::Key;
 /// ChangeCounts what a [`Watch`] watches, from any thread. Cheap to clone; the watch stops when the last clone is dropped, or by
 /// [`stop`](Self::stop).
 ///
-/// A change is stored, and then told to every subscriber, before the call returns. No call waits for a subscriber: what one has
-/// not been told yet waits in a buffer of its own.
+/// A change is stored, then delivered to every subscriber, before the call returns. Only a [`buffered`](crate::Subscriber::buffered)
+/// subscriber, or one to which another call delivers at the moment, gets it later.
 ///
 /// Until [`synced`](Self::synced) or [`replace_all`](Self::replace_all) has been called, what is created counts as part of the
 /// initial list: it is put in line at low priority.

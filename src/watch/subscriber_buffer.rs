@@ -173,6 +173,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         if state.is_over() {
             state.deliverer = Deliverer::Ended;
             drop(state);
+            self.leave();
             *delivery = None;
         } else if let Some(delivery) = delivery.take() {
             state.deliverer = Deliverer::Idle(delivery);

@@ -1,4 +1,4 @@
-//! A subscriber that runs: its thread, and the handle that ends it.
+//! The handle of a subscription, and the thread of a buffered one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,27 +17,26 @@ use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, HandedOver, Latch, Progress};
 use crate::queue::Key;
 
-/// A subscriber that is told what changes, on a thread of its own. Dropping it ends it and joins the thread;
-/// [`detach`](Self::detach) opts out. It ends by itself when its watch has stopped and it has been told everything.
+/// A running subscription. Dropping it ends it; [`detach`](Self::detach) prevents that.
 ///
-/// # What a subscriber that lags is told
+/// It ends by itself when its watch has stopped and all events have been delivered.
 ///
-/// What it has not been told yet waits in a buffer that holds one entry for each key, however much happens: nobody waits for it,
-/// and it costs no more memory than the keys that have changed since. Of a key it is told in the end what is true; what lies
-/// between may be left out:
+/// # Events that are combined
 ///
-/// - updates in a row are one update, from what it was told last to the newest;
-/// - what was created and updated is created;
-/// - a deletion is never left out: what was deleted and created again is told as both, what was created and deleted is told as
-///   deleted, and before a deletion comes an update to the last value if it was not told that one.
+/// Events that have not been delivered wait in a buffer with one entry per key. They wait if the subscriber is
+/// [`buffered`](Subscriber::buffered), or while another thread delivers to it. The buffer combines events of a key:
 ///
-/// So of a value that changes twice before the subscriber comes to look (one owner, another, a third; on, off, on), a mapping or
-/// a predicate is not asked about the one in the middle.
+/// - several updates become one, from the last delivered value to the newest;
+/// - a creation and later updates become one creation;
+/// - a deletion is never left out. Deleted and created again gives both events. Created and deleted gives the deletion. If the last
+///   value was not delivered, an update to it comes before the deletion.
+///
+/// So mappings and predicates may miss a value that was replaced soon (an owner between two others, say).
 ///
 /// # Panics of a predicate or a mapping
 ///
-/// They are caught, logged and counted, and the event is skipped. So is one of a key's own code on this thread, with all that
-/// there was to say of the key.
+/// A panic is caught, logged and counted, and its event is skipped. If the `Clone` of a key panics, the events of that key are
+/// skipped.
 ///
 /// # Examples
 ///
@@ -178,48 +177,49 @@ pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
 }
 
 impl Subscription {
-    /// The name in log lines.
+    /// Returns the name in log lines.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.handle.crew.name
     }
 
-    /// Has `progress` called after each event that has been handed over. The first call counts.
+    /// Sets a callback for handled events and for the end. The first call counts.
     pub(crate) fn on_progress(&self, progress: Progress) {
         self.attachment.on_progress(progress);
     }
 
-    /// Says later whether the subscriber has handled every change that its watch has stored by now.
+    /// Returns a function that says whether every event that is stored by now has been handled.
     pub(crate) fn accepted(&self) -> HandedOver {
         self.attachment.accepted()
     }
 
-    /// Whether the subscriber has been told of all that the initial list held, and its keys are in line.
+    /// Returns whether the whole initial list has been delivered and its keys have been enqueued.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.synced.is_open()
     }
 
-    /// Waits until [`has_synced`](Self::has_synced), for at most `timeout` by the watch's clock. Returns whether it has. That wakes
-    /// it, or the end of the subscription: then it never will.
+    /// Blocks until the initial list [has been delivered](Self::has_synced), for at most `timeout` by the watch's clock.
+    ///
+    /// Returns whether it has been. The end of the subscription wakes it too.
     #[must_use]
     pub fn wait_synced(&self, timeout: Duration) -> bool {
         self.synced.wait_for(timeout)
     }
 
-    /// How many events have been handed to the mapping, and what it made of them to the queue.
+    /// Returns the number of events that were mapped, with their keys enqueued.
     #[must_use]
     pub fn delivered(&self) -> u64 {
         self.counts.delivered.load(SeqCst)
     }
 
-    /// How many events a predicate has refused.
+    /// Returns the number of events that a predicate has refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.counts.refused.load(SeqCst)
     }
 
-    /// How many events a predicate, the mapping or the `Clone` of a key has panicked at.
+    /// Returns the number of panics of a predicate, of the mapping, or of the `Clone` of a key.
     #[must_use]
     pub fn panics(&self) -> u64 {
         self.counts.panics.load(SeqCst)
@@ -232,9 +232,9 @@ impl Subscription {
         self.attachment.pending()
     }
 
-    /// As [`Watch::resync`](crate::Watch::resync), for this subscriber alone: tells it of every key that is known, as
-    /// [`Event::Unchanged`](crate::Event::Unchanged) unless it has yet to be told more. Returns at once; does nothing once the
-    /// watch or this subscription has stopped.
+    /// Delivers every item again to this subscriber alone, as [`Watch::resync`](crate::Watch::resync) does to all.
+    ///
+    /// Does nothing once the watch or this subscription has stopped.
     ///
     /// ```
     /// use homeostat::{Reasons, Subscriber, Watch, WorkQueue};
@@ -327,6 +327,10 @@ impl Runnable for Subscription {
 
     fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
         self.handle.join_timeout(timeout)
+    }
+
+    fn join(&mut self) {
+        self.wait_for_end();
     }
 
     fn detach(&mut self) {

@@ -41,6 +41,7 @@ mod watch {
     mod channel;
     #[cfg(unix)]
     mod child;
+    mod delivery;
     mod directory;
     mod poll_watch;
     mod poller;

@@ -71,6 +71,7 @@ fn controller(said: &Sender<Said>, watch: &Watch<Key, u32>) -> ControllerBuilder
                 }
                 event.key().copied()
             })
+            .buffered()
         })
 }
 
@@ -113,7 +114,7 @@ fn a_source_with_thread_options_of_its_own_keeps_them() {
                 }
                 event.key().copied()
             });
-            mapping.thread_options(subscriber)
+            mapping.buffered().thread_options(subscriber)
         })
         .build()
         .unwrap()

@@ -85,7 +85,7 @@ fn no_key_is_run_before_all_initial_listings_are_in() {
     disks.set("disk-1", "vm-2");
     running.enqueue("vm-3");
     // Its keeper, the pool, two subscriptions.
-    clock.wait_for_sleepers(IDLE + 2);
+    clock.wait_for_sleepers(IDLE);
     assert_eq!((keys(&heard).len(), running.queue().len(), running.has_synced()), (0, 3, false));
     assert_eq!(running.status().phase, ControllerPhase::Syncing);
     disks.synced();
@@ -107,9 +107,9 @@ fn listings_that_do_not_come_are_an_error() {
         .unwrap()
         .start(&pool)
         .unwrap();
-    clock.wait_for_sleepers(IDLE + 1);
+    clock.wait_for_sleepers(IDLE);
     clock.advance(just_before(10 * SECOND));
-    clock.wait_for_sleepers(IDLE + 1);
+    clock.wait_for_sleepers(IDLE);
     assert!(running.failure().is_none());
     clock.advance(Duration::from_nanos(1));
     while running.failure().is_none() {
@@ -181,25 +181,25 @@ fn a_resync_names_every_key_that_is_known() {
         .unwrap()
         .start(&pool)
         .unwrap();
-    clock.wait_for_sleepers(IDLE + 1);
+    clock.wait_for_sleepers(IDLE);
     assert_eq!(keys(&heard).len(), 2);
     clock.advance(just_before(60 * SECOND));
-    clock.wait_for_sleepers(IDLE + 1);
+    clock.wait_for_sleepers(IDLE);
     assert_eq!(heard.len(), 0);
     clock.advance(Duration::from_nanos(1));
-    clock.wait_for_sleepers(IDLE + 1);
+    clock.wait_for_sleepers(IDLE);
     let mut seen: Vec<_> = heard.try_iter().map(|(key, _, reasons)| (key, reasons)).collect();
     seen.sort_unstable_by_key(|(key, _)| *key);
     assert_eq!(seen, [("vm-1", Reasons::RESYNC), ("vm-2", Reasons::RESYNC)]);
     running.set_resync(Some(5 * SECOND)).unwrap();
-    clock.wait_for_sleepers(IDLE + 1);
+    clock.wait_for_sleepers(IDLE);
     clock.advance(5 * SECOND);
-    clock.wait_for_sleepers(IDLE + 1);
+    clock.wait_for_sleepers(IDLE);
     assert_eq!(heard.len(), 2);
     running.set_resync(None).unwrap();
-    clock.wait_for_sleepers(IDLE + 1);
+    clock.wait_for_sleepers(IDLE);
     clock.advance(500 * SECOND);
-    clock.wait_for_sleepers(IDLE + 1);
+    clock.wait_for_sleepers(IDLE);
     assert_eq!(heard.len(), 2);
 }
 
@@ -218,13 +218,13 @@ fn bursts_are_debounced_up_to_the_cap() {
         .start(&pool)
         .unwrap();
     // A held clock needs no thread for the queue's timer.
-    clock.wait_for_sleepers(IDLE + 1);
+    clock.wait_for_sleepers(IDLE);
     assert_eq!(keys(&heard), ["vm"]);
     for value in 1..=12 {
         vms.set("vm", value);
-        clock.wait_for_sleepers(IDLE + 1);
+        clock.wait_for_sleepers(IDLE);
         clock.advance(SECOND);
-        clock.wait_for_sleepers(IDLE + 1);
+        clock.wait_for_sleepers(IDLE);
     }
     let seen: Vec<_> = heard.try_iter().map(|(_, at, _)| (at - start).as_secs()).collect();
     // Each change comes a second after the one before, so it is never quiet: the cap decides.

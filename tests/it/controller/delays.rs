@@ -21,8 +21,8 @@ type Outcome = Result<Action, BoxError>;
 type Run = Box<dyn Fn(&Context, &Key) -> Outcome + Send + Sync>;
 type Builder = ControllerBuilder<Key, Run>;
 
-/// How many threads sleep while nothing happens: two of the pool, its watchdog, the controller's own thread, one subscriber.
-const IDLE: usize = 5;
+/// The number of threads that sleep while nothing happens: two of the pool, its watchdog and the controller's own thread.
+const IDLE: usize = 4;
 
 const NONE: [u64; 0] = [];
 
@@ -209,7 +209,6 @@ fn a_debounced_subscription_to_a_bare_queue_keeps_its_latest_wait() {
     take(&queue).requeue_after(HOUR);
     for value in 0..5 {
         push.set("vm", value);
-        clock.wait_for_sleepers(1);
         assert_eq!(queue.len(), 0);
         clock.advance(SECOND);
     }
@@ -275,10 +274,10 @@ fn assert_next_poll_resyncs<K: homeostat::Key + Sync + std::fmt::Debug, V: Send 
     watch: &Watch<K, V>,
 ) {
     let _subscription = watch.subscribe(Subscriber::to_itself(queue).with_unchanged()).unwrap();
-    clock.wait_for_sleepers(3);
+    clock.wait_for_sleepers(2);
     assert_eq!(queue.len(), 0);
     clock.advance(10 * SECOND);
-    clock.wait_for_sleepers(3);
+    clock.wait_for_sleepers(2);
     assert!(take(queue).reasons().contains(Reasons::RESYNC));
 }
 
@@ -289,7 +288,6 @@ fn every_kind_of_resync_runs_keys_that_wait_for_a_requeue() {
     push.replace_all([("vm", 0)]);
     let all = Subscriber::to_itself(&queue).with_unchanged();
     let subscription = push.watch().subscribe(all).unwrap();
-    clock.wait_for_sleepers(1);
     assert_eq!(queue.len(), 0, "an initial list does not");
     let resyncs: [(&str, &dyn Fn()); 3] = [
         ("of the watch", &|| push.watch().resync()),
@@ -298,7 +296,6 @@ fn every_kind_of_resync_runs_keys_that_wait_for_a_requeue() {
     ];
     for (name, resync) in resyncs {
         resync();
-        clock.wait_for_sleepers(1);
         let claim = queue.try_dequeue().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(claim.reasons().contains(Reasons::RESYNC), "{name}");
         claim.requeue_after(HOUR);

@@ -56,7 +56,8 @@ fn with_staged_mapping(
         }
         event.key().copied()
     };
-    let running = builder(clock, reconcile).watch(vms.watch(), mapping).build().unwrap().start(pool).unwrap();
+    let subscriber = move |queue: &_| Subscriber::to(queue, mapping).buffered();
+    let running = builder(clock, reconcile).subscribe(vms.watch(), subscriber).build().unwrap().start(pool).unwrap();
     running.wait_synced(Duration::MAX).unwrap();
     (vms, director, running)
 }
@@ -185,13 +186,13 @@ fn a_wait_covers_a_change_that_is_held_back() {
             .unwrap();
         running.wait_synced(Duration::MAX).unwrap();
         running.wait(&"vm", Duration::MAX).unwrap();
-        clock.wait_for_sleepers(5);
+        clock.wait_for_sleepers(4);
         assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None), "{name}");
         vms.set("vm", 1);
         assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "{name}");
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
-            clock.wait_for_sleepers(6);
+            clock.wait_for_sleepers(5);
             assert!(!waiting.is_finished(), "{name}");
             clock.advance(2 * SECOND);
             assert_eq!(waiting.join().unwrap(), Ok(Some(RunOutcome::Requeued(HOUR))), "{name}");
@@ -255,7 +256,7 @@ fn whoever_waits_for_the_initial_listings_is_woken_by_the_last_of_them() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| handle.wait_synced(HOUR));
         let until = scope.spawn(|| handle.wait_synced(SECOND));
-        clock.wait_for_sleepers(4 + 2 + 2);
+        clock.wait_for_sleepers(4 + 2);
         clock.advance(SECOND);
         assert_eq!(until.join().unwrap(), Err(WaitError::Timeout));
         assert!(!waiting.is_finished());
@@ -278,7 +279,7 @@ fn a_wait_for_the_initial_listings_says_whether_the_controller_was_stopped_or_ha
     let (running, _vms) = start(HOUR);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait_synced(Duration::MAX));
-        clock.wait_for_sleepers(6);
+        clock.wait_for_sleepers(5);
         running.stop();
         assert_eq!(waiting.join().unwrap(), Err(WaitError::Stopped));
     });
@@ -289,7 +290,7 @@ fn a_wait_for_the_initial_listings_says_whether_the_controller_was_stopped_or_ha
             let waited = running.wait_synced(Duration::MAX);
             (waited, running.failure().map(|failure| failure.to_string()))
         });
-        clock.wait_for_sleepers(6);
+        clock.wait_for_sleepers(5);
         clock.advance(SECOND);
         let (waited, failure) = waiting.join().unwrap();
         assert_eq!(waited, Err(WaitError::Failed));

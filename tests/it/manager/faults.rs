@@ -656,10 +656,10 @@ fn a_keeper_that_panics_fails_the_manager() {
     manager.add(vms).unwrap();
     let vms = manager.controller::<Resynced>("vm").unwrap();
     let running = manager.start().unwrap();
-    // The driver, the keeper, the subscription, the pool's thread and its watchdog.
-    clock.wait_for_sleepers(5);
+    // The driver, the keeper, the pool's thread and its watchdog.
+    clock.wait_for_sleepers(4);
     clock.advance(SECOND);
-    clock.wait_for_sleepers(5);
+    clock.wait_for_sleepers(4);
     assert!(manager.live().is_ok());
     panics.store(true, SeqCst);
     clock.advance(SECOND);

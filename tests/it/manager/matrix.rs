@@ -14,6 +14,7 @@ use homeostat::manager::ManagerError;
 use homeostat::watch::PollWatch;
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, Exponential, Manager, ManualClock, Running,
+    Subscriber,
 };
 
 type Key = &'static str;
@@ -128,7 +129,7 @@ fn scene(state: State, grace: Duration) -> Scene {
     let backoff = if state == State::Panicking { Duration::from_nanos(1) } else { Duration::from_secs(3600) };
     let controller = Controller::builder("Zx-vm", reconcile)
         .clock(clock.clock())
-        .watch(&vms, |event| event.key().copied())
+        .subscribe(&vms, |queue| Subscriber::to_itself(queue).buffered())
         .retry(Exponential::new(backoff, backoff))
         .build()
         .expect("its settings are in range");

@@ -42,7 +42,7 @@ struct Rig {
     clock: ManualClock,
     pool: WorkerPool,
     heard: Receiver<Said>,
-    /// How many threads are asleep while nothing goes on: the pool's two, its watchdog, the controller's keeper, a subscription.
+    /// How many threads are asleep while nothing goes on: the pool's two, its watchdog, the controller's own thread.
     idle: usize,
 }
 
@@ -67,7 +67,7 @@ impl Rig {
         let push = Watch::builder().clock(clock.clock()).push();
         let watch = push.watch().clone();
         let (rig, running) =
-            Self::on(clock, 5, run, |builder| set(builder.watch(&watch, |event| event.key().copied())));
+            Self::on(clock, 4, run, |builder| set(builder.watch(&watch, |event| event.key().copied())));
         (rig, running, push)
     }
 

@@ -46,7 +46,7 @@ const PURE: [&str; 11] = [
     "queue/slab",
     "queue/records",
     "watch/event",
-    "watch/backlog",
+    "watch/event_buffer",
     "watch/predicate",
 ];
 const NOT_PURE: [&str; 7] =

@@ -95,7 +95,7 @@ fn no_bounded_channel_can_deadlock_producer_against_consumer() {
         runs.enter(());
         event.key().copied()
     });
-    let blocked = watch.watch().subscribe(blocked).unwrap();
+    let blocked = watch.watch().subscribe(blocked.buffered()).unwrap();
     let back = sender.clone();
     let echo = Subscriber::to(&queue, move |event: &Event<&'static str, u32>| {
         if event.key() == Some(&"ping") {
@@ -105,7 +105,7 @@ fn no_bounded_channel_can_deadlock_producer_against_consumer() {
         }
         event.key().copied()
     });
-    let echo = watch.watch().subscribe(echo).unwrap();
+    let echo = watch.watch().subscribe(echo.buffered()).unwrap();
     for n in 0..100 {
         sender.send(PushMessage::Set("ping", n)).unwrap();
     }

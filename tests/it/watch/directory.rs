@@ -120,7 +120,7 @@ fn edits_renames_and_deletions_are_told() {
     // What a listing finds that begins after `pause`. Files change while all are asleep, so none sees half of it.
     let told = |pause| {
         clock.advance(pause);
-        clock.wait_for_sleepers(3);
+        clock.wait_for_sleepers(2);
         let mut told: Vec<_> = std::iter::from_fn(|| {
             let claim = queue.try_dequeue().ok()?;
             let told = (claim.to_str().unwrap().replace('\\', "/"), claim.reasons());

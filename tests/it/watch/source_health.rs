@@ -322,8 +322,8 @@ fn a_sync_timeout_names_sources_as_their_user_did_with_their_last_errors() {
     assert_eq!(names, ["inventory", "disks", "owners", "disks-2"]);
     answer.send(fail("no route to host")).unwrap();
     until_listed(&sources[0], 1);
-    // The pool and its watchdog, the poller and its watchdog, three subscriptions, and the keeper.
-    clock.wait_for_sleepers(7);
+    // The pool and its watchdog, the poller and its watchdog, and the controller's own thread.
+    clock.wait_for_sleepers(5);
     clock.advance(15 * SECOND);
     while vms.failure().is_none() {
         std::thread::yield_now();

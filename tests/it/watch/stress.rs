@@ -43,16 +43,18 @@ impl Believed {
     }
 }
 
-fn believer(push: &Push<u32, u64>, lag: bool) -> (Subscription, Arc<Mutex<Believed>>) {
+/// Every other subscriber is slow, and every other pair has threads of its own.
+fn believer(push: &Push<u32, u64>, number: usize) -> (Subscription, Arc<Mutex<Believed>>) {
     let believed = Arc::new(Mutex::new(Believed::default()));
     let hearing = Arc::clone(&believed);
     let subscriber = Subscriber::to(&WorkQueue::<u32>::new(), move |event: &Event<u32, u64>| {
         hearing.lock().hear(event);
-        if lag {
+        if number % 2 == 0 {
             thread::yield_now();
         }
         None
     });
+    let subscriber = if number / 2 % 2 == 0 { subscriber } else { subscriber.buffered() };
     (push.watch().subscribe(subscriber.with_unchanged()).unwrap(), believed)
 }
 
@@ -62,7 +64,7 @@ fn believer(push: &Push<u32, u64>, lag: bool) -> (Subscription, Arc<Mutex<Believ
 fn a_late_subscriber_racing_with_changes_believes_every_last_state_exactly() {
     let push = Watch::<u32, u64>::push();
     let versions = AtomicUsize::new(1);
-    let mut subscribers = vec![believer(&push, false)];
+    let mut subscribers = vec![believer(&push, 1)];
     thread::scope(|scope| {
         let producers: Vec<_> = (0..3_u32)
             .map(|producer| {
@@ -83,7 +85,7 @@ fn a_late_subscriber_racing_with_changes_believes_every_last_state_exactly() {
             })
             .collect();
         while producers.iter().any(|producer| !producer.is_finished()) && subscribers.len() < 60 {
-            subscribers.push(believer(&push, subscribers.len() % 2 == 0));
+            subscribers.push(believer(&push, subscribers.len()));
         }
     });
     push.synced();

@@ -18,10 +18,8 @@ fn stage() -> (ManualClock, WorkQueue<&'static str>, Vms) {
     (clock, queue, push)
 }
 
-fn subscribed(clock: &ManualClock, push: &Vms, subscriber: Subscriber<&'static str, u32>) -> Subscription {
-    let subscription = push.watch().subscribe(subscriber).unwrap();
-    clock.wait_for_sleepers(1);
-    subscription
+fn subscribed(push: &Vms, subscriber: Subscriber<&'static str, u32>) -> Subscription {
+    push.watch().subscribe(subscriber).unwrap()
 }
 
 /// The key in line, its lane and its reasons; ends it.
@@ -34,30 +32,26 @@ fn next(queue: &WorkQueue<&'static str>) -> (&'static str, Priority, Reasons) {
 
 #[test]
 fn the_initial_list_is_put_in_line_softly_at_low_priority() {
-    let (clock, queue, push) = stage();
+    let (_clock, queue, push) = stage();
     push.set("a", 1);
-    let _subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    let _subscription = subscribed(&push, Subscriber::to_itself(&queue));
     push.set("b", 1);
-    clock.wait_for_sleepers(1);
     push.synced();
-    clock.wait_for_sleepers(1);
     assert_eq!(next(&queue), ("a", Priority::Low, Reasons::CREATED));
     assert_eq!(next(&queue), ("b", Priority::Low, Reasons::CREATED));
     // From now on what is created has just been created.
     push.set("c", 1);
-    clock.wait_for_sleepers(1);
     assert_eq!(next(&queue), ("c", Priority::Normal, Reasons::CREATED));
 }
 
 #[test]
 fn each_kind_of_change_gives_its_reason() {
-    let (clock, queue, push) = stage();
+    let (_clock, queue, push) = stage();
     push.synced();
-    let _subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    let _subscription = subscribed(&push, Subscriber::to_itself(&queue));
     let mut reasons = Vec::new();
     let mut after = |pushed: PushOutcome, expected: PushOutcome| {
         assert_eq!(pushed, expected);
-        clock.wait_for_sleepers(1);
         reasons.push(next(&queue).2);
     };
     after(push.set("a", 1), PushOutcome::Created);
@@ -65,10 +59,8 @@ fn each_kind_of_change_gives_its_reason() {
     after(push.remove("a"), PushOutcome::Deleted);
     assert_eq!(reasons, [Reasons::CREATED, Reasons::UPDATED, Reasons::DELETED]);
     assert_eq!(push.set("b", 1), PushOutcome::Created);
-    clock.wait_for_sleepers(1);
     assert_eq!(push.set("b", 1), PushOutcome::Unchanged);
     assert_eq!(push.remove("never there"), PushOutcome::Unchanged);
-    clock.wait_for_sleepers(1);
     assert_eq!((next(&queue).0, queue.len()), ("b", 0));
 }
 
@@ -82,12 +74,10 @@ fn a_change_ends_a_delay_unless_the_subscription_is_soft() {
         queue.enqueue_after("a", SECOND);
         let subscriber = Subscriber::to_itself(&queue);
         let subscriber = if soft { subscriber.soft() } else { subscriber };
-        let _subscription = subscribed(&clock, &push, subscriber);
+        let _subscription = subscribed(&push, subscriber);
         push.synced();
-        clock.wait_for_sleepers(1);
         assert_eq!(counts(&queue), [0, 1, 0]);
         push.set("a", 2);
-        clock.wait_for_sleepers(1);
         assert_eq!(counts(&queue), if soft { [0, 1, 0] } else { [1, 0, 0] });
         clock.advance(SECOND);
         let claim = take(&queue);
@@ -102,27 +92,22 @@ fn a_debounced_subscription_waits_until_its_keys_are_quiet_and_no_longer_than_it
     let (clock, queue, push) = stage();
     push.set("a", 1);
     let calm = Subscriber::to_itself(&queue).soft().debounced(2 * SECOND, 5 * SECOND);
-    let _subscription = subscribed(&clock, &push, calm);
+    let _subscription = subscribed(&push, calm);
     push.synced();
-    clock.wait_for_sleepers(1);
     assert_eq!(next(&queue), ("a", Priority::Low, Reasons::CREATED));
     push.watch().resync();
-    clock.wait_for_sleepers(1);
     assert_eq!(next(&queue), ("a", Priority::Low, Reasons::RESYNC));
 
     // Heard of at 0 s, 1 s, ..., 4 s: never quiet for 2 s, and after 5 s in line all the same.
     for value in 2..7 {
         push.set("a", value);
-        clock.wait_for_sleepers(1);
         assert_eq!(counts(&queue), [0, 1, 0]);
         clock.advance(SECOND);
     }
     assert_eq!(next(&queue), ("a", Priority::Normal, Reasons::UPDATED));
 
     push.set("b", 1);
-    clock.wait_for_sleepers(1);
     push.remove("b");
-    clock.wait_for_sleepers(1);
     clock.advance(just_before(2 * SECOND));
     assert_eq!(counts(&queue), [0, 1, 0]);
     clock.advance(Duration::from_nanos(1));
@@ -131,15 +116,14 @@ fn a_debounced_subscription_waits_until_its_keys_are_quiet_and_no_longer_than_it
 
 #[test]
 fn a_resync_runs_keys_that_are_idle_or_wait_for_a_time_and_leaves_those_in_process() {
-    let (clock, queue, push) = stage();
+    let (_clock, queue, push) = stage();
     push.replace_all([("idle", 1), ("delayed", 1), ("taken", 1)]);
-    let _subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    let _subscription = subscribed(&push, Subscriber::to_itself(&queue));
     crate::support::serve(&queue);
     queue.enqueue_after("delayed", SECOND);
     queue.enqueue("taken");
     let claim = take(&queue);
     push.watch().resync();
-    clock.wait_for_sleepers(1);
     assert_eq!(next(&queue), ("delayed", Priority::Normal, Reasons::RESYNC), "it keeps its lane");
     assert_eq!(next(&queue), ("idle", Priority::Low, Reasons::RESYNC));
     assert_eq!(counts(&queue), [0, 0, 1]);
@@ -151,14 +135,12 @@ fn a_resync_runs_keys_that_are_idle_or_wait_for_a_time_and_leaves_those_in_proce
 fn a_subscription_can_be_resynced_alone() {
     let (clock, queue, push) = stage();
     push.replace_all([("a", 1), ("b", 1)]);
-    let subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    let subscription = subscribed(&push, Subscriber::to_itself(&queue));
     let other = WorkQueue::<&str>::builder().clock(clock.clock()).build();
     let beside = push.watch().subscribe(Subscriber::to_itself(&other)).unwrap();
-    clock.wait_for_sleepers(2);
     crate::support::serve(&queue);
     crate::support::serve(&other);
     subscription.resync();
-    clock.wait_for_sleepers(2);
     let mut told = [next(&queue), next(&queue)];
     told.sort_by_key(|(key, ..)| *key);
     assert_eq!(told, ["a", "b"].map(|key| (key, Priority::Low, Reasons::RESYNC)));
@@ -185,7 +167,7 @@ fn a_resync_adds_nothing_to_what_a_subscriber_has_yet_to_be_told() {
         runs.enter((event.key().copied(), event.kind()));
         event.key().copied()
     };
-    let subscription = push.watch().subscribe(Subscriber::to(&queue, mapping)).unwrap();
+    let subscription = push.watch().subscribe(Subscriber::to(&queue, mapping).buffered()).unwrap();
     let told = || {
         let told = director.next();
         director.cue();
@@ -221,18 +203,16 @@ fn a_resync_adds_nothing_to_what_a_subscriber_has_yet_to_be_told() {
 
 #[test]
 fn a_whole_listing_is_compared_and_only_its_differences_are_events() {
-    let (clock, queue, push) = stage();
+    let (_clock, queue, push) = stage();
     push.replace_all([("kept", 1), ("changed", 1), ("gone", 1)]);
     assert!(push.watch().store().has_synced(), "it is all there is");
-    let plain = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    let plain = subscribed(&push, Subscriber::to_itself(&queue));
     let all = WorkQueue::<&str>::new();
     let curious = push.watch().subscribe(Subscriber::to_itself(&all).with_unchanged()).unwrap();
-    clock.wait_for_sleepers(2);
     crate::support::serve(&queue);
     crate::support::serve(&all);
     let changes = push.replace_all([("kept", 1), ("new", 9), ("changed", 2), ("new", 1)]);
     assert_eq!((changes.created, changes.updated, changes.deleted, changes.unchanged), (1, 1, 1, 1));
-    clock.wait_for_sleepers(2);
     let seen: Vec<_> = (0..3).map(|_| next(&queue)).collect();
     let normal = |key, reasons| (key, Priority::Normal, reasons);
     assert_eq!(
@@ -257,7 +237,6 @@ fn a_late_subscriber_is_told_of_what_exists_and_then_that_it_has_been() {
     let queue = WorkQueue::builder().clock(clock.clock()).build();
     let told = |event: &Event<&'static str, u32>| [(event.key().copied(), event.kind(), event.value().copied())];
     let subscription = push.watch().subscribe(Subscriber::to(&queue, told)).unwrap();
-    clock.wait_for_sleepers(1);
     assert!(subscription.has_synced() && subscription.wait_synced(Duration::ZERO));
     let events = crate::support::serve(&queue);
     assert_eq!(events, [(Some("a"), EventKind::Created, Some(2)), (None, EventKind::Synced, None)]);
@@ -268,7 +247,7 @@ fn a_late_subscriber_is_told_of_what_exists_and_then_that_it_has_been() {
 fn a_subscription_has_synced_when_it_has_been_told_of_the_whole_list_and_not_before() {
     let (clock, queue, push) = stage();
     push.set("a", 1);
-    let subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    let subscription = subscribed(&push, Subscriber::to_itself(&queue));
     assert!(!subscription.has_synced() && !subscription.wait_synced(Duration::ZERO));
     assert!(!push.watch().store().has_synced() && !push.watch().store().wait_synced(Duration::ZERO));
     std::thread::scope(|scope| {
@@ -277,8 +256,7 @@ fn a_subscription_has_synced_when_it_has_been_told_of_the_whole_list_and_not_bef
             scope.spawn(|| subscription.wait_synced(Duration::MAX)),
             scope.spawn(move || store.wait_synced(Duration::MAX)),
         ];
-        // The two, and the subscription.
-        clock.wait_for_sleepers(3);
+        clock.wait_for_sleepers(2);
         push.synced();
         for wait in waits {
             assert!(wait.join().unwrap());
@@ -286,25 +264,24 @@ fn a_subscription_has_synced_when_it_has_been_told_of_the_whole_list_and_not_bef
     });
     assert!(subscription.has_synced());
     push.synced();
-    clock.wait_for_sleepers(1);
     assert_eq!(subscription.delivered(), 2, "one creation, and the end of the list once");
 }
 
 #[test]
 fn waiting_for_a_list_ends_with_the_time_and_with_the_watch() {
     let (clock, queue, push) = stage();
-    let subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    let subscription = subscribed(&push, Subscriber::to_itself(&queue));
     let store = push.watch().store();
     std::thread::scope(|scope| {
         let waits = [scope.spawn(|| subscription.wait_synced(SECOND)), scope.spawn(|| store.wait_synced(SECOND))];
-        clock.wait_for_sleepers(3);
+        clock.wait_for_sleepers(2);
         clock.advance(SECOND);
         for wait in waits {
             assert!(!wait.join().unwrap());
         }
         let waits =
             [scope.spawn(|| subscription.wait_synced(Duration::MAX)), scope.spawn(|| store.wait_synced(Duration::MAX))];
-        clock.wait_for_sleepers(3);
+        clock.wait_for_sleepers(2);
         push.stop();
         for wait in waits {
             assert!(!wait.join().unwrap());
@@ -336,7 +313,7 @@ fn a_subscription_to_a_stopped_watch_is_an_error_that_names_it() {
 fn a_thread_that_the_system_refuses_leaves_no_subscription() {
     let (_clock, queue, push) = stage();
     let huge = homeostat::ThreadOptions::new().stack_size(1 << 60);
-    let error = push.watch().subscribe(Subscriber::to_itself(&queue).thread_options(huge)).unwrap_err();
+    let error = push.watch().subscribe(Subscriber::to_itself(&queue).buffered().thread_options(huge)).unwrap_err();
     assert_eq!(error.to_string(), "the system cannot start thread vms-subscription-1-0");
     assert_eq!(push.watch().subscriptions(), 0);
     push.set("a", 1);
@@ -344,15 +321,12 @@ fn a_thread_that_the_system_refuses_leaves_no_subscription() {
 
 #[test]
 fn an_owner_is_told_when_something_comes_to_it_and_when_it_leaves() {
-    let (clock, queue, push) = stage();
+    let (_clock, queue, push) = stage();
     push.synced();
     let owners = ["zero", "one", "two"];
     let owner = move |_key: &&str, owner: &u32| owners.get(*owner as usize).copied();
-    let _subscription = subscribed(&clock, &push, Subscriber::to_owner(&queue, owner).secondary());
-    let told = || {
-        clock.wait_for_sleepers(1);
-        std::iter::from_fn(|| (!queue.is_empty()).then(|| next(&queue))).collect::<Vec<_>>()
-    };
+    let _subscription = subscribed(&push, Subscriber::to_owner(&queue, owner).secondary());
+    let told = || std::iter::from_fn(|| (!queue.is_empty()).then(|| next(&queue))).collect::<Vec<_>>();
     let because = |key, reason| (key, Priority::Normal, reason | Reasons::SECONDARY);
     push.set("disk", 1);
     assert_eq!(told(), [because("one", Reasons::CREATED)]);
@@ -367,52 +341,48 @@ fn an_owner_is_told_when_something_comes_to_it_and_when_it_leaves() {
 
 #[test]
 fn lanes_and_reasons_are_the_subscribers_choice() {
-    let (clock, queue, push) = stage();
+    let (_clock, queue, push) = stage();
     push.set("a", 1);
     let subscriber = Subscriber::to_itself(&queue)
         .priority(Priority::High)
         .initial_priority(Priority::Normal)
         .because(Reasons::user(3))
         .secondary();
-    let _subscription = subscribed(&clock, &push, subscriber);
+    let _subscription = subscribed(&push, subscriber);
     let more = Reasons::user(3) | Reasons::SECONDARY;
     assert_eq!(next(&queue), ("a", Priority::Normal, Reasons::CREATED | more));
     push.set("a", 2);
-    clock.wait_for_sleepers(1);
     assert_eq!(next(&queue), ("a", Priority::High, Reasons::UPDATED | more));
 }
 
 #[test]
 fn reasons_can_be_those_of_the_event_itself() {
-    let (clock, queue, push) = stage();
+    let (_clock, queue, push) = stage();
     push.synced();
     let subscriber = Subscriber::to_itself(&queue).because(Reasons::user(3)).reasons(|event| match event.value() {
         Some(0) => Reasons::PURGED,
         _ => Reasons::NONE,
     });
-    let _subscription = subscribed(&clock, &push, subscriber);
+    let _subscription = subscribed(&push, subscriber);
     for (value, reasons) in [(1, Reasons::user(3)), (0, Reasons::user(3) | Reasons::PURGED)] {
         push.set("a", value);
-        clock.wait_for_sleepers(1);
         assert_eq!(next(&queue), ("a", Priority::Normal, reasons));
     }
 }
 
 #[test]
 fn what_a_predicate_refuses_is_counted_and_not_mapped() {
-    let (clock, queue, push) = stage();
+    let (_clock, queue, push) = stage();
     push.synced();
     let odd = Predicate::matching(|value: &u32| value % 2 == 1);
     let small = Predicate::matching(|value: &u32| *value < 10);
-    let subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue).when(odd).when(small));
+    let subscription = subscribed(&push, Subscriber::to_itself(&queue).when(odd).when(small));
     for (key, value) in [("a", 1), ("b", 2), ("c", 11)] {
         push.set(key, value);
     }
-    clock.wait_for_sleepers(1);
     assert_eq!(crate::support::serve(&queue), ["a"]);
     assert_eq!((subscription.delivered(), subscription.refused()), (2, 2));
     push.remove("c");
-    clock.wait_for_sleepers(1);
     assert_eq!(crate::support::serve(&queue), ["c"], "a deletion passes");
 }
 
@@ -430,11 +400,10 @@ fn the_value_that_is_kept_is_the_one_before_when_nothing_has_changed() {
 
 #[test]
 fn a_queue_that_is_shut_down_stops_no_watch() {
-    let (clock, queue, push) = stage();
+    let (_clock, queue, push) = stage();
     push.synced();
-    let subscription = subscribed(&clock, &push, Subscriber::to_itself(&queue));
+    let subscription = subscribed(&push, Subscriber::to_itself(&queue));
     queue.shutdown(homeostat::Shutdown::Discard);
     push.set("a", 1);
-    clock.wait_for_sleepers(1);
     assert_eq!((subscription.delivered(), queue.state("a")), (2, KeyState::Idle));
 }

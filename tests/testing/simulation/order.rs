@@ -47,7 +47,7 @@ fn order_of_events(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
             notes.add(format!("{name} {:?}", event.key()));
             event.key().copied()
         });
-        watches[watch].watch().subscribe(subscriber.name(name)).unwrap()
+        watches[watch].watch().subscribe(subscriber.name(name).buffered()).unwrap()
     };
     let subscriptions = [subscribe(0, "one"), subscribe(0, "two"), subscribe(1, "three")];
     for key in ["x", "y"] {

@@ -24,7 +24,7 @@ fn slow(queue: &WorkQueue<Key>) -> (Subscriber<Key, u32>, Director<Heard>) {
         runs.enter(heard(event));
         None
     };
-    (Subscriber::to(queue, mapping), director)
+    (Subscriber::to(queue, mapping).buffered(), director)
 }
 
 /// All code of key 2 panics while the subscriber takes its events.
