@@ -224,7 +224,7 @@ mod tests {
         let clock = ManualClock::new();
         let guard = guard(&clock);
         for delay in [1, 2, 4, 8, 8] {
-            assert_eq!(run(&clock, &guard, 1, 10 * SECOND - Duration::from_nanos(1)), delay * SECOND);
+            assert_eq!(run(&clock, &guard, 1, (10 * SECOND).saturating_sub(Duration::from_nanos(1))), delay * SECOND);
         }
         assert_eq!((guard.short_runs(&1), guard.short_runs(&2)), (5, 0));
         assert_eq!(run(&clock, &guard, 1, 10 * SECOND), Duration::ZERO);
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_not_started_for_long_begins_anew() {
-        for (pause, delay) in [(11 * SECOND - Duration::from_nanos(1), 2), (11 * SECOND, 1)] {
+        for (pause, delay) in [((11 * SECOND).saturating_sub(Duration::from_nanos(1)), 2), (11 * SECOND, 1)] {
             let clock = ManualClock::new();
             let guard = guard(&clock);
             assert_eq!(run(&clock, &guard, 1, SECOND), SECOND);

@@ -1,6 +1,7 @@
 //! The examples, driven as processes.
 
 #![cfg(all(unix, not(loom)))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 #[cfg(all(test, feature = "file-client"))]
 mod command_lines;
