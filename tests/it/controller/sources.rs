@@ -72,6 +72,8 @@ fn a_source_that_is_removed_feeds_the_controller_no_more_and_its_name_is_free() 
     let pool = pool(&clock);
     let (controller, ran, _none) = controller(&clock);
     let running = controller.start(&pool).unwrap();
+    // From here on a source without an initial listing holds no key back.
+    running.wait_synced(LONG).unwrap();
     let disks = Watch::<Key, u32>::builder().name("disks").clock(clock.clock()).push();
     for value in 1..=3 {
         assert_eq!(names(&running.add_sources(watching(disks.watch())).unwrap()), ["disks"]);
