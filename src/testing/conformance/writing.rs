@@ -9,6 +9,9 @@ use crate::objects::{ClientError, DeleteOptions, FieldOwner, ObjectKey, Patch, P
 /// Writes a size into the widget `a`, on condition that it has the version and the uid of a known object.
 type WriteSize = fn(&TestedClient, &Value, u32) -> Result<Value, ClientError>;
 
+/// Writes the widget `a` without a condition.
+type Unconditional = fn(&TestedClient) -> Result<Value, ClientError>;
+
 const CHANGES: [(&str, WriteSize); 5] = [
     ("update", |client, known, size| client.update(with(known.clone(), "/spec/size", json!(size)))),
     ("update_status", |client, known, size| client.update_status(with(known.clone(), "/status/size", json!(size)))),
@@ -69,7 +72,7 @@ pub(super) fn writes_of_nothing_are_not_found(client: &TestedClient) -> CaseResu
     for (name, write) in CHANGES.into_iter().chain(DELETIONS) {
         client.refused(Refusal::NotFound, A, || write(client, &created, 2)).in_part(name)?;
     }
-    let unconditional: [(&str, fn(&TestedClient) -> _); 4] = [
+    let unconditional: [(&str, Unconditional); 4] = [
         ("delete", |client| client.delete("a")),
         ("merge patch", |client| client.merge("a", json!({"metadata": {"labels": {"a": "b"}}}))),
         ("merge patch of the status", |client| client.merge_status("a", json!({"status": {}}))),
