@@ -18,10 +18,10 @@ use std::fmt;
 /// assert_eq!(error.to_string(), "period is 0ns, but must be longer than zero");
 /// ```
 #[derive(Debug)]
-pub struct StartError(Cause);
+pub struct StartError(StartErrorKind);
 
 #[derive(Debug)]
-enum Cause {
+enum StartErrorKind {
     Setting { field: &'static str, value: String, rule: &'static str },
     Named { kind: &'static str, name: String, fault: &'static str },
     Thread { name: String, source: std::io::Error },
@@ -44,7 +44,7 @@ impl Error for NotSimulated {}
 
 impl StartError {
     pub(crate) fn setting(field: &'static str, value: &impl fmt::Debug, rule: &'static str) -> Self {
-        Self(Cause::Setting { field, value: format!("{value:?}"), rule })
+        Self(StartErrorKind::Setting { field, value: format!("{value:?}"), rule })
     }
 
     /// Refuses a name that no thread can have.
@@ -54,74 +54,76 @@ impl StartError {
 
     /// Something with a name is not as it must be: `manager "edge" has already been started`.
     pub(crate) fn named(kind: &'static str, name: &str, fault: &'static str) -> Self {
-        Self(Cause::Named { kind, name: name.to_owned(), fault })
+        Self(StartErrorKind::Named { kind, name: name.to_owned(), fault })
     }
 
     /// Whether the message begins with the kind and the name of this.
     pub(crate) fn is_about(&self, kind: &str, name: &str) -> bool {
-        matches!(&self.0, Cause::Named { kind: of, name: named, .. } if *of == kind && named == name)
+        matches!(&self.0, StartErrorKind::Named { kind: of, name: named, .. } if *of == kind && named == name)
     }
 
     pub(crate) fn thread(name: &str, source: std::io::Error) -> Self {
         if source.get_ref().and_then(|cause| cause.downcast_ref::<NotSimulated>()).is_some() {
             return Self::not_simulated(name);
         }
-        Self(Cause::Thread { name: name.to_owned(), source })
+        Self(StartErrorKind::Thread { name: name.to_owned(), source })
     }
 
     pub(crate) fn not_simulated(name: &str) -> Self {
-        Self(Cause::NotSimulated { name: name.to_owned() })
+        Self(StartErrorKind::NotSimulated { name: name.to_owned() })
     }
 
     pub(crate) fn stopped(watch: &str) -> Self {
-        Self(Cause::Stopped { watch: watch.to_owned() })
+        Self(StartErrorKind::Stopped { watch: watch.to_owned() })
     }
 
     pub(crate) fn panicked(component: &str, message: &str) -> Self {
-        Self(Cause::Panicked { component: component.to_owned(), message: message.to_owned() })
+        Self(StartErrorKind::Panicked { component: component.to_owned(), message: message.to_owned() })
     }
 
     /// A setting is out of its range, or a name cannot be used; the message names the field and the value, or the name.
     #[must_use]
     pub fn is_invalid_setting(&self) -> bool {
-        matches!(self.0, Cause::Setting { .. } | Cause::Named { .. })
+        matches!(self.0, StartErrorKind::Setting { .. } | StartErrorKind::Named { .. })
     }
 
     /// The operating system gave no thread; the source says why.
     #[must_use]
     pub fn is_thread(&self) -> bool {
-        matches!(self.0, Cause::Thread { .. })
+        matches!(self.0, StartErrorKind::Thread { .. })
     }
 
     /// A subscription to a watch that has been stopped; the message names the watch.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        matches!(self.0, Cause::Stopped { .. })
+        matches!(self.0, StartErrorKind::Stopped { .. })
     }
 
     /// It waits for something that no clock knows of, a channel or code of the user's, and so has no place in a simulation
     /// (feature `testing`); the message names the thread that it would have had.
     #[must_use]
     pub fn is_not_simulated(&self) -> bool {
-        matches!(self.0, Cause::NotSimulated { .. })
+        matches!(self.0, StartErrorKind::NotSimulated { .. })
     }
 
     /// Code of the user's panicked as a component of a manager was started; the message names the component and the panic.
     #[must_use]
     pub fn is_panic(&self) -> bool {
-        matches!(self.0, Cause::Panicked { .. })
+        matches!(self.0, StartErrorKind::Panicked { .. })
     }
 }
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Cause::Setting { field, value, rule } => write!(f, "{field} is {value}, but must be {rule}"),
-            Cause::Named { kind, name, fault } => write!(f, "{kind} {name:?} {fault}"),
-            Cause::Thread { name, .. } => write!(f, "the system cannot start thread {name}"),
-            Cause::Stopped { watch } => write!(f, "watch {watch:?} has been stopped"),
-            Cause::Panicked { component, message } => write!(f, "{component} panicked as it was started: {message}"),
-            Cause::NotSimulated { name } => write!(f, "{name} cannot be simulated: {NotSimulated}"),
+            StartErrorKind::Setting { field, value, rule } => write!(f, "{field} is {value}, but must be {rule}"),
+            StartErrorKind::Named { kind, name, fault } => write!(f, "{kind} {name:?} {fault}"),
+            StartErrorKind::Thread { name, .. } => write!(f, "the system cannot start thread {name}"),
+            StartErrorKind::Stopped { watch } => write!(f, "watch {watch:?} has been stopped"),
+            StartErrorKind::Panicked { component, message } => {
+                write!(f, "{component} panicked as it was started: {message}")
+            }
+            StartErrorKind::NotSimulated { name } => write!(f, "{name} cannot be simulated: {NotSimulated}"),
         }
     }
 }
@@ -129,12 +131,12 @@ impl fmt::Display for StartError {
 impl Error for StartError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0 {
-            Cause::Setting { .. }
-            | Cause::Named { .. }
-            | Cause::Stopped { .. }
-            | Cause::Panicked { .. }
-            | Cause::NotSimulated { .. } => None,
-            Cause::Thread { source, .. } => Some(source),
+            StartErrorKind::Setting { .. }
+            | StartErrorKind::Named { .. }
+            | StartErrorKind::Stopped { .. }
+            | StartErrorKind::Panicked { .. }
+            | StartErrorKind::NotSimulated { .. } => None,
+            StartErrorKind::Thread { source, .. } => Some(source),
         }
     }
 }

@@ -14,11 +14,11 @@ use crate::base::time::Nanos;
 use crate::queue::{Key, Reasons};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain, terminal};
-use crate::run::metrics::Counters;
+use crate::run::metrics::RunCounters;
 use crate::run::policy::RetryPolicy;
 use crate::run::pool::{Job, PoolTurn};
 use crate::run::reconciler::{Action, Reconciler};
-use crate::run::runner::{Failed, Next, Outcome, RunHooks, Runner, Runs, Turn, report_overrun};
+use crate::run::runner::{Failed, KeyTurn, NextAttempt, RunHooks, RunResult, RunSettings, Runner, report_overrun};
 
 /// A failed run, as the hook of [`on_error`](super::ControllerBuilder::on_error) sees it.
 #[derive(Clone, Copy, Debug)]
@@ -65,10 +65,10 @@ impl<K: Key> RunRecorder<K> {
             error: bounded(Chain(error).to_string()),
             failures,
             since: self.state.clock.now(),
-            parked: !matches!(next, Next::Retry(_)),
+            parked: !matches!(next, NextAttempt::Retry(_)),
         });
         if let Some(hook) = &self.on_error {
-            let retry_after = if let Next::Retry(after) = next { Some(after) } else { None };
+            let retry_after = if let NextAttempt::Retry(after) = next { Some(after) } else { None };
             let failure = RunFailure { controller: &self.state.name, key, error, failures, retry_after };
             shielded("the error hook of a controller", || hook(&failure));
         }
@@ -108,11 +108,11 @@ impl<K: Key + Sync> RunHooks<K> for RunRecorder<K> {
         self.state.waiters.begin(key);
     }
 
-    fn note(&self, key: &K, outcome: Outcome<'_>) {
+    fn note(&self, key: &K, outcome: RunResult<'_>) {
         match &outcome {
-            Outcome::Succeeded | Outcome::Requeued(_) => self.state.failed.forget(key),
-            Outcome::Failed(failed) => self.failed(key, failed),
-            Outcome::Aborted => {}
+            RunResult::Succeeded | RunResult::Requeued(_) => self.state.failed.forget(key),
+            RunResult::Failed(failed) => self.failed(key, failed),
+            RunResult::Aborted => {}
         }
         self.state.waiters.note(key, &outcome);
     }
@@ -135,7 +135,7 @@ impl<K: Key, R: Reconciler<K>> Reconciler<K> for Checked<K, R> {
     }
 }
 
-type ControllerRuns<K, R, P> = Runs<Checked<K, R>, P, RunRecorder<K>>;
+type ControllerRuns<K, R, P> = RunSettings<Checked<K, R>, P, RunRecorder<K>>;
 type ControllerRunner<K, R, P> = Runner<Checked<K, R>, P, RunRecorder<K>>;
 
 /// The job of one controller.
@@ -154,7 +154,7 @@ where
 {
     pub(super) fn new(recorder: RunRecorder<K>, reconciler: Checked<K, R>, policy: P) -> Self {
         let state = Arc::clone(&recorder.state);
-        let runs = Arc::new(Runs {
+        let runs = Arc::new(RunSettings {
             name: state.name.clone(),
             clock: state.clock.clone(),
             abort: state.abort.clone(),
@@ -169,12 +169,12 @@ where
     fn runner(&self, turn: &PoolTurn<'_>) -> ControllerRunner<K, R, P> {
         let idle = self.runners.lock().pop();
         if let Some(mut runner) = idle {
-            runner.sit(turn.seat());
+            runner.sit(turn.slot());
             return runner;
         }
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(RunCounters::default());
         self.state.counters.lock().push(Arc::clone(&counters));
-        Runner::new(Arc::clone(&self.runs), counters, turn.seat())
+        Runner::new(Arc::clone(&self.runs), counters, turn.slot())
     }
 }
 

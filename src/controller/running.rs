@@ -31,7 +31,7 @@ impl<K: Key> ControllerBody<K> {
         if let Err(still) = self.control.join_timeout(Duration::ZERO) {
             threads.extend_from_slice(still.threads());
         }
-        threads.extend(self.started.membership.seats().iter().map(|slot| slot.name.clone()));
+        threads.extend(self.started.membership.slots().iter().map(|slot| slot.name.clone()));
         threads
     }
 }
@@ -84,7 +84,7 @@ impl<K: Key> Runnable for ControllerBody<K> {
     fn status(&self) -> RunStatus {
         let mut threads = self.state.sources.threads();
         threads.extend(self.control.status().threads);
-        threads.extend(self.started.membership.seats().iter().map(|slot| slot.name.clone()));
+        threads.extend(self.started.membership.slots().iter().map(|slot| slot.name.clone()));
         let phase = RunPhase::of(self.state.is_stopped(), &threads);
         RunStatus::new(self.state.name.as_str(), phase, threads)
     }
@@ -112,7 +112,7 @@ impl<K: Key> ControllerState<K> {
         let target = Target { queue: &self.queue, controller: name, thread_name, debounce: *debounce, options };
         let (source, handle) = start(&target)?;
         let control = Arc::clone(&self.control);
-        handle.synced().on_settled(Box::new(move |_| control.set()));
+        handle.synced().on_set(Box::new(move |_| control.set()));
         let waiters = Arc::clone(&self.waiters);
         source.on_progress(Box::new(move || waiters.settle()));
         let ended = Latch::new(self.clock.clone());

@@ -188,7 +188,7 @@ impl SourceList {
 /// A latch of something that ended long ago.
 fn settled() -> Arc<Latch> {
     let latch = Latch::new(crate::base::clock::Clock::system());
-    latch.settle(true);
+    latch.set(true);
     latch
 }
 

@@ -19,8 +19,9 @@ use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::queue::{Key, KeyState, QueueBuilder, Shutdown, WorkQueue};
+use crate::run::counter::Counter;
 use crate::run::error::{BoxError, Chain};
-use crate::run::metrics::{Counter, Counters};
+use crate::run::metrics::RunCounters;
 use crate::run::pool::Membership;
 
 /// The settings that the state keeps.
@@ -56,7 +57,7 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) resync: Mutex<Option<Duration>>,
     pub(super) sources: SourceList,
     /// The counters of each runner that there has been.
-    pub(super) counters: Mutex<Vec<Arc<Counters>>>,
+    pub(super) counters: Mutex<Vec<Arc<RunCounters>>>,
     /// Counted by the watchdog.
     pub(super) overruns: Counter,
     /// Wakes the control thread.

@@ -200,7 +200,7 @@ impl<K: Key> ControllerState<K> {
 
     /// Returns the worker slots of the threads that serve this controller now.
     fn worker_slots(&self) -> Vec<Arc<WorkerSlot>> {
-        self.started().map(|started| started.membership.seats()).unwrap_or_default()
+        self.started().map(|started| started.membership.slots()).unwrap_or_default()
     }
 
     pub(super) fn running(&self) -> Vec<RunningKey<K>> {

@@ -16,7 +16,7 @@ use crate::base::time::Nanos;
 use crate::base::wait::{WaiterCounts, Waiters};
 use crate::queue::{FastState, Key};
 use crate::run::error::Chain;
-use crate::run::runner::Outcome;
+use crate::run::runner::RunResult;
 
 /// The result of a key's run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,15 +101,15 @@ impl<K: Key> KeyWaiters<K> {
     }
 
     /// Keeps the outcome of a run whose claim has not ended yet.
-    pub(super) fn note(&self, key: &K, outcome: &Outcome<'_>) {
+    pub(super) fn note(&self, key: &K, outcome: &RunResult<'_>) {
         if self.waiting.load(SeqCst) > 0
             && let Some(awaited) = self.waits.lock().keys.get_mut(key)
         {
             let outcome = match outcome {
-                Outcome::Succeeded => RunOutcome::Succeeded,
-                Outcome::Requeued(after) => RunOutcome::Requeued(*after),
-                Outcome::Failed(failed) => RunOutcome::Failed(bounded(Chain(failed.error).to_string())),
-                Outcome::Aborted => return,
+                RunResult::Succeeded => RunOutcome::Succeeded,
+                RunResult::Requeued(after) => RunOutcome::Requeued(*after),
+                RunResult::Failed(failed) => RunOutcome::Failed(bounded(Chain(failed.error).to_string())),
+                RunResult::Aborted => return,
             };
             awaited.ended = Some((awaited.begun, outcome));
         }
@@ -124,8 +124,8 @@ impl<K: Key> KeyWaiters<K> {
     }
 
     fn wake_all(&self) {
-        let count = self.waits.lock().waiters.rouse(usize::MAX, &self.clock);
-        self.settled.ring(count);
+        let count = self.waits.lock().waiters.mark_woken(usize::MAX, &self.clock);
+        self.settled.notify(count);
     }
 
     /// Lets no wait succeed before [`close`](Self::close). Called before keys are dropped, so that a dropped key does not

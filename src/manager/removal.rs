@@ -64,7 +64,7 @@ impl Removal {
 
 impl Drop for Removal {
     fn drop(&mut self) {
-        self.answer.given.settle(true);
+        self.answer.given.set(true);
     }
 }
 

@@ -127,7 +127,7 @@ impl Runnable for ManagerBody {
     }
 
     fn on_end(&self, hook: EndHook) {
-        self.inner.ended.on_settled(Box::new(move |_| hook()));
+        self.inner.ended.on_set(Box::new(move |_| hook()));
     }
 
     fn may_end(&self) -> bool {
@@ -313,7 +313,7 @@ impl Task for Driving {
 
 impl Drop for Driving {
     fn drop(&mut self) {
-        self.driver.inner.ended.settle(true);
+        self.driver.inner.ended.set(true);
     }
 }
 

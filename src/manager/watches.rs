@@ -31,7 +31,7 @@ impl Drop for WatchStarter<'_> {
                 None => state.watches.remove(self.name),
             };
         }
-        self.latch.settle(true);
+        self.latch.set(true);
     }
 }
 

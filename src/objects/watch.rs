@@ -166,7 +166,7 @@ impl<T: Object> ObjectWatch<T> {
             && let Ok(stream) = api.client().watch(api.kind(), &query, None, &stop)
             && !stream.is_polled()
         {
-            return Err(StartError::not_simulated(&group.seats[0].name));
+            return Err(StartError::not_simulated(&group.slots[0].name));
         }
         let follower = Follower {
             api,

@@ -108,7 +108,7 @@ impl LinkedLists {
     }
 
     /// Adds an entry that is in no list to the front of a list.
-    #[cfg(any(all(test, not(loom)), feature = "testing"))]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn push_front(&mut self, entries: &mut impl Entries, list: usize, index: u32) {
         let sentinel = sentinel_of(list);
         let ahead = self.sentinels[list].next;

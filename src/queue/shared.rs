@@ -173,8 +173,8 @@ impl<K: Key> QueueShared<K> {
 
     #[cold]
     fn wake(self: &Arc<Self>, wakeups: &PendingWakeups) {
-        self.consumers.ring(wakeups.consumers);
-        self.drainers.ring(wakeups.drainers);
+        self.consumers.notify(wakeups.consumers);
+        self.drainers.notify(wakeups.drainers);
         match wakeups.timer {
             TimerAction::None => {}
             TimerAction::StartThread => self.start_timer(),
@@ -191,8 +191,8 @@ impl<K: Key> QueueShared<K> {
     /// Wakes all consumers, so that each checks its `stop` condition under the lock. Once this has returned, a consumer whose
     /// condition held before the call takes no key.
     pub(crate) fn nudge(&self) {
-        let count = self.locked.lock().consumers.rouse(usize::MAX, &self.config.clock);
-        self.consumers.ring(count);
+        let count = self.locked.lock().consumers.mark_woken(usize::MAX, &self.config.clock);
+        self.consumers.notify(count);
     }
 
     pub(crate) fn shut_down(self: &Arc<Self>, mode: Shutdown) {
@@ -383,7 +383,7 @@ impl<K: Key> LockedSection<'_, K> {
         let mut wakeups = PendingWakeups { consumers: 0, drainers: 0, timer: TimerAction::None, ready: false };
         if effects.readied > 0 {
             wakeups.ready = effects.from_empty && shared.config.on_ready.is_some() && locked.records.has_ready();
-            wakeups.consumers = locked.consumers.rouse(effects.readied, clock);
+            wakeups.consumers = locked.consumers.mark_woken(effects.readied, clock);
         }
         if effects.turn_at < locked.turn_at {
             locked.turn_at = effects.turn_at;
@@ -396,10 +396,10 @@ impl<K: Key> LockedSection<'_, K> {
             // Consumers return once no more key can come, and drains once no key is left.
             clock.clear_alarm(&mut locked.alarm);
             if locked.records.is_over() {
-                wakeups.consumers += locked.consumers.rouse(usize::MAX, clock);
+                wakeups.consumers += locked.consumers.mark_woken(usize::MAX, clock);
             }
             if locked.records.is_drained() {
-                wakeups.drainers = locked.drainers.rouse(usize::MAX, clock);
+                wakeups.drainers = locked.drainers.mark_woken(usize::MAX, clock);
             }
         }
         wakeups
@@ -427,10 +427,10 @@ impl<K: Key> Wake for TimedOut<K> {
         let (consumers, drainers) = {
             let mut locked = shared.locked.lock();
             let clock = &shared.config.clock;
-            (locked.consumers.rouse(usize::MAX, clock), locked.drainers.rouse(usize::MAX, clock))
+            (locked.consumers.mark_woken(usize::MAX, clock), locked.drainers.mark_woken(usize::MAX, clock))
         };
-        shared.consumers.ring(consumers);
-        shared.drainers.ring(drainers);
+        shared.consumers.notify(consumers);
+        shared.drainers.notify(drainers);
     }
 }
 

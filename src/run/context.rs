@@ -43,13 +43,13 @@ pub struct Context {
     /// A child of `abort`, made when it is first asked for: most runs never do.
     token: OnceLock<CancellationToken>,
     /// Where the watchdog finds the token.
-    seat: Option<Arc<WorkerSlot>>,
-    pub(crate) call: Call,
+    slot: Option<Arc<WorkerSlot>>,
+    pub(crate) call: RunInfo,
 }
 
 /// Why a run was called.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Call {
+pub(crate) struct RunInfo {
     pub(crate) reasons: Reasons,
     pub(crate) failures: u32,
     pub(crate) priority: Priority,
@@ -82,27 +82,27 @@ impl Context {
     /// ```
     #[must_use]
     pub fn detached_with(clock: Clock, abort: CancellationToken) -> Self {
-        Self::new(clock, Nanos::NEVER, abort, None, Call::default())
+        Self::new(clock, Nanos::NEVER, abort, None, RunInfo::default())
     }
 
     pub(crate) fn new(
         clock: Clock,
         deadline: Nanos,
         abort: CancellationToken,
-        seat: Option<Arc<WorkerSlot>>,
-        call: Call,
+        slot: Option<Arc<WorkerSlot>>,
+        call: RunInfo,
     ) -> Self {
-        Self { clock, deadline, abort, token: OnceLock::new(), seat, call }
+        Self { clock, deadline, abort, token: OnceLock::new(), slot, call }
     }
 
-    /// The thread of the runs to come has another seat.
-    pub(crate) fn sit(&mut self, seat: &Arc<WorkerSlot>) {
-        self.seat = Some(Arc::clone(seat));
+    /// The thread of the runs to come has another slot.
+    pub(crate) fn sit(&mut self, slot: &Arc<WorkerSlot>) {
+        self.slot = Some(Arc::clone(slot));
     }
 
-    /// Makes this the context of another run on the same seat; the one before has [ended](Self::end).
+    /// Makes this the context of another run on the same slot; the one before has [ended](Self::end).
     #[inline]
-    pub(crate) fn renew(&mut self, deadline: Nanos, call: Call) {
+    pub(crate) fn renew(&mut self, deadline: Nanos, call: RunInfo) {
         debug_assert!(self.token.get().is_none(), "a token is its run's alone");
         self.deadline = deadline;
         self.call = call;
@@ -183,8 +183,8 @@ impl Context {
     pub fn token(&self) -> &CancellationToken {
         self.token.get_or_init(|| {
             let token = self.abort.child();
-            if let Some(seat) = &self.seat {
-                seat.expose(&token);
+            if let Some(slot) = &self.slot {
+                slot.expose(&token);
             }
             // The watchdog may have come by before the token was there to be found.
             if self.clock.reached(self.deadline) {

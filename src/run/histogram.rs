@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::metrics::Counter;
+use super::counter::Counter;
 
 /// The upper bounds of the buckets, in seconds: the decades from a microsecond to a thousand seconds, as client-go's
 /// work queue metrics have them. One more bucket holds what is longer.

@@ -1,14 +1,14 @@
-//! What runs count.
+//! The metrics of runs.
 
 use std::sync::Arc;
 
+use super::counter::Counter;
 use super::histogram::Tallies;
-use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What one worker counts. Nobody else writes to it, so counting takes no atomic addition, and no cache line is fought over.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Counters {
+pub(crate) struct RunCounters {
     pub(crate) successes: Counter,
     pub(crate) requeues: Counter,
     pub(crate) retries: Counter,
@@ -20,28 +20,6 @@ pub(crate) struct Counters {
     /// How long keys were in line, and in work, where runs are timed.
     pub(crate) queue_time: Tallies,
     pub(crate) work_time: Tallies,
-}
-
-/// A number that one thread alone counts up, and others read.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    /// One more. Two threads that called this at once could count one for two.
-    #[inline]
-    pub(crate) fn count(&self) {
-        self.0.store(self.0.load(Relaxed) + 1, Relaxed);
-    }
-
-    /// So much more; as [`count`](Self::count).
-    #[inline]
-    pub(crate) fn add(&self, more: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
-    }
-
-    pub(crate) fn read(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
 }
 
 /// What workers have counted since they started, and how many are in a run. Each run is one of the first
@@ -104,7 +82,7 @@ impl WorkersMetrics {
 }
 
 /// The sum of what the workers have counted.
-pub(crate) fn sum(counters: &[Arc<Counters>], overruns: &Counter, active: usize) -> WorkersMetrics {
+pub(crate) fn sum(counters: &[Arc<RunCounters>], overruns: &Counter, active: usize) -> WorkersMetrics {
     let mut sum = WorkersMetrics { overruns: overruns.read(), active, ..WorkersMetrics::default() };
     for worker in counters {
         sum.successes += worker.successes.read();

@@ -1,6 +1,7 @@
 //! One run of a reconciler, and the threads around runs: workers of one queue, and pools shared by controllers.
 
 pub(crate) mod context;
+pub(crate) mod counter;
 mod crash_loop;
 pub(crate) mod error;
 pub(crate) mod histogram;

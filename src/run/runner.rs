@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::metrics::{Counter, Counters};
+use super::counter::Counter;
+use super::metrics::RunCounters;
 use crate::base::backoff::Draws;
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
@@ -15,13 +16,13 @@ use crate::base::group::{Run, WorkerSlot};
 use crate::base::thread::{Panic, panic_message};
 use crate::base::time::{Nanos, Rounded};
 use crate::queue::{Claim, Ending, Key, NoClaim, QueueShared, Reasons};
-use crate::run::context::{Call, Context};
+use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
 use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
 use crate::run::reconciler::{Action, Follow, Reconciler};
 
 /// What all runs of one reconciler have in common.
-pub(crate) struct Runs<R, P, H> {
+pub(crate) struct RunSettings<R, P, H> {
     /// Of the workers or the controller, in log lines.
     pub(crate) name: String,
     pub(crate) clock: Clock,
@@ -67,7 +68,7 @@ pub(crate) trait RunHooks<K>: Send + Sync {
 
     /// A run has had this outcome. Its claim has not ended yet.
     #[inline]
-    fn note(&self, _key: &K, _outcome: Outcome<'_>) {}
+    fn note(&self, _key: &K, _outcome: RunResult<'_>) {}
 
     /// A claim has ended.
     #[inline]
@@ -75,12 +76,12 @@ pub(crate) trait RunHooks<K>: Send + Sync {
 }
 
 /// A thread that serves one queue for a while.
-pub(crate) trait Turn {
+pub(crate) trait KeyTurn {
     /// Begins a run, for the watchdog to see. The start is [`Nanos::NEVER`] if nothing needs it.
     fn begin(&self, start: Nanos, deadline: Nanos, record: u32) -> Run<'_>;
 
     /// Returns the slot of the thread.
-    fn seat(&self) -> &Arc<WorkerSlot>;
+    fn slot(&self) -> &Arc<WorkerSlot>;
 
     /// Whether the thread runs no further key. Called after each run.
     fn is_over(&self) -> bool;
@@ -90,7 +91,7 @@ pub(crate) trait Turn {
 }
 
 /// How a run has ended.
-pub(crate) enum Outcome<'a> {
+pub(crate) enum RunResult<'a> {
     Succeeded,
     /// It asked for another run, by its action or an error that says so.
     Requeued(Duration),
@@ -103,12 +104,12 @@ pub(crate) struct Failed<'a> {
     pub(crate) error: &'a (dyn Error + 'static),
     /// How many runs in a row have failed, this one included.
     pub(crate) failures: u32,
-    pub(crate) next: Next,
+    pub(crate) next: NextAttempt,
 }
 
 /// What follows a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextAttempt {
     Retry(Duration),
     /// The policy gives the key up.
     Drop,
@@ -116,10 +117,10 @@ pub(crate) enum Next {
     Terminal,
 }
 
-/// Runs keys, one after the other. What a run needs it has at hand: a run makes nothing, and takes no handle of anything.
+/// RunSettings keys, one after the other. What a run needs it has at hand: a run makes nothing, and takes no handle of anything.
 pub(crate) struct Runner<R, P, H> {
-    runs: Arc<Runs<R, P, H>>,
-    counters: Arc<Counters>,
+    runs: Arc<RunSettings<R, P, H>>,
+    counters: Arc<RunCounters>,
     /// That of the run under way, or of the last one, which has left nothing in it.
     cx: Context,
     draws: Draws,
@@ -127,16 +128,16 @@ pub(crate) struct Runner<R, P, H> {
 
 impl<R, P, H> Runner<R, P, H> {
     /// Counts in `counters`, which are its own.
-    pub(crate) fn new(runs: Arc<Runs<R, P, H>>, counters: Arc<Counters>, seat: &Arc<WorkerSlot>) -> Self {
-        let seat = Some(Arc::clone(seat));
-        let cx = Context::new(runs.clock.clone(), Nanos::NEVER, runs.abort.clone(), seat, Call::default());
+    pub(crate) fn new(runs: Arc<RunSettings<R, P, H>>, counters: Arc<RunCounters>, slot: &Arc<WorkerSlot>) -> Self {
+        let slot = Some(Arc::clone(slot));
+        let cx = Context::new(runs.clock.clone(), Nanos::NEVER, runs.abort.clone(), slot, RunInfo::default());
         let draws = runs.clock.draws();
         Self { runs, counters, cx, draws }
     }
 
-    /// From now on it runs keys on another seat.
-    pub(crate) fn sit(&mut self, seat: &Arc<WorkerSlot>) {
-        self.cx.sit(seat);
+    /// From now on it runs keys on another slot.
+    pub(crate) fn sit(&mut self, slot: &Arc<WorkerSlot>) {
+        self.cx.sit(slot);
     }
 
     fn name(&self) -> &str {
@@ -147,7 +148,7 @@ impl<R, P, H> Runner<R, P, H> {
     /// be run. Blocks only in `first` and in the reconciler. Returns why it stopped.
     ///
     /// A panic in the key's own code or in the policy ends its claim as failed, and counts as an empty queue.
-    pub(crate) fn serve<K>(&mut self, turn: &impl Turn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim
+    pub(crate) fn serve<K>(&mut self, turn: &impl KeyTurn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim
     where
         K: Key + fmt::Debug,
         R: Reconciler<K>,
@@ -162,7 +163,7 @@ impl<R, P, H> Runner<R, P, H> {
         })
     }
 
-    fn serve_keys<K>(&mut self, turn: &impl Turn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim
+    fn serve_keys<K>(&mut self, turn: &impl KeyTurn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim
     where
         K: Key + fmt::Debug,
         R: Reconciler<K>,
@@ -204,8 +205,8 @@ impl<R, P, H> Runner<R, P, H> {
         }
     }
 
-    /// Runs the key of a claim.
-    fn run<K>(&mut self, claim: &Claim<K>, turn: &impl Turn) -> Ending
+    /// RunSettings the key of a claim.
+    fn run<K>(&mut self, claim: &Claim<K>, turn: &impl KeyTurn) -> Ending
     where
         K: Key + fmt::Debug,
         R: Reconciler<K>,
@@ -213,10 +214,10 @@ impl<R, P, H> Runner<R, P, H> {
         H: RunHooks<K>,
     {
         let Self { runs, cx, counters, .. } = self;
-        let (controller, thread, key) = (runs.name.as_str(), turn.seat().name.as_str(), claim.key());
+        let (controller, thread, key) = (runs.name.as_str(), turn.slot().name.as_str(), claim.key());
         log::trace!(controller, thread, key:?; "{controller}: reconciling {key:?} on {thread}");
         runs.hooks.begin(claim.key());
-        let call = Call {
+        let call = RunInfo {
             reasons: claim.reasons(),
             failures: claim.failures(),
             priority: claim.priority(),
@@ -258,7 +259,7 @@ impl<R, P, H> Runner<R, P, H> {
             Follow::Nothing => {
                 counters.successes.count();
                 log::debug!(controller, key:?; "{controller}: reconciled {key:?}");
-                runs.hooks.note(key, Outcome::Succeeded);
+                runs.hooks.note(key, RunResult::Succeeded);
                 return Ending::Done;
             }
             Follow::Requeue(after) => (after, Ending::RequeueAfter(after)),
@@ -267,7 +268,7 @@ impl<R, P, H> Runner<R, P, H> {
         counters.requeues.count();
         let shown = Rounded(after);
         log::debug!(controller, key:?, after:% = shown; "{controller}: reconciled {key:?}, to run again in {shown}");
-        runs.hooks.note(key, Outcome::Requeued(after));
+        runs.hooks.note(key, RunResult::Requeued(after));
         ending
     }
 
@@ -286,7 +287,7 @@ impl<R, P, H> Runner<R, P, H> {
             let shown = Chain(error);
             log::warn!(controller, key:?, error:% = shown; "{controller}: reconcile of {key:?} failed for good: {shown}");
             let failures = claim.failures_if_retried();
-            runs.hooks.note(key, Outcome::Failed(Failed { error, failures, next: Next::Terminal }));
+            runs.hooks.note(key, RunResult::Failed(Failed { error, failures, next: NextAttempt::Terminal }));
             return Ending::Done;
         }
         if let Some(requeue) = RequeueAfter::find(error) {
@@ -297,14 +298,14 @@ impl<R, P, H> Runner<R, P, H> {
                 controller, key:?, after:% = shown, error:% = error_shown;
                 "{controller}: requeue asked by {key:?}, after {shown}: {error_shown}"
             );
-            runs.hooks.note(key, Outcome::Requeued(after));
+            runs.hooks.note(key, RunResult::Requeued(after));
             return Ending::RequeueAfter(after);
         }
         // Only if it is true: a key put back without end by a run that nobody has aborted would spin.
         if find(error) == Some(&Cancelled::Aborted) && runs.abort.is_closed() {
             counters.aborted.count();
             log::debug!(controller, key:?; "{controller}: aborted; {key:?} goes back to the queue");
-            runs.hooks.note(key, Outcome::Aborted);
+            runs.hooks.note(key, RunResult::Aborted);
             return Ending::PutBack(claim.reasons());
         }
         self.decide(claim, error)
@@ -345,7 +346,7 @@ impl<R, P, H> Runner<R, P, H> {
                     level, controller, key:?, error:% = chain, failures, backoff:% = shown;
                     "{controller}: reconcile of {key:?} failed, to be retried in {shown} (failure {failures}): {chain}"
                 );
-                (Next::Retry(backoff), Ending::Retry(backoff))
+                (NextAttempt::Retry(backoff), Ending::Retry(backoff))
             }
             RetryDecision::Drop => {
                 counters.drops.count();
@@ -353,10 +354,10 @@ impl<R, P, H> Runner<R, P, H> {
                     controller, key:?, error:% = chain, failures;
                     "{controller}: reconcile of {key:?} failed, not retried (failure {failures}): {chain}"
                 );
-                (Next::Drop, Ending::Done)
+                (NextAttempt::Drop, Ending::Done)
             }
         };
-        runs.hooks.note(key, Outcome::Failed(Failed { error, failures, next }));
+        runs.hooks.note(key, RunResult::Failed(Failed { error, failures, next }));
         ending
     }
 }

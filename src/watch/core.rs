@@ -301,7 +301,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> AfterRelease<'_, K, T> {
 impl<K: Key + Sync, T: Send + Sync + 'static> Drop for AfterRelease<'_, K, T> {
     fn drop(&mut self) {
         if let Some(synced) = self.settled {
-            self.store.synced().settle(synced);
+            self.store.synced().set(synced);
         }
         for buffer in self.to_deliver.drain(..) {
             buffer.deliver();

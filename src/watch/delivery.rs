@@ -55,7 +55,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Delivery<K, T> {
         };
         counter.fetch_add(1, SeqCst);
         if kind == EventKind::Synced {
-            self.synced.settle(true);
+            self.synced.set(true);
         }
     }
 

@@ -214,7 +214,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
             std::mem::replace(&mut state.events, EventBuffer::new())
         };
         drop(events);
-        self.synced.settle(false);
+        self.synced.set(false);
         self.report_progress();
         self.deliver();
     }

@@ -180,7 +180,7 @@ impl Subscription {
     /// Returns the name in log lines.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.handle.crew.name
+        &self.handle.group.name
     }
 
     /// Sets a callback for handled events and for the end. The first call counts.
@@ -279,7 +279,7 @@ impl Subscription {
     fn wait_for_end(&mut self) {
         // A thread is joined by the handle.
         if !self.has_thread && !self.attachment.is_delivering_here() {
-            self.handle.crew.wait_until_empty(Nanos::NEVER);
+            self.handle.group.wait_until_empty(Nanos::NEVER);
         }
         self.handle.join();
     }

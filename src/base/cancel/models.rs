@@ -11,12 +11,12 @@ use crate::base::sync::atomic::{AtomicUsize, Ordering};
 /// Counts how often its callback has begun and ended. The counters are the model's, so that other threads get to run
 /// between the two.
 #[derive(Clone)]
-struct Runs {
+struct CallbackRuns {
     begun: Arc<AtomicUsize>,
     ended: Arc<AtomicUsize>,
 }
 
-impl Runs {
+impl CallbackRuns {
     fn new() -> Self {
         let begun = Arc::new(AtomicUsize::new(0));
         let ended = Arc::new(AtomicUsize::new(0));
@@ -54,7 +54,7 @@ fn spawn_cancel(token: &CancellationToken) -> thread::JoinHandle<()> {
 fn a_callback_registered_during_a_cancel_runs_exactly_once() {
     loom::model(|| {
         let token = CancellationToken::new();
-        let runs = Runs::new();
+        let runs = CallbackRuns::new();
         let canceller = spawn_cancel(&token);
         let guard = runs.count_on(&token);
         canceller.join().unwrap();
@@ -67,7 +67,7 @@ fn a_callback_registered_during_a_cancel_runs_exactly_once() {
 fn once_a_guards_drop_has_returned_its_callback_does_not_run() {
     loom::model(|| {
         let token = CancellationToken::new();
-        let runs = Runs::new();
+        let runs = CallbackRuns::new();
         let guard = runs.count_on(&token);
         let canceller = spawn_cancel(&token);
         drop(guard);
@@ -82,7 +82,7 @@ fn once_a_guards_drop_has_returned_its_callback_does_not_run() {
 fn two_guards_dropped_during_a_cancel_are_waited_for_each_alone() {
     loom::model(|| {
         let token = CancellationToken::new();
-        let (one, other) = (Runs::new(), Runs::new());
+        let (one, other) = (CallbackRuns::new(), CallbackRuns::new());
         let guards = (one.count_on(&token), other.count_on(&token));
         let canceller = spawn_cancel(&token);
         drop(guards.1);
@@ -112,7 +112,7 @@ fn a_child_made_during_a_cancel_is_cancelled() {
 fn a_child_dropped_during_a_cancel_does_no_harm() {
     loom::model(|| {
         let parent = CancellationToken::new();
-        let runs = Runs::new();
+        let runs = CallbackRuns::new();
         let child = parent.child();
         runs.count_on(&child).detach();
         let canceller = spawn_cancel(&parent);
@@ -183,7 +183,7 @@ fn of_two_cancels_both_return_with_all_cancelled_and_one_runs_the_callback() {
     bounded_model(|| {
         let token = CancellationToken::new();
         let child = token.child();
-        let runs = Runs::new();
+        let runs = CallbackRuns::new();
         let guard = runs.count_on(&token);
         let canceller = spawn_cancel(&token);
         token.cancel();
@@ -198,7 +198,7 @@ fn of_two_cancels_both_return_with_all_cancelled_and_one_runs_the_callback() {
 fn a_guard_dropped_after_the_second_of_two_cancels_waits_for_the_first() {
     bounded_model(|| {
         let token = CancellationToken::new();
-        let runs = Runs::new();
+        let runs = CallbackRuns::new();
         let guard = runs.count_on(&token);
         let canceller = spawn_cancel(&token);
         token.cancel();
@@ -216,7 +216,7 @@ fn a_cancel_of_parent_and_child_at_once_returns_with_the_grandchild_cancelled() 
         let parent = CancellationToken::new();
         let child = parent.child();
         let grandchild = child.child();
-        let runs = Runs::new();
+        let runs = CallbackRuns::new();
         let guard = runs.count_on(&grandchild);
         let canceller = spawn_cancel(&child);
         parent.cancel();

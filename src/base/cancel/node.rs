@@ -33,23 +33,23 @@ pub(super) struct Node {
     /// Set once, under the lock of `state`, so that `wait` cannot miss it; read without.
     cancelled: AtomicBool,
     /// `None` for a root, for a child born cancelled, and once the drop has begun.
-    parent: Option<Link>,
-    pub(super) state: Mutex<State>,
+    parent: Option<ParentLink>,
+    pub(super) state: Mutex<NodeState>,
     /// Notified when `cancelled` is set, and when a callback has ended.
     changed: Condvar,
 }
 
-struct Link {
+struct ParentLink {
     parent: Arc<Node>,
     /// Where the parent's list has this node.
     slot: usize,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct NodeState {
     /// A cancellation has come by: no child may join any more.
     closed: bool,
-    pub(super) children: Children,
+    pub(super) children: ChildList,
     /// Those not yet run, by number, that is, in the order of registration.
     callbacks: BTreeMap<u64, Callback>,
     next_id: u64,
@@ -74,12 +74,12 @@ impl Node {
         }
         state.children.insert_with(|slot| {
             let parent = Arc::clone(parent);
-            Self::build(Some(Link { parent, slot }), false)
+            Self::build(Some(ParentLink { parent, slot }), false)
         })
     }
 
-    fn build(parent: Option<Link>, cancelled: bool) -> Arc<Self> {
-        let state = State { closed: cancelled, ..State::default() };
+    fn build(parent: Option<ParentLink>, cancelled: bool) -> Arc<Self> {
+        let state = NodeState { closed: cancelled, ..NodeState::default() };
         Arc::new(Self {
             cancelled: AtomicBool::new(cancelled),
             parent,
@@ -199,14 +199,14 @@ impl Drop for Node {
         }
         // Taking each ancestor's link out before the ancestor is dropped makes a loop of what would be a recursion.
         let mut link = self.parent.take();
-        while let Some(Link { parent, slot }) = link {
+        while let Some(ParentLink { parent, slot }) = link {
             parent.state.lock().children.remove(slot);
             link = Arc::into_inner(parent).and_then(|mut last| last.parent.take());
         }
     }
 }
 
-impl State {
+impl NodeState {
     fn runs_elsewhere(&self, id: u64) -> bool {
         let running = self.running.as_ref();
         running.is_some_and(|running| running.id == id && running.thread != thread::current().id())
@@ -215,13 +215,13 @@ impl State {
 
 /// A list of children in slots that are used again: joining and leaving cost the same however many there are.
 #[derive(Default)]
-pub(super) struct Children {
+pub(super) struct ChildList {
     slots: Vec<Option<Weak<Node>>>,
     /// The indexes of `slots` that hold `None`.
     vacant: Vec<usize>,
 }
 
-impl Children {
+impl ChildList {
     /// How many slots a list that has become empty keeps, to be ready for the next child.
     const KEPT: usize = 16;
 

@@ -1,4 +1,4 @@
-//! Who has started a crew: stops it, joins it, and names what does not end.
+//! Who has started a group: stops it, joins it, and names what does not end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::base::time::Rounded;
 
 /// What the handle of a poller and that of workers have in common.
 pub(crate) struct Handle {
-    pub(crate) crew: Arc<ThreadGroup>,
-    /// One for each seat, in their order, then that of the watchdog if there is one.
+    pub(crate) group: Arc<ThreadGroup>,
+    /// One for each slot, in their order, then that of the watchdog if there is one.
     joiners: Vec<Joiner>,
-    /// Wakes the crew's threads, to look at whether they are to stop.
+    /// Wakes the group's threads, to look at whether they are to stop.
     nudge: Box<dyn Fn() + Send + Sync>,
     grace: Duration,
     detached: bool,
@@ -24,12 +24,12 @@ pub(crate) struct Handle {
 
 impl Handle {
     pub(crate) fn new(
-        crew: Arc<ThreadGroup>,
+        group: Arc<ThreadGroup>,
         joiners: Vec<Joiner>,
         nudge: Box<dyn Fn() + Send + Sync>,
         grace: Duration,
     ) -> Self {
-        Self { crew, joiners, nudge, grace, detached: false, may_end: false }
+        Self { group, joiners, nudge, grace, detached: false, may_end: false }
     }
 
     /// Its threads may end without being stopped.
@@ -44,33 +44,33 @@ impl Handle {
     }
 
     pub(crate) fn stop(&self) {
-        self.crew.stop();
+        self.group.stop();
         (self.nudge)();
     }
 
     pub(crate) fn abort(&self) {
         self.stop();
-        self.crew.abort.cancel();
+        self.group.abort.cancel();
     }
 
-    /// Joins all threads. On one of the crew's own, those of the other seats: the watchdog ends after this one.
+    /// Joins all threads. On one of the group's own, those of the other slots: the watchdog ends after this one.
     pub(crate) fn join(&mut self) {
         let mut joiners = std::mem::take(&mut self.joiners);
-        let mut adopted = std::mem::take(&mut *self.crew.adopted.lock());
+        let mut adopted = std::mem::take(&mut *self.group.adopted.lock());
         if joiners.iter().chain(&adopted).any(Joiner::is_current) {
-            joiners.truncate(self.crew.size);
+            joiners.truncate(self.group.size);
         }
         joiners.append(&mut adopted);
         // Up to its own end the watchdog may start another one.
         while !joiners.is_empty() {
             joiners.drain(..).for_each(Joiner::join);
-            joiners.append(&mut self.crew.adopted.lock());
+            joiners.append(&mut self.group.adopted.lock());
         }
     }
 
     /// Blocks until every thread has ended, for at most `timeout`.
     pub(crate) fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        let group = &self.crew;
+        let group = &self.group;
         if !group.wait_until_empty(group.clock.nanos().after(timeout)) {
             let threads = group.threads();
             if !threads.is_empty() {
@@ -85,9 +85,9 @@ impl Handle {
     pub(crate) fn shutdown(&mut self, grace: Duration) {
         self.stop();
         if self.join_timeout(grace).is_err() {
-            let still_running = self.crew.names(WorkerSlot::is_busy);
+            let still_running = self.group.names(WorkerSlot::is_busy);
             if !still_running.is_empty() {
-                let (field, name) = (self.crew.kind.field(), self.crew.name.as_str());
+                let (field, name) = (self.group.kind.field(), self.group.name.as_str());
                 let (grace, still_running) = (Rounded(grace), still_running.join(", "));
                 log::warn!(
                     (field) = name, grace:%, still_running:%;
@@ -118,13 +118,13 @@ impl Drop for Handle {
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = |of: fn(&WorkerSlot) -> bool| self.crew.seats.iter().filter(|seat| of(seat)).count();
+        let count = |of: fn(&WorkerSlot) -> bool| self.group.slots.iter().filter(|slot| of(slot)).count();
         f.debug_struct("Handle")
-            .field("name", &self.crew.name)
-            .field("threads", &self.crew.present.lock().threads)
+            .field("name", &self.group.name)
+            .field("threads", &self.group.present.lock().threads)
             .field("busy", &count(WorkerSlot::is_busy))
             .field("overdue", &count(WorkerSlot::is_overdue))
-            .field("stopping", &self.crew.is_stopping())
+            .field("stopping", &self.group.is_stopping())
             .finish_non_exhaustive()
     }
 }
@@ -151,13 +151,13 @@ impl Runnable for Handle {
     }
 
     fn status(&self) -> RunStatus {
-        let threads = self.crew.threads();
-        let phase = RunPhase::of(self.crew.is_stopping(), &threads);
-        RunStatus::new(self.crew.name.as_str(), phase, threads)
+        let threads = self.group.threads();
+        let phase = RunPhase::of(self.group.is_stopping(), &threads);
+        RunStatus::new(self.group.name.as_str(), phase, threads)
     }
 
     fn on_end(&self, hook: EndHook) {
-        self.crew.on_end(&hook);
+        self.group.on_end(&hook);
     }
 
     fn may_end(&self) -> bool {
@@ -165,6 +165,6 @@ impl Runnable for Handle {
     }
 
     fn kind(&self) -> &'static str {
-        self.crew.kind.field()
+        self.group.kind.field()
     }
 }

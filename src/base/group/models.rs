@@ -1,4 +1,4 @@
-//! The seats, the watchdog's protocol and the join of a crew, in every interleaving of two or three threads.
+//! The slots, the watchdog's protocol and the join of a group, in every interleaving of two or three threads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use loom::thread;
 
+use super::start::Attendance;
 use super::watchdog::Watchdog;
-use super::{ALLOWANCE, Attendance, ThreadGroup, ThreadGroupKind, WorkerSlot};
+use super::{ALLOWANCE, ThreadGroup, ThreadGroupKind, WorkerSlot};
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::ManualClock;
 use crate::base::spawn::run;
 use crate::base::sync::Mutex;
 use crate::base::task::{Next, Task};
 use crate::base::time::Nanos;
-use crate::run::context::{Call, Context};
+use crate::run::context::{Context, RunInfo};
 
 const SOON: Nanos = Nanos(10);
 
@@ -32,24 +33,24 @@ fn overdue() -> Nanos {
     Nanos::ZERO.after(OVERDUE)
 }
 
-fn crew(clock: &ManualClock, seats: usize) -> Arc<ThreadGroup> {
-    ThreadGroup::new(ThreadGroupKind::Workers, "crew".to_owned(), clock.clock(), seats)
+fn group(clock: &ManualClock, slots: usize) -> Arc<ThreadGroup> {
+    ThreadGroup::new(ThreadGroupKind::Workers, "group".to_owned(), clock.clock(), slots)
 }
 
-fn watchdog(crew: &Arc<ThreadGroup>) -> (Watchdog, Reports) {
+fn watchdog(group: &Arc<ThreadGroup>) -> (Watchdog, Reports) {
     let reports = Reports::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&reports);
     let report = move |overrun: super::Overrun| seen.lock().push((overrun.run, overrun.record));
-    (Watchdog::new(Arc::clone(crew), Box::new(report)), reports)
+    (Watchdog::new(Arc::clone(group), Box::new(report)), reports)
 }
 
-fn present(crew: &Arc<ThreadGroup>) -> Attendance {
-    Attendance::new(Arc::clone(crew), Arc::clone(&crew.seats[0]))
+fn present(group: &Arc<ThreadGroup>) -> Attendance {
+    Attendance::new(Arc::clone(group), Arc::clone(&group.slots[0]))
 }
 
-fn context(crew: &ThreadGroup, deadline: Nanos) -> Context {
-    let seat = Some(Arc::clone(&crew.seats[0]));
-    Context::new(crew.clock.clone(), deadline, crew.abort.clone(), seat, Call::default())
+fn context(group: &ThreadGroup, deadline: Nanos) -> Context {
+    let slot = Some(Arc::clone(&group.slots[0]));
+    Context::new(group.clock.clone(), deadline, group.abort.clone(), slot, RunInfo::default())
 }
 
 /// Runs `model` in every interleaving with at most so many preemptions (`None`: any number). Each execution says what its
@@ -73,13 +74,13 @@ fn explore(
 #[test]
 fn a_deadline_is_seen_by_a_watchdog_on_its_way_to_sleep_or_wakes_it() {
     loom::model(|| {
-        let crew = crew(&ManualClock::new(), 1);
-        let _present = present(&crew);
-        let (mut watchdog, _) = watchdog(&crew);
+        let group = group(&ManualClock::new(), 1);
+        let _present = present(&group);
+        let (mut watchdog, _) = watchdog(&group);
         let stepping = thread::spawn(move || watchdog.step(Nanos::ZERO));
-        let run = crew.begin_until(&crew.seats[0], SOON, 0);
+        let run = group.begin_until(&group.slots[0], SOON, 0);
         let next = stepping.join().unwrap();
-        let woken = crew.watchdog.wait_until(Nanos::ZERO);
+        let woken = group.watchdog.wait_until(Nanos::ZERO);
         assert!(woken || next == Next::At(SOON), "{next:?}");
         drop(run);
     });
@@ -89,17 +90,17 @@ fn a_deadline_is_seen_by_a_watchdog_on_its_way_to_sleep_or_wakes_it() {
 #[test]
 fn a_deadline_later_than_the_last_one_watched_is_not_missed() {
     loom::model(|| {
-        let crew = crew(&ManualClock::new(), 1);
-        let _present = present(&crew);
-        let (mut watchdog, _) = watchdog(&crew);
-        let first = crew.begin_until(&crew.seats[0], SOON, 0);
+        let group = group(&ManualClock::new(), 1);
+        let _present = present(&group);
+        let (mut watchdog, _) = watchdog(&group);
+        let first = group.begin_until(&group.slots[0], SOON, 0);
         assert_eq!(watchdog.step(Nanos::ZERO), Next::At(SOON));
         drop(first);
-        crew.watchdog.wait_until(Nanos::ZERO);
+        group.watchdog.wait_until(Nanos::ZERO);
         let stepping = thread::spawn(move || watchdog.step(SOON));
-        let second = crew.begin_until(&crew.seats[0], LATER, 0);
+        let second = group.begin_until(&group.slots[0], LATER, 0);
         let next = stepping.join().unwrap();
-        let woken = crew.watchdog.wait_until(Nanos::ZERO);
+        let woken = group.watchdog.wait_until(Nanos::ZERO);
         assert!(woken || next == Next::At(LATER), "{next:?}");
         drop(second);
     });
@@ -109,14 +110,14 @@ fn a_deadline_later_than_the_last_one_watched_is_not_missed() {
 #[test]
 fn a_deadline_later_than_planned_is_not_missed() {
     loom::model(|| {
-        let crew = crew(&ManualClock::new(), 1);
-        let _present = present(&crew);
-        let (mut watchdog, _) = watchdog(&crew);
-        crew.seats[0].plan(SOON);
+        let group = group(&ManualClock::new(), 1);
+        let _present = present(&group);
+        let (mut watchdog, _) = watchdog(&group);
+        group.slots[0].plan(SOON);
         let stepping = thread::spawn(move || watchdog.step(Nanos::ZERO));
-        let run = crew.begin_until(&crew.seats[0], LATER, 0);
+        let run = group.begin_until(&group.slots[0], LATER, 0);
         let next = stepping.join().unwrap();
-        let woken = crew.watchdog.wait_until(Nanos::ZERO);
+        let woken = group.watchdog.wait_until(Nanos::ZERO);
         assert!(woken || next == Next::At(SOON) || next == Next::At(LATER), "{next:?}");
         drop(run);
     });
@@ -128,16 +129,16 @@ fn the_earlier_of_two_deadlines_is_never_slept_through() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
-        let crew = crew(&ManualClock::new(), 2);
-        let _present = present(&crew);
-        let (mut watchdog, _) = watchdog(&crew);
+        let group = group(&ManualClock::new(), 2);
+        let _present = present(&group);
+        let (mut watchdog, _) = watchdog(&group);
         let stepping = thread::spawn(move || watchdog.step(Nanos::ZERO));
-        let other = Arc::clone(&crew);
-        let beginning = thread::spawn(move || std::mem::forget(other.begin_until(&other.seats[1], LATER, 1)));
-        let run = crew.begin_until(&crew.seats[0], SOON, 0);
+        let other = Arc::clone(&group);
+        let beginning = thread::spawn(move || std::mem::forget(other.begin_until(&other.slots[1], LATER, 1)));
+        let run = group.begin_until(&group.slots[0], SOON, 0);
         beginning.join().unwrap();
         let next = stepping.join().unwrap();
-        let woken = crew.watchdog.wait_until(Nanos::ZERO);
+        let woken = group.watchdog.wait_until(Nanos::ZERO);
         assert!(woken || next == Next::At(SOON), "{next:?}");
         drop(run);
     });
@@ -147,20 +148,20 @@ fn the_earlier_of_two_deadlines_is_never_slept_through() {
 fn a_run_that_begins_as_an_overdue_one_ends_is_not_taken_for_it() {
     loom::model(|| {
         let clock = ManualClock::new();
-        let crew = crew(&clock, 1);
-        let _present = present(&crew);
-        let (mut watchdog, reports) = watchdog(&crew);
-        let first = crew.begin_until(&crew.seats[0], SOON, 1);
+        let group = group(&clock, 1);
+        let _present = present(&group);
+        let (mut watchdog, reports) = watchdog(&group);
+        let first = group.begin_until(&group.slots[0], SOON, 1);
         clock.advance(OVERDUE);
         let stepping = thread::spawn(move || watchdog.step(overdue()));
         drop(first);
-        let second = crew.begin_until(&crew.seats[0], LATER, 2);
-        let cx = context(&crew, LATER);
+        let second = group.begin_until(&group.slots[0], LATER, 2);
+        let cx = context(&group, LATER);
         let token = cx.token().clone();
         stepping.join().unwrap();
         assert!(!token.is_cancelled());
-        assert!(!crew.seats[0].is_overdue());
-        assert_eq!(crew.seats[0].deadline(SOON), LATER);
+        assert!(!group.slots[0].is_overdue());
+        assert_eq!(group.slots[0].deadline(SOON), LATER);
         assert!(reports.lock().iter().all(|report| *report == (1, 1)), "{reports:?}");
         drop(cx);
         drop(second);
@@ -172,40 +173,40 @@ fn a_run_that_begins_as_an_overdue_one_ends_is_not_taken_for_it() {
 fn of_two_runs_with_one_deadline_the_second_is_reported_once() {
     loom::model(|| {
         let clock = ManualClock::new();
-        let crew = crew(&clock, 1);
-        let _present = present(&crew);
-        let (mut watchdog, reports) = watchdog(&crew);
-        let first = crew.begin_until(&crew.seats[0], SOON, 1);
+        let group = group(&clock, 1);
+        let _present = present(&group);
+        let (mut watchdog, reports) = watchdog(&group);
+        let first = group.begin_until(&group.slots[0], SOON, 1);
         clock.advance(OVERDUE);
         let stepping = thread::spawn(move || {
             watchdog.step(overdue());
             watchdog
         });
         drop(first);
-        let second = crew.begin_until(&crew.seats[0], SOON, 2);
+        let second = group.begin_until(&group.slots[0], SOON, 2);
         let mut watchdog = stepping.join().unwrap();
         watchdog.step(overdue());
         watchdog.step(overdue());
         assert_eq!(reports.lock().iter().filter(|report| **report == (2, 2)).count(), 1, "{reports:?}");
-        assert!(crew.seats[0].is_overdue());
+        assert!(group.slots[0].is_overdue());
         drop(second);
-        assert!(!crew.seats[0].is_overdue());
+        assert!(!group.slots[0].is_overdue());
     });
 }
 
-/// Two runs, one after the other, as the watchdog looks at their seat when a run with the deadline `SOON` is overdue.
+/// Two runs, one after the other, as the watchdog looks at their slot when a run with the deadline `SOON` is overdue.
 fn of_two_runs_on_one_seat(deadlines: [Nanos; 2], outcomes: &[&'static str]) {
     // All interleavings take a minute; with at most four preemptions it is a second or two.
     explore(Some(4), outcomes, move || {
-        let seat = WorkerSlot::new("seat".to_owned());
-        let seen = Arc::clone(&seat);
+        let slot = WorkerSlot::new("slot".to_owned());
+        let seen = Arc::clone(&slot);
         let looking = thread::spawn(move || (seen.overrun(overdue()), seen.overrun(overdue())));
         for (deadline, record) in deadlines.into_iter().zip([11, 12]) {
-            seat.begin_until(deadline, record);
-            seat.end();
+            slot.begin_until(deadline, record);
+            slot.end();
         }
         let reports = looking.join().unwrap();
-        assert!(!seat.is_busy() && !seat.is_overdue());
+        assert!(!slot.is_busy() && !slot.is_overdue());
         match reports {
             (None, None) => "none is seen",
             (Some((1, 11)), None) | (None, Some((1, 11))) => "the first is reported",
@@ -230,23 +231,23 @@ fn an_overrun_never_cancels_the_token_of_the_next_run() {
     let outcomes = ["it ends unseen", "it is reported, and its token cancelled", "its token is cancelled, and it ends"];
     explore(None, &outcomes, move || {
         let clock = ManualClock::new();
-        let crew = crew(&clock, 1);
-        let present = present(&crew);
-        let (mut watchdog, reports) = watchdog(&crew);
-        let mut cx = context(&crew, SOON);
-        let first = crew.begin_until(&crew.seats[0], SOON, 1);
+        let group = group(&clock, 1);
+        let present = present(&group);
+        let (mut watchdog, reports) = watchdog(&group);
+        let mut cx = context(&group, SOON);
+        let first = group.begin_until(&group.slots[0], SOON, 1);
         let late = cx.token().clone();
         clock.advance(OVERDUE);
         let stepping = thread::spawn(move || watchdog.step(overdue()));
         drop(first);
         cx.end();
-        cx.renew(LATER, Call::default());
-        let second = crew.begin_until(&crew.seats[0], LATER, 2);
+        cx.renew(LATER, RunInfo::default());
+        let second = group.begin_until(&group.slots[0], LATER, 2);
         let token = cx.token().clone();
         let next = stepping.join().unwrap();
         assert!(!token.is_cancelled());
-        assert!(!crew.seats[0].is_overdue());
-        assert!(crew.watchdog.wait_until(Nanos::ZERO) || next == Next::At(LATER), "{next:?}");
+        assert!(!group.slots[0].is_overdue());
+        assert!(group.watchdog.wait_until(Nanos::ZERO) || next == Next::At(LATER), "{next:?}");
         let outcome = match (reports.lock().as_slice(), late.is_cancelled()) {
             ([], false) => outcomes[0],
             ([(1, 1)], true) => outcomes[1],
@@ -261,8 +262,8 @@ fn an_overrun_never_cancels_the_token_of_the_next_run() {
 #[test]
 fn a_run_is_busy_from_begin_to_end_and_overdue_no_longer() {
     explore(None, &["idle", "busy", "overdue"], || {
-        let seat = WorkerSlot::new("seat".to_owned());
-        let seen = Arc::clone(&seat);
+        let slot = WorkerSlot::new("slot".to_owned());
+        let seen = Arc::clone(&slot);
         let looking = thread::spawn(move || {
             let reported = seen.overrun(overdue()).is_some();
             let (overdue, busy) = (seen.is_overdue(), seen.is_busy());
@@ -276,10 +277,10 @@ fn a_run_is_busy_from_begin_to_end_and_overdue_no_longer() {
                 "idle"
             }
         });
-        seat.begin_until(SOON, 1);
-        assert!(seat.is_busy());
-        seat.end();
-        assert!(!seat.is_busy() && !seat.is_overdue());
+        slot.begin_until(SOON, 1);
+        assert!(slot.is_busy());
+        slot.end();
+        assert!(!slot.is_busy() && !slot.is_overdue());
         looking.join().unwrap()
     });
 }
@@ -288,11 +289,11 @@ fn a_run_is_busy_from_begin_to_end_and_overdue_no_longer() {
 fn a_token_made_as_the_deadline_passes_is_cancelled() {
     loom::model(|| {
         let clock = ManualClock::new();
-        let crew = crew(&clock, 1);
-        let _present = present(&crew);
-        let (mut watchdog, reports) = watchdog(&crew);
-        let run = crew.begin_until(&crew.seats[0], SOON, 1);
-        let cx = context(&crew, SOON);
+        let group = group(&clock, 1);
+        let _present = present(&group);
+        let (mut watchdog, reports) = watchdog(&group);
+        let run = group.begin_until(&group.slots[0], SOON, 1);
+        let cx = context(&group, SOON);
         let stepping = thread::spawn(move || {
             clock.advance(Duration::from_nanos(SOON.0));
             watchdog.step(SOON);
@@ -310,13 +311,13 @@ fn a_token_made_as_the_deadline_passes_is_cancelled() {
 fn a_run_that_ends_in_time_leaves_its_token_alone() {
     loom::model(|| {
         let clock = ManualClock::new();
-        let crew = crew(&clock, 1);
-        let _present = present(&crew);
-        let (mut watchdog, reports) = watchdog(&crew);
+        let group = group(&clock, 1);
+        let _present = present(&group);
+        let (mut watchdog, reports) = watchdog(&group);
         let ended = Arc::new(Mutex::new(false));
         let (still, advanced) = (Arc::clone(&ended), clock.clone());
-        let run = crew.begin_until(&crew.seats[0], SOON, 1);
-        let cx = context(&crew, SOON);
+        let run = group.begin_until(&group.slots[0], SOON, 1);
+        let cx = context(&group, SOON);
         let token = cx.token().clone();
         let stepping = thread::spawn(move || {
             let in_time = *still.lock();
@@ -341,13 +342,13 @@ fn the_token_of_a_run_is_cancelled_at_its_deadline_while_it_runs() {
     model.preemption_bound = Some(3);
     model.check(|| {
         let clock = ManualClock::new();
-        let crew = crew(&clock, 1);
-        let present = present(&crew);
-        let (task, reports) = watchdog(&crew);
-        let signal = Arc::clone(&crew.watchdog);
+        let group = group(&clock, 1);
+        let present = present(&group);
+        let (task, reports) = watchdog(&group);
+        let signal = Arc::clone(&group.watchdog);
         let watching = thread::spawn(move || run(task, &signal));
-        let current = crew.begin_until(&crew.seats[0], SOON, 1);
-        let cx = context(&crew, SOON);
+        let current = group.begin_until(&group.slots[0], SOON, 1);
+        let cx = context(&group, SOON);
         let token: CancellationToken = cx.token().clone();
         clock.advance(Duration::from_nanos(SOON.0));
         token.wait();
@@ -363,15 +364,15 @@ fn the_token_of_a_run_is_cancelled_at_its_deadline_while_it_runs() {
 fn the_last_thread_to_leave_wakes_who_joins() {
     loom::model(|| {
         let clock = ManualClock::new();
-        let crew = crew(&clock, 2);
+        let group = group(&clock, 2);
         let leaving: Vec<_> = (0..2)
             .map(|_| {
-                let present = present(&crew);
+                let present = present(&group);
                 thread::spawn(move || drop(present))
             })
             .collect();
-        assert!(crew.wait_until_empty(Nanos::NEVER));
-        assert!(crew.is_empty());
+        assert!(group.wait_until_empty(Nanos::NEVER));
+        assert!(group.is_empty());
         for thread in leaving {
             thread.join().unwrap();
         }
@@ -383,18 +384,18 @@ fn the_last_thread_to_leave_wakes_who_joins() {
 fn who_joins_for_a_time_returns_when_it_is_over_or_the_last_has_left() {
     loom::model(|| {
         let clock = ManualClock::new();
-        let crew = crew(&clock, 1);
-        let present = present(&crew);
+        let group = group(&clock, 1);
+        let present = present(&group);
         let leaving = thread::spawn(move || drop(present));
         let advancing = {
             let clock = clock.clone();
             thread::spawn(move || clock.advance(Duration::from_nanos(SOON.0)))
         };
-        let left = crew.wait_until_empty(SOON);
+        let left = group.wait_until_empty(SOON);
         leaving.join().unwrap();
         advancing.join().unwrap();
-        assert!(left || crew.clock.reached(SOON));
-        assert!(crew.is_empty());
+        assert!(left || group.clock.reached(SOON));
+        assert!(group.is_empty());
         assert_eq!(clock.sleepers(), 0);
         assert_eq!(clock.next_alarm(), None);
     });
@@ -404,13 +405,13 @@ fn who_joins_for_a_time_returns_when_it_is_over_or_the_last_has_left() {
 fn who_joins_for_a_time_returns_when_it_is_over_though_nobody_leaves() {
     loom::model(|| {
         let clock = ManualClock::new();
-        let crew = crew(&clock, 1);
-        let present = present(&crew);
+        let group = group(&clock, 1);
+        let present = present(&group);
         let advancing = {
             let clock = clock.clone();
             thread::spawn(move || clock.advance(Duration::from_nanos(SOON.0)))
         };
-        assert!(!crew.wait_until_empty(SOON));
+        assert!(!group.wait_until_empty(SOON));
         advancing.join().unwrap();
         assert_eq!((clock.sleepers(), clock.next_alarm()), (0, None));
         drop(present);
@@ -420,10 +421,10 @@ fn who_joins_for_a_time_returns_when_it_is_over_though_nobody_leaves() {
 #[test]
 fn the_watchdog_ends_with_the_last_thread() {
     loom::model(|| {
-        let crew = crew(&ManualClock::new(), 1);
-        let present = present(&crew);
-        let (task, _) = watchdog(&crew);
-        let signal = Arc::clone(&crew.watchdog);
+        let group = group(&ManualClock::new(), 1);
+        let present = present(&group);
+        let (task, _) = watchdog(&group);
+        let signal = Arc::clone(&group.watchdog);
         let watching = thread::spawn(move || run(task, &signal));
         drop(present);
         watching.join().unwrap();

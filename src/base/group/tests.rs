@@ -1,28 +1,30 @@
 //! How often the watchdog wakes.
 
+use super::start::Attendance;
+use super::watchdog::Watchdog;
 use super::*;
 use crate::base::clock::ManualClock;
 use crate::base::task::{Next, Task};
 
 const PERIOD: Duration = Duration::from_secs(10);
 
-fn crew_of_one() -> (Arc<ThreadGroup>, Attendance, Watchdog) {
-    let crew = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
-    let attendance = Attendance::new(Arc::clone(&crew), Arc::clone(&crew.seats[0]));
-    let watchdog = Watchdog::new(Arc::clone(&crew), Box::new(|_| {}));
-    (crew, attendance, watchdog)
+fn group_of_one() -> (Arc<ThreadGroup>, Attendance, Watchdog) {
+    let group = ThreadGroup::new(ThreadGroupKind::Poller, "poller".to_owned(), ManualClock::new().clock(), 1);
+    let attendance = Attendance::new(Arc::clone(&group), Arc::clone(&group.slots[0]));
+    let watchdog = Watchdog::new(Arc::clone(&group), Box::new(|_| {}));
+    (group, attendance, watchdog)
 }
 
 #[test]
 fn runs_at_planned_times_wake_the_watchdog_once_a_period() {
-    let (crew, _attendance, mut watchdog) = crew_of_one();
+    let (group, _attendance, mut watchdog) = group_of_one();
     let mut start = Nanos::ZERO;
     for period in 0..100 {
         let deadline = start.after(PERIOD);
-        drop(crew.begin_until(&crew.seats[0], deadline, 0));
-        crew.seats[0].plan(deadline.after(PERIOD));
+        drop(group.begin_until(&group.slots[0], deadline, 0));
+        group.slots[0].plan(deadline.after(PERIOD));
         // The first run finds a watchdog that waits for nothing.
-        assert_eq!(crew.watchdog.wait_until(Nanos::ZERO), period == 0, "period {period}");
+        assert_eq!(group.watchdog.wait_until(Nanos::ZERO), period == 0, "period {period}");
         let wakes_at = if period == 0 { start } else { deadline };
         assert_eq!(watchdog.step(wakes_at), Next::At(deadline.after(PERIOD)), "period {period}");
         start = deadline;
@@ -31,25 +33,25 @@ fn runs_at_planned_times_wake_the_watchdog_once_a_period() {
 
 #[test]
 fn the_watchdog_does_not_wait_for_a_planned_deadline_that_has_passed() {
-    let (crew, _attendance, mut watchdog) = crew_of_one();
-    crew.seats[0].plan(Nanos::ZERO.after(PERIOD));
+    let (group, _attendance, mut watchdog) = group_of_one();
+    group.slots[0].plan(Nanos::ZERO.after(PERIOD));
     assert_eq!(watchdog.step(Nanos::ZERO), Next::At(Nanos::ZERO.after(PERIOD)));
     assert_eq!(watchdog.step(Nanos::ZERO.after(PERIOD)), Next::At(Nanos::NEVER));
     let late = Nanos::ZERO.after(2 * PERIOD);
-    let run = crew.begin_until(&crew.seats[0], late, 0);
-    assert!(crew.watchdog.wait_until(Nanos::ZERO), "the run wakes it");
+    let run = group.begin_until(&group.slots[0], late, 0);
+    assert!(group.watchdog.wait_until(Nanos::ZERO), "the run wakes it");
     assert_eq!(watchdog.step(Nanos::ZERO.after(PERIOD)), Next::At(late));
     drop(run);
 }
 
 #[test]
 fn a_run_that_begins_before_its_planned_time_wakes_the_watchdog() {
-    let (crew, _attendance, mut watchdog) = crew_of_one();
-    crew.seats[0].plan(Nanos::ZERO.after(PERIOD));
+    let (group, _attendance, mut watchdog) = group_of_one();
+    group.slots[0].plan(Nanos::ZERO.after(PERIOD));
     watchdog.step(Nanos::ZERO);
     let sooner = Nanos::ZERO.after(PERIOD / 2);
-    let run = crew.begin_until(&crew.seats[0], sooner, 0);
-    assert!(crew.watchdog.wait_until(Nanos::ZERO));
+    let run = group.begin_until(&group.slots[0], sooner, 0);
+    assert!(group.watchdog.wait_until(Nanos::ZERO));
     assert_eq!(watchdog.step(Nanos::ZERO), Next::At(sooner));
     drop(run);
 }

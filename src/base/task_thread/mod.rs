@@ -234,8 +234,8 @@ impl Shared {
 
 impl Wake for Shared {
     fn wake(&self) {
-        let count = self.state.lock().waiting.rouse(usize::MAX, &self.clock);
-        self.left.ring(count);
+        let count = self.state.lock().waiting.mark_woken(usize::MAX, &self.clock);
+        self.left.notify(count);
     }
 }
 
@@ -296,9 +296,9 @@ impl Drop for Presence {
             let mut state = self.shared.state.lock();
             state.present.remove(&self.id);
             state.woken.remove(&self.id);
-            state.waiting.rouse(usize::MAX, &self.shared.clock)
+            state.waiting.mark_woken(usize::MAX, &self.shared.clock)
         };
-        self.shared.left.ring(count);
+        self.shared.left.notify(count);
     }
 }
 

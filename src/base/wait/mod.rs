@@ -40,7 +40,7 @@ impl WaiterCounts {
 
     /// Decides to wake up to `most` sleepers; the caller sends that many notifications once it has released the lock.
     #[inline]
-    pub(crate) fn rouse(&mut self, most: usize, clock: &Clock) -> usize {
+    pub(crate) fn mark_woken(&mut self, most: usize, clock: &Clock) -> usize {
         let count = most.min(self.asleep);
         if count > 0 {
             self.asleep -= count;
@@ -60,8 +60,8 @@ impl Waiters {
         Self(Condvar::new())
     }
 
-    /// Sends the notifications that [`WaiterCounts::rouse`] decided on.
-    pub(crate) fn ring(&self, count: usize) {
+    /// Sends the notifications that [`WaiterCounts::mark_woken`] decided on.
+    pub(crate) fn notify(&self, count: usize) {
         for _ in 0..count {
             self.0.notify_one();
         }
@@ -98,29 +98,29 @@ impl Waiters {
 /// An event that stays set until the one thread that waits for it has seen it.
 #[derive(Debug)]
 pub(crate) struct AutoResetEvent {
-    state: Mutex<SignalState>,
-    bell: Waiters,
+    state: Mutex<EventState>,
+    waiters: Waiters,
     clock: Clock,
 }
 
 #[derive(Debug, Default)]
-struct SignalState {
+struct EventState {
     set: bool,
     sleepers: WaiterCounts,
 }
 
 impl AutoResetEvent {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(SignalState::default()), bell: Waiters::new(), clock })
+        Arc::new(Self { state: Mutex::new(EventState::default()), waiters: Waiters::new(), clock })
     }
 
     pub(crate) fn set(&self) {
         let count = {
             let mut state = self.state.lock();
             state.set = true;
-            state.sleepers.rouse(usize::MAX, &self.clock)
+            state.sleepers.mark_woken(usize::MAX, &self.clock)
         };
-        self.bell.ring(count);
+        self.waiters.notify(count);
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -146,7 +146,7 @@ impl AutoResetEvent {
             if self.clock.reached(deadline) {
                 return false;
             }
-            self.bell.wait(
+            self.waiters.wait(
                 &mut state,
                 |state| &mut state.sleepers,
                 &self.clock,
@@ -159,36 +159,36 @@ impl AutoResetEvent {
 
 impl Wake for AutoResetEvent {
     fn wake(&self) {
-        let count = self.state.lock().sleepers.rouse(usize::MAX, &self.clock);
-        self.bell.ring(count);
+        let count = self.state.lock().sleepers.mark_woken(usize::MAX, &self.clock);
+        self.waiters.notify(count);
     }
 }
 
 /// A fact that becomes true once, or is given up, and that any number of threads wait for.
 pub(crate) struct Latch {
-    state: Mutex<GateState>,
-    bell: Waiters,
+    state: Mutex<LatchState>,
+    waiters: Waiters,
     clock: Clock,
 }
 
 #[derive(Default)]
-struct GateState {
+struct LatchState {
     /// Once it is known: whether the fact is true, or never will be.
     known: Option<bool>,
     sleepers: WaiterCounts,
     /// To be called once it is known; empty from then on.
-    calls: Vec<OnSettled>,
+    calls: Vec<LatchCallback>,
 }
 
 /// How the log names one of these calls.
-const CALL: &str = "what waits for a gate";
+const CALL: &str = "what waits for a latch";
 
 /// Given whether the fact is true.
-pub(crate) type OnSettled = Box<dyn FnOnce(bool) + Send>;
+pub(crate) type LatchCallback = Box<dyn FnOnce(bool) + Send>;
 
 impl Latch {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(GateState::default()), bell: Waiters::new(), clock })
+        Arc::new(Self { state: Mutex::new(LatchState::default()), waiters: Waiters::new(), clock })
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -197,22 +197,22 @@ impl Latch {
 
     /// Says that the fact is true, or that it never will be; what has been said first stands. Not under a lock: it makes the
     /// calls that were asked for.
-    pub(crate) fn settle(&self, truth: bool) {
+    pub(crate) fn set(&self, truth: bool) {
         let (truth, calls, count) = {
             let mut state = self.state.lock();
             let truth = *state.known.get_or_insert(truth);
-            (truth, std::mem::take(&mut state.calls), state.sleepers.rouse(usize::MAX, &self.clock))
+            (truth, std::mem::take(&mut state.calls), state.sleepers.mark_woken(usize::MAX, &self.clock))
         };
-        self.bell.ring(count);
+        self.waiters.notify(count);
         for call in calls {
             shielded(CALL, || call(truth));
         }
     }
 
-    /// Calls `call` once, with whether the fact is true: when the gate is settled, on the thread that does, or at once, on
-    /// this one, if it is already. No lock of the gate is held then. A panic of it is logged. It is dropped uncalled with a
-    /// gate that is never settled.
-    pub(crate) fn on_settled(&self, call: OnSettled) {
+    /// Calls `call` once, with whether the fact is true: when the latch is set, on the thread that does, or at once, on
+    /// this one, if it is already. No lock of the latch is held then. A panic of it is logged. It is dropped uncalled with a
+    /// latch that is never set.
+    pub(crate) fn on_set(&self, call: LatchCallback) {
         let truth = {
             let mut state = self.state.lock();
             let Some(truth) = state.known else {
@@ -233,11 +233,11 @@ impl Latch {
         self.state.lock().known == Some(false)
     }
 
-    /// Blocks until the gate is settled or `deadline` has come. Returns whether the fact is true.
+    /// Blocks until the latch is set or `deadline` has come. Returns whether the fact is true.
     pub(crate) fn wait_until(self: &Arc<Self>, deadline: Nanos) -> bool {
         let mut state = self.state.lock();
         while state.known.is_none() && !self.clock.reached(deadline) {
-            self.bell.wait(
+            self.waiters.wait(
                 &mut state,
                 |state| &mut state.sleepers,
                 &self.clock,
@@ -256,8 +256,8 @@ impl Latch {
 
 impl Wake for Latch {
     fn wake(&self) {
-        let count = self.state.lock().sleepers.rouse(usize::MAX, &self.clock);
-        self.bell.ring(count);
+        let count = self.state.lock().sleepers.mark_woken(usize::MAX, &self.clock);
+        self.waiters.notify(count);
     }
 }
 
@@ -273,12 +273,12 @@ mod tests {
 
     use super::*;
 
-    fn gate() -> (Arc<Latch>, mpsc::Sender<bool>, mpsc::Receiver<bool>) {
+    fn latch() -> (Arc<Latch>, mpsc::Sender<bool>, mpsc::Receiver<bool>) {
         let (said, heard) = mpsc::channel();
         (Latch::new(Clock::system()), said, heard)
     }
 
-    fn say(said: &mpsc::Sender<bool>) -> OnSettled {
+    fn say(said: &mpsc::Sender<bool>) -> LatchCallback {
         let said = said.clone();
         Box::new(move |truth| {
             let _ = said.send(truth);
@@ -288,39 +288,39 @@ mod tests {
     #[test]
     fn calls_are_made_once_when_the_gate_is_settled_and_at_once_afterwards() {
         for truth in [true, false] {
-            let (gate, said, heard) = gate();
-            gate.on_settled(say(&said));
-            gate.on_settled(say(&said));
+            let (latch, said, heard) = latch();
+            latch.on_set(say(&said));
+            latch.on_set(say(&said));
             assert!(heard.try_recv().is_err());
-            gate.settle(truth);
+            latch.set(truth);
             assert_eq!(heard.try_iter().collect::<Vec<_>>(), [truth; 2]);
-            gate.settle(!truth);
+            latch.set(!truth);
             assert!(heard.try_recv().is_err());
-            gate.on_settled(say(&said));
+            latch.on_set(say(&said));
             assert_eq!(heard.try_iter().collect::<Vec<_>>(), [truth], "what has been said first stands");
         }
     }
 
     #[test]
     fn a_call_may_use_its_gate() {
-        let (gate, said, heard) = gate();
-        let (own, say) = (Arc::clone(&gate), say(&said));
-        gate.on_settled(Box::new(move |_| {
-            own.settle(false);
+        let (latch, said, heard) = latch();
+        let (own, say) = (Arc::clone(&latch), say(&said));
+        latch.on_set(Box::new(move |_| {
+            own.set(false);
             assert!(own.is_open());
-            own.on_settled(say);
+            own.on_set(say);
         }));
-        gate.settle(true);
+        latch.set(true);
         assert_eq!(heard.try_iter().collect::<Vec<_>>(), [true]);
     }
 
     #[test]
     fn a_call_that_panics_harms_no_other_and_not_who_settles() {
-        let (gate, said, heard) = gate();
-        gate.on_settled(Box::new(|_| panic!("out of luck")));
-        gate.on_settled(say(&said));
-        gate.settle(true);
-        gate.on_settled(Box::new(|_| panic!("out of luck again")));
+        let (latch, said, heard) = latch();
+        latch.on_set(Box::new(|_| panic!("out of luck")));
+        latch.on_set(say(&said));
+        latch.set(true);
+        latch.on_set(Box::new(|_| panic!("out of luck again")));
         assert_eq!(heard.try_iter().collect::<Vec<_>>(), [true]);
     }
 }

@@ -1,4 +1,4 @@
-//! A gate in every interleaving of two threads: whoever waits, in whatever way, hears once, and all hear the same.
+//! A latch in every interleaving of two threads: whoever waits, in whatever way, hears once, and all hear the same.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use crate::base::clock::ManualClock;
 use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 
-fn gate() -> Arc<Latch> {
+fn latch() -> Arc<Latch> {
     Latch::new(ManualClock::new().clock())
 }
 
-/// Asks `gate` to write down what it calls with.
-fn listen(gate: &Latch) -> Arc<Mutex<Vec<bool>>> {
+/// Asks `latch` to write down what it calls with.
+fn listen(latch: &Latch) -> Arc<Mutex<Vec<bool>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let writes = Arc::clone(&heard);
-    gate.on_settled(Box::new(move |truth| writes.lock().push(truth)));
+    latch.on_set(Box::new(move |truth| writes.lock().push(truth)));
     heard
 }
 
 #[test]
 fn a_call_that_is_asked_for_while_the_gate_is_settled_is_made_once() {
     loom::model(|| {
-        let gate = gate();
-        let other = Arc::clone(&gate);
-        let settling = thread::spawn(move || other.settle(true));
-        let heard = listen(&gate);
-        settling.join().unwrap();
+        let latch = latch();
+        let other = Arc::clone(&latch);
+        let setting = thread::spawn(move || other.set(true));
+        let heard = listen(&latch);
+        setting.join().unwrap();
         assert_eq!(*heard.lock(), [true]);
     });
 }
@@ -36,12 +36,12 @@ fn a_call_that_is_asked_for_while_the_gate_is_settled_is_made_once() {
 #[test]
 fn who_waits_and_who_is_called_hear_the_same_of_two_that_settle_differently() {
     loom::model(|| {
-        let gate = gate();
-        let heard = listen(&gate);
-        let other = Arc::clone(&gate);
-        let giving_up = thread::spawn(move || other.settle(false));
-        gate.settle(true);
-        let truth = gate.wait_until(Nanos::NEVER);
+        let latch = latch();
+        let heard = listen(&latch);
+        let other = Arc::clone(&latch);
+        let giving_up = thread::spawn(move || other.set(false));
+        latch.set(true);
+        let truth = latch.wait_until(Nanos::NEVER);
         giving_up.join().unwrap();
         assert_eq!(*heard.lock(), [truth]);
     });
@@ -50,10 +50,10 @@ fn who_waits_and_who_is_called_hear_the_same_of_two_that_settle_differently() {
 #[test]
 fn who_waits_is_woken() {
     loom::model(|| {
-        let gate = gate();
-        let other = Arc::clone(&gate);
-        let settling = thread::spawn(move || other.settle(true));
-        assert!(gate.wait_until(Nanos::NEVER));
-        settling.join().unwrap();
+        let latch = latch();
+        let other = Arc::clone(&latch);
+        let setting = thread::spawn(move || other.set(true));
+        assert!(latch.wait_until(Nanos::NEVER));
+        setting.join().unwrap();
     });
 }

@@ -43,8 +43,8 @@ impl RecorderCore {
 
 impl Wake for RecorderCore {
     fn wake(&self) {
-        let count = self.records.lock().waiting.rouse(usize::MAX, &self.clock);
-        self.stored.ring(count);
+        let count = self.records.lock().waiting.mark_woken(usize::MAX, &self.clock);
+        self.stored.notify(count);
     }
 }
 
@@ -110,8 +110,8 @@ impl Drop for Storing<'_> {
         let count = {
             let mut records = self.core.records.lock();
             records.finish(&self.recorded, self.outcome);
-            records.waiting.rouse(usize::MAX, &self.core.clock)
+            records.waiting.mark_woken(usize::MAX, &self.core.clock)
         };
-        self.core.stored.ring(count);
+        self.core.stored.notify(count);
     }
 }

@@ -159,9 +159,9 @@ impl<K: Key> QueueShared<K> {
             locked.turn_at = Nanos::NEVER;
             locked.restless = true;
             // From now on consumers sleep no longer than until the next attempt.
-            (pause, locked.consumers.rouse(usize::MAX, &self.config.clock))
+            (pause, locked.consumers.mark_woken(usize::MAX, &self.config.clock))
         };
-        self.consumers.ring(consumers);
+        self.consumers.notify(consumers);
         let (queue, backoff) = (self.config.name.as_str(), Rounded(pause));
         log::error!(queue, error:%, backoff:%; "{queue}: cannot start the timer thread, so delayed keys do not run; next attempt in {backoff}: {error}");
         if let Some(hook) = &self.config.on_refusal {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Pool;
-use super::working::Working;
+use super::task::PoolTask;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, Overrun, StillRunning, ThreadGroup, ThreadGroupKind};
@@ -20,7 +20,7 @@ use crate::base::thread::ThreadOptions;
 /// # Runs that are stuck
 ///
 /// A run that is still under way 100 ms after its deadline keeps its key and its thread: threads cannot be killed. It is reported
-/// while it runs, and a spare thread works in its place, as long as there are [spares](PoolBuilder::spares). Once the run returns the
+/// while it runs, and a spare thread works in its member, as long as there are [spares](PoolBuilder::spares). Once the run returns the
 /// pool has its size again.
 ///
 /// # Examples
@@ -77,7 +77,7 @@ impl PoolBuilder {
         self
     }
 
-    /// How many threads may be started in place of those whose runs are stuck. Default: 4.
+    /// How many threads may be started in member of those whose runs are stuck. Default: 4.
     pub fn spares(mut self, spares: usize) -> Self {
         self.spares = spares;
         self
@@ -117,12 +117,12 @@ impl PoolBuilder {
     /// If the number of threads is zero, or the system gives no thread.
     pub fn start(self) -> Result<WorkerPool, StartError> {
         self.check()?;
-        let crew = ThreadGroup::with_spares(ThreadGroupKind::Pool, self.name, self.clock, self.threads, self.spares);
-        let pool = Pool::new(Arc::clone(&crew), self.threads, self.options.clone());
-        let (pool_name, threads, spares) = (crew.name.as_str(), self.threads, self.spares);
+        let group = ThreadGroup::with_spares(ThreadGroupKind::Pool, self.name, self.clock, self.threads, self.spares);
+        let pool = Pool::new(Arc::clone(&group), self.threads, self.options.clone());
+        let (pool_name, threads, spares) = (group.name.as_str(), self.threads, self.spares);
         log::info!(pool = pool_name, threads, spares; "{pool_name}: the pool starts, threads: {threads}, spares: {spares}");
         let mut number = 0..;
-        let body = |_seat| Working { pool: Arc::clone(&pool), number: number.next().unwrap_or_default() };
+        let body = |_seat| PoolTask { pool: Arc::clone(&pool), number: number.next().unwrap_or_default() };
         let watched = Arc::downgrade(&pool);
         let watch = Box::new(move |overrun: Overrun<'_>| {
             if let Some(pool) = watched.upgrade() {
@@ -135,8 +135,8 @@ impl PoolBuilder {
                 pool.nudge();
             }
         };
-        let joiners = crew.start(&self.options, body, Some(watch)).inspect_err(|_| nudge())?;
-        Ok(WorkerPool { handle: Handle::new(crew, joiners, Box::new(nudge), self.grace), pool })
+        let joiners = group.start(&self.options, body, Some(watch)).inspect_err(|_| nudge())?;
+        Ok(WorkerPool { handle: Handle::new(group, joiners, Box::new(nudge), self.grace), pool })
     }
 }
 
@@ -156,19 +156,19 @@ impl WorkerPool {
     /// The name in log lines.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.pool.crew.name
+        &self.pool.group.name
     }
 
     /// The clock of the controllers that it serves.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        self.pool.crew.clock.clone()
+        self.pool.group.clock.clone()
     }
 
     /// The names of the threads whose run is still under way 100 ms after its deadline: none, while all is well.
     #[must_use]
     pub fn overdue(&self) -> Vec<String> {
-        self.pool.crew.overdue()
+        self.pool.group.overdue()
     }
 
     /// Serves no controller any more; runs under way go on. Returns at once.

@@ -10,7 +10,7 @@ use crate::base::group::{Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
-use crate::run::runner::Turn;
+use crate::run::runner::KeyTurn;
 
 /// A member that counts the keys it has and those it has run.
 struct Counted {
@@ -68,7 +68,7 @@ impl Counted {
     fn wait_until_left(&self, member: &Membership) {
         loop {
             let seen = self.counts.lock().left;
-            if member.seats().is_empty() {
+            if member.slots().is_empty() {
                 return;
             }
             let mut counts = self.counts.lock();
@@ -127,9 +127,9 @@ impl Job for Counted {
 }
 
 fn pool(threads: usize, spares: usize) -> Arc<Pool> {
-    let crew =
+    let group =
         ThreadGroup::with_spares(ThreadGroupKind::Pool, "pool".to_owned(), ManualClock::new().clock(), threads, spares);
-    Pool::new(crew, threads, ThreadOptions::new())
+    Pool::new(group, threads, ThreadOptions::new())
 }
 
 /// Stops the pool once a job has run so many keys, and joins its threads: an idle thread that is not woken is a deadlock.
@@ -139,7 +139,7 @@ fn working(pool: &Arc<Pool>, number: usize) -> thread::JoinHandle<()> {
 }
 
 fn stop(pool: &Pool) {
-    pool.crew.stop();
+    pool.group.stop();
     pool.nudge();
 }
 
@@ -164,7 +164,7 @@ fn a_key_that_comes_as_a_thread_finds_nothing_more_is_run() {
         job.wait_for(2);
         stop(&pool);
         worker.join().unwrap();
-        assert!(member.seats().is_empty());
+        assert!(member.slots().is_empty());
         member.end();
     });
 }
@@ -249,7 +249,7 @@ fn a_limit_that_is_raised_wakes_a_thread() {
     });
 }
 
-/// A run that waits for another one, in a pool of one thread, until it is found to be stuck: then the spare thread has its place,
+/// A run that waits for another one, in a pool of one thread, until it is found to be stuck: then the spare thread has its member,
 /// which sleeps or is on its way.
 #[test]
 fn a_spare_thread_works_in_place_of_a_stuck_one() {
@@ -261,7 +261,7 @@ fn a_spare_thread_works_in_place_of_a_stuck_one() {
         let workers = [working(&pool, 0), working(&pool, 1)];
         member.open();
         job.wait_for(1);
-        let stuck = pool.crew.seats.iter().find(|seat| seat.is_busy()).unwrap();
+        let stuck = pool.group.slots.iter().find(|slot| slot.is_busy()).unwrap();
         assert_eq!(job.run(), 1);
         pool.overrun(&Overrun::of_first_run(stuck));
         job.wait_for(2);
@@ -285,7 +285,7 @@ impl Job for Twice {
         if !turn.is_over() {
             let run = turn.begin(Nanos::ZERO, Nanos::NEVER, 0);
             let state = turn.pool.state.lock();
-            assert_eq!((state.busy, state.stuck), (1, 0), "one more may be at work in its place");
+            assert_eq!((state.busy, state.stuck), (1, 0), "one more may be at work in its member");
             drop((state, run));
         }
     }
@@ -316,7 +316,7 @@ fn a_thread_that_is_found_to_be_stuck_as_its_run_ends_begins_no_other() {
         let member = pool.join(Arc::new(Twice), 1);
         member.open();
         let worker = working(&pool, 0);
-        pool.overrun(&Overrun::of_first_run(&pool.crew.seats[0]));
+        pool.overrun(&Overrun::of_first_run(&pool.group.slots[0]));
         stop(&pool);
         worker.join().unwrap();
         let state = pool.state.lock();

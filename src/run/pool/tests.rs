@@ -35,13 +35,13 @@ impl Job for Limited {
 
 #[test]
 fn a_member_is_served_at_once_after_a_thread_has_put_its_token_back() {
-    let crew = ThreadGroup::new(ThreadGroupKind::Pool, "pool".to_owned(), ManualClock::new().clock(), 2);
-    let pool = Pool::new(crew, 2, ThreadOptions::new());
+    let group = ThreadGroup::new(ThreadGroupKind::Pool, "pool".to_owned(), ManualClock::new().clock(), 2);
+    let pool = Pool::new(group, 2, ThreadOptions::new());
     let limited = Arc::new(Limited(Mutex::new(Nanos::ZERO)));
     let job: Arc<dyn Job> = Arc::<Limited>::clone(&limited);
     let membership = pool.join(Arc::clone(&job), 2);
     membership.open();
-    let take = |number| pool.take(&mut pool.state.lock(), number).map(|(place, ..)| place);
+    let take = |number| pool.take(&mut pool.state.lock(), number).map(|(member, ..)| member);
 
     let first = take(0).unwrap();
     membership.offer();

@@ -9,14 +9,15 @@ use std::time::Duration;
 use self::worker::{Worker, WorkerHooks};
 use crate::base::backoff::Exponential;
 use crate::base::error::StartError;
-use crate::base::group::{Handle, Overrun, ThreadGroup, ThreadGroupKind, Watch};
+use crate::base::group::{Handle, Overrun, OverrunHook, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Key, WorkQueue};
-use crate::run::metrics::{self, Counter, Counters, WorkersMetrics};
+use crate::run::counter::Counter;
+use crate::run::metrics::{self, RunCounters, WorkersMetrics};
 use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
-use crate::run::runner::{Runner, Runs, report_overrun};
+use crate::run::runner::{RunSettings, Runner, report_overrun};
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
 ///
@@ -130,41 +131,42 @@ impl<R, P> Workers<R, P> {
         if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(StartError::setting("reconcile_timeout", &Duration::ZERO, "longer than zero"));
         }
-        let crew = ThreadGroup::new(ThreadGroupKind::Workers, self.name, queue.clock(), self.threads);
+        let group = ThreadGroup::new(ThreadGroupKind::Workers, self.name, queue.clock(), self.threads);
         let queue = Arc::clone(&queue.shared);
         queue.measure();
-        let runs = Arc::new(Runs {
-            name: crew.name.clone(),
-            clock: crew.clock.clone(),
-            abort: crew.abort.clone(),
+        let runs = Arc::new(RunSettings {
+            name: group.name.clone(),
+            clock: group.clock.clone(),
+            abort: group.abort.clone(),
             reconciler: self.reconciler,
             policy: self.policy,
             timeout: self.timeout,
-            hooks: WorkerHooks(Arc::clone(&crew)),
+            hooks: WorkerHooks(Arc::clone(&group)),
         });
-        let (controller, threads, from) = (crew.name.as_str(), self.threads, queue.config.name.as_str());
+        let (controller, threads, from) = (group.name.as_str(), self.threads, queue.config.name.as_str());
         log::info!(
             controller, threads, queue = from;
             "{controller}: the workers start, threads: {threads}, queue: {from}"
         );
         let overruns = Arc::new(Counter::default());
         let watch = self.timeout.map(|timeout| {
-            let (queue, overruns, name) = (Arc::clone(&queue), Arc::clone(&overruns), crew.name.clone());
-            Box::new(move |overrun: Overrun<'_>| report_overrun(&name, &queue, timeout, &overruns, &overrun)) as Watch
+            let (queue, overruns, name) = (Arc::clone(&queue), Arc::clone(&overruns), group.name.clone());
+            Box::new(move |overrun: Overrun<'_>| report_overrun(&name, &queue, timeout, &overruns, &overrun))
+                as OverrunHook
         });
         let mut counters = Vec::with_capacity(self.threads);
-        let body = |seat| {
-            let own = Arc::new(Counters::default());
+        let body = |slot| {
+            let own = Arc::new(RunCounters::default());
             counters.push(Arc::clone(&own));
-            let runner = Runner::new(Arc::clone(&runs), own, &seat);
-            Worker { queue: Arc::clone(&queue), crew: Arc::clone(&crew), seat, runner }
+            let runner = Runner::new(Arc::clone(&runs), own, &slot);
+            Worker { queue: Arc::clone(&queue), group: Arc::clone(&group), slot, runner }
         };
-        let started = crew.start(&self.options, body, watch);
-        // Wakes those that have started, also where one could not: the crew is stopping then.
+        let started = group.start(&self.options, body, watch);
+        // Wakes those that have started, also where one could not: the group is stopping then.
         let nudge = move || queue.nudge();
         let joiners = started.inspect_err(|_| nudge())?;
-        let handle = Handle::new(Arc::clone(&crew), joiners, Box::new(nudge), self.grace).that_may_end();
-        Ok(Running::new(WorkersControl { group: crew, counters, overruns }, handle, self.grace))
+        let handle = Handle::new(Arc::clone(&group), joiners, Box::new(nudge), self.grace).that_may_end();
+        Ok(Running::new(WorkersControl { group: group, counters, overruns }, handle, self.grace))
     }
 }
 
@@ -201,7 +203,7 @@ impl<R, P> fmt::Debug for Workers<R, P> {
 pub struct WorkersControl {
     group: Arc<ThreadGroup>,
     /// One for each thread.
-    counters: Vec<Arc<Counters>>,
+    counters: Vec<Arc<RunCounters>>,
     /// Counted by the watchdog.
     overruns: Arc<Counter>,
 }
@@ -216,7 +218,7 @@ impl WorkersControl {
     /// What has been counted since the start.
     #[must_use]
     pub fn metrics(&self) -> WorkersMetrics {
-        let busy = self.group.seats.iter().filter(|seat| seat.is_busy()).count();
+        let busy = self.group.slots.iter().filter(|slot| slot.is_busy()).count();
         metrics::sum(&self.counters, &self.overruns, busy)
     }
 }

@@ -11,7 +11,7 @@ use crate::base::time::Nanos;
 use crate::queue::{Key, NoClaim, QueueShared};
 use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
-use crate::run::runner::{RunHooks, Runner, Turn};
+use crate::run::runner::{KeyTurn, RunHooks, Runner};
 
 /// A worker takes keys until its group is stopping.
 pub(super) struct WorkerHooks(pub(super) Arc<ThreadGroup>);
@@ -26,29 +26,29 @@ impl<K> RunHooks<K> for WorkerHooks {
 /// One thread's worker.
 pub(super) struct Worker<K: Key, R, P> {
     pub(super) queue: Arc<QueueShared<K>>,
-    pub(super) crew: Arc<ThreadGroup>,
-    pub(super) seat: Arc<WorkerSlot>,
+    pub(super) group: Arc<ThreadGroup>,
+    pub(super) slot: Arc<WorkerSlot>,
     pub(super) runner: Runner<R, P, WorkerHooks>,
 }
 
 /// The turn of a worker lasts until its queue is empty; in a simulation, for one key.
 struct WorkerTurn<'a> {
-    crew: &'a ThreadGroup,
-    seat: &'a Arc<WorkerSlot>,
+    group: &'a ThreadGroup,
+    slot: &'a Arc<WorkerSlot>,
     one_key: bool,
 }
 
-impl Turn for WorkerTurn<'_> {
+impl KeyTurn for WorkerTurn<'_> {
     #[inline]
     fn begin(&self, _start: Nanos, deadline: Nanos, record: u32) -> Run<'_> {
         match deadline {
-            Nanos::NEVER => Run::begin(self.seat),
-            deadline => self.crew.begin_until(self.seat, deadline, record),
+            Nanos::NEVER => Run::begin(self.slot),
+            deadline => self.group.begin_until(self.slot, deadline, record),
         }
     }
 
-    fn seat(&self) -> &Arc<WorkerSlot> {
-        self.seat
+    fn slot(&self) -> &Arc<WorkerSlot> {
+        self.slot
     }
 
     #[inline]
@@ -68,28 +68,28 @@ where
 {
     /// Blocks until the queue is served or the group is stopping.
     fn step(&mut self, _now: Nanos) -> Next {
-        let Self { queue, crew, seat, runner } = self;
-        let turn = WorkerTurn { crew, seat, one_key: false };
-        while let NoClaim::Empty = runner.serve(&turn, || queue.dequeue(Nanos::NEVER, || crew.is_stopping())) {}
+        let Self { queue, group, slot, runner } = self;
+        let turn = WorkerTurn { group, slot, one_key: false };
+        while let NoClaim::Empty = runner.serve(&turn, || queue.dequeue(Nanos::NEVER, || group.is_stopping())) {}
         Next::Finished
     }
 
     #[cfg(feature = "testing")]
     fn due(&mut self, _next: Nanos) -> Nanos {
-        if self.crew.is_stopping() || self.queue.is_due() { Nanos::ZERO } else { Nanos::NEVER }
+        if self.group.is_stopping() || self.queue.is_due() { Nanos::ZERO } else { Nanos::NEVER }
     }
 
     /// Runs one key.
     #[cfg(feature = "testing")]
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
-        let Self { queue, crew, seat, runner } = self;
-        if crew.is_stopping() {
+        let Self { queue, group, slot, runner } = self;
+        if group.is_stopping() {
             return Next::Finished;
         }
         if let Some(key) = queue.shuffle(turn.draw) {
             (turn.say)(format!("{key:?}"));
         }
-        let turn = WorkerTurn { crew, seat, one_key: true };
+        let turn = WorkerTurn { group, slot, one_key: true };
         match runner.serve(&turn, || queue.try_dequeue(|| false)) {
             NoClaim::Closed => Next::Finished,
             NoClaim::Empty | NoClaim::Stopped => Next::At(Nanos::NEVER),

@@ -225,7 +225,7 @@ impl<F> Poller<F> {
             jitter: self.jitter,
             draws: to.clock().draws(),
             request: EnqueueRequest::new(self.verb).at(self.priority).because(Reasons::POLL),
-            seat: Arc::clone(&crew.seats[0]),
+            seat: Arc::clone(&crew.slots[0]),
         };
         polling.plan(now);
         let (source, period) = (state.name(), Rounded(self.period));
@@ -383,7 +383,7 @@ impl PollerControl {
     /// Whether the poll under way goes on 100 ms after its deadline or later.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
-        self.group.seats[0].is_overdue()
+        self.group.slots[0].is_overdue()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::base::thread::{panic_message, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, Latch, Progress};
 use crate::queue::{Enqueue, EnqueueRequest, Reasons};
-use crate::run::context::{Call, Context};
+use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Chain};
 use crate::watch::source::SourceState;
 
@@ -116,7 +116,7 @@ impl<F, Q> Polling<F, Q> {
 
 impl<F, Q> Drop for Polling<F, Q> {
     fn drop(&mut self) {
-        self.listed.settle(false);
+        self.listed.set(false);
         let source = self.source.name();
         shielded("the log of an end", || log::info!(source; "{source}: the poller has ended"));
     }
@@ -165,7 +165,7 @@ where
         let _listing = self.source.begin(now, deadline);
         let outcome = {
             let _run = self.crew.begin_until(&self.seat, deadline, 0);
-            let call = Call { reasons: Reasons::POLL, ..Call::default() };
+            let call = RunInfo { reasons: Reasons::POLL, ..RunInfo::default() };
             let seat = Some(Arc::clone(&self.seat));
             let cx = Context::new(self.crew.clock.clone(), deadline, self.crew.abort.clone(), seat, call);
             catch_unwind(AssertUnwindSafe(|| {
@@ -179,7 +179,7 @@ where
                 let (source, keys) = (self.source.name(), tally.total());
                 log::debug!(source, keys; "{source}: polled, keys: {keys}");
                 self.source.succeeded();
-                self.listed.settle(true);
+                self.listed.set(true);
             }
             Ok(Err(error)) => {
                 self.source.failed(Chain(&*error).to_string());

@@ -35,7 +35,7 @@ fn a_poller_has_listed_after_its_first_poll_that_succeeds_once_its_keys_are_in_t
     let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
     let (said, heard) = mpsc::channel();
     let fed = queue.clone();
-    poller.source().synced().on_settled(Box::new(move |listed| said.send((listed, fed.len())).unwrap()));
+    poller.source().synced().on_set(Box::new(move |listed| said.send((listed, fed.len())).unwrap()));
     for _ in 0..2 {
         clock.wait_for_sleepers(IDLE);
         assert!(!poller.has_listed());

@@ -1,12 +1,12 @@
-//! One thread's seat: what it is doing, for the watchdog to see.
+//! One thread's slot: what it is doing, for the watchdog to see.
 //!
-//! Runs are numbered. A run *begins* when `begun` becomes its number and is over when `ended` has become it; a seat is busy
+//! Runs are numbered. A run *begins* when `begun` becomes its number and is over when `ended` has become it; a slot is busy
 //! while `begun` is ahead. What belongs to a run is either written before it begins (its deadline, its record) or carries its
 //! number (that it is overdue, its token), so that nothing of one run is ever taken for the next one's:
 //!
 //! | written by | in this order |
 //! |---|---|
-//! | the seat's thread | deadline, record, `begun`; then, when the run is over, `ended` |
+//! | the slot's thread | deadline, record, `begun`; then, when the run is over, `ended` |
 //! | the watchdog | `expired`, when the deadline has passed; then `overdue`, after the [allowance](super::ALLOWANCE) |
 //! | the run, if it asks for its token | the token and its number, under the lock |
 //!
@@ -31,7 +31,7 @@ use crate::base::time::Nanos;
 
 /// What one thread is doing.
 #[derive(Debug)]
-// Two threads that write to their seats must not share a cache line; processors fetch lines in pairs.
+// Two threads that write to their slots must not share a cache line; processors fetch lines in pairs.
 #[cfg_attr(not(loom), repr(align(128)))]
 pub(crate) struct WorkerSlot {
     /// The name of its thread.
@@ -88,8 +88,8 @@ impl WorkerSlot {
         })
     }
 
-    /// A run without a deadline begins, on a seat that no watchdog looks at. As [`begin_until`](Self::begin_until) and
-    /// [`end`](Self::end), only the seat's own thread calls this.
+    /// A run without a deadline begins, on a slot that no watchdog looks at. As [`begin_until`](Self::begin_until) and
+    /// [`end`](Self::end), only the slot's own thread calls this.
     #[inline]
     pub(super) fn begin(&self) {
         let run = self.begun.load(Relaxed) + 1;
@@ -104,7 +104,7 @@ impl WorkerSlot {
 
     /// A run begins.
     ///
-    /// Who looks at the seat afterwards ([`deadline`](Self::deadline)) sees this run; if somebody has looked before, this
+    /// Who looks at the slot afterwards ([`deadline`](Self::deadline)) sees this run; if somebody has looked before, this
     /// thread sees from now on what that one did before it looked.
     #[inline]
     pub(super) fn begin_until(&self, deadline: Nanos, record: u32) {
@@ -114,7 +114,7 @@ impl WorkerSlot {
     }
 
     /// Tells the watchdog the deadline of the next run, so that it can sleep until then and the run need not wake it. A run may
-    /// still begin sooner, with an earlier deadline: it wakes the watchdog. Only the seat's own thread calls this.
+    /// still begin sooner, with an earlier deadline: it wakes the watchdog. Only the slot's own thread calls this.
     pub(crate) fn plan(&self, deadline: Nanos) {
         self.planned.store(deadline.0, Release);
     }
@@ -150,7 +150,7 @@ impl WorkerSlot {
         self.left.load(Acquire)
     }
 
-    /// When the watchdog has to look at the seat: at the deadline of the run under way, and again after the allowance. While there is
+    /// When the watchdog has to look at the slot: at the deadline of the run under way, and again after the allowance. While there is
     /// no run, at the deadline that is [planned](Self::plan) for the next. Never once a run has been reported as overdue. Only the watchdog calls this: it is its half of what
     /// [`begin_until`](Self::begin_until) promises.
     pub(super) fn deadline(&self, now: Nanos) -> Nanos {
@@ -183,7 +183,7 @@ impl WorkerSlot {
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        // If it is over by now, the seat was idle for a moment, whatever has begun since.
+        // If it is over by now, the slot was idle for a moment, whatever has begun since.
         !self.is_over(self.begun.load(Acquire))
     }
 

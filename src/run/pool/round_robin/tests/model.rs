@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::super::{Hint, Line, Place};
+use super::super::{Hint, MemberId, RoundRobin};
 use crate::base::time::Nanos;
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ struct Member {
 }
 
 struct Pair {
-    line: Line,
+    line: RoundRobin,
     members: Vec<Option<Member>>,
     events: u64,
     now: u64,
@@ -75,7 +75,7 @@ impl Pair {
             Step::Add(limit) => self.add(limit),
             Step::Remove(which) => {
                 if let Some(place) = self.choose(which, |member| member.active == 0) {
-                    self.line.remove(Place(place));
+                    self.line.remove(MemberId(place));
                     self.members[place] = None;
                 }
             }
@@ -89,7 +89,7 @@ impl Pair {
             Step::Offer(which) => {
                 if let Some(place) = self.choose(which, |_| true) {
                     let joins = self.offer(place);
-                    assert_eq!(self.line.offer(Place(place), || now), joins);
+                    assert_eq!(self.line.offer(MemberId(place), || now), joins);
                 }
             }
             Step::Next(times) => (0..times).for_each(|_| self.next()),
@@ -98,7 +98,7 @@ impl Pair {
                     let member = self.member(place);
                     member.active -= 1;
                     let left = member.active;
-                    assert_eq!(self.line.done(Place(place)), left);
+                    assert_eq!(self.line.done(MemberId(place)), left);
                 }
             }
             Step::LockedSection(which, ahead) => {
@@ -126,9 +126,9 @@ impl Pair {
         (!found.is_empty()).then(|| *which.get(&found))
     }
 
-    fn any(&mut self, which: Index) -> Option<(Place, &mut Member)> {
+    fn any(&mut self, which: Index) -> Option<(MemberId, &mut Member)> {
         let place = self.choose(which, |_| true)?;
-        Some((Place(place), self.members[place].as_mut()?))
+        Some((MemberId(place), self.members[place].as_mut()?))
     }
 
     fn member(&mut self, place: usize) -> &mut Member {
@@ -145,7 +145,7 @@ impl Pair {
     }
 
     fn add(&mut self, limit: usize) {
-        let (Place(place), hint) = self.line.add(limit);
+        let (MemberId(place), hint) = self.line.add(limit);
         let free = self.members.iter().position(Option::is_none).unwrap_or(self.members.len());
         assert_eq!(place, free);
         let member = Member { hint, limit, active: 0, open: false, not_before: 0, waits: Waits::No };
@@ -194,7 +194,7 @@ impl Pair {
         });
         let first = first.min().map(|(_, place)| place);
         let now = Nanos(self.now);
-        let served = self.line.next(|| now).map(|(Place(place), _)| place);
+        let served = self.line.next(|| now).map(|(MemberId(place), _)| place);
         assert_eq!(served, first);
         let Some(served) = served else { return };
         let member = self.member(served);
@@ -218,7 +218,7 @@ impl Pair {
         assert_eq!(self.line.next_time(), first.unwrap_or(Nanos::NEVER));
         let (now, due) = (Nanos(self.now), first.is_some_and(|first| first <= Nanos(self.now)));
         for (place, member) in self.there() {
-            assert_eq!(self.line.active(Place(place)), member.active);
+            assert_eq!(self.line.active(MemberId(place)), member.active);
             let waits = matches!(member.waits, Waits::ForThread(..));
             assert_eq!(member.hint.is_ready(), waits);
             let others = ready > usize::from(waits);
@@ -233,7 +233,7 @@ proptest! {
 
     #[test]
     fn a_line_does_what_its_model_does(steps in prop::collection::vec(step(), 1..80)) {
-        let mut pair = Pair { line: Line::new(false), members: Vec::new(), events: 0, now: 0 };
+        let mut pair = Pair { line: RoundRobin::new(false), members: Vec::new(), events: 0, now: 0 };
         for step in steps {
             pair.step(step);
         }

@@ -2,7 +2,7 @@
 
 mod model;
 
-use super::{Line, Place};
+use super::{MemberId, RoundRobin};
 use crate::base::time::Nanos;
 
 fn at(time: u64) -> impl Fn() -> Nanos {
@@ -10,21 +10,21 @@ fn at(time: u64) -> impl Fn() -> Nanos {
 }
 
 /// A line of so many open members, each with this limit.
-fn open(members: usize, limit: usize) -> (Line, Vec<Place>) {
-    let mut line = Line::new(false);
+fn open(members: usize, limit: usize) -> (RoundRobin, Vec<MemberId>) {
+    let mut line = RoundRobin::new(false);
     let places: Vec<_> = (0..members).map(|_| line.add(limit).0).collect();
-    for place in &places {
-        line.set_open(*place, true);
+    for id in &places {
+        line.set_open(*id, true);
     }
     (line, places)
 }
 
-fn offer(line: &mut Line, place: Place) -> bool {
-    line.offer(place, at(0))
+fn offer(line: &mut RoundRobin, id: MemberId) -> bool {
+    line.offer(id, at(0))
 }
 
-fn next(line: &mut Line, time: u64) -> Option<Place> {
-    line.next(at(time)).map(|(place, _)| place)
+fn next(line: &mut RoundRobin, time: u64) -> Option<MemberId> {
+    line.next(at(time)).map(|(id, _)| id)
 }
 
 #[test]
@@ -43,10 +43,10 @@ fn members_are_served_in_turn() {
         offer(&mut line, *member);
     }
     for round in 0..9 {
-        let place = next(&mut line, 0).unwrap();
-        assert_eq!(place, members[round % 3]);
-        assert_eq!(line.done(place), 0);
-        offer(&mut line, place);
+        let id = next(&mut line, 0).unwrap();
+        assert_eq!(id, members[round % 3]);
+        assert_eq!(line.done(id), 0);
+        offer(&mut line, id);
     }
 }
 
@@ -65,14 +65,14 @@ fn a_member_that_is_served_as_often_as_it_may_be_is_not_in_line() {
 
 #[test]
 fn a_closed_member_is_not_in_line() {
-    let mut line = Line::new(false);
-    let (place, hint) = line.add(1);
-    assert!(!offer(&mut line, place), "it is closed at first");
-    line.set_open(place, true);
-    assert!(offer(&mut line, place) && hint.is_ready());
-    line.set_open(place, false);
+    let mut line = RoundRobin::new(false);
+    let (id, hint) = line.add(1);
+    assert!(!offer(&mut line, id), "it is closed at first");
+    line.set_open(id, true);
+    assert!(offer(&mut line, id) && hint.is_ready());
+    line.set_open(id, false);
     assert!(line.is_empty() && !hint.is_ready());
-    line.set_open(place, true);
+    line.set_open(id, true);
     assert!(line.is_empty(), "who opens it offers it");
 }
 
@@ -114,27 +114,27 @@ fn whose_time_comes_joins_behind_those_in_line() {
 
 #[test]
 fn a_limit_that_falls_takes_it_out_of_line_and_ends_turns() {
-    let mut line = Line::new(false);
-    let (place, hint) = line.add(3);
-    line.set_open(place, true);
+    let mut line = RoundRobin::new(false);
+    let (id, hint) = line.add(3);
+    line.set_open(id, true);
     for _ in 0..2 {
-        offer(&mut line, place);
+        offer(&mut line, id);
         next(&mut line, 0);
     }
-    offer(&mut line, place);
-    line.set_limit(place, 2);
+    offer(&mut line, id);
+    line.set_limit(id, 2);
     assert!(line.is_empty() && !hint.turn_is_over(at(0)), "two may serve it, and do");
-    line.set_limit(place, 1);
+    line.set_limit(id, 1);
     assert!(hint.turn_is_over(at(0)));
-    assert_eq!(line.done(place), 1);
-    assert!(!hint.turn_is_over(at(0)) && !offer(&mut line, place));
-    line.set_limit(place, 2);
-    assert!(offer(&mut line, place));
+    assert_eq!(line.done(id), 1);
+    assert!(!hint.turn_is_over(at(0)) && !offer(&mut line, id));
+    line.set_limit(id, 2);
+    assert!(offer(&mut line, id));
 }
 
 #[test]
 fn a_turn_is_over_once_another_waits_or_the_member_is_closed() {
-    let mut line = Line::new(false);
+    let mut line = RoundRobin::new(false);
     let ((a, own), (b, _)) = (line.add(2), line.add(1));
     line.set_open(a, true);
     line.set_open(b, true);
@@ -167,14 +167,14 @@ fn a_turn_is_over_once_the_time_of_a_held_member_has_come() {
 
 #[test]
 fn a_turn_does_not_end_for_a_held_member_that_is_closed_or_gone() {
-    let mut line = Line::new(false);
+    let mut line = RoundRobin::new(false);
     let ((busy, own), (closed, _), (gone, _)) = (line.add(1), line.add(1), line.add(1));
-    for place in [busy, closed, gone] {
-        line.set_open(place, true);
+    for id in [busy, closed, gone] {
+        line.set_open(id, true);
     }
-    for place in [closed, gone] {
-        line.hold_until(place, Nanos(10));
-        offer(&mut line, place);
+    for id in [closed, gone] {
+        line.hold_until(id, Nanos(10));
+        offer(&mut line, id);
     }
     offer(&mut line, busy);
     assert_eq!(next(&mut line, 0), Some(busy));

@@ -16,17 +16,17 @@ use crate::base::sync::atomic::Ordering::Relaxed;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::base::time::Nanos;
 
-/// The place of a member. Used again after [`Line::remove`].
+/// The id of a member. Used again after [`RoundRobin::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(pub(super) usize);
+pub(super) struct MemberId(pub(super) usize);
 
 #[derive(Debug)]
-pub(super) struct Line {
-    members: Vec<Option<Member>>,
+pub(super) struct RoundRobin {
+    members: Vec<Option<MemberState>>,
     /// Those that are served next, in this order.
-    ready: VecDeque<Place>,
+    ready: VecDeque<MemberId>,
     /// Those that wait for their time, in the order of their times; of one time, in the order in which they came.
-    held: BTreeMap<HeldAt, Place>,
+    held: BTreeMap<HeldAt, MemberId>,
     /// How many members have been held so far.
     held_so_far: u64,
     waiting: Arc<Waiting>,
@@ -76,7 +76,7 @@ impl Hint {
 }
 
 #[derive(Debug)]
-struct Member {
+struct MemberState {
     limit: usize,
     /// How many threads serve it.
     active: usize,
@@ -94,7 +94,7 @@ enum Lined {
     Held(HeldAt),
 }
 
-impl Member {
+impl MemberState {
     fn set_lined(&mut self, lined: Lined) -> Lined {
         self.hint.ready.store(lined == Lined::Ready, Relaxed);
         std::mem::replace(&mut self.lined, lined)
@@ -105,7 +105,7 @@ impl Member {
     }
 }
 
-impl Line {
+impl RoundRobin {
     /// With nobody in it.
     pub(super) fn new(one_a_turn: bool) -> Self {
         let waiting = Waiting { ready: AtomicUsize::new(0), next_time: AtomicU64::new(Nanos::NEVER.0) };
@@ -120,11 +120,11 @@ impl Line {
     }
 
     /// A new member, which `limit` threads may serve at once. It is closed.
-    pub(super) fn add(&mut self, limit: usize) -> (Place, Arc<Hint>) {
+    pub(super) fn add(&mut self, limit: usize) -> (MemberId, Arc<Hint>) {
         let (ready, enough) = (AtomicBool::new(false), AtomicBool::new(true));
         let hint = Arc::new(Hint { waiting: Arc::clone(&self.waiting), ready, enough });
         let own = Arc::clone(&hint);
-        let member = Member {
+        let member = MemberState {
             limit,
             active: 0,
             open: false,
@@ -138,18 +138,18 @@ impl Line {
             self.members.len() - 1
         });
         self.members[free] = Some(member);
-        (Place(free), hint)
+        (MemberId(free), hint)
     }
 
     /// The member is gone. No thread serves it.
-    pub(super) fn remove(&mut self, place: Place) {
-        self.step_out(place);
-        self.members[place.0] = None;
+    pub(super) fn remove(&mut self, id: MemberId) {
+        self.step_out(id);
+        self.members[id.0] = None;
     }
 
     /// It has work, as far as anybody knows. Returns whether it joins the line by that, behind those whose time has come.
-    pub(super) fn offer(&mut self, place: Place, now: impl FnOnce() -> Nanos) -> bool {
-        let Some(member) = self.members[place.0].as_mut() else { return false };
+    pub(super) fn offer(&mut self, id: MemberId, now: impl FnOnce() -> Nanos) -> bool {
+        let Some(member) = self.members[id.0].as_mut() else { return false };
         if !member.open || member.lined != Lined::No || member.active >= member.limit {
             return false;
         }
@@ -159,13 +159,13 @@ impl Line {
         let lined = if not_before > now {
             let at = (not_before, self.held_so_far);
             self.held_so_far += 1;
-            self.held.insert(at, place);
+            self.held.insert(at, id);
             Lined::Held(at)
         } else {
-            self.ready.push_back(place);
+            self.ready.push_back(id);
             Lined::Ready
         };
-        if let Some(member) = self.members[place.0].as_mut() {
+        if let Some(member) = self.members[id.0].as_mut() {
             member.set_lined(lined);
         }
         self.publish();
@@ -173,17 +173,17 @@ impl Line {
     }
 
     /// The member whose turn it is. A thread serves it from now on.
-    pub(super) fn next(&mut self, now: impl FnOnce() -> Nanos) -> Option<(Place, Arc<Hint>)> {
+    pub(super) fn next(&mut self, now: impl FnOnce() -> Nanos) -> Option<(MemberId, Arc<Hint>)> {
         if !self.held.is_empty() {
             self.let_in(now());
         }
-        let place = self.ready.pop_front();
+        let id = self.ready.pop_front();
         self.publish();
-        let place = place?;
-        let member = self.members[place.0].as_mut()?;
+        let id = id?;
+        let member = self.members[id.0].as_mut()?;
         member.set_lined(Lined::No);
         member.active += 1;
-        Some((place, Arc::clone(&member.hint)))
+        Some((id, Arc::clone(&member.hint)))
     }
 
     /// Lets threads see who waits.
@@ -195,17 +195,17 @@ impl Line {
     /// Those whose time has come join the line, in the order of their times.
     fn let_in(&mut self, now: Nanos) {
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
-            let place = first.remove();
-            if let Some(member) = &mut self.members[place.0] {
+            let id = first.remove();
+            if let Some(member) = &mut self.members[id.0] {
                 member.set_lined(Lined::Ready);
-                self.ready.push_back(place);
+                self.ready.push_back(id);
             }
         }
     }
 
     /// A thread serves it no longer. Returns how many still do.
-    pub(super) fn done(&mut self, place: Place) -> usize {
-        self.members[place.0].as_mut().map_or(0, |member| {
+    pub(super) fn done(&mut self, id: MemberId) -> usize {
+        self.members[id.0].as_mut().map_or(0, |member| {
             member.active -= 1;
             member.update();
             member.active
@@ -213,49 +213,49 @@ impl Line {
     }
 
     /// It is not to be served before `time`.
-    pub(super) fn hold_until(&mut self, place: Place, time: Nanos) {
-        if let Some(member) = self.members[place.0].as_mut() {
+    pub(super) fn hold_until(&mut self, id: MemberId, time: Nanos) {
+        if let Some(member) = self.members[id.0].as_mut() {
             member.not_before = time;
         }
-        self.step_out(place);
+        self.step_out(id);
     }
 
     /// It waits for no time any more. If it is held it leaves the line, and the caller offers it again; if it is ready it keeps
     /// its turn.
-    pub(super) fn free(&mut self, place: Place) {
-        let Some(member) = self.members[place.0].as_mut() else { return };
+    pub(super) fn free(&mut self, id: MemberId) {
+        let Some(member) = self.members[id.0].as_mut() else { return };
         member.not_before = Nanos::ZERO;
         if member.lined != Lined::Ready {
-            self.step_out(place);
+            self.step_out(id);
         }
     }
 
     /// It may be served, or (false) not any more.
-    pub(super) fn set_open(&mut self, place: Place, open: bool) {
-        if let Some(member) = self.members[place.0].as_mut() {
+    pub(super) fn set_open(&mut self, id: MemberId, open: bool) {
+        if let Some(member) = self.members[id.0].as_mut() {
             member.open = open;
             member.update();
         }
         if !open {
-            self.step_out(place);
+            self.step_out(id);
         }
     }
 
-    pub(super) fn set_limit(&mut self, place: Place, limit: usize) {
-        if let Some(member) = self.members[place.0].as_mut() {
+    pub(super) fn set_limit(&mut self, id: MemberId, limit: usize) {
+        if let Some(member) = self.members[id.0].as_mut() {
             member.limit = limit;
             member.update();
             if member.active >= limit {
-                self.step_out(place);
+                self.step_out(id);
             }
         }
     }
 
-    fn step_out(&mut self, place: Place) {
-        let Some(member) = self.members[place.0].as_mut() else { return };
+    fn step_out(&mut self, id: MemberId) {
+        let Some(member) = self.members[id.0].as_mut() else { return };
         match member.set_lined(Lined::No) {
             Lined::No => {}
-            Lined::Ready => self.ready.retain(|other| *other != place),
+            Lined::Ready => self.ready.retain(|other| *other != id),
             Lined::Held(at) => {
                 self.held.remove(&at);
             }
@@ -264,8 +264,8 @@ impl Line {
     }
 
     #[cfg(all(test, not(loom)))]
-    pub(super) fn active(&self, place: Place) -> usize {
-        self.members[place.0].as_ref().map_or(0, |member| member.active)
+    pub(super) fn active(&self, id: MemberId) -> usize {
+        self.members[id.0].as_ref().map_or(0, |member| member.active)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,0 +1,188 @@
+//! Starts the threads of a group, and counts those that are present.
+
+use std::sync::Arc;
+
+use super::watchdog::Watchdog;
+use super::{OverrunHook, ThreadGroup, ThreadGroupKind, WorkerSlot};
+use crate::base::clock::Clock;
+use crate::base::error::StartError;
+use crate::base::spawn::{spawn, spawn_function};
+#[cfg(feature = "testing")]
+use crate::base::task::TurnContext;
+use crate::base::task::{Next, Task};
+use crate::base::task_thread::{TaskThread, TaskWaker};
+use crate::base::thread::{Joiner, ThreadOptions};
+use crate::base::time::Nanos;
+use crate::base::wait::AutoResetEvent;
+
+impl ThreadGroup {
+    /// Creates a group with one member that runs on the threads of others. The member ends when the [`Attendance`] is dropped.
+    pub(crate) fn without_thread(kind: ThreadGroupKind, name: String, clock: Clock) -> (Arc<Self>, Attendance) {
+        let slot = WorkerSlot::new(name.clone());
+        let group = Self::of_slots(kind, name, clock, 1, [Arc::clone(&slot)].into());
+        let attendance = Attendance::new(Arc::clone(&group), slot);
+        (group, attendance)
+    }
+
+    /// Starts a thread for each slot, which runs the task that `task` makes for it, and a watchdog if `watch` is given: it
+    /// cancels each run at its deadline, and gives overruns to `watch`.
+    pub(crate) fn start<T: Task + 'static>(
+        self: &Arc<Self>,
+        options: &ThreadOptions,
+        mut task: impl FnMut(Arc<WorkerSlot>) -> T,
+        watch: Option<OverrunHook>,
+    ) -> Result<Vec<Joiner>, StartError> {
+        self.check_name()?;
+        let mut joiners = Vec::with_capacity(self.slots.len() + 1);
+        for (number, slot) in self.slots.iter().enumerate().take(self.size) {
+            let event = AutoResetEvent::new(self.clock.clone());
+            let spawned = self.start_on(number, options, task(Arc::clone(slot)), &event);
+            joiners.push(self.or_stop(&slot.name, spawned)?);
+        }
+        self.start_watchdog(options, watch, &mut joiners)?;
+        Ok(joiners)
+    }
+
+    /// Does the same for a group of one thread. `event` brings the next step of its task forward.
+    pub(crate) fn start_one(
+        self: &Arc<Self>,
+        options: &ThreadOptions,
+        task: impl Task + 'static,
+        event: &Arc<AutoResetEvent>,
+        watch: Option<OverrunHook>,
+    ) -> Result<Vec<Joiner>, StartError> {
+        self.check_name()?;
+        let spawned = self.start_on(0, options, task, event);
+        let mut joiners = vec![self.or_stop(&self.slots[0].name, spawned)?];
+        self.start_watchdog(options, watch, &mut joiners)?;
+        Ok(joiners)
+    }
+
+    /// Starts the only thread of a group, which runs `function`. A simulation refuses it.
+    pub(crate) fn start_function(
+        self: &Arc<Self>,
+        options: &ThreadOptions,
+        function: impl FnOnce() + Send + 'static,
+    ) -> Result<Joiner, StartError> {
+        self.check_name()?;
+        let slot = &self.slots[0];
+        let attendance = Attendance::new(Arc::clone(self), Arc::clone(slot));
+        let body = move || {
+            let _attendance = attendance;
+            function();
+        };
+        let spawned = spawn_function(options, &self.clock, slot.name.clone(), body);
+        self.or_stop(&slot.name, spawned)
+    }
+
+    /// Adds `task` to `thread` in place of the group's only thread. The group ends when the task leaves.
+    #[allow(dead_code, reason = "its users follow")]
+    pub(crate) fn start_task(
+        self: &Arc<Self>,
+        thread: &TaskThread,
+        waker: &TaskWaker,
+        task: impl Task + 'static,
+    ) -> Result<Joiner, StartError> {
+        self.check_name()?;
+        let slot = &self.slots[0];
+        let attendance = Attendance::new(Arc::clone(self), Arc::clone(slot));
+        let added = thread.add(waker, &slot.name, Attending { task, _attendance: attendance });
+        self.or_stop(&slot.name, added)
+    }
+
+    fn start_watchdog(
+        self: &Arc<Self>,
+        options: &ThreadOptions,
+        watch: Option<OverrunHook>,
+        joiners: &mut Vec<Joiner>,
+    ) -> Result<(), StartError> {
+        let Some(report) = watch else { return Ok(()) };
+        let name = format!("{}-watchdog", self.name);
+        let watchdog = Watchdog::new(Arc::clone(self), report);
+        let spawned = spawn(options, &self.clock, name.clone(), watchdog, &self.watchdog);
+        joiners.push(self.or_stop(&name, spawned)?);
+        Ok(())
+    }
+
+    /// Starts a thread for one slot that has none.
+    pub(crate) fn start_on(
+        self: &Arc<Self>,
+        number: usize,
+        options: &ThreadOptions,
+        task: impl Task + 'static,
+        event: &Arc<AutoResetEvent>,
+    ) -> std::io::Result<Joiner> {
+        let slot = &self.slots[number];
+        let attendance = Attendance::new(Arc::clone(self), Arc::clone(slot));
+        spawn(options, &self.clock, slot.name.clone(), Attending { task, _attendance: attendance }, event)
+    }
+
+    /// Stops the whole group if the system has refused a thread.
+    fn or_stop(&self, name: &str, spawned: std::io::Result<Joiner>) -> Result<Joiner, StartError> {
+        spawned.map_err(|error| self.fail(StartError::thread(name, error)))
+    }
+
+    fn check_name(&self) -> Result<(), StartError> {
+        StartError::check_name(&self.name).map_err(|error| self.fail(error))
+    }
+
+    fn fail(&self, error: StartError) -> StartError {
+        self.stop();
+        self.abort.cancel();
+        error
+    }
+}
+
+/// Counts one thread of a group as present, from before its start until its end.
+pub(crate) struct Attendance(Arc<ThreadGroup>, Arc<WorkerSlot>);
+
+impl Attendance {
+    pub(super) fn new(group: Arc<ThreadGroup>, slot: Arc<WorkerSlot>) -> Self {
+        group.present.lock().threads += 1;
+        slot.come();
+        Self(group, slot)
+    }
+}
+
+/// A task that is counted as present until it is dropped.
+struct Attending<T> {
+    task: T,
+    /// Dropped after the task.
+    _attendance: Attendance,
+}
+
+impl<T: Task> Task for Attending<T> {
+    fn step(&mut self, now: Nanos) -> Next {
+        self.task.step(now)
+    }
+
+    #[cfg(feature = "testing")]
+    fn due(&mut self, next: Nanos) -> Nanos {
+        self.task.due(next)
+    }
+
+    #[cfg(feature = "testing")]
+    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
+        self.task.take_turn(turn)
+    }
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        let Self(group, slot) = self;
+        slot.leave();
+        let last = {
+            let mut present = group.present.lock();
+            present.threads -= 1;
+            present.threads == 0
+        };
+        if last {
+            group.rouse_waiting();
+            group.watchdog.set();
+            group.kind.log_end(&group.name);
+            if let Some(hook) = group.on_end.get() {
+                hook();
+            }
+        }
+    }
+}
