@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-/// Why something could not be started, or set: a setting that makes no sense, a thread that the system refused, a watch that
-/// has been stopped, or a panic of the user's code.
+/// The error of a start: an invalid setting, a thread that the system refused, a watch that has been stopped, or a panic of user
+/// code.
 ///
 /// # Examples
 ///
@@ -30,7 +30,7 @@ enum StartErrorKind {
     NotSimulated { name: String },
 }
 
-/// Why a body cannot be played: it waits for something that no clock knows of.
+/// The error of starting a function in a simulation, which cannot interrupt it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NotSimulated;
 
@@ -99,8 +99,8 @@ impl StartError {
         matches!(self.0, StartErrorKind::Stopped { .. })
     }
 
-    /// It waits for something that no clock knows of, a channel or code of the user's, and so has no place in a simulation
-    /// (feature `testing`); the message names the thread that it would have had.
+    /// It waits for a channel or for user code, which a simulation (feature `testing`) cannot schedule; the message names the
+    /// thread that it would have had.
     #[must_use]
     pub fn is_not_simulated(&self) -> bool {
         matches!(self.0, StartErrorKind::NotSimulated { .. })

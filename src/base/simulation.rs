@@ -1,11 +1,10 @@
-//! Where the bodies of threads are played in turns: all of a program on one thread, in an order that a seed decides.
+//! The scheduler of a simulation: it runs all tasks of a program on one thread, in an order that a seed decides.
 //!
-//! A held clock has a stage or has none. Where it has one, whoever would start a thread hands over the body's turns instead
-//! ([`Player`]), and whoever would sleep has a turn of another one played meanwhile, or the clock moved on to when the next is
-//! due: the one that is played is out of the list, so turns nest. That is all: what is played is the shipped code.
+//! In place of starting a thread, code hands its task to the scheduler of the clock. In place of sleeping, it lets the scheduler
+//! run a step of another task, or move the clock to the time of the next step. Turns nest: a task during its turn is not in the
+//! list. Everything else is the shipped code.
 //!
-//! The stage's lock is not held while players are asked when they are due, nor while they play: no other one is taken under it but
-//! the clock's.
+//! Tasks are called without the lock of the scheduler. Only the lock of the clock is taken under it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -21,10 +20,10 @@ use crate::base::task::{Next, Task, TurnContext};
 use crate::base::thread::{JoinTask, Joiner, log_panic};
 use crate::base::time::Nanos;
 
-/// How many turns are remembered.
+/// The number of turns in the trace.
 const TRACE: usize = 100_000;
 
-/// How many of the last turns are named where something goes on without end.
+/// The number of turns that the report of an endless simulation counts by name.
 const LAST: usize = 1_000;
 
 /// Runs the tasks of a simulation.
@@ -40,9 +39,9 @@ struct SchedulerState {
     /// By number, in the order in which they came.
     tasks: BTreeMap<u64, TaskEntry>,
     entered: u64,
-    /// Whose turn it is, those that wait for it beneath; each with how often it has waited.
+    /// The tasks in a turn, innermost last; each with the number of its waits.
     playing: Vec<(u64, u64)>,
-    /// How often who is beneath all of these has waited.
+    /// The number of waits outside all turns.
     waited: u64,
     /// The time of the last turn, and how many there were at that time.
     instant: Nanos,
@@ -52,7 +51,7 @@ struct SchedulerState {
     /// How many turns there were.
     steps: u64,
     trace: VecDeque<TraceEntry>,
-    /// Why it does not go on.
+    /// The reason for the end.
     given_up: Option<String>,
     closed: bool,
 }
@@ -65,7 +64,7 @@ struct TaskEntry {
     next: Nanos,
 }
 
-/// A turn: when, whose, and what it was about.
+/// A turn in the trace: its time, its task and its subject.
 #[derive(Clone)]
 pub(crate) struct TraceEntry {
     pub(crate) at: Nanos,
@@ -73,7 +72,7 @@ pub(crate) struct TraceEntry {
     pub(crate) what: Option<String>,
 }
 
-/// What comes next.
+/// The next move.
 enum NextMove {
     Play(u64, Box<dyn Task>),
     /// Nothing is due before this time.
@@ -99,7 +98,7 @@ impl SimulationScheduler {
         Arc::new(Self { seed, home: thread::current().id(), state: Mutex::new(state) })
     }
 
-    /// Has what goes by this clock played here.
+    /// Makes this the scheduler of `clock`.
     pub(crate) fn set_up(self: &Arc<Self>, clock: ManualClock) -> ManualClock {
         clock.set_scheduler(Arc::clone(self) as Arc<dyn Scheduler>);
         clock
@@ -131,7 +130,7 @@ impl SimulationScheduler {
         !self.state.lock().playing.is_empty()
     }
 
-    /// Who stands beneath all turns has not waited yet.
+    /// Resets the number of waits outside all turns.
     pub(crate) fn begin(&self) {
         self.state.lock().waited = 0;
     }
@@ -147,19 +146,19 @@ impl SimulationScheduler {
             NextMove::Wait(_) => return false,
         }
         if !self.is_playing() {
-            // What a turn has given up has been caught with its panic.
+            // The panic of a turn that gave up has been caught.
             self.check();
         }
         true
     }
 
-    /// Nothing goes on after this: what is left is dropped.
+    /// Ends the simulation, and drops all tasks.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         while self.drop_one() {}
     }
 
-    /// Panics if it does not go on.
+    /// Panics if the simulation has ended.
     fn check(&self) {
         assert!(
             thread::current().id() == self.home,
@@ -171,13 +170,13 @@ impl SimulationScheduler {
         }
     }
 
-    /// Nothing goes on after this, and whoever waits is told why.
+    /// Ends the simulation with a panic that says why.
     pub(crate) fn give_up(&self, clock: &ManualClock, why: &str) -> ! {
         let why = self.fail(clock, why);
         panic!("{why}");
     }
 
-    /// Nothing goes on after this. Returns why.
+    /// Ends the simulation. Returns the reason.
     fn fail(&self, clock: &ManualClock, why: &str) -> String {
         let mut state = self.state.lock();
         let why = format!("{why}{}", state.show(clock.nanos(), self.seed));
@@ -185,7 +184,7 @@ impl SimulationScheduler {
         state.given_up().unwrap_or_default()
     }
 
-    /// Who is due, and when the next one is. Not under the lock: a stream that is looked at may be a client's own.
+    /// Returns the tasks that are due, and the time of the next one. Not under the lock: a task may poll the stream of a client.
     fn ask(&self, clock: &ManualClock) -> (Vec<u64>, Nanos) {
         let mut tasks = std::mem::take(&mut self.state.lock().tasks);
         let (now, mut due, mut next) = (clock.nanos(), Vec::new(), Nanos::NEVER);
@@ -281,7 +280,7 @@ impl Scheduler for SimulationScheduler {
 
     fn pass(&self, clock: &ManualClock) {
         if panicking() && !self.is_playing() {
-            // Who made the simulation fails, and drops what runs in it: that is not to run on for as long as it unwinds.
+            // The test fails, and drops everything that runs. Nothing may run while it unwinds.
             self.state.lock().closed = true;
         }
         if self.state.lock().closed && self.drop_one() {
@@ -316,7 +315,7 @@ impl SchedulerState {
         due.get(at).copied()
     }
 
-    /// Why it does not go on. Once that is said to who stands beneath all turns, those that are left are dropped.
+    /// Returns the reason for the end. Outside all turns it also closes the scheduler, which drops the tasks that are left.
     fn given_up(&mut self) -> Option<String> {
         let why = self.given_up.clone()?;
         self.closed |= self.playing.is_empty();
@@ -331,7 +330,7 @@ impl SchedulerState {
         }
     }
 
-    /// Whoever is on top waits once more. Returns whether it has not done so too often.
+    /// Counts a wait of the innermost turn. Returns whether it may wait once more.
     fn wait(&mut self) -> bool {
         let waited = self.playing.last_mut().map_or(&mut self.waited, |(_, waited)| waited);
         *waited += 1;
@@ -361,7 +360,7 @@ impl SchedulerState {
     }
 }
 
-/// How a player is joined.
+/// Joins a task.
 struct Ticket {
     scheduler: Arc<SimulationScheduler>,
     clock: ManualClock,

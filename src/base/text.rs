@@ -5,7 +5,7 @@ use std::fmt;
 /// How many bytes of a text are kept and shown.
 pub(crate) const MOST: usize = 1024;
 
-/// Returns `text`, cut to [`MOST`] bytes. What is cut off is counted at the end.
+/// Returns `text`, cut to [`MOST`] bytes. The end says how much was cut off.
 pub(crate) fn bounded(mut text: String) -> String {
     if let Some((kept, rest)) = cut(&text) {
         let (kept, more) = (kept.len(), rest.len());

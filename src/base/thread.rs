@@ -34,7 +34,7 @@ pub(crate) use thread::ThreadId;
 pub struct ThreadOptions {
     stack_size: Option<usize>,
     on_start: Option<StartHook>,
-    /// So many threads are refused.
+    /// The number of threads to refuse.
     #[cfg(all(test, not(loom)))]
     refusals: Arc<std::sync::atomic::AtomicUsize>,
 }
@@ -43,13 +43,13 @@ pub struct ThreadOptions {
 type StartHook = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl ThreadOptions {
-    /// The platform's stack size, no hook.
+    /// Makes options with the platform's stack size and without a hook.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The stack size in bytes.
+    /// Sets the stack size in bytes.
     #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
@@ -57,14 +57,14 @@ impl ThreadOptions {
     }
 
     /// Runs `hook` with the thread's full name, on each thread, before anything else: for priorities, affinity, signal masks.
-    /// A panic of it is logged, and the thread goes on.
+    /// If the hook panics, the panic is logged, and the thread continues.
     #[must_use]
     pub fn on_start(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_start = Some(Arc::new(hook));
         self
     }
 
-    /// The same, but so many threads are refused as though by the system.
+    /// Refuses this many threads, as the system might.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn refusing(mut self, refusals: Arc<std::sync::atomic::AtomicUsize>) -> Self {
         self.refusals = refusals;
@@ -75,7 +75,7 @@ impl ThreadOptions {
     ///
     /// # Errors
     ///
-    /// What the operating system says when it gives no thread.
+    /// If the operating system refuses a thread.
     pub(crate) fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<Joiner> {
         if name.contains('\0') {
             // The standard library panics.
@@ -108,7 +108,7 @@ impl ThreadOptions {
 }
 
 #[cfg(all(target_os = "linux", not(loom)))]
-/// Parts of names that tell the threads of one component apart, and what they are to the system.
+/// Roles in thread names, and their short forms for the system.
 const ROLES: [(&str, &str); 8] = [
     ("driver", "driver"),
     ("elector", "elector"),
@@ -187,7 +187,7 @@ impl Joiner {
         Self { name, role: Role::Task(Box::new(task)) }
     }
 
-    /// Whether this is the thread that asks.
+    /// Whether the caller runs on this thread.
     pub(crate) fn is_current(&self) -> bool {
         match &self.role {
             Role::Thread(handle) => handle.thread().id() == thread::current().id(),
@@ -217,13 +217,13 @@ impl fmt::Debug for Joiner {
     }
 }
 
-/// Says in the log what has ended a thread.
+/// Logs the panic that has ended a thread.
 pub(crate) fn log_panic(thread: &str, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
     log::error!(thread, panic = message; "{thread}: the thread panicked: {message}");
 }
 
-/// What a panic carries.
+/// The payload of a panic.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
 /// The text of a panic.

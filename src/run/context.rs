@@ -1,4 +1,4 @@
-//! What a run is told: how long it may take, why it is called, and when to stop.
+//! The context of a run: its deadline, its reasons and its cancellation.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -12,11 +12,11 @@ use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::queue::{Priority, Reasons};
 
-/// What a run is told: its deadline, whether it has been cancelled, and why it was called.
+/// The context of a run: its deadline, its cancellation, and the reasons for the call.
 ///
-/// Threads cannot be killed, so cancellation is cooperative: a run looks at [`is_cancelled`](Self::is_cancelled) or
-/// [`check`](Self::check) between its steps, waits with [`sleep`](Self::sleep), and unblocks what it blocks on by
-/// [`on_cancel`](Self::on_cancel). It is cancelled when its deadline passes, and when its workers are aborted: that is after
+/// Threads cannot be killed, so cancellation is cooperative: a run calls [`is_cancelled`](Self::is_cancelled) or
+/// [`check`](Self::check) between its steps, waits with [`sleep`](Self::sleep), and unblocks other calls with
+/// [`on_cancel`](Self::on_cancel). It is cancelled when its deadline passes, and when its workers are aborted: after
 /// the grace period of a shutdown, not at its beginning.
 ///
 /// # Examples
@@ -47,7 +47,7 @@ pub struct Context {
     pub(crate) call: RunInfo,
 }
 
-/// Why a run was called.
+/// The reasons for a call of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RunInfo {
     pub(crate) reasons: Reasons,
@@ -108,7 +108,7 @@ impl Context {
         self.call = call;
     }
 
-    /// The run is over, and with it what it has registered on its token and detached.
+    /// Ends the run, and drops the detached callbacks on its token.
     #[inline]
     pub(crate) fn end(&mut self) {
         if self.token.get().is_some() {
@@ -116,7 +116,7 @@ impl Context {
         }
     }
 
-    /// When the run is to be over; `None` if it may take as long as it likes.
+    /// Returns the deadline of the run, if it has one.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.clock.instant(self.deadline)
@@ -149,7 +149,7 @@ impl Context {
         Ok(())
     }
 
-    /// The token reads as cancelled a moment before what it is a child of: who has seen the one must not miss the other.
+    /// Whether an abort is under way. The token reads as cancelled a moment before its parent.
     fn is_being_aborted(&self) -> bool {
         self.token.get().is_some_and(CancellationToken::is_cancelled) && self.abort.is_closed()
     }
@@ -163,7 +163,7 @@ impl Context {
         let signal = AutoResetEvent::new(self.clock.clone());
         let until = self.clock.nanos().after(duration).min(self.deadline);
         let wake = Arc::clone(&signal);
-        // The deadline ends the wait by itself. Not by the run's own token: who cancels that one does not end the run.
+        // The deadline ends the wait by itself. The run's own token does not: cancelling it does not end the run.
         let _guard = self.abort.on_cancel(move || wake.set());
         signal.wait_until(until);
         self.check()
@@ -172,8 +172,8 @@ impl Context {
     /// Calls `f` once the run is cancelled, or at once if it is: the way to unblock a socket or a child process. Dropping
     /// the guard takes it back; see [`OnCancel`].
     ///
-    /// It is called on the thread that cancels (the watchdog's at the deadline), so it must be short. A guard that outlives
-    /// the run still hears of an abort; what is [detached](OnCancel::detach) ends with the run, unless a clone of the
+    /// It is called on the thread that cancels (at the deadline, the watchdog), so it must be short. If the guard outlives the
+    /// run, an abort still calls `f`. A [detached](OnCancel::detach) callback ends with the run, unless a clone of the
     /// [`token`](Self::token) outlives it.
     pub fn on_cancel<F: FnOnce() + Send + 'static>(&self, f: F) -> OnCancel {
         self.token().on_cancel(f)

@@ -1,4 +1,4 @@
-//! Errors with a meaning: ask for another run, give up, stop because one was told to.
+//! Errors with a meaning for the run loop, and their chains.
 
 use std::error::Error;
 use std::fmt::{self, Write as _};
@@ -9,12 +9,12 @@ use std::time::Duration;
 /// Any error that can cross threads.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// "Not yet": asks for another run, through `?`. Logged at level info; not a failure.
+/// An error that asks for another run and is not a failure. Logged at level info.
 ///
 /// It is found anywhere in the chain of sources of the error that a reconciler returns, unless that chain has a [`Terminal`].
 ///
 /// - `Box<dyn Error + Send + Sync>`: found, boxed by `?` or as a source.
-/// - An error type of one's own: return it from `source()`, or mark the field `#[source]`, `#[from]` or `#[error(transparent)]`.
+/// - An error type of your own: return it from `source()`, or mark the field `#[source]`, `#[from]` or `#[error(transparent)]`.
 /// - `anyhow::Error`: found as the error itself (`ready(vm)?`) and under `context(…)`, at any depth. Not found where it is
 ///   attached *as* context (`error.context(RequeueAfter …)`), since a context is not a source.
 ///
@@ -46,14 +46,14 @@ pub struct RequeueAfter {
 }
 
 impl RequeueAfter {
-    /// Another run `after` from now, because of `reason`.
+    /// Asks for another run `after` from now, because of `reason`.
     pub fn new(after: Duration, reason: impl Into<String>) -> Self {
         let reason = reason.into();
         let again = Self { after, reason: reason.clone(), echo: None };
         Self { after, reason, echo: Some(Box::new(Echo::of(again, "requeue requested"))) }
     }
 
-    /// How long from now.
+    /// Returns the time until the next run.
     #[must_use]
     pub fn after(&self) -> Duration {
         self.after
@@ -65,7 +65,7 @@ impl RequeueAfter {
         &self.reason
     }
 
-    /// The first one in `error` and its chain of sources.
+    /// Returns the first one in `error` and its chain of sources.
     #[must_use]
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         find(error)
@@ -105,13 +105,13 @@ impl Error for RequeueAfter {
     }
 }
 
-/// An error that no further try will mend: the key is not retried, whatever the policy, until a feeder names it again.
-/// Made by [`terminal`]; found anywhere in the chain of sources, and whatever it marks. As for `anyhow`, see
-/// [`RequeueAfter`].
+/// An error that a retry cannot mend: no policy retries the key. It runs again when it is enqueued.
+///
+/// Made by [`terminal`]. It is found anywhere in the chain of sources; for `anyhow`, see [`RequeueAfter`].
 #[derive(Debug)]
 pub struct Terminal(pub(crate) Mark);
 
-/// Marks an error as one that no further try will mend.
+/// Marks an error that a retry cannot mend.
 ///
 /// # Examples
 ///
@@ -131,7 +131,7 @@ pub fn terminal(error: impl Into<BoxError>) -> Terminal {
 }
 
 impl Terminal {
-    /// The first one in `error` and its chain of sources.
+    /// Returns the first one in `error` and its chain of sources.
     #[must_use]
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         find(error)
@@ -150,13 +150,14 @@ impl Error for Terminal {
     }
 }
 
-/// An error that is retried without noise: the log has it at level debug, and what follows is the
-/// [`RetryPolicy`](crate::RetryPolicy)'s decision, as if it were not marked. Made by [`muted`]; found anywhere in the chain of
-/// sources. One that is not retried after all is logged as any other; so is a [`Terminal`] that is marked.
+/// An error whose retry is logged at level debug only.
+///
+/// The [`RetryPolicy`](crate::RetryPolicy) decides as for any error. If it does not retry the key, the error is logged as any
+/// other, and so is a marked [`Terminal`]. Made by [`muted`]; found anywhere in the chain of sources.
 #[derive(Debug)]
 pub struct Muted(Mark);
 
-/// Marks an error as one that is retried without noise.
+/// Marks an error whose retry is logged at level debug only.
 ///
 /// # Examples
 ///
@@ -179,7 +180,7 @@ pub fn muted(error: impl Into<BoxError>) -> Muted {
 }
 
 impl Muted {
-    /// The first one in `error` and its chain of sources.
+    /// Returns the first one in `error` and its chain of sources.
     #[must_use]
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         find(error)
@@ -214,8 +215,8 @@ impl Error for Muted {
     }
 }
 
-/// The run was told to stop. What [`Context::check`](crate::Context::check) and [`Context::sleep`](crate::Context::sleep)
-/// return, to be passed on with `?`.
+/// The error of a cancelled run. Returned by [`Context::check`](crate::Context::check) and
+/// [`Context::sleep`](crate::Context::sleep); pass it on with `?`.
 ///
 /// # Examples
 ///
@@ -232,8 +233,8 @@ impl Error for Muted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cancelled {
-    /// The workers are being stopped, and the grace period is over. A run that ends with this then has not failed: its key
-    /// goes back to the queue, in line, with its failures and its reasons.
+    /// The workers are aborted, or the grace period of their shutdown is over. A run that returns this has not failed: its key
+    /// goes back to the queue with its failures and its reasons.
     Aborted,
     /// The deadline of the run has passed.
     DeadlineExceeded,
@@ -260,7 +261,7 @@ impl Error for Cancelled {
     }
 }
 
-/// The reconciler panicked: how a [`RetryPolicy`](crate::RetryPolicy) sees it.
+/// The error that a [`RetryPolicy`](crate::RetryPolicy) gets for a panic of the reconciler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panicked {
     message: String,
@@ -271,7 +272,7 @@ impl Panicked {
         Self { message: message.to_owned() }
     }
 
-    /// The text of the panic.
+    /// Returns the text of the panic.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -293,7 +294,7 @@ impl Error for Panicked {}
 #[derive(Debug)]
 pub(crate) struct Echo {
     error: Echoed,
-    /// What it says in a chain of sources that is not shown by [`Chain`], which leaves it out.
+    /// Its text in a chain of sources. [`Chain`] leaves it out.
     text: &'static str,
 }
 
@@ -344,7 +345,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Marks `error` by what `mark` makes of this. `text` is what the [`Echo`] says.
+    /// Marks `error` with `mark`. `text` is the text of the [`Echo`].
     pub(crate) fn set<T: Error + Send + Sync + 'static>(error: BoxError, text: &'static str, mark: fn(Self) -> T) -> T {
         let error = Arc::new(error);
         let again = mark(Self { error: Arc::clone(&error), echo: None });
@@ -375,7 +376,7 @@ impl fmt::Debug for Mark {
     }
 }
 
-/// The first error of type `T` in the chain. What a [`Muted`] marks is part of it.
+/// Returns the first error of type `T` in the chain, including errors that a [`Muted`] marks.
 pub(crate) fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     std::iter::successors(Some(error), |&error| match as_a(error) {
         Some(Muted(mark)) => Some(mark.error()),
@@ -389,8 +390,7 @@ fn as_a<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
     error.downcast_ref().or_else(|| error.downcast_ref::<Echo>()?.error().downcast_ref())
 }
 
-/// An error with all its sources, in one line. That line is for the log, so an error whose own code panics is not shown, and
-/// changes nothing else.
+/// An error with all its sources, in one line for the log. An error whose `Display` panics is not shown.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
 
 impl Chain<'_> {

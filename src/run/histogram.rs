@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::counter::Counter;
 
 /// The upper bounds of the buckets, in seconds: the decades from a microsecond to a thousand seconds, as client-go's
-/// work queue metrics have them. One more bucket holds what is longer.
+/// work queue metrics have them. One more bucket holds longer durations.
 pub(crate) const BOUNDS: [f64; 10] = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0];
 
 /// The same in nanoseconds.
@@ -30,7 +30,7 @@ pub(crate) struct Tallies {
 }
 
 impl Tallies {
-    /// One more. Two threads that called this at once could count one for two.
+    /// Adds a duration. If two threads did so at once, one could be lost.
     #[inline]
     pub(crate) fn add(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -47,7 +47,7 @@ impl Tallies {
     }
 }
 
-/// Durations, counted in fixed buckets: the decades from 1 µs to 1000 s, and what is longer.
+/// Durations, counted in fixed buckets: the decades from 1 µs to 1000 s, and one for longer durations.
 ///
 /// # Examples
 ///
@@ -65,13 +65,13 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// How many durations there are.
+    /// Returns the number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Their sum.
+    /// Returns the sum of the durations.
     #[must_use]
     pub fn sum(&self) -> Duration {
         self.sum

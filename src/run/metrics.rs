@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::counter::Counter;
 use super::histogram::Tallies;
 
-/// What one worker counts. Nobody else writes to it, so counting takes no atomic addition, and no cache line is fought over.
+/// The counters of one worker. Only its thread writes them: counting needs no atomic addition and shares no cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct RunCounters {
@@ -22,11 +22,11 @@ pub(crate) struct RunCounters {
     pub(crate) work_time: Tallies,
 }
 
-/// What workers have counted since they started, and how many are in a run. Each run is one of the first
-/// six, unless the policy itself or the key's own code panics over it.
+/// The metrics of workers since their start. Each run counts as one of the first six, unless the policy or the key's own code
+/// panics.
 ///
-/// A run is counted before its claim ends, so what was counted of a key's runs is there to be seen once the queue says that
-/// the key is no longer in process. While workers run, the numbers are not all of one instant. None ever falls.
+/// A run is counted before its claim ends: once a key is no longer in process, its runs are counted. While workers run, the
+/// numbers are not all of one instant. They never fall.
 ///
 /// # Examples
 ///
@@ -51,15 +51,15 @@ pub struct WorkersMetrics {
     pub requeues: u64,
     /// Runs that failed, or panicked, and are tried again.
     pub retries: u64,
-    /// Runs that failed, or panicked, and whose key the policy gave up.
+    /// Runs that failed or panicked and are not retried, by decision of the policy.
     pub drops: u64,
-    /// Runs that failed with an error that no try will mend.
+    /// Runs that failed with a [`Terminal`](crate::run::Terminal) error.
     pub terminal_errors: u64,
     /// Runs that ended because they were aborted; their keys went back to the queue.
     pub aborted: u64,
-    /// Of the runs retried or dropped: how many had panicked.
+    /// Panics among the runs retried or dropped.
     pub panics: u64,
-    /// Of all runs that have ended: how many had passed their deadline by then, whatever they returned.
+    /// Runs that ended after their deadline, with any result.
     pub timeouts: u64,
     /// Runs that were still under way 100 ms after their deadline. Counted while they run.
     pub overruns: u64,
@@ -68,20 +68,20 @@ pub struct WorkersMetrics {
 }
 
 impl WorkersMetrics {
-    /// How many runs have ended.
+    /// Returns the number of runs that have ended.
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.successes + self.requeues + self.retries + self.drops + self.terminal_errors + self.aborted
     }
 
-    /// How many runs have failed, panics included.
+    /// Returns the number of runs that have failed, panics included.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.retries + self.drops + self.terminal_errors
     }
 }
 
-/// The sum of what the workers have counted.
+/// Returns the sum of the counters of all workers.
 pub(crate) fn sum(counters: &[Arc<RunCounters>], overruns: &Counter, active: usize) -> WorkersMetrics {
     let mut sum = WorkersMetrics { overruns: overruns.read(), active, ..WorkersMetrics::default() };
     for worker in counters {

@@ -1,4 +1,4 @@
-//! What follows a failed run.
+//! Policies for failed runs.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::base::backoff::Exponential;
 pub struct Failure<'a, K> {
     /// The key.
     pub key: &'a K,
-    /// How many runs of it in a row have failed, this one included. A run that a request brought forward out of a backoff
-    /// does not count.
+    /// The number of failed runs of the key in a row, including this one. A run that a request brought forward out of a
+    /// backoff does not count.
     pub failures: u32,
     /// The error; [`Panicked`](crate::run::Panicked) if the reconciler panicked.
     pub error: &'a (dyn Error + 'static),
@@ -20,18 +20,18 @@ pub struct Failure<'a, K> {
     pub random: u64,
 }
 
-/// What a [`RetryPolicy`] decides.
+/// The decision of a [`RetryPolicy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RetryDecision {
-    /// Try again this much later.
+    /// Retry the key after this time.
     Retry(Duration),
-    /// Not again, until a feeder names the key.
+    /// Do not retry the key. It runs again when it is enqueued.
     Drop,
 }
 
-/// Decides what follows a failed run, unless its error decides itself ([`RequeueAfter`](crate::RequeueAfter),
-/// [`Terminal`](crate::run::Terminal)).
+/// Decides whether and when a failed key is retried. It is not asked about the errors [`RequeueAfter`](crate::RequeueAfter) and
+/// [`Terminal`](crate::run::Terminal).
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ pub enum RetryDecision {
 /// use homeostat::run::{Failure, RetryDecision};
 /// use std::{io, time::Duration};
 ///
-/// /// Retries what times out, and nothing else.
+/// /// Retries timeouts only.
 /// struct TimedOutOnly;
 ///
 /// impl<K> RetryPolicy<K> for TimedOutOnly {
@@ -55,11 +55,11 @@ pub enum RetryDecision {
 #[doc(alias = "error_policy")]
 #[doc(alias = "rate limiter")]
 pub trait RetryPolicy<K>: Send + Sync {
-    /// What follows this failure. Called on the thread whose run has failed, outside any lock.
+    /// Returns the decision. Called on the worker's thread, outside any lock.
     fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision;
 
-    /// The least backoff that a change leaves of a longer one, so that a reconciler that changes what it watches, and fails, does
-    /// not spin. Asked once, when a controller is built. Default: zero.
+    /// Returns the shortest backoff. A change shortens a longer backoff to it, so that a reconciler that fails and changes its own
+    /// sources does not spin. Called once, when a controller is built. Default: zero.
     fn floor(&self) -> Duration {
         Duration::ZERO
     }

@@ -1,15 +1,15 @@
-//! What a user writes: the reconciler, what it returns, and what it is told.
+//! The reconciler and its result.
 
 use std::time::Duration;
 
 use super::context::Context;
 use super::error::BoxError;
 
-/// Brings the world to where one key says it should be.
+/// Brings the world to the desired state of one key.
 ///
-/// A reconciler is called with a key, never with a change: it looks at what is wanted and at what is, and does what is
-/// missing. It is called at least once for each change and may be called without one, so it must be idempotent. Two threads
-/// never reconcile one key at the same time; different keys they do, so it is shared by reference.
+/// A reconciler is called with a key, never with a change. It compares the desired state with the actual state, and removes the
+/// difference. It is called at least once for each change and may be called without one, so it must be idempotent. Two threads
+/// never reconcile one key at the same time. They may reconcile different keys, so the reconciler is shared by reference.
 ///
 /// A closure is a reconciler. Its parameters need their types written out:
 ///
@@ -33,15 +33,15 @@ use super::error::BoxError;
 #[doc(alias = "reconcile")]
 #[doc(alias = "control loop")]
 pub trait Reconciler<K>: Send + Sync {
-    /// What a failed run returns. [`RequeueAfter`](crate::RequeueAfter) and [`Terminal`](crate::run::Terminal) are found in it
+    /// The error of a failed run. [`RequeueAfter`](crate::RequeueAfter) and [`Terminal`](crate::run::Terminal) are found in it
     /// and in its chain of sources.
     type Error: Into<BoxError>;
 
-    /// One run for one key.
+    /// Reconciles one key.
     ///
     /// # Errors
     ///
-    /// When the world could not be brought to match. What follows is the [`RetryPolicy`](crate::RetryPolicy)'s decision.
+    /// If the desired state was not reached. The [`RetryPolicy`](crate::RetryPolicy) decides whether the key is retried.
     ///
     /// # Panics
     ///
@@ -61,12 +61,12 @@ where
     }
 }
 
-/// What a successful run asks for.
+/// The result of a successful run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Action(pub(crate) Follow);
 
-/// What follows a run that returned an action.
+/// The next run after an [`Action`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Follow {
     Nothing,
@@ -75,7 +75,7 @@ pub(crate) enum Follow {
 }
 
 impl Action {
-    /// Nothing, until something happens.
+    /// Asks for no further run. The key runs again when it is enqueued.
     #[doc(alias = "done")]
     pub const fn await_change() -> Self {
         Self(Follow::Nothing)

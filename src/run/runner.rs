@@ -21,9 +21,9 @@ use crate::run::error::{BoxError, Cancelled, Chain, Muted, Panicked, RequeueAfte
 use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
 use crate::run::reconciler::{Action, Follow, Reconciler};
 
-/// What all runs of one reconciler have in common.
+/// The settings that all runs of one reconciler share.
 pub(crate) struct RunSettings<R, P, H> {
-    /// Of the workers or the controller, in log lines.
+    /// The name of the workers or the controller in log lines.
     pub(crate) name: String,
     pub(crate) clock: Clock,
     /// Cancels the contexts of all runs.
@@ -34,7 +34,7 @@ pub(crate) struct RunSettings<R, P, H> {
     pub(crate) hooks: H,
 }
 
-/// What the owner of a run loop adds to it. By default nothing.
+/// The hooks of the owner of a run loop. By default they do nothing.
 pub(crate) trait RunHooks<K>: Send + Sync {
     /// Whether runs are timed, which costs two readings of the clock for each.
     const TIMED: bool = false;
@@ -90,7 +90,7 @@ pub(crate) trait KeyTurn {
     fn more(&self);
 }
 
-/// How a run has ended.
+/// The result of a run.
 pub(crate) enum RunResult<'a> {
     Succeeded,
     /// It asked for another run, by its action or an error that says so.
@@ -102,26 +102,26 @@ pub(crate) enum RunResult<'a> {
 
 pub(crate) struct Failed<'a> {
     pub(crate) error: &'a (dyn Error + 'static),
-    /// How many runs in a row have failed, this one included.
+    /// The number of failed runs in a row, including this one.
     pub(crate) failures: u32,
     pub(crate) next: NextAttempt,
 }
 
-/// What follows a failure.
+/// The next attempt after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextAttempt {
     Retry(Duration),
     /// The policy gives the key up.
     Drop,
-    /// The error says that no try will mend it.
+    /// The error is terminal.
     Terminal,
 }
 
-/// RunSettings keys, one after the other. What a run needs it has at hand: a run makes nothing, and takes no handle of anything.
+/// Runs keys, one after the other. It keeps everything that a run needs, so that a run allocates nothing.
 pub(crate) struct Runner<R, P, H> {
     runs: Arc<RunSettings<R, P, H>>,
     counters: Arc<RunCounters>,
-    /// That of the run under way, or of the last one, which has left nothing in it.
+    /// The context, which each run uses again.
     cx: Context,
     draws: Draws,
 }
@@ -281,7 +281,7 @@ impl<R, P, H> Runner<R, P, H> {
         let error: &(dyn Error + 'static) = &*error;
         let Self { counters, runs, .. } = &*self;
         let (controller, key) = (self.name(), claim.key());
-        // Terminal comes first: what it marks may have any of the others as its source.
+        // A terminal error may have any of the others as its source.
         if Terminal::find(error).is_some() {
             counters.terminal_errors.count();
             let shown = Chain(error);

@@ -1,6 +1,4 @@
-//! Cancellation as a value: a token that is set once, seen by everyone who holds a clone, and handed down to children.
-//!
-//! This file is the public face; `node` holds what a token is made of, its lock and the three passes of a cancellation.
+//! Cancellation tokens. The module `node` has their lock and the three passes of a cancellation.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -113,7 +111,7 @@ impl CancellationToken {
 
     /// Whether this token has been cancelled, itself or through an ancestor. Costs one atomic load.
     ///
-    /// What a thread did before it cancelled the token is visible to the thread that reads `true` here.
+    /// Everything that a thread did before it cancelled the token is visible to a thread that reads `true` here.
     ///
     /// # Panics
     ///
@@ -132,15 +130,15 @@ impl CancellationToken {
         self.node.is_cancelled()
     }
 
-    /// Whether it has been cancelled or is just being cancelled. Who has seen a descendant of it cancelled, and asks this, knows
-    /// whether that came from here or above.
+    /// Whether it is cancelled or being cancelled. If a descendant reads as cancelled, this tells whether the cancellation came
+    /// from here or above.
     pub(crate) fn is_closed(&self) -> bool {
         self.node.is_closed()
     }
 
     /// Registers `f` to run once when this token is cancelled, on the thread that cancels it.
     ///
-    /// This is how to unblock what knows no token: shut a socket down, kill a child process, notify a condition variable.
+    /// Use it to unblock code that knows no token: shut a socket down, kill a child process, notify a condition variable.
     /// On a token that reads as cancelled already, `f` runs at once on this thread, possibly while callbacks registered
     /// before it still run elsewhere. A panic of `f` is caught and logged as an error, in either case.
     ///
@@ -182,8 +180,8 @@ impl CancellationToken {
 
     /// Blocks until this token is cancelled. Returns at once if it is already.
     ///
-    /// What wakes it: a [`cancel`](Self::cancel) of this token or of an ancestor, and nothing else. There is no timeout,
-    /// and a token that nobody cancels is waited on for ever. Callbacks may still be running when this returns.
+    /// Only a [`cancel`](Self::cancel) of this token or of an ancestor wakes it. There is no timeout: if nobody cancels the
+    /// token, it waits for ever. Callbacks may still be running when this returns.
     ///
     /// # Panics
     ///
@@ -220,10 +218,10 @@ impl fmt::Debug for CancellationToken {
 ///
 /// Once the drop has returned, the callback neither runs nor will run:
 /// - not yet run, it is dropped without being run; a panic in the drop of what it holds is caught and logged;
-/// - running on another thread, the drop **blocks** until it has ended; what wakes it is that end, and nothing else;
+/// - running on another thread, the drop **blocks** until it has ended, and only that end wakes it;
 /// - running on this very thread (the guard is dropped from inside the callback), the drop returns at once.
 ///
-/// So what the callback uses may be torn down after the guard. As with any join, two callbacks that run on two threads
+/// After the guard, you may tear down everything that the callback uses. As with any join, two callbacks that run on two threads
 /// and each drop the other's guard wait for each other for ever; so does a drop under a lock that the callback takes.
 ///
 /// # Panics

@@ -1,4 +1,4 @@
-//! What a token is made of.
+//! The node of a token.
 //!
 //! Tokens form a tree. A child holds its parent, so that whatever cancels an ancestor reaches the child even when nobody
 //! else holds what lies between. A parent knows its children only weakly, so a child ends with its last holder, and then

@@ -41,7 +41,7 @@ enum ClockKind {
     Held(Arc<Held>),
 }
 
-/// What a held clock calls when a time has come: outside its lock, on the thread that advances it.
+/// A callback of a held clock for a time. Called outside its lock, on the thread that advances it.
 pub(crate) trait Wake: Send + Sync {
     fn wake(&self);
 }
@@ -64,7 +64,7 @@ impl Clock {
     /// The system's monotonic clock.
     #[must_use]
     pub fn system() -> Self {
-        // One for the process: what goes by one of these clocks tells its times to what goes by another.
+        // One origin for the process, so that times of one system clock hold for another.
         static ORIGIN: OnceLock<Instant> = OnceLock::new();
         Self(ClockKind::System { origin: *ORIGIN.get_or_init(system_now) })
     }
@@ -163,7 +163,7 @@ impl Clock {
         }
     }
 
-    /// The thread is awake again. Whoever decided to wake it has counted it out before.
+    /// Ends a sleep. The thread that decided to wake this one has counted it out before.
     pub(crate) fn wake_up(&self, mut nap: Nap) {
         self.clear_alarm(&mut nap.0);
     }
@@ -237,8 +237,8 @@ const TIMEOUT: u64 = 1 << 63;
 
 /// A clock that stands still until a test moves it.
 ///
-/// What is built on its [`clock`](Self::clock) has no other notion of time: delays, timeouts, polls, deadlines and
-/// backoff all wait for [`advance`](Self::advance). A queue on a held clock needs no timer thread: advancing the clock
+/// Everything built on its [`clock`](Self::clock) uses its time: delays, timeouts, polls, deadlines and backoff all wait for
+/// [`advance`](Self::advance). A queue on a held clock needs no timer thread: advancing the clock
 /// moves its keys.
 ///
 /// # Examples
@@ -269,7 +269,7 @@ struct Held {
     state: Mutex<HeldState>,
     /// Notified when a thread falls asleep.
     fell_asleep: Condvar,
-    /// Set once, by who makes the clock.
+    /// Set once, by the simulation that makes the clock.
     scheduler: OnceLock<Arc<dyn Scheduler>>,
 }
 
@@ -297,7 +297,7 @@ impl ManualClock {
         Self::at(UNIX_EPOCH)
     }
 
-    /// A clock that stands still at this time of day: what timestamps are made of. Delays and deadlines do not go by it.
+    /// Makes a clock that stands still at this time of day. Timestamps use it; delays and deadlines do not.
     #[must_use]
     pub fn at(time_of_day: SystemTime) -> Self {
         Self(Arc::new(Held {
@@ -347,8 +347,8 @@ impl ManualClock {
 
     /// Moves the clock on by `duration`, stopping at each time that something waits for, in order.
     ///
-    /// When this returns, every delayed key whose time has come is ready, and every wait that has timed out has been
-    /// woken. What the woken threads then do is theirs: to step through a poller's ticks, say, alternate this with
+    /// When this returns, every delayed key that is due is ready, and every wait that has timed out is woken. The woken threads
+    /// may still be busy: to step through the ticks of a poller, alternate this with
     /// [`wait_for_sleepers`](Self::wait_for_sleepers). The clock stops some 584 years after it was made.
     pub fn advance(&self, duration: Duration) {
         // One before "never", which does not come.
@@ -362,8 +362,8 @@ impl ManualClock {
         self.clock().instant(self.alarm())
     }
 
-    /// How many threads wait for something on this clock and have not been told to wake: consumers of a queue, a
-    /// draining thread, an idle poller or worker, a sleeping reconciler.
+    /// Returns the number of threads that are asleep on this clock: consumers of a queue, a draining thread, an idle poller or
+    /// worker, a sleeping reconciler.
     #[must_use]
     pub fn sleepers(&self) -> usize {
         self.0.state.lock().asleep

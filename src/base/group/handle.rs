@@ -1,4 +1,4 @@
-//! Who has started a group: stops it, joins it, and names what does not end.
+//! The handle of a group: stops and joins its threads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable};
 use crate::base::thread::Joiner;
 use crate::base::time::Rounded;
 
-/// What the handle of a poller and that of workers have in common.
+/// Stops and joins the threads of a group.
 pub(crate) struct Handle {
     pub(crate) group: Arc<ThreadGroup>,
-    /// One for each slot, in their order, then that of the watchdog if there is one.
+    /// The joiners of the slots, in their order, then of the watchdog.
     joiners: Vec<Joiner>,
     /// Wakes the group's threads, to look at whether they are to stop.
     nudge: Box<dyn Fn() + Send + Sync>,
@@ -53,7 +53,7 @@ impl Handle {
         self.group.abort.cancel();
     }
 
-    /// Joins all threads. On one of the group's own, those of the other slots: the watchdog ends after this one.
+    /// Joins all threads. On a thread of the group, it joins the threads of the other slots only: the watchdog ends last.
     pub(crate) fn join(&mut self) {
         let mut joiners = std::mem::take(&mut self.joiners);
         let mut adopted = std::mem::take(&mut *self.group.adopted.lock());

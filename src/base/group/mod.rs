@@ -29,7 +29,7 @@ use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
 
-/// What the threads of one group have in common.
+/// The state that the threads of one group share.
 pub(crate) struct ThreadGroup {
     pub(crate) name: String,
     pub(crate) clock: Clock,
@@ -38,7 +38,7 @@ pub(crate) struct ThreadGroup {
     size: usize,
     stopping: AtomicBool,
     pub(crate) abort: CancellationToken,
-    /// How many threads have not ended, and who waits for that.
+    /// The threads that have not ended, and the waiters for their end.
     present: Mutex<Present>,
     /// Threads that have been started later, to be joined with the others.
     adopted: Mutex<Vec<Joiner>>,
@@ -46,7 +46,7 @@ pub(crate) struct ThreadGroup {
     /// Up to when the watchdog sleeps; never if it has nothing to watch.
     watching_until: AtomicU64,
     watchdog: Arc<AutoResetEvent>,
-    /// What the threads are, for the log.
+    /// The kind of group, for the log.
     kind: ThreadGroupKind,
     /// Called once the last thread has ended.
     on_end: OnceLock<Ended>,
@@ -71,20 +71,20 @@ pub(crate) struct Overrun<'a> {
 
 #[cfg(all(test, loom))]
 impl<'a> Overrun<'a> {
-    /// That of a slot's first run.
+    /// Makes the overrun of the first run of a slot.
     pub(crate) fn of_first_run(slot: &'a WorkerSlot) -> Self {
         Self { thread: &slot.name, slot, run: 1, record: 0 }
     }
 }
 
 impl Overrun<'_> {
-    /// Whether it still runs: what was looked up by its record before is then about it.
+    /// Whether the run continues. If so, a key found by its record before this call is its key.
     pub(crate) fn goes_on(&self) -> bool {
         !self.slot.is_over(self.run)
     }
 }
 
-/// What the threads of a group are, for the log.
+/// The kind of a group, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadGroupKind {
     Controller,
@@ -125,7 +125,7 @@ impl ThreadGroupKind {
 
 pub(crate) use crate::base::running::EndHook as Ended;
 
-/// What is done about an overrun.
+/// Handles an overrun.
 pub(crate) type OverrunHook = Box<dyn Fn(Overrun) + Send>;
 
 /// A run, from begin to end.
@@ -190,7 +190,7 @@ impl ThreadGroup {
         })
     }
 
-    /// Has `hook` called once the last thread has ended, and at once if it has. The first hook counts.
+    /// Calls `hook` when the last thread has ended; at once if it has ended already. Only the first hook is kept.
     pub(crate) fn on_end(&self, hook: &Ended) {
         let _ = self.on_end.set(Arc::clone(hook));
         if self.is_empty() {
@@ -206,12 +206,12 @@ impl ThreadGroup {
         Ok(())
     }
 
-    /// The names of the threads whose run is an overrun.
+    /// Returns the names of the threads whose run is an overrun.
     pub(crate) fn overdue(&self) -> Vec<String> {
         self.names(WorkerSlot::is_overdue)
     }
 
-    /// The names of the threads that have not ended.
+    /// Returns the names of the threads that have not ended.
     pub(crate) fn threads(&self) -> Vec<String> {
         self.names(|slot| !slot.has_left())
     }

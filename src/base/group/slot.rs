@@ -1,4 +1,4 @@
-//! One thread's slot: what it is doing, for the watchdog to see.
+//! The slot of one thread, which shows its run to the watchdog.
 //!
 //! Runs are numbered. A run *begins* when `begun` becomes its number and is over when `ended` has become it; a slot is busy
 //! while `begun` is ahead. What belongs to a run is either written before it begins (its deadline, its record) or carries its
@@ -10,12 +10,12 @@
 //! | the watchdog | `expired`, when the deadline has passed; then `overdue`, after the [allowance](super::ALLOWANCE) |
 //! | the run, if it asks for its token | the token and its number, under the lock |
 //!
-//! **What a reader may conclude.** All these are stored with `Release` and read with `Acquire`. Who has read a run's number
-//! from `begun`, then deadline and record, and then finds `ended` short of that number, has read what that run wrote: they
-//! change only after the run is over, so who reads what a later run wrote sees `ended` at the number or beyond. (`ended` needs
-//! no order of its own for that; it has one so that who sees a run over sees what it did.)
+//! **Guarantees for readers.** All fields are stored with `Release` and read with `Acquire`. A reader reads the number of a run
+//! from `begun`, then deadline and record, then `ended`. If `ended` is below the number, deadline and record belong to that run:
+//! a later run changes them only after `ended` has reached the number. (`ended` needs no order for that. It has one so that a
+//! reader that sees the end of a run sees its effects.)
 //!
-//! **What it costs.** A run writes two numbers; one with a deadline writes two more, and adds to `begun` in one step where
+//! **Costs.** A run writes two numbers; one with a deadline writes two more, and adds to `begun` in one step where
 //! others store it (why: see [`watchdog`](super::watchdog)). The lock is taken by a run that asks for its token, as it asks
 //! and as it ends.
 
@@ -29,7 +29,7 @@ use crate::base::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::base::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::base::time::Nanos;
 
-/// What one thread is doing.
+/// The run of one thread.
 #[derive(Debug)]
 // Two threads that write to their slots must not share a cache line; processors fetch lines in pairs.
 #[cfg_attr(not(loom), repr(align(128)))]
@@ -104,8 +104,8 @@ impl WorkerSlot {
 
     /// A run begins.
     ///
-    /// Who looks at the slot afterwards ([`deadline`](Self::deadline)) sees this run; if somebody has looked before, this
-    /// thread sees from now on what that one did before it looked.
+    /// A later call of [`deadline`](Self::deadline) sees this run. If the call came first, this thread sees everything that the
+    /// watchdog did before it.
     #[inline]
     pub(super) fn begin_until(&self, deadline: Nanos, record: u32) {
         self.deadline.store(deadline.0, Release);
@@ -158,7 +158,7 @@ impl WorkerSlot {
         let run = self.begun.fetch_add(0, AcqRel);
         let deadline = Nanos(self.deadline.load(Acquire));
         if self.is_over(run) {
-            // A plan whose time has passed says nothing: the run that it was made for wakes the watchdog.
+            // A plan whose time has passed does not count: its run wakes the watchdog.
             Some(Nanos(self.planned.load(Acquire))).filter(|&planned| planned > now).unwrap_or(Nanos::NEVER)
         } else if self.overdue.load(Relaxed) == run {
             Nanos::NEVER
@@ -169,7 +169,7 @@ impl WorkerSlot {
         }
     }
 
-    /// The run under way, if there is one.
+    /// Returns the run under way, if any.
     pub(crate) fn look(&self) -> Option<Look> {
         let number = self.begun.load(Acquire);
         let since = Nanos(self.since.load(Acquire));
@@ -177,13 +177,13 @@ impl WorkerSlot {
         self.is_at(&look).then_some(look)
     }
 
-    /// Whether that run is still under way: what was looked up by its record before is then about it.
+    /// Whether that run is still under way. If so, a key found by its record before this call is its key.
     pub(crate) fn is_at(&self, run: &Look) -> bool {
         !self.is_over(run.number)
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        // If it is over by now, the slot was idle for a moment, whatever has begun since.
+        // If that run is over by now, the slot was idle for a moment.
         !self.is_over(self.begun.load(Acquire))
     }
 

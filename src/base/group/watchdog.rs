@@ -5,7 +5,7 @@
 //! the watchdog has had nothing to watch. A poller says when its next poll has its deadline, so that the watchdog already
 //! sleeps until then and wakes once a period.
 //!
-//! **No deadline is slept through**, because either of the two sees what the other did. A slot adds one to its count of runs,
+//! **The watchdog misses no deadline**, because the slot sees the store of the watchdog, or the watchdog sees the run. A slot adds one to its count of runs,
 //! then reads `watching_until`. The watchdog writes "never" there, then adds nothing to the count, and looks at the slot. All
 //! that ever changes the count is such an addition, and each one sees what came before those that are ahead of it. If the
 //! slot's is ahead, the watchdog sees its run; if the watchdog's is, the slot reads "never", or what the watchdog has written

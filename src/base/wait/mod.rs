@@ -1,4 +1,4 @@
-//! Sleeping and waking: a condition variable whose sleepers are counted out by whoever wakes them.
+//! Sleeping and waking: a condition variable that counts its sleepers.
 //!
 //! # Vocabulary and counters
 //!
@@ -7,7 +7,7 @@
 //!
 //! - entering a wait: `asleep += 1`;
 //! - deciding to wake one: `asleep -= 1, woken += 1`, and one notification once the lock is released;
-//! - leaving the wait, for whatever cause: `woken -= 1` if there is one, else `asleep -= 1`.
+//! - leaving the wait, for any cause: `woken -= 1` if it is above zero, else `asleep -= 1`.
 //!
 //! So `asleep + woken` is always the number of threads inside the wait, and there are always at least `woken`
 //! notifications on their way or threads that one has reached: none is lost if a sleeper times out at that moment,
@@ -164,7 +164,7 @@ impl Wake for AutoResetEvent {
     }
 }
 
-/// A fact that becomes true once, or is given up, and that any number of threads wait for.
+/// A one-time event with an outcome, true or false, which any number of threads wait for.
 pub(crate) struct Latch {
     state: Mutex<LatchState>,
     waiters: Waiters,

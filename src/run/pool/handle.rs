@@ -20,7 +20,7 @@ use crate::base::thread::ThreadOptions;
 /// # Runs that are stuck
 ///
 /// A run that is still under way 100 ms after its deadline keeps its key and its thread: threads cannot be killed. It is reported
-/// while it runs, and a spare thread works in its member, as long as there are [spares](PoolBuilder::spares). Once the run returns the
+/// while it runs, and a spare thread works in its place, as long as there are [spares](PoolBuilder::spares). Once the run returns the
 /// pool has its size again.
 ///
 /// # Examples
@@ -77,7 +77,7 @@ impl PoolBuilder {
         self
     }
 
-    /// How many threads may be started in member of those whose runs are stuck. Default: 4.
+    /// The number of threads that may be started in place of threads whose runs are stuck. Default: 4.
     pub fn spares(mut self, spares: usize) -> Self {
         self.spares = spares;
         self
@@ -165,7 +165,7 @@ impl WorkerPool {
         self.pool.group.clock.clone()
     }
 
-    /// The names of the threads whose run is still under way 100 ms after its deadline: none, while all is well.
+    /// Returns the names of the threads whose run continues 100 ms after its deadline.
     #[must_use]
     pub fn overdue(&self) -> Vec<String> {
         self.pool.group.overdue()
@@ -196,7 +196,7 @@ impl WorkerPool {
         self.handle.shutdown(grace);
     }
 
-    /// Lets the threads go on without being joined: for a pool whose runs ignore their cancellation.
+    /// Lets the threads continue without being joined, for runs that ignore their cancellation.
     pub fn detach(mut self) {
         self.handle.detach();
     }

@@ -5,7 +5,7 @@
 //! that gets work is served after at most one key of each of the others, however many they have. A member that is held by its rate
 //! waits from the moment its time has come.
 //!
-//! A run that goes on after its deadline and the allowance is *stuck* until it returns. It keeps its thread, but another one may work in its member:
+//! A run that goes on after its deadline and the allowance is *stuck* until it returns. It keeps its thread, but another one may work in its place:
 //! a spare one, which sleeps again once there are enough.
 //!
 //! Lock order: the pool's, then that of a member's queue (to ask it whether it has work).
@@ -33,7 +33,7 @@ use crate::base::time::Nanos;
 use crate::base::wait::{WaiterCounts, Waiters};
 use crate::run::runner::KeyTurn;
 
-/// What a member does with the pool's threads.
+/// The work of a member.
 pub(crate) trait Job: Send + Sync {
     /// Runs keys until `turn` is over, or none is left, or none may be run for now. Does not wait for one.
     fn serve(&self, turn: &PoolTurn<'_>);
@@ -41,8 +41,8 @@ pub(crate) trait Job: Send + Sync {
     /// Whether there is a key to run. Called under the pool's lock.
     fn has_work(&self) -> bool;
 
-    /// When the next key may be run. Called under the pool's lock, so that whoever changes it and then
-    /// [releases](Membership::release) it has the last word.
+    /// When the next key may be run. Called under the pool's lock. After a change, call
+    /// [`Membership::release`].
     fn not_before(&self) -> Nanos;
 
     /// Called when the last thread that served it has left.
@@ -84,7 +84,7 @@ struct PoolState {
     started: usize,
 }
 
-/// What a thread is doing.
+/// The work of one thread.
 #[derive(Debug, Default)]
 struct SlotState {
     serving: Option<MemberId>,
@@ -117,7 +117,7 @@ impl Pool {
         Membership { pool: Arc::clone(self), member, hint, ended: AtomicBool::new(false) }
     }
 
-    /// What each of the pool's threads does until the group is stopping.
+    /// Serves members until the group is stopping.
     pub(crate) fn work(self: &Arc<Self>, number: usize) {
         let stuck = Arc::clone(&self.state.lock().slots[number].stuck);
         while let Some(found) = self.next(number) {
@@ -131,7 +131,8 @@ impl Pool {
         self.finish(number, member, &job);
     }
 
-    /// The member whose turn it is. Blocks while there is none, or enough threads are at work; `None` once the group is stopping.
+    /// Returns the next member to serve; `None` if the group is stopping. Blocks while no member has work, or enough threads are
+    /// at work.
     fn next(self: &Arc<Self>, number: usize) -> Option<NextMember> {
         let mut state = self.state.lock();
         loop {
@@ -139,7 +140,7 @@ impl Pool {
                 return None;
             }
             if let Some(found) = self.take(&mut state, number) {
-                // Whoever is woken next sees to what is left, or waits for what comes later.
+                // The next thread serves the members that are left, or waits for the next time.
                 let count = state.mark_woken(&self.group);
                 drop(state);
                 self.idle.notify(count);
@@ -153,7 +154,7 @@ impl Pool {
 
     /// Up to when a thread waits that has found no member.
     fn waits_until(&self, state: &PoolState) -> Nanos {
-        // Without a member for it no time matters: who leaves one wakes a thread.
+        // A thread that ends its turn wakes another one.
         if self.is_full(state) { Nanos::NEVER } else { state.members.next_time() }
     }
 
@@ -185,7 +186,7 @@ impl Pool {
             not_before => state.members.hold_until(member, not_before),
         }
         let last = state.members.done(member) == 0;
-        // It is asked under the lock: what it gets later, it offers later.
+        // Asked under the lock: work that comes later is offered later.
         if job.has_work() {
             state.members.offer(member, || self.group.clock.nanos());
         }
@@ -276,7 +277,7 @@ impl KeyTurn for PoolTurn<'_> {
     }
 }
 
-/// A member's member in a pool, until it is [given up](Self::end).
+/// A membership of a pool, until its [end](Self::end).
 pub(crate) struct Membership {
     pool: Arc<Pool>,
     member: MemberId,
@@ -286,14 +287,14 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// It has work, as far as anybody knows.
+    /// Reports that the member may have work.
     pub(crate) fn offer(&self) {
         if !self.hint.is_ready() {
             self.with(|state| state.members.offer(self.member, || self.pool.group.clock.nanos()));
         }
     }
 
-    /// It is served from now on; it may have work already.
+    /// Puts the member into service. It may have work already.
     pub(crate) fn open(&self) {
         self.with(|state| {
             state.members.set_open(self.member, true);
@@ -301,7 +302,7 @@ impl Membership {
         });
     }
 
-    /// It is not served any more; runs under way go on, and those who take a key at this moment.
+    /// Takes the member out of service. Runs under way continue, and so does a thread that is taking a key.
     pub(crate) fn close(&self) {
         self.with(|state| {
             state.members.set_open(self.member, false);
@@ -316,7 +317,7 @@ impl Membership {
         });
     }
 
-    /// It waits for no time any more.
+    /// Ends the wait of the member for its time.
     pub(crate) fn release(&self) {
         self.with(|state| {
             state.members.free(self.member);
@@ -345,7 +346,7 @@ impl Membership {
         slots.filter(|(_, at)| at.serving == Some(self.member)).map(|(slot, _)| Arc::clone(slot)).collect()
     }
 
-    /// Gives the member up. It is closed, and no thread serves it.
+    /// Ends the membership. The member is closed, and no thread serves it.
     pub(crate) fn end(&self) {
         let mut state = self.pool.state.lock();
         if self.ended.swap(true, Relaxed) {

@@ -249,7 +249,7 @@ fn a_limit_that_is_raised_wakes_a_thread() {
     });
 }
 
-/// A run that waits for another one, in a pool of one thread, until it is found to be stuck: then the spare thread has its member,
+/// A run that waits for another one, in a pool of one thread, until it is found to be stuck: then the spare thread has its place,
 /// which sleeps or is on its way.
 #[test]
 fn a_spare_thread_works_in_place_of_a_stuck_one() {
@@ -285,7 +285,7 @@ impl Job for Twice {
         if !turn.is_over() {
             let run = turn.begin(Nanos::ZERO, Nanos::NEVER, 0);
             let state = turn.pool.state.lock();
-            assert_eq!((state.busy, state.stuck), (1, 0), "one more may be at work in its member");
+            assert_eq!((state.busy, state.stuck), (1, 0), "one more may be at work in its place");
             drop((state, run));
         }
     }

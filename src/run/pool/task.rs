@@ -54,7 +54,7 @@ impl Task for PoolTask {
 }
 
 impl Pool {
-    /// A run is an overrun: says so, and sees to it that a thread works in its member. Called by the watchdog.
+    /// Reports an overrun, and has another thread work in place of the stuck one. Called by the watchdog.
     pub(crate) fn overrun(self: &Arc<Self>, overrun: &Overrun<'_>) {
         let Some(number) = self.group.slots.iter().position(|slot| std::ptr::eq(Arc::as_ptr(slot), overrun.slot))
         else {
@@ -78,7 +78,7 @@ impl Pool {
         let count = state.mark_woken(&self.group);
         drop(state);
         self.idle.notify(count);
-        // First what has happened, then what is done about it.
+        // Report the overrun before the spare thread is logged.
         if let Some(job) = job {
             shielded("the report of an overrun", || job.overrun(overrun));
         }
@@ -93,10 +93,10 @@ impl Pool {
         let (pool, thread) = (self.group.name.as_str(), self.group.slots[number].name.as_str());
         match self.group.adopt(|| self.group.start_on(number, &self.options, body, &event)) {
             Ok(()) => {
-                log::warn!(pool, thread; "{pool}: thread {thread} is started in member of a stuck one");
+                log::warn!(pool, thread; "{pool}: thread {thread} is started in place of a stuck one");
             }
             Err(error) => {
-                log::error!(pool, thread, error:%; "{pool}: cannot start thread {thread} in member of a stuck one: {error}");
+                log::error!(pool, thread, error:%; "{pool}: cannot start thread {thread} in place of a stuck one: {error}");
                 // The next overrun tries again: no other thread is started meanwhile, for this is the watchdog's.
                 self.state.lock().started -= 1;
             }

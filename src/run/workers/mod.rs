@@ -21,9 +21,9 @@ use crate::run::runner::{RunSettings, Runner, report_overrun};
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
 ///
-/// What a run returns decides what follows: an [`Action`](crate::Action), or an error, of which
-/// [`RequeueAfter`](crate::RequeueAfter) asks for another run, [`Terminal`](crate::run::Terminal) gives up, and any other is for
-/// the [`RetryPolicy`]. A panic is caught and handled as an error. Several `Workers` on one queue are safe.
+/// The result of a run decides about the next one. An [`Action`](crate::Action) or a [`RequeueAfter`](crate::RequeueAfter) may ask
+/// for it, a [`Terminal`](crate::run::Terminal) error excludes it, and any other error is left to the [`RetryPolicy`]. A panic is
+/// caught and handled as an error. Several `Workers` may serve one queue.
 ///
 /// # Examples
 ///
@@ -73,7 +73,7 @@ impl<R> Workers<R> {
 }
 
 impl<R, P> Workers<R, P> {
-    /// How many threads, and so how many keys at once. Default: 1.
+    /// Sets the number of threads, which is the number of keys at once. Default: 1.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
@@ -85,15 +85,15 @@ impl<R, P> Workers<R, P> {
         self
     }
 
-    /// How long a run may take. Its context is cancelled then. A run that ends promptly has [timed out](WorkersMetrics::timeouts).
-    /// One that is still under way 100 ms after its deadline is an overrun, and is reported (log, metric,
+    /// Sets the time that a run may take. Its context is cancelled then. A run that ends promptly has [timed out](WorkersMetrics::timeouts).
+    /// A run that continues 100 ms after its deadline is an overrun, and is reported (log, metric,
     /// [`WorkersControl::overdue`]) while it runs. Default: as long as it likes.
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Decides what follows an error. Default: [`Exponential`], so that a key backs off longer each time it fails.
+    /// Sets the policy for failed runs. Default: [`Exponential`], so that a key backs off longer each time it fails.
     /// [`NoRetry`](crate::run::NoRetry) never tries again.
     pub fn retry<Q>(self, policy: Q) -> Workers<R, Q> {
         let Self { reconciler, policy: _, threads, name, timeout, grace, options } = self;
@@ -106,7 +106,7 @@ impl<R, P> Workers<R, P> {
         self
     }
 
-    /// How the threads are made.
+    /// Sets the options of the threads.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.options = options;
         self
@@ -117,8 +117,8 @@ impl<R, P> Workers<R, P> {
     ///
     /// # Errors
     ///
-    /// If the number of threads or the timeout is zero, or the system gives no thread. Threads that have started by then are
-    /// told to stop, and end without being waited for.
+    /// If the number of threads or the timeout is zero, or the system gives no thread. Threads that have started by
+    /// then are stopped, and not joined.
     pub fn start<K, S>(self, queue: &WorkQueue<K, S>) -> Result<Running<WorkersControl>, StartError>
     where
         K: Key + fmt::Debug,
@@ -209,13 +209,13 @@ pub struct WorkersControl {
 }
 
 impl WorkersControl {
-    /// The names of the threads whose run is still under way 100 ms after its deadline: none, while all is well.
+    /// Returns the names of the threads whose run continues 100 ms after its deadline.
     #[must_use]
     pub fn overdue(&self) -> Vec<String> {
         self.group.overdue()
     }
 
-    /// What has been counted since the start.
+    /// Returns the metrics since the start.
     #[must_use]
     pub fn metrics(&self) -> WorkersMetrics {
         let busy = self.group.slots.iter().filter(|slot| slot.is_busy()).count();

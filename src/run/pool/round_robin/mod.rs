@@ -1,10 +1,10 @@
-//! Whose turn it is: the members of a pool, in line for its threads. A plain value; the pool's lock guards it.
+//! The round-robin scheduler of a pool: its members, in line for its threads. A plain value; the pool's lock guards it.
 //!
 //! A member with work is in line once, at most, whatever it has to do; one that is served as often as it may be, is closed, or
 //! must wait for a time is not. Round robin, so a member that joins the line has at most the others ahead of it.
 //!
-//! What a thread has to know after each run ([`Hint`]) can be read without the lock. It may be old by then: it decides whether a
-//! turn ends a run sooner or later, and nothing else.
+//! After each run a thread reads the [`Hint`] of its member without the lock. An outdated hint only ends a turn a run sooner or
+//! later.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -25,7 +25,7 @@ pub(super) struct RoundRobin {
     members: Vec<Option<MemberState>>,
     /// Those that are served next, in this order.
     ready: VecDeque<MemberId>,
-    /// Those that wait for their time, in the order of their times; of one time, in the order in which they came.
+    /// Members that wait for a time, in the order of the times, then of their arrival.
     held: BTreeMap<HeldAt, MemberId>,
     /// How many members have been held so far.
     held_so_far: u64,
@@ -46,7 +46,7 @@ struct Waiting {
     next_time: AtomicU64,
 }
 
-/// What can be seen of a member without the lock.
+/// The state of a member that can be read without the lock.
 #[derive(Debug)]
 pub(super) struct Hint {
     /// All members that wait, this one perhaps among them.
@@ -147,7 +147,7 @@ impl RoundRobin {
         self.members[id.0] = None;
     }
 
-    /// It has work, as far as anybody knows. Returns whether it joins the line by that, behind those whose time has come.
+    /// Reports that a member may have work. Returns whether it joins the line, behind members whose time has come.
     pub(super) fn offer(&mut self, id: MemberId, now: impl FnOnce() -> Nanos) -> bool {
         let Some(member) = self.members[id.0].as_mut() else { return false };
         if !member.open || member.lined != Lined::No || member.active >= member.limit {
@@ -172,7 +172,7 @@ impl RoundRobin {
         true
     }
 
-    /// The member whose turn it is. A thread serves it from now on.
+    /// Takes the next member to serve. A thread serves it from now on.
     pub(super) fn next(&mut self, now: impl FnOnce() -> Nanos) -> Option<(MemberId, Arc<Hint>)> {
         if !self.held.is_empty() {
             self.let_in(now());
@@ -186,13 +186,13 @@ impl RoundRobin {
         Some((id, Arc::clone(&member.hint)))
     }
 
-    /// Lets threads see who waits.
+    /// Publishes the members that wait, for reading without the lock.
     fn publish(&self) {
         self.waiting.ready.store(self.ready.len(), Relaxed);
         self.waiting.next_time.store(self.next_time().0, Relaxed);
     }
 
-    /// Those whose time has come join the line, in the order of their times.
+    /// Moves the members whose time has come into line, in the order of their times.
     fn let_in(&mut self, now: Nanos) {
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
             let id = first.remove();
@@ -203,7 +203,7 @@ impl RoundRobin {
         }
     }
 
-    /// A thread serves it no longer. Returns how many still do.
+    /// Ends the turn of a thread. Returns the number of threads that still serve the member.
     pub(super) fn done(&mut self, id: MemberId) -> usize {
         self.members[id.0].as_mut().map_or(0, |member| {
             member.active -= 1;
@@ -220,7 +220,7 @@ impl RoundRobin {
         self.step_out(id);
     }
 
-    /// It waits for no time any more. If it is held it leaves the line, and the caller offers it again; if it is ready it keeps
+    /// Ends the wait of a member for its time. A held member leaves the line, and the caller offers it again; a ready one keeps
     /// its turn.
     pub(super) fn free(&mut self, id: MemberId) {
         let Some(member) = self.members[id.0].as_mut() else { return };
@@ -272,7 +272,7 @@ impl RoundRobin {
         self.ready.is_empty()
     }
 
-    /// When one of those that wait for their time is to be served.
+    /// Returns the first time that a member waits for.
     pub(super) fn next_time(&self) -> Nanos {
         self.held.first_key_value().map_or(Nanos::NEVER, |((time, _), _)| *time)
     }
