@@ -182,7 +182,7 @@ enum Role {
 }
 
 impl Joiner {
-    /// Makes the joiner of a task that has no thread of its own.
+    /// Makes the joiner of a task without its own thread.
     pub(crate) fn of_task(name: String, task: impl JoinTask + 'static) -> Self {
         Self { name, role: Role::Task(Box::new(task)) }
     }
@@ -242,7 +242,7 @@ pub(crate) fn shielded(what: &str, code: impl FnOnce()) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(code)) else {
         return;
     };
-    // The logger and the drop of what the panic carries are user code too. What they throw in turn is let go unseen.
+    // A panic of the logger, or of the drop of the payload, is ignored.
     let report = AssertUnwindSafe(|| {
         let message = panic_message(&*panic);
         log::error!(panic = message; "{what} panicked: {message}");

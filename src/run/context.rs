@@ -116,7 +116,7 @@ impl Context {
         }
     }
 
-    /// Returns the deadline of the run, if it has one.
+    /// Returns the deadline of the run, if any.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.clock.instant(self.deadline)

@@ -90,7 +90,7 @@ impl CancellationToken {
     ///
     /// Only the first call runs callbacks. A call on a token that another thread is just cancelling, directly or through
     /// an ancestor, returns with the token cancelled, but without waiting for that thread: callbacks may still be running
-    /// there, or be about to. So a callback may itself call this. To know that one callback is over, drop its
+    /// there, or be about to. A callback may call this too. To know that one callback is over, drop its
     /// [`OnCancel`].
     ///
     /// # Panics
@@ -142,7 +142,7 @@ impl CancellationToken {
     /// On a token that reads as cancelled already, `f` runs at once on this thread, possibly while callbacks registered
     /// before it still run elsewhere. A panic of `f` is caught and logged as an error, in either case.
     ///
-    /// Dropping the returned guard unregisters `f`; see [`OnCancel`] for what that promises. The guard keeps the token,
+    /// Dropping the returned guard unregisters `f`; see [`OnCancel`]. The guard keeps the token,
     /// so the callback also of an otherwise dropped child runs when the parent is cancelled.
     ///
     /// # Panics

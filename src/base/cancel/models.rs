@@ -1,4 +1,4 @@
-//! What two threads may do to one small tree at once, in every interleaving. Reference counts are the standard library's
+//! Two threads change one small tree at once, in every interleaving. Reference counts are the standard library's
 //! here too, so the models do not switch threads at them, but at locks, flags and condition variables.
 
 use std::sync::Arc;
@@ -100,7 +100,7 @@ fn a_child_made_during_a_cancel_is_cancelled() {
         let parent = CancellationToken::new();
         let canceller = spawn_cancel(&parent);
         let child = parent.child();
-        // Whoever sees the parent cancelled sees the child cancelled.
+        // A thread that sees the parent cancelled sees the child cancelled.
         let parent_was = parent.is_cancelled();
         assert!(child.is_cancelled() || !parent_was);
         canceller.join().unwrap();

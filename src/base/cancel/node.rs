@@ -104,7 +104,7 @@ impl Node {
         let mut walk = Vec::new();
         let mut pending = vec![Arc::clone(top)];
         while let Some(node) = pending.pop() {
-            // What reads as cancelled has only cancelled descendants: there is nothing to do below it.
+            // A cancelled node has only cancelled descendants: there is nothing to do below it.
             if !node.is_cancelled() {
                 let first = node.close(&mut pending);
                 walk.push((node, first));

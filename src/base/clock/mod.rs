@@ -319,7 +319,7 @@ impl ManualClock {
         self.0.state.lock().now
     }
 
-    /// Returns the time of the next alarm; never if there is none.
+    /// Returns the time of the next alarm; [`Nanos::NEVER`] without one.
     pub(crate) fn alarm(&self) -> Nanos {
         self.0.state.lock().alarms.first_key_value().map_or(Nanos::NEVER, |((at, _), _)| *at)
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Whatever goes by the one may be told a time by what goes by the other: a pool by its controllers.
+/// A time of one clock holds for the other: a pool by its controllers.
 #[test]
 fn all_system_clocks_count_from_one_instant() {
     let one = Clock::system();

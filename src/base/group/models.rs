@@ -267,7 +267,7 @@ fn a_run_is_busy_from_begin_to_end_and_overdue_no_longer() {
         let looking = thread::spawn(move || {
             let reported = seen.overrun(overdue()).is_some();
             let (overdue, busy) = (seen.is_overdue(), seen.is_busy());
-            // What is overdue has been reported, and what is busy is not over.
+            // An overdue run has been reported, and a busy one is not over.
             assert!(reported || !overdue);
             if overdue {
                 "overdue"

@@ -67,10 +67,10 @@ impl Waiters {
         }
     }
 
-    /// Sleeps until woken or until `deadline`. Whoever calls this looks at its condition, and at the clock, again
-    /// afterwards: that it returned says nothing.
+    /// Sleeps until woken or until `deadline`. Afterwards the caller checks its condition and the
+    /// clock again: the return by itself means nothing.
     ///
-    /// `timeout` is what a held clock calls once `deadline` has come: it must rouse and ring these sleepers.
+    /// A held clock calls `timeout` at `deadline`. It must wake these sleepers.
     pub(crate) fn wait<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -181,7 +181,7 @@ struct LatchState {
 }
 
 /// How the log names one of these calls.
-const CALL: &str = "what waits for a latch";
+const CALL: &str = "a callback of a latch";
 
 /// Given whether the fact is true.
 pub(crate) type LatchCallback = Box<dyn FnOnce(bool) + Send>;
@@ -195,8 +195,8 @@ impl Latch {
         &self.clock
     }
 
-    /// Says that the fact is true, or that it never will be; what has been said first stands. Not under a lock: it makes the
-    /// calls that were asked for.
+    /// Sets the outcome: the fact is true, or never will be. Only the first call counts. Call it without a lock: it runs the
+    /// callbacks.
     pub(crate) fn set(&self, truth: bool) {
         let (truth, calls, count) = {
             let mut state = self.state.lock();
@@ -209,9 +209,8 @@ impl Latch {
         }
     }
 
-    /// Calls `call` once, with whether the fact is true: when the latch is set, on the thread that does, or at once, on
-    /// this one, if it is already. No lock of the latch is held then. A panic of it is logged. It is dropped uncalled with a
-    /// latch that is never set.
+    /// Calls `call` once with the outcome: on the thread that sets the latch, or at once if it is set already. No lock is held
+    /// then. A panic of `call` is logged. If the latch is never set, `call` is dropped with it.
     pub(crate) fn on_set(&self, call: LatchCallback) {
         let truth = {
             let mut state = self.state.lock();

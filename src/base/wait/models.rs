@@ -1,4 +1,4 @@
-//! A latch in every interleaving of two threads: whoever waits, in whatever way, hears once, and all hear the same.
+//! A latch in every interleaving of two threads: all waiters and callbacks get one outcome, once.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! A pool: one bounded set of threads that serves any number of members, fairly.
 //!
-//! A member is whatever has keys to run: to the pool a [`Job`]. A thread takes the member whose turn it is (`line`), lets it run
+//! A member has keys to run; the pool knows it as a [`Job`]. A thread takes the member whose turn it is (`line`), lets it run
 //! keys, and leaves it for the next one: after each key if another member waits, else once nothing is left to do. So a member
 //! that gets work is served after at most one key of each of the others, however many they have. A member that is held by its rate
 //! waits from the moment its time has come.

@@ -143,7 +143,7 @@ fn stop(pool: &Pool) {
     pool.nudge();
 }
 
-/// What is explored with at most so many preemptions: of three threads, all interleavings take longer than a test may.
+/// Explores the interleavings with a bounded number of preemptions: with three threads, all of them take too long.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -190,7 +190,7 @@ fn two_members_are_served_by_one_thread() {
     });
 }
 
-/// Nobody serves it once that was waited for, whatever it had.
+/// After the wait, no thread serves the member.
 #[test]
 fn a_member_that_is_closed_is_left() {
     explore(3, || {

@@ -14,7 +14,7 @@ use homeostat::{
 use crate::stages::SECOND;
 
 thread_local! {
-    /// Whose options made this thread.
+    /// The owner of the options of this thread.
     static MADE_BY: Cell<&'static str> = const { Cell::new("nobody") };
 }
 

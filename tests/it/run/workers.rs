@@ -1,4 +1,4 @@
-//! What workers do with a key: threads, actions, what a run is told, what is logged.
+//! Workers: their threads, actions, contexts and log lines.
 
 use std::thread;
 use std::time::Duration;

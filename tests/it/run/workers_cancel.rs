@@ -71,7 +71,7 @@ fn a_run_that_ends_once_it_is_cancelled_has_timed_out_and_is_no_overrun() {
         clock.wait_for_sleepers(1);
         clock.advance(TIMEOUT);
         clock.wait_for_sleepers(IDLE);
-        // Nor is it one later.
+        // It is not an overrun later either.
         clock.advance(TIMEOUT);
     }
     let metrics = workers.metrics();
@@ -194,7 +194,7 @@ fn the_token_of_a_run_that_is_over_hears_nothing_of_a_later_runs_deadline() {
     assert!(!in_time.is_cancelled());
     director.cue();
     clock.wait_for_sleepers(IDLE);
-    // What outlives its run still hears of an abort.
+    // A guard that outlives its run is called at an abort.
     workers.abort();
     assert!(in_time.is_cancelled());
     workers.join();

@@ -1,4 +1,4 @@
-//! What one run leaves to the next one on the same thread: nothing, though they use the same context and the same seat.
+//! The effects of one run on the next run of the same thread: nothing, though they use the same context and the same seat.
 
 use std::sync::{Arc, Weak};
 use std::thread;

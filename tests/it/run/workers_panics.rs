@@ -1,4 +1,4 @@
-//! Panics: of the reconciler, of what it throws, of errors, of keys and of policies.
+//! Panics of reconcilers, errors, keys and policies.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -19,7 +19,7 @@ use crate::stages::{ALLOWANCE, PanicsInDisplay, SECOND, held, stage};
 
 type Outcome = Result<Action, BoxError>;
 
-/// Retries after a second, and remembers what it saw.
+/// Retries after a second, and records the errors.
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<Vec<String>>>);
 
@@ -140,7 +140,7 @@ fn a_policy_that_panics_leaves_the_key_to_the_queues_own_backoff() {
     workers.shutdown(Duration::ZERO);
 }
 
-/// A key whose `Clone` or `Debug` panics when it is told to.
+/// A key whose `Clone` or `Debug` panics on demand.
 #[derive(PartialEq, Eq, Hash)]
 struct Fragile(u32);
 

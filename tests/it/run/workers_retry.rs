@@ -1,4 +1,4 @@
-//! What follows an error: policies, backoff, limits, early runs.
+//! Retries after an error: policies, backoff, limits, early runs.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -170,7 +170,7 @@ fn a_failure_that_is_not_retried_loses_no_wish() {
     workers.shutdown(Duration::ZERO);
 }
 
-/// Retries what times out, and remembers what it was asked.
+/// Retries timeouts, and records its calls.
 #[derive(Clone, Default)]
 struct TimedOutOnly(Arc<Mutex<Vec<Asked>>>);
 

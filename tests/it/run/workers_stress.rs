@@ -21,7 +21,7 @@ const REQUESTS: u64 = 15_000;
 const IN_LINE: usize = 64;
 const MS: Duration = Duration::from_millis(1);
 
-/// What the checker knows of one key. The clock is a count of events, so "after" needs no wall time.
+/// The knowledge of the checker about one key. The clock is a count of events, so "after" needs no wall time.
 #[derive(Default)]
 struct Seen {
     running: AtomicBool,
@@ -165,7 +165,7 @@ fn two_sets_of_workers_run_no_key_twice_at_once_and_forget_none() {
             });
         }
     });
-    // What is delayed runs once more at once: after that nothing may have been forgotten.
+    // A delayed key runs once more at once: after that nothing may have been forgotten.
     queue.shutdown(Shutdown::RunDelayedNow);
     let report = queue.drain(60 * SECOND);
     assert!(report.is_drained(), "{report}");

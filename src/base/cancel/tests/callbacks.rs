@@ -1,4 +1,4 @@
-//! What becomes of callbacks, their guards and those who wait.
+//! Callbacks, their guards and waiting threads.
 
 use std::panic;
 use std::sync::Arc;

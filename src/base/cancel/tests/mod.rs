@@ -10,7 +10,7 @@ use std::thread;
 use super::{CancellationToken, OnCancel};
 use crate::base::sync::Mutex;
 
-/// What happened, in order, as told by callbacks.
+/// The calls of callbacks, in order.
 #[derive(Clone, Default)]
 struct Record(Arc<Mutex<Vec<&'static str>>>);
 

@@ -37,7 +37,7 @@ impl Runs {
         Self(entries, seen)
     }
 
-    /// A controller whose runs stop here, whatever their context says.
+    /// A controller whose runs stop here and ignore their context.
     fn of(
         &self,
         controller: &'static str,
@@ -248,10 +248,10 @@ fn a_controller_with_threads_of_its_own_does_not_touch_the_pool() {
     let mut threads = under_way.each_ref().map(|entry| entry.thread.as_str());
     threads.sort_unstable();
     assert_eq!(threads, ["own-0", "own-1"]);
-    // Both keepers, both watchdogs: it has two threads, whatever its limit.
+    // Both keepers, both watchdogs: it has two threads, with any limit.
     clock.wait_for_sleepers(4);
     assert!(runs.is_quiet());
-    // What is stuck there has its own spare threads.
+    // A stuck run there has its own spare threads.
     clock.advance(SECOND + ALLOWANCE);
     let third = runs.next();
     assert!(third.key == 2 && ["own-2", "own-3"].contains(&third.thread.as_str()), "{}", third.thread);
@@ -262,7 +262,7 @@ fn a_controller_with_threads_of_its_own_does_not_touch_the_pool() {
     for key in 0..3 {
         own.wait(&key, Duration::MAX).unwrap();
     }
-    // Nor does it need the pool.
+    // It does not need the pool.
     drop(blocked);
     pool.shutdown(Duration::ZERO);
     own.enqueue(9);

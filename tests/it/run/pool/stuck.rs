@@ -95,7 +95,7 @@ fn a_run_that_ends_once_it_is_cancelled_has_timed_out_and_is_not_stuck() {
         clock.wait_for_sleepers(2);
         clock.advance(TIMEOUT);
         clock.wait_for_sleepers(3);
-        // Nor is it stuck later.
+        // It is not stuck later either.
         clock.advance(TIMEOUT);
     }
     let runs = vms.metrics().runs;
@@ -287,7 +287,7 @@ fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
         drop(go);
         // All but the watchdog have ended.
         vms.shutdown(Duration::ZERO);
-        // Who joins has the time to get as far as the watchdog. It may take longer, and this shows nothing then.
+        // The joining thread gets as far as the watchdog. It may take longer, and this shows nothing then.
         let (_never, pause) = bounded::<()>(0);
         let _ = pause.recv_timeout(Duration::from_millis(50));
         SHOWING.0.lock().1 = true;

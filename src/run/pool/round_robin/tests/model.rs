@@ -13,7 +13,7 @@ use crate::base::time::Nanos;
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Add(usize),
-    /// Of those that no thread serves.
+    /// A member that no thread serves.
     Remove(Index),
     Open(Index, bool),
     Offer(Index),
@@ -172,7 +172,7 @@ impl Pair {
         true
     }
 
-    /// Whose time has come waits for a thread, in the order of the times.
+    /// Members whose time has come wait for a thread, in the order of the times.
     fn let_in(&mut self) {
         let due = self.there().filter_map(|(place, member)| match member.waits {
             Waits::ForTime(since) if member.not_before <= self.now => Some((member.not_before, since, place)),
@@ -209,7 +209,7 @@ impl Pair {
         }
     }
 
-    /// What can be seen of the line is as the model has it.
+    /// The scheduler agrees with the model.
     fn compare(&self) {
         let ready = self.ready();
         assert_eq!(self.line.is_empty(), ready == 0);
