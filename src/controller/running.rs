@@ -118,7 +118,7 @@ impl<K: Key> ControllerState<K> {
         let ended = Latch::new(self.clock.clone());
         let (settled, end) = (Arc::clone(&ended), Arc::clone(&self.end));
         source.on_end(Arc::new(move || {
-            settled.settle(true);
+            settled.set(true);
             end.notify();
         }));
         let source = RunningSource { source, handle, ended, removed: false };
