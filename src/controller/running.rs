@@ -148,6 +148,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// let pool = WorkerPool::builder().start()?;
     /// let reconcile = |_cx: &Context, _vm: &&str| -> Result<Action, BoxError> { Ok(Action::await_change()) };
     /// let vms = Controller::builder("vm", reconcile).build()?.start(&pool)?;
+    /// vms.wait_synced(Duration::from_secs(10))?;
     ///
     /// let disks = Watch::<&str, &str>::builder().name("disks").push(); // a disk names its VM
     /// let mut sources = Sources::new();
