@@ -17,7 +17,7 @@ use crate::base::thread::{Panic, panic_message};
 use crate::base::time::{Nanos, Rounded};
 use crate::queue::{Claim, Ending, Key, NoClaim, QueueShared, Reasons};
 use crate::run::context::{Context, RunInfo};
-use crate::run::error::{BoxError, Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
+use crate::run::error::{Cancelled, Chain, Muted, Panicked, RequeueAfter, Terminal, find};
 use crate::run::policy::{Failure, RetryDecision, RetryPolicy};
 use crate::run::reconciler::{Action, Follow, Reconciler};
 
@@ -205,7 +205,7 @@ impl<R, P, H> Runner<R, P, H> {
         }
     }
 
-    /// RunSettings the key of a claim.
+    /// Runs the key of a claim.
     fn run<K>(&mut self, claim: &Claim<K>, turn: &impl KeyTurn) -> Ending
     where
         K: Key + fmt::Debug,
@@ -243,8 +243,8 @@ impl<R, P, H> Runner<R, P, H> {
         }
         match outcome {
             Ok(Ok(action)) => self.succeeded(claim, action),
-            Ok(Err(error)) => self.failed(claim, error),
-            Err(panic) => self.panicked(claim, panic),
+            Ok(Err(error)) => self.failed(claim, &*error),
+            Err(panic) => self.panicked(claim, &panic),
         }
     }
 
@@ -272,13 +272,12 @@ impl<R, P, H> Runner<R, P, H> {
         ending
     }
 
-    fn failed<K>(&mut self, claim: &Claim<K>, error: BoxError) -> Ending
+    fn failed<K>(&mut self, claim: &Claim<K>, error: &(dyn Error + 'static)) -> Ending
     where
         K: Key + fmt::Debug,
         P: RetryPolicy<K>,
         H: RunHooks<K>,
     {
-        let error: &(dyn Error + 'static) = &*error;
         let Self { counters, runs, .. } = &*self;
         let (controller, key) = (self.name(), claim.key());
         // A terminal error may have any of the others as its source.
@@ -311,14 +310,14 @@ impl<R, P, H> Runner<R, P, H> {
         self.decide(claim, error)
     }
 
-    fn panicked<K>(&mut self, claim: &Claim<K>, panic: Panic) -> Ending
+    fn panicked<K>(&mut self, claim: &Claim<K>, panic: &Panic) -> Ending
     where
         K: Key + fmt::Debug,
         P: RetryPolicy<K>,
         H: RunHooks<K>,
     {
         self.counters.panics.count();
-        let error = Panicked::new(panic_message(&*panic));
+        let error = Panicked::new(panic_message(&**panic));
         let (controller, key, message) = (self.name(), claim.key(), error.message());
         log::error!(controller, key:?, panic = message; "{controller}: the reconciler panicked at {key:?}: {message}");
         self.decide(claim, &error)

@@ -202,7 +202,7 @@ impl<C: Object> WriteJournal<C> for RunJournal<'_, C> {
                 "{reconciler}: {object}: updating {child}"
             ),
             DependentWrite::Delete => {
-                log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: deleting {child}")
+                log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: deleting {child}");
             }
             DependentWrite::Keep => {
                 log::debug!(reconciler, object:%, child:%; "{reconciler}: {object}: {child} is as desired");

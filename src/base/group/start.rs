@@ -10,7 +10,7 @@ use crate::base::spawn::{spawn, spawn_function};
 #[cfg(feature = "testing")]
 use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
-use crate::base::task_thread::{TaskThread, TaskWaker};
+use crate::base::task_thread::TaskWaker;
 use crate::base::thread::{Joiner, ThreadOptions};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
@@ -75,18 +75,17 @@ impl ThreadGroup {
         self.or_stop(&slot.name, spawned)
     }
 
-    /// Adds `task` to `thread` in place of the group's only thread. The group ends when the task leaves.
+    /// Runs `task` on the thread of `waker` in place of the group's only thread. The group ends when the task leaves.
     #[allow(dead_code, reason = "its users follow")]
     pub(crate) fn start_task(
         self: &Arc<Self>,
-        thread: &TaskThread,
         waker: &TaskWaker,
         task: impl Task + 'static,
     ) -> Result<Joiner, StartError> {
         self.check_name()?;
         let slot = &self.slots[0];
         let attendance = Attendance::new(Arc::clone(self), Arc::clone(slot));
-        let added = thread.add(waker, &slot.name, Attending { task, _attendance: attendance });
+        let added = waker.add(&slot.name, Attending { task, _attendance: attendance });
         self.or_stop(&slot.name, added)
     }
 

@@ -97,39 +97,6 @@ impl TaskThread {
         TaskWaker { shared: Arc::clone(&self.shared), id: state.next_id }
     }
 
-    /// Adds the task that `waker` was made for. Its first step is called soon.
-    ///
-    /// The returned joiner waits until the task has left: it returned [`Next::Finished`], or panicked. On the task thread
-    /// itself, joining returns at once.
-    ///
-    /// # Errors
-    ///
-    /// If the thread has been stopped.
-    pub(crate) fn add(&self, waker: &TaskWaker, name: &str, task: impl Task + 'static) -> io::Result<Joiner> {
-        let TaskWaker { shared, id } = waker;
-        let task = {
-            let mut state = shared.state.lock();
-            if state.stopped {
-                drop(state);
-                return Err(io::Error::other("its task thread has been stopped"));
-            }
-            state.present.insert(*id, name.to_owned());
-            let presence = Presence { shared: Arc::clone(shared), id: *id };
-            let task = ScheduledTask { task: Box::new(task), due: Nanos::ZERO, presence };
-            if shared.clock.scheduler().is_none() {
-                state.added.push((*id, task));
-                None
-            } else {
-                Some(task)
-            }
-        };
-        let (Some(task), Some((clock, scheduler))) = (task, shared.clock.scheduler()) else {
-            shared.event.set();
-            return Ok(Joiner::of_task(name.to_owned(), waker.clone()));
-        };
-        Arc::clone(scheduler).enter(&clock, name.to_owned(), Box::new(task))
-    }
-
     /// Accepts no further task. The thread ends once every task has left.
     pub(crate) fn stop(&self) {
         self.shared.stop();
@@ -181,6 +148,39 @@ impl fmt::Debug for TaskThread {
 }
 
 impl TaskWaker {
+    /// Adds the task that this waker is for. Its first step is called soon.
+    ///
+    /// The returned joiner waits until the task has left: it returned [`Next::Finished`], or panicked. On the task thread
+    /// itself, joining returns at once.
+    ///
+    /// # Errors
+    ///
+    /// If the thread has been stopped.
+    pub(crate) fn add(&self, name: &str, task: impl Task + 'static) -> io::Result<Joiner> {
+        let Self { shared, id } = self;
+        let task = {
+            let mut state = shared.state.lock();
+            if state.stopped {
+                drop(state);
+                return Err(io::Error::other("its task thread has been stopped"));
+            }
+            state.present.insert(*id, name.to_owned());
+            let presence = Presence { shared: Arc::clone(shared), id: *id };
+            let task = ScheduledTask { task: Box::new(task), due: Nanos::ZERO, presence };
+            if shared.clock.scheduler().is_none() {
+                state.added.push((*id, task));
+                None
+            } else {
+                Some(task)
+            }
+        };
+        let (Some(task), Some((clock, scheduler))) = (task, shared.clock.scheduler()) else {
+            shared.event.set();
+            return Ok(Joiner::of_task(name.to_owned(), self.clone()));
+        };
+        Arc::clone(scheduler).enter(&clock, name.to_owned(), Box::new(task))
+    }
+
     /// Has the task's step called soon, even if it is being called now.
     pub(crate) fn set(&self) {
         // If the task is in the set already, the one that put it there wakes the thread.

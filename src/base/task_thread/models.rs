@@ -31,7 +31,7 @@ impl Task for Flag {
 /// Adds a task. Returns its waker and its flag.
 fn add(thread: &TaskThread, name: &str) -> (TaskWaker, Arc<AtomicUsize>) {
     let (waker, flag) = (thread.waker(), Arc::new(AtomicUsize::new(0)));
-    thread.add(&waker, name, Flag(Arc::clone(&flag))).unwrap();
+    waker.add(name, Flag(Arc::clone(&flag))).unwrap();
     (waker, flag)
 }
 
@@ -76,7 +76,7 @@ fn a_task_added_while_the_thread_stops_is_run_or_refused() {
         let other = Arc::clone(&thread);
         let adding = thread::spawn(move || {
             let flag = Arc::new(AtomicUsize::new(1));
-            let _ = other.add(&other.waker(), "task", Flag(flag));
+            let _ = other.waker().add("task", Flag(flag));
         });
         thread.stop();
         run(Executor::new(&thread.shared), &thread.shared.event);

@@ -1,5 +1,7 @@
 //! Tasks on one thread: their steps, their wakers, and their end.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
+
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -27,7 +29,10 @@ fn at(seconds: u32) -> Nanos {
     Nanos::ZERO.after(SECOND * seconds)
 }
 
-fn steps() -> (Sender<(&'static str, Nanos)>, Receiver<(&'static str, Nanos)>) {
+/// The name of a task, and the time of its step.
+type TaskStep = (&'static str, Nanos);
+
+fn steps() -> (Sender<TaskStep>, Receiver<TaskStep>) {
     channel()
 }
 
@@ -36,14 +41,14 @@ fn add_periodic(
     thread: &TaskThread,
     name: &'static str,
     period: Duration,
-    steps: &Sender<(&'static str, Nanos)>,
+    steps: &Sender<TaskStep>,
 ) -> (TaskWaker, Joiner) {
     let (waker, steps) = (thread.waker(), steps.clone());
     let task = Steps(move |now: Nanos| {
         steps.send((name, now)).unwrap();
         Next::At(now.after(period))
     });
-    let joiner = thread.add(&waker, name, task).unwrap();
+    let joiner = waker.add(name, task).unwrap();
     (waker, joiner)
 }
 
@@ -98,7 +103,7 @@ fn a_task_that_wakes_itself_during_its_step_is_stepped_again() {
         own.set();
         if left == 0 { Next::Finished } else { Next::At(Nanos::NEVER) }
     });
-    thread.add(&waker, "task", task).unwrap().join();
+    waker.add("task", task).unwrap().join();
     assert!(thread.tasks().is_empty());
 }
 
@@ -112,7 +117,7 @@ fn a_task_may_add_another_one() {
         add_periodic(&inner, "inner", SECOND, &said);
         Next::Finished
     });
-    thread.add(&outer, "outer", task).unwrap().join();
+    outer.add("outer", task).unwrap().join();
     assert_eq!(heard.recv(), Ok(("inner", at(0))));
 }
 
@@ -123,9 +128,9 @@ fn a_stopped_thread_ends_with_its_last_task_and_takes_no_other() {
     let stop = Arc::new(AtomicBool::new(false));
     let (waker, stopping) = (thread.waker(), Arc::clone(&stop));
     let task = Steps(move |_| if stopping.load(SeqCst) { Next::Finished } else { Next::At(Nanos::NEVER) });
-    let joiner = thread.add(&waker, "task", task).unwrap();
+    let joiner = waker.add("task", task).unwrap();
     thread.stop();
-    let refused = thread.add(&thread.waker(), "late", Steps(|_| Next::Finished)).unwrap_err();
+    let refused = thread.waker().add("late", Steps(|_| Next::Finished)).unwrap_err();
     assert_eq!(refused.to_string(), "its task thread has been stopped");
     assert_eq!(thread.join_timeout(Duration::ZERO).unwrap_err().threads(), ["task"]);
     stop.store(true, SeqCst);
@@ -144,7 +149,7 @@ fn a_task_that_panics_leaves_and_the_others_stay() {
     let _other = add_periodic(&thread, "other", SECOND, &said);
     heard.recv().unwrap();
     let waker = thread.waker();
-    thread.add(&waker, "broken", Steps(|_| panic!("out of luck"))).unwrap().join();
+    waker.add("broken", Steps(|_| panic!("out of luck"))).unwrap().join();
     assert_eq!(thread.tasks(), ["other"]);
     clock.wait_for_sleepers(1);
     clock.advance(SECOND);
@@ -164,7 +169,7 @@ fn a_task_does_not_wait_for_its_own_thread() {
         assert_eq!(own.join_timeout(Duration::MAX).unwrap_err().threads(), ["other", "task"]);
         Next::Finished
     });
-    thread.add(&waker, "task", task).unwrap().join();
+    waker.add("task", task).unwrap().join();
 }
 
 #[test]
@@ -191,7 +196,7 @@ fn a_simulation_plays_each_task_by_itself() {
     let (said, heard) = steps();
     let (waker, _one) = add_periodic(&thread, "one", SECOND, &said);
     let finished = thread.waker();
-    let joiner = thread.add(&finished, "two", Steps(|_| Next::Finished)).unwrap();
+    let joiner = finished.add("two", Steps(|_| Next::Finished)).unwrap();
     joiner.join();
     simulation.run_for(3 * SECOND);
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3].map(|seconds| ("one", at(seconds))));

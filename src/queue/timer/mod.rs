@@ -94,7 +94,7 @@ impl<K: Key> QueueShared<K> {
         if let TimerThread::None | TimerThread::Refused(_) = locked.timer {
             let waker = thread.waker();
             let name = format!("{}-timer", self.config.name);
-            locked.timer = TimerThread::Running(thread.add(&waker, &name, TurnWheel(Arc::clone(self)))?);
+            locked.timer = TimerThread::Running(waker.add(&name, TurnWheel(Arc::clone(self)))?);
             let _ = self.shared_timer.set(waker);
             locked.restless = locked.records.mode().is_some();
         }

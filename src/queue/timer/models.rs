@@ -75,7 +75,7 @@ fn watch_on(timer: &TaskThread, shared: &Arc<QueueShared<u8>>) -> Arc<Said> {
     let task = Watched { task: TurnWheel(Arc::clone(shared)), said: Arc::clone(&said) };
     let mut locked = shared.locked.lock();
     let waker = timer.waker();
-    locked.timer = TimerThread::Running(timer.add(&waker, "timer", task).unwrap());
+    locked.timer = TimerThread::Running(waker.add("timer", task).unwrap());
     assert!(shared.shared_timer.set(waker).is_ok());
     said
 }

@@ -166,7 +166,7 @@ impl<R, P> Workers<R, P> {
         let nudge = move || queue.nudge();
         let joiners = started.inspect_err(|_| nudge())?;
         let handle = Handle::new(Arc::clone(&group), joiners, Box::new(nudge), self.grace).that_may_end();
-        Ok(Running::new(WorkersControl { group: group, counters, overruns }, handle, self.grace))
+        Ok(Running::new(WorkersControl { group, counters, overruns }, handle, self.grace))
     }
 }
 

@@ -9,7 +9,7 @@ use super::{CancellationToken, Record};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// CallbackRuns its function when it is dropped.
+/// Runs its function when it is dropped.
 struct OnDrop<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {

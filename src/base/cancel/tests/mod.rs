@@ -30,7 +30,7 @@ impl Record {
     }
 }
 
-/// CallbackRuns `f` on a stack on which ten thousand nested calls do not fit.
+/// Runs `f` on a stack on which ten thousand nested calls do not fit.
 fn on_a_small_stack(f: impl FnOnce() + Send) {
     thread::scope(|scope| {
         let small = thread::Builder::new().stack_size(128 * 1024);
