@@ -303,7 +303,7 @@ impl<T: Object> Follower<T> {
                     None => known.get(&key).map(|object| (key, object)),
                 }
             });
-            self.push.replace_all_shared(items.collect());
+            self.push.replace_all_shared(&items.collect::<Vec<_>>());
             self.from = Some(version);
             self.source.succeeded();
         }

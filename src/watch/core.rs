@@ -72,20 +72,19 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
     }
 
     /// Stores `value` under `key` and delivers the change.
-    pub(super) fn set(&self, key: K, value: Arc<T>) -> PushOutcome {
-        // Dropped before its arguments: those are dropped without the lock.
+    pub(super) fn set(&self, key: &K, value: &Arc<T>) -> PushOutcome {
         let mut locked = self.lock();
         if locked.state.stopped {
             return PushOutcome::Closed;
         }
-        let Some(change) = self.compare(&key, &value, locked.state.synced) else {
+        let Some(change) = self.compare(key, value, locked.state.synced) else {
             return PushOutcome::Unchanged;
         };
         let outcome = match change {
             StoredChange::Created { .. } => PushOutcome::Created,
             _ => PushOutcome::Updated,
         };
-        self.publish(&mut locked, &key, &change);
+        self.publish(&mut locked, key, &change);
         outcome
     }
 

@@ -33,7 +33,7 @@ pub(super) struct Delivery<K, T> {
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Delivery<K, T> {
     /// Hands an event to the predicates and the mapping. A panic of theirs costs this event only.
-    pub(super) fn deliver(&mut self, next: NextEvent<K, T>) {
+    pub(super) fn deliver(&mut self, next: &NextEvent<K, T>) {
         let name = self.name.as_str();
         let kind = next.event.kind();
         let outcome = catch_unwind(AssertUnwindSafe(|| self.subscriber.deliver(&next.event, next.initial)));

@@ -24,7 +24,7 @@ fn core() -> Arc<Core> {
 }
 
 fn set(core: &Core, value: u32) -> PushOutcome {
-    core.set(0, Arc::new(value))
+    core.set(&0, &Arc::new(value))
 }
 
 /// Checks that each event fits the events before it, and that the store holds its value or a later one.
@@ -117,7 +117,7 @@ impl Buffered {
     fn hear_all(&mut self) -> bool {
         loop {
             match self.buffer.next_step(&mut self.delivery) {
-                NextStep::Deliver(next) => self.delivery.deliver(next),
+                NextStep::Deliver(next) => self.delivery.deliver(&next),
                 NextStep::Wait => return false,
                 NextStep::Finish => return true,
             }

@@ -9,7 +9,7 @@ use super::core::WatchCore;
 use super::{Watch, WatchBuilder};
 use crate::queue::Key;
 
-/// ChangeCounts what a [`Watch`] watches, from any thread. Cheap to clone; the watch stops when the last clone is dropped, or by
+/// Changes the values of a [`Watch`] from any thread. Cheap to clone; the watch stops when the last clone is dropped, or by
 /// [`stop`](Self::stop).
 ///
 /// A change is stored, then delivered to every subscriber, before the call returns. Only a [`buffered`](crate::Subscriber::buffered)
@@ -149,8 +149,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
 
     /// The value of `key` is now `value`, new or changed. If it is the same as before, nothing happens, and the one before is
     /// kept.
+    #[expect(clippy::needless_pass_by_value, reason = "callers give the key away, as to a map")]
     pub fn set(&self, key: K, value: T) -> PushOutcome {
-        self.producer.0.set(key, Arc::new(value))
+        self.producer.0.set(&key, &Arc::new(value))
     }
 
     /// There is no `key` any more.
@@ -174,12 +175,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
     /// `items` is all there is: what is not among them is deleted. Of a key that comes twice, the last counts. Completes the
     /// initial list. The iterator runs before anything else, outside any lock.
     pub fn replace_all(&self, items: impl IntoIterator<Item = (K, T)>) -> ChangeCounts {
-        self.replace_all_shared(items.into_iter().map(|(key, value)| (key, Arc::new(value))).collect())
+        self.replace_all_shared(&items.into_iter().map(|(key, value)| (key, Arc::new(value))).collect::<Vec<_>>())
     }
 
     /// The same, of values that may be known already.
-    pub(crate) fn replace_all_shared(&self, items: Vec<(K, Arc<T>)>) -> ChangeCounts {
-        self.producer.0.replace_all(&items)
+    pub(crate) fn replace_all_shared(&self, items: &[(K, Arc<T>)]) -> ChangeCounts {
+        self.producer.0.replace_all(items)
     }
 
     /// The initial list is complete. Later calls do nothing.

@@ -157,7 +157,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         while let Some(running) = &mut delivery {
             let step = self.next_step(running);
             if let NextStep::Deliver(next) = step {
-                running.deliver(next);
+                running.deliver(&next);
             } else {
                 self.rest(&mut delivery);
             }

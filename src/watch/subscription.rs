@@ -120,7 +120,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Task for DeliveryTask<K, T> {
     fn step(&mut self, _now: Nanos) -> Next {
         loop {
             match self.buffer.next_step(&mut self.delivery) {
-                NextStep::Deliver(next) => self.delivery.deliver(next),
+                NextStep::Deliver(next) => self.delivery.deliver(&next),
                 // Appending to an empty buffer wakes the thread, and so does the end of the watch or of the subscription.
                 NextStep::Wait => return Next::At(Nanos::NEVER),
                 NextStep::Finish => return Next::Finished,
