@@ -179,7 +179,7 @@ fn the_group_of_a_task_ends_when_the_task_leaves() {
     let group = ThreadGroup::new(ThreadGroupKind::Controller, "group".to_owned(), clock.clock(), 1);
     let (waker, stopping) = (thread.waker(), Arc::clone(&group));
     let task = Steps(move |_| if stopping.is_stopping() { Next::Finished } else { Next::At(Nanos::NEVER) });
-    let joiner = group.start_task(&thread, &waker, task).unwrap();
+    let joiner = group.start_task(&waker, task).unwrap();
     assert_eq!(thread.tasks(), ["group-0"]);
     assert!(!group.is_empty());
     group.stop();

@@ -17,7 +17,10 @@ type Key = &'static str;
 const LONG: Duration = Duration::from_secs(60);
 
 /// A controller that reports the reasons of each run, and the empty watch that it has from the start.
-fn controller(clock: &ManualClock) -> (Controller<Key>, Receiver<(Key, Reasons)>, Push<Key, u32>) {
+/// A run: its key and its reasons.
+type Run = (Key, Reasons);
+
+fn controller(clock: &ManualClock) -> (Controller<Key>, Receiver<Run>, Push<Key, u32>) {
     let (runs, ran) = unbounded();
     let reconcile = move |cx: &Context, key: &Key| -> Result<Action, BoxError> {
         runs.send((*key, cx.reasons()))?;
@@ -116,7 +119,7 @@ fn a_poll_that_does_not_end_is_aborted_and_named_when_its_source_is_removed() {
     let pool = pool(&clock);
     let (controller, _ran, _none) = controller(&clock);
     let mut running = controller.start(&pool).unwrap();
-    let (began, begun) = unbounded();
+    let (began, starts) = unbounded();
     let (go_on, told) = unbounded::<()>();
     let stuck = Poller::new(HOUR, move |_: &Context| {
         began.send(()).unwrap();
@@ -126,7 +129,7 @@ fn a_poll_that_does_not_end_is_aborted_and_named_when_its_source_is_removed() {
     let mut sources = Sources::new();
     sources.poller(stuck.name("stuck"));
     running.add_sources(sources).unwrap();
-    begun.recv_timeout(LONG).unwrap();
+    starts.recv_timeout(LONG).unwrap();
     let still = running.remove_source("stuck", Duration::ZERO).unwrap_err();
     assert_eq!(still.threads(), ["vm-source-1-0"]);
     assert_eq!(names(&running.sources()), ["none"]);

@@ -21,6 +21,7 @@ use crate::support::HOUR;
 const LONG: Duration = Duration::from_secs(60);
 
 #[expect(clippy::unnecessary_wraps, reason = "a reconciler returns a result")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature of a reconciler")]
 fn idle(_: &Context, _: &u32) -> Result<Action, BoxError> {
     Ok(Action::await_change())
 }
@@ -130,9 +131,9 @@ fn removals_while_the_manager_stops_or_aborts_are_answered() {
                 thread::yield_now();
             }
             if abort {
-                manager.abort()
+                manager.abort();
             } else {
-                manager.stop()
+                manager.stop();
             }
             running.wait().unwrap();
         });

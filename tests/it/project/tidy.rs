@@ -302,22 +302,22 @@ fn faults(sources: &[Source]) -> Vec<String> {
 }
 
 /// Returns the circles between files, one line for each room.
-fn circles(mut uses: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+fn circles(mut graph: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     // A file that uses no other file, or that no other file uses, is in no circle.
     loop {
-        let used: BTreeSet<_> = uses.values().flatten().cloned().collect();
-        let before = uses.len();
-        let users: BTreeSet<_> = uses.keys().cloned().collect();
-        uses.retain(|file, others| {
+        let used: BTreeSet<_> = graph.values().flatten().cloned().collect();
+        let before = graph.len();
+        let users: BTreeSet<_> = graph.keys().cloned().collect();
+        graph.retain(|file, others| {
             others.retain(|other| users.contains(other));
             !others.is_empty() && used.contains(file)
         });
-        if uses.len() == before {
+        if graph.len() == before {
             break;
         }
     }
     let mut rooms: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (file, others) in &uses {
+    for (file, others) in &graph {
         let others = others.iter().cloned().collect::<Vec<_>>().join(", ");
         rooms.entry(room(file).to_owned()).or_default().push(format!("{file} uses {others}"));
     }

@@ -168,16 +168,17 @@ fn mappings_may_push_into_each_others_watch() {
     drop(subscriptions);
 }
 
-/// Two producers of the same keys: each subscriber hears the values of a key in the order in which they were stored.
+/// Two producers of the same keys: each subscriber recorded the values of a key in the order in which they were stored.
 #[test]
 fn events_of_a_key_keep_the_order_of_the_store() {
     let push = Watch::<u32, u64>::push();
     let queue = WorkQueue::<u32>::new();
     let heard = Arc::new(Mutex::new(vec![Vec::new(); 4]));
-    let hears = Arc::clone(&heard);
+    let recorded = Arc::clone(&heard);
     let mapping = move |event: &Event<u32, u64>| {
         if let (Some(key), Some(value)) = (event.key(), event.value()) {
-            hears.try_lock().expect("two threads deliver at once")[*key as usize].push((event.old().copied(), *value));
+            recorded.try_lock().expect("two threads deliver at once")[*key as usize]
+                .push((event.old().copied(), *value));
         }
         None
     };

@@ -49,12 +49,12 @@ fn believer(push: &Push<u32, u64>, number: usize) -> (Subscription, Arc<Mutex<Be
     let hearing = Arc::clone(&believed);
     let subscriber = Subscriber::to(&WorkQueue::<u32>::new(), move |event: &Event<u32, u64>| {
         hearing.lock().hear(event);
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             thread::yield_now();
         }
         None
     });
-    let subscriber = if number / 2 % 2 == 0 { subscriber } else { subscriber.buffered() };
+    let subscriber = if (number / 2).is_multiple_of(2) { subscriber } else { subscriber.buffered() };
     (push.watch().subscribe(subscriber.with_unchanged()).unwrap(), believed)
 }
 
