@@ -32,17 +32,17 @@ use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
 ///
 /// A step that blocks delays all other tasks. In a simulation there is no thread: the scheduler runs each task by itself.
 pub(crate) struct TaskThread {
-    shared: Arc<Shared>,
+    shared: Arc<TaskThreadShared>,
 }
 
 /// Brings the next step of one task forward.
 #[derive(Clone)]
 pub(crate) struct TaskWaker {
-    shared: Arc<Shared>,
+    shared: Arc<TaskThreadShared>,
     id: u64,
 }
 
-struct Shared {
+struct TaskThreadShared {
     name: String,
     clock: Clock,
     /// Wakes the thread.
@@ -76,7 +76,7 @@ impl TaskThread {
     /// If the name is unusable, or the operating system refuses a thread.
     pub(crate) fn start(options: &ThreadOptions, clock: &Clock, name: &str) -> Result<Self, StartError> {
         StartError::check_name(name)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TaskThreadShared {
             name: name.to_owned(),
             clock: clock.clone(),
             event: AutoResetEvent::new(clock.clone()),
@@ -206,7 +206,7 @@ impl JoinTask for TaskWaker {
     }
 }
 
-impl Shared {
+impl TaskThreadShared {
     fn stop(&self) {
         self.state.lock().stopped = true;
         self.event.set();
@@ -232,7 +232,7 @@ impl Shared {
     }
 }
 
-impl Wake for Shared {
+impl Wake for TaskThreadShared {
     fn wake(&self) {
         let count = self.state.lock().waiting.mark_woken(usize::MAX, &self.clock);
         self.left.notify(count);
@@ -280,7 +280,7 @@ impl Task for ScheduledTask {
 
 /// Counts a task as present until it is dropped.
 struct Presence {
-    shared: Arc<Shared>,
+    shared: Arc<TaskThreadShared>,
     id: u64,
 }
 
@@ -304,14 +304,14 @@ impl Drop for Presence {
 
 /// The work of the thread: the steps of all its tasks.
 struct Executor {
-    shared: Arc<Shared>,
+    shared: Arc<TaskThreadShared>,
     tasks: BTreeMap<u64, ScheduledTask>,
     /// The tasks in the order of their due times, without those that wait only for their waker.
     due: BTreeSet<(Nanos, u64)>,
 }
 
 impl Executor {
-    fn new(shared: &Arc<Shared>) -> Self {
+    fn new(shared: &Arc<TaskThreadShared>) -> Self {
         Self { shared: Arc::clone(shared), tasks: BTreeMap::new(), due: BTreeSet::new() }
     }
 

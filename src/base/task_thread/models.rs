@@ -8,9 +8,9 @@ use crate::base::spawn::run;
 use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::{Acquire, Release};
 
-fn shared() -> Arc<Shared> {
+fn shared() -> Arc<TaskThreadShared> {
     let clock = ManualClock::new().clock();
-    Arc::new(Shared {
+    Arc::new(TaskThreadShared {
         name: "tasks".to_owned(),
         event: AutoResetEvent::new(clock.clone()),
         clock,

@@ -1,4 +1,11 @@
 //! The objects that primaries make.
+//!
+//! # Invariants
+//!
+//! - A secondary is read from its client, and is written or deleted only in the version that was read. An object without the
+//!   mark of the primary is not changed.
+//! - A secondary of a missing primary is deleted only in a run of that primary's key, after the client has reported the primary
+//!   as missing. No other run of the key can create it meanwhile.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -1,6 +1,11 @@
 //! Turning a queue's timer wheel: on a timer thread by the system clock, or by the advance of a held clock.
 //!
 //! A queue starts its own timer thread with its first delay, unless it uses a [`TaskThread`] together with other queues.
+//!
+//! # Invariants
+//!
+//! - The timer looks at the wheel no later than the time that the queue has noted. A request that makes an earlier time wakes
+//!   the timer after the lock.
 
 #[cfg(all(test, loom))]
 mod models;

@@ -11,8 +11,8 @@ fn generation(object: &Value) -> Option<i64> {
 }
 
 /// Both update methods, and a field that each of them writes.
-type Write = fn(&TestedClient, Value) -> Result<Value, ClientError>;
-const WRITES: [(&str, Write, &str); 2] = [
+type WriteMethod = fn(&TestedClient, Value) -> Result<Value, ClientError>;
+const WRITES: [(&str, WriteMethod, &str); 2] = [
     ("update", |s, object| s.update(object), "/spec/size"),
     ("update_status", |s, object| s.update_status(object), "/status/size"),
 ];

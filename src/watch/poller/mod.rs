@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use self::polling::{Polling, Shared, SourceOf};
+use self::polling::{PollerShared, Polling, SourceOf};
 use crate::base::error::StartError;
 use crate::base::group::{Handle, Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
@@ -200,7 +200,7 @@ impl<F> Poller<F> {
         let SourceOf { state, listed } = source;
         let crew = ThreadGroup::new(ThreadGroupKind::Poller, self.thread_name.unwrap_or(name), to.clock(), 1);
         let signal = AutoResetEvent::new(crew.clock.clone());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PollerShared {
             triggered: AtomicBool::new(false),
             overruns: AtomicU64::new(0),
             signal: Arc::clone(&signal),
@@ -292,7 +292,7 @@ fn check_period(period: Duration) -> Result<(), StartError> {
 #[derive(Clone)]
 pub struct PollerControl {
     group: Arc<ThreadGroup>,
-    shared: Arc<Shared>,
+    shared: Arc<PollerShared>,
     state: Arc<SourceState>,
     source: SourceHandle,
 }

@@ -19,7 +19,7 @@ use crate::run::error::{BoxError, Chain};
 use crate::watch::source::SourceState;
 
 /// What the handle and the thread have in common.
-pub(super) struct Shared {
+pub(super) struct PollerShared {
     pub(super) triggered: AtomicBool,
     pub(super) overruns: AtomicU64,
     pub(super) signal: Arc<AutoResetEvent>,
@@ -33,7 +33,7 @@ pub(super) struct Shared {
     pub(super) progress: OnceLock<Progress>,
 }
 
-impl Shared {
+impl PollerShared {
     pub(super) fn trigger(&self) {
         self.triggered.store(true, SeqCst);
         self.signal.set();
@@ -48,10 +48,10 @@ pub(super) struct SourceOf {
 }
 
 /// Counts a listing as handed over when it is dropped.
-struct HandingOver<'a>(&'a Shared);
+struct HandingOver<'a>(&'a PollerShared);
 
 impl<'a> HandingOver<'a> {
-    fn new(shared: &'a Shared) -> Self {
+    fn new(shared: &'a PollerShared) -> Self {
         shared.returned.fetch_add(1, SeqCst);
         Self(shared)
     }
@@ -75,7 +75,7 @@ impl SourceOf {
 /// The thread's body.
 pub(super) struct Polling<F, Q> {
     pub(super) crew: Arc<ThreadGroup>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<PollerShared>,
     pub(super) source: Arc<SourceState>,
     pub(super) listed: Arc<Latch>,
     pub(super) seat: Arc<WorkerSlot>,

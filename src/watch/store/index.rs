@@ -52,7 +52,7 @@ pub(super) trait Lookup<I, K> {
 }
 
 /// The index itself.
-pub(super) struct Table<I, K, F> {
+pub(super) struct IndexTable<I, K, F> {
     of: F,
     rows: RwLock<Rows<I, K>>,
 }
@@ -67,13 +67,13 @@ struct Rows<I, K> {
     under: HashMap<K, Vec<I>, FastState>,
 }
 
-impl<I, K, F> Table<I, K, F> {
+impl<I, K, F> IndexTable<I, K, F> {
     pub(super) fn new(of: F) -> Self {
         Self { of, rows: RwLock::new(Rows { found: HashMap::default(), under: HashMap::default() }) }
     }
 }
 
-impl<I, V, K, T, F> Maintain<K, T> for Table<I, K, F>
+impl<I, V, K, T, F> Maintain<K, T> for IndexTable<I, K, F>
 where
     I: Key + Sync,
     V: IntoIterator<Item = I>,
@@ -109,7 +109,7 @@ impl<I: Key, K: Key> Rows<I, K> {
     }
 }
 
-impl<I, K, F> Lookup<I, K> for Table<I, K, F> {
+impl<I, K, F> Lookup<I, K> for IndexTable<I, K, F> {
     fn with(&self, read: &mut dyn FnMut(&Found<I, K>)) {
         read(&self.rows.read().found);
     }

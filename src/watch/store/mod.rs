@@ -16,7 +16,7 @@ use std::time::Duration;
 pub use self::index::Index;
 pub use self::value::{WithValue, with_value};
 
-use self::index::{Maintain, Table};
+use self::index::{IndexTable, Maintain};
 use crate::base::clock::Clock;
 use crate::base::sync::{Mutex, RwLock};
 use crate::base::thread::shielded;
@@ -161,7 +161,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         V: IntoIterator<Item = I>,
         F: Fn(&K, &T) -> V + Send + Sync + 'static,
     {
-        let table = Arc::new(Table::new(of));
+        let table = Arc::new(IndexTable::new(of));
         let _turn = self.inner.turn.lock();
         // No change comes between the snapshot and the index being known: changes take turns with this.
         for (key, value) in self.snapshot() {
