@@ -97,11 +97,12 @@
 //! # Threads of a manager
 //!
 //! ```text
-//! driver            starts and stops components, leads
+//! driver            starts and stops components
+//! elector           campaigns and leads, if the manager has an elector
 //! pool-0 … pool-n   run the reconcilers of all controllers
-//! control           syncs and resyncs all controllers
-//! timer             ends the delays of all queues
-//! one per producer  a poller, a polled watch, a function of yours
+//! pool-watchdog     cancels runs at their deadline
+//! per controller    a control thread: syncs and resyncs; a timer thread, from the first delay on
+//! per producer      a poller, a polled watch, a function of yours
 //! ```
 //!
 //! # Guarantees

@@ -110,9 +110,9 @@ impl ThreadOptions {
 #[cfg(all(target_os = "linux", not(loom)))]
 /// Roles in thread names, and their short forms for the system.
 const ROLES: [(&str, &str); 8] = [
+    ("control", "control"),
     ("driver", "driver"),
     ("elector", "elector"),
-    ("keeper", "keeper"),
     ("pool", "pool"),
     ("source", "source"),
     ("subscription", "sub"),
@@ -265,7 +265,7 @@ mod tests {
             ("appliance-volumes-watchdog", "watchdog-appliance-volumes"),
             ("appliance-pool-0", "pool-0-appliance"),
             ("appliance-pool-watchdog", "pool-watchdog-appliance"),
-            ("vms-keeper-0", "keeper-0-vms"),
+            ("vms-control-0", "control-0-vms"),
             ("vms-subscription-1-0", "sub-1-0-vms"),
             ("vms-source-2-0", "source-2-0-vms"),
             ("timer", "timer"),

@@ -198,7 +198,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         state.set_conditions(|conditions| conditions.leading = leading);
         let count = sources.len();
         log::info!(controller = name, sources = count; "{name}: the controller starts, sources: {count}");
-        let group = ThreadGroup::new(ThreadGroupKind::Controller, format!("{name}-keeper"), state.clock.clone(), 1);
+        let group = ThreadGroup::new(ThreadGroupKind::Controller, format!("{name}-control"), state.clock.clone(), 1);
         group.on_end(&state.end.hook());
         let wake = Arc::clone(&state.control);
         let control = Handle::new(Arc::clone(&group), Vec::new(), Box::new(move || wake.set()), grace);

@@ -622,7 +622,7 @@ struct Resynced(Arc<AtomicBool>);
 
 impl Clone for Resynced {
     fn clone(&self) -> Self {
-        let panics = self.0.load(SeqCst) && std::thread::current().name() == Some("vm-keeper-0");
+        let panics = self.0.load(SeqCst) && std::thread::current().name() == Some("vm-control-0");
         assert!(!panics, "out of luck");
         Self(Arc::clone(&self.0))
     }
@@ -644,7 +644,7 @@ impl std::hash::Hash for Resynced {
 
 /// A dead thread is never silent, though those of the sources live on.
 #[test]
-fn a_keeper_that_panics_fails_the_manager() {
+fn a_control_thread_that_panics_fails_the_manager() {
     let clock = ManualClock::new();
     let push = Watch::<Resynced, u32>::builder().clock(clock.clock()).push();
     let panics = Arc::new(AtomicBool::new(false));

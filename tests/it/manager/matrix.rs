@@ -201,7 +201,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     let running = manager.start().expect("it starts");
     under_way.recv().expect("something is going on");
     // A thread gives itself its name as it begins.
-    for name in ["keeper-0-Zx-vm", "source-0-0-Zx-v", "0-Zx-other", "pool-watchdog-Z"] {
+    for name in ["control-0-Zx-vm", "source-0-0-Zx-v", "0-Zx-other", "pool-watchdog-Z"] {
         while threads(name).is_empty() {
             thread::yield_now();
         }
@@ -216,7 +216,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     if state.is_stuck() {
         let expected = if state == State::StuckListing { "0-Zx-vms" } else { "pool-" };
         assert!(!threads(expected).is_empty(), "{state:?}, {cause:?}: {:?}", threads("-Z"));
-        while !threads("Zx-other").is_empty() || !threads("keeper-0-Zx-vm").is_empty() {
+        while !threads("Zx-other").is_empty() || !threads("control-0-Zx-vm").is_empty() {
             thread::yield_now();
         }
     } else {

@@ -174,5 +174,5 @@ fn a_trace_says_when_who_did_what() {
     let runs: Vec<_> = trace.iter().filter(|step| step.what.is_some()).map(ToString::to_string).collect();
     let expected: Vec<_> = order.iter().map(|key| format!("0ns pool-0 vm {key:?}")).collect();
     assert_eq!(runs, expected);
-    assert!(trace.iter().any(|step| step.task == "vm-keeper-0"), "{trace:?}");
+    assert!(trace.iter().any(|step| step.task == "vm-control-0"), "{trace:?}");
 }
