@@ -263,8 +263,7 @@ fn a_broken_stream_resumes_where_it_broke() {
             api.create(&thing(&format!("t-{size}"), size)).unwrap();
         }
         until(|| counts(&client) == [1, 3]);
-        // Both the watch and the thread of the subscription sleep.
-        clock.wait_for_sleepers(2);
+        clock.wait_for_sleepers(1);
         assert_eq!(things.watch().store().len(), 3);
         clock.advance(SECOND);
         until(|| told.lock().len() == 7);
@@ -371,7 +370,7 @@ fn after_a_gone_version_a_new_list_finds_deletions() {
     until(|| things.watch().store().has_synced());
     // The stream breaks after this event. Then the version is gone, and the watch pauses.
     api.create(&thing("c", 1)).unwrap();
-    clock.wait_for_sleepers(2);
+    clock.wait_for_sleepers(1);
     assert_eq!(counts(&client), [1, 2]);
     api.delete(&key("a"), &DeleteOptions::default()).unwrap();
     let mut b = api.get(&key("b")).unwrap();
@@ -384,7 +383,7 @@ fn after_a_gone_version_a_new_list_finds_deletions() {
     assert_eq!(lines[..3], ["created a 1", "created b 1", "synced  0"]);
     assert!(lines.contains(&"deleted a 1".to_owned()) && lines.contains(&"updated b 2".to_owned()));
     // A panic of the client does not end the watch either.
-    clock.wait_for_sleepers(2);
+    clock.wait_for_sleepers(1);
     clock.advance(2 * SECOND);
     until(|| counts(&client) == [3, 4]);
     api.create(&thing("d", 1)).unwrap();

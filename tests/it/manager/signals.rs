@@ -103,7 +103,10 @@ fn a_manager_reloads_at_sighup_and_stops_at_sigterm_and_sigint() {
 fn a_second_signal_aborts_what_still_runs() {
     if is_child() {
         let manager = Manager::builder().shutdown_grace(Duration::MAX).build().unwrap();
-        let reconcile = |cx: &Context, _key: &&str| -> Result<Action, BoxError> {
+        let (waits, waiting) = crossbeam_channel::bounded(1);
+        let reconcile = move |cx: &Context, _key: &&str| -> Result<Action, BoxError> {
+            // A signal that comes before all components have started would end the start.
+            waiting.recv()?;
             say("running");
             cx.sleep(Duration::MAX)?;
             Ok(Action::await_change())
@@ -112,7 +115,8 @@ fn a_second_signal_aborts_what_still_runs() {
         controller.handle().enqueue("vm-1");
         manager.add(controller).unwrap();
         // A function is cancelled as soon as its manager stops.
-        let stopping = |cx: &Context| {
+        let stopping = move |cx: &Context| {
+            waits.send(()).unwrap();
             let cancelled = cx.sleep(Duration::MAX);
             say("stopping");
             cancelled
