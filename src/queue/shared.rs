@@ -9,11 +9,6 @@
 //!
 //! # Invariants
 //!
-//! - A record is in exactly the list that its state names. A key has one record and at most one pending run.
-//! - A key is hashed once per request, outside the lock. The record keeps the hash.
-//! - A shutdown refuses requests from its first locked section on, and changes at most 1,024 records per section. Threads that
-//!   shut down or drain meanwhile continue the same work. The timer moves nothing from then on.
-//! - After a shutdown no delay begins. A pending rerun becomes ready when its claim ends, so consumers wait for it.
 //! - If the system refuses the timer thread, each later locked section and each sleeping consumer asks again while delays are
 //!   pending.
 //! - A consumer that leaves its wait for another cause hands its wakeup on.

@@ -1,4 +1,10 @@
 //! Shutdown, reports, inspection, and giving memory back.
+//!
+//! # Invariants
+//!
+//! - A shutdown refuses requests from its first locked section on, and changes at most 1,024 records per section. Threads that
+//!   shut down or drain meanwhile continue the same work. The timer moves nothing from then on.
+//! - After a shutdown no delay begins. A pending rerun becomes ready when its claim ends, so consumers wait for it.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -5,6 +5,11 @@
 //!
 //! User code runs here only as `Eq` in [`find`](Records::find) and [`request`](Records::request), and as `Clone` in the reports,
 //! always before anything changes. Forgotten keys are returned to the caller, who drops them without the lock.
+//!
+//! # Invariants
+//!
+//! - A record is in exactly the list that its state names. A key has one record and at most one pending run.
+//! - A key is hashed once per request, outside the lock. The record keeps the hash.
 
 mod closing;
 mod dropped;
