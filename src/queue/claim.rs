@@ -1,4 +1,8 @@
 //! Taking keys from the queue, and ending their claims.
+//!
+//! # Invariants
+//!
+//! - A consumer that leaves its wait for another cause hands its wakeup on.
 
 use std::fmt;
 use std::mem;

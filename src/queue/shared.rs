@@ -6,12 +6,6 @@
 //!
 //! Lock order: the queue's lock, then the lock of a timer thread or of a held clock. No user code runs under them, except `Eq`,
 //! `Clone` and `From<&Q>` of a key, before anything has changed.
-//!
-//! # Invariants
-//!
-//! - If the system refuses the timer thread, each later locked section and each sleeping consumer asks again while delays are
-//!   pending.
-//! - A consumer that leaves its wait for another cause hands its wakeup on.
 
 use std::cell::Cell;
 use std::fmt;

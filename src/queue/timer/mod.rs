@@ -6,6 +6,8 @@
 //!
 //! - The timer looks at the wheel no later than the time that the queue has noted. A request that makes an earlier time wakes
 //!   the timer after the lock.
+//! - If the system refuses the timer thread, each later locked section and each sleeping consumer asks again while delays are
+//!   pending.
 
 #[cfg(all(test, loom))]
 mod models;
