@@ -1,11 +1,11 @@
-//! What happens to a watched thing, as a subscriber is told of it.
+//! The events that a watch delivers to its subscribers.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// One thing that a subscriber of a [`Watch`](crate::Watch) is told.
+/// A change of one key, or the end of the initial list, delivered to a subscriber of a [`Watch`](crate::Watch).
 ///
-/// Of one key the events follow each other as they happened, but a subscriber that lags is told less of what lies between: see
+/// Events of a key arrive in the order of its changes. If a subscriber lags, several changes of a key may be combined: see
 /// [`Subscription`](crate::watch::Subscription).
 ///
 /// # Examples
@@ -23,37 +23,38 @@ use std::sync::Arc;
 /// ```
 #[derive(PartialEq, Eq)]
 pub enum Event<K, T> {
-    /// It is there, and was not before; also what a new subscriber finds there.
+    /// The key was added, or existed when the subscription began.
     Created {
-        /// Its key.
+        /// The key.
         key: K,
-        /// What it is.
+        /// The current value.
         new: Arc<T>,
     },
-    /// It is no longer what it was.
+    /// The value of the key has changed.
     Updated {
-        /// Its key.
+        /// The key.
         key: K,
-        /// What it was when this subscriber was last told of it.
+        /// The value that this subscriber received last.
         old: Arc<T>,
-        /// What it is.
+        /// The current value.
         new: Arc<T>,
     },
-    /// It is gone. A subscriber that lags may not have been told that it was there.
+    /// The key was removed. A subscriber that lags may not have received its creation.
     Deleted {
-        /// Its key.
+        /// The key.
         key: K,
-        /// What it was at the end.
+        /// The last value.
         last: Arc<T>,
     },
-    /// It is what it was: a resync found it so.
+    /// The value has not changed. Sent by a resync, and by a listing to subscribers
+    /// [`with_unchanged`](crate::Subscriber::with_unchanged).
     Unchanged {
-        /// Its key.
+        /// The key.
         key: K,
-        /// What it is.
+        /// The current value.
         value: Arc<T>,
     },
-    /// The subscriber has been told of all that the initial list held. Once for each subscription.
+    /// The whole initial list has been delivered. Sent once per subscription.
     Synced,
 }
 
@@ -84,7 +85,7 @@ pub enum EventKind {
 }
 
 impl<K, T> Event<K, T> {
-    /// Its kind.
+    /// Returns the kind of the event.
     #[must_use]
     pub fn kind(&self) -> EventKind {
         match self {
@@ -96,7 +97,7 @@ impl<K, T> Event<K, T> {
         }
     }
 
-    /// The key that it is about; `None` for [`Synced`](Self::Synced).
+    /// Returns the key, or `None` for [`Synced`](Self::Synced).
     #[must_use]
     pub fn key(&self) -> Option<&K> {
         match self {
@@ -108,7 +109,7 @@ impl<K, T> Event<K, T> {
         }
     }
 
-    /// What the thing is, or was at the end; `None` for [`Synced`](Self::Synced).
+    /// Returns the current value, the last value of a deletion, or `None` for [`Synced`](Self::Synced).
     #[must_use]
     pub fn value(&self) -> Option<&T> {
         match self {
@@ -118,7 +119,7 @@ impl<K, T> Event<K, T> {
         }
     }
 
-    /// What the thing was before an [`Updated`](Self::Updated).
+    /// Returns the previous value of an [`Updated`](Self::Updated).
     #[must_use]
     pub fn old(&self) -> Option<&T> {
         match self {
@@ -143,7 +144,7 @@ impl<K: Clone, T> Clone for Event<K, T> {
 }
 
 impl<K: fmt::Debug, T> fmt::Debug for Event<K, T> {
-    /// The kind and the key: values may be long.
+    /// Formats the kind and the key only: values may be long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key() {
             Some(key) => write!(f, "{:?}({key:?})", self.kind()),

@@ -93,7 +93,7 @@ pub struct Watch<K, T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
-    /// A watch with default settings, fed by the handle that is returned.
+    /// Returns a handle that feeds a new watch with default settings.
     #[must_use]
     pub fn push() -> Push<K, T>
     where
@@ -102,7 +102,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         Self::builder().push()
     }
 
-    /// Settings for a watch of values that are compared as a whole.
+    /// Returns settings for a watch that compares whole values.
     pub fn builder() -> WatchBuilder<K, T>
     where
         T: PartialEq,
@@ -110,7 +110,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         WatchBuilder::new()
     }
 
-    /// Settings for a watch of values that are the same if their versions are.
+    /// Returns settings for a watch that compares values by their versions.
     ///
     /// ```
     /// use homeostat::Watch;
@@ -134,12 +134,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     ///
     /// # Errors
     ///
-    /// If the watch has been stopped, or a buffered subscriber gets no thread.
+    /// If the watch has stopped, or the system cannot start the thread of a buffered subscriber.
     pub fn subscribe(&self, subscriber: Subscriber<K, T>) -> Result<Subscription, StartError> {
         subscription::start(subscriber, &self.core)
     }
 
-    /// What is known. It is kept also when the watch has stopped.
+    /// Returns the store of last known values. It keeps them after the watch has stopped.
     #[must_use]
     pub fn store(&self) -> Store<K, T> {
         self.core.store.clone()
@@ -147,7 +147,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
 
     /// Delivers every item to every subscriber again, as [`Event::Unchanged`] unless other events of its key wait.
     ///
-    /// The keys run again, also if they wait for a requeue ([`enqueue_resync`](crate::Enqueue::enqueue_resync), at low priority).
+    /// Keys run again even if they wait for a requeue ([`enqueue_resync`](crate::Enqueue::enqueue_resync), at low priority).
     /// Does nothing once the watch has stopped.
     ///
     /// ```
@@ -168,38 +168,38 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         self.core.resync(|_| true);
     }
 
-    /// A handle of the watch as a source: how its producer is doing, and for listing right now. Also for a watch that has been
+    /// Returns a handle to check the health of the producer and to trigger a listing. It stays valid when the watch has been
     /// given to a [`Manager`](crate::Manager).
     #[must_use]
     pub fn source(&self) -> SourceHandle {
         SourceHandle::new(&self.core.source, self.core.store.synced())
     }
 
-    /// Where its producer writes down how it is doing.
+    /// Returns the state in which the producer records its health.
     #[cfg(feature = "objects")]
     pub(crate) fn source_state(&self) -> &Arc<SourceState> {
         &self.core.source
     }
 
-    /// Whether it has stopped: its producer has.
+    /// Returns whether the watch has stopped, which it does with its producer.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.core.is_stopped()
     }
 
-    /// How many subscriptions there are that have not ended.
+    /// Returns the number of subscriptions that have not ended.
     #[must_use]
     pub fn subscriptions(&self) -> usize {
         self.core.subscriptions()
     }
 
-    /// The name in log lines, and in the names of its subscriptions.
+    /// Returns the name, which log lines and the default names of subscriptions contain.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.core.name
     }
 
-    /// The clock that it and its subscriptions go by.
+    /// Returns the clock of the watch and its subscriptions.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.core.clock.clone()
@@ -286,26 +286,26 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         }
     }
 
-    /// The name in log lines, of its thread if it has one (`<name>-0`), and in the names of its subscriptions. Default
-    /// `watch`.
+    /// Sets the name for log lines, for the thread of a [channel](Self::from_receiver) (`<name>-0`) and for the default names
+    /// of subscriptions. Default: `watch`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The clock that it and its subscriptions go by. Default: the system's.
+    /// Sets the clock of the watch and its subscriptions. Default: the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// How the thread of a [channel](Self::from_receiver) is made.
+    /// Sets how the thread of a [channel](Self::from_receiver) is made.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.threads = options;
         self
     }
 
-    /// A watch that is fed by the handle that is returned. It has no thread of its own.
+    /// Creates the watch and returns the handle that feeds it. It has no thread.
     #[must_use]
     pub fn push(self) -> Push<K, T> {
         Push::new(WatchCore::new(self.name, self.clock, self.same))

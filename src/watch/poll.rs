@@ -1,4 +1,4 @@
-//! A producer that asks at a fixed rate what there is: a poller that feeds a watch instead of a queue.
+//! A watch whose producer is a poller: each poll is a whole listing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::watch::poller::{Poller, PollerControl};
 
-/// Calls a listing function at a fixed rate, and tells the subscribers of a [`Watch`] what has changed since the last time: also
-/// what is gone, which no list says.
+/// Calls a listing function at a fixed rate, and delivers the changes since the last listing to the subscribers of a [`Watch`].
+/// A key that is no longer listed is deleted.
 ///
-/// The first listing that succeeds is the initial list. One that fails, or panics, is logged, and changes nothing: what it would
-/// have listed has not been deleted. All else is as with a [`Poller`]: a fixed rate, a deadline of one period, and the next poll
-/// comes as planned.
+/// The first listing that succeeds is the initial list. If a listing fails or panics, it is logged and changes nothing: the
+/// items are not treated as deleted. As with a [`Poller`], each listing has a deadline of one period, and the next one comes as
+/// planned.
 ///
 /// # Examples
 ///
@@ -54,7 +54,7 @@ pub struct PollWatch<K, T> {
 type List<K, T> = Box<dyn FnMut(&Context) -> Result<Vec<(K, T)>, BoxError> + Send>;
 
 impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
-    /// Lists every `period`, the first time at once. What is equal to what it was is no event.
+    /// Calls `list` every `period`, the first time at once. An item that equals its last value makes no event.
     pub fn new<I, E>(period: Duration, list: impl FnMut(&Context) -> Result<I, E> + Send + 'static) -> Self
     where
         I: IntoIterator<Item = (K, T)>,
@@ -64,7 +64,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
         Self::with(period, list, Box::new(T::eq))
     }
 
-    /// As [`new`](Self::new), for values that are the same if their versions are.
+    /// As [`new`](Self::new), but compares values by their versions.
     ///
     /// ```
     /// use homeostat::Context;
@@ -100,7 +100,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
         I: IntoIterator<Item = (K, T)>,
         E: Into<BoxError>,
     {
-        // The list is read to its end before anything is compared: half of one would be a deletion of the other half.
+        // Collects the whole list before any comparison: half a list would delete the other half.
         let list: List<K, T> = Box::new(move |cx| match list(cx) {
             Ok(items) => Ok(items.into_iter().collect()),
             Err(error) => Err(error.into()),
@@ -108,49 +108,49 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
         Self { poller: Poller::new(period, list), name: String::new(), clock: Clock::system(), same }.name("watch")
     }
 
-    /// The name in log lines, of the threads (`<name>-0`, `<name>-watchdog`), and in the names of subscriptions. Default
-    /// `watch`.
+    /// Sets the name for log lines, for the threads (`<name>-0`, `<name>-watchdog`) and for the default names of subscriptions.
+    /// Default: `watch`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self.poller = self.poller.name(self.name.clone());
         self
     }
 
-    /// The clock that it and its subscriptions go by. Default: the system's.
+    /// Sets the clock of the watch and its subscriptions. Default: the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// See [`Poller::jitter`].
+    /// Sets the jitter: see [`Poller::jitter`].
     pub fn jitter(mut self, share: f64) -> Self {
         self.poller = self.poller.jitter(share);
         self
     }
 
-    /// See [`Poller::first_after_period`].
+    /// Delays the first listing by one period: see [`Poller::first_after_period`].
     pub fn first_after_period(mut self) -> Self {
         self.poller = self.poller.first_after_period();
         self
     }
 
-    /// See [`Poller::shutdown_grace`].
+    /// Sets the grace period for a listing at shutdown: see [`Poller::shutdown_grace`].
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.poller = self.poller.shutdown_grace(grace);
         self
     }
 
-    /// How the threads are made.
+    /// Sets how the threads are made.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.poller = self.poller.thread_options(options);
         self
     }
 
-    /// Starts listing.
+    /// Starts the watch and its poller.
     ///
     /// # Errors
     ///
-    /// If the period is zero, the jitter is not between 0 and 1, or the system gives no thread.
+    /// If the period is zero, the jitter is not between 0 and 1, or the system cannot start a thread.
     pub fn start(self) -> Result<Running<PollWatchControl<K, T>>, StartError> {
         let core = WatchCore::new(self.name, self.clock, self.same);
         let relist = Relist(Arc::new(Producer(Arc::clone(&core))));
@@ -169,7 +169,7 @@ impl<K, T> fmt::Debug for PollWatch<K, T> {
     }
 }
 
-/// What the poller feeds: each batch of it is a whole listing.
+/// The target of the poller: each batch is a whole listing.
 struct Relist<K: Key + Sync, T: Send + Sync + 'static>(Arc<Producer<K, T>>);
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Clone for Relist<K, T> {
@@ -202,7 +202,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Enqueue<(K, T)> for Relist<K, T> {
     }
 }
 
-/// The methods of a running watch of a listing, through its handle: [`Running<PollWatchControl<K, T>>`](Running).
+/// The methods of a running [`PollWatch`], which its handle [`Running<PollWatchControl<K, T>>`](Running) derefs to.
 ///
 /// # Examples
 ///
@@ -224,36 +224,36 @@ pub struct PollWatchControl<K, T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> PollWatchControl<K, T> {
-    /// The watch.
+    /// Returns the watch.
     #[must_use]
     pub fn watch(&self) -> &Watch<K, T> {
         &self.watch
     }
 
-    /// Lists right now, apart from the plan. During a listing it causes exactly one more, however often it is called.
+    /// Starts a listing now, independent of the schedule. Any number of calls during a listing cause one more.
     pub fn trigger(&self) {
         self.poller.trigger();
     }
 
-    /// How many listings have begun.
+    /// Returns the number of listings that have begun.
     #[must_use]
     pub fn polls(&self) -> u64 {
         self.poller.polls()
     }
 
-    /// How many listings have returned an error or panicked.
+    /// Returns the number of listings that returned an error or panicked.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.poller.failures()
     }
 
-    /// How many listings were still under way 100 ms after their deadline.
+    /// Returns the number of listings that were still running 100 ms after their deadline.
     #[must_use]
     pub fn overruns(&self) -> u64 {
         self.poller.overruns()
     }
 
-    /// Whether the listing under way goes on 100 ms after its deadline or later.
+    /// Returns whether the current listing is still running 100 ms or more after its deadline.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.poller.is_overdue()

@@ -1,4 +1,4 @@
-//! A producer that is told what changes: by callbacks, or by any thread that knows.
+//! A producer whose user reports changes, from callbacks or from any thread.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -9,19 +9,20 @@ use super::core::WatchCore;
 use super::{Watch, WatchBuilder};
 use crate::queue::Key;
 
-/// Changes the values of a [`Watch`] from any thread. Cheap to clone; the watch stops when the last clone is dropped, or by
+/// Changes the values of a [`Watch`] from any thread. Cheap to clone. The watch stops when the last clone is dropped, or on
 /// [`stop`](Self::stop).
 ///
-/// A change is stored, then delivered to every subscriber, before the call returns. Only a [`buffered`](crate::Subscriber::buffered)
-/// subscriber, or one to which another call delivers at the moment, gets it later.
+/// Each call stores the change and delivers it to the subscribers before it returns. A
+/// [`buffered`](crate::Subscriber::buffered) subscriber, or one to which another call is delivering, gets the change later.
 ///
-/// Until [`synced`](Self::synced) or [`replace_all`](Self::replace_all) has been called, what is created counts as part of the
-/// initial list: it is put in line at low priority.
+/// Items that are created before the first [`synced`](Self::synced) or [`replace_all`](Self::replace_all) belong to the initial
+/// list: their keys are enqueued at low priority.
 ///
 /// # Panics
 ///
-/// If the `Hash`, `Eq` or `Clone` of a key or the comparison of two values does; then nothing has changed, except by a whole
-/// listing that a `Clone` breaks off. These, and the functions of indexes, run under the lock of the watch and must not use it.
+/// Panics if the `Hash`, `Eq` or `Clone` of a key or the comparison of two values panics. Then nothing has changed, except that
+/// a `Clone` may interrupt a [`replace_all`](Self::replace_all) half way. This code, and the functions of indexes, runs under
+/// the lock of the watch and must not use the watch.
 ///
 /// # Examples
 ///
@@ -41,7 +42,7 @@ use crate::queue::Key;
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
 pub struct Push<K: Key + Sync, T: Send + Sync + 'static> {
-    /// First: the watch stops before its handle goes.
+    /// First field: the watch stops before its handle is dropped.
     producer: Arc<Producer<K, T>>,
     watch: Watch<K, T>,
 }
@@ -55,7 +56,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Drop for Producer<K, T> {
     }
 }
 
-/// What a push has done.
+/// The effect of a push.
 ///
 /// # Examples
 ///
@@ -74,19 +75,19 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Drop for Producer<K, T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PushOutcome {
-    /// It was not there.
+    /// The key was added.
     Created,
-    /// It was another.
+    /// The value of the key was replaced.
     Updated,
-    /// It was there, and is gone.
+    /// The key was removed.
     Deleted,
-    /// All is as it was: no event.
+    /// Nothing changed, and no event was sent.
     Unchanged,
-    /// The watch has stopped, and takes nothing more.
+    /// The watch has stopped; the call was ignored.
     Closed,
 }
 
-/// How many keys a whole listing has changed.
+/// The effect of a whole listing, as numbers of keys.
 ///
 /// # Examples
 ///
@@ -101,13 +102,13 @@ pub enum PushOutcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChangeCounts {
-    /// Listed, and not known before.
+    /// Keys that were added.
     pub created: usize,
-    /// Listed with another value.
+    /// Keys with a new value.
     pub updated: usize,
-    /// Known before, and no longer listed.
+    /// Keys that were removed because the listing lacks them.
     pub deleted: usize,
-    /// Listed as they were.
+    /// Keys with the same value as before.
     pub unchanged: usize,
 }
 
@@ -126,13 +127,13 @@ pub struct ChangeCounts {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PushMessage<K, T> {
-    /// As [`Push::set`].
+    /// Calls [`Push::set`].
     Set(K, T),
-    /// As [`Push::remove`].
+    /// Calls [`Push::remove`].
     Remove(K),
-    /// As [`Push::replace_all`].
+    /// Calls [`Push::replace_all`].
     ReplaceAll(Vec<(K, T)>),
-    /// As [`Push::synced`].
+    /// Calls [`Push::synced`].
     Synced,
 }
 
@@ -141,20 +142,19 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
         Self { producer: Arc::new(Producer(Arc::clone(&core))), watch: Watch { core } }
     }
 
-    /// The watch that this feeds.
+    /// Returns the watch that this handle feeds.
     #[must_use]
     pub fn watch(&self) -> &Watch<K, T> {
         &self.watch
     }
 
-    /// The value of `key` is now `value`, new or changed. If it is the same as before, nothing happens, and the one before is
-    /// kept.
+    /// Adds `key` with `value`, or replaces its value. If the stored value is the same, it is kept and no event is sent.
     #[expect(clippy::needless_pass_by_value, reason = "callers give the key away, as to a map")]
     pub fn set(&self, key: K, value: T) -> PushOutcome {
         self.producer.0.set(&key, &Arc::new(value))
     }
 
-    /// There is no `key` any more.
+    /// Removes `key`.
     pub fn remove<Q>(&self, key: &Q) -> PushOutcome
     where
         K: Borrow<Q>,
@@ -163,7 +163,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
         self.producer.0.remove(key, None)
     }
 
-    /// As [`remove`](Self::remove), with what it was at the end: where that is more than had been pushed.
+    /// Removes `key`, and reports `last` as its last value instead of the stored one.
     pub fn remove_with<Q>(&self, key: &Q, last: T) -> PushOutcome
     where
         K: Borrow<Q>,
@@ -172,23 +172,23 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
         self.producer.0.remove(key, Some(Arc::new(last)))
     }
 
-    /// `items` is all there is: what is not among them is deleted. Of a key that comes twice, the last counts. Completes the
-    /// initial list. The iterator runs before anything else, outside any lock.
+    /// Replaces all items: keys that `items` lacks are deleted. If a key comes twice, the last value wins. Completes the
+    /// initial list. The iterator runs first, outside any lock.
     pub fn replace_all(&self, items: impl IntoIterator<Item = (K, T)>) -> ChangeCounts {
         self.replace_all_shared(&items.into_iter().map(|(key, value)| (key, Arc::new(value))).collect::<Vec<_>>())
     }
 
-    /// The same, of values that may be known already.
+    /// As [`replace_all`](Self::replace_all), with values that may already be shared.
     pub(crate) fn replace_all_shared(&self, items: &[(K, Arc<T>)]) -> ChangeCounts {
         self.producer.0.replace_all(items)
     }
 
-    /// The initial list is complete. Later calls do nothing.
+    /// Marks the initial list as complete. Later calls do nothing.
     pub fn synced(&self) {
         self.producer.0.synced();
     }
 
-    /// Does what a message says. Returns whether the watch has not been stopped.
+    /// Applies a message. Returns whether the watch is still running.
     pub fn apply(&self, message: PushMessage<K, T>) -> bool {
         match message {
             PushMessage::Set(key, value) => return self.set(key, value) != PushOutcome::Closed,
@@ -199,8 +199,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
         !self.watch.is_stopped()
     }
 
-    /// Stops the watch, whoever else holds a clone. Its subscribers are told what they have not been told yet, and end; its
-    /// store keeps what was known last. Returns at once.
+    /// Stops the watch, even if other clones of this handle exist. Returns at once. Subscribers get the events that wait for
+    /// them, then end. The store keeps the last known values.
     pub fn stop(&self) {
         self.producer.0.stop();
     }

@@ -1,4 +1,4 @@
-//! What a subscriber is made of: where its keys go, which keys they are, and which events it wants.
+//! Subscribers: the mapping from events to keys, the queue for the keys, and the predicates that filter the events.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,20 +9,20 @@ use super::predicate::Predicate;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Priority, Reasons, Tally};
 
-/// Where the events of a [`Watch`](crate::Watch) go: the keys that an event means, the queue that takes them, the events that are
-/// wanted.
+/// A mapping from the events of a [`Watch`](crate::Watch) to keys, the queue that gets the keys, and predicates that filter the
+/// events.
 ///
-/// | of what | asked of the queue | reason |
+/// | event | how its keys are enqueued | reason |
 /// |---|---|---|
-/// | a change | [`enqueue_now`](Enqueue::enqueue_now): it is worth a run at once, and ends a backoff; with [`soft`](Self::soft) [`enqueue`](Enqueue::enqueue), and standing delays hold; with [`debounced`](Self::debounced) [`enqueue_now_debounced`](Enqueue::enqueue_now_debounced), once the key is quiet | created, updated or deleted |
-/// | the initial list | [`enqueue`](Enqueue::enqueue), at low priority | created |
-/// | a resync | [`enqueue_resync`](Enqueue::enqueue_resync), at low priority: also a key that waits for a requeue runs, but none that backs off | resync |
+/// | a change | [`enqueue_now`](Enqueue::enqueue_now): runs at once and ends a backoff; with [`soft`](Self::soft) [`enqueue`](Enqueue::enqueue), which respects pending delays; with [`debounced`](Self::debounced) [`enqueue_now_debounced`](Enqueue::enqueue_now_debounced), which waits for a quiet period | created, updated or deleted |
+/// | an item of the initial list | [`enqueue`](Enqueue::enqueue), at low priority | created |
+/// | a resync | [`enqueue_resync`](Enqueue::enqueue_resync), at low priority: runs a key that waits for a requeue, but not a key in backoff | resync |
 ///
-/// The store holds a change before any key of it is put in line.
+/// The store is updated before the key is enqueued.
 ///
 /// # Examples
 ///
-/// A controller of VMs hears of VMs, and of disks of which it owns some:
+/// A controller of VMs watches the VMs, and the disks that belong to them:
 ///
 /// ```
 /// use homeostat::{Predicate, Reasons, Subscriber, Watch, WorkQueue};
@@ -61,13 +61,13 @@ pub struct Subscriber<K, T> {
     pub(super) threads: Option<ThreadOptions>,
 }
 
-/// Finds the keys of an event and asks for them.
+/// Maps an event to keys and enqueues them.
 type EnqueueKeys<K, T> = Box<dyn FnMut(&Event<K, T>, EnqueueRequest) -> Tally + Send>;
 
-/// The reasons that an event is.
+/// Returns the reasons for an event.
 type ReasonsOf<K, T> = Box<dyn FnMut(&Event<K, T>) -> Reasons + Send>;
 
-/// What is asked for the keys of an event.
+/// How the keys of an event are enqueued.
 #[derive(Clone, Copy, Debug)]
 struct Wishes {
     verb: EnqueueMethod,
@@ -77,11 +77,11 @@ struct Wishes {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
-    /// Puts into `to` the keys that `mapping` finds in an event. It is called with every event that passes the predicates, also
-    /// with [`Event::Synced`].
+    /// Enqueues into `to` the keys that `mapping` returns for an event. It is called for every event that passes the
+    /// predicates, also for [`Event::Synced`].
     ///
-    /// What a thing was matters as well as what it is: a mapping that looks only at the new value of an update leaves the
-    /// old owner in the dark. [`to_owner`](Self::to_owner) looks at both.
+    /// If the owner of an item can change, map the old value of an update too: otherwise the previous owner does not run.
+    /// [`to_owner`](Self::to_owner) maps both values.
     ///
     /// ```
     /// use homeostat::{Event, Subscriber, Watch, WorkQueue};
@@ -109,7 +109,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         Self::new(move |event, request| to.request_all(&mut mapping(event).into_iter(), request))
     }
 
-    /// Puts the key of each event into `to`.
+    /// Enqueues the key of each event into `to`.
     pub fn to_itself<Q>(to: &Q) -> Self
     where
         Q: Enqueue<K> + Clone + Send + 'static,
@@ -117,8 +117,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         Self::to(to, |event| event.key().cloned())
     }
 
-    /// Puts into `to` the keys that `owners` finds in an item: its owner, those that refer to it, any function. Of an update it
-    /// is asked about what was and about what is, and the keys of both are put in line, each once.
+    /// Enqueues into `to` the keys that `owners` returns for an item, such as its owner or the objects that refer to it. For an
+    /// update, `owners` is called with the old and with the new value. A key that it returns for both is enqueued once.
     #[doc(alias = "owns")]
     #[doc(alias = "EnqueueRequestForOwner")]
     pub fn to_owner<J, I, F, Q>(to: &Q, mut owners: F) -> Self
@@ -161,7 +161,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         }
     }
 
-    /// Only events that `predicate` accepts; called again, only those that all of them accept.
+    /// Accepts only events that pass `predicate`. If called again, an event must pass all of them.
     pub fn when(mut self, predicate: Predicate<K, T>) -> Self {
         self.predicate = Some(match self.predicate {
             Some(earlier) => earlier.and(predicate),
@@ -170,15 +170,17 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    /// Uses [`enqueue`](Enqueue::enqueue) for changes: a delay that stands, a backoff too, decides when the key runs.
+    /// Uses [`enqueue`](Enqueue::enqueue) for changes: a key with a pending delay or backoff does not run earlier.
     pub fn soft(mut self) -> Self {
         self.wishes.verb = EnqueueMethod::Enqueue;
         self
     }
 
-    /// Uses [`enqueue_now_debounced`](Enqueue::enqueue_now_debounced) for changes: a key runs once it has not been heard of for
-    /// `quiet`, at the latest `max_wait` after the first change, also while it waits for a requeue or backs off (then not before
-    /// the floor of the backoff). Of this and [`soft`](Self::soft) the last counts.
+    /// Uses [`enqueue_now_debounced`](Enqueue::enqueue_now_debounced) for changes: a key runs after `quiet` without a change,
+    /// or at the latest `max_wait` after the first change.
+    ///
+    /// A pending requeue does not delay the key further. In backoff, the key waits at least for the floor of the backoff. If
+    /// [`soft`](Self::soft) is set as well, the last call wins.
     ///
     /// ```
     /// use homeostat::{ManualClock, Subscriber, Watch, WorkQueue};
@@ -205,13 +207,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    /// Adds reasons to those that the kind of the event gives.
+    /// Adds `reasons` to the reasons for every event.
     pub fn because(mut self, reasons: Reasons) -> Self {
         self.wishes.reasons |= reasons;
         self
     }
 
-    /// Gives the reasons of an event that `reasons` finds, instead of those of its kind. [`because`](Self::because) adds to them.
+    /// Takes the reasons for an event from `reasons`, instead of from its kind. [`because`](Self::because) adds to them.
     ///
     /// ```
     /// use homeostat::{Reasons, Subscriber, Watch, WorkQueue};
@@ -234,34 +236,34 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    /// Adds [`Reasons::SECONDARY`]: what has changed is not what the key names, but belongs to it.
+    /// Adds [`Reasons::SECONDARY`]: the changed item belongs to the object that the key names.
     pub fn secondary(self) -> Self {
         self.because(Reasons::SECONDARY)
     }
 
-    /// The lane for changes. Default: normal.
+    /// Sets the priority level for changes. Default: normal.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.wishes.priority = priority;
         self
     }
 
-    /// The lane for the initial list. Default: low.
+    /// Sets the priority level for the initial list. Default: low.
     pub fn initial_priority(mut self, priority: Priority) -> Self {
         self.wishes.initial_priority = priority;
         self
     }
 
-    /// Tells it also of what a whole listing (a poll, a [`replace_all`](crate::watch::Push::replace_all)) finds unchanged, as of a
-    /// [`resync`](crate::Watch::resync).
+    /// Also delivers the items that a whole listing (a poll, a [`replace_all`](crate::watch::Push::replace_all)) finds
+    /// unchanged, as a [`resync`](crate::Watch::resync) does.
     pub fn with_unchanged(mut self) -> Self {
         self.with_unchanged = true;
         self
     }
 
-    /// Gives the subscriber a thread of its own, `<name>-0`, and a buffer with one entry per key.
+    /// Gives the subscriber its own thread, `<name>-0`, and a buffer with one entry per key.
     ///
-    /// Without this, predicates and mapping run on the thread that pushes a change, subscribes or resyncs, and that call waits for
-    /// them. Use it for a mapping that may block, or that takes a lock which a pushing thread holds.
+    /// Use it for a mapping that may block, or that takes a lock which a pushing thread holds. Without it, predicates and
+    /// mapping run on the thread that pushes a change, subscribes or resyncs, and that call waits for them.
     ///
     /// ```
     /// use homeostat::{Event, Subscriber, Watch, WorkQueue};
@@ -290,20 +292,20 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    /// Sets how the thread of a [`buffered`](Self::buffered) subscriber is made. Default: the options of its controller, else those
-    /// of the platform.
+    /// Sets how the thread of a [`buffered`](Self::buffered) subscriber is made. Default: the options of its controller, or
+    /// else of the platform.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.threads = Some(options);
         self
     }
 
-    /// Makes its thread with `options`, unless it has thread options of its own.
+    /// Sets the thread options, unless the user has set them.
     pub(crate) fn or_thread_options(mut self, options: &ThreadOptions) -> Self {
         self.threads.get_or_insert_with(|| options.clone());
         self
     }
 
-    /// Hands an event that is wanted to the mapping, and what that makes of it to the queue; `None`: it is not wanted.
+    /// Maps an event and enqueues its keys. Returns `None` if a predicate refuses the event.
     pub(super) fn deliver(&mut self, event: &Event<K, T>, initial: bool) -> Option<Tally> {
         if self.predicate.as_ref().is_some_and(|predicate| !predicate.accepts(event)) {
             return None;
