@@ -1,4 +1,4 @@
-//! A ready-made listing: the files of a directory, by their metadata.
+//! A watch of the files in a directory, by their metadata.
 
 mod tree;
 
@@ -14,15 +14,17 @@ use super::poll::PollWatch;
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled};
 
-/// Watches the entries of a directory by looking at their metadata from time to time: works on every file system, network ones
-/// and containers' mounts too, and needs nothing of the operating system.
+/// Watches the entries of a directory by polling their metadata. Works on every file system, including network file systems and
+/// container mounts, and needs no notification API of the operating system.
 ///
-/// Keys are paths relative to the directory. Symbolic links are entries of their own and are not followed, on Unix also not where
-/// one takes the place of a directory during the listing; the directory itself may be one. What vanishes while it looks has been deleted. A directory that cannot be read, the watched one or one below, is an
-/// error of the whole listing, which changes nothing: an unmounted volume has not had its files deleted.
+/// Keys are paths relative to the directory. The directory itself may be a symbolic link. Links below it are entries of their
+/// own and are not followed; on Unix, not even a link that replaces a directory during the listing.
 ///
-/// An edit is seen if it changes the length, the time of modification or the file (an editor that renames). One that keeps the
-/// length within one tick of the file system's clock (often milliseconds) is not.
+/// An entry that vanishes during the listing counts as deleted. If the directory or one below it cannot be read, the whole
+/// listing fails and changes nothing: the files of an unmounted volume are not treated as deleted.
+///
+/// An edit is detected if it changes the length, the modification time or the file itself (an editor that renames). An edit
+/// that keeps the length, within one tick of the file system clock (often milliseconds), is missed.
 ///
 /// # Examples
 ///
@@ -55,7 +57,7 @@ pub struct Directory {
     recursive: bool,
 }
 
-/// The metadata of an entry, as far as a change of it is a change of the entry.
+/// The metadata of an entry. A difference in any field is a change of the entry.
 ///
 /// # Examples
 ///
@@ -72,17 +74,17 @@ pub struct Directory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileState {
-    /// What it is.
+    /// The kind of the entry.
     pub kind: FileKind,
-    /// Its length in bytes; 0 of what is no file.
+    /// The length of a file in bytes; 0 for other kinds.
     pub len: u64,
-    /// When it was last modified, where the platform says so. Of a directory: when an entry was last added or removed.
+    /// The time of the last modification, if the platform has it. For a directory, when an entry was last added or removed.
     pub modified: Option<SystemTime>,
-    /// The number of the file in its file system, on Unix: another one means another file of the same name.
+    /// The inode number, on Unix. A new number means a new file of the same name.
     pub inode: Option<u64>,
 }
 
-/// What an entry of a directory is.
+/// The kind of a directory entry.
 ///
 /// # Examples
 ///
@@ -98,20 +100,20 @@ pub enum FileKind {
     File,
     /// A directory.
     Directory,
-    /// A symbolic link, wherever it leads.
+    /// A symbolic link, whatever its target.
     Symlink,
-    /// A socket, a pipe, a device.
+    /// Anything else, such as a socket, a pipe or a device.
     Other,
 }
 
 impl FileState {
-    /// Whether it is a regular file.
+    /// Returns whether the entry is a regular file.
     #[must_use]
     pub fn is_file(&self) -> bool {
         self.kind == FileKind::File
     }
 
-    /// Whether it is a directory.
+    /// Returns whether the entry is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
         self.kind == FileKind::Directory
@@ -119,33 +121,33 @@ impl FileState {
 }
 
 impl Directory {
-    /// The entries of `root`, not those of directories in it.
+    /// Watches the entries of `root`, without the content of its subdirectories.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), recursive: false }
     }
 
-    /// Also the entries of directories in it, however deep.
+    /// Includes the content of subdirectories, at any depth.
     pub fn recursive(mut self) -> Self {
         self.recursive = true;
         self
     }
 
-    /// A watch that looks every `period`, to be [started](PollWatch::start).
+    /// Returns a watch that lists the directory every `period`. Call [`start`](PollWatch::start) on it.
     pub fn poll(self, period: Duration) -> PollWatch<PathBuf, FileState> {
         PollWatch::new(period, move |cx: &Context| self.list(cx))
     }
 
-    /// Looks once: the entries, directories before what they hold, otherwise in no order.
+    /// Lists the entries once. A directory comes before its content; the order is otherwise unspecified.
     ///
     /// # Errors
     ///
-    /// If a directory cannot be read, or the run has been aborted. A deadline that passes does not end it: one that takes longer
-    /// than the period of its polls would never be listed at all.
+    /// If a directory cannot be read, or the run has been aborted. A passed deadline does not end the listing: otherwise a
+    /// directory whose listing takes longer than the period would never be listed.
     pub fn list(&self, cx: &Context) -> Result<Vec<(PathBuf, FileState)>, BoxError> {
         self.walk(cx, |_| {})
     }
 
-    /// Lists the entries, and calls `before_open` with the path of each directory below the watched one before that is opened.
+    /// Lists the entries. Calls `before_open` with the path of each directory below the root before it opens that directory.
     fn walk(&self, cx: &Context, mut before_open: impl FnMut(&Path)) -> Result<Vec<(PathBuf, FileState)>, BoxError> {
         unless_aborted(cx)?;
         let tree = Tree::open(&self.root).map_err(|error| self.unreadable(Path::new(""), &error))?;
@@ -157,7 +159,7 @@ impl Directory {
             let before = entries.len();
             match list_one(cx, &tree, &folder, &mut entries) {
                 Ok(()) => {}
-                // Gone since it was listed: it has been deleted, with all in it. The watched one must be there.
+                // The directory was deleted, with its content, after its parent was listed. The root must exist.
                 Err(Fault::Read(error)) if folder != Path::new("") && is_gone(&error) => entries.truncate(before),
                 Err(Fault::Read(error)) => return Err(self.unreadable(&folder, &error)),
                 Err(Fault::Cancelled(cancelled)) => return Err(cancelled.into()),
@@ -177,7 +179,7 @@ impl Directory {
 
 fn list_one(cx: &Context, tree: &Tree, folder: &Path, entries: &mut Vec<(PathBuf, FileState)>) -> Result<(), Fault> {
     tree.entries(folder, |name, state| {
-        // A large directory may take long.
+        // A large directory may take long, so an abort is checked at each entry.
         unless_aborted(cx).map_err(Fault::Cancelled)?;
         entries.push((folder.join(name), state));
         Ok(())
@@ -199,7 +201,7 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// Removed, or replaced by something that is no directory.
+/// Returns whether the directory was removed, or replaced by something else.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

@@ -1,4 +1,4 @@
-//! Symbolic links that are swapped in while a listing is under way.
+//! Symbolic links that replace directories during a listing.
 
 #![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use super::*;
 
-/// A tree `a/b` to list, and another one of the same shape outside of it, which holds a secret.
+/// Makes a tree `a/b` to list, and a tree of the same shape outside, which holds a secret.
 fn two_trees() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let [inside, outside] = ["inside", "outside"].map(|name| folder.path().join(name));
@@ -21,8 +21,8 @@ fn two_trees() -> (tempfile::TempDir, PathBuf, PathBuf) {
 }
 
 #[test]
-fn a_link_that_is_swapped_in_before_its_directory_is_opened_is_not_followed() {
-    // The directory that is about to be opened, which one is swapped, and what is listed.
+fn a_link_that_replaces_a_directory_before_it_is_opened_is_not_followed() {
+    // The directory about to be opened, the directory that a link replaces, and the expected entries.
     for (opened, swapped, expected) in
         [("a", "a", &["a"][..]), ("a/b", "a/b", &["a", "a/b"]), ("a/b", "a", &["a", "a/b"])]
     {
@@ -41,7 +41,7 @@ fn a_link_that_is_swapped_in_before_its_directory_is_opened_is_not_followed() {
 }
 
 #[test]
-fn no_listing_leaves_the_directory_while_links_come_and_go() {
+fn listings_never_leave_the_root_while_links_replace_directories() {
     let (_folder, inside, outside) = two_trees();
     let directory = Directory::new(&inside).recursive();
     let ended = AtomicBool::new(false);

@@ -1,11 +1,11 @@
-//! Opening the directories of a tree and reading their entries, without following a symbolic link below the root.
+//! Opens the directories of a tree and reads their entries, without following a symbolic link below the root.
 
 #[cfg(not(unix))]
 pub(super) use self::others::Tree;
 #[cfg(unix)]
 pub(super) use self::unix::Tree;
 
-/// Each directory is opened from its parent, one name at a time, so a link that somebody swaps in is never followed.
+/// Opens each directory from its parent, one name at a time, so that a link which replaces a directory is never followed.
 #[cfg(unix)]
 mod unix {
     use std::ffi::OsStr;
@@ -20,7 +20,7 @@ mod unix {
 
     use super::super::{FileKind, FileState};
 
-    /// The open root.
+    /// The open root directory.
     pub(in super::super) struct Tree(OwnedFd);
 
     impl Tree {
@@ -48,7 +48,7 @@ mod unix {
                 }
                 match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(stat) => each(name, state(&stat))?,
-                    // It has been deleted meanwhile.
+                    // The entry was deleted after it was read.
                     Err(Errno::NOENT) => {}
                     Err(error) => return Err(io::Error::from(error).into()),
                 }
@@ -60,7 +60,7 @@ mod unix {
     fn open(parent: impl AsFd, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         openat(parent, name, flags, Mode::empty()).map_err(|error| match error {
-            // So some systems say that it is a symbolic link.
+            // Some systems report a symbolic link with these errors.
             Errno::LOOP | Errno::MLINK => ErrorKind::NotADirectory.into(),
             other => other.into(),
         })
@@ -109,7 +109,7 @@ mod unix {
     }
 }
 
-/// Other systems have no such call: a directory is opened by its path, after a look at whether it is a link.
+/// Without `openat`: opens a directory by its path, after a check that the path is no link.
 #[cfg(not(unix))]
 mod others {
     use std::ffi::OsStr;
@@ -142,7 +142,7 @@ mod others {
                 let entry = entry?;
                 match entry.metadata() {
                     Ok(metadata) => each(&entry.file_name(), state(&metadata))?,
-                    // It has been deleted meanwhile.
+                    // The entry was deleted after it was read.
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     Err(error) => return Err(error.into()),
                 }

@@ -1,4 +1,4 @@
-//! A poller: asks at a fixed rate what is out of step and offers it to a queue.
+//! A poller: lists keys at a fixed rate and enqueues them.
 
 mod polling;
 #[cfg(all(test, not(loom)))]
@@ -22,14 +22,16 @@ use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::watch::source::{SourceHandle, SourceState};
 
-/// Calls a listing function at a fixed rate, and offers each key it returns with
+/// Calls a listing function at a fixed rate, and enqueues the keys that it returns with
 /// [`enqueue_if_absent`](Enqueue::enqueue_if_absent).
 ///
-/// The rate is fixed, not the pause: polls begin at multiples of the period after the start, or after the last
-/// [`set_period`](PollerControl::set_period). A poll that would begin while another one runs is skipped, never piled up. The
-/// function is given a [`Context`] whose deadline is one period after the poll began. After an error or a panic the next poll
-/// comes as planned; [`PollerControl::source`] tells of both. Of failures in a row the first, the second, the fourth and so on are
-/// logged as warnings (panics as errors), and the poll that succeeds again at info.
+/// Polls begin at multiples of the period after the start, or after the last [`set_period`](PollerControl::set_period). A poll
+/// that would begin while another one runs is skipped. The listing function receives a [`Context`] whose deadline is one period
+/// after the beginning of the poll.
+///
+/// After an error or a panic the next poll comes as planned. [`PollerControl::source`] reports failures. Of failures in a row,
+/// the first, second, fourth, eighth and so on are logged, errors as warnings and panics as errors. The poll that succeeds
+/// again is logged at info.
 ///
 /// # Examples
 ///
@@ -49,10 +51,10 @@ pub struct Poller<F> {
     period: Duration,
     list: F,
     name: String,
-    /// Of its threads, if that is another one.
+    /// The name of the threads, if it differs from `name`.
     thread_name: Option<String>,
     controller: Option<String>,
-    /// Where it writes down how it is doing, if somebody has that already.
+    /// Where the poller records its health, if the caller has such a state.
     source: Option<SourceOf>,
     jitter: f64,
     first_after: bool,
@@ -63,7 +65,7 @@ pub struct Poller<F> {
 }
 
 impl<F> Poller<F> {
-    /// Polls `list` every `period`, the first time at once.
+    /// Calls `list` every `period`, the first time at once.
     pub fn new<I, E>(period: Duration, list: F) -> Self
     where
         F: FnMut(&Context) -> Result<I, E>,
@@ -86,70 +88,71 @@ impl<F> Poller<F> {
         }
     }
 
-    /// The name in log lines, status and metrics, and of the threads (`<name>-0`, `<name>-watchdog`). Default `poller`.
+    /// Sets the name for log lines, status, metrics and threads (`<name>-0`, `<name>-watchdog`). Default: `poller`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Makes it a source of this controller, which also names its threads.
+    /// Makes the poller a source of this controller, and sets the name of its threads.
     pub(crate) fn of_controller(mut self, controller: &str, thread_name: String) -> Self {
         self.controller = Some(controller.to_owned());
         self.thread_name = Some(thread_name);
         self
     }
 
-    /// Has it write down there how it is doing. The second is settled when its first listing is in.
+    /// Sets where the poller records its health. `listed` opens once its first listing has been enqueued.
     pub(crate) fn writing_to(mut self, state: Arc<SourceState>, listed: Arc<Latch>) -> Self {
         self.source = Some(SourceOf { state, listed });
         self
     }
 
-    /// Begins each poll later than planned by a random time of up to `share` of the period, so that many pollers do not all
-    /// poll at once. The plan itself does not drift. From 0 (the default) to 1.
+    /// Delays each poll by a random time of up to `share` of the period, so that many pollers do not poll at once. The schedule
+    /// itself does not drift. `share` is between 0 (the default) and 1.
     pub fn jitter(mut self, share: f64) -> Self {
         self.jitter = share;
         self
     }
 
-    /// Polls for the first time after one period instead of at once.
+    /// Delays the first poll by one period.
     pub fn first_after_period(mut self) -> Self {
         self.first_after = true;
         self
     }
 
-    /// Offers keys with [`enqueue`](Enqueue::enqueue): what is listed has changed, and a run must follow even if the key is
-    /// being processed.
+    /// Enqueues keys with [`enqueue`](Enqueue::enqueue): a key that is being processed runs again. Use it if the function lists
+    /// changed keys.
     pub fn edge(mut self) -> Self {
         self.verb = EnqueueMethod::Enqueue;
         self
     }
 
-    /// The lane in which keys are put in line.
+    /// Sets the priority level of the keys. Default: normal.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// How long a poll under way may go on when the handle is dropped before it is aborted. Default: 30 s.
+    /// Sets how long a running poll may continue when the handle is dropped, before it is aborted. Default: 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// How the threads are made. Default: as the platform does; for a source of a controller, as that controller's threads.
+    /// Sets how the threads are made. Default: the options of the controller if it is the source of one, or else of the
+    /// platform.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.threads = Some(options);
         self
     }
 
-    /// Makes its threads with `options`, unless it has thread options of its own.
+    /// Sets the thread options, unless the user has set them.
     pub(crate) fn or_thread_options(mut self, options: &ThreadOptions) -> Self {
         self.threads.get_or_insert_with(|| options.clone());
         self
     }
 
-    /// Whether it can be started.
+    /// Checks the name and the settings.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         StartError::check_name(&self.name)?;
         check_period(self.period)?;
@@ -159,11 +162,11 @@ impl<F> Poller<F> {
         Ok(())
     }
 
-    /// Starts polling, by the clock of what it feeds ([`Enqueue::clock`]).
+    /// Starts polling into `to`, by the clock of `to` ([`Enqueue::clock`]).
     ///
     /// # Errors
     ///
-    /// If the period is zero, the jitter is not between 0 and 1, or the system gives no thread.
+    /// If the period is zero, the jitter is not between 0 and 1, or the system cannot start a thread.
     pub fn start<K, I, E, Q>(self, to: &Q) -> Result<Running<PollerControl>, StartError>
     where
         F: FnMut(&Context) -> Result<I, E> + Send + 'static,
@@ -181,7 +184,7 @@ impl<F> Poller<F> {
         self.grace
     }
 
-    /// Starts polling. `on_stop` is called by each stop.
+    /// Starts polling. Each stop calls `on_stop`.
     pub(crate) fn start_parts<K, I, E, Q>(
         self,
         to: &Q,
@@ -241,7 +244,7 @@ impl<F> Poller<F> {
                 source.overran();
             })),
         );
-        // Wakes a poller that has started without its watchdog: the crew is stopping then.
+        // Also ends a poller that has started without its watchdog: its thread group is stopping then.
         let nudge = move || {
             on_stop();
             signal.set();
@@ -272,8 +275,8 @@ fn check_period(period: Duration) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The methods of a running poller, through its handle: [`Running<PollerControl>`](Running). Cheap to clone; a clone neither
-/// keeps the poller running nor stops it.
+/// The methods of a running [`Poller`], which its handle [`Running<PollerControl>`](Running) derefs to. Cheap to clone; clones
+/// neither keep the poller running nor stop it.
 ///
 /// # Examples
 ///
@@ -298,23 +301,23 @@ pub struct PollerControl {
 }
 
 impl PollerControl {
-    /// The name in log lines.
+    /// Returns the name in log lines.
     #[must_use]
     pub fn name(&self) -> &str {
         self.state.name()
     }
 
-    /// Polls right now, apart from the plan. During a poll it causes exactly one more, however often it is called.
+    /// Starts a poll now, independent of the schedule. Any number of calls during a poll cause one more.
     pub fn trigger(&self) {
         self.shared.trigger();
     }
 
-    /// Polls every `period`, counted from this call, whether that is sooner or later than planned. A poll that is due already
-    /// is not put off, and one under way keeps its deadline. Returns at once; does nothing once the poller has been stopped.
+    /// Sets the period. The next poll begins one `period` after this call. A poll that is already due is not postponed, and a
+    /// running poll keeps its deadline. Returns at once; does nothing once the poller has stopped.
     ///
     /// # Errors
     ///
-    /// If the period is zero; then nothing has changed.
+    /// If the period is zero. The old period stays in force.
     ///
     /// ```
     /// use homeostat::{ManualClock, Poller, WorkQueue};
@@ -340,47 +343,48 @@ impl PollerControl {
         Ok(())
     }
 
-    /// A handle of it as a source: for its status and for triggering it, also when this handle has been given away.
+    /// Returns a handle to check the health of the poller and to trigger polls. It stays valid when the poller has been given
+    /// to a [`Manager`](crate::Manager).
     #[must_use]
     pub fn source(&self) -> SourceHandle {
         self.source.clone()
     }
 
-    /// Has `progress` called after each listing that has been handed over. The first call counts.
+    /// Sets a callback for each listing that has been enqueued. The first call counts.
     pub(crate) fn on_progress(&self, progress: Progress) {
         let _ = self.shared.progress.set(progress);
     }
 
-    /// Says later whether the keys of every listing that has returned by now are in the queue.
+    /// Returns a function that returns whether every listing that has returned by now has been enqueued.
     pub(crate) fn accepted(&self) -> HandedOver {
         let (shared, returned) = (Arc::clone(&self.shared), self.shared.returned.load(SeqCst));
         Box::new(move || shared.handed_over.load(SeqCst) >= returned)
     }
 
-    /// Whether a poll has succeeded.
+    /// Returns whether a poll has succeeded.
     pub(crate) fn has_listed(&self) -> bool {
         self.source.synced().is_open()
     }
 
-    /// How many polls have begun.
+    /// Returns the number of polls that have begun.
     #[must_use]
     pub fn polls(&self) -> u64 {
         self.state.listings()
     }
 
-    /// How many polls have returned an error or panicked.
+    /// Returns the number of polls that returned an error or panicked.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.state.failures()
     }
 
-    /// How many polls were still under way 100 ms after their deadline.
+    /// Returns the number of polls that were still running 100 ms after their deadline.
     #[must_use]
     pub fn overruns(&self) -> u64 {
         self.shared.overruns.load(SeqCst)
     }
 
-    /// Whether the poll under way goes on 100 ms after its deadline or later.
+    /// Returns whether the current poll is still running 100 ms or more after its deadline.
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.group.slots[0].is_overdue()

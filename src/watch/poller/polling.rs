@@ -1,4 +1,4 @@
-//! The thread of a poller: when it polls, and what it makes of a poll's outcome.
+//! The thread of a poller: when it polls, and how it handles the outcome of a poll.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
@@ -18,18 +18,18 @@ use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Chain};
 use crate::watch::source::SourceState;
 
-/// What the handle and the thread have in common.
+/// The state that the handle and the thread share.
 pub(super) struct PollerShared {
     pub(super) triggered: AtomicBool,
     pub(super) overruns: AtomicU64,
     pub(super) signal: Arc<AutoResetEvent>,
-    /// A period that the thread does not know of yet, and when it was set.
+    /// A new period that the thread has not applied yet, and when it was set.
     pub(super) new_period: Mutex<Option<(Duration, Nanos)>>,
-    /// How many listings have returned, and how many of them have been handed over to the queue. A listing that fails on the way
-    /// counts as handed over.
+    /// The number of listings that have returned, and of those that have been enqueued. A listing that panics while it is
+    /// enqueued counts as enqueued.
     pub(super) returned: AtomicU64,
     pub(super) handed_over: AtomicU64,
-    /// Called after each listing that has been handed over.
+    /// Called after each listing that has been enqueued.
     pub(super) progress: OnceLock<Progress>,
 }
 
@@ -40,14 +40,14 @@ impl PollerShared {
     }
 }
 
-/// Where a poller writes down how it is doing.
+/// Where a poller records its health.
 pub(super) struct SourceOf {
     pub(super) state: Arc<SourceState>,
-    /// Open once a poll has succeeded and its keys are in the queue; given up if the poller ends before.
+    /// Opens once a poll has succeeded and its keys are in the queue; given up if the poller ends before.
     pub(super) listed: Arc<Latch>,
 }
 
-/// Counts a listing as handed over when it is dropped.
+/// Counts a listing as enqueued when it is dropped.
 struct HandingOver<'a>(&'a PollerShared);
 
 impl<'a> HandingOver<'a> {
@@ -72,7 +72,7 @@ impl SourceOf {
     }
 }
 
-/// The thread's body.
+/// The body of the thread.
 pub(super) struct Polling<F, Q> {
     pub(super) crew: Arc<ThreadGroup>,
     pub(super) shared: Arc<PollerShared>,
@@ -82,9 +82,9 @@ pub(super) struct Polling<F, Q> {
     pub(super) to: Q,
     pub(super) list: F,
     pub(super) period: Duration,
-    /// The next multiple of the period, from the start or from when the period was set.
+    /// The next multiple of the period, counted from the start or from the last new period.
     pub(super) planned: Nanos,
-    /// The same with jitter.
+    /// `planned` with jitter.
     pub(super) due: Nanos,
     pub(super) jitter: f64,
     pub(super) draws: Draws,
@@ -92,7 +92,7 @@ pub(super) struct Polling<F, Q> {
 }
 
 impl<F, Q> Polling<F, Q> {
-    /// Plans the next poll: the first multiple of the period, from `planned` on, that does not come before `earliest`.
+    /// Plans the next poll at the first multiple of the period, from `planned` on, that is not before `earliest`.
     pub(super) fn plan(&mut self, earliest: Nanos) {
         if self.planned < earliest {
             let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
@@ -103,7 +103,7 @@ impl<F, Q> Polling<F, Q> {
         self.due = self.planned.after(self.period.mul_f64(share));
     }
 
-    /// If a period has been set, plans by that one instead. A poll that was due when it was set is not put off.
+    /// Applies a new period to the plan. A poll that was due when the period was set is not postponed.
     fn take_new_period(&mut self, earliest: Nanos) {
         let Some((period, since)) = self.shared.new_period.lock().take() else { return };
         self.period = period;
@@ -134,20 +134,20 @@ where
             return Next::Finished;
         }
         self.take_new_period(Nanos::ZERO);
-        // Taken before the poll: a trigger during it asks for another one.
+        // Cleared before the poll: a trigger during the poll causes another one.
         if self.shared.triggered.swap(false, SeqCst) || now >= self.due {
             self.poll(now);
-            // Also after a triggered poll: a planned one would have begun while that one ran.
+            // Also after a triggered poll: skips planned polls that would have begun while it ran.
             let now = self.crew.clock.nanos();
             if now >= self.due {
                 self.planned = self.planned.after(self.period);
                 self.plan(now);
             }
-            // By this one, too, some may have passed while the poll ran.
+            // A new period may have been set during the poll. Its polls that would have begun meanwhile are skipped too.
             self.take_new_period(now);
         }
         self.seat.plan(self.due.after(self.period));
-        // A trigger, a new period or a stop during the poll has set the signal, so this is called again at once.
+        // A trigger, a new period or a stop during the poll has set the event, so the next step follows at once.
         Next::At(self.due)
     }
 }
@@ -161,7 +161,7 @@ where
 {
     fn poll(&mut self, now: Nanos) {
         let deadline = now.after(self.period);
-        // Who sees that it has ended sees also how.
+        // Dropped last: a thread that sees the listing ended also sees its outcome.
         let _listing = self.source.begin(now, deadline);
         let outcome = {
             let _run = self.crew.begin_until(&self.seat, deadline, 0);
@@ -183,7 +183,7 @@ where
             }
             Ok(Err(error)) => {
                 self.source.failed(Chain(&*error).to_string());
-                // An error is the user's code, down to its drop.
+                // The `Drop` of an error is user code.
                 shielded("the drop of an error", || drop(error));
             }
             Err(panic) => {

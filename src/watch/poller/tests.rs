@@ -1,4 +1,4 @@
-//! When a poller says that it has listed.
+//! When a poller counts as listed.
 
 use std::io;
 use std::sync::mpsc;
@@ -9,7 +9,7 @@ use crate::queue::WorkQueue;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The poller and its watchdog.
+/// The sleeping threads of an idle poller: the poller and its watchdog.
 const IDLE: usize = 2;
 
 type Keys = io::Result<Vec<&'static str>>;
@@ -21,7 +21,7 @@ fn stage() -> (ManualClock, WorkQueue<&'static str>) {
 }
 
 #[test]
-fn a_poller_has_listed_after_its_first_poll_that_succeeds_once_its_keys_are_in_the_queue() {
+fn has_listed_once_the_keys_of_the_first_successful_poll_are_enqueued() {
     let (clock, queue) = stage();
     let mut polls = 0;
     let list = move |_cx: &Context| -> Keys {
@@ -49,7 +49,7 @@ fn a_poller_has_listed_after_its_first_poll_that_succeeds_once_its_keys_are_in_t
 }
 
 #[test]
-fn a_poller_that_ends_before_has_not_listed_and_never_will() {
+fn waiting_for_the_first_listing_fails_when_the_poller_ends() {
     let (clock, queue) = stage();
     let list = |cx: &Context| -> Keys {
         cx.sleep(Duration::MAX).map_err(io::Error::other)?;
@@ -59,7 +59,7 @@ fn a_poller_that_ends_before_has_not_listed_and_never_will() {
     let listed = Arc::clone(poller.source().synced());
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| listed.wait_for(Duration::MAX));
-        // The poll, the watchdog, and who waits.
+        // The poll, the watchdog, and the waiting thread.
         clock.wait_for_sleepers(3);
         poller.shutdown(Duration::ZERO);
         assert!(!waiting.join().unwrap());
@@ -68,7 +68,7 @@ fn a_poller_that_ends_before_has_not_listed_and_never_will() {
 }
 
 #[test]
-fn a_poller_that_fails_after_it_has_listed_has_still_listed() {
+fn a_failure_after_the_first_listing_does_not_reset_has_listed() {
     let (clock, queue) = stage();
     let mut first = true;
     let list = move |_cx: &Context| -> Keys {

@@ -1,4 +1,4 @@
-//! Looking things up in a store by something other than their key.
+//! Secondary indexes of a store.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -11,10 +11,10 @@ use crate::base::sync::RwLock;
 use crate::base::thread::shielded;
 use crate::queue::{FastState, Key};
 
-/// An index of a [`Store`]: finds items by what a function says of them. Made by [`Store::index`]; cheap to clone, and gone
-/// with its last handle.
+/// An index of a [`Store`], which finds items by index keys that a function computes. Made by [`Store::index`]. Cheap to clone;
+/// the store drops the index with its last handle.
 ///
-/// What it finds is what the store holds at that moment.
+/// Reads see the current content of the store.
 ///
 /// # Examples
 ///
@@ -40,18 +40,18 @@ pub struct Index<I, K, T> {
     table: Arc<dyn Lookup<I, K> + Send + Sync>,
 }
 
-/// What a store has to do with its indexes.
+/// The store's side of an index.
 pub(super) trait Maintain<K, T>: Send + Sync {
-    /// Calls the user's function for a value (`None`: there is none any more). What it returns brings the index up to date.
+    /// Calls the index function for a new value, or not for `None`, a deletion. The returned closure updates the index.
     fn prepare<'a>(&'a self, key: &'a K, value: Option<&T>) -> Box<dyn FnOnce() + 'a>;
 }
 
-/// What a handle has to do with its index.
+/// The handle's side of an index.
 pub(super) trait Lookup<I, K> {
     fn with(&self, read: &mut dyn FnMut(&Found<I, K>));
 }
 
-/// The index itself.
+/// The index function and the index.
 pub(super) struct IndexTable<I, K, F> {
     of: F,
     rows: RwLock<Rows<I, K>>,
@@ -61,9 +61,9 @@ pub(super) struct IndexTable<I, K, F> {
 type Found<I, K> = HashMap<I, HashSet<K, FastState>, FastState>;
 
 struct Rows<I, K> {
-    /// Never an empty set.
+    /// No set is empty.
     found: Found<I, K>,
-    /// Under what a key is found: the function is not asked twice about a value.
+    /// The index keys of each key, so that the index function is not called for old values.
     under: HashMap<K, Vec<I>, FastState>,
 }
 
@@ -83,7 +83,7 @@ where
     fn prepare<'a>(&'a self, key: &'a K, value: Option<&T>) -> Box<dyn FnOnce() + 'a> {
         let mut under = Vec::new();
         if let Some(value) = value {
-            // A panic half way leaves none: rather not found than found by chance.
+            // If the function panics half way, the item is under no index key, rather than under some of them.
             shielded("the function of an index", || under = (self.of)(key, value).into_iter().collect());
         }
         Box::new(move || self.rows.write().put(key, under))
@@ -120,18 +120,18 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
         Self { store, table }
     }
 
-    /// The items found under an index key, in no order.
+    /// Returns the items under an index key, in no particular order.
     ///
     /// # Panics
     ///
-    /// If the `Hash` or `Eq` of a key or of an index key does.
+    /// If the `Hash` or `Eq` of a key or of an index key panics.
     #[must_use]
     pub fn get<Q>(&self, under: &Q) -> Vec<(K, Arc<T>)>
     where
         I: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        // Held over both, so that they are of one moment.
+        // Locks the store for both reads, so that they see the same moment.
         let state = self.store.inner.state.read();
         let mut items = Vec::new();
         self.table.with(&mut |found| {
@@ -142,7 +142,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
         items
     }
 
-    /// The keys of the items found under an index key, in no order.
+    /// Returns the keys of the items under an index key, in no particular order.
     ///
     /// # Panics
     ///
@@ -160,7 +160,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
         keys
     }
 
-    /// The index keys under which something is found, in no order.
+    /// Returns the index keys that have items, in no particular order.
     #[must_use]
     pub fn index_keys(&self) -> Vec<I> {
         let _state = self.store.inner.state.read();
@@ -170,7 +170,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
         keys
     }
 
-    /// How many index keys there are under which something is found.
+    /// Returns the number of index keys that have items.
     #[must_use]
     pub fn len(&self) -> usize {
         let _state = self.store.inner.state.read();
@@ -179,7 +179,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
         len
     }
 
-    /// Whether nothing is found under any index key.
+    /// Returns whether no index key has items.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,7 +1,7 @@
-//! The last known state behind a watch, and what is read out of it.
+//! The last known values of a watch, with indexes.
 //!
-//! Lock order: `turn`, then `state`, then the lock of an index. An index's function runs under
-//! `turn` at most; the `Hash`, `Eq` and `Clone` of keys and index keys run under all of them.
+//! Lock order: `turn`, then `state`, then the lock of an index. Index functions run under `turn` at most. The `Hash`, `Eq` and
+//! `Clone` of keys and index keys run under all of these locks.
 
 mod index;
 mod value;
@@ -23,13 +23,15 @@ use crate::base::thread::shielded;
 use crate::base::wait::Latch;
 use crate::queue::{FastState, Key};
 
-/// The last known state of what a [`Watch`](crate::Watch) watches. Cheap to clone; clones show the same.
+/// The last known values of a [`Watch`](crate::Watch). Cheap to clone; clones share the same values.
 ///
-/// The watch stores a change before it tells a subscriber of it: who is called because of a change finds it here, or a later
-/// one. Reads take a lock that a change holds for one insertion or removal; they do not wait for each other, and the watch
-/// does not wait for a subscriber. What is read is a value that was there at one moment; it may have changed since.
+/// The watch stores a change before it delivers the event, so a mapping or a run that an event causes finds the changed value
+/// or a newer one.
 ///
-/// A store of a watch that has been stopped keeps what was known last.
+/// Readers do not block each other. A change blocks them for one insertion or removal. The watch does not wait for subscribers
+/// to store a change. A value that was read may have changed since.
+///
+/// The store keeps the last known values after the watch has stopped.
 ///
 /// # Examples
 ///
@@ -55,7 +57,7 @@ pub struct Store<K, T> {
 }
 
 struct Inner<K, T> {
-    /// Taken by who changes the state or adds an index, one at a time, for as long as the index functions take.
+    /// Held while an index is added or a change is stored, including the calls of index functions.
     turn: Mutex<()>,
     state: RwLock<State<K, T>>,
     synced: Arc<Latch>,
@@ -63,7 +65,7 @@ struct Inner<K, T> {
 
 struct State<K, T> {
     items: HashMap<K, Arc<T>, FastState>,
-    /// An index lives as long as a handle of it.
+    /// The handles of an index own it.
     indexes: Vec<Weak<dyn Maintain<K, T>>>,
 }
 
@@ -73,11 +75,11 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         Self { inner: Arc::new(Inner { turn: Mutex::new(()), state: RwLock::new(state), synced: Latch::new(clock) }) }
     }
 
-    /// The value of a key, if it is there.
+    /// Returns the value of a key.
     ///
     /// # Panics
     ///
-    /// If the key's `Hash` or `Eq` does.
+    /// If the `Hash` or `Eq` of the key panics.
     #[must_use]
     pub fn get<Q>(&self, key: &Q) -> Option<Arc<T>>
     where
@@ -87,7 +89,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         self.inner.state.read().items.get(key).map(Arc::clone)
     }
 
-    /// Whether a key is there.
+    /// Returns whether the store has a key.
     ///
     /// # Panics
     ///
@@ -101,19 +103,19 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         self.inner.state.read().items.contains_key(key)
     }
 
-    /// How many keys are there.
+    /// Returns the number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.state.read().items.len()
     }
 
-    /// Whether no key is there.
+    /// Returns whether the store is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All keys, of one moment, in no order. Holds changes up while it clones them.
+    /// Returns all keys, as of one moment, in no particular order. Blocks changes while it clones the keys.
     #[must_use]
     pub fn keys(&self) -> Vec<K> {
         let mut keys: Vec<_> = self.inner.state.read().items.keys().cloned().collect();
@@ -121,7 +123,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         keys
     }
 
-    /// All keys with their values, of one moment, in no order. Holds changes up while it clones them.
+    /// Returns all keys with their values, as of one moment, in no particular order. Blocks changes while it clones the keys.
     #[must_use]
     pub fn snapshot(&self) -> Vec<(K, Arc<T>)> {
         let state = self.inner.state.read();
@@ -131,17 +133,17 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         items
     }
 
-    /// The first item that `accepts` does, in no order. It is given a snapshot, so it may take its time.
+    /// Returns an item for which `accepts` returns true. `accepts` runs on a snapshot, without a lock.
     pub fn find(&self, mut accepts: impl FnMut(&K, &T) -> bool) -> Option<(K, Arc<T>)> {
         self.snapshot().into_iter().find(|(key, value)| accepts(key, value))
     }
 
-    /// Adds an index: `of` says under which index keys an item is found. Works at any time; what is there is indexed before this
-    /// returns. The index is kept up to date as long as a handle of it lives.
+    /// Adds an index: `of` returns the index keys of an item. Works at any time, and indexes existing items before it returns.
+    /// The index is kept up to date until its last handle is dropped.
     ///
-    /// `of` runs on the thread that brings a change, before the change is stored, once for each change of an item. It may read
-    /// stores, but must not change what this one's watch watches. If it panics, that is logged, and the item is found under no
-    /// key of this index until it changes again.
+    /// `of` runs once per change of an item, before the change is stored, on the thread that stores it. It may read stores, but
+    /// must not change this watch. If it panics, the panic is logged, and the item is under no key of this index until it
+    /// changes again.
     ///
     /// ```
     /// use homeostat::Watch;
@@ -163,7 +165,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
     {
         let table = Arc::new(IndexTable::new(of));
         let _turn = self.inner.turn.lock();
-        // No change comes between the snapshot and the index being known: changes take turns with this.
+        // `turn` excludes changes between the snapshot and the registration of the index.
         for (key, value) in self.snapshot() {
             table.prepare(&key, Some(&value))();
         }
@@ -172,20 +174,20 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         Index::new(self.clone(), table)
     }
 
-    /// Whether the initial list is in: all that was there when the watch began is here.
+    /// Returns whether the initial list is complete: the store has every item that existed when the watch began.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.synced().is_open()
     }
 
-    /// Waits until the initial list is in, for at most `timeout` by the watch's clock. Returns whether it is. Its end wakes
-    /// this, or the end of the watch: then it will never be.
+    /// Blocks until the initial list is complete, for at most `timeout` by the clock of the watch. Returns whether it is
+    /// complete. The end of the watch wakes the call too: then the list stays incomplete.
     #[must_use]
     pub fn wait_synced(&self, timeout: Duration) -> bool {
         self.synced().wait_for(timeout)
     }
 
-    /// A key and its value, if it is there.
+    /// Returns a key with its value.
     pub(crate) fn entry<Q>(&self, key: &Q) -> Option<(K, Arc<T>)>
     where
         K: Borrow<Q>,
@@ -195,7 +197,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         state.items.get_key_value(key).map(|(key, value)| (key.clone(), Arc::clone(value)))
     }
 
-    /// The items whose keys `listed` does not know.
+    /// Returns the items for whose keys `listed` returns false.
     pub(crate) fn missing(&self, listed: impl Fn(&K) -> bool) -> Vec<(K, Arc<T>)> {
         let state = self.inner.state.read();
         let missing = state.items.iter().filter(|(key, _)| !listed(key));
@@ -204,8 +206,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         missing
     }
 
-    /// Stores a value, or (`None`) that there is none, and brings the indexes up to date: readers see both at once. Returns
-    /// what was there, to be dropped outside all locks.
+    /// Stores a value, or deletes the key for `None`, and updates the indexes: readers see both at once. Returns the replaced
+    /// key and value, which must be dropped outside all locks.
     pub(crate) fn put(&self, key: &K, value: Option<&Arc<T>>) -> (Option<K>, Option<Arc<T>>) {
         let _turn = self.inner.turn.lock();
         let indexes: Vec<_> = self.inner.state.read().indexes.iter().filter_map(Weak::upgrade).collect();
@@ -216,7 +218,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         }
         let replaced = state.replace(key, value);
         for update in updates {
-            // One index that cannot be brought up to date is no reason to lose the change.
+            // If the update of an index panics, the change is stored nevertheless.
             shielded("the code of an index key", update);
         }
         replaced
@@ -237,7 +239,7 @@ impl<K: Key, T> State<K, T> {
 }
 
 impl<K, T> Store<K, T> {
-    /// Open once the initial list is in; given up if the watch is stopped before.
+    /// Opens once the initial list is complete; given up if the watch stops before.
     pub(crate) fn synced(&self) -> &Arc<Latch> {
         &self.inner.synced
     }

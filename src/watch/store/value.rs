@@ -1,4 +1,4 @@
-//! A reconciler that is called with what a store holds.
+//! A reconciler that is called with the stored value of its key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,11 +9,10 @@ use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::run::reconciler::{Action, Reconciler};
 
-/// A reconciler that is called with the value that `store` holds for its key when the run begins, and with `None` when the key
-/// is gone.
+/// Returns a reconciler that is called with the key and its value in `store`, or `None` if the key is gone.
 ///
-/// The value is at least as new as the event that called for the run. It may be older than what is true, as anything that is
-/// watched: a decision that must not be made on old state belongs to who can check it.
+/// The value is read when the run begins, and is at least as new as the event that caused the run. It may still be older than
+/// the real object. If a decision must not be based on an old value, check the object itself.
 ///
 /// # Examples
 ///
@@ -43,7 +42,7 @@ where
     WithValue { store: store.clone(), reconcile }
 }
 
-/// See [`with_value`].
+/// The reconciler that [`with_value`] returns.
 #[derive(Clone)]
 pub struct WithValue<K, T, F> {
     store: Store<K, T>,
