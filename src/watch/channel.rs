@@ -14,15 +14,16 @@ use crate::base::thread::{panic_message, shielded};
 use crate::queue::Key;
 
 impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
-    /// Starts a watch that is fed by the messages of a channel, on a thread of its own (`<name>-0`). It stops when the channel
-    /// is disconnected and empty, or by its handle, also while it blocks on an empty channel.
+    /// Starts a watch that is fed by the messages of a channel, on its own thread (`<name>-0`). The watch stops when the
+    /// channel is disconnected and empty, or when its handle is stopped. A stop wakes the thread from an empty channel.
     ///
-    /// The thread stores and delivers each message before it takes the next one. A mapping that sends to this channel must be
-    /// [`buffered`](crate::Subscriber::buffered): on this thread it would wait for itself once the channel is full.
+    /// The thread stores and delivers each message before it takes the next one. Make a subscriber
+    /// [`buffered`](crate::Subscriber::buffered) if its mapping sends to this channel: on this thread it would wait for itself
+    /// once the channel is full.
     ///
     /// # Errors
     ///
-    /// If the system gives no thread.
+    /// If the system cannot start the thread.
     ///
     /// ```
     /// use crossbeam_channel::bounded;
@@ -62,17 +63,17 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
     }
 }
 
-/// One that lies there already does as well.
+/// Wakes the thread. The channel has room for one message, and one is enough.
 fn wake(stop: &Sender<()>) {
     let _ = stop.try_send(());
 }
 
-/// The thread's body. It waits for the channel, so its loop is its own.
+/// The body of the thread. It blocks on a channel, so it cannot use the loop of a thread group.
 struct Receiving<K: Key + Sync, T: Send + Sync + 'static, M> {
     crew: Arc<ThreadGroup>,
     push: Push<K, T>,
     receiver: Receiver<M>,
-    /// Has something when the crew is stopping.
+    /// Receives a message when the thread group is stopping.
     stopped: Receiver<()>,
 }
 
@@ -99,7 +100,7 @@ where
         self.push.stop();
     }
 
-    /// Handles one message, if there is one.
+    /// Handles one message. Does not block.
     fn step(&self) -> Step {
         if self.crew.is_stopping() {
             return Step::Finished;
@@ -122,7 +123,7 @@ where
         }
     }
 
-    /// Blocks until there is a message, or nobody left to send one, or a stop.
+    /// Blocks until a message arrives, the last sender is dropped, or the watch is stopped.
     fn wait(&self) {
         let mut select = Select::new();
         select.recv(&self.receiver);

@@ -10,23 +10,23 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 use crate::base::error::StartError;
 use crate::base::thread::{Joiner, ThreadOptions, shielded};
 
-/// Calls `on_exit` once `child` has ended, on a new thread (`child-<pid>`). On Unix, except NetBSD,
-/// OpenBSD and Redox.
+/// Calls `on_exit` once `child` has ended, on a new thread (`child-<pid>`). Available on Unix, except NetBSD, OpenBSD and
+/// Redox.
 ///
-/// Use it to enqueue the key of a process that has ended, instead of polling. It installs no handler of signals.
+/// Use it to enqueue the key of a process that has ended, instead of polling. It installs no signal handler.
 ///
-/// `on_exit` receives the exit status and runs **before** the child is reaped: until the program calls
-/// [`Child::wait`] or [`Child::try_wait`], the system keeps the process id, so signals cannot reach another process. `on_exit`
-/// receives `None` if somebody else has reaped the child already. A panic in it is caught and logged.
+/// `on_exit` receives the exit status **before** the child is reaped. Until the program calls [`Child::wait`] or
+/// [`Child::try_wait`], the system does not reuse the process id, so a signal cannot reach another process. `on_exit` receives
+/// `None` if the child has already been reaped elsewhere. A panic in `on_exit` is caught and logged.
 ///
-/// The thread ends after that call. To end it earlier, kill the child.
+/// The thread ends when `on_exit` returns. To end it earlier, kill the child.
 ///
-/// In a process that ignores SIGCHLD the system reaps children by itself: then `on_exit` receives `None`, perhaps only when the
+/// In a process that ignores SIGCHLD, the system reaps children itself. Then `on_exit` receives `None`, possibly not before the
 /// last child has ended.
 ///
 /// # Errors
 ///
-/// If the system gives no thread. `on_exit` is not called then.
+/// If the system cannot start the thread. Then `on_exit` is not called.
 ///
 /// # Examples
 ///
@@ -65,7 +65,7 @@ pub fn watch_child(
     Ok(ChildWatch { pid, thread })
 }
 
-/// The thread that waits for a child process. Dropping it does not end the thread.
+/// The thread that waits for a child process. Dropping the handle does not end the thread.
 ///
 /// [`watch_child`] has an example.
 pub struct ChildWatch {
@@ -74,7 +74,7 @@ pub struct ChildWatch {
 }
 
 impl ChildWatch {
-    /// Blocks until the child has ended and its hook has returned. On the thread of the hook it returns at once.
+    /// Blocks until the child has ended and `on_exit` has returned. Returns at once if called in `on_exit`.
     pub fn join(self) {
         self.thread.join();
     }
@@ -86,13 +86,14 @@ impl fmt::Debug for ChildWatch {
     }
 }
 
-/// Blocks until the process has ended, and leaves it unreaped. `None` if it is not an unreaped child of this process.
+/// Blocks until the process has ended, and leaves it unreaped. Returns `None` if it is not an unreaped child of this process.
 fn wait_for_exit(pid: Pid) -> Option<ExitStatus> {
     let unreaped = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     retry_on_intr(|| waitid(WaitId::Pid(pid), unreaped)).ok().flatten().map(|status| exit_status(&status))
 }
 
-/// The same status as `Child::wait` returns: the code in the second byte, or the signal in the first, with a bit for a core dump.
+/// Returns the same status as `Child::wait`: the exit code in the second byte, or the signal in the first byte, with a bit for
+/// a core dump.
 fn exit_status(status: &WaitIdStatus) -> ExitStatus {
     let core = if status.dumped() { 0x80 } else { 0 };
     let raw = match status.terminating_signal() {

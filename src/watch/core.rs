@@ -1,8 +1,8 @@
-//! The core of a watch: it compares, stores and appends changes, one at a time.
+//! The core of a watch, which compares, stores and appends changes, one at a time.
 //!
-//! Lock order: `state`, then a lock of the store or of a subscriber's buffer. Under `state` run the comparison of two values, the
-//! functions of indexes, and the `Hash`, `Eq` and `Clone` of keys; comparisons always before anything changes. After its release
-//! the store's latch is settled, events are delivered, and values and keys are dropped.
+//! Lock order: `state`, then a lock of the store or of a subscriber's buffer. The comparison of values, the index functions,
+//! and the `Hash`, `Eq` and `Clone` of keys run under `state`. Comparisons run before anything changes. After the release of
+//! `state`, the store's latch is settled, events are delivered, and values and keys are dropped.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ struct CoreState<K, T> {
 
 /// The lock of the core, and the work to do after its release.
 struct LockedCore<'a, K: Key + Sync, T: Send + Sync + 'static> {
-    /// First: the lock is released before the rest is dropped.
+    /// First field: the lock is released before the rest is dropped.
     state: MutexGuard<'a, CoreState<K, T>>,
     after: AfterRelease<'a, K, T>,
 }
@@ -55,9 +55,9 @@ struct LockedCore<'a, K: Key + Sync, T: Send + Sync + 'static> {
 /// Work that is done when this is dropped, also by a panic.
 struct AfterRelease<'a, K: Key + Sync, T: Send + Sync + 'static> {
     store: &'a Store<K, T>,
-    /// Whether the initial list is complete or never will be.
+    /// `true` if the initial list is complete, `false` if it never will be.
     settled: Option<bool>,
-    /// Subscribers that have something to be delivered.
+    /// Subscribers with events to deliver.
     to_deliver: Vec<Arc<SubscriberBuffer<K, T>>>,
     unused_values: Vec<Arc<T>>,
     unused_keys: Vec<K>,
@@ -102,7 +102,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
             locked.after.unused_values.extend(last);
             return PushOutcome::Unchanged;
         };
-        // The store drops its handle of the value under the lock: keep another one until after it.
+        // The store drops its handle of the value under the lock. This one keeps the value until the release.
         let last = last.unwrap_or_else(|| Arc::clone(&known));
         self.publish(&mut locked, &key, &StoredChange::Deleted { last: Arc::clone(&last) });
         locked.after.discard([(key, known)]);
@@ -205,7 +205,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         let mut locked = self.lock();
         locked.state.stopped = true;
         locked.for_all(SubscriberBuffer::stop);
-        // Also if the call that has completed the initial list has yet to settle it.
+        // Settles the latch even if the call that completed the initial list has not done so yet.
         locked.after.settled = Some(locked.state.synced);
     }
 
@@ -239,7 +239,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         }
     }
 
-    /// Stores a change, then appends it to all buffers: a mapping or a run that it causes finds it in the store.
+    /// Stores a change, then appends it to all buffers. A mapping or a run that the event causes finds the change in the store.
     fn publish(&self, locked: &mut LockedCore<'_, K, T>, key: &K, change: &StoredChange<T>) {
         let value = match change {
             StoredChange::Created { new: value, .. } | StoredChange::Updated { new: value, .. } => Some(value),
@@ -253,7 +253,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> LockedCore<'_, K, T> {
-    /// Appends a change to the buffers that `to` selects. A key that panics costs one buffer this change, and no other buffer.
+    /// Appends a change to the buffers that `to` selects. If the code of a key panics, that buffer misses this change; the
+    /// others get it.
     fn append(&mut self, key: &K, change: &StoredChange<T>, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
         let Self { state, after } = self;
         let mut any_left = false;
@@ -279,7 +280,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> LockedCore<'_, K, T> {
         }
     }
 
-    /// Does `change` to every buffer, and delivers from it later.
+    /// Applies `change` to every buffer, and delivers from all of them after the release.
     fn for_all(&mut self, change: fn(&SubscriberBuffer<K, T>)) {
         for buffer in &self.state.buffers {
             change(buffer);

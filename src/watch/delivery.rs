@@ -20,19 +20,19 @@ pub(super) struct DeliveryCounts {
     pub(super) panics: AtomicU64,
 }
 
-/// A subscriber and what its events are reported to. Only the thread that delivers has it.
+/// A subscriber with its counters. Owned by the delivering thread.
 pub(super) struct Delivery<K, T> {
     pub(super) name: String,
     pub(super) subscriber: Subscriber<K, T>,
     pub(super) counts: Arc<DeliveryCounts>,
-    /// Opened by the end of the initial list.
+    /// Opens at the end of the initial list.
     pub(super) synced: Arc<Latch>,
-    /// Last: the subscription has ended once its mapping has been dropped. A subscription with a thread is counted by that.
+    /// Last field: the subscription ends when this is dropped, after the mapping. `None` if the subscriber has its own thread.
     pub(super) attendance: Option<Attendance>,
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Delivery<K, T> {
-    /// Hands an event to the predicates and the mapping. A panic of theirs costs this event only.
+    /// Passes an event to the predicates and the mapping. A panic in them is logged and counted, and skips only this event.
     pub(super) fn deliver(&mut self, next: &NextEvent<K, T>) {
         let name = self.name.as_str();
         let kind = next.event.kind();
@@ -59,7 +59,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Delivery<K, T> {
         }
     }
 
-    /// Reports that the `Clone` of a key has panicked, which costs the events of that key.
+    /// Logs and counts a panic in the `Clone` of a key. The events of that key are skipped.
     pub(super) fn report_key_panic(&self, panic: &Panic) {
         let (subscription, message) = (self.name.as_str(), panic_message(&**panic));
         log::error!(

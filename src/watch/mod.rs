@@ -53,14 +53,14 @@ use crate::watch::source::SourceState;
 ///
 /// # Which thread maps an event
 ///
-/// The producer's thread maps an event to keys and enqueues them, after the locks of the watch are released. Mappings must
-/// therefore be quick. A subscriber that is [`buffered`](Subscriber::buffered) has a thread of its own.
+/// The producer's thread maps an event to keys and enqueues them, after it has released the locks of the watch. Mappings must
+/// therefore be quick. A [`buffered`](Subscriber::buffered) subscriber has its own thread.
 ///
-/// One thread at a time delivers to a subscriber. If another thread pushes meanwhile, its call does not wait: the thread that
-/// delivers takes over its events. The same holds if a mapping pushes. So events of a key always arrive in the order in which
-/// they were stored, and a call may deliver events of other threads too.
+/// Only one thread at a time delivers to a subscriber. If another thread pushes meanwhile, its call does not wait: the
+/// delivering thread takes over its events. The same holds if a mapping pushes. Events of a key therefore arrive in the order
+/// in which they were stored, and a call may deliver events of other threads.
 ///
-/// A watch stops with its producer. Handles like this one do not keep it running.
+/// A watch stops with its producer. This handle does not keep it running.
 ///
 /// # Examples
 ///

@@ -90,7 +90,7 @@ fn subscribe(core: &Arc<Core>) -> (Shared, Subscription) {
     (believed, subscription::start(subscriber, core).unwrap())
 }
 
-/// A buffered subscriber whose thread the model plays.
+/// A buffered subscriber. The model plays its thread.
 struct Buffered {
     believed: Shared,
     buffer: Arc<SubscriberBuffer<u8, u32>>,
@@ -113,7 +113,7 @@ impl Buffered {
         Some(Self { believed, buffer, event, delivery })
     }
 
-    /// Delivers all that waits. Returns whether the subscription is over.
+    /// Delivers all buffered events. Returns whether the subscription has ended.
     fn hear_all(&mut self) -> bool {
         loop {
             match self.buffer.next_step(&mut self.delivery) {
@@ -130,7 +130,7 @@ impl Buffered {
 }
 
 #[test]
-fn a_late_buffered_subscriber_that_races_with_changes_believes_the_stored_value() {
+fn late_buffered_subscriber_ends_with_the_stored_value() {
     loom::model(|| {
         let core = core();
         set(&core, 1);
@@ -149,7 +149,7 @@ fn a_late_buffered_subscriber_that_races_with_changes_believes_the_stored_value(
 }
 
 #[test]
-fn a_deletion_that_races_with_a_late_buffered_subscriber_is_delivered_or_was_never_believed() {
+fn deleted_key_is_gone_for_a_late_buffered_subscriber() {
     loom::model(|| {
         let core = core();
         set(&core, 1);
@@ -203,7 +203,7 @@ fn two_producers_append_in_the_order_in_which_they_store() {
 }
 
 #[test]
-fn a_change_is_seen_by_a_thread_on_its_way_to_sleep_or_wakes_it() {
+fn change_is_not_missed_by_a_thread_that_goes_to_sleep() {
     loom::model(|| {
         let core = core();
         let mut subscriber = Buffered::attach(&core).unwrap();
@@ -270,9 +270,9 @@ fn the_end_of_the_initial_list_wakes_a_thread_that_waits_for_it() {
     });
 }
 
-/// The initial list is complete, nothing comes twice, and once both calls have returned everything has been delivered.
+/// The initial list is complete, no event comes twice, and once both calls have returned all events have been delivered.
 #[test]
-fn a_late_subscriber_that_races_with_changes_has_heard_them_when_the_calls_return() {
+fn late_subscriber_has_all_changes_when_the_calls_return() {
     loom::model(|| {
         let core = core();
         set(&core, 1);
@@ -289,9 +289,9 @@ fn a_late_subscriber_that_races_with_changes_has_heard_them_when_the_calls_retur
     });
 }
 
-/// One of the two delivers at a time, in the order of the store, and nothing is left when both have returned.
+/// One thread delivers at a time, in the order of the store, and the buffer is empty when both calls have returned.
 #[test]
-fn two_producers_of_a_key_deliver_in_order_and_leave_nothing_behind() {
+fn two_producers_of_a_key_deliver_everything_in_order() {
     loom::model(|| {
         let core = core();
         let (values, recorder) = recorder(|_| ());
@@ -322,9 +322,9 @@ fn a_resync_that_races_with_a_deletion_delivers_the_item_before_it_or_not_at_all
     });
 }
 
-/// No event is delivered after the drop has returned, and the mapping has been dropped by then.
+/// After the drop, no event is delivered and the mapping has been dropped.
 #[test]
-fn a_dropped_subscription_has_ended_although_a_producer_delivers() {
+fn dropping_a_subscription_waits_for_a_delivering_producer() {
     loom::model(|| {
         let core = core();
         let (believed, subscription) = subscribe(&core);
@@ -354,7 +354,7 @@ fn a_stop_that_races_with_a_change_ends_the_subscription_after_the_last_event() 
     });
 }
 
-/// A mapping pushes into its own watch while another thread pushes there too.
+/// A mapping pushes into its own watch while another thread pushes into it.
 #[test]
 fn a_mapping_that_pushes_waits_for_no_other_producer() {
     loom::model(|| {

@@ -1,4 +1,4 @@
-//! A watch whose producer is a poller: each poll is a whole listing.
+//! A watch that is fed by a poller: each poll is a whole listing.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Which events a subscriber wants: small values that are put together.
+//! Predicates that select the events of a subscriber.
 
 use std::fmt;
 use std::ops::Not;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use super::event::{Event, EventKind};
 
-/// Which events a subscriber wants.
+/// A filter for the events of a subscriber, which combines with others.
 ///
-/// **A deletion passes, unless a predicate names deletions**: those made by [`deletions`](Self::deletions) and
-/// [`no_deletions`](Self::no_deletions), and [`only`](Self::only) where [`EventKind::Deleted`] is listed. All others are not
-/// asked about deletions, also under `and`, `or` and `not`: a reconciler that does not hear of a deletion leaves behind what
-/// it has made. [`Event::Synced`] passes always.
+/// **A deletion passes unless a predicate decides about deletions.** Only these do: [`deletions`](Self::deletions),
+/// [`no_deletions`](Self::no_deletions), and [`only`](Self::only) with [`EventKind::Deleted`] in its list. All other predicates
+/// are not called for deletions, also under `and`, `or` and `not`, because a reconciler that misses a deletion does not clean
+/// up. [`Event::Synced`] always passes.
 ///
-/// | a deletion | `b` names none | `b` says yes | `b` says no |
+/// | a deletion | `b` undecided | `b` accepts | `b` refuses |
 /// |---|---|---|---|
-/// | `a` names none | passes | passes | does not |
-/// | `a` says yes | passes | passes | `and`: does not; `or`: passes |
-/// | `a` says no | does not | `and`: does not; `or`: passes | does not |
+/// | `a` undecided | passes | passes | does not |
+/// | `a` accepts | passes | passes | `and`: does not; `or`: passes |
+/// | `a` refuses | does not | `and`: does not; `or`: passes | does not |
 ///
-/// `not` turns a yes and a no around, and of one that names none it makes one that names none.
+/// `not` swaps accept and refuse; a predicate that is undecided about deletions stays undecided.
 ///
 /// # Examples
 ///
@@ -42,17 +42,17 @@ use super::event::{Event, EventKind};
 #[doc(alias = "filter")]
 pub struct Predicate<K, T>(Arc<Judge<K, T>>);
 
-/// `None`: an event is a deletion, and this does not name deletions.
+/// Returns `None` if the event is a deletion and the predicate does not decide about deletions.
 type Judge<K, T> = dyn Fn(&Event<K, T>) -> Option<bool> + Send + Sync;
 
 impl<K: 'static, T: 'static> Predicate<K, T> {
-    /// Any function of an event. It is not asked about deletions: see [`deletions`](Self::deletions).
+    /// Passes events for which `accepts` returns true. Not called for deletions: see [`deletions`](Self::deletions).
     pub fn new(accepts: impl Fn(&Event<K, T>) -> bool + Send + Sync + 'static) -> Self {
         Self::judge(move |event| (event.kind() != EventKind::Deleted).then(|| accepts(event)))
     }
 
-    /// Events of these kinds. A deletion passes also where it is not listed; listing it names it, so that the `not` of this
-    /// one refuses deletions.
+    /// Passes events of these kinds. A deletion passes even if it is not listed. If it is listed, the predicate decides about
+    /// deletions, so its `not` refuses them.
     ///
     /// ```
     /// use homeostat::{Event, Predicate};
@@ -72,13 +72,13 @@ impl<K: 'static, T: 'static> Predicate<K, T> {
         })
     }
 
-    /// Updates that change what `of` returns; all that is no update.
+    /// Passes updates for which `of` returns another value than before, and all events that are not updates.
     pub fn changed_by<V: PartialEq>(of: impl Fn(&T) -> V + Send + Sync + 'static) -> Self {
         Self::generation(move |value| Some(of(value)))
     }
 
-    /// Updates that change the generation, which rises with what is wanted of a thing and not with its status; all that is
-    /// no update. Where one of the two values has none, the update passes.
+    /// Passes updates that change the generation, and all events that are not updates. The generation rises with each change of
+    /// the desired state, not of the status. If one of the two values has no generation, the update passes.
     pub fn generation<V: PartialEq>(of: impl Fn(&T) -> Option<V> + Send + Sync + 'static) -> Self {
         Self::new(move |event| match event {
             Event::Updated { old, new, .. } => match (of(old), of(new)) {
@@ -89,12 +89,13 @@ impl<K: 'static, T: 'static> Predicate<K, T> {
         })
     }
 
-    /// Events of things that `selects` accepts; of an update, what was or what is: who leaves a selection is noticed.
+    /// Passes events of items that `selects` accepts. An update passes if the old or the new value is accepted, so that an item
+    /// which leaves the selection is noticed.
     pub fn matching(selects: impl Fn(&T) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |event| event.value().is_none_or(&selects) || event.old().is_some_and(&selects))
     }
 
-    /// Names deletions: those that `accepts` does, which is given the key and the last value. Passes all that is no deletion.
+    /// Passes deletions for which `accepts(key, last_value)` returns true, and all other events.
     pub fn deletions(accepts: impl Fn(&K, &T) -> bool + Send + Sync + 'static) -> Self {
         Self::judge(move |event| match event {
             Event::Deleted { key, last } => Some(accepts(key, last)),
@@ -102,32 +103,32 @@ impl<K: 'static, T: 'static> Predicate<K, T> {
         })
     }
 
-    /// Names deletions: none. Passes all that is no deletion.
+    /// Refuses all deletions, and passes all other events.
     #[must_use]
     pub fn no_deletions() -> Self {
         Self::deletions(|_, _| false)
     }
 
-    /// Both.
+    /// Passes events that both predicates accept.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         self.with(other, false)
     }
 
-    /// One of the two, or both.
+    /// Passes events that at least one of the predicates accepts.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         self.with(other, true)
     }
 
-    /// The other events. Also written `!predicate`.
+    /// Passes events that this predicate refuses. Also written `!predicate`.
     #[must_use]
     #[expect(clippy::should_implement_trait, reason = "it does; this one reads beside `and` and `or`")]
     pub fn not(self) -> Self {
         Self::judge(move |event| (self.0)(event).map(Not::not))
     }
 
-    /// Whether an event passes.
+    /// Returns whether an event passes.
     #[must_use]
     pub fn accepts(&self, event: &Event<K, T>) -> bool {
         event.kind() == EventKind::Synced || (self.0)(event).unwrap_or(true)
@@ -137,8 +138,8 @@ impl<K: 'static, T: 'static> Predicate<K, T> {
         Self(Arc::new(judge))
     }
 
-    /// Both, if `decisive` is false; either, if it is true: one that says `decisive` decides, and the other is not asked. Where
-    /// only one of the two names deletions, it decides alone.
+    /// Combines two predicates: if one returns `decisive`, it decides, and the other need not be called. If only one decides
+    /// about deletions, it decides alone.
     fn with(self, other: Self, decisive: bool) -> Self {
         Self::judge(move |event| match (self.0)(event) {
             one if one == Some(decisive) => one,

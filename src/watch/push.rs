@@ -1,4 +1,4 @@
-//! A producer whose user reports changes, from callbacks or from any thread.
+//! A watch that is fed by calls from callbacks or from any thread.
 
 use std::borrow::Borrow;
 use std::fmt;

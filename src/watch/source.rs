@@ -1,4 +1,4 @@
-//! The health of a source: whatever lists or follows something, a poller or a watch.
+//! The health of a source: a poller or a watch.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use crate::base::text::{OneLine, bounded, one_line};
 use crate::base::time::{Nanos, Rounded};
 use crate::base::wait::Latch;
 
-/// How a source is doing: a poller, or a watch of a listing, of a directory or of objects.
+/// The health of a source: a poller, or a watch of a listing, of a directory or of objects.
 ///
 /// # Examples
 ///
@@ -33,28 +33,28 @@ use crate::base::wait::Latch;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SourceStatus {
-    /// Its name.
+    /// The name of the source.
     pub name: String,
-    /// Whether its first listing is in; of a controller's source, whether the keys of that listing are in line.
+    /// Whether the first listing is complete. For a source of a controller, whether its keys have been enqueued too.
     pub synced: bool,
-    /// How many listings have begun.
+    /// The number of listings that have begun.
     pub listings: u64,
-    /// How many listings have failed, and how often what followed them has.
+    /// The number of failures, of listings and of the streams that follow them.
     pub failures: u64,
-    /// How many failures there have been since it last succeeded.
+    /// The number of failures since the last success.
     pub failures_in_a_row: u32,
-    /// For how long it has been failing, since the first of these; `None` if it is not.
+    /// The time since the first of these failures; `None` if the source works.
     pub failing_for: Option<Duration>,
-    /// The text of the last error or panic, with its sources, at most 1 KiB; kept when it succeeds again.
+    /// The text of the last error or panic, with its sources, at most 1 KiB. Kept after the next success.
     pub last_error: Option<String>,
-    /// For how long the listing under way has been running.
+    /// How long the current listing has been running.
     pub listing_for: Option<Duration>,
-    /// Whether that listing has passed its deadline.
+    /// Whether the current listing has passed its deadline.
     pub overdue: bool,
 }
 
 impl SourceStatus {
-    /// Why the source is in trouble, without its name; `None` if it is not.
+    /// Returns why the source is unhealthy, without its name; `None` if it is healthy.
     pub(crate) fn trouble(&self) -> Option<String> {
         let overdue = self.overdue.then(|| self.overdue_text());
         let failing = self.failing_for.map(|time| {
@@ -74,7 +74,7 @@ impl SourceStatus {
 }
 
 impl fmt::Display for SourceStatus {
-    /// One line: control characters of names and errors are escaped.
+    /// Formats the status as one line, with control characters escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said = match self.trouble() {
             Some(trouble) => trouble,
@@ -85,11 +85,11 @@ impl fmt::Display for SourceStatus {
     }
 }
 
-/// A handle of a source, to ask how it is doing. It neither keeps the source running nor stops it, and stays valid when the
-/// source has been given to a [`Manager`](crate::Manager) or has ended. Cheap to clone.
+/// A handle to check the health of a source and to trigger a listing. Cheap to clone. It neither keeps the source running nor
+/// stops it, and stays valid after the source has been given to a [`Manager`](crate::Manager) or has ended.
 ///
-/// From [`PollerControl::source`](crate::watch::PollerControl::source), [`Watch::source`](crate::Watch::source),
-/// [`ControllerHandle::sources`](crate::ControllerHandle::sources) or [`Manager::source`](crate::Manager::source).
+/// Returned by [`PollerControl::source`](crate::watch::PollerControl::source), [`Watch::source`](crate::Watch::source),
+/// [`ControllerHandle::sources`](crate::ControllerHandle::sources) and [`Manager::source`](crate::Manager::source).
 ///
 /// # Examples
 ///
@@ -110,7 +110,7 @@ impl fmt::Display for SourceStatus {
 #[derive(Clone)]
 pub struct SourceHandle {
     name: Arc<str>,
-    /// Open once its first listing is in.
+    /// Opens once the first listing is complete.
     synced: Arc<Latch>,
     state: Arc<SourceState>,
 }
@@ -120,12 +120,12 @@ impl SourceHandle {
         Self { name: state.name.as_str().into(), synced: Arc::clone(synced), state: Arc::clone(state) }
     }
 
-    /// The same source under another name.
+    /// Returns a handle of the same source with another name.
     pub(crate) fn named(self, name: &str) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// The same source, which is synced once `synced` is open.
+    /// Returns a handle of the same source that counts as synced once `synced` is open.
     pub(crate) fn synced_by(self, synced: &Arc<Latch>) -> Self {
         Self { synced: Arc::clone(synced), ..self }
     }
@@ -134,13 +134,13 @@ impl SourceHandle {
         &self.synced
     }
 
-    /// Its name, as its user has named it.
+    /// Returns the name of the source.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How it is doing, at this moment.
+    /// Returns the current health.
     #[must_use]
     pub fn status(&self) -> SourceStatus {
         let state = &*self.state;
@@ -160,8 +160,9 @@ impl SourceHandle {
         }
     }
 
-    /// Lists right now, apart from the plan. During a listing it causes exactly one more, however often it is called. Returns
-    /// whether the source can do that: pollers and the watches of listings and directories can, while they run.
+    /// Starts a listing now, independent of the schedule. Any number of calls during a listing cause one more. Returns whether
+    /// the source can list on demand: pollers and watches of listings and directories can. A source that has ended ignores the
+    /// call.
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
     pub fn trigger(&self) -> bool {
         self.state.trigger.get().inspect(|trigger| trigger()).is_some()
@@ -174,31 +175,31 @@ impl fmt::Debug for SourceHandle {
     }
 }
 
-/// What a source's thread writes down, and others read.
+/// The health of a source, as its thread records it.
 pub(crate) struct SourceState {
     name: String,
-    /// The name of the controller whose source this is alone.
+    /// The name of the controller, if the source belongs to one alone.
     controller: Option<String>,
     clock: Clock,
     listings: AtomicU64,
     failures: AtomicU64,
     record: Mutex<Record>,
-    /// Lists right now.
+    /// Starts a listing now.
     trigger: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Default)]
 struct Record {
-    /// In a row.
+    /// Failures since the last success.
     failures: u32,
     failing_since: Nanos,
     last_error: Option<String>,
     listing: Option<Listing>,
-    /// When it has been taken up again, if it has shown nothing since.
+    /// When the stream was resumed, if it has neither succeeded nor failed since.
     resumed: Option<Nanos>,
 }
 
-/// What has been taken up again and has not failed for so long works.
+/// A resumed stream that has not failed for this long counts as healthy.
 const CALM: Duration = Duration::from_secs(5);
 
 impl Record {
@@ -207,14 +208,14 @@ impl Record {
     }
 }
 
-/// A listing under way.
+/// A running listing.
 #[derive(Clone, Copy)]
 struct Listing {
     since: Nanos,
     deadline: Nanos,
 }
 
-/// A listing under way. It has ended when this is dropped.
+/// A running listing, which ends when this is dropped.
 pub(crate) struct Listed<'a>(&'a SourceState);
 
 impl Drop for Listed<'_> {
@@ -248,12 +249,12 @@ impl SourceState {
         self.failures.load(SeqCst)
     }
 
-    /// Says how it is made to list right now. `trigger` must not hold this state.
+    /// Sets the function that starts a listing now. `trigger` must not own this state.
     pub(crate) fn on_trigger(&self, trigger: impl Fn() + Send + Sync + 'static) {
         let _ = self.trigger.set(Box::new(trigger));
     }
 
-    /// A listing begins.
+    /// Records the beginning of a listing.
     pub(crate) fn begin(&self, since: Nanos, deadline: Nanos) -> Listed<'_> {
         let mut record = self.record.lock();
         self.listings.fetch_add(1, SeqCst);
@@ -261,7 +262,7 @@ impl SourceState {
         Listed(self)
     }
 
-    /// It works. The end of a series of failures is logged.
+    /// Records a success. Logs the end of a series of failures.
     pub(crate) fn succeeded(&self) {
         let (failures, time) = {
             let mut record = self.record.lock();
@@ -276,23 +277,24 @@ impl SourceState {
         }
     }
 
-    /// It has failed. Of a series of failures the first, the second, the fourth and so on are logged as warnings.
+    /// Records an error. In a series of failures, the first, second, fourth and so on are logged as warnings, the others at
+    /// debug.
     pub(crate) fn failed(&self, error: String) {
         self.note(log::Level::Warn, &bounded(error), "error");
     }
 
-    /// It has panicked.
+    /// Records a panic.
     pub(crate) fn panicked(&self, message: &str) {
         self.note(log::Level::Error, &bounded(message.to_owned()), "panic");
     }
 
-    /// It follows something again, which may be quiet: it works if it does not fail soon.
+    /// Records that a stream was resumed, which may be quiet: it counts as healthy if it does not fail soon.
     #[cfg(feature = "objects")]
     pub(crate) fn resumed(&self) {
         self.record.lock().resumed = Some(self.clock.nanos());
     }
 
-    /// What it followed has ended, as it may, without an event since it [has been resumed](Self::resumed).
+    /// Records that a stream ended without an error and without an event since [`resumed`](Self::resumed).
     #[cfg(feature = "objects")]
     pub(crate) fn ended_untold(&self) {
         if self.record.lock().is_calm(self.clock.nanos()) {
@@ -302,14 +304,14 @@ impl SourceState {
         }
     }
 
-    /// The listing under way has passed its deadline.
+    /// Logs that the running listing has passed its deadline.
     pub(crate) fn overran(&self) {
         self.log(log::Level::Warn, None, 0, |source| {
             format!("{source}: a poll has passed its deadline and still runs")
         });
     }
 
-    /// `kind` is "error" or "panic".
+    /// Records a failure. `kind` is "error" or "panic".
     fn note(&self, level: log::Level, text: &str, kind: &'static str) {
         if self.record.lock().is_calm(self.clock.nanos()) {
             self.succeeded();
@@ -334,7 +336,7 @@ impl SourceState {
         });
     }
 
-    /// Logs under its name, and its controller's.
+    /// Logs with the names of the source and of its controller.
     fn log(
         &self,
         level: log::Level,
@@ -367,7 +369,8 @@ impl SourceState {
 
 #[cfg(feature = "metrics")]
 impl SourceStatus {
-    /// Tells the `metrics` facade how it is doing. A source that no controller has alone has `controller` empty.
+    /// Exports the health to the `metrics` facade. The label `controller` is empty if the source belongs to no single
+    /// controller.
     pub(crate) fn export(&self, controller: &str) {
         use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 

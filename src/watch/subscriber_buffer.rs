@@ -1,12 +1,12 @@
-//! The buffer between a watch and one subscriber, and the rule which thread delivers from it.
+//! The buffer between a watch and one subscriber, and the rule that decides which thread delivers from it.
 //!
 //! A watch appends events under its own lock, in the order in which it stores changes. Then, without that lock, it calls
 //! [`deliver`](SubscriberBuffer::deliver). At most one thread delivers at a time:
 //!
-//! - A subscriber without a thread is delivered to by the first caller of `deliver`, until the buffer is empty. Other callers, and
-//!   mappings that push, return at once: the thread that delivers looks at the buffer and gives up its role in one locked section,
-//!   so it cannot miss what they appended.
-//! - A buffered subscriber is delivered to by its own thread, which `deliver` wakes.
+//! - Without an own thread, the first caller of `deliver` delivers until the buffer is empty. Other callers, and mappings that
+//!   push, return at once. The delivering thread checks the buffer and gives up its role in one locked section, so it cannot
+//!   miss their events.
+//! - With an own thread, that thread delivers, and `deliver` wakes it.
 //!
 //! No lock is held while a mapping or a predicate runs.
 
@@ -22,45 +22,45 @@ use crate::base::wait::{AutoResetEvent, HandedOver, Latch, Progress};
 use crate::queue::{FastState, Key};
 
 pub(super) struct SubscriberBuffer<K, T> {
-    /// Guards the events, the state of the subscription, and the role of the thread that delivers.
+    /// Guards the events, the state of the subscription, and the role of the delivering thread.
     state: Mutex<BufferState<K, T>>,
-    /// Open once the whole initial list has been delivered.
+    /// Opens once the whole initial list has been delivered.
     pub(super) synced: Arc<Latch>,
     /// Whether the subscriber also gets the items that a listing finds unchanged.
     pub(super) with_unchanged: bool,
-    /// Called each time that entries have been handled, and when the subscription ends.
+    /// Called whenever entries have been handled, and when the subscription ends.
     progress: OnceLock<Progress>,
 }
 
 struct BufferState<K, T> {
     events: EventBuffer<K, T, FastState>,
-    /// The number of the first entry that has not been handled to its end.
+    /// The number of the first entry that has not been completely handled.
     handled: usize,
-    /// The watch has stopped: nothing more is appended.
+    /// The watch has stopped: nothing is appended any more.
     stopped: bool,
-    /// The subscription has been stopped: nothing more is taken.
+    /// The subscription has been stopped: nothing is delivered any more.
     left: bool,
     deliverer: Deliverer<K, T>,
 }
 
-/// Which thread delivers.
+/// The thread that delivers.
 enum Deliverer<K, T> {
-    /// None. The next caller of `deliver` takes the role.
+    /// No thread. The next caller of `deliver` takes the role.
     Idle(Box<Delivery<K, T>>),
     /// This thread, until the buffer is empty.
     Busy(ThreadId),
     /// The subscriber's own thread, which this event wakes.
     OwnThread(Arc<AutoResetEvent>),
-    /// None any more.
+    /// No thread: the subscription has ended.
     Ended,
 }
 
-/// What a thread that delivers does next.
+/// The next step of the delivering thread.
 pub(super) enum NextStep<K, T> {
     Deliver(NextEvent<K, T>),
     /// Wait: the buffer is empty.
     Wait,
-    /// End: nothing comes any more.
+    /// End: no event will follow.
     Finish,
 }
 
@@ -73,8 +73,8 @@ pub(super) struct AppendOutcome<T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
-    /// Creates the buffer of a subscriber with an own thread, which `own_thread` wakes, or of one to which this thread delivers
-    /// first: it must call [`deliver_as`](Self::deliver_as).
+    /// Creates the buffer of a subscriber. With `own_thread`, `deliver` sets that event to wake the subscriber's thread.
+    /// Without it, the caller has the role of the delivering thread and must call [`deliver_as`](Self::deliver_as).
     pub(super) fn new(clock: &Clock, with_unchanged: bool, own_thread: Option<Arc<AutoResetEvent>>) -> Arc<Self> {
         let deliverer = own_thread.map_or_else(|| Deliverer::Busy(current_thread()), Deliverer::OwnThread);
         let events = EventBuffer::new();
@@ -97,7 +97,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         }
     }
 
-    /// Returns a function that says whether all events of this moment have been handled, or will never be.
+    /// Returns a function that returns whether all current events have been handled, or dropped by the end of the subscription.
     pub(super) fn accepted(self: &Arc<Self>) -> HandedOver {
         let (buffer, accepted) = (Arc::clone(self), self.state.lock().events.end());
         Box::new(move || buffer.has_handled(accepted))
@@ -107,7 +107,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         let state = self.state.lock();
         let left = accepted.wrapping_sub(state.handled);
         let all = state.events.end().wrapping_sub(state.handled);
-        // Numbers wrap: the number of a handled entry is far ahead of all that are left.
+        // Entry numbers wrap: a handled entry appears to be further ahead than all unhandled ones.
         state.left || left == 0 || left > all
     }
 
@@ -116,7 +116,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         if state.left {
             return AppendOutcome { deliver: false, unused: [None, None] };
         }
-        // If entries wait already, whoever appended the first of them delivers all.
+        // In a buffer with entries, the thread that appended the first one delivers all.
         let deliver = state.events.is_empty();
         let unused = state.events.add(key, change);
         AppendOutcome { deliver, unused }
@@ -135,7 +135,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         self.state.lock().stopped = true;
     }
 
-    /// Delivers what waits, unless another call does; or wakes the subscriber's own thread. Call it without a lock.
+    /// Delivers the buffered events unless another thread is delivering, or wakes the subscriber's own thread. Call it without
+    /// a lock.
     pub(super) fn deliver(&self) {
         let mut state = self.state.lock();
         if let Deliverer::OwnThread(event) = &state.deliverer {
@@ -151,7 +152,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         }
     }
 
-    /// Delivers until the buffer is empty. The caller has the role of the deliverer.
+    /// Delivers until the buffer is empty. The caller must have the role of the delivering thread.
     pub(super) fn deliver_as(&self, delivery: Box<Delivery<K, T>>) {
         let mut delivery = Some(delivery);
         while let Some(running) = &mut delivery {
@@ -164,7 +165,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         }
     }
 
-    /// Gives up the role of the deliverer, unless there is something to deliver again.
+    /// Gives up the role of the delivering thread, unless the buffer has new events.
     fn rest(&self, delivery: &mut Option<Box<Delivery<K, T>>>) {
         let mut state = self.state.lock();
         if !state.events.is_empty() {
@@ -180,7 +181,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         }
     }
 
-    /// Takes the next event. All events that were taken before count as handled. A key whose `Clone` panics is skipped.
+    /// Takes the next event. All events taken before count as handled. If the `Clone` of a key panics, its events are skipped.
     pub(super) fn next_step(&self, delivery: &mut Delivery<K, T>) -> NextStep<K, T> {
         loop {
             let mut progressed = false;
@@ -206,7 +207,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         }
     }
 
-    /// Ends the subscription. What waits is dropped.
+    /// Ends the subscription and drops its buffered events.
     pub(super) fn leave(&self) {
         let events = {
             let mut state = self.state.lock();
@@ -223,7 +224,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         self.state.lock().left
     }
 
-    /// Returns whether this thread delivers at the moment: the caller is a mapping, or was called by one.
+    /// Returns whether the current thread is delivering: the caller is a mapping, or was called by one.
     pub(super) fn is_delivering_here(&self) -> bool {
         matches!(self.state.lock().deliverer, Deliverer::Busy(thread) if thread == current_thread())
     }
@@ -234,7 +235,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
 }
 
 impl<K, T> BufferState<K, T> {
-    /// Returns whether nothing is delivered any more once the buffer is empty.
+    /// Returns whether the subscription ends once the buffer is empty.
     fn is_over(&self) -> bool {
         self.stopped || self.left
     }

@@ -17,21 +17,21 @@ use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, HandedOver, Latch, Progress};
 use crate::queue::Key;
 
-/// A running subscription. Dropping it ends it; [`detach`](Self::detach) prevents that.
+/// A running subscription. Dropping it ends it, unless [`detach`](Self::detach) was called.
 ///
-/// It ends by itself when its watch has stopped and all events have been delivered.
+/// A subscription also ends when its watch has stopped and all events have been delivered.
 ///
 /// # Events that are combined
 ///
-/// Events that have not been delivered wait in a buffer with one entry per key. They wait if the subscriber is
-/// [`buffered`](Subscriber::buffered), or while another thread delivers to it. The buffer combines events of a key:
+/// Undelivered events wait in a buffer with one entry per key, if the subscriber is [`buffered`](Subscriber::buffered) or
+/// another thread is delivering to it. The buffer combines the events of a key:
 ///
 /// - several updates become one, from the last delivered value to the newest;
 /// - a creation and later updates become one creation;
-/// - a deletion is never left out. Deleted and created again gives both events. Created and deleted gives the deletion. If the last
-///   value was not delivered, an update to it comes before the deletion.
+/// - a deletion is never left out. A deletion and a creation stay two events. A creation and a deletion become the deletion. If
+///   the last value was not delivered, an update to it comes before the deletion.
 ///
-/// So mappings and predicates may miss a value that was replaced soon (an owner between two others, say).
+/// Mappings and predicates may therefore miss a value that was soon replaced, such as an owner between two others.
 ///
 /// # Panics of a predicate or a mapping
 ///
@@ -63,11 +63,11 @@ pub struct Subscription {
     has_thread: bool,
     attachment: Arc<dyn Attached>,
     counts: Arc<DeliveryCounts>,
-    /// Open once the whole initial list has been delivered; given up if the subscription ends before.
+    /// Opens once the whole initial list has been delivered; given up if the subscription ends before.
     pub(crate) synced: Arc<Latch>,
 }
 
-/// What a handle needs of its watch and its buffer, whose types it does not know.
+/// The watch and the buffer of a subscription, without their type parameters.
 trait Attached: Send + Sync {
     fn pending(&self) -> usize;
     fn resync(&self);
@@ -112,7 +112,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Attached for Attachment<K, T> {
 struct DeliveryTask<K: Key + Sync, T: Send + Sync + 'static> {
     buffer: Arc<SubscriberBuffer<K, T>>,
     delivery: Delivery<K, T>,
-    /// In a simulation other threads get their turn between two events.
+    /// In a simulation, other threads take a turn between two events.
     one_event_per_step: bool,
 }
 
@@ -121,7 +121,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Task for DeliveryTask<K, T> {
         loop {
             match self.buffer.next_step(&mut self.delivery) {
                 NextStep::Deliver(next) => self.delivery.deliver(&next),
-                // Appending to an empty buffer wakes the thread, and so does the end of the watch or of the subscription.
+                // An event in an empty buffer wakes the thread. The end of the watch or of the subscription wakes it too.
                 NextStep::Wait => return Next::At(Nanos::NEVER),
                 NextStep::Finish => return Next::Finished,
             }
@@ -188,7 +188,7 @@ impl Subscription {
         self.attachment.on_progress(progress);
     }
 
-    /// Returns a function that says whether every event that is stored by now has been handled.
+    /// Returns a function that returns whether every event stored by now has been handled.
     pub(crate) fn accepted(&self) -> HandedOver {
         self.attachment.accepted()
     }
@@ -265,19 +265,19 @@ impl Subscription {
 
     /// Ends the subscription. Buffered events are dropped; an event that is being mapped is finished. Returns at once.
     pub fn stop(&self) {
-        // First: the thread is woken to find that the subscription has ended.
+        // First: the woken thread must find the subscription ended.
         self.attachment.leave();
         self.handle.stop();
     }
 
-    /// Blocks until the subscription has ended: [`stop`](Self::stop) was called, or its watch has stopped and all events have been
-    /// delivered. Then its mapping does not run any more and has been dropped. Returns at once in its own mapping.
+    /// Blocks until the subscription has ended: [`stop`](Self::stop) was called, or its watch has stopped and all events have
+    /// been delivered. Afterwards the mapping does not run any more and has been dropped. Returns at once in its own mapping.
     pub fn join(mut self) {
         self.wait_for_end();
     }
 
     fn wait_for_end(&mut self) {
-        // A thread is joined by the handle.
+        // The handle joins a thread of its own.
         if !self.has_thread && !self.attachment.is_delivering_here() {
             self.handle.group.wait_until_empty(Nanos::NEVER);
         }

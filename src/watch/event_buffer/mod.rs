@@ -1,20 +1,21 @@
-//! The events that wait for one subscriber: at most one entry per key. A plain value.
+//! The undelivered events of one subscriber, with at most one entry per key. A plain value.
 //!
-//! An entry holds the value that the subscriber knows (`sent`), the last value before a deletion (`gone`) and the current value
-//! (`now`). Events are built from these when they are taken, so that a slow subscriber costs no memory beyond its keys:
+//! An entry holds the last value that the subscriber received (`sent`), the last value before a deletion (`gone`) and the
+//! current value (`now`). Events are built from these when they are taken, so a slow subscriber costs no memory beyond its
+//! keys:
 //!
 //! | changes since the last event of the key | events |
 //! |---|---|
 //! | created, updated, ... | created |
-//! | updated, updated, ... | updated, from the known value to the current one |
-//! | ..., deleted | updated to the last value unless that is known, then deleted |
+//! | updated, updated, ... | updated, from the received value to the current one |
+//! | ..., deleted | updated to the last value unless it was received, then deleted |
 //! | ..., deleted, created, ... | the same, then created |
 //! | created, deleted | deleted: a deletion is never left out |
 //!
-//! Keys keep the order of their first change. The end of the initial list stands between them.
+//! Keys keep the order of their first change. The end of the initial list has its own entry between them.
 //!
-//! User code runs in [`add`](EventBuffer::add) (the `Hash`, `Eq` and `Clone` of a key) and in [`take`](EventBuffer::take) (`Clone`,
-//! if one entry makes several events), always before anything changes.
+//! User code runs in [`add`](EventBuffer::add) (the `Hash`, `Eq` and `Clone` of a key) and in [`take`](EventBuffer::take)
+//! (`Clone`, if one entry makes several events), always before anything changes.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -29,7 +30,7 @@ use super::event::Event;
 
 /// A change of one key, as the watch has stored it.
 pub(crate) enum StoredChange<T> {
-    /// `initial`: as part of an initial list.
+    /// `initial`: the key belongs to the initial list.
     Created {
         new: Arc<T>,
         initial: bool,
@@ -59,9 +60,9 @@ impl<T> Clone for StoredChange<T> {
 
 #[derive(Debug)]
 pub(crate) struct EventBuffer<K, T, S> {
-    /// In the order in which they are taken.
+    /// The entries, in the order of delivery.
     entries: VecDeque<BufferEntry<K, T>>,
-    /// The number of the first entry. The others count on from it, and may wrap.
+    /// The number of the first entry. The numbers of the others follow, and may wrap.
     first: usize,
     /// The numbers of the entries that have a key.
     index: HashTable<usize>,
@@ -94,15 +95,15 @@ impl<K, T> BufferEntry<K, T> {
 
 #[derive(Debug)]
 struct KeyChanges<T> {
-    /// The value that the subscriber knows.
+    /// The last value that the subscriber received.
     sent: Option<Arc<T>>,
-    /// The last value before the latest deletion that has not been sent.
+    /// The last value before the latest undelivered deletion.
     gone: Option<Arc<T>>,
     /// The current value.
     now: Option<Arc<T>>,
-    /// The key has only been created, as part of an initial list.
+    /// The only change is a creation as part of the initial list.
     initial: bool,
-    /// The key has only been resynced.
+    /// The only change is a resync.
     unchanged: bool,
 }
 
@@ -157,9 +158,9 @@ impl<K: Clone + Eq + Hash, T, S: BuildHasher + Default> EventBuffer<K, T, S> {
         Self { entries: VecDeque::new(), first: 0, index: HashTable::new(), hasher: S::default() }
     }
 
-    /// Adds a change. Returns the values that are no longer needed, to be dropped outside the lock.
+    /// Adds a change. Returns the values that are no longer needed; drop them outside the lock.
     ///
-    /// Changes of a key must follow each other: a created key was not there, and `old` is the value before.
+    /// Changes of a key must follow each other: a created key did not exist, and `old` is the value before.
     pub(crate) fn add(&mut self, key: &K, change: StoredChange<T>) -> [Option<Arc<T>>; 2] {
         let Self { entries, first, index, hasher } = self;
         let hash = hasher.hash_one(key);
@@ -179,7 +180,7 @@ impl<K: Clone + Eq + Hash, T, S: BuildHasher + Default> EventBuffer<K, T, S> {
         }
     }
 
-    /// Takes the next event, if there is one.
+    /// Takes the next event.
     pub(crate) fn take(&mut self) -> Option<NextEvent<K, T>> {
         if let BufferEntry::Key(KeyEntry { key, changes, .. }) = self.entries.front_mut()?
             && changes.events() > 1
@@ -222,7 +223,7 @@ impl<T> KeyChanges<T> {
 
     fn add(&mut self, change: StoredChange<T>) -> [Option<Arc<T>>; 2] {
         if let StoredChange::Unchanged { value } = change {
-            // The events that wait say more.
+            // The other events of the key already tell its value.
             return [Some(value), None];
         }
         self.initial = false;

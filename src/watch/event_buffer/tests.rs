@@ -1,4 +1,4 @@
-//! Each row of the table, and random changes against the whole truth.
+//! Each row of the table of events, and random changes against a model that keeps every change.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -11,12 +11,12 @@ use crate::watch::event::{Event, EventKind};
 
 type Subject = EventBuffer<u8, u32, RandomState>;
 
-/// A value behind its own pointer each time, as from a producer.
+/// Makes a value with its own pointer, as a producer does.
 fn value(n: u32) -> Arc<u32> {
     Arc::new(n)
 }
 
-/// What happens to one key in a row: `Some` is a value, `None` a deletion. The chain of values is kept as a store keeps it.
+/// Returns the changes of one key and its last value. In `steps`, `Some` is a new value and `None` a deletion.
 fn changes(before: Option<u32>, steps: &[Option<u32>]) -> (Vec<StoredChange<u32>>, Option<Arc<u32>>) {
     let mut now = before.map(value);
     let mut changes = Vec::new();
@@ -43,8 +43,8 @@ fn text(told: &NextEvent<u8, u32>) -> String {
     }
 }
 
-/// All that is told of the changes of one key, if none of them was told before the last had happened.
-fn told(before: Option<u32>, steps: &[Option<u32>]) -> String {
+/// Returns the events for several changes of one key, if all of them happened before the first delivery.
+fn events_of(before: Option<u32>, steps: &[Option<u32>]) -> String {
     let mut subject = Subject::new();
     for change in changes(before, steps).0 {
         subject.add(&0, change);
@@ -56,31 +56,31 @@ fn told(before: Option<u32>, steps: &[Option<u32>]) -> String {
 }
 
 #[test]
-fn what_a_subscriber_that_lags_is_told_of_one_key() {
+fn changes_of_a_key_are_combined_as_in_the_table() {
     let gone = None;
-    // It was not there when the subscriber was told last.
-    assert_eq!(told(None, &[Some(1)]), "+1");
-    assert_eq!(told(None, &[Some(1), Some(2), Some(3)]), "+3");
-    assert_eq!(told(None, &[Some(1), gone]), "-1");
-    assert_eq!(told(None, &[Some(1), Some(2), gone]), "-2");
-    assert_eq!(told(None, &[Some(1), gone, Some(2)]), "-1 +2");
-    assert_eq!(told(None, &[Some(1), gone, Some(2), gone]), "-2");
-    // It was 1.
-    assert_eq!(told(Some(1), &[Some(2)]), "1>2");
-    assert_eq!(told(Some(1), &[Some(2), Some(3), Some(4)]), "1>4");
-    assert_eq!(told(Some(1), &[Some(2), Some(1)]), "1>1");
-    assert_eq!(told(Some(1), &[gone]), "-1");
-    assert_eq!(told(Some(1), &[Some(2), gone]), "1>2 -2");
-    assert_eq!(told(Some(1), &[gone, Some(2)]), "-1 +2");
-    assert_eq!(told(Some(1), &[gone, Some(1)]), "-1 +1");
-    assert_eq!(told(Some(1), &[gone, Some(2), Some(3)]), "-1 +3");
-    assert_eq!(told(Some(1), &[Some(2), gone, Some(3)]), "1>2 -2 +3");
-    assert_eq!(told(Some(1), &[gone, Some(2), gone]), "1>2 -2");
-    assert_eq!(told(Some(1), &[gone, Some(2), gone, Some(3)]), "1>2 -2 +3");
+    // The key did not exist at the last delivery.
+    assert_eq!(events_of(None, &[Some(1)]), "+1");
+    assert_eq!(events_of(None, &[Some(1), Some(2), Some(3)]), "+3");
+    assert_eq!(events_of(None, &[Some(1), gone]), "-1");
+    assert_eq!(events_of(None, &[Some(1), Some(2), gone]), "-2");
+    assert_eq!(events_of(None, &[Some(1), gone, Some(2)]), "-1 +2");
+    assert_eq!(events_of(None, &[Some(1), gone, Some(2), gone]), "-2");
+    // The last delivered value was 1.
+    assert_eq!(events_of(Some(1), &[Some(2)]), "1>2");
+    assert_eq!(events_of(Some(1), &[Some(2), Some(3), Some(4)]), "1>4");
+    assert_eq!(events_of(Some(1), &[Some(2), Some(1)]), "1>1");
+    assert_eq!(events_of(Some(1), &[gone]), "-1");
+    assert_eq!(events_of(Some(1), &[Some(2), gone]), "1>2 -2");
+    assert_eq!(events_of(Some(1), &[gone, Some(2)]), "-1 +2");
+    assert_eq!(events_of(Some(1), &[gone, Some(1)]), "-1 +1");
+    assert_eq!(events_of(Some(1), &[gone, Some(2), Some(3)]), "-1 +3");
+    assert_eq!(events_of(Some(1), &[Some(2), gone, Some(3)]), "1>2 -2 +3");
+    assert_eq!(events_of(Some(1), &[gone, Some(2), gone]), "1>2 -2");
+    assert_eq!(events_of(Some(1), &[gone, Some(2), gone, Some(3)]), "1>2 -2 +3");
 }
 
 #[test]
-fn changes_between_two_events_of_one_entry_are_told_as_well() {
+fn changes_between_two_events_of_one_entry_are_delivered() {
     let (all, _) = changes(Some(1), &[Some(2), None, Some(3), Some(4), None, Some(5)]);
     let mut all = all.into_iter();
     let mut subject = Subject::new();
@@ -100,7 +100,7 @@ fn changes_between_two_events_of_one_entry_are_told_as_well() {
 }
 
 #[test]
-fn what_is_unchanged_says_nothing_beside_anything_else() {
+fn an_unchanged_item_adds_nothing_to_other_changes() {
     let one = value(1);
     let unchanged = || StoredChange::Unchanged { value: Arc::clone(&one) };
     let update = || StoredChange::Updated { old: Arc::clone(&one), new: value(2) };
@@ -123,7 +123,7 @@ fn what_is_unchanged_says_nothing_beside_anything_else() {
 }
 
 #[test]
-fn only_a_creation_that_nothing_followed_is_initial() {
+fn only_a_creation_without_later_changes_is_initial() {
     let initial = |steps: &[Option<u32>]| {
         let mut subject = Subject::new();
         for (number, change) in changes(None, steps).0.into_iter().enumerate() {
@@ -143,7 +143,7 @@ fn only_a_creation_that_nothing_followed_is_initial() {
 }
 
 #[test]
-fn keys_come_in_the_order_of_their_first_change_and_the_end_of_the_list_between_them() {
+fn keys_and_the_end_of_the_list_keep_their_order() {
     let mut subject = Subject::new();
     let created = || StoredChange::Created { new: value(1), initial: true };
     subject.add(&2, created());
@@ -156,9 +156,9 @@ fn keys_come_in_the_order_of_their_first_change_and_the_end_of_the_list_between_
     assert_eq!(keys, [Some(2), Some(1), None, Some(3)]);
 }
 
-/// What is forgotten comes out to be dropped by the caller, and nothing else is kept.
+/// Values that are no longer needed are returned for the caller to drop, and the others are kept.
 #[test]
-fn no_value_is_dropped_inside_or_kept() {
+fn unneeded_values_are_returned_to_the_caller() {
     let all: Vec<_> = (0..4).map(value).collect();
     let kept = |subject: &Subject, expected: [usize; 4]| {
         let counts: Vec<_> = all.iter().map(|value| Arc::strong_count(value) - 1).collect();
@@ -199,15 +199,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..80)
 }
 
-/// The naive model: everything that has happened to each key since it was last told, in full.
+/// The naive model: every change of each key since its last delivery.
 #[derive(Default)]
 struct Model {
     store: BTreeMap<u8, Arc<u32>>,
-    /// What the subscriber believes.
+    /// The values that the subscriber has received.
     believed: BTreeMap<u8, Arc<u32>>,
-    /// Each key's own history since it was last told of completely.
+    /// The changes of each key since the subscriber was last up to date with it.
     untold: BTreeMap<u8, Vec<EventKind>>,
-    /// In the order of the first of these.
+    /// The keys of `untold`, in the order of the first change; `None` is the end of the initial list.
     order: Vec<Option<u8>>,
 }
 
@@ -220,7 +220,7 @@ impl Model {
         history.push(kind);
     }
 
-    /// Checks one event against all that has happened, and believes it.
+    /// Checks one event against the history of its key, and applies it to `believed`.
     fn hear(&mut self, told: &NextEvent<u8, u32>) {
         let Some(key) = told.event.key().copied() else {
             assert_eq!(self.order.remove(0), None);
@@ -245,7 +245,7 @@ impl Model {
             Event::Deleted { last, .. } => {
                 assert!(deletions && believed.is_none_or(|believed| same(&believed, last)));
                 self.believed.remove(&key);
-                // NextEvent of: what is left of the history has no deletion.
+                // The rest of the history has no deletion.
                 let history = self.untold.entry(key).or_default();
                 history.retain(|kind| *kind != EventKind::Deleted);
             }
@@ -271,7 +271,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_told_is_true_and_complete_whenever_it_is_asked_for(steps in steps()) {
+    fn events_agree_with_the_model_at_every_step(steps in steps()) {
         let mut subject = Subject::new();
         let mut model = Model::default();
         for step in steps {
@@ -294,7 +294,7 @@ proptest! {
                 Step::Resync => {
                     let all: Vec<_> = model.store.iter().map(|(key, value)| (*key, Arc::clone(value))).collect();
                     for (key, value) in all {
-                        // Beside anything else it is nothing.
+                        // A resync adds nothing to other changes of a key.
                         if model.untold.get(&key).is_none_or(Vec::is_empty) {
                             model.happened(key, EventKind::Unchanged);
                         }

@@ -29,9 +29,9 @@ use crate::watch::source::{SourceHandle, SourceState};
 /// that would begin while another one runs is skipped. The listing function receives a [`Context`] whose deadline is one period
 /// after the beginning of the poll.
 ///
-/// After an error or a panic the next poll comes as planned. [`PollerControl::source`] reports failures. Of failures in a row,
-/// the first, second, fourth, eighth and so on are logged, errors as warnings and panics as errors. The poll that succeeds
-/// again is logged at info.
+/// After an error or a panic the next poll comes as planned. [`PollerControl::source`] reports failures. In a series of
+/// failures, the first, second, fourth and so on are logged, errors as warnings and panics as errors; the others are logged at
+/// debug. The poll that ends the series is logged at info.
 ///
 /// # Examples
 ///
