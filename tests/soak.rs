@@ -1,13 +1,13 @@
-//! Everything at once, for as long as one likes: three controllers on one pool, with a hundred thousand keys in all, whose runs fail,
-//! panic, overrun and are cancelled at random, while what they watch changes as fast as they can follow.
+//! A soak test: three controllers on one pool, with a hundred thousand keys in all. Runs fail, panic, overrun and are cancelled
+//! at random, while the watched objects change as fast as the controllers can follow.
 //!
-//! What is checked: never two runs of one key, no more runs at once than the limits say, the last state of every key is seen by a
-//! run that succeeds, the counters add up, and in the end every thread has ended and all memory is given back.
+//! The test checks that no key has two runs at once, that concurrency limits hold, that a successful run sees the last state of
+//! every key, that the counters add up, and that in the end all threads have ended and all memory is freed.
 //!
-//! It takes some three seconds. `HOMEOSTAT_SOAK=30s` (or `2m`) in the environment sets how long the world changes, then with a
-//! hundred thousand keys each, and with `--nocapture` it says what it has seen.
+//! It takes about three seconds. Set `HOMEOSTAT_SOAK=30s` (or `2m`) in the environment to choose how long the objects change,
+//! then with a hundred thousand keys per controller. With `--nocapture` it prints its figures.
 //!
-//! A test binary of its own, because it measures through a global allocator that counts.
+//! It has its own test binary because it measures through a counting global allocator.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
@@ -29,25 +29,25 @@ use peak_alloc::PeakAlloc;
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
 
-/// How many keys each controller has: as the test is warmed up, as it is one of many, and as it is run for its own sake.
+/// Keys per controller: in the warm-up, by default, and with `HOMEOSTAT_SOAK`.
 const KEYS: [usize; 3] = [1_000, 34_000, 100_000];
 const THREADS: usize = 4;
 const SPARES: usize = 4;
-/// A run may take so long.
+/// The timeout of a run.
 const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// How long after its deadline a run that becomes an overrun goes on.
+/// How long an overrunning run continues after its deadline.
 const OVERRUN: Duration = Duration::from_millis(120);
-/// What may be left of the memory that a round has used: names of threads, what the standard library keeps of them.
+/// Bytes that may stay allocated after a round: names of threads, and allocations of the standard library.
 const MARGIN: usize = 16 * 1024;
-/// Who changes the world waits while so many keys of a controller are in line.
+/// The changing thread waits while a controller has more enqueued keys than this.
 const BACKLOG: usize = 20_000;
-/// How a panic that is part of the game begins.
+/// The prefix of intended panics.
 const OUT_OF_LUCK: &str = "out of luck";
 
 type Key = u32;
 
-/// Random numbers, one after the other, of any number of threads.
+/// A random number generator for any number of threads.
 struct Dice(AtomicU64);
 
 impl Dice {
@@ -55,7 +55,7 @@ impl Dice {
         Self(AtomicU64::new(seed))
     }
 
-    /// Below `sides`.
+    /// Returns a number below `sides`.
     fn throw(&self, sides: usize) -> usize {
         // SplitMix64.
         let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
@@ -69,16 +69,16 @@ fn at(key: Key) -> usize {
     key as usize
 }
 
-/// What is true, and what a controller has made of it.
+/// The objects of a controller, and the record of its runs.
 struct World {
     name: &'static str,
     limit: usize,
     dice: Dice,
-    /// By key: how often it has changed.
+    /// By key: the number of changes.
     versions: Vec<AtomicU64>,
-    /// By key: how often it had changed when the last run that succeeded began.
+    /// By key: the number of changes at the beginning of the last successful run.
     seen: Vec<AtomicU64>,
-    /// By key: a run is under way.
+    /// By key: whether a run is active.
     running: Vec<AtomicBool>,
     active: AtomicUsize,
     most_active: AtomicUsize,
@@ -87,13 +87,13 @@ struct World {
     asked: AtomicU64,
     failed: AtomicU64,
     panicked: AtomicU64,
-    /// Runs that have seen their deadline pass.
+    /// Runs that passed their deadline.
     late: AtomicU64,
-    /// What should never be.
+    /// Violations: two runs of a key, or more runs than the limit.
     wrong: AtomicU64,
 }
 
-/// A run under way, until it ends in whatever way.
+/// An active run, which ends when this is dropped.
 struct Run<'a>(&'a World, &'a Context, Key);
 
 impl Drop for Run<'_> {
@@ -159,13 +159,13 @@ impl World {
                 return Err(RequeueAfter::new(Duration::from_millis(1), "not yet").into());
             }
             160..164 => {
-                // Until the deadline, which cancels it.
+                // Sleeps until the deadline cancels it.
                 let slept = cx.sleep(Duration::MAX);
                 self.failed.fetch_add(1, Relaxed);
                 slept?;
             }
             164..166 => {
-                // An overrun: a spare thread works meanwhile.
+                // Overruns, while a spare thread takes over.
                 Context::detached_with(cx.clock().clone(), CancellationToken::new()).sleep(TIMEOUT + OVERRUN)?;
             }
             _ => {}
@@ -176,7 +176,7 @@ impl World {
         Ok(Action::await_change())
     }
 
-    /// How many keys there are whose last state no run has seen.
+    /// Returns the number of keys whose last state no successful run has seen.
     fn unseen(&self) -> usize {
         self.seen.iter().zip(&self.versions).filter(|(seen, version)| seen.load(SeqCst) < version.load(SeqCst)).count()
     }
@@ -193,7 +193,7 @@ impl World {
             .unwrap()
     }
 
-    /// What the controller has counted is what has happened.
+    /// Checks the counters of the controller against the recorded runs.
     fn check(&self, handle: &ControllerHandle<Key>) {
         assert_eq!(self.wrong.load(SeqCst), 0, "{}: two runs of a key, or too many runs", self.name);
         assert_eq!(self.unseen(), 0, "{}: wishes are lost", self.name);
@@ -203,14 +203,14 @@ impl World {
             [&self.succeeded, &self.asked, &self.failed, &self.panicked].map(|number| number.load(SeqCst));
         let happened = [self.runs.load(SeqCst), succeeded, asked, failed + panicked, panicked];
         assert_eq!(counted, happened, "{}: runs, successes, requeues, errors, panics", self.name);
-        // One may be held up by the system between its own look and its end.
+        // The system may delay a run between its own check of the deadline and its end.
         let late = self.late.load(SeqCst) + runs.runs() / 1_000;
         assert!(runs.overruns <= late, "{}: {} overruns, {late} runs that were late or so", self.name, runs.overruns);
         assert_eq!((runs.active, runs.aborted, runs.drops, runs.terminal_errors), (0, 0, 0, 0), "{}", self.name);
     }
 }
 
-/// Changes a world while there is time: by its listing, by a producer's calls, or by these and removals, cancels and limits.
+/// Changes objects until `over` is cancelled, and passes each change to `tell`. Also cancels and suspends keys.
 fn change(world: &World, handle: &ControllerHandle<Key>, over: &CancellationToken, tell: impl Fn(Key, u64)) {
     while !over.is_cancelled() {
         for _ in 0..1_000 {
@@ -218,10 +218,10 @@ fn change(world: &World, handle: &ControllerHandle<Key>, over: &CancellationToke
             tell(key, world.change(key));
         }
         let key = world.key();
-        // Cancelled, and wanted again.
+        // Cancels a key and enqueues it again.
         handle.queue().cancel(&key);
         handle.enqueue(key);
-        // Suspended, wanted, and resumed.
+        // Suspends a key, changes it, and resumes it.
         let key = world.key();
         handle.suspend(key);
         tell(key, world.change(key));
@@ -232,7 +232,7 @@ fn change(world: &World, handle: &ControllerHandle<Key>, over: &CancellationToke
     }
 }
 
-/// What a round has seen.
+/// The figures of a round.
 #[derive(Debug, Default)]
 struct Seen {
     runs: u64,
@@ -290,7 +290,7 @@ fn round(keys: usize, length: Duration) -> Seen {
     });
     settle(&worlds, begin);
     let elapsed = Clock::system().now() - begin;
-    // A manager that is stopped finishes its runs.
+    // A stopped manager finishes its runs.
     manager.stop();
     running.wait().unwrap();
     let mut seen = Seen { elapsed, ..Seen::default() };
@@ -308,7 +308,7 @@ fn round(keys: usize, length: Duration) -> Seen {
     seen
 }
 
-/// Waits until a run has seen the last state of each key. One that is lost is waited for in vain, and said.
+/// Blocks until a run has seen the last state of each key. Gives up after a while, so that `check` reports lost keys.
 fn settle(worlds: &[Arc<World>; 3], begin: Instant) {
     let clock = Clock::system();
     let patience = clock.now() - begin + Duration::from_secs(60);
@@ -318,7 +318,7 @@ fn settle(worlds: &[Arc<World>; 3], begin: Instant) {
     }
 }
 
-/// The names of this process's threads, but for those of the harness; none where there is no list of them.
+/// Returns the names of the threads of this process, except those of the harness. Empty where `/proc` is missing.
 fn threads() -> Vec<String> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -326,13 +326,13 @@ fn threads() -> Vec<String> {
 }
 
 fn gone() {
-    // The system forgets a thread a little later than it lets others join it.
+    // The system may list a joined thread for another moment.
     while !threads().is_empty() {
         std::thread::yield_now();
     }
 }
 
-/// How many keys each controller has, and how long the world changes, as the environment asks for it.
+/// Returns the number of keys per controller and the length of the test, from the environment.
 fn size() -> (usize, Duration) {
     let Ok(text) = std::env::var("HOMEOSTAT_SOAK") else { return (KEYS[1], Duration::from_secs(2)) };
     let seconds = match text.split_at_checked(text.len().saturating_sub(1)) {
@@ -352,7 +352,7 @@ fn everything_at_once() {
             before(info);
         }
     }));
-    // What is made once a process is made here.
+    // The first round allocates everything that a process allocates only once.
     round(KEYS[0], Duration::from_millis(200));
     gone();
     let live = ALLOCATED.current_usage();

@@ -1,4 +1,4 @@
-//! A watch that reads a channel: it is stopped while it blocks, and never holds up who sends.
+//! A watch that reads a channel: a stop wakes it from an empty channel, and senders are never held up.
 
 use std::thread;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn watched(clock: &ManualClock, capacity: usize) -> (Sender<Message>, Running<Wa
 }
 
 #[test]
-fn each_message_does_what_it_says() {
+fn each_message_is_applied() {
     let (clock, queue) = held();
     let (sender, mut watch) = watched(&clock, 16);
     let subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
@@ -47,11 +47,11 @@ fn each_message_does_what_it_says() {
 }
 
 #[test]
-fn it_is_stopped_while_it_blocks_on_a_channel_that_stays_open() {
+fn a_stop_wakes_the_watch_from_an_open_empty_channel() {
     let clock = ManualClock::new();
     for how in 0..4 {
         let (sender, mut watch) = watched(&clock, 0);
-        // It has come to wait: a channel without room hands over only to one that waits.
+        // The thread is waiting now: a channel without capacity hands over only to a waiting receiver.
         sender.send(PushMessage::Set("a", 1)).unwrap();
         match how {
             0 => drop(watch),
@@ -66,7 +66,7 @@ fn it_is_stopped_while_it_blocks_on_a_channel_that_stays_open() {
                 watch.join_timeout(Duration::MAX).unwrap();
             }
         }
-        // Its end of the channel has gone.
+        // The receiver has been dropped.
         assert!(sender.send(PushMessage::Synced).is_err());
     }
     assert_eq!(clock.sleepers(), 0);
@@ -85,9 +85,9 @@ fn a_stopped_watch_leaves_the_rest_of_the_channel_unread() {
     assert!(rest.len() <= 1);
 }
 
-/// A bounded channel, a subscriber that blocks, and a mapping that sends into the channel: nobody waits in a circle.
+/// A bounded channel, a subscriber that blocks, and a mapping that sends into the channel do not wait for each other.
 #[test]
-fn no_bounded_channel_can_deadlock_producer_against_consumer() {
+fn a_full_channel_does_not_deadlock_with_buffered_subscribers() {
     let (clock, queue) = held();
     let (sender, watch) = watched(&clock, 1);
     let (runs, director) = stage();
@@ -112,7 +112,7 @@ fn no_bounded_channel_can_deadlock_producer_against_consumer() {
     sender.send(PushMessage::Synced).unwrap();
     assert!(echo.wait_synced(Duration::MAX));
     assert!(blocked.pending() <= 4 && !blocked.has_synced());
-    // The mapping holds a sender: it goes with its subscription.
+    // The mapping holds a sender, which is dropped with its subscription.
     drop((sender, echo));
     drop(director);
     blocked.join();
@@ -144,7 +144,7 @@ fn a_message_that_panics_is_skipped() {
 }
 
 #[test]
-fn a_detached_one_ends_with_its_channel() {
+fn a_detached_watch_ends_with_its_channel() {
     let (clock, queue) = held();
     let (sender, watch) = watched(&clock, 1);
     let subscription = watch.watch().subscribe(Subscriber::to_itself(&queue)).unwrap();
@@ -183,7 +183,7 @@ fn many_threads_may_send_while_it_is_stopped() {
     }
 }
 
-/// No machine has an address space for such a stack.
+/// A stack larger than any address space.
 #[cfg(target_pointer_width = "64")]
 #[test]
 fn a_thread_that_the_system_refuses_is_an_error() {

@@ -1,4 +1,4 @@
-//! Real child processes, and the calls that report their ends.
+//! Reports of the ends of real child processes.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,7 +11,7 @@ fn shell(script: &str) -> Child {
     Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// Watches a child and hands out the status that the hook receives.
+/// Watches a child and returns a receiver for the status that the hook gets.
 fn watched(child: &Child) -> (ChildWatch, Receiver<Option<ExitStatus>>) {
     let (sender, statuses) = channel();
     (watch_child(child, move |status| sender.send(status).unwrap()).unwrap(), statuses)
@@ -24,7 +24,7 @@ fn the_hook_receives_the_status_and_the_child_is_not_reaped() {
         let (watch, statuses) = watched(&child);
         let status = statuses.recv().unwrap().unwrap();
         assert_eq!(status.code(), Some(code));
-        // Signal 0 only asks whether the process id is still taken.
+        // Signal 0 only checks whether the process id is in use.
         rustix::process::test_kill_process(rustix::process::Pid::from_child(&child)).unwrap();
         watch.join();
         assert_eq!(child.wait().unwrap(), status);
@@ -48,7 +48,7 @@ fn nothing_is_called_while_the_child_runs() {
     let (watch, statuses) = watched(&child);
     assert!(child.try_wait().unwrap().is_none());
     statuses.try_recv().unwrap_err();
-    // The end of its input ends it.
+    // Closing its input ends the child.
     drop(child.stdin.take());
     assert!(!statuses.recv().unwrap().unwrap().success());
     watch.join();
@@ -58,7 +58,7 @@ fn nothing_is_called_while_the_child_runs() {
 #[test]
 fn a_child_that_has_ended_before_is_reported_at_once() {
     let mut child = shell("exit 3");
-    // The first watch returns once the child has ended.
+    // The first watch ends once the child has ended.
     watched(&child).0.join();
     let (watch, statuses) = watched(&child);
     watch.join();
@@ -76,18 +76,18 @@ fn a_child_that_was_reaped_before_has_no_status() {
 }
 
 #[test]
-fn a_child_that_is_reaped_meanwhile_is_reported() {
+fn a_child_that_is_reaped_while_watched_is_reported() {
     let mut child = shell("read line");
     let (watch, statuses) = watched(&child);
-    // Closes its input first.
+    // `wait` closes the input of the child first.
     child.wait().unwrap();
-    // With a status if the thread was faster than the call above.
+    // The hook gets a status only if its thread was faster than `wait`.
     statuses.recv().unwrap();
     watch.join();
 }
 
 #[test]
-fn a_panic_of_the_hook_ends_nothing_else() {
+fn a_panic_of_the_hook_is_caught() {
     let mut child = shell("exit 0");
     watch_child(&child, |_| panic!("out of luck")).unwrap().join();
     assert!(child.wait().unwrap().success());

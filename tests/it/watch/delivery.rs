@@ -1,4 +1,4 @@
-//! Delivery on the threads that push: which thread maps an event, in which order, and when a subscription has ended.
+//! Delivery on the pushing threads: which thread maps an event, in which order, and when a subscription has ended.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -50,7 +50,7 @@ fn the_thread_that_pushes_subscribes_or_resyncs_maps_the_events() {
     assert_eq!((subscription.pending(), queue.len()), (0, 2));
 }
 
-/// Nobody waits for a mapping of another thread. The store is ahead of the events, which keep their order.
+/// A push does not wait for a mapping that runs on another thread. The store is ahead of the events, which keep their order.
 #[test]
 fn a_push_during_a_delivery_returns_at_once_and_the_other_thread_delivers() {
     let (queue, push) = watch();
@@ -81,7 +81,7 @@ fn a_push_during_a_delivery_returns_at_once_and_the_other_thread_delivers() {
 }
 
 #[test]
-fn a_subscription_that_another_thread_delivers_to_is_waited_for() {
+fn joining_a_subscription_waits_for_the_delivering_thread() {
     let (queue, push) = watch();
     let (runs, director) = stage();
     let alive = Arc::new(());
@@ -112,7 +112,7 @@ fn a_subscription_that_another_thread_delivers_to_is_waited_for() {
     assert!(director.is_quiet());
 }
 
-/// A subscription that is idle has no thread that could end it: stopping it does.
+/// An idle subscription has no thread that could end it, so the stop itself ends it.
 #[test]
 fn stopping_an_idle_subscription_or_its_watch_ends_it_at_once() {
     for stop_the_watch in [false, true] {
@@ -135,7 +135,7 @@ fn stopping_an_idle_subscription_or_its_watch_ends_it_at_once() {
     }
 }
 
-/// Two watches whose mappings push into each other, from two threads: no lock of a watch is held while a mapping runs.
+/// Two watches whose mappings push into each other, from two threads. No lock of a watch is held while a mapping runs.
 #[test]
 fn mappings_may_push_into_each_others_watch() {
     const ROUNDS: u32 = 2_000;
@@ -168,7 +168,7 @@ fn mappings_may_push_into_each_others_watch() {
     drop(subscriptions);
 }
 
-/// Two producers of the same keys: each subscriber recorded the values of a key in the order in which they were stored.
+/// Two producers of the same keys. The subscriber records the values of a key in the order in which they were stored.
 #[test]
 fn events_of_a_key_keep_the_order_of_the_store() {
     let push = Watch::<u32, u64>::push();

@@ -1,4 +1,4 @@
-//! A watch of a directory, by looking at it.
+//! A watch of a directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn names(directory: &Directory) -> Vec<String> {
     list(directory).into_iter().map(|(path, _)| path.to_str().unwrap().replace('\\', "/")).collect()
 }
 
-/// `a`, `sub/b`, `sub/deep/c`.
+/// Makes a directory with `a`, `sub/b` and `sub/deep/c`.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("sub/deep")).unwrap();
@@ -31,7 +31,7 @@ fn folder() -> TempDir {
 }
 
 #[test]
-fn entries_are_listed_relative_to_the_directory_and_to_any_depth_if_asked() {
+fn entries_are_listed_relative_to_the_directory_at_any_depth() {
     let folder = folder();
     let flat = Directory::new(folder.path());
     assert_eq!(names(&flat), ["a", "sub"]);
@@ -39,7 +39,7 @@ fn entries_are_listed_relative_to_the_directory_and_to_any_depth_if_asked() {
 }
 
 #[test]
-fn an_entry_tells_what_it_is_and_how_long() {
+fn an_entry_has_its_kind_and_length() {
     let folder = folder();
     let entries = list(&Directory::new(folder.path()).recursive());
     let kinds: Vec<_> =
@@ -61,14 +61,14 @@ fn links_are_entries_of_their_own_and_are_not_followed() {
     let entries = list(&Directory::new(folder.path()).recursive());
     let links: Vec<_> = entries.iter().filter(|(_, state)| state.kind == FileKind::Symlink).collect();
     assert_eq!((links.len(), entries.len()), (4, 9));
-    // The directory itself may be one.
+    // The directory itself may be a link.
     let through = folder.path().join("to-a-folder");
     assert_eq!(names(&Directory::new(through)), ["a", "sub"]);
 }
 
 #[cfg(unix)]
 #[test]
-fn a_socket_is_something_else() {
+fn a_socket_has_the_kind_other() {
     let folder = folder();
     let _listener = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
     let entries = list(&Directory::new(folder.path()));
@@ -85,9 +85,9 @@ fn a_directory_that_cannot_be_read_is_an_error_that_names_it() {
     assert!(Directory::new(&missing).list(&Context::detached()).is_err());
 }
 
-/// What vanishes while it is looked at has been deleted, and is no error.
+/// An entry that vanishes during the listing counts as deleted, and is no error.
 #[test]
-fn what_comes_and_goes_while_it_is_looked_at_does_no_harm() {
+fn entries_that_vanish_during_a_listing_are_no_error() {
     let folder = folder();
     let directory = Directory::new(folder.path()).recursive();
     std::thread::scope(|scope| {
@@ -110,14 +110,15 @@ fn what_comes_and_goes_while_it_is_looked_at_does_no_harm() {
 }
 
 #[test]
-fn edits_renames_and_deletions_are_told() {
+fn edits_renames_and_deletions_are_delivered() {
     let folder = folder();
     let (clock, queue) = held::<PathBuf>();
     let watch =
         Directory::new(folder.path()).recursive().poll(SECOND).name("conf").clock(clock.clock()).start().unwrap();
     let files = homeostat::Predicate::matching(FileState::is_file);
     let _subscription = watch.watch().subscribe(Subscriber::to_itself(&queue).when(files)).unwrap();
-    // What a listing finds that begins after `pause`. Files change while all are asleep, so none sees half of it.
+    // Returns the keys and reasons after the next listing. Files change only while all threads sleep, so each listing sees a
+    // whole change.
     let told = |pause| {
         clock.advance(pause);
         clock.wait_for_sleepers(2);
@@ -139,13 +140,13 @@ fn edits_renames_and_deletions_are_told() {
     fs::rename(folder.path().join("sub/b"), folder.path().join("b")).unwrap();
     assert_eq!(told(SECOND), [is("a", updated), is("b", created), is("sub/b", deleted)]);
     fs::remove_dir_all(folder.path().join("sub")).unwrap();
-    // Directories are refused, but a deletion passes.
+    // The predicate refuses directories, but their deletions pass.
     assert_eq!(told(SECOND), [is("sub", deleted), is("sub/deep", deleted), is("sub/deep/c", deleted)]);
 }
 
-/// A volume that has gone has not had its files deleted.
+/// If the directory itself vanishes, as with an unmounted volume, its files do not count as deleted.
 #[test]
-fn a_directory_that_vanishes_altogether_deletes_nothing() {
+fn a_missing_root_deletes_nothing() {
     let folder = folder();
     let root = folder.path().join("sub");
     let clock = ManualClock::new();
@@ -164,7 +165,7 @@ fn a_directory_that_vanishes_altogether_deletes_nothing() {
     assert_eq!((store.keys(), watch.failures()), (vec![PathBuf::from("deep")], 1));
 }
 
-/// Or one that takes longer than the period would never be listed at all.
+/// Otherwise a directory whose listing takes longer than the period would never be listed.
 #[test]
 fn a_deadline_does_not_end_a_listing_and_an_abort_does() {
     let folder = folder();

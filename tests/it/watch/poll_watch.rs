@@ -1,4 +1,4 @@
-//! A watch that lists: what it makes of what it finds, and what it survives.
+//! A watch of a listing: the changes that it delivers, failures, triggers and shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use homeostat::Running;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The thread that lists, and its watchdog.
+/// The sleeping threads of an idle watch: the poller and its watchdog.
 const IDLE: usize = 2;
 
 type Listing = Result<Vec<(&'static str, u32)>, BoxError>;
 
-/// What the next listings find.
+/// The result of the next listings.
 #[derive(Clone, Default)]
 struct World(Arc<Mutex<Vec<(&'static str, u32)>>>);
 
@@ -43,7 +43,7 @@ fn advance(clock: &ManualClock, by: Duration) {
     clock.wait_for_sleepers(IDLE);
 }
 
-fn told(queue: &WorkQueue<&'static str>) -> Vec<(&'static str, Reasons)> {
+fn served(queue: &WorkQueue<&'static str>) -> Vec<(&'static str, Reasons)> {
     std::iter::from_fn(|| {
         let claim = queue.try_dequeue().ok()?;
         let told = (*claim, claim.reasons());
@@ -54,7 +54,7 @@ fn told(queue: &WorkQueue<&'static str>) -> Vec<(&'static str, Reasons)> {
 }
 
 #[test]
-fn what_comes_changes_and_goes_between_two_listings_is_told() {
+fn differences_between_two_listings_are_delivered() {
     let (clock, queue) = held();
     let world = World::default();
     world.is(&[("a", 1), ("b", 1)]);
@@ -67,9 +67,9 @@ fn what_comes_changes_and_goes_between_two_listings_is_told() {
     serve(&queue);
     world.is(&[("b", 2), ("c", 1)]);
     advance(&clock, 9 * SECOND);
-    assert_eq!(told(&queue), [("b", Reasons::UPDATED), ("c", Reasons::CREATED), ("a", Reasons::DELETED)]);
+    assert_eq!(served(&queue), [("b", Reasons::UPDATED), ("c", Reasons::CREATED), ("a", Reasons::DELETED)]);
     advance(&clock, PERIOD);
-    assert_eq!(told(&queue), []);
+    assert_eq!(served(&queue), []);
     assert_eq!(watch.polls(), 3);
 }
 
@@ -95,7 +95,7 @@ fn a_listing_that_fails_deletes_nothing_and_the_next_comes_as_planned() {
     let mut seen = Vec::new();
     for _ in 0..7 {
         clock.wait_for_sleepers(IDLE);
-        seen.push((store.has_synced(), told(&queue)));
+        seen.push((store.has_synced(), served(&queue)));
         clock.advance(PERIOD);
     }
     let (created, deleted) = (Reasons::CREATED, Reasons::DELETED);
@@ -119,7 +119,7 @@ fn a_listing_that_fails_deletes_nothing_and_the_next_comes_as_planned() {
 }
 
 #[test]
-fn a_setting_that_makes_no_sense_is_refused_at_the_start() {
+fn start_refuses_invalid_settings() {
     let list = |_cx: &Context| -> Listing { Ok(vec![]) };
     let error = PollWatch::new(Duration::ZERO, list).start().unwrap_err();
     assert_eq!(error.to_string(), "period is 0ns, but must be longer than zero");
@@ -140,7 +140,7 @@ fn a_trigger_lists_at_once() {
     assert_eq!(watch.polls(), 0);
     watch.trigger();
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(told(&queue), [("a", Reasons::CREATED)]);
+    assert_eq!(served(&queue), [("a", Reasons::CREATED)]);
 }
 
 #[test]
@@ -156,15 +156,15 @@ fn values_may_be_compared_by_a_version() {
     clock.wait_for_sleepers(IDLE);
     serve(&queue);
     advance(&clock, PERIOD);
-    assert_eq!(told(&queue), []);
+    assert_eq!(served(&queue), []);
     assert_eq!(*watch.watch().store().get("a").unwrap(), (0, 1));
     advance(&clock, PERIOD);
-    assert_eq!(told(&queue), [("a", Reasons::UPDATED)]);
+    assert_eq!(served(&queue), [("a", Reasons::UPDATED)]);
     assert_eq!(*watch.watch().store().get("a").unwrap(), (1, 3));
 }
 
 #[test]
-fn what_a_listing_finds_after_the_stop_is_not_used() {
+fn a_listing_that_returns_after_the_stop_is_discarded() {
     let (clock, queue) = held();
     let (runs, director) = stage();
     let list = move |_cx: &Context| -> Listing {
@@ -205,7 +205,7 @@ fn the_watch_stops_with_its_handle_and_goes_on_when_detached() {
     assert!(!handle.is_stopped());
     world.is(&[("late", 1)]);
     advance(&clock, PERIOD);
-    assert_eq!(told(&queue), [("late", Reasons::CREATED)]);
+    assert_eq!(served(&queue), [("late", Reasons::CREATED)]);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_listing_that_blocks_is_cancelled_by_an_abort_and_after_the_grace() {
 }
 
 #[test]
-fn a_listing_is_told_its_deadline() {
+fn a_listing_has_a_deadline() {
     let clock = ManualClock::new();
     let (said, seen) = unbounded();
     let list = move |cx: &Context| -> Listing {

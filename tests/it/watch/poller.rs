@@ -1,4 +1,4 @@
-//! When a poller polls: its rate, its jitter, its trigger.
+//! When a poller polls: its rate, jitter and trigger.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -13,13 +13,13 @@ use homeostat::Running;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// A poller and its watchdog.
+/// The sleeping threads of an idle poller: the poller and its watchdog.
 const IDLE: usize = 2;
 
 type Keys = Result<Vec<&'static str>, BoxError>;
 
-/// A listing function that finds nothing and says when it was called.
-fn said() -> (impl FnMut(&Context) -> Keys + Send + 'static, Receiver<Instant>) {
+/// Returns a listing function without keys, and a receiver for the times of its calls.
+fn recording() -> (impl FnMut(&Context) -> Keys + Send + 'static, Receiver<Instant>) {
     let (starts, seen) = unbounded();
     let list = move |cx: &Context| {
         starts.send(cx.clock().now())?;
@@ -28,7 +28,7 @@ fn said() -> (impl FnMut(&Context) -> Keys + Send + 'static, Receiver<Instant>) 
     (list, seen)
 }
 
-/// Advances to whatever comes next and lets the poller fall asleep again.
+/// Advances to the next alarm and waits until the poller sleeps again.
 fn step(clock: &ManualClock) {
     let next = clock.next_alarm().expect("a poller waits for its next poll");
     clock.advance(next - clock.now());
@@ -39,7 +39,7 @@ fn step(clock: &ManualClock) {
 fn the_first_poll_comes_at_once_and_the_others_at_multiples_of_the_period() {
     let (clock, queue) = held();
     let start = clock.now();
-    let (list, starts) = said();
+    let (list, starts) = recording();
     let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
     for n in 0..5 {
         assert_eq!(starts.recv().unwrap() - start, n * PERIOD);
@@ -56,7 +56,7 @@ fn the_first_poll_comes_at_once_and_the_others_at_multiples_of_the_period() {
 fn the_first_poll_may_wait_for_one_period() {
     let (clock, queue) = held();
     let start = clock.now();
-    let (list, starts) = said();
+    let (list, starts) = recording();
     let poller = Poller::new(PERIOD, list).first_after_period().start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     clock.advance(just_before(PERIOD));
@@ -111,7 +111,7 @@ fn polls_that_would_begin_during_another_are_skipped_and_never_piled_up() {
 fn jitter_puts_a_poll_off_within_its_share_and_does_not_move_the_plan() {
     let (clock, queue) = held();
     let start = clock.now();
-    let (list, starts) = said();
+    let (list, starts) = recording();
     let poller = Poller::new(PERIOD, list).jitter(0.5).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     while poller.polls() < 60 {
@@ -119,7 +119,7 @@ fn jitter_puts_a_poll_off_within_its_share_and_does_not_move_the_plan() {
     }
     let offsets: Vec<_> = (0..60).map(|n| starts.recv().unwrap() - (start + n * PERIOD)).collect();
     assert!(offsets.iter().all(|offset| *offset < PERIOD / 2), "{offsets:?}");
-    // By chance this fails once in 10^20 times.
+    // The chance that this fails is 1 in 10^20.
     assert!(offsets.iter().any(|offset| *offset < PERIOD / 4), "{offsets:?}");
     assert!(offsets.iter().any(|offset| *offset >= PERIOD / 4), "{offsets:?}");
     poller.shutdown(Duration::ZERO);
@@ -130,7 +130,7 @@ fn jitter_may_take_the_whole_period_or_nothing() {
     for share in [0.0, 1.0] {
         let (clock, queue) = held();
         let start = clock.now();
-        let (list, starts) = said();
+        let (list, starts) = recording();
         let poller = Poller::new(PERIOD, list).jitter(share).start(&queue).unwrap();
         clock.wait_for_sleepers(IDLE);
         while poller.polls() < 20 {
@@ -148,7 +148,7 @@ fn jitter_may_take_the_whole_period_or_nothing() {
 fn a_period_of_zero_and_a_jitter_out_of_range_are_refused_by_name_and_value() {
     let queue = WorkQueue::<&str>::new();
     let refused = |period, share| {
-        let error = Poller::new(period, said().0).jitter(share).start(&queue).unwrap_err();
+        let error = Poller::new(period, recording().0).jitter(share).start(&queue).unwrap_err();
         assert!(error.is_invalid_setting());
         error.to_string()
     };
@@ -162,7 +162,7 @@ fn a_period_of_zero_and_a_jitter_out_of_range_are_refused_by_name_and_value() {
 fn a_trigger_polls_at_once_and_does_not_shift_the_plan() {
     let (clock, queue) = held();
     let start = clock.now();
-    let (list, starts) = said();
+    let (list, starts) = recording();
     let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
     assert_eq!(starts.recv().unwrap() - start, Duration::ZERO);
     clock.wait_for_sleepers(IDLE);
@@ -243,7 +243,7 @@ fn an_endless_period_polls_once_and_when_triggered() {
 #[test]
 fn an_endless_first_period_never_polls() {
     let (clock, queue) = held();
-    let (list, starts) = said();
+    let (list, starts) = recording();
     let poller = Poller::new(Duration::MAX, list).first_after_period().start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     clock.advance(Duration::MAX);

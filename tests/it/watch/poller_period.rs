@@ -1,4 +1,4 @@
-//! A poller whose period is set while it runs.
+//! The period of a running poller.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use homeostat::Running;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// A poller and its watchdog.
+/// The sleeping threads of an idle poller: the poller and its watchdog.
 const IDLE: usize = 2;
 
 type Keys = Result<Vec<&'static str>, BoxError>;
 
-/// A poller that finds nothing and says when it was asked.
+/// Starts a poller without keys, and returns a receiver for the times of its polls.
 fn polling(
     queue: &WorkQueue<&'static str>,
     period: Duration,
@@ -30,7 +30,7 @@ fn polling(
     (Poller::new(period, list).jitter(jitter).start(queue).unwrap(), seen)
 }
 
-/// Advances by `by` and not less until the next poll begins.
+/// Checks that the next poll begins after exactly `by`.
 #[track_caller]
 fn next_poll_is_in(clock: &ManualClock, starts: &Receiver<Instant>, by: Duration) {
     clock.wait_for_sleepers(IDLE);
@@ -42,7 +42,7 @@ fn next_poll_is_in(clock: &ManualClock, starts: &Receiver<Instant>, by: Duration
 }
 
 #[test]
-fn a_new_period_counts_from_when_it_is_set_be_it_shorter_or_longer() {
+fn a_new_period_counts_from_the_call_that_sets_it() {
     for period in [3 * SECOND, 20 * SECOND] {
         let (clock, queue) = held();
         let (poller, starts) = polling(&queue, PERIOD, 0.0);
@@ -57,7 +57,7 @@ fn a_new_period_counts_from_when_it_is_set_be_it_shorter_or_longer() {
     }
 }
 
-/// Whether its thread has come to it or not: the test does not wait for it before it sets the period.
+/// The poll may have begun or not: the test does not wait for the thread before it sets the period.
 #[test]
 fn a_poll_that_is_due_is_not_put_off() {
     let (clock, queue) = held();
@@ -102,7 +102,7 @@ fn a_poll_under_way_keeps_its_deadline_and_the_next_has_the_new_one() {
     poller.set_period(5 * SECOND).unwrap();
     director.cue();
     assert_eq!(director.next(), (start + 2 * SECOND, Some(8 * SECOND)));
-    // Those at 7 s and at 12 s would begin while this one runs.
+    // The polls due at 7 s and at 12 s would begin while this one runs.
     clock.advance(11 * SECOND);
     director.cue();
     clock.wait_for_sleepers(IDLE);
@@ -153,7 +153,7 @@ fn the_jitter_is_a_share_of_the_new_period() {
     let (clock, queue) = held();
     let (poller, starts) = polling(&queue, 100 * PERIOD, 0.5);
     clock.wait_for_sleepers(IDLE);
-    // The first one, which has a jitter of the first period.
+    // The first poll, with a jitter of the first period.
     clock.advance(50 * PERIOD);
     starts.recv().unwrap();
     clock.wait_for_sleepers(IDLE);

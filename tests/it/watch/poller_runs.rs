@@ -1,4 +1,4 @@
-//! What a poll is told, what it feeds, and what it survives.
+//! The context of a poll, the keys that it enqueues, and its failures.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ fn a_poll_past_its_deadline_is_reported_and_cancelled_while_it_still_blocks() {
 }
 
 #[test]
-fn whatever_a_poll_throws_the_next_one_comes_as_planned() {
+fn the_next_poll_comes_as_planned_after_any_failure() {
     let logs = Logs::of("unlucky-poller");
     let (clock, queue) = held();
     let mut poll = 0;
@@ -106,7 +106,7 @@ fn whatever_a_poll_throws_the_next_one_comes_as_planned() {
     clock.wait_for_sleepers(IDLE);
     assert_eq!((poller.polls(), poller.failures()), (8, 6));
     assert_eq!(queue.state("after"), KeyState::Ready(Priority::Normal));
-    // Of six failures in a row the first, the second and the fourth stand out.
+    // Of six failures in a row, the first, second and fourth are logged above debug.
     let thrown = |level, field| logs.at(level).iter().map(|line| line.field(field).to_owned()).collect::<Vec<_>>();
     assert_eq!(thrown(Level::Error, "panic"), ["out of luck"]);
     assert_eq!(thrown(Level::Warn, "error"), ["no answer", "an error whose drop panics"]);

@@ -1,4 +1,4 @@
-//! How a poller ends.
+//! Stopping, joining, dropping and detaching a poller.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -90,7 +90,7 @@ fn joining_for_a_time_names_the_thread_that_is_still_polling() {
     poller.stop();
     thread::scope(|scope| {
         let joining = scope.spawn(|| poller.join_timeout(5 * SECOND));
-        // The watchdog and who joins.
+        // The watchdog and the joining thread.
         clock.wait_for_sleepers(2);
         clock.advance(5 * SECOND);
         let still = joining.join().unwrap().unwrap_err();
@@ -118,7 +118,7 @@ fn a_shutdown_aborts_when_its_grace_is_over_and_not_before() {
     director.cue();
     thread::scope(|scope| {
         let shutting_down = scope.spawn(|| poller.shutdown(5 * SECOND));
-        // The sleeping poll, the watchdog, and who shuts down.
+        // The sleeping poll, the watchdog, and the thread that shuts down.
         clock.wait_for_sleepers(3);
         clock.advance(just_before(5 * SECOND));
         clock.wait_for_sleepers(3);
@@ -141,7 +141,7 @@ fn a_dropped_poller_is_joined_and_aborted_after_the_builders_grace() {
         Ok(vec![])
     };
     let poller = Poller::new(PERIOD, list).shutdown_grace(2 * SECOND).start(&queue).unwrap();
-    // One that is stopped before its first poll has none to abort.
+    // The drop must abort a running poll: wait until the poll has begun.
     clock.wait_for_sleepers(2);
     thread::scope(|scope| {
         let dropping = scope.spawn(|| drop(poller));
@@ -165,7 +165,7 @@ fn a_detached_poller_polls_on() {
     poller.detach();
     clock.advance(PERIOD);
     polls.recv().unwrap();
-    // The poller holds a handle of its queue: without this one it goes on as well.
+    // The poller holds a handle of its queue, so it goes on without this one.
     drop(queue);
     clock.wait_for_sleepers(IDLE);
     clock.advance(PERIOD);
@@ -200,7 +200,7 @@ fn a_start_hook_that_panics_does_not_keep_a_poller_from_polling() {
     poller.shutdown(Duration::ZERO);
 }
 
-/// No machine has an address space for such a stack.
+/// A stack larger than any address space.
 #[cfg(target_pointer_width = "64")]
 #[test]
 fn a_thread_that_the_system_refuses_is_an_error_that_names_it() {

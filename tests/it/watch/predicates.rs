@@ -1,6 +1,5 @@
-//! Which events pass. The truth table of deletions, and the cases of the peers, written anew:
-//! controller-runtime's `pkg/predicate/predicate_test.go` (Apache-2.0) and kube-rs's `runtime/src/utils/predicate.rs`
-//! (Apache-2.0).
+//! Predicates: the truth table of deletions, and test cases ported from controller-runtime's `pkg/predicate/predicate_test.go`
+//! (Apache-2.0) and kube-rs's `runtime/src/utils/predicate.rs` (Apache-2.0).
 
 use std::sync::Arc;
 
@@ -39,19 +38,19 @@ fn unchanged(value: Pod) -> Event<&'static str, Pod> {
     Event::Unchanged { key: "baz", value: Arc::new(value) }
 }
 
-/// Created, updated, deleted, unchanged.
+/// Returns whether a creation, an update, a deletion and an unchanged item pass.
 fn verdicts(wanted: &Wanted) -> [bool; 4] {
     assert!(wanted.accepts(&Event::Synced));
     [created(pod()), updated(pod(), pod()), deleted(pod()), unchanged(pod())].map(|event| wanted.accepts(&event))
 }
 
-/// A predicate that does not name deletions, and says this of everything else.
-fn silent(says: bool) -> Wanted {
+/// A predicate that is undecided about deletions, and returns `says` for other events.
+fn undecided(says: bool) -> Wanted {
     Predicate::new(move |_| says)
 }
 
-/// A predicate that says this of deletions, and accepts everything else.
-fn names(says: bool) -> Wanted {
+/// A predicate that returns `says` for deletions, and accepts other events.
+fn decides(says: bool) -> Wanted {
     Predicate::deletions(move |_, _| says)
 }
 
@@ -59,36 +58,36 @@ fn names(says: bool) -> Wanted {
 fn a_deletion_passes_unless_a_predicate_names_deletions() {
     let passes = |wanted: &Wanted| wanted.accepts(&deleted(pod()));
     for says in [false, true] {
-        assert!(passes(&silent(says)) && passes(&silent(says).not()) && passes(&!!silent(says)));
-        assert_eq!(passes(&names(says)), says);
-        assert_eq!(passes(&names(says).not()), !says);
-        assert_eq!(passes(&names(says).not().not()), says);
+        assert!(passes(&undecided(says)) && passes(&undecided(says).not()) && passes(&!!undecided(says)));
+        assert_eq!(passes(&decides(says)), says);
+        assert_eq!(passes(&decides(says).not()), !says);
+        assert_eq!(passes(&decides(says).not().not()), says);
         for other in [false, true] {
-            let (one, two) = (silent(says), silent(other));
+            let (one, two) = (undecided(says), undecided(other));
             assert!(passes(&one.clone().and(two.clone())) && passes(&one.clone().or(two.clone())));
-            assert!(passes(&one.and(two.clone()).not()) && passes(&two.or(silent(says)).not()));
-            // One names deletions: it decides alone, on either side.
+            assert!(passes(&one.and(two.clone()).not()) && passes(&two.or(undecided(says)).not()));
+            // Only one predicate decides about deletions, so it decides alone, on either side.
             for wanted in [
-                names(says).and(silent(other)),
-                names(says).or(silent(other)),
-                silent(other).and(names(says)),
-                silent(other).or(names(says)),
+                decides(says).and(undecided(other)),
+                decides(says).or(undecided(other)),
+                undecided(other).and(decides(says)),
+                undecided(other).or(decides(says)),
             ] {
                 assert_eq!(passes(&wanted), says);
                 assert_eq!(passes(&!wanted), !says);
             }
-            // Both do.
-            assert_eq!(passes(&names(says).and(names(other))), says && other);
-            assert_eq!(passes(&names(says).or(names(other))), says || other);
-            assert_eq!(passes(&names(says).and(names(other)).not()), !(says && other));
-            assert_eq!(passes(&names(says).or(names(other)).not()), !(says || other));
+            // Both decide about deletions.
+            assert_eq!(passes(&decides(says).and(decides(other))), says && other);
+            assert_eq!(passes(&decides(says).or(decides(other))), says || other);
+            assert_eq!(passes(&decides(says).and(decides(other)).not()), !(says && other));
+            assert_eq!(passes(&decides(says).or(decides(other)).not()), !(says || other));
         }
     }
 }
 
-/// `only` names deletions where it lists them, and so does its `not`.
+/// `only` decides about deletions if it lists them, and so does its `not`.
 #[test]
-fn only_and_its_not_hide_no_deletion_that_they_do_not_list() {
+fn only_and_its_not_pass_unlisted_deletions() {
     let listed = |kinds: &[EventKind]| verdicts(&Predicate::only(kinds.to_vec()));
     let others = |kinds: &[EventKind]| verdicts(&Predicate::only(kinds.to_vec()).not());
     assert_eq!(listed(&[]), [false, false, true, false]);
@@ -111,9 +110,9 @@ fn a_deletion_is_judged_by_its_key_and_its_last_value() {
     assert!(wanted.accepts(&deleted(Pod { generation: Some(7), ..pod() })));
 }
 
-/// `predicate_test.go`, "Funcs": each function is asked about its own kind of event, and one that is missing accepts.
+/// `predicate_test.go`, "Funcs": each function is called for its own kind of event, and a missing one accepts.
 #[test]
-fn each_kind_of_event_is_shown_as_it_is() {
+fn a_predicate_gets_the_values_of_each_kind_of_event() {
     let newer = Pod { namespace: "biz2", ..pod() };
     let seen = newer.clone();
     let wanted: Wanted = Predicate::new(move |event| {
@@ -131,10 +130,10 @@ fn each_kind_of_event_is_shown_as_it_is() {
     assert!(wanted.accepts(&deleted(pod())) && wanted.accepts(&Event::Synced));
 }
 
-/// `predicate_test.go`, `ResourceVersionChangedPredicate` and `GenerationChangedPredicate`: an update passes if it has changed; all
-/// that is no update passes.
+/// `predicate_test.go`, `ResourceVersionChangedPredicate` and `GenerationChangedPredicate`: an update passes if the version or
+/// generation has changed; other events pass.
 #[test]
-fn an_update_passes_if_what_is_looked_at_has_changed() {
+fn an_update_passes_if_the_compared_part_has_changed() {
     let newer = Pod { resource_version: 2, ..pod() };
     let wanted: Wanted = Predicate::changed_by(|pod: &Pod| pod.resource_version);
     assert_eq!(verdicts(&wanted), [true, false, true, true]);
@@ -146,8 +145,8 @@ fn an_update_passes_if_what_is_looked_at_has_changed() {
     assert!(wanted.accepts(&updated(pod(), Pod { generation: Some(2), ..pod() })));
 }
 
-/// kube-rs passes what a predicate cannot be evaluated for; controller-runtime refuses it, and an object without a
-/// generation is then never seen to change.
+/// kube-rs passes an update whose generation is unknown. controller-runtime refuses it, and so never sees a change of an object
+/// without a generation.
 #[test]
 fn an_update_without_a_generation_passes() {
     let wanted: Wanted = Predicate::generation(|pod: &Pod| pod.generation);
@@ -157,10 +156,10 @@ fn an_update_without_a_generation_passes() {
     }
 }
 
-/// kube-rs, `predicate_filtering_should_handle_recreated_resources_with_same_generation`: what tells one from the next is
-/// part of what is compared.
+/// kube-rs, `predicate_filtering_should_handle_recreated_resources_with_same_generation`: the comparison includes the identity
+/// of the object.
 #[test]
-fn another_thing_of_the_same_generation_is_a_change() {
+fn a_recreated_object_of_the_same_generation_is_a_change() {
     let wanted: Wanted = Predicate::generation(|pod: &Pod| pod.generation.map(|generation| (pod.uid, generation)));
     assert!(!wanted.accepts(&updated(pod(), pod())));
     assert!(wanted.accepts(&updated(pod(), Pod { uid: 2, ..pod() })));
@@ -168,29 +167,29 @@ fn another_thing_of_the_same_generation_is_a_change() {
 
 /// `predicate_test.go`, "With a boolean predicate".
 #[test]
-fn and_or_and_not_of_all_that_is_no_deletion() {
+fn and_or_and_not_for_other_events_than_deletions() {
     let all = |says: bool, wanted: Wanted| assert_eq!(verdicts(&wanted), [says, says, true, says]);
-    all(false, silent(true).and(silent(false)));
-    all(false, silent(false).and(silent(true)));
-    all(true, silent(true).and(silent(true)));
-    all(true, silent(true).or(silent(false)));
-    all(true, silent(false).or(silent(true)));
-    all(false, silent(false).or(silent(false)));
-    all(true, silent(false).not());
-    all(false, !silent(true));
+    all(false, undecided(true).and(undecided(false)));
+    all(false, undecided(false).and(undecided(true)));
+    all(true, undecided(true).and(undecided(true)));
+    all(true, undecided(true).or(undecided(false)));
+    all(true, undecided(false).or(undecided(true)));
+    all(false, undecided(false).or(undecided(false)));
+    all(true, undecided(false).not());
+    all(false, !undecided(true));
 }
 
 #[test]
-fn the_second_is_not_asked_where_the_first_decides() {
+fn the_second_predicate_is_not_called_if_the_first_decides() {
     let never = || Predicate::new(|_: &Event<&'static str, Pod>| panic!("nobody asks"));
-    assert!(!silent(false).and(never()).accepts(&created(pod())));
-    assert!(silent(true).or(never()).accepts(&created(pod())));
+    assert!(!undecided(false).and(never()).accepts(&created(pod())));
+    assert!(undecided(true).or(never()).accepts(&created(pod())));
 }
 
-/// `predicate_test.go`, `NewPredicateFuncs` with a namespace filter function, and `LabelSelectorPredicate`. There a deletion is
-/// filtered too, and of an update only the new object counts, so that nobody hears of what leaves the selection.
+/// `predicate_test.go`, `NewPredicateFuncs` with a namespace filter function, and `LabelSelectorPredicate`. These also filter
+/// deletions, and check only the new object of an update, so they miss objects that leave the selection.
 #[test]
-fn a_selection_is_heard_of_until_it_is_left() {
+fn an_update_that_leaves_the_selection_passes() {
     let ours: Wanted = Predicate::matching(|pod: &Pod| pod.namespace == "biz" || pod.labels.contains(&("foo", "bar")));
     let other = Pod { namespace: "bizz", ..pod() };
     let labelled = Pod { labels: vec![("foo", "bar")], ..other.clone() };

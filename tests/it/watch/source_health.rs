@@ -1,4 +1,4 @@
-//! Sources that hang or fail: whom a manager and a controller name, when, and what the log says.
+//! The health of sources that hang or fail, as a manager and a controller report it, and their log lines.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::stages::{Director, SECOND, just_before, stage};
 
 type Key = &'static str;
 type Plain = ControllerBuilder<Key, fn(&Context, &Key) -> Result<Action, BoxError>>;
-/// What the next listings return.
+/// The result of a listing.
 type Answer = Result<Vec<Key>, BoxError>;
 
 const PERIOD: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ fn manager(clock: &ManualClock) -> Manager {
     Manager::builder().clock(clock.clock()).threads(1).build().unwrap()
 }
 
-/// A listing that returns what the test sends, and one that waits for it.
+/// Returns a listing function that blocks until the test sends its result.
 fn answers() -> (Sender<Answer>, impl FnMut(&Context) -> Answer + Send + 'static) {
     let (answer, answers) = unbounded::<Answer>();
     (answer, move |_: &Context| answers.recv().unwrap_or_else(|_| Ok(vec![])))
@@ -42,7 +42,7 @@ fn fail(text: &str) -> Answer {
     Err(text.into())
 }
 
-/// A listing that blocks until the test lets it go on.
+/// A listing that blocks until the test lets it continue.
 fn hanging() -> (Director<()>, impl FnMut(&Context) -> Result<Vec<Key>, Infallible> + Send + 'static) {
     let (runs, director) = stage();
     let list = move |_: &Context| {
@@ -52,7 +52,7 @@ fn hanging() -> (Director<()>, impl FnMut(&Context) -> Result<Vec<Key>, Infallib
     (director, list)
 }
 
-/// Blocks until so many listings have ended.
+/// Blocks until `listings` listings of the source have ended.
 fn until_listed(source: &SourceHandle, listings: u64) {
     loop {
         let status = source.status();
@@ -63,14 +63,14 @@ fn until_listed(source: &SourceHandle, listings: u64) {
     }
 }
 
-/// Blocks until so many listings of each have ended.
+/// Blocks until `listings` listings of each source have ended.
 fn all_listed(sources: &[SourceHandle], listings: u64) {
     for source in sources {
         until_listed(source, listings);
     }
 }
 
-/// Ends the manager, whatever its listings are doing.
+/// Ends the manager, with its running listings.
 fn end(manager: &Manager, running: Running<Manager>) {
     manager.stop();
     running.wait().unwrap();
@@ -90,7 +90,7 @@ fn live_names_a_hanging_poll_of_a_controller() {
     clock.advance(Duration::from_nanos(1));
     let expected = "vm: inventory: a listing has been running for 10s, past its deadline";
     assert_eq!(manager.live().to_string(), expected);
-    // It still is while the initial listing is missing, and the status says so too.
+    // The manager still reports the hanging listing while the initial listing is missing. The status contains it too.
     assert!(manager.ready().to_string().contains("its initial listings are not in: inventory (a listing has been"));
     assert!(manager.status().to_string().contains(expected));
     drop(director);
@@ -122,7 +122,7 @@ fn live_names_a_hanging_watch_and_the_controllers_that_read_it() {
 }
 
 #[test]
-fn live_names_a_hanging_poller_that_is_a_unit() {
+fn live_names_a_hanging_poller_that_is_a_component() {
     let clock = ManualClock::new();
     let manager = manager(&clock);
     let queue = WorkQueue::<Key>::builder().clock(clock.clock()).build();
@@ -147,7 +147,7 @@ fn ready_names_a_source_that_has_failed_for_longer_than_the_bound() {
     let (answer, list) = answers();
     let (own_answer, own_list) = answers();
     let vms = plain("vm", &clock).poller(Poller::new(PERIOD, list).name("inventory")).build().unwrap();
-    // A bound of its own.
+    // This controller has its own bound.
     let nets = plain("net", &clock).poll(PERIOD, own_list).unready_after(5 * SECOND).build().unwrap();
     manager.add(vms).unwrap();
     manager.add(nets).unwrap();
@@ -169,7 +169,7 @@ fn ready_names_a_source_that_has_failed_for_longer_than_the_bound() {
         polls += 1;
         poll(polls, fail("no route to host"), fail("refused"));
     }
-    // 40 s after its first failure.
+    // 40 s after the first failure.
     let net = "net: poller: failing for 40s (5 in a row): refused";
     assert_eq!(manager.ready().to_string(), net);
     clock.advance(just_before(6 * SECOND));
@@ -184,7 +184,7 @@ fn ready_names_a_source_that_has_failed_for_longer_than_the_bound() {
 }
 
 #[test]
-fn status_and_metrics_tell_of_a_failing_source() {
+fn status_and_metrics_report_a_failing_source() {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().clock(clock.clock()).threads(1).start().unwrap();
     let (answer, list) = answers();
@@ -216,7 +216,7 @@ fn status_and_metrics_tell_of_a_failing_source() {
 }
 
 #[test]
-fn the_log_tells_of_the_first_failure_then_ever_more_seldom_and_of_the_recovery() {
+fn failures_are_logged_at_powers_of_two_and_the_recovery_once() {
     let logs = Logs::of("hourly-inventory");
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().clock(clock.clock()).threads(1).start().unwrap();
@@ -250,7 +250,7 @@ fn the_log_tells_of_the_first_failure_then_ever_more_seldom_and_of_the_recovery(
 }
 
 #[test]
-fn a_listing_that_panics_is_seen_like_one_that_fails() {
+fn a_panic_of_a_listing_counts_as_a_failure() {
     let clock = ManualClock::new();
     let manager = manager(&clock);
     let mut polls = 0;
@@ -276,7 +276,7 @@ fn a_listing_that_panics_is_seen_like_one_that_fails() {
 }
 
 #[test]
-fn a_directory_that_is_gone_is_a_source_that_fails() {
+fn a_missing_directory_is_a_failing_source() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(1).unready_after(MINUTE).build().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -302,7 +302,7 @@ fn a_directory_that_is_gone_is_a_source_that_fails() {
 }
 
 #[test]
-fn a_sync_timeout_names_sources_as_their_user_did_with_their_last_errors() {
+fn a_sync_timeout_names_the_sources_with_their_last_errors() {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().clock(clock.clock()).threads(1).start().unwrap();
     let (answer, list) = answers();
@@ -322,7 +322,7 @@ fn a_sync_timeout_names_sources_as_their_user_did_with_their_last_errors() {
     assert_eq!(names, ["inventory", "disks", "owners", "disks-2"]);
     answer.send(fail("no route to host")).unwrap();
     until_listed(&sources[0], 1);
-    // The pool and its watchdog, the poller and its watchdog, and the controller's own thread.
+    // The pool and its watchdog, the poller and its watchdog, and the control thread.
     clock.wait_for_sleepers(5);
     clock.advance(15 * SECOND);
     while vms.failure().is_none() {
@@ -342,7 +342,7 @@ fn a_sync_timeout_names_sources_as_their_user_did_with_their_last_errors() {
 }
 
 #[test]
-fn what_has_been_given_to_a_manager_can_still_be_asked_and_triggered() {
+fn sources_of_a_manager_can_be_checked_and_triggered() {
     let clock = ManualClock::new();
     let manager = manager(&clock);
     let queue = WorkQueue::<Key>::builder().clock(clock.clock()).build();
@@ -388,7 +388,7 @@ fn what_has_been_given_to_a_manager_can_still_be_asked_and_triggered() {
 }
 
 #[test]
-fn every_line_of_the_table_and_of_health_is_one_line_of_bounded_length() {
+fn names_and_errors_are_escaped_and_bounded_in_status_and_health() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(1).unready_after(SECOND).build().unwrap();
     let bad = format!("one\ntwo\x1b[2J{}", "x".repeat(100_000));

@@ -1,5 +1,5 @@
-//! The store behind a watch: what is read, by key and by index, alone and beside changes. With the cases of kube-rs's
-//! `runtime/src/reflector/store.rs` (Apache-2.0) that make sense without Kubernetes' scopes, written anew.
+//! The store behind a watch: reads by key and by index, alone and during changes. Includes test cases ported from kube-rs's
+//! `runtime/src/reflector/store.rs` (Apache-2.0), except for those about Kubernetes scopes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ fn sorted<T: Ord>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     values
 }
 
-/// kube-rs: a value is found by its own key and by no other; `find_element_in_store`.
+/// kube-rs, `find_element_in_store`: a value is found by its own key only.
 #[test]
-fn what_is_set_is_found_until_it_is_removed() {
+fn a_value_is_found_until_it_is_removed() {
     let push = Disks::default();
     let store = push.watch().store();
     assert!(store.is_empty() && store.get("disk-1").is_none());
@@ -49,9 +49,9 @@ fn what_is_set_is_found_until_it_is_removed() {
     assert_eq!(store.snapshot(), [("disk-2", Arc::new(disk("vm-2", &["fast"])))]);
 }
 
-/// kube-rs, `reflector/mod.rs`: a restart drops what is no longer listed. A reader with an old value keeps it.
+/// kube-rs, `reflector/mod.rs`: a restart drops items that are no longer listed. A reader keeps its old value.
 #[test]
-fn a_new_listing_drops_what_it_does_not_hold() {
+fn a_new_listing_drops_items_that_it_lacks() {
     let push = Disks::default();
     let store = push.watch().store();
     push.replace_all([("disk-1", disk("vm-1", &[])), ("disk-2", disk("vm-1", &[]))]);
@@ -131,13 +131,13 @@ fn an_index_function_that_panics_loses_no_change() {
     assert_eq!((broken.keys("vm-3"), sound.keys("vm-3")), (vec!["disk-1"], vec!["disk-1"]));
 }
 
-/// Index and items are of one moment: whoever reads beside changes finds under an index key only what belongs there.
+/// Index and items are read at one moment: during changes, a reader finds under an index key only items that belong there.
 #[test]
 fn indexes_and_items_are_never_seen_apart() {
     let push = Watch::<u32, u32>::push();
     let store = push.watch().store();
     let by_parity = store.index(|_, value: &u32| [value % 2]);
-    // These stay; the rest comes and goes.
+    // These keys stay; the others come and go.
     for key in 0..5 {
         push.set(key, key);
     }
@@ -151,7 +151,7 @@ fn indexes_and_items_are_never_seen_apart() {
                 }
             });
         }
-        // Indexes come and go meanwhile, and are complete when they are there.
+        // Indexes come and go meanwhile. Each is complete once `index` returns.
         let (store, over) = (&store, &over);
         scope.spawn(move || {
             while !over.load(SeqCst) {
@@ -170,8 +170,8 @@ fn indexes_and_items_are_never_seen_apart() {
     });
 }
 
-/// The checker of the contract "the store holds a change before any key of it is put in line": each value is a version, and
-/// whoever takes a key must find a version at least as new as the newest that the key was put in line for.
+/// Checks the contract "the store is updated before the key is enqueued". Each value is a version, and a run must find a
+/// version at least as new as the newest one that the key was enqueued for.
 #[test]
 fn the_store_holds_a_change_before_its_key_comes_out_of_the_queue() {
     for round in 0..10 {
@@ -186,7 +186,7 @@ fn the_store_holds_a_change_before_its_key_comes_out_of_the_queue() {
             let value = event.value().copied().unwrap_or_default();
             let stored = at_hand.get(&key).map(|value| *value);
             match event {
-                // A deletion may have been followed by a creation of a later version, never of an earlier one.
+                // After a deletion, the key may have been created again with a later version, never an earlier one.
                 Event::Deleted { .. } => assert!(stored.is_none_or(|stored| stored > value)),
                 _ => assert!(stored.is_none_or(|stored| stored >= value)),
             }
@@ -252,7 +252,7 @@ fn a_reconciler_may_be_called_with_the_value_of_its_key() {
     assert_eq!(reconciler.reconcile(&cx, &"a").unwrap_err().to_string(), "it is gone");
     assert_eq!(*calls.lock(), [("a", Some(1)), ("a", Some(2)), ("a", None)]);
 
-    // And it is one for workers.
+    // Workers accept the reconciler too.
     let queue = WorkQueue::new();
     push.set("b", 7);
     queue.enqueue("b");

@@ -1,4 +1,4 @@
-//! Threads for real: subscribers that come at any time race with producers, and a checker that each of them is.
+//! Real threads: subscribers that come at any time race with producers, and each checks its events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 const KEYS: u32 = 8;
 const ROUNDS: u32 = 400;
 
-/// What a subscriber believes of each key; checks that each event fits what it believed before.
+/// The values that a subscriber has received. Checks that each event fits the events before it.
 #[derive(Default)]
 struct Believed {
     values: HashMap<u32, u64>,
@@ -43,7 +43,7 @@ impl Believed {
     }
 }
 
-/// Every other subscriber is slow, and every other pair has threads of its own.
+/// Subscribes a checker. Every other one is slow, and every other pair is buffered.
 fn believer(push: &Push<u32, u64>, number: usize) -> (Subscription, Arc<Mutex<Believed>>) {
     let believed = Arc::new(Mutex::new(Believed::default()));
     let hearing = Arc::clone(&believed);
@@ -58,8 +58,8 @@ fn believer(push: &Push<u32, u64>, number: usize) -> (Subscription, Arc<Mutex<Be
     (push.watch().subscribe(subscriber.with_unchanged()).unwrap(), believed)
 }
 
-/// Two producers change keys one by one, one lists anew, one asks for resyncs; subscribers come all the while. Whoever came,
-/// and whenever, believes in the end what is stored, and never believed two things at once.
+/// Two producers change keys one by one, and one relists and resyncs, while subscribers come. In the end each subscriber has
+/// exactly the stored values, and no event ever contradicted an earlier one.
 #[test]
 fn a_late_subscriber_racing_with_changes_believes_every_last_state_exactly() {
     let push = Watch::<u32, u64>::push();
@@ -100,8 +100,7 @@ fn a_late_subscriber_racing_with_changes_believes_every_last_state_exactly() {
     }
 }
 
-/// Every key that was ever changed runs after its last change, whatever happens on the way: through a queue, with workers that
-/// take their time.
+/// Each changed key runs after its last change, through a queue with slow workers.
 #[test]
 fn the_last_change_of_each_key_is_always_run() {
     let push = Watch::<u32, u64>::push();

@@ -1,4 +1,4 @@
-//! Subscribers beside each other: one that panics, one that blocks, one that goes; and how they end.
+//! Several subscribers of a watch: panics, blocked mappings, dropped subscriptions, and the end of a subscription.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -24,7 +24,7 @@ fn watch() -> (ManualClock, WorkQueue<&'static str>, Vms) {
 }
 
 #[test]
-fn a_panic_of_a_mapping_or_a_predicate_costs_its_event_and_nothing_else() {
+fn a_panic_of_a_mapping_or_a_predicate_skips_only_its_event() {
     let logs = Logs::of("clumsy");
     let (_clock, queue, push) = watch();
     let clumsy = Subscriber::to(&queue, |event: &Event<&'static str, u32>| -> Box<dyn Iterator<Item = &'static str>> {
@@ -45,7 +45,7 @@ fn a_panic_of_a_mapping_or_a_predicate_costs_its_event_and_nothing_else() {
     assert_eq!((healthy.panics(), healthy.delivered()), (0, 6));
     let mut served = serve(&queue);
     served.sort_unstable();
-    // Of the batch that breaks off half way nothing arrives: it is collected before it is asked for.
+    // Nothing of the interrupted batch arrives, because it is collected before it is enqueued.
     assert_eq!(served, ["a", "b", "c", "d", "e"]);
     let errors: Vec<_> = logs.at(Level::Error).iter().map(|line| line.field("panic").to_owned()).collect();
     assert_eq!(errors, ["out of luck", "half way", "a panic without a text", "unjust"]);
@@ -53,7 +53,7 @@ fn a_panic_of_a_mapping_or_a_predicate_costs_its_event_and_nothing_else() {
 }
 
 #[test]
-fn a_subscriber_that_blocks_holds_up_nobody_and_costs_one_entry_a_key() {
+fn a_blocked_subscriber_delays_no_other_and_buffers_one_entry_per_key() {
     let (clock, queue, push) = watch();
     let (runs, director) = stage();
     let slow = Subscriber::to(&queue, move |event: &Event<&'static str, u32>| {
@@ -84,7 +84,7 @@ fn a_subscriber_that_blocks_holds_up_nobody_and_costs_one_entry_a_key() {
     drop(director);
 }
 
-/// A mapping may feed the very watch that it is told by: nobody waits for anybody.
+/// A mapping may push into its own watch without a deadlock.
 #[test]
 fn a_mapping_may_change_what_it_watches() {
     let (_clock, queue, push) = watch();
@@ -160,7 +160,7 @@ fn a_dropped_subscription_asks_for_nothing_more() {
     assert_eq!(clock.sleepers(), 0);
 }
 
-/// Only the drop of the subscriber's own parts can say that its thread has ended.
+/// Only the drop of the mapping proves that the subscription has ended.
 #[test]
 fn a_subscriber_is_dropped_with_its_subscription_and_not_before() {
     let (_clock, queue, push) = watch();
@@ -269,8 +269,7 @@ fn threads_are_made_and_named_as_asked() {
     assert_eq!((one.name(), other.name()), ("vms-subscription-1", "pods to vms"));
 }
 
-/// Values and keys whose drop panics end no thread and lose no event.
-/// A comparison that panics changes nothing, also in the middle of a listing.
+/// A comparison that panics changes nothing, even in the middle of a listing.
 #[test]
 fn a_comparison_that_panics_changes_nothing() {
     let (clock, queue) = held::<&str>();
@@ -293,14 +292,14 @@ fn a_comparison_that_panics_changes_nothing() {
     assert_eq!(serve(&queue), ["a"]);
 }
 
-/// As many threads as subscriptions and producers, and none when all are gone, in whatever order they go.
+/// There are as many threads as buffered subscriptions, and none when all handles have been dropped, in any order.
 #[cfg(target_os = "linux")]
 #[test]
 fn every_thread_ends_in_whatever_order_the_handles_are_dropped() {
     fn threads() -> usize {
         std::fs::read_dir("/proc/self/task").unwrap().count()
     }
-    /// A thread that has been joined may be listed for another moment.
+    /// The system may list a joined thread for another moment.
     fn settle(expected: usize) {
         for _ in 0..10_000 {
             if threads() == expected {
@@ -342,7 +341,7 @@ fn every_thread_ends_in_whatever_order_the_handles_are_dropped() {
     });
 }
 
-/// More subscribers come and go while changes flow: those that stay miss nothing.
+/// More subscribers come and go while changes arrive. The others miss no event.
 #[test]
 fn subscriptions_come_and_go_while_events_flow() {
     let push = Watch::push();

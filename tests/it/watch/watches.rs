@@ -1,4 +1,4 @@
-//! What a watch stores, tells, and asks of a queue, on a clock that stands still.
+//! The store, the events and the enqueued keys of a watch, on a manual clock.
 
 use homeostat::queue::KeyState;
 use homeostat::watch::{ChangeCounts, EventKind, Push, PushOutcome, Subscription};
@@ -11,7 +11,7 @@ use crate::support::{SECOND, counts, held, take};
 
 type Vms = Push<&'static str, u32>;
 
-/// A queue and a watch on one clock that stands still.
+/// Returns a manual clock, and a queue and a watch that use it.
 fn stage() -> (ManualClock, WorkQueue<&'static str>, Vms) {
     let (clock, queue) = held();
     let push = Watch::builder().name("vms").clock(clock.clock()).push();
@@ -22,7 +22,7 @@ fn subscribed(push: &Vms, subscriber: Subscriber<&'static str, u32>) -> Subscrip
     push.watch().subscribe(subscriber).unwrap()
 }
 
-/// The key in line, its lane and its reasons; ends it.
+/// Takes the next key, and returns it with its priority level and its reasons.
 fn next(queue: &WorkQueue<&'static str>) -> (&'static str, Priority, Reasons) {
     let claim = take(queue);
     let told = (*claim, claim.priority(), claim.reasons());
@@ -31,7 +31,7 @@ fn next(queue: &WorkQueue<&'static str>) -> (&'static str, Priority, Reasons) {
 }
 
 #[test]
-fn the_initial_list_is_put_in_line_softly_at_low_priority() {
+fn the_initial_list_is_enqueued_softly_at_low_priority() {
     let (_clock, queue, push) = stage();
     push.set("a", 1);
     let _subscription = subscribed(&push, Subscriber::to_itself(&queue));
@@ -39,7 +39,7 @@ fn the_initial_list_is_put_in_line_softly_at_low_priority() {
     push.synced();
     assert_eq!(next(&queue), ("a", Priority::Low, Reasons::CREATED));
     assert_eq!(next(&queue), ("b", Priority::Low, Reasons::CREATED));
-    // From now on what is created has just been created.
+    // The initial list is complete, so a new key counts as a change.
     push.set("c", 1);
     assert_eq!(next(&queue), ("c", Priority::Normal, Reasons::CREATED));
 }
@@ -64,8 +64,8 @@ fn each_kind_of_change_gives_its_reason() {
     assert_eq!((next(&queue).0, queue.len()), ("b", 0));
 }
 
-/// A change is worth a run at once, and ends a backoff; a soft subscription leaves it to the delay that stands; the initial
-/// list does not touch one.
+/// A change runs its key at once and ends a backoff. With a soft subscription it respects a pending delay, and so does the
+/// initial list.
 #[test]
 fn a_change_ends_a_delay_unless_the_subscription_is_soft() {
     for soft in [false, true] {
@@ -86,9 +86,9 @@ fn a_change_ends_a_delay_unless_the_subscription_is_soft() {
     }
 }
 
-/// Only what changes is put off: neither the initial list nor a resync is. The end of a thing is a change as well.
+/// Only changes are debounced, not the initial list or a resync. A deletion is a change too.
 #[test]
-fn a_debounced_subscription_waits_until_its_keys_are_quiet_and_no_longer_than_it_says() {
+fn a_debounced_subscription_waits_for_quiet_keys_up_to_its_limit() {
     let (clock, queue, push) = stage();
     push.set("a", 1);
     let calm = Subscriber::to_itself(&queue).soft().debounced(2 * SECOND, 5 * SECOND);
@@ -98,7 +98,7 @@ fn a_debounced_subscription_waits_until_its_keys_are_quiet_and_no_longer_than_it
     push.watch().resync();
     assert_eq!(next(&queue), ("a", Priority::Low, Reasons::RESYNC));
 
-    // Heard of at 0 s, 1 s, ..., 4 s: never quiet for 2 s, and after 5 s in line all the same.
+    // Changes at 0 s, 1 s, ..., 4 s: the key is never quiet for 2 s, but it is enqueued after 5 s.
     for value in 2..7 {
         push.set("a", value);
         assert_eq!(counts(&queue), [0, 1, 0]);
@@ -115,7 +115,7 @@ fn a_debounced_subscription_waits_until_its_keys_are_quiet_and_no_longer_than_it
 }
 
 #[test]
-fn a_resync_runs_keys_that_are_idle_or_wait_for_a_time_and_leaves_those_in_process() {
+fn a_resync_runs_idle_and_delayed_keys_but_not_those_in_process() {
     let (_clock, queue, push) = stage();
     push.replace_all([("idle", 1), ("delayed", 1), ("taken", 1)]);
     let _subscription = subscribed(&push, Subscriber::to_itself(&queue));
@@ -157,9 +157,9 @@ fn a_subscription_can_be_resynced_alone() {
     assert!(queue.is_empty() && other.is_empty());
 }
 
-/// What a subscriber has yet to be told says more than that a key is there, and is told once.
+/// A buffered change already tells that the key exists, so the resync adds no event for it.
 #[test]
-fn a_resync_adds_nothing_to_what_a_subscriber_has_yet_to_be_told() {
+fn a_resync_adds_nothing_to_buffered_changes() {
     let (clock, queue, push) = stage();
     push.replace_all([("changed", 1), ("kept", 1)]);
     let (runs, director) = crate::stages::stage();
@@ -229,7 +229,7 @@ fn a_whole_listing_is_compared_and_only_its_differences_are_events() {
 }
 
 #[test]
-fn a_late_subscriber_is_told_of_what_exists_and_then_that_it_has_been() {
+fn a_late_subscriber_gets_existing_items_and_then_synced() {
     let (clock, _, push) = stage();
     push.replace_all([("a", 1), ("b", 1)]);
     push.set("a", 2);
@@ -244,7 +244,7 @@ fn a_late_subscriber_is_told_of_what_exists_and_then_that_it_has_been() {
 }
 
 #[test]
-fn a_subscription_has_synced_when_it_has_been_told_of_the_whole_list_and_not_before() {
+fn a_subscription_has_synced_after_the_whole_initial_list() {
     let (clock, queue, push) = stage();
     push.set("a", 1);
     let subscription = subscribed(&push, Subscriber::to_itself(&queue));
@@ -307,7 +307,7 @@ fn a_subscription_to_a_stopped_watch_is_an_error_that_names_it() {
     watch.resync();
 }
 
-/// No machine has an address space for such a stack.
+/// A stack larger than any address space.
 #[cfg(target_pointer_width = "64")]
 #[test]
 fn a_thread_that_the_system_refuses_leaves_no_subscription() {
@@ -320,7 +320,7 @@ fn a_thread_that_the_system_refuses_leaves_no_subscription() {
 }
 
 #[test]
-fn an_owner_is_told_when_something_comes_to_it_and_when_it_leaves() {
+fn both_the_old_and_the_new_owner_run() {
     let (_clock, queue, push) = stage();
     push.synced();
     let owners = ["zero", "one", "two"];
@@ -340,7 +340,7 @@ fn an_owner_is_told_when_something_comes_to_it_and_when_it_leaves() {
 }
 
 #[test]
-fn lanes_and_reasons_are_the_subscribers_choice() {
+fn a_subscriber_sets_priorities_and_reasons() {
     let (_clock, queue, push) = stage();
     push.set("a", 1);
     let subscriber = Subscriber::to_itself(&queue)
@@ -356,7 +356,7 @@ fn lanes_and_reasons_are_the_subscribers_choice() {
 }
 
 #[test]
-fn reasons_can_be_those_of_the_event_itself() {
+fn reasons_can_depend_on_the_event() {
     let (_clock, queue, push) = stage();
     push.synced();
     let subscriber = Subscriber::to_itself(&queue).because(Reasons::user(3)).reasons(|event| match event.value() {
@@ -371,7 +371,7 @@ fn reasons_can_be_those_of_the_event_itself() {
 }
 
 #[test]
-fn what_a_predicate_refuses_is_counted_and_not_mapped() {
+fn refused_events_are_counted_and_not_mapped() {
     let (_clock, queue, push) = stage();
     push.synced();
     let odd = Predicate::matching(|value: &u32| value % 2 == 1);
@@ -387,7 +387,7 @@ fn what_a_predicate_refuses_is_counted_and_not_mapped() {
 }
 
 #[test]
-fn the_value_that_is_kept_is_the_one_before_when_nothing_has_changed() {
+fn the_stored_value_is_kept_when_the_version_is_unchanged() {
     let (_clock, _queue, _) = stage();
     let push = Watch::versioned(|vm: &(u32, &str)| vm.0).push();
     push.set("a", (1, "first"));
