@@ -308,7 +308,7 @@ fn round(keys: usize, length: Duration) -> Seen {
     seen
 }
 
-/// Blocks until a run has seen the last state of each key. Gives up after a while, so that `check` reports lost keys.
+/// Blocks until a run has seen the last state of each key. Gives up after a minute or more, so that `check` reports lost keys.
 fn settle(worlds: &[Arc<World>; 3], begin: Instant) {
     let clock = Clock::system();
     let patience = clock.now() - begin + Duration::from_secs(60);

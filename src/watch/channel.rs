@@ -14,8 +14,10 @@ use crate::base::thread::{panic_message, shielded};
 use crate::queue::Key;
 
 impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
-    /// Starts a watch that is fed by the messages of a channel, on its own thread (`<name>-0`). The watch stops when the
-    /// channel is disconnected and empty, or when its handle is stopped. A stop wakes the thread from an empty channel.
+    /// Starts a watch that is fed by the messages of a channel.
+    ///
+    /// It has its own thread (`<name>-0`). The watch stops when the channel is disconnected and empty, or when its handle is
+    /// stopped. A stop wakes the thread from an empty channel.
     ///
     /// The thread stores and delivers each message before it takes the next one. Make a subscriber
     /// [`buffered`](crate::Subscriber::buffered) if its mapping sends to this channel: on this thread it would wait for itself
@@ -23,7 +25,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
     ///
     /// # Errors
     ///
-    /// If the system cannot start the thread.
+    /// If the name contains a NUL character, or the system cannot start the thread.
     ///
     /// ```
     /// use crossbeam_channel::bounded;

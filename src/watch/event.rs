@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A change of one key, or the end of the initial list, delivered to a subscriber of a [`Watch`](crate::Watch).
+/// An event that a [`Watch`](crate::Watch) delivers to a subscriber.
 ///
-/// Events of a key arrive in the order of its changes. If a subscriber lags, several changes of a key may be combined: see
+/// It is a change of one key, an unchanged item, or the end of the initial list.
+///
+/// The events of a key arrive in the order of its changes. If a subscriber lags, several changes of a key may be combined: see
 /// [`Subscription`](crate::watch::Subscription).
 ///
 /// # Examples

@@ -126,15 +126,16 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         WatchBuilder::with(Box::new(move |one, other| version(one) == version(other)))
     }
 
-    /// Delivers all existing items and every later change to `subscriber`, until the [`Subscription`] is dropped or the watch
-    /// stops. Works at any time.
+    /// Delivers all existing items and every later change to `subscriber`. Works at any time. The subscription ends when the
+    /// [`Subscription`] is dropped or the watch stops.
     ///
-    /// Returns once the existing items have been delivered, on this thread. For a [`buffered`](Subscriber::buffered) subscriber it
+    /// Returns once this thread has delivered the existing items. For a [`buffered`](Subscriber::buffered) subscriber it
     /// returns at once.
     ///
     /// # Errors
     ///
-    /// If the watch has stopped, or the system cannot start the thread of a buffered subscriber.
+    /// If the watch has stopped, the name of the subscriber contains a NUL character, or the system cannot start the thread of
+    /// a buffered subscriber.
     pub fn subscribe(&self, subscriber: Subscriber<K, T>) -> Result<Subscription, StartError> {
         subscription::start(subscriber, &self.core)
     }
@@ -145,7 +146,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         self.core.store.clone()
     }
 
-    /// Delivers every item to every subscriber again, as [`Event::Unchanged`] unless other events of its key wait.
+    /// Delivers every item to every subscriber again, as [`Event::Unchanged`]. If other events of a key are buffered, these are
+    /// delivered instead.
     ///
     /// Keys run again even if they wait for a requeue ([`enqueue_resync`](crate::Enqueue::enqueue_resync), at low priority).
     /// Does nothing once the watch has stopped.
@@ -168,8 +170,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
         self.core.resync(|_| true);
     }
 
-    /// Returns a handle to check the health of the producer and to trigger a listing. It stays valid when the watch has been
-    /// given to a [`Manager`](crate::Manager).
+    /// Returns a handle to check the producer's health and to trigger a listing. It stays valid when the watch has been given
+    /// to a [`Manager`](crate::Manager).
     #[must_use]
     pub fn source(&self) -> SourceHandle {
         SourceHandle::new(&self.core.source, self.core.store.synced())
@@ -286,8 +288,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         }
     }
 
-    /// Sets the name for log lines, for the thread of a [channel](Self::from_receiver) (`<name>-0`) and for the default names
-    /// of subscriptions. Default: `watch`.
+    /// Sets the name for log lines. Default: `watch`. It also names the thread of a [channel](Self::from_receiver) (`<name>-0`)
+    /// and prefixes the default names of subscriptions.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self

@@ -17,8 +17,10 @@ use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::watch::poller::{Poller, PollerControl};
 
-/// Calls a listing function at a fixed rate, and delivers the changes since the last listing to the subscribers of a [`Watch`].
-/// A key that is no longer listed is deleted.
+/// Watches the items that a listing function returns, at a fixed rate.
+///
+/// Each listing is compared with the stored items, and the changes are delivered to the subscribers of the [`Watch`]. A key
+/// that is no longer listed is deleted.
 ///
 /// The first listing that succeeds is the initial list. If a listing fails or panics, it is logged and changes nothing: the
 /// items are not treated as deleted. As with a [`Poller`], each listing has a deadline of one period, and the next one comes as
@@ -108,8 +110,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
         Self { poller: Poller::new(period, list), name: String::new(), clock: Clock::system(), same }.name("watch")
     }
 
-    /// Sets the name for log lines, for the threads (`<name>-0`, `<name>-watchdog`) and for the default names of subscriptions.
-    /// Default: `watch`.
+    /// Sets the name for log lines. Default: `watch`. It also names the threads (`<name>-0`, `<name>-watchdog`) and prefixes
+    /// the default names of subscriptions.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self.poller = self.poller.name(self.name.clone());
@@ -150,7 +152,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
     ///
     /// # Errors
     ///
-    /// If the period is zero, the jitter is not between 0 and 1, or the system cannot start a thread.
+    /// If the name contains a NUL character, the period is zero, the jitter is not between 0 and 1, or the system cannot start
+    /// a thread.
     pub fn start(self) -> Result<Running<PollWatchControl<K, T>>, StartError> {
         let core = WatchCore::new(self.name, self.clock, self.same);
         let relist = Relist(Arc::new(Producer(Arc::clone(&core))));

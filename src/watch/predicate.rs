@@ -72,7 +72,7 @@ impl<K: 'static, T: 'static> Predicate<K, T> {
         })
     }
 
-    /// Passes updates for which `of` returns another value than before, and all events that are not updates.
+    /// Passes updates that change the result of `of`, and all events that are not updates.
     pub fn changed_by<V: PartialEq>(of: impl Fn(&T) -> V + Send + Sync + 'static) -> Self {
         Self::generation(move |value| Some(of(value)))
     }

@@ -39,7 +39,7 @@ pub struct SourceStatus {
     pub synced: bool,
     /// The number of listings that have begun.
     pub listings: u64,
-    /// The number of failures, of listings and of the streams that follow them.
+    /// The number of failures: of listings, and of the streams that follow them.
     pub failures: u64,
     /// The number of failures since the last success.
     pub failures_in_a_row: u32,

@@ -9,8 +9,8 @@ use super::predicate::Predicate;
 use crate::base::thread::ThreadOptions;
 use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Priority, Reasons, Tally};
 
-/// A mapping from the events of a [`Watch`](crate::Watch) to keys, the queue that gets the keys, and predicates that filter the
-/// events.
+/// A mapping from the events of a [`Watch`](crate::Watch) to the keys of a queue. Predicates filter the events before the
+/// mapping.
 ///
 /// | event | how its keys are enqueued | reason |
 /// |---|---|---|
@@ -117,8 +117,9 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         Self::to(to, |event| event.key().cloned())
     }
 
-    /// Enqueues into `to` the keys that `owners` returns for an item, such as its owner or the objects that refer to it. For an
-    /// update, `owners` is called with the old and with the new value. A key that it returns for both is enqueued once.
+    /// Enqueues into `to` the keys that `owners` returns for an item. These may be its owner, or the objects that refer to it.
+    ///
+    /// For an update, `owners` is called with the old and with the new value. A key that it returns for both is enqueued once.
     #[doc(alias = "owns")]
     #[doc(alias = "EnqueueRequestForOwner")]
     pub fn to_owner<J, I, F, Q>(to: &Q, mut owners: F) -> Self
@@ -253,8 +254,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         self
     }
 
-    /// Also delivers the items that a whole listing (a poll, a [`replace_all`](crate::watch::Push::replace_all)) finds
-    /// unchanged, as a [`resync`](crate::Watch::resync) does.
+    /// Also delivers items that a whole listing finds unchanged, as a [`resync`](crate::Watch::resync) does. A whole listing is
+    /// a poll or a [`replace_all`](crate::watch::Push::replace_all).
     pub fn with_unchanged(mut self) -> Self {
         self.with_unchanged = true;
         self

@@ -97,7 +97,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> SubscriberBuffer<K, T> {
         }
     }
 
-    /// Returns a function that returns whether all current events have been handled, or dropped by the end of the subscription.
+    /// Returns a check whether all current events have been handled or dropped.
     pub(super) fn accepted(self: &Arc<Self>) -> HandedOver {
         let (buffer, accepted) = (Arc::clone(self), self.state.lock().events.end());
         Box::new(move || buffer.has_handled(accepted))

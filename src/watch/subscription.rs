@@ -188,7 +188,7 @@ impl Subscription {
         self.attachment.on_progress(progress);
     }
 
-    /// Returns a function that returns whether every event stored by now has been handled.
+    /// Returns a check whether every event stored by now has been handled.
     pub(crate) fn accepted(&self) -> HandedOver {
         self.attachment.accepted()
     }
@@ -199,9 +199,10 @@ impl Subscription {
         self.synced.is_open()
     }
 
-    /// Blocks until the initial list [has been delivered](Self::has_synced), for at most `timeout` by the watch's clock.
+    /// Blocks until the initial list [has been delivered](Self::has_synced), for at most `timeout`.
     ///
-    /// Returns whether it has been. The end of the subscription wakes it too.
+    /// Returns whether it has been delivered. The timeout runs by the clock of the watch. The end of the subscription wakes the
+    /// call too.
     #[must_use]
     pub fn wait_synced(&self, timeout: Duration) -> bool {
         self.synced.wait_for(timeout)
@@ -277,7 +278,7 @@ impl Subscription {
     }
 
     fn wait_for_end(&mut self) {
-        // The handle joins a thread of its own.
+        // The handle joins the thread, if the subscriber has its own.
         if !self.has_thread && !self.attachment.is_delivering_here() {
             self.handle.group.wait_until_empty(Nanos::NEVER);
         }

@@ -100,7 +100,7 @@ pub enum FileKind {
     File,
     /// A directory.
     Directory,
-    /// A symbolic link, whatever its target.
+    /// A symbolic link to anything.
     Symlink,
     /// Anything else, such as a socket, a pipe or a device.
     Other,

@@ -22,8 +22,9 @@ use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::watch::source::{SourceHandle, SourceState};
 
-/// Calls a listing function at a fixed rate, and enqueues the keys that it returns with
-/// [`enqueue_if_absent`](Enqueue::enqueue_if_absent).
+/// Calls a listing function at a fixed rate, and enqueues the keys that it returns.
+///
+/// Keys are enqueued with [`enqueue_if_absent`](Enqueue::enqueue_if_absent), unless [`edge`](Self::edge) is set.
 ///
 /// Polls begin at multiples of the period after the start, or after the last [`set_period`](PollerControl::set_period). A poll
 /// that would begin while another one runs is skipped. The listing function receives a [`Context`] whose deadline is one period
@@ -107,8 +108,8 @@ impl<F> Poller<F> {
         self
     }
 
-    /// Delays each poll by a random time of up to `share` of the period, so that many pollers do not poll at once. The schedule
-    /// itself does not drift. `share` is between 0 (the default) and 1.
+    /// Delays each poll by a random time of up to `share` of the period. Use it to keep many pollers from polling at once. The
+    /// schedule itself does not drift. `share` is between 0 (the default) and 1.
     pub fn jitter(mut self, share: f64) -> Self {
         self.jitter = share;
         self
@@ -133,7 +134,7 @@ impl<F> Poller<F> {
         self
     }
 
-    /// Sets how long a running poll may continue when the handle is dropped, before it is aborted. Default: 30 s.
+    /// Sets how long a running poll may continue after its handle is dropped. Then the poll is aborted. Default: 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
@@ -166,7 +167,8 @@ impl<F> Poller<F> {
     ///
     /// # Errors
     ///
-    /// If the period is zero, the jitter is not between 0 and 1, or the system cannot start a thread.
+    /// If the name contains a NUL character, the period is zero, the jitter is not between 0 and 1, or the system cannot start
+    /// a thread.
     pub fn start<K, I, E, Q>(self, to: &Q) -> Result<Running<PollerControl>, StartError>
     where
         F: FnMut(&Context) -> Result<I, E> + Send + 'static,
@@ -355,7 +357,7 @@ impl PollerControl {
         let _ = self.shared.progress.set(progress);
     }
 
-    /// Returns a function that returns whether every listing that has returned by now has been enqueued.
+    /// Returns a check whether every listing that has returned by now has been enqueued.
     pub(crate) fn accepted(&self) -> HandedOver {
         let (shared, returned) = (Arc::clone(&self.shared), self.shared.returned.load(SeqCst));
         Box::new(move || shared.handed_over.load(SeqCst) >= returned)

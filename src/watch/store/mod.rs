@@ -180,8 +180,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         self.synced().is_open()
     }
 
-    /// Blocks until the initial list is complete, for at most `timeout` by the clock of the watch. Returns whether it is
-    /// complete. The end of the watch wakes the call too: then the list stays incomplete.
+    /// Blocks until the initial list is complete, for at most `timeout`. Returns whether it is complete. The timeout runs by
+    /// the clock of the watch. The end of the watch wakes the call too: then the list stays incomplete.
     #[must_use]
     pub fn wait_synced(&self, timeout: Duration) -> bool {
         self.synced().wait_for(timeout)
@@ -197,7 +197,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         state.items.get_key_value(key).map(|(key, value)| (key.clone(), Arc::clone(value)))
     }
 
-    /// Returns the items for whose keys `listed` returns false.
+    /// Returns the items that `listed` refuses by key.
     pub(crate) fn missing(&self, listed: impl Fn(&K) -> bool) -> Vec<(K, Arc<T>)> {
         let state = self.inner.state.read();
         let missing = state.items.iter().filter(|(key, _)| !listed(key));
