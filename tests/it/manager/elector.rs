@@ -1,4 +1,4 @@
-//! Terms and electors, whatever they stand on.
+//! Terms and electors in general.
 
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use log::Level;
 
 use crate::stages::logs::Logs;
 
-/// A tenure whose checks return what they are told to, and that says when it is given back.
+/// A leadership whose checks return the given answers, and that reports its drop.
 struct Told {
     answers: Vec<Result<(), &'static str>>,
     checks: Arc<AtomicUsize>,
@@ -64,7 +64,7 @@ fn a_term_is_lost_at_the_first_check_that_fails_and_is_not_checked_again() {
     assert!(seen.is_empty());
     drop(term);
     assert!(seen.try_recv().is_ok());
-    // Whoever has lost it does not resign.
+    // A lost term logs no resignation.
     assert_eq!(
         messages(&logs),
         [line(Level::Info, "fails: elected"), line(Level::Error, "fails: the leadership is lost: the lease is gone")]
@@ -72,7 +72,7 @@ fn a_term_is_lost_at_the_first_check_that_fails_and_is_not_checked_again() {
     assert_eq!(logs.at(Level::Error)[0].field("error"), "the lease is gone");
 }
 
-/// An elector that hears of the loss by itself cancels the token.
+/// An elector that notices the loss by itself cancels the token.
 #[test]
 fn a_term_whose_token_is_cancelled_is_lost_and_not_checked() {
     let logs = Logs::of("cancelled");
@@ -86,7 +86,7 @@ fn a_term_whose_token_is_cancelled_is_lost_and_not_checked() {
     assert_eq!(messages(&logs), [line(Level::Info, "cancelled: elected")]);
 }
 
-/// Nobody else leads before those who go by the token have been told to stop.
+/// The work that observes the token is cancelled before another process can lead.
 #[test]
 fn a_term_that_is_dropped_cancels_its_token_and_then_gives_the_leadership_back() {
     let logs = Logs::of("resigns");
@@ -114,7 +114,7 @@ fn a_panic_while_leading_resigns() {
 }
 
 #[test]
-fn who_is_alone_leads_at_once_and_for_ever() {
+fn the_always_leader_leads_at_once_and_for_ever() {
     let stop = CancellationToken::new();
     let cx = Context::detached_with(Clock::system(), stop.clone());
     let mut terms = [AlwaysLeader.campaign(&cx).unwrap(), AlwaysLeader.campaign(&cx).unwrap()];
@@ -134,7 +134,7 @@ fn an_elector_can_be_an_object() {
 }
 
 #[test]
-fn an_error_of_an_elector_of_ones_own_is_shown_as_it_is() {
+fn an_error_of_a_user_defined_elector_is_shown_unchanged() {
     let error = ElectorError::new(std::io::Error::other("no route"));
     assert_eq!(error.to_string(), "no route");
     assert!(!error.is_cancelled() && error.source().is_none());

@@ -1,5 +1,5 @@
-//! What goes wrong around a manager: user code that panics, blocks or calls back at a bad moment, threads that come together, and
-//! what is asked for too early or too late.
+//! Failures around a manager: user code that panics, blocks or calls back at a bad moment, races between threads, and
+//! requests that come too early or too late.
 
 #![expect(clippy::unnecessary_wraps, reason = "reconcilers and listings return a result")]
 
@@ -33,7 +33,7 @@ fn controller(name: &str) -> Controller<Key> {
     Controller::builder(name, idle).build().unwrap()
 }
 
-/// A controller; `code` runs as it is started.
+/// Returns a controller that runs `code` when it is started.
 fn starting(name: &str, code: impl FnOnce() + Send + 'static) -> Controller<Key> {
     starting_by(&Clock::system(), name, code)
 }
@@ -47,14 +47,14 @@ fn starting_by(clock: &Clock, name: &str, code: impl FnOnce() + Send + 'static) 
         Subscriber::to_itself(queue)
     };
     let reconcile = move |_: &Context, _: &Key| -> Result<Action, BoxError> {
-        // The watch is there for as long as the controller is.
+        // The reconciler keeps the watch alive as long as the controller.
         let _push = &push;
         Ok(Action::await_change())
     };
     Controller::builder(name, reconcile).clock(clock.clone()).subscribe(&watch, subscriber).build().unwrap()
 }
 
-/// A function that says when it begins and ends.
+/// Returns a function that notes its begin and its end.
 fn noting(name: &'static str, notes: &Notes) -> Component {
     let notes = Arc::clone(notes);
     Component::function(name, move |cx: &Context| {
@@ -65,7 +65,7 @@ fn noting(name: &'static str, notes: &Notes) -> Component {
     })
 }
 
-/// A function that says when it begins, and, on the thread that stops it, when it is told to stop.
+/// Returns a function that notes its begin, and its cancellation on the thread that stops it.
 fn noting_its_stop(name: &'static str, notes: &Notes) -> Component {
     let notes = Arc::clone(notes);
     Component::function(name, move |cx: &Context| {
@@ -81,7 +81,7 @@ fn list(_: &Context) -> Result<[(Key, u32); 1], Infallible> {
     Ok([("disk-1", 1)])
 }
 
-/// Blocks until the manager is doing this.
+/// Blocks until the manager's status is `doing`.
 fn until(manager: &Manager, doing: &str) {
     while manager.status().doing != doing {
         std::thread::yield_now();
@@ -89,7 +89,7 @@ fn until(manager: &Manager, doing: &str) {
 }
 
 #[test]
-fn those_who_ask_for_a_watch_at_once_share_the_one_of_the_first() {
+fn concurrent_requests_for_a_watch_share_the_first_one() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).build().unwrap();
     let starts = AtomicUsize::new(0);
@@ -103,7 +103,7 @@ fn those_who_ask_for_a_watch_at_once_share_the_one_of_the_first() {
     };
     std::thread::scope(|scope| {
         let askers: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
-        // All but the first wait for it.
+        // The other three wait for the first.
         clock.wait_for_sleepers(3);
         drop(go);
         let watches: Vec<Watch<Key, u32>> = askers.into_iter().map(|asker| asker.join().unwrap().unwrap()).collect();
@@ -113,7 +113,7 @@ fn those_who_ask_for_a_watch_at_once_share_the_one_of_the_first() {
 }
 
 #[test]
-fn a_watch_that_could_not_be_started_is_started_by_the_next_who_asks() {
+fn a_watch_that_could_not_be_started_is_started_by_the_next_request() {
     for panics in [false, true] {
         let clock = ManualClock::new();
         let manager = Manager::builder().clock(clock.clock()).build().unwrap();
@@ -142,7 +142,7 @@ fn a_watch_that_could_not_be_started_is_started_by_the_next_who_asks() {
 }
 
 #[test]
-fn a_watch_that_has_ended_by_itself_can_be_asked_for_anew() {
+fn a_watch_that_has_ended_by_itself_can_be_started_again() {
     let manager = Manager::builder().build().unwrap();
     let running = manager.start().unwrap();
     let ask = |receiver: Receiver<PushMessage<Key, u32>>| {
@@ -166,7 +166,7 @@ fn a_watch_that_has_ended_by_itself_can_be_asked_for_anew() {
 }
 
 #[test]
-fn what_is_added_while_it_starts_comes_after_what_was_added_before() {
+fn components_added_during_the_start_come_after_the_earlier_ones() {
     let notes = Notes::default();
     let manager = Manager::builder().build().unwrap();
     let (inner, added) = (manager.clone(), Arc::clone(&notes));
@@ -188,9 +188,9 @@ fn what_is_added_while_it_starts_comes_after_what_was_added_before() {
     assert_eq!(notes.lock()[2..], ["third is told", "second is told"]);
 }
 
-/// A stop while it starts: what has not been started is not.
+/// After a stop during the start, the remaining components are not started.
 #[test]
-fn a_stop_while_it_starts_is_heard_before_the_next_unit() {
+fn a_stop_during_the_start_takes_effect_before_the_next_component() {
     let notes = Notes::default();
     let manager = Manager::builder().build().unwrap();
     let stop = CancellationToken::new();
@@ -206,7 +206,7 @@ fn a_stop_while_it_starts_is_heard_before_the_next_unit() {
 }
 
 #[test]
-fn who_waits_for_a_controller_that_is_never_started_is_told() {
+fn a_wait_for_a_controller_that_is_never_started_ends() {
     let manager = Manager::builder().build().unwrap();
     manager.add(starting("broken", || panic!("out of luck"))).unwrap();
     manager.add(controller("vm")).unwrap();
@@ -221,7 +221,7 @@ fn who_waits_for_a_controller_that_is_never_started_is_told() {
 }
 
 #[test]
-fn a_panic_as_a_unit_is_started_is_a_failure_of_that_unit() {
+fn a_panic_during_the_start_of_a_component_is_a_failure_of_that_component() {
     let notes = Notes::default();
     let manager = Manager::builder().build().unwrap();
     manager.add(noting("first", &notes)).unwrap();
@@ -243,9 +243,9 @@ fn a_panic_as_a_unit_is_started_is_a_failure_of_that_unit() {
     running.wait().unwrap();
 }
 
-/// The manager waits for it, within its grace.
+/// The manager waits for it within its grace period.
 #[test]
-fn a_unit_that_is_being_started_as_the_manager_stops_ends_before_it() {
+fn a_component_that_is_being_started_as_the_manager_stops_ends_before_it() {
     let manager = Manager::builder().shutdown_grace(HOUR).build().unwrap();
     let running = manager.start().unwrap();
     let (began, seen) = bounded(0);
@@ -274,7 +274,7 @@ fn a_unit_that_is_being_started_as_the_manager_stops_ends_before_it() {
 }
 
 #[test]
-fn a_unit_whose_start_does_not_return_is_named_and_ends_later() {
+fn a_component_whose_start_does_not_return_is_named_and_ends_later() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(1).shutdown_grace(SECOND).build().unwrap();
     let running = manager.start().unwrap();
@@ -291,7 +291,7 @@ fn a_unit_whose_start_does_not_return_is_named_and_ends_later() {
         let waiting = scope.spawn(|| running.wait());
         manager.stop();
         until(&manager, "stopping");
-        // The driver; the pool's thread has nothing to do, its watchdog neither.
+        // These are the manager's driver, the idle pool thread and the idle watchdog.
         clock.wait_for_sleepers(3);
         clock.advance(SECOND);
         clock.wait_for_sleepers(3);
@@ -302,13 +302,13 @@ fn a_unit_whose_start_does_not_return_is_named_and_ends_later() {
         assert!(adding.join().unwrap().is_err());
     });
     assert_eq!(handle.enqueue("vm-1"), EnqueueOutcome::Closed);
-    // The pool's threads have ended with the last who had it.
+    // The pool's threads have ended with its last owner.
     assert_eq!(clock.sleepers(), 0);
 }
 
-/// On the thread of a component it waits for itself, until that is given up.
+/// On a component's thread, the drop waits for that thread, until the grace periods have passed.
 #[test]
-fn a_running_manager_that_one_of_its_units_drops_ends_after_the_grace_periods() {
+fn a_running_manager_that_its_component_drops_ends_after_the_grace_periods() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(1).shutdown_grace(SECOND).build().unwrap();
     let slot = Arc::new(Mutex::new(None));
@@ -339,7 +339,7 @@ fn a_running_manager_that_one_of_its_units_drops_ends_after_the_grace_periods() 
 }
 
 #[test]
-fn a_manager_that_is_started_needs_nobody_to_wait_for_it() {
+fn a_started_manager_ends_without_a_waiter() {
     let notes = Notes::default();
     let manager = Manager::builder().build().unwrap();
     manager.add(noting("other", &notes)).unwrap();
@@ -373,7 +373,7 @@ fn a_second_run_changes_nothing_about_the_first() {
 }
 
 #[test]
-fn a_hook_at_the_end_is_called_also_if_it_is_late() {
+fn an_end_hook_is_called_even_if_it_is_added_late() {
     let notes = Notes::default();
     let manager = Manager::builder().build().unwrap();
     let (inner, early, late) = (manager.clone(), Arc::clone(&notes), Arc::clone(&notes));
@@ -392,7 +392,7 @@ fn a_hook_at_the_end_is_called_also_if_it_is_late() {
 }
 
 #[test]
-fn an_error_that_cannot_be_shown_stops_the_rest_all_the_same() {
+fn an_error_whose_display_panics_still_stops_the_rest() {
     let notes = Notes::default();
     let manager = Manager::builder().build().unwrap();
     manager.add(noting("other", &notes)).unwrap();
@@ -401,7 +401,7 @@ fn an_error_that_cannot_be_shown_stops_the_rest_all_the_same() {
     assert_eq!(notes.lock().last().map(String::as_str), Some("other ends"));
 }
 
-/// A key that asks the manager as it is shown.
+/// A key that queries the manager in its `Debug`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Asking(Key);
 
@@ -414,7 +414,7 @@ impl fmt::Debug for Asking {
     }
 }
 
-/// An error that asks the manager as it is shown.
+/// An error that queries the manager in its `Display`.
 #[derive(Debug)]
 struct AskingError;
 
@@ -427,7 +427,7 @@ impl fmt::Display for AskingError {
 impl std::error::Error for AskingError {}
 
 #[test]
-fn what_is_shown_may_ask_the_manager() {
+fn display_and_debug_of_user_types_may_query_the_manager() {
     let manager = Manager::builder().shutdown_grace(Duration::ZERO).build().unwrap();
     *ASKED.lock() = Some(manager.clone());
     let (entered, seen) = bounded(1);
@@ -441,7 +441,7 @@ fn what_is_shown_may_ask_the_manager() {
     let running = manager.start().unwrap();
     seen.recv().unwrap();
     assert!(manager.status().to_string().contains("vm: vm-1 Some(true) has been running"));
-    // Refused if its failure has stopped the manager before it was handed over.
+    // `add` is refused if the failure has already stopped the manager.
     let _ = manager.add(Component::function("broken", |_: &Context| Err(AskingError)));
     while manager.live().is_ok() {
         std::thread::yield_now();
@@ -452,9 +452,9 @@ fn what_is_shown_may_ask_the_manager() {
     *ASKED.lock() = None;
 }
 
-/// Whoever looks whether a controller has ended hides nothing from those who use its sources.
+/// `join_timeout` hides no source from concurrent users of the controller.
 #[test]
-fn the_sources_of_a_controller_are_there_also_while_somebody_joins_it() {
+fn the_sources_of_a_controller_stay_visible_during_a_join() {
     let keys = |_: &Context| Ok::<_, Infallible>(["vm-1"]);
     let pool = WorkerPool::builder().threads(1).start().unwrap();
     let mut running = Controller::builder("vm", idle).poll(HOUR, keys).build().unwrap().start(&pool).unwrap();
@@ -478,9 +478,9 @@ fn the_sources_of_a_controller_are_there_also_while_somebody_joins_it() {
     });
 }
 
-/// A listing that does not return: it is named, and the controller has not ended.
+/// A listing that does not return is named, and the controller has not ended.
 #[test]
-fn a_source_that_has_not_ended_is_named_by_who_joins_its_controller() {
+fn a_join_of_a_controller_names_a_source_that_has_not_ended() {
     let pool = WorkerPool::builder().threads(1).start().unwrap();
     let (began, seen) = bounded(1);
     let (go, gate) = bounded::<()>(0);
@@ -504,9 +504,9 @@ fn a_source_that_has_not_ended_is_named_by_who_joins_its_controller() {
     running.join_timeout(Duration::MAX).unwrap();
 }
 
-/// It is aborted at once, and given no time of its own.
+/// It is aborted at once, without a grace period.
 #[test]
-fn a_unit_that_has_been_started_too_late_is_aborted() {
+fn a_component_that_has_been_started_too_late_is_aborted() {
     let manager = Manager::builder().shutdown_grace(HOUR).build().unwrap();
     let running = manager.start().unwrap();
     let (began, seen) = bounded(1);
@@ -518,7 +518,7 @@ fn a_unit_that_has_been_started_too_late_is_aborted() {
     });
     let push = Watch::<Key, u32>::push();
     let late = late.subscribe(push.watch(), move |queue| {
-        // Its listing is under way, and the manager does not take it any more.
+        // The listing is under way, and the manager no longer accepts the controller.
         seen.recv().unwrap();
         other.stop();
         until(&other, "stopping");
@@ -529,7 +529,7 @@ fn a_unit_that_has_been_started_too_late_is_aborted() {
     running.wait().unwrap();
 }
 
-/// Also if nothing of it has been started.
+/// This holds even if no part of it has been started.
 #[test]
 fn a_controller_that_cannot_be_started_takes_no_keys() {
     let manager = Manager::builder().build().unwrap();
@@ -545,9 +545,9 @@ fn a_controller_that_cannot_be_started_takes_no_keys() {
     running.wait().unwrap();
 }
 
-/// What is in line before the start is run after it.
+/// A key that is enqueued before the start runs after it.
 #[test]
-fn keys_that_are_wanted_before_the_start_are_run_after_it() {
+fn keys_that_are_enqueued_before_the_start_run_after_it() {
     let manager = Manager::builder().threads(1).build().unwrap();
     let (said, heard) = unbounded();
     let reconcile = move |_: &Context, key: &Key| -> Result<Action, BoxError> {
@@ -568,9 +568,9 @@ fn keys_that_are_wanted_before_the_start_are_run_after_it() {
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), ["vm-1"]);
 }
 
-/// Many threads add, ask and stop at once; whatever has been added has ended in the end.
+/// Many threads add components while another one stops the manager. In the end, every added component has ended.
 #[test]
-fn what_is_added_as_it_starts_and_stops_ends_with_it_or_is_refused() {
+fn a_component_added_during_start_and_stop_ends_or_is_refused() {
     let manager = Manager::builder().shutdown_grace(HOUR).build().unwrap();
     let (begun, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let added = AtomicUsize::new(0);
@@ -616,7 +616,7 @@ fn a_name_that_no_thread_can_have_is_an_error() {
     assert_eq!(error.to_string(), "name is \"a\\0b\", but must be free of NUL characters");
 }
 
-/// A key whose clone panics on the thread that resyncs, once it is told to.
+/// A key whose clone panics on the control thread, which resyncs, once the flag is set.
 #[derive(Debug)]
 struct Resynced(Arc<AtomicBool>);
 
@@ -642,9 +642,9 @@ impl std::hash::Hash for Resynced {
     }
 }
 
-/// A dead thread is never silent, though those of the sources live on.
+/// A dead control thread is never silent, although the threads of the sources live on.
 #[test]
-fn a_control_thread_that_panics_fails_the_manager() {
+fn a_panic_of_the_control_thread_fails_the_manager() {
     let clock = ManualClock::new();
     let push = Watch::<Resynced, u32>::builder().clock(clock.clock()).push();
     let panics = Arc::new(AtomicBool::new(false));
@@ -656,7 +656,7 @@ fn a_control_thread_that_panics_fails_the_manager() {
     manager.add(vms).unwrap();
     let vms = manager.controller::<Resynced>("vm").unwrap();
     let running = manager.start().unwrap();
-    // The driver, the keeper, the pool's thread and its watchdog.
+    // These are the manager's driver, the control thread, the pool thread and its watchdog.
     clock.wait_for_sleepers(4);
     clock.advance(SECOND);
     clock.wait_for_sleepers(4);
@@ -669,7 +669,7 @@ fn a_control_thread_that_panics_fails_the_manager() {
     assert_eq!(vms.enqueue(Resynced(panics)), EnqueueOutcome::Closed);
 }
 
-/// A first and a second signal that have a token each, say.
+/// For example, the first and the second signal have a token each.
 #[test]
 fn each_of_several_tokens_aborts_a_manager() {
     for number in 0..3 {
@@ -679,7 +679,7 @@ fn each_of_several_tokens_aborts_a_manager() {
         let (begun, entered) = bounded(1);
         let reconcile = move |cx: &Context, _: &Key| -> Result<Action, BoxError> {
             begun.send(())?;
-            // It ends when it is aborted, and not when it is stopped.
+            // The run ends when it is aborted, but not when the manager stops.
             cx.token().wait();
             Ok(Action::await_change())
         };

@@ -1,4 +1,5 @@
-//! The elector of one machine, within one process: the lock is of the open file, so two electors here are as two processes.
+//! The file elector within one process. The lock belongs to the open file, so two electors here behave like two
+//! processes.
 
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +17,7 @@ use crate::stages::just_before;
 use crate::stages::logs::Logs;
 use crate::support::SECOND;
 
-/// A folder, and a lock file in it that is not there yet.
+/// Returns a folder, and the path of a lock file in it that does not exist yet.
 fn lock_file() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("leader.lock");
@@ -31,12 +32,12 @@ fn elected(elector: &FileElector) -> Term {
     elector.campaign(&Context::detached()).unwrap()
 }
 
-/// Whether somebody has the lock.
+/// Returns whether the lock is held.
 fn is_led(elector: &FileElector) -> bool {
     elector.holder().unwrap().is_some()
 }
 
-/// A candidate on a held clock, on a thread of its own. Dropped, it is told to stop.
+/// A candidate on its own thread and a held clock. Its campaign is cancelled on drop.
 struct Candidate {
     clock: ManualClock,
     stop: CancellationToken,
@@ -76,7 +77,7 @@ fn a_second_candidate_waits_and_leads_when_the_first_one_resigns() {
     }
     second.clock.wait_for_sleepers(1);
     drop(term);
-    // It looks at intervals only.
+    // The candidate looks only at intervals.
     second.clock.advance(just_before(SECOND));
     assert_eq!(second.clock.sleepers(), 1);
     second.clock.advance(Duration::from_nanos(1));
@@ -167,7 +168,7 @@ fn a_leader_notices_that_its_file_was_deleted_replaced_or_moved() {
         let work = term.lost().child();
         assert!(term.check().is_ok());
         way(&path);
-        // It is not known before somebody looks.
+        // The loss is unknown before the check.
         assert!(!work.is_cancelled());
         let error = term.check().unwrap_err();
         assert!(work.is_cancelled() && error.source().is_some());
@@ -175,7 +176,7 @@ fn a_leader_notices_that_its_file_was_deleted_replaced_or_moved() {
         assert_eq!(said.len(), 1);
         if name != "unreachable" {
             assert_eq!(said[0].field("error"), format!("{} was deleted or replaced", path.display()));
-            // Its old lock is in nobody's way.
+            // The lock of the old file blocks no other elector.
             drop(elected(&elector(&path, "next")));
         }
         drop(term);
@@ -183,10 +184,10 @@ fn a_leader_notices_that_its_file_was_deleted_replaced_or_moved() {
     }
 }
 
-/// The old leader resigns after the new one was elected on the new file: that one stays as it is.
+/// The old leader resigns after the election of the new one, on the new file, which stays unchanged.
 #[cfg(unix)]
 #[test]
-fn who_has_lost_touches_nothing_of_the_next_one() {
+fn an_old_leader_leaves_the_file_of_the_next_one_unchanged() {
     let (_folder, path) = lock_file();
     let old = elected(&elector(&path, "old"));
     fs::remove_file(&path).unwrap();
@@ -223,9 +224,9 @@ fn the_file_says_who_leads_and_is_never_deleted() {
     assert_eq!(elector.holder().unwrap(), None);
 }
 
-/// As a leader leaves it that was killed.
+/// A killed leader leaves such a file.
 #[test]
-fn what_a_dead_leader_has_left_in_the_file_is_nobody_and_is_replaced() {
+fn the_entry_of_a_dead_leader_names_no_holder_and_is_replaced() {
     let (_folder, path) = lock_file();
     let long = "x".repeat(300);
     fs::write(&path, format!("homeostat leader\nname: {long}\npid: 1\n")).unwrap();
@@ -253,7 +254,7 @@ fn a_file_with_another_content_is_locked_and_left_as_it_is() {
 
 #[cfg(unix)]
 #[test]
-fn the_lock_is_that_of_the_file_that_a_link_leads_to() {
+fn a_link_locks_the_file_that_it_leads_to() {
     let (folder, path) = lock_file();
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
@@ -270,14 +271,14 @@ fn errors_name_the_path_and_the_source_says_what_is_wrong_with_it() {
         assert_eq!(error.to_string(), format!("cannot lock {}", path.display()));
         assert!(error.source().unwrap().is::<io::Error>() && !error.is_cancelled());
     }
-    // There is no leader where there is no file.
+    // Without a file there is no leader.
     assert!(!is_led(&FileElector::new(folder.path().join("missing/lock"))));
 }
 
-/// Here a pipe, elsewhere a disk that is full.
+/// The path is a pipe here; a full disk fails the same way.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_file_that_cannot_be_written_keeps_nobody_from_leading() {
+fn a_file_that_cannot_be_written_does_not_prevent_an_election() {
     let (_folder, path) = lock_file();
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
     let logs = Logs::of("unwritten");

@@ -1,4 +1,4 @@
-//! Managers that have to lead: what an elector of one's own may do to them, and two of them over one file, in one process and in two.
+//! Managers with an elector: user-defined electors, and managers of one process that share a lock file.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::support::{HOUR, MS};
 type Key = &'static str;
 type Notes = Arc<Mutex<Vec<String>>>;
 
-/// An elector that does what a closure does.
+/// An elector that calls a closure.
 struct By<F>(F);
 
 impl<F: Fn(&Context) -> Result<Term, ElectorError> + Send + Sync> Elector for By<F> {
@@ -30,7 +30,7 @@ impl<F: Fn(&Context) -> Result<Term, ElectorError> + Send + Sync> Elector for By
     }
 }
 
-/// A tenure that is checked by a closure, and notes that it is given back.
+/// A leadership that calls a closure to check, and notes its drop.
 struct Held<F> {
     check: F,
     interval: Duration,
@@ -53,7 +53,7 @@ impl<F> Drop for Held<F> {
     }
 }
 
-/// Leads at once, for as long as the check says so.
+/// Returns an elector that leads at once, as long as `check` succeeds.
 fn leading<C>(interval: Duration, notes: &Notes, check: C) -> impl Elector + use<C>
 where
     C: FnMut() -> Result<(), BoxError> + Clone + Send + Sync + 'static,
@@ -65,7 +65,7 @@ where
     })
 }
 
-/// A controller with a run that notes how it ends, which is when it is told to, and allowed to.
+/// Returns a controller with one run. The run waits for cancellation and for `allowed`, then notes its end.
 fn working(notes: &Notes, entered: Sender<()>, allowed: Receiver<()>) -> Controller<Key> {
     let notes = Arc::clone(notes);
     let reconcile = move |cx: &Context, _: &Key| -> Result<Action, BoxError> {
@@ -80,7 +80,7 @@ fn working(notes: &Notes, entered: Sender<()>, allowed: Receiver<()>) -> Control
     vms
 }
 
-/// What `leading` calls lost is perhaps not: nobody else leads before the runs have ended.
+/// The loss may be a false alarm, so no other process may lead before the runs have ended.
 #[test]
 fn a_loss_aborts_the_runs_and_the_term_is_given_up_after_them() {
     for panics in [false, true] {
@@ -119,7 +119,7 @@ fn a_loss_aborts_the_runs_and_the_term_is_given_up_after_them() {
     }
 }
 
-/// What cannot be ended keeps the leadership: the next leader must not work beside it.
+/// The term is kept while a run is left, because the next leader must not work beside it.
 #[test]
 fn a_run_that_does_not_end_keeps_the_leadership() {
     let notes = Notes::default();
@@ -144,9 +144,9 @@ fn a_run_that_does_not_end_keeps_the_leadership() {
     assert_eq!(*notes.lock(), ["the run ends"]);
 }
 
-/// An elector that hears of a loss by itself cancels the token of the term, and nobody waits for the next check.
+/// An elector that notices a loss between two checks cancels the token of the term.
 #[test]
-fn a_loss_between_two_checks_is_heard_at_once() {
+fn a_loss_between_two_checks_takes_effect_at_once() {
     let notes = Notes::default();
     let token = Arc::new(Mutex::new(None));
     let (own, given) = (Arc::clone(&token), Arc::clone(&notes));
@@ -167,7 +167,7 @@ fn a_loss_between_two_checks_is_heard_at_once() {
 }
 
 #[test]
-fn what_is_added_to_a_manager_that_leads_leads_too() {
+fn components_added_to_a_leader_start_to_lead_too() {
     let notes = Notes::default();
     let manager = Manager::builder().elector(leading(MS, &notes, || Ok(()))).build().unwrap();
     let (said, heard) = bounded(0);
@@ -213,7 +213,7 @@ fn an_elector_that_does_not_end_is_named() {
     manager.stop();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait());
-        // Nothing else is left.
+        // No other thread sets an alarm: only the driver is left.
         while clock.next_alarm().is_none() {
             std::thread::yield_now();
         }
@@ -223,7 +223,7 @@ fn an_elector_that_does_not_end_is_named() {
     drop(go);
 }
 
-/// Asks its manager, as it is given back, whether it leads.
+/// Asks its manager on drop whether it leads.
 struct Asks(Arc<Mutex<Option<Manager>>>, Notes);
 
 impl Leadership for Asks {
@@ -240,7 +240,7 @@ impl Drop for Asks {
 }
 
 #[test]
-fn who_stops_leading_says_so_before_the_leadership_is_given_back() {
+fn the_manager_reports_the_end_of_its_leadership_before_it_resigns() {
     let leads = Arc::new(Mutex::new(None::<Manager>));
     let notes = Notes::default();
     let (own, said) = (Arc::clone(&leads), Arc::clone(&notes));
@@ -258,7 +258,7 @@ fn who_stops_leading_says_so_before_the_leadership_is_given_back() {
     *leads.lock() = None;
 }
 
-/// Who works while it leads, and a checker of that: never two at once.
+/// Records the work of the leaders, and checks that no two of them work at once.
 #[derive(Clone, Default)]
 struct Record(Arc<Mutex<Vec<(usize, &'static str)>>>);
 
@@ -267,7 +267,7 @@ impl Record {
         self.0.lock().push((who, what));
     }
 
-    /// Who has worked, in order; fails if one works between another's begin and end.
+    /// Returns the leaders in order. Fails if one of them works between another's begin and end.
     fn check(&self) -> Vec<usize> {
         let mut at_work: Vec<usize> = Vec::new();
         let mut terms = Vec::new();
@@ -299,7 +299,7 @@ fn the_checker_finds_two_that_work_at_once() {
     assert!(catch_unwind(AssertUnwindSafe(|| record.check())).is_err());
 }
 
-/// A term of a file that can be lost for another reason: then the file is still locked.
+/// A term of a file that can also be lost while the file is still locked.
 struct Lossy {
     file: Term,
     lost: Arc<AtomicBool>,
@@ -318,7 +318,7 @@ impl Leadership for Lossy {
     }
 }
 
-/// A manager over a file; its runs and its function say when they begin and end.
+/// A manager with a file elector. Its runs and its function record their begin and end.
 struct Candidate {
     who: usize,
     manager: Manager,
@@ -350,7 +350,7 @@ impl Candidate {
         let janitor = move |cx: &Context| -> Result<(), BoxError> {
             said.say(who, "begin");
             while cx.sleep(MS).is_ok() {}
-            // It takes its time.
+            // The function does not end at once after its cancellation.
             std::thread::yield_now();
             said.say(who, "end");
             cx.check()?;
@@ -362,7 +362,7 @@ impl Candidate {
     }
 }
 
-/// Waits until this one has said that much more.
+/// Waits until this candidate has recorded six more entries.
 fn more_of(record: &Record, who: usize) {
     let count = || record.0.lock().iter().filter(|&&(other, _)| other == who).count();
     let before = count();
@@ -371,9 +371,9 @@ fn more_of(record: &Record, who: usize) {
     }
 }
 
-/// Leaders that stop, and leaders that lose what they have.
+/// Some leaders stop, and some lose their leadership.
 #[test]
-fn of_two_managers_over_one_file_one_works_at_a_time() {
+fn only_one_of_two_managers_over_one_file_works_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("leader.lock");
     let record = Record::default();
@@ -400,9 +400,9 @@ fn of_two_managers_over_one_file_one_works_at_a_time() {
     assert_eq!(record.check(), (0..=12).collect::<Vec<_>>());
 }
 
-/// The leader's file is taken from it: it is aborted. Who comes afterwards leads by the file that is there then.
+/// The leader is aborted after its file was deleted. The next candidate creates a new file and leads.
 #[test]
-fn a_manager_whose_file_is_gone_is_aborted() {
+fn a_manager_is_aborted_after_its_lock_file_was_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("leader.lock");
     let record = Record::default();

@@ -1,4 +1,4 @@
-//! Managers: order, failures, leadership, what is added when, and what is said of it all.
+//! Managers: start and stop order, failures, leadership, late additions, refusals and the status table.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -25,7 +25,7 @@ fn controller(name: &str) -> Controller<Key> {
     Controller::builder(name, reconcile).build().expect("its settings are in range")
 }
 
-/// A function that says when it begins and ends.
+/// Returns a function that notes its begin and its end.
 fn noting(name: &'static str, notes: &Arc<Mutex<Vec<String>>>) -> Component {
     let notes = Arc::clone(notes);
     Component::function(name, move |cx: &Context| {
@@ -37,9 +37,9 @@ fn noting(name: &'static str, notes: &Arc<Mutex<Vec<String>>>) -> Component {
 }
 
 #[test]
-fn units_are_told_to_stop_in_reverse_without_waiting_for_each_other() {
+fn components_are_stopped_in_reverse_without_waiting_for_each_other() {
     let notes = Arc::<Mutex<Vec<&str>>>::default();
-    // The grace period does not end.
+    // The grace period does not end, because no time passes.
     let manager = Manager::builder().clock(ManualClock::new().clock()).build().unwrap();
     let (begun, seen) = unbounded();
     let (go, gone) = bounded::<()>(0);
@@ -71,7 +71,7 @@ fn units_are_told_to_stop_in_reverse_without_waiting_for_each_other() {
     assert_eq!(manager.status().doing, "ended");
 }
 
-/// Tells of the end of the thread that keeps it.
+/// Reports the end of the thread that holds it.
 struct LastWords(Sender<()>);
 
 impl Drop for LastWords {
@@ -85,7 +85,7 @@ thread_local! {
 }
 
 #[test]
-fn all_units_stop_taking_work_at_once_and_one_that_hangs_takes_no_grace_from_the_others() {
+fn all_components_stop_taking_work_at_once_and_a_hanging_one_uses_no_grace_of_the_others() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(2).shutdown_grace(10 * SECOND).abort_grace(SECOND);
     let manager = manager.build().unwrap();
@@ -114,17 +114,18 @@ fn all_units_stop_taking_work_at_once_and_one_that_hangs_takes_no_grace_from_the
     }
     assert_eq!(runs.recv().unwrap(), ("vm-1", "begins"));
     manager.stop();
-    // The second key waits for the first: only the stop ends this wait. Those who wait are told before the queue is closed.
+    // The second key waits for the first, so only the stop ends this wait. Waiters are notified before the queue is
+    // closed.
     assert!(vms.wait(&"vm-2", Duration::MAX).is_err());
     while vms.enqueue("vm-3") != EnqueueOutcome::Closed {
         std::thread::yield_now();
     }
     drop(go);
-    // Up to the end of the controller, which drops its reconciler.
+    // The iterator ends when the controller ends, because the controller then drops its reconciler.
     assert_eq!(runs.iter().collect::<Vec<_>>(), [("vm-1", "ends")]);
-    // Its own thread has ended too.
+    // The control thread has ended too.
     ended.recv().unwrap();
-    // The driver, the pool and its watchdog.
+    // These are the manager's driver, two pool threads and the pool's watchdog.
     clock.wait_for_sleepers(4);
     clock.advance(10 * SECOND);
     clock.wait_for_sleepers(4);
@@ -134,7 +135,7 @@ fn all_units_stop_taking_work_at_once_and_one_that_hangs_takes_no_grace_from_the
     drop(free);
 }
 
-/// Nobody would run its keys.
+/// No thread would run its keys.
 #[test]
 fn a_controller_that_is_refused_or_never_started_takes_no_keys() {
     let is_closed = |vms: &ControllerHandle<Key>| {
@@ -224,7 +225,7 @@ fn a_controller_that_fails_fails_the_manager() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_by_name() {
+fn invalid_requests_are_refused_by_name() {
     let manager = Manager::builder().build().unwrap();
     manager.add(controller("vm")).unwrap();
     let error = manager.add(controller("vm")).unwrap_err();
@@ -260,7 +261,7 @@ fn what_makes_no_sense_is_refused_by_name() {
 }
 
 #[test]
-fn a_unit_that_cannot_be_started_ends_those_before_it() {
+fn a_component_that_cannot_be_started_ends_the_earlier_ones() {
     let notes = Arc::default();
     let manager = Manager::builder().build().unwrap();
     manager.add(noting("first", &notes)).unwrap();
@@ -275,7 +276,7 @@ fn a_unit_that_cannot_be_started_ends_those_before_it() {
     assert_eq!(*notes.lock(), ["first begins", "first ends"]);
 }
 
-/// Leads once it is told to, until it is told that it does not.
+/// An elector that leads once `lead` is cancelled, until `lost` is true. It sets `resigned` when dropped.
 #[derive(Clone)]
 struct Told {
     lead: CancellationToken,
@@ -337,7 +338,7 @@ fn controllers_and_leading_functions_wait_for_the_leadership() {
     let running = manager.start().unwrap();
     std::thread::scope(|scope| {
         let run = scope.spawn(move || running.wait());
-        // The driver, the pool and its watchdog, the keeper.
+        // These are the manager's driver, the pool thread, its watchdog and the control thread.
         clock.wait_for_sleepers(4);
         assert_eq!((heard.len(), manager.is_leading()), (0, false));
         assert_eq!(manager.status().doing, "running, another process leads");
@@ -346,7 +347,7 @@ fn controllers_and_leading_functions_wait_for_the_leadership() {
         let mut seen = [heard.recv().unwrap(), heard.recv().unwrap()];
         seen.sort_unstable();
         assert_eq!(seen, ["janitor", "vm-1"]);
-        // And the elector.
+        // The elector's thread sleeps too.
         clock.wait_for_sleepers(5);
         assert_eq!((manager.is_leading(), *resigned.lock()), (true, false));
         *lost.lock() = true;
@@ -390,7 +391,7 @@ fn a_campaign_ends_with_the_manager() {
 }
 
 #[test]
-fn the_table_says_what_it_is_doing() {
+fn the_status_table_shows_states_runs_and_failures() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(1).name("appliance").build().unwrap();
     let (entered, seen) = unbounded();
@@ -413,7 +414,7 @@ fn the_table_says_what_it_is_doing() {
             manager.enqueue("vm", key).unwrap();
         }
         seen.recv().unwrap();
-        // The driver, the keeper, the watchdog.
+        // These are the manager's driver, the control thread and the watchdog.
         clock.wait_for_sleepers(3);
         clock.advance(3 * SECOND);
         let table = manager.status().to_string();

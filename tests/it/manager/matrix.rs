@@ -1,5 +1,5 @@
-//! Shutdown as a matrix: what is going on, by what it is ended. Every thread that can end has ended, those that cannot are named,
-//! and `run` returns within the grace periods.
+//! Shutdown in every state by every cause. Every thread that can end has ended, the stuck ones are named, and `run`
+//! returns within the grace periods.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -20,10 +20,10 @@ use homeostat::{
 type Key = &'static str;
 
 const SHORT: Duration = Duration::from_millis(30);
-/// Longer than all the short ones together that may pass meanwhile, and far from the end of all time.
+/// Longer than all short advances together, and far from the largest time.
 const ABORT_GRACE: Duration = Duration::from_secs(100_000);
 
-/// What the manager is in the midst of when it is ended.
+/// The state of the manager at the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
@@ -32,9 +32,9 @@ enum State {
     MidBackoff,
     /// A run that does not end when it is cancelled.
     IgnoringCancellation,
-    /// Runs panic, one after the other.
+    /// Runs that panic one after the other.
     Panicking,
-    /// The source does not return from its listing.
+    /// A source whose listing does not return.
     StuckListing,
 }
 
@@ -61,15 +61,15 @@ const STATES: [State; 6] = [
     State::StuckListing,
 ];
 
-/// Threads of this process with this in their names. The system shows the role and the number first, and keeps 15 characters, so the
-/// names of the manager and its components begin with a letter that no other test uses.
+/// Returns the threads of this process with `part` in their names. The system shows the role and the number first and
+/// keeps 15 characters, so the names in this file begin with a letter that no other test uses.
 fn threads(part: &str) -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").expect("this system has it");
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
     names.map(|name| name.trim().to_owned()).filter(|name| name.contains(part)).collect()
 }
 
-/// Waits until there is no thread of the manager's left.
+/// Waits until no thread of the manager is left.
 fn gone() {
     while !threads("-Z").is_empty() {
         thread::yield_now();
@@ -81,9 +81,9 @@ struct Scene {
     manager: Manager,
     stop: CancellationToken,
     abort: CancellationToken,
-    /// Something is going on.
+    /// Receives once the state has been reached.
     under_way: Receiver<()>,
-    /// What is stuck ends once this is dropped.
+    /// Releases the stuck run or listing when dropped.
     release: Sender<()>,
     fail: Sender<()>,
 }
@@ -148,8 +148,8 @@ fn scene(state: State, grace: Duration) -> Scene {
     Scene { clock, manager, stop: CancellationToken::new(), abort, under_way, release, fail }
 }
 
-/// Lets time pass while a manager ends: grace periods, as long as something may yet end; then the time that those who are stuck
-/// get once they have been aborted.
+/// Advances the clock while a manager ends: short grace periods while threads may still end, then the abort grace
+/// once only stuck threads are left.
 fn pass_time(clock: &ManualClock, state: State, cause: Cause, over: &AtomicBool) {
     let only_stuck_are_left = || match state {
         State::IgnoringCancellation => threads("Zx-v").is_empty() && threads("Zx-other").is_empty(),
@@ -200,7 +200,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     let Scene { clock, manager, stop, abort, under_way, release, fail } = scene(state, grace);
     let running = manager.start().expect("it starts");
     under_way.recv().expect("something is going on");
-    // A thread gives itself its name as it begins.
+    // A thread sets its name itself, after its start.
     for name in ["control-0-Zx-vm", "source-0-0-Zx-v", "0-Zx-other", "pool-watchdog-Z"] {
         while threads(name).is_empty() {
             thread::yield_now();
@@ -212,7 +212,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
         over.store(true, Ordering::SeqCst);
         outcome
     });
-    // What can end has ended by now; the system forgets a thread a little later than it lets others join it.
+    // Every thread that can end has ended by now. The system lists a thread a little longer than its join takes.
     if state.is_stuck() {
         let expected = if state == State::StuckListing { "0-Zx-vms" } else { "pool-" };
         assert!(!threads(expected).is_empty(), "{state:?}, {cause:?}: {:?}", threads("-Z"));
@@ -258,29 +258,29 @@ fn row(cause: Cause, grace: Duration) {
 }
 
 #[test]
-fn by_its_token() {
+fn a_token_ends_the_manager_in_every_state() {
     row(Cause::Token, SHORT);
 }
 
 #[test]
-fn by_the_failure_of_another() {
+fn a_failure_of_another_component_ends_the_manager_in_every_state() {
     row(Cause::FailureOfAnother, SHORT);
 }
 
 #[test]
-fn by_its_drop() {
+fn a_drop_ends_the_manager_in_every_state() {
     row(Cause::Drop, SHORT);
 }
 
-/// No grace period passes: only the second signal ends it.
+/// No grace period passes, so only the second signal can end it.
 #[test]
-fn by_a_second_signal() {
+fn a_second_signal_ends_the_manager_in_every_state() {
     row(Cause::SecondSignal, Duration::from_secs(3600));
 }
 
-/// A component that takes its time within the grace is not aborted.
+/// A run that ends within the grace period is not aborted.
 #[test]
-fn what_ends_within_the_grace_is_not_aborted() {
+fn a_run_that_ends_within_the_grace_is_not_aborted() {
     let Scene { manager, under_way, release, .. } = scene(State::IgnoringCancellation, Duration::from_secs(3600));
     let running = manager.start().expect("it starts");
     under_way.recv().expect("a run");

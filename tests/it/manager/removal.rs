@@ -30,7 +30,7 @@ fn controller(name: &str) -> Controller<u32> {
     Controller::builder(name, idle).build().unwrap()
 }
 
-/// A function that waits for its end, and reports it.
+/// Returns a function that waits for its cancellation, and reports its end.
 fn function(name: &str) -> (Component, Receiver<()>) {
     let (ends, ended) = unbounded();
     let function = Component::function(name, move |cx: &Context| {
@@ -106,7 +106,7 @@ fn a_component_that_does_not_end_is_named_its_name_is_free_and_the_manager_waits
     running.wait().unwrap();
 }
 
-/// Whatever a removal meets, it is answered, and every component ends.
+/// Every removal returns, and every component ends, in every interleaving.
 #[test]
 fn removals_while_the_manager_stops_or_aborts_are_answered() {
     for abort in [false, true] {
@@ -140,7 +140,7 @@ fn removals_while_the_manager_stops_or_aborts_are_answered() {
     }
 }
 
-/// A component of a user's own: two sets of workers.
+/// A user-defined component: two sets of workers.
 struct Pair([Running<WorkersControl>; 2]);
 
 impl Runnable for Pair {
@@ -176,7 +176,7 @@ fn pair(queues: &[WorkQueue<u32>; 2]) -> Pair {
 }
 
 #[test]
-fn a_component_of_a_users_own_is_stopped_removed_and_may_end() {
+fn a_user_defined_component_is_stopped_removed_and_may_end() {
     let manager = Manager::builder().shutdown_grace(Duration::MAX).build().unwrap();
     let running = manager.start().unwrap();
     let queues = [WorkQueue::new(), WorkQueue::new()];

@@ -1,4 +1,4 @@
-//! What makes no sense is refused where it is said, with the name of the setting and its value.
+//! Invalid settings are refused where they are made. The error names the setting and its value.
 
 #![expect(clippy::unnecessary_wraps, reason = "reconcilers and listings return a result")]
 
@@ -36,7 +36,7 @@ fn refused<T>(outcome: Result<T, StartError>, expected: &str) {
     assert!(error.is_invalid_setting() && std::error::Error::source(&error).is_none());
 }
 
-/// The system would refuse a thread of that name for ever.
+/// The system can never start a thread of that name.
 #[test]
 fn a_name_with_a_nul_character_is_refused_wherever_threads_have_it() {
     const NUL: &str = "a\0b";
@@ -59,7 +59,7 @@ fn a_name_with_a_nul_character_is_refused_wherever_threads_have_it() {
 }
 
 #[test]
-fn of_a_manager() {
+fn settings_of_a_manager() {
     refused(Manager::builder().threads(0).build(), "threads is 0, but must be at least 1");
     refused(Manager::builder().name("").build(), "name \"\" is empty");
     refused(WorkerPool::builder().threads(0).start(), "threads is 0, but must be at least 1");
@@ -75,7 +75,7 @@ fn of_a_manager() {
     refused(manager.watch::<Key, u32, _>("", || PollWatch::new(SECOND, list).start()), unnamed);
     refused(manager.enqueue("disk", "disk-1"), "controller \"disk\" has not been added to the manager");
     refused(manager.enqueue("vm", 7_u64), "controller \"vm\" has keys of another type");
-    // The one that was there first is there still.
+    // The first component of this name is still in place.
     assert_eq!(manager.controller::<Key>("vm").unwrap().name(), "vm");
     let running = manager.start().unwrap();
     refused(manager.add(plain("vm").build().unwrap()), taken);
@@ -84,9 +84,9 @@ fn of_a_manager() {
     refused(manager.add(plain("disk").build().unwrap()), "manager \"manager\" is stopping");
 }
 
-/// Refused as it is started: a poller is checked by what it feeds.
+/// A poller is checked when it is started.
 #[test]
-fn of_a_unit_that_is_started_later() {
+fn settings_of_a_component_that_is_started_later() {
     let manager = Manager::builder().build().unwrap();
     manager.add(Component::poller("vms", Poller::new(Duration::ZERO, keys), &WorkQueue::new())).unwrap();
     let error = manager.start().unwrap_err();
@@ -104,7 +104,7 @@ fn of_a_unit_that_is_started_later() {
 }
 
 #[test]
-fn of_a_controller() {
+fn settings_of_a_controller() {
     refused(plain("").build(), "name \"\" is empty");
     let disks = Watch::<Key, u32>::push();
     for (build, expected) in [
@@ -132,7 +132,7 @@ fn of_a_controller() {
 }
 
 #[test]
-fn of_what_is_set_while_it_runs() {
+fn settings_of_a_running_controller() {
     let pool = WorkerPool::builder().threads(1).start().unwrap();
     let running = plain("vm").poll(SECOND, keys).build().unwrap().start(&pool).unwrap();
     refused(running.set_max_concurrent_reconciles(0), "max_concurrent_reconciles is 0, but must be at least 1");
@@ -143,7 +143,7 @@ fn of_what_is_set_while_it_runs() {
 }
 
 #[test]
-fn of_workers_and_watches() {
+fn settings_of_workers_and_watches() {
     let queue = WorkQueue::<Key>::new();
     let reconcile = |_: &Context, _: &Key| Ok::<_, Infallible>(Action::await_change());
     refused(Workers::new(reconcile).threads(0).start(&queue), "threads is 0, but must be at least 1");

@@ -1,4 +1,4 @@
-//! A manager in a process of its own, and the signals that the process receives.
+//! A manager in a process of its own that receives signals.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use homeostat::{Action, BoxError, Component, Context, Controller, Manager};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Set in the processes that a test starts.
+/// The environment variable that marks the processes of a test.
 const CHILD: &str = "HOMEOSTAT_TEST_SIGNALS";
 
-/// A process that runs the same test. It is killed when this is dropped.
+/// A process that runs the same test. It is killed on drop.
 struct Process {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -36,7 +36,7 @@ impl Process {
 
     /// Blocks until the process prints this line.
     fn wait_for(&mut self, line: &str) {
-        // The test harness prints lines of its own, and may begin this one.
+        // The test harness prints lines too, and may print before the line.
         assert!(
             self.lines.any(|printed| printed.unwrap().ends_with(line)),
             "the process ended before it printed {line}"

@@ -1,4 +1,4 @@
-//! The order in which a manager stops its components, seen by a hook that it calls on the way.
+//! The order in which a manager stops its components, observed by a hook that the manager calls.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn add_function_with_hook(manager: &Manager, hook: impl FnOnce() + Send + 'stati
 }
 
 #[test]
-fn no_controller_takes_a_key_any_more_once_the_first_unit_is_stopped() {
+fn no_controller_takes_a_key_once_the_first_component_is_stopped() {
     let manager = Manager::builder().build().unwrap();
     let running = manager.start().unwrap();
     let first = Controller::builder("first", idle::<u32>).build().unwrap();
@@ -57,7 +57,8 @@ fn a_watch_that_is_stopped_before_its_unsynced_controller_is_no_failure() {
     let controller = controller.sync_timeout(Duration::MAX).build().unwrap();
     let handle = controller.handle();
     manager.add(controller).unwrap();
-    // Between the two: holds the manager up until the controller has taken note of the end of its watch, or has been stopped.
+    // This function stands between the two. It delays the manager until the controller has noticed the end of its
+    // watch, or has been stopped.
     add_function_with_hook(&manager, move || {
         while handle.status().phase != ControllerPhase::Stopped {
             thread::yield_now();

@@ -1,5 +1,5 @@
-//! File electors in processes that are killed. Each leader records its work in one file: if two lead at once, their lines are
-//! mixed.
+//! File electors in processes that are killed. Each leader records its work in one file: if two lead at once, their
+//! lines are mixed.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ use homeostat::{Context, Elector};
 use super::{ChildProcesses, FOLDER, Recorder, check, elector, end_with_the_test, lock_file};
 use crate::support::MS;
 
-/// The lines of work after which a term ends.
+/// The number of work lines after which a term ends.
 const LINES: u32 = 10;
 
 #[test]
@@ -75,8 +75,8 @@ fn among_leaders_that_resign_and_processes_that_are_killed_never_do_two_lead() {
     assert!(ended >= 20 && terms.len() - ended <= 23, "{ended} of {} terms", terms.len());
 }
 
-/// The body of a started process. It ends when it is killed or the test ends. A term has `lines` lines of work. A killed
-/// process leaves a child, which does not have its lock.
+/// Runs the body of a started process, until it is killed or the test ends. A term has `lines` lines of work. A
+/// killed process leaves a child, which does not hold its lock.
 #[expect(clippy::zombie_processes, reason = "the child is there to outlive this process")]
 fn candidate(folder: &Path, lines: Option<u32>) {
     end_with_the_test();

@@ -44,7 +44,7 @@ fn a_manager_that_is_killed_is_followed_by_the_other_one_and_never_do_two_work()
     assert!(terms.iter().all(|term| !term.has_ended && term.lines > 0));
 }
 
-/// The body of a started process. It ends when it is killed or the test ends.
+/// Runs the body of a started process, until it is killed or the test ends.
 fn candidate(folder: &Path) {
     end_with_the_test();
     let manager = Manager::builder().elector(elector(folder)).threads(2).build().unwrap();

@@ -1,5 +1,5 @@
-//! Processes that a test starts and kills, a record of the work of the leaders, and a checker. If two lead at once, their lines
-//! are mixed.
+//! Processes that a test starts and kills, a record of the leaders' work, and a checker. If two lead at once, their
+//! lines are mixed.
 
 mod electors;
 mod managers;
@@ -37,8 +37,8 @@ impl Recorder {
         Self(OpenOptions::new().append(true).create(true).open(folder.join("record")).unwrap())
     }
 
-    /// Each line is one write, so the lines are in order. All have the same length, a divisor of the page size, because the
-    /// system writes page by page, and may stop between pages if the process is killed.
+    /// Writes one line. Each line is one write, so the lines are in order. All have the same length, a divisor of the
+    /// page size: the system writes page by page, and may stop between pages if the process is killed.
     pub(super) fn say(&mut self, term: u32, what: &str) {
         let line = format!("{:<31}\n", format!("{} {term} {what}", std::process::id()));
         assert_eq!(line.len(), 32);
@@ -55,8 +55,7 @@ pub(super) fn end_with_the_test() {
     });
 }
 
-/// The processes of one test. On drop it kills them, and closes the pipes of their children, which
-/// end then.
+/// The processes of one test. On drop, it kills them and closes the pipes of their children, which then end.
 pub(super) struct ChildProcesses {
     /// The full name of the test.
     test: &'static str,
@@ -157,7 +156,7 @@ pub(super) struct Seen {
     pub(super) has_ended: bool,
 }
 
-/// Fails unless the lines of each term are together: its begin, its work, and perhaps its end.
+/// Fails unless the lines of each term are together: begin, work, and perhaps end.
 pub(super) fn check(lines: &[Line]) -> Vec<Seen> {
     let mut terms: Vec<Seen> = Vec::new();
     for (at, line) in lines.iter().enumerate() {
