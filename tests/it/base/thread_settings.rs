@@ -1,4 +1,5 @@
-//! Thread options reach every thread that a component starts: each thread is told, by the start hook, whose options made it.
+//! Thread options reach every thread that a component starts. The start hook marks each thread with the owner of its
+//! options.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -14,15 +15,15 @@ use homeostat::{
 use crate::stages::SECOND;
 
 thread_local! {
-    /// The owner of the options of this thread.
+    /// The owner of this thread's options.
     static MADE_BY: Cell<&'static str> = const { Cell::new("nobody") };
 }
 
 type Key = &'static str;
-/// Some code that ran, and whose options made its thread.
+/// The name of some code that ran, and the owner of its thread's options.
 type Said = (&'static str, &'static str);
 
-/// Options that mark their threads, and tell the names of these threads.
+/// Returns options that mark their threads, and report the names of these threads.
 fn options(owner: &'static str, names: &Sender<String>) -> ThreadOptions {
     let names = names.clone();
     ThreadOptions::new().on_start(move |name| {
@@ -43,7 +44,8 @@ fn sorted<T: Ord>(received: &Receiver<T>, count: usize) -> Vec<T> {
 
 type Reconcile = Box<dyn Fn(&Context, &Key) -> Result<Action, BoxError> + Send + Sync>;
 
-/// A controller with a poll, a poller of its own settings and a watch. Each says once where it runs; so does the reconciler.
+/// Returns a controller with a poll, a poller with settings and a watch. Each of them reports its thread's owner
+/// once, and the reconciler too.
 fn controller(said: &Sender<Said>, watch: &Watch<Key, u32>) -> ControllerBuilder<Key, Reconcile> {
     let lists = |who: &'static str| {
         let said = said.clone();
@@ -75,7 +77,7 @@ fn controller(said: &Sender<Said>, watch: &Watch<Key, u32>) -> ControllerBuilder
         })
 }
 
-/// Two pollers with their watchdogs, a subscription, the keeper, one worker and its watchdog.
+/// Two pollers with their watchdogs, a subscription, the control thread, one worker and its watchdog.
 const THREADS: usize = 2 * 2 + 1 + 1 + 2;
 
 #[test]
@@ -143,7 +145,8 @@ fn thread_options_of_a_manager_reach_components_without_their_own() {
     let running = manager.start().unwrap();
     let everybody = ["component", "mapping", "poll", "poller", "run"].map(|who| (who, "manager"));
     assert_eq!(sorted(&heard, 5), everybody);
-    // The shared pool and its watchdog, the driver, the component and its watchdog, and the controller's.
+    // These are the shared pool and its watchdog, the driver, the component and its watchdog, and the controller's
+    // threads.
     assert_eq!(sorted(&heard_names, 5 + THREADS).len(), 5 + THREADS);
     // The timer of the controller's queue starts with the first delay.
     handle.enqueue("delayed");

@@ -1,4 +1,4 @@
-//! Controllers on a clock that the test holds: sources, gating, rates, and what a handle can do.
+//! Controllers on a held clock: sources, run conditions, rates, failed keys, and the methods of a handle.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -21,14 +21,14 @@ use crate::stages::{SECOND, just_before, stage};
 type Outcome = Result<Action, BoxError>;
 type Key = &'static str;
 
-/// A clock, and a pool of two threads on it.
+/// Returns a held clock, and a pool of two threads on it.
 fn pool() -> (ManualClock, WorkerPool) {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().expect("there are threads");
     (clock, pool)
 }
 
-/// Runs that say when they are called, and succeed.
+/// Returns a reconciler that reports each run, and succeeds.
 fn saying(said: Sender<(Key, Instant, Reasons)>) -> impl Fn(&Context, &Key) -> Outcome + Send + Sync {
     move |cx, key| {
         said.send((*key, cx.clock().now(), cx.reasons()))?;
@@ -43,7 +43,8 @@ where
     Controller::builder("vm", reconcile).clock(clock.clock())
 }
 
-/// How many threads are asleep while nothing goes on: the pool's two and its watchdog, the controller's keeper.
+/// The number of threads that sleep while the controller is idle: two of the pool, its watchdog and the control
+/// thread.
 const IDLE: usize = 4;
 
 fn keys(said: &Receiver<(Key, Instant, Reasons)>) -> Vec<Key> {
@@ -51,7 +52,7 @@ fn keys(said: &Receiver<(Key, Instant, Reasons)>) -> Vec<Key> {
 }
 
 #[test]
-fn keys_that_are_asked_for_are_run() {
+fn enqueued_keys_are_run() {
     let (clock, pool) = pool();
     let (said, heard) = unbounded();
     let controller = builder(&clock, saying(said)).build().unwrap();
@@ -84,7 +85,7 @@ fn no_key_is_run_before_all_initial_listings_are_in() {
     vms.replace_all([("vm-1", 1)]);
     disks.set("disk-1", "vm-2");
     running.enqueue("vm-3");
-    // Its keeper, the pool, two subscriptions.
+    // These are the control thread and the pool's three threads. The subscriptions have no threads.
     clock.wait_for_sleepers(IDLE);
     assert_eq!((keys(&heard).len(), running.queue().len(), running.has_synced()), (0, 3, false));
     assert_eq!(running.status().phase, ControllerPhase::Syncing);
@@ -140,7 +141,7 @@ fn a_watch_that_stops_before_its_listing_is_an_error() {
 }
 
 #[test]
-fn the_rate_holds_as_keys_are_taken() {
+fn keys_are_taken_at_the_limited_rate() {
     let (clock, pool) = pool();
     let start = clock.now();
     let (said, heard) = unbounded();
@@ -155,7 +156,7 @@ fn the_rate_holds_as_keys_are_taken() {
     clock.wait_for_sleepers(IDLE);
     let seen: Vec<_> = heard.try_iter().map(|(key, at, _)| (key, (at - start).as_secs())).collect();
     assert_eq!(seen, [("a", 0), ("b", 0), ("c", 1), ("d", 2)]);
-    // It was not used for a second, so one more token than none is there; then the limit goes.
+    // The limiter gained one token in the idle second. Then the limit is removed.
     for key in ["e", "f", "g"] {
         running.enqueue(key);
     }
@@ -169,7 +170,7 @@ fn the_rate_holds_as_keys_are_taken() {
 }
 
 #[test]
-fn a_resync_names_every_key_that_is_known() {
+fn a_resync_enqueues_every_known_key() {
     let (clock, pool) = pool();
     let (said, heard) = unbounded();
     let vms = Watch::builder().clock(clock.clock()).push();
@@ -227,13 +228,13 @@ fn bursts_are_debounced_up_to_the_cap() {
         clock.wait_for_sleepers(IDLE);
     }
     let seen: Vec<_> = heard.try_iter().map(|(_, at, _)| (at - start).as_secs()).collect();
-    // Each change comes a second after the one before, so it is never quiet: the cap decides.
+    // A change arrives every second, so the quiet time never ends, and the latest wait decides.
     assert_eq!(seen, [5, 10]);
     drop(running);
 }
 
 #[test]
-fn runs_of_a_key_are_kept_apart() {
+fn runs_of_a_key_keep_the_minimum_interval() {
     let (clock, pool) = pool();
     let start = clock.now();
     let (said, heard) = unbounded();
@@ -251,7 +252,7 @@ fn runs_of_a_key_are_kept_apart() {
 }
 
 #[test]
-fn what_fails_is_listed_and_what_is_given_up_is_parked() {
+fn retried_keys_are_listed_as_failing_and_terminal_ones_as_parked() {
     let (clock, pool) = pool();
     let broken = Arc::new(Mutex::new(true));
     let seen = Arc::clone(&broken);
@@ -292,7 +293,7 @@ fn what_fails_is_listed_and_what_is_given_up_is_parked() {
     *broken.lock() = false;
     assert_eq!(running.retry_now(), 4);
     for key in ["again", "for good", "panic"] {
-        // What it returns is how a run since the call has ended, and there may have been none.
+        // `wait` returns the outcome of a run that began after the call, or `None` without such a run.
         let outcome = running.wait(&key, Duration::MAX).unwrap();
         assert!(matches!(outcome, None | Some(RunOutcome::Succeeded)), "{key}");
     }
@@ -327,7 +328,7 @@ fn a_key_that_is_suspended_waits_and_keeps_its_reasons() {
     assert_eq!(heard.len(), 1);
 }
 
-/// It goes on where it was: the backoff that follows is the next one, and the run is not taken for an early one.
+/// After the resumption, the backoff takes its next step, because the run does not count as an early one.
 #[test]
 fn a_key_that_is_suspended_keeps_its_failures() {
     let (clock, pool) = pool();
@@ -346,7 +347,7 @@ fn a_key_that_is_suspended_keeps_its_failures() {
     running.suspend("vm");
     clock.advance(2 * SECOND);
     clock.wait_for_sleepers(IDLE);
-    // Its backoff is over, and a change does not alter that.
+    // The backoff has ended, and the request does not change the time of the next run.
     running.enqueue("vm");
     assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "it is wanted");
     clock.advance(7 * SECOND);
@@ -361,9 +362,9 @@ fn a_key_that_is_suspended_keeps_its_failures() {
     assert_eq!(running.failing()[0].failures, 4);
 }
 
-/// Also without a failure, and whatever asks for it meanwhile.
+/// This holds without a failure too, and for every reason of the requests.
 #[test]
-fn a_key_that_is_suspended_and_wanted_is_not_idle_and_runs_once_when_it_is_resumed() {
+fn a_suspended_key_with_a_request_is_not_idle_and_runs_once_when_it_is_resumed() {
     let (clock, pool) = pool();
     let (said, heard) = unbounded();
     let running = builder(&clock, saying(said)).min_interval(SECOND).build().unwrap().start(&pool).unwrap();
@@ -381,7 +382,7 @@ fn a_key_that_is_suspended_and_wanted_is_not_idle_and_runs_once_when_it_is_resum
     let seen: Vec<_> = heard.try_iter().map(|(key, _, reasons)| (key, reasons)).collect();
     assert_eq!(seen, [("vm", Reasons::EVENT | Reasons::POLL | Reasons::MANUAL)], "at once: it has not run before");
     assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
-    // Resumed again it is not run, for nothing has wanted it.
+    // After another resumption it does not run, because no request is pending.
     running.suspend("vm");
     running.resume(&"vm");
     clock.advance(10 * SECOND);
@@ -390,7 +391,7 @@ fn a_key_that_is_suspended_and_wanted_is_not_idle_and_runs_once_when_it_is_resum
 }
 
 #[test]
-fn who_waits_for_a_key_that_a_stop_drops_is_told_of_the_stop() {
+fn a_wait_for_a_key_that_a_stop_discards_returns_stopped() {
     let (clock, pool) = pool();
     let (said, heard) = unbounded();
     let running = builder(&clock, saying(said)).build().unwrap().start(&pool).unwrap();
@@ -409,7 +410,7 @@ fn who_waits_for_a_key_that_a_stop_drops_is_told_of_the_stop() {
 }
 
 #[test]
-fn each_who_waits_is_told_of_a_run_that_began_after_the_call() {
+fn each_wait_returns_a_run_that_began_after_the_call() {
     let (clock, pool) = pool();
     let (actors, director) = stage();
     let running = builder(&clock, move |cx: &Context, key: &Key| {
@@ -431,7 +432,7 @@ fn each_who_waits_is_told_of_a_run_that_began_after_the_call() {
             clock.wait_for_sleepers(IDLE + 1);
             running.resume_all();
             director.next();
-            // Those who wait, the keeper, the watchdog, the other thread of the pool.
+            // The sleepers are both waiters, the control thread, the watchdog and the other pool thread.
             let late = scope.spawn(wait);
             clock.wait_for_sleepers(IDLE + 1);
             if again {
@@ -453,7 +454,7 @@ fn each_who_waits_is_told_of_a_run_that_began_after_the_call() {
 }
 
 #[test]
-fn as_many_runs_at_once_as_it_says_and_no_more() {
+fn at_most_the_set_number_of_runs_are_active_at_once() {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(4).clock(clock.clock()).start().unwrap();
     let (actors, director) = stage();
@@ -471,7 +472,7 @@ fn as_many_runs_at_once_as_it_says_and_no_more() {
     }
     director.next();
     director.next();
-    // Two threads of the pool, its watchdog, the keeper.
+    // The sleepers are two pool threads, the watchdog and the control thread.
     clock.wait_for_sleepers(4);
     assert!(director.is_quiet());
     assert_eq!((running.status().running.len(), running.metrics().runs.active), (2, 2));

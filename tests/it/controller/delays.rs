@@ -1,4 +1,4 @@
-//! Changes and resyncs of a controller's keys while the keys wait for a delay, on a clock that the test holds.
+//! Changes and resyncs of delayed keys, on a held clock.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -21,12 +21,13 @@ type Outcome = Result<Action, BoxError>;
 type Run = Box<dyn Fn(&Context, &Key) -> Outcome + Send + Sync>;
 type Builder = ControllerBuilder<Key, Run>;
 
-/// The number of threads that sleep while nothing happens: two of the pool, its watchdog and the controller's own thread.
+/// The number of threads that sleep while the controller is idle: two of the pool, its watchdog and the control
+/// thread.
 const IDLE: usize = 4;
 
 const NONE: [u64; 0] = [];
 
-/// A controller of one watch, and the times and reasons of its runs.
+/// A controller with one watch, and the times and reasons of its runs.
 struct Rig {
     clock: ManualClock,
     start: Instant,
@@ -73,7 +74,7 @@ impl Rig {
         self.settle();
     }
 
-    /// The seconds since the start at which runs began.
+    /// Returns the seconds since the start at which runs began.
     fn times(&self) -> Vec<u64> {
         self.settle();
         self.runs.try_iter().map(|(at, _)| at.as_secs()).collect()
@@ -94,7 +95,7 @@ fn a_debounced_change_runs_after_its_quiet_time_although_the_key_waits_for_a_req
     assert_eq!(rig.times(), NONE, "it is not quiet yet");
     rig.advance_to(62);
     assert_eq!(rig.times(), [62]);
-    // The run that it asked for afterwards counts from then on.
+    // The next requeue counts from the end of this run.
     rig.advance_to(62 + 3600);
     assert_eq!(rig.times(), [62 + 3600]);
 }
@@ -110,7 +111,7 @@ fn changes_without_end_run_at_the_latest_wait_although_the_key_waits_for_a_reque
     assert_eq!(rig.times(), [65, 70]);
 }
 
-/// The run that the requeue asked for serves the change as well, so nothing puts it off.
+/// The requeued run also covers the change, so the change does not delay it.
 #[test]
 fn a_debounced_change_puts_no_requeue_off() {
     let rig = Rig::new(|| Ok(Action::requeue_after(10 * SECOND)), |vms| vms.debounce(4 * SECOND, 60 * SECOND));
@@ -139,7 +140,7 @@ fn a_debounced_change_during_a_run_that_asks_for_a_requeue_runs_after_its_quiet_
     director.cue();
     director.cue();
     rig.advance_to(1);
-    // Still the same burst: it is put off, up to the latest wait of its first change.
+    // The changes still belong to the same burst, so each delays the run, up to the latest wait of the first change.
     rig.change(2);
     rig.advance_to(2);
     rig.change(3);
@@ -197,7 +198,7 @@ fn a_debounced_change_during_a_run_that_fails_is_not_held_by_the_backoff() {
     assert_eq!(rig.times(), [170]);
 }
 
-/// Also without a controller.
+/// This works without a controller too.
 #[test]
 fn a_debounced_subscription_to_a_bare_queue_keeps_its_latest_wait() {
     let (clock, queue) = held();
@@ -246,7 +247,7 @@ fn a_resync_leaves_a_backoff_and_a_debounced_change_alone() {
 }
 
 #[test]
-fn a_resync_does_not_run_a_suspended_key_and_keeps_runs_apart() {
+fn a_resync_does_not_run_a_suspended_key_and_keeps_the_minimum_interval() {
     let rig = Rig::new(|| Ok(Action::requeue_after(HOUR)), |vms| vms.resync(60 * SECOND).min_interval(100 * SECOND));
     rig.advance_to(60);
     assert_eq!(rig.times(), [0]);
@@ -259,7 +260,7 @@ fn a_resync_does_not_run_a_suspended_key_and_keeps_runs_apart() {
     assert_eq!(rig.times().len(), 1);
 }
 
-/// A queue whose one key waits for a requeue of an hour.
+/// Returns a queue with one key, which waits for a requeue in an hour.
 fn requeued<K: homeostat::Key + std::fmt::Debug>(key: K) -> (ManualClock, WorkQueue<K>) {
     let (clock, queue) = held();
     queue.enqueue(key);

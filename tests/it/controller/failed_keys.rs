@@ -1,4 +1,4 @@
-//! Failed keys: what takes them from the list, and how much is kept of them.
+//! Failed keys: their removal from the list, and the limits on stored keys and error texts.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -15,7 +15,7 @@ use homeostat::ControllerHandle;
 type Key = &'static str;
 type Outcome = Result<Action, BoxError>;
 
-/// Two threads of the pool, its watchdog, the controller's own thread.
+/// The number of idle threads: two of the pool, its watchdog and the control thread.
 const IDLE: usize = 4;
 
 fn failing(_: &Context, key: &Key) -> Outcome {
@@ -30,7 +30,7 @@ where
     Controller::builder("vm", reconcile).clock(clock.clock()).retry(hourly)
 }
 
-/// `vm` fails and backs off for an hour, `bad` is given up.
+/// Returns a controller with two failed keys: `vm` backs off for an hour, and `bad` is parked.
 fn failed() -> (ManualClock, WorkerPool, Running<ControllerHandle<Key>>) {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().expect("there are threads");
@@ -42,7 +42,7 @@ fn failed() -> (ManualClock, WorkerPool, Running<ControllerHandle<Key>>) {
     (clock, pool, running)
 }
 
-/// How many keys are failing and parked: in the lists, in the status and in the metrics.
+/// Returns the numbers of failing and parked keys, after checking that lists, status and metrics agree.
 #[track_caller]
 fn counts(running: &Running<ControllerHandle<Key>>) -> [usize; 2] {
     let listed = [running.failing().len(), running.parked().len()];
@@ -63,7 +63,7 @@ fn a_cancelled_key_is_not_failing_any_more() {
 }
 
 #[test]
-fn a_cancellation_wakes_whoever_waits_for_the_key() {
+fn a_cancellation_wakes_a_wait_for_the_key() {
     let (clock, _pool, running) = failed();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait(&"vm", HOUR / 2));
@@ -114,7 +114,7 @@ fn a_dismissed_key_is_neither_run_nor_listed() {
 }
 
 #[test]
-fn a_dismissal_of_a_parked_key_keeps_a_run_that_was_asked_for_since() {
+fn a_dismissal_of_a_parked_key_keeps_a_later_request() {
     let (clock, _pool, running) = failed();
     running.suspend_all();
     running.enqueue("bad");
@@ -158,7 +158,7 @@ fn a_failing_key_that_is_dismissed_while_it_is_suspended_is_idle_and_does_not_ru
 }
 
 #[test]
-fn a_dismissal_of_a_suspended_parked_key_keeps_a_run_that_was_asked_for_since() {
+fn a_dismissal_of_a_suspended_parked_key_keeps_a_later_request() {
     let (clock, _pool, running) = failed();
     running.suspend("bad");
     running.enqueue("bad");
@@ -205,7 +205,7 @@ fn only_the_last_failed_keys_are_kept_and_all_are_counted() {
     };
     let kept = || (names(true), names(false), running.metrics().parked, running.metrics().failing);
     assert_eq!(kept(), (vec!["bad-2", "bad-3"], vec!["vm-2", "vm-3"], 3, 3));
-    // One that is not listed leaves as any other.
+    // A failed key that is not listed can be dismissed too.
     assert!(running.dismiss(&"bad-1") && running.dismiss(&"vm-1"));
     assert_eq!(kept(), (vec!["bad-2", "bad-3"], vec!["vm-2", "vm-3"], 2, 2));
     running.enqueue("bad-2");

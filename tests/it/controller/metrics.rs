@@ -1,4 +1,4 @@
-//! Every metric that is exported is seen to move, with its value, on a clock that the test holds.
+//! Exported metrics, checked by value on a held clock.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -12,7 +12,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What the recorder has, by name and labels; of a histogram its values.
+/// Returns the recorded values by name and labels. The value of a histogram is its list of values.
 fn read(recorder: &metrics_util::debugging::Snapshotter) -> BTreeMap<String, String> {
     let metrics = recorder.snapshot().into_vec().into_iter();
     metrics
@@ -28,7 +28,7 @@ fn read(recorder: &metrics_util::debugging::Snapshotter) -> BTreeMap<String, Str
         .collect()
 }
 
-/// Whether the slow run has begun.
+/// Set once the slow run has begun.
 static WAITS: AtomicBool = AtomicBool::new(false);
 
 fn reconcile(cx: &Context, key: &&'static str) -> Result<Action, BoxError> {
@@ -48,7 +48,7 @@ fn reconcile(cx: &Context, key: &&'static str) -> Result<Action, BoxError> {
 }
 
 #[test]
-fn metrics_of_sources_tell_of_failures_and_hangs() {
+fn metrics_of_sources_show_failures_and_hangs() {
     let recorder = DebuggingRecorder::new();
     let snapshots = recorder.snapshotter();
     let clock = ManualClock::new();
@@ -110,9 +110,9 @@ fn every_metric_moves() {
     let handle = vms.handle();
     manager.add(vms).unwrap();
     metrics::with_local_recorder(&recorder, || {
-        // Dropped, it stops everything, also when the test fails.
+        // Its drop stops everything, even when the test fails.
         let running = manager.start().unwrap();
-        // How many runs have ended: a test that hangs here is ended by its runner.
+        // Waits until `count` runs have ended. The test runner ends a test that hangs here.
         let ended = |count| {
             while handle.metrics().runs.runs() < count || handle.metrics().runs.active > 0 {
                 std::thread::yield_now();
@@ -155,7 +155,7 @@ fn every_metric_moves() {
         let expected: BTreeMap<_, _> = all.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         assert_eq!(seen, expected);
 
-        // Its deadline passes, and it ends; the one behind it has waited for as long.
+        // The slow run ends at its deadline. The waiting key has waited for the same time.
         clock.advance(3 * SECOND);
         ended(7);
         handle.set_max_concurrent_reconciles(3).unwrap();
@@ -170,7 +170,7 @@ fn every_metric_moves() {
         assert_eq!(value("workqueue_depth{name=vm,priority=normal}"), "0");
         assert_eq!(value("workqueue_unfinished_work_seconds{name=vm}"), "0");
         assert_eq!(value("workqueue_longest_running_processor_seconds{name=vm}"), "0");
-        // A recorder of this kind gives each value once.
+        // This recorder returns each value of a histogram once.
         assert_eq!(value("workqueue_queue_duration_seconds{name=vm}"), "[0.0, 5.0]");
         assert_eq!(value("workqueue_work_duration_seconds{name=vm}"), "[5.0, 0.0]");
         assert_eq!(value("controller_runtime_reconcile_time_seconds{controller=vm}"), "[5.0, 0.0]");

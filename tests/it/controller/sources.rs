@@ -1,4 +1,4 @@
-//! Sources that are added to a running controller and removed from it, and those of a detached controller.
+//! Sources that are added to and removed from a running controller, and sources of a detached controller.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ type Key = &'static str;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A controller that reports the reasons of each run, and the empty watch that it has from the start.
 /// A run: its key and its reasons.
 type Run = (Key, Reasons);
 
+/// Returns a controller that reports the reasons of each run, and its empty watch.
 fn controller(clock: &ManualClock) -> (Controller<Key>, Receiver<Run>, Push<Key, u32>) {
     let (runs, ran) = unbounded();
     let reconcile = move |cx: &Context, key: &Key| -> Result<Action, BoxError> {
@@ -75,7 +75,7 @@ fn a_source_that_is_removed_feeds_the_controller_no_more_and_its_name_is_free() 
     let pool = pool(&clock);
     let (controller, ran, _none) = controller(&clock);
     let running = controller.start(&pool).unwrap();
-    // From here on a source without an initial listing holds no key back.
+    // From now on, a source without an initial listing delays no key.
     running.wait_synced(LONG).unwrap();
     let disks = Watch::<Key, u32>::builder().name("disks").clock(clock.clock()).push();
     for value in 1..=3 {
@@ -156,7 +156,7 @@ fn a_controller_that_does_not_run_takes_no_source() {
     assert_eq!(disks.watch().subscriptions(), 0);
 }
 
-/// Each source that is accepted is stopped with the controller; the others are refused.
+/// A source that is accepted is stopped with the controller. The others are refused.
 #[test]
 fn sources_that_are_added_and_removed_while_a_controller_stops_end_with_it() {
     for abort in [false, true] {
@@ -202,7 +202,7 @@ fn a_detached_controller_still_waits_for_its_sources_and_resyncs_them() {
     disks.replace_all([("vm-1", 1)]);
     let (inside, listing) = unbounded();
     let (go_on, held) = unbounded::<()>();
-    // A listing that has returned, and whose keys are not in the queue before the test goes on.
+    // The listing returns, but hands over its key only when the test continues.
     let poller = Poller::new(10 * HOUR, move |_: &Context| {
         let (inside, held) = (inside.clone(), held.clone());
         let keys = std::iter::once_with(move || {
@@ -229,7 +229,8 @@ fn a_detached_controller_still_waits_for_its_sources_and_resyncs_them() {
     handle.wait(&"vm-2", LONG).unwrap();
     handle.wait(&"vm-1", LONG).unwrap();
     assert_eq!(ran.try_iter().count(), 2);
-    // The poller's thread and watchdog, the control thread, and the pool's thread and watchdog; a subscription may have one.
+    // The sleepers are the poller's thread and watchdog, the control thread, and the pool's thread and watchdog. The
+    // subscription has no thread.
     clock.wait_for_sleepers(5);
     clock.advance(HOUR);
     let (key, reasons) = ran.recv_timeout(LONG).unwrap();

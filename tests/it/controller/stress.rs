@@ -1,5 +1,5 @@
-//! Several controllers on one pool, on real threads and in real time: runs that do everything wrong at random, feeders, and settings
-//! that change meanwhile. Bounded by a number of requests.
+//! Several controllers on one pool, in real time. Runs fail, panic and requeue at random, feeders enqueue keys, and
+//! settings change. The number of requests bounds the test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -17,31 +17,32 @@ const CONTROLLERS: usize = 3;
 const KEYS: usize = 40;
 const FEEDERS: u64 = 3;
 const REQUESTS: u64 = 1500;
-/// The most that is ever set.
+/// The highest limit on concurrent runs.
 const MOST: usize = 3;
 
-/// What is known of one key. The clock is a count of events.
+/// The observations of one key. Times are numbers of events.
 #[derive(Default)]
 struct Seen {
     running: AtomicBool,
-    /// When a run was last asked for.
+    /// The time of the last request.
     asked: AtomicU64,
-    /// When the last run began.
+    /// The time at which the last run began.
     began: AtomicU64,
 }
 
-/// What is seen of one controller.
+/// The observations of one controller.
 #[derive(Default)]
 struct Checker {
     keys: Vec<Seen>,
     events: AtomicU64,
     runs: AtomicU64,
     active: AtomicUsize,
-    /// The most that may run now: the greatest limit since it was last sure that no more do.
+    /// The most runs that may be active: the highest limit that was set so far.
     bound: AtomicUsize,
     panics: AtomicU64,
-    /// How often two runs of one key were seen at once, and more runs than may be.
+    /// The number of runs that began while another run of their key was active.
     doubled: AtomicU64,
+    /// The number of runs that began while `bound` runs were active.
     exceeded: AtomicU64,
 }
 
@@ -68,19 +69,19 @@ impl Checker {
         RunUnderWay(self, key)
     }
 
-    /// Comes before the request, as a change comes before its event: a run that begins after this has seen the change.
+    /// Records a request, and is called before it. A run that begins later has therefore seen the change.
     fn asks(&self, key: usize) {
         self.keys[key].asked.fetch_max(self.now(), SeqCst);
     }
 
-    /// Keys whose last request was followed by no run.
+    /// Returns the keys without a run after their last request.
     fn forgotten(&self) -> Vec<usize> {
         let forgotten = |seen: &Seen| seen.began.load(SeqCst) < seen.asked.load(SeqCst);
         (0..KEYS).filter(|key| forgotten(&self.keys[*key])).collect()
     }
 }
 
-/// A run under way: ends also where the reconciler panics.
+/// A run under way. It ends on drop, so it also ends if the reconciler panics.
 struct RunUnderWay<'a>(&'a Checker, usize);
 
 impl Drop for RunUnderWay<'_> {
@@ -90,7 +91,7 @@ impl Drop for RunUnderWay<'_> {
     }
 }
 
-/// `SplitMix64`, enough to choose by.
+/// Returns the next number of `SplitMix64`, which is random enough here.
 fn draw(seed: u64) -> u64 {
     let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -102,7 +103,7 @@ fn below(draw: u64, bound: usize) -> usize {
     usize::try_from(draw >> 8).map_or(0, |draw| draw % bound)
 }
 
-/// What a run panics with that was to panic: without the message that a panic would print.
+/// The payload of a planned panic, which prints no message.
 struct Planned;
 
 fn outcome(checker: &Checker, cx: &Context, draw: u64) -> Result<Action, BoxError> {
@@ -118,7 +119,7 @@ fn outcome(checker: &Checker, cx: &Context, draw: u64) -> Result<Action, BoxErro
         5 => Ok(Action::requeue_after(soon)),
         6 => Ok(Action::requeue_after(Duration::ZERO)),
         7 => {
-            // Past its deadline, as often as not.
+            // About half of these runs pass their deadline.
             let _ = cx.sleep(2 * soon);
             Ok(Action::await_change())
         }
@@ -144,7 +145,7 @@ fn start(name: &str, pool: &WorkerPool, checker: &Arc<Checker>) -> Running<Contr
     builder.reconcile_timeout(Duration::from_micros(200)).build().unwrap().start(pool).unwrap()
 }
 
-/// Asks for runs, and now and then waits for one.
+/// Enqueues keys, and sometimes waits for one.
 fn feed(controllers: &[(Running<ControllerHandle<usize>>, Arc<Checker>)], feeder: u64) {
     for number in 0..REQUESTS {
         let draw = draw(feeder * REQUESTS + number);
@@ -157,7 +158,7 @@ fn feed(controllers: &[(Running<ControllerHandle<usize>>, Arc<Checker>)], feeder
             _ => controller.enqueue(key),
         };
         if draw.is_multiple_of(8) {
-            // Not for ever: it may be suspended.
+            // The wait has a timeout, because the key may be suspended.
             let waited = controller.wait(&key, Duration::from_micros(300));
             assert!(matches!(waited, Ok(_) | Err(WaitError::Timeout)));
         } else if draw.is_multiple_of(3) {
@@ -166,7 +167,7 @@ fn feed(controllers: &[(Running<ControllerHandle<usize>>, Arc<Checker>)], feeder
     }
 }
 
-/// Changes what can be changed, until nobody feeds any more; then everything is as it was at the start.
+/// Changes settings at random until the feeders have ended. Then resets the rate and resumes all keys.
 fn meddle(controllers: &[(Running<ControllerHandle<usize>>, Arc<Checker>)], fed: &AtomicUsize) {
     let mut number = 0;
     while fed.load(SeqCst) > 0 {
@@ -219,13 +220,13 @@ fn controllers_on_one_pool_run_no_key_twice_at_once_and_forget_none() {
         }
     });
     for (controller, checker) in &controllers {
-        // However much was merged before: each of these is a run.
+        // Each of these requests leads to a run, even if earlier ones were merged.
         for key in (0..KEYS).cycle().take(10 * KEYS) {
             checker.asks(key);
             controller.enqueue(key);
             controller.wait(&key, Duration::MAX).unwrap();
         }
-        // Each key runs until it is idle, whatever it asks for by itself.
+        // Waits until each key is idle, because runs may requeue their keys.
         for key in 0..KEYS {
             while controller.queue().state(&key) != KeyState::Idle {
                 controller.wait(&key, Duration::MAX).unwrap();
@@ -252,7 +253,8 @@ fn controllers_on_one_pool_run_no_key_twice_at_once_and_forget_none() {
     pool.shutdown(Duration::ZERO);
 }
 
-/// A thread may be anywhere in its turn when all are suspended: once that call has returned and no key is in process, none is taken.
+/// The threads may be in any state at the suspension. Once `suspend_all` has returned and no key is in process, no
+/// key is taken.
 #[test]
 fn a_suspended_controller_takes_no_key_wherever_its_threads_are() {
     let pool = WorkerPool::builder().threads(2).start().unwrap();

@@ -1,4 +1,4 @@
-//! Waiting for what a controller's sources have accepted, and for their initial listings.
+//! Waits for the changes that a controller's sources have accepted, and for their initial listings.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -41,7 +41,7 @@ where
     Controller::builder("vm", reconcile).clock(clock.clock())
 }
 
-/// Starts a controller of one watch. The mapping of each change waits for a cue of the director.
+/// Starts a controller with one watch. The mapping of each change waits for a cue of the director.
 fn with_staged_mapping(
     clock: &ManualClock,
     pool: &WorkerPool,
@@ -62,7 +62,8 @@ fn with_staged_mapping(
     (vms, director, running)
 }
 
-/// Real threads, no waiting but that of the controller: each change must have been acted upon when the wait for it returns.
+/// On real threads, only with the controller's own waits: when a wait returns, the change before it has been
+/// reconciled.
 #[test]
 fn each_wait_after_a_change_sees_the_run_of_that_change() {
     let vms = Watch::<u32, u32>::push();
@@ -99,7 +100,7 @@ fn a_wait_covers_a_change_whose_mapping_has_not_returned() {
     assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "a mapping of it is under way");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
-        // Two of the pool, its watchdog, the controller's own thread, and the one that waits.
+        // The sleepers are two pool threads, the watchdog, the control thread and the waiter.
         clock.wait_for_sleepers(5);
         director.cue();
         director.next();
@@ -111,9 +112,9 @@ fn a_wait_covers_a_change_whose_mapping_has_not_returned() {
     });
 }
 
-/// What comes later does not hold a wait up.
+/// Later changes do not delay the wait.
 #[test]
-fn a_wait_does_not_wait_for_what_a_source_accepts_after_the_call() {
+fn a_wait_does_not_cover_changes_accepted_after_the_call() {
     let (clock, pool) = held();
     let (runs, run) = stage();
     let (vms, director, running) = with_staged_mapping(&clock, &pool, move |_: &Context, _: &Key| {
@@ -124,7 +125,7 @@ fn a_wait_does_not_wait_for_what_a_source_accepts_after_the_call() {
     run.next();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
-        // One thread of the pool, its watchdog, the controller's own thread, the subscriber, and the one that waits.
+        // The sleepers are one pool thread, the watchdog, the control thread, the subscriber and the waiter.
         clock.wait_for_sleepers(5);
         vms.set("later", 1);
         director.next();
@@ -142,7 +143,7 @@ fn a_wait_covers_the_keys_of_a_poll_that_has_returned() {
     let (actors, director) = stage();
     let list = move |_: &Context| -> Result<_, BoxError> {
         let actors = actors.clone();
-        // Handed over one by one, after the listing has returned.
+        // The keys are handed over one by one, after the listing has returned.
         Ok(["first", "vm"].into_iter().inspect(move |key| {
             if *key == "vm" {
                 actors.enter(());
@@ -160,14 +161,14 @@ fn a_wait_covers_the_keys_of_a_poll_that_has_returned() {
     assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout));
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| running.wait(&"vm", Duration::MAX));
-        // Two of the pool, three watchdogs and threads of its own, the one that waits.
+        // The sleepers are two pool threads, the watchdog, the control thread, the poller's watchdog and the waiter.
         clock.wait_for_sleepers(6);
         director.cue();
         assert_eq!(waiting.join().unwrap(), Ok(Some(RunOutcome::Succeeded)));
     });
 }
 
-/// A change that waits for a debounce or for the least interval is not acted upon yet; a requeue is nobody's change.
+/// A debounce or a minimum interval delays a change, and the wait includes the delay. A requeue is no change.
 #[test]
 fn a_wait_covers_a_change_that_is_held_back() {
     let settings: [(&str, Setting); 2] = [
@@ -241,7 +242,7 @@ fn a_wait_covers_changes_that_predicates_refuse_and_mappings_that_panic() {
 }
 
 #[test]
-fn whoever_waits_for_the_initial_listings_is_woken_by_the_last_of_them() {
+fn the_last_initial_listing_wakes_a_wait_for_them() {
     let (clock, pool) = held();
     let (vms, disks) = (Watch::builder().clock(clock.clock()).push(), Watch::builder().clock(clock.clock()).push());
     let controller = builder(&clock, done)

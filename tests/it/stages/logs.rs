@@ -1,7 +1,6 @@
-//! A logger that keeps the lines with a name that a test has registered.
+//! A logger that keeps the lines with registered names.
 //!
-//! The process has one logger, and tests may run in parallel. Therefore each test gives its pollers and workers names of
-//! its own.
+//! The process has one logger, and tests may run in parallel. Therefore each test gives its components unique names.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -21,13 +20,13 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Returns the value of a field, or an empty text.
+    /// Returns the value of a field, or an empty string.
     pub(crate) fn field(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", String::as_str)
     }
 }
 
-/// The fields that name the source of a line.
+/// The fields that may hold the registered name of a line. The first present field counts.
 const NAMES: [&str; 7] = ["source", "subscription", "elector", "pool", "controller", "component", "reconciler"];
 
 #[derive(Default)]
@@ -80,7 +79,7 @@ fn collector() -> &'static Collector {
     })
 }
 
-/// The lines of one poller or one set of workers.
+/// The lines with one name.
 pub(crate) struct Logs(&'static str);
 
 impl Logs {
@@ -99,7 +98,7 @@ impl Logs {
         self.all().into_iter().filter(|line| line.level == level).collect()
     }
 
-    /// Waits for a line at `level` whose message contains `text`.
+    /// Waits for a line at `level` with `text` in its message.
     pub(crate) fn wait_for(&self, level: Level, text: &str) -> Line {
         let collector = collector();
         let mut lines = collector.lines.lock();

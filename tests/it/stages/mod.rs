@@ -1,4 +1,4 @@
-//! Helpers for tests of pollers and workers.
+//! Helpers for tests that control the steps of runs.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -14,12 +14,12 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// The time after its deadline at which a run counts as an overrun.
 pub(crate) const ALLOWANCE: Duration = Duration::from_millis(100);
 
-/// One nanosecond less than a duration.
+/// Returns one nanosecond less than `duration`.
 pub(crate) fn just_before(duration: Duration) -> Duration {
     duration.saturating_sub(Duration::from_nanos(1))
 }
 
-/// A queue on a held clock.
+/// Returns a held clock, and a queue on it.
 pub(crate) fn held() -> (ManualClock, WorkQueue<&'static str>) {
     let clock = ManualClock::new();
     let queue = WorkQueue::builder().clock(clock.clock()).build();
