@@ -36,7 +36,7 @@ fn threads_are_named_after_their_workers_and_made_as_asked() {
         .thread_options(options)
         .start(&queue)
         .unwrap();
-    // Each blocks in its run, so three keys need three threads.
+    // Each run blocks, so three keys need three threads.
     for key in ["a", "b", "c"] {
         queue.enqueue(key);
     }
@@ -64,7 +64,7 @@ fn start_hooks_that_panic_do_not_keep_workers_from_their_keys() {
     };
     let workers = Workers::new(reconcile).threads(3).reconcile_timeout(SECOND).thread_options(options);
     let mut workers = workers.start(&queue).unwrap();
-    // Three workers and their watchdog.
+    // These are three workers and their watchdog.
     clock.wait_for_sleepers(4);
     queue.enqueue("vm");
     assert_eq!(seen.recv().unwrap(), "vm");
@@ -83,7 +83,7 @@ fn zero_threads_and_a_timeout_of_zero_are_refused_by_name_and_value() {
     assert_eq!(error.to_string(), "reconcile_timeout is 0ns, but must be longer than zero");
 }
 
-/// No machine has an address space for such a stack.
+/// No address space is large enough for such a stack.
 #[cfg(target_pointer_width = "64")]
 #[test]
 fn a_thread_that_the_system_refuses_is_an_error_that_names_it() {
@@ -132,7 +132,7 @@ fn a_requeue_comes_after_its_delay_and_not_before() {
 }
 
 #[test]
-fn a_requeue_after_nothing_goes_to_the_tail_of_the_line() {
+fn a_requeue_without_a_delay_goes_to_the_tail_of_the_queue() {
     let (clock, queue) = held();
     let (ran, seen) = unbounded();
     let reconcile = move |cx: &Context, key: &&'static str| -> Outcome {
@@ -150,7 +150,7 @@ fn a_requeue_after_nothing_goes_to_the_tail_of_the_line() {
 }
 
 #[test]
-fn a_run_knows_why_it_is_called_from_which_lane_and_how_long_its_key_was_in_line() {
+fn a_run_knows_its_reasons_its_priority_and_the_queue_time_of_its_key() {
     let clock = ManualClock::new();
     let queue = WorkQueue::builder().clock(clock.clock()).timing(true).build();
     let (asked, seen) = unbounded();
@@ -164,16 +164,17 @@ fn a_run_knows_why_it_is_called_from_which_lane_and_how_long_its_key_was_in_line
     clock.advance(SECOND);
     let workers = Workers::new(reconcile).start(&queue).unwrap();
     let reasons = Reasons::EVENT | Reasons::user(3);
-    // Raising it has moved it to the tail of the higher lane; it has been in line for three seconds all the same.
+    // The higher priority has moved the key to the tail of that level, but its queue time of three seconds still
+    // counts.
     let (why, lane, queued, attempt, deadline, remaining) = seen.recv().unwrap();
     assert_eq!((why, lane, queued, attempt), (reasons, Priority::High, Some(3 * SECOND), 1));
     assert_eq!((deadline, remaining), (None, None));
     workers.shutdown(Duration::ZERO);
 }
 
-/// A queue that does not measure by itself does so under workers.
+/// Workers turn on the timing of their queue.
 #[test]
-fn workers_have_their_queue_measure_how_long_keys_are_in_line() {
+fn workers_turn_on_the_queue_time_of_their_queue() {
     let (clock, queue) = held();
     let (asked, seen) = unbounded();
     let (go_on, gate) = unbounded();
@@ -195,7 +196,7 @@ fn workers_have_their_queue_measure_how_long_keys_are_in_line() {
 }
 
 #[test]
-fn what_workers_do_is_said_at_the_level_it_deserves() {
+fn workers_log_each_event_at_its_level() {
     let logs = Logs::of("talking-workers");
     let (clock, queue) = held();
     let reconcile = |_cx: &Context, key: &&'static str| -> Outcome {
@@ -235,7 +236,7 @@ fn what_workers_do_is_said_at_the_level_it_deserves() {
 }
 
 #[test]
-fn workers_a_poller_and_their_queue_end_in_whatever_order_they_are_dropped() {
+fn workers_a_poller_and_their_queue_end_in_every_order_of_drops() {
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
         let (_clock, queue) = held();
         let (ran, runs) = unbounded();
@@ -255,7 +256,7 @@ fn workers_a_poller_and_their_queue_end_in_whatever_order_they_are_dropped() {
                 _ => drop(poller.take()),
             }
         }
-        // The last sender went with the last thread.
+        // The last sender is dropped with the last thread.
         while runs.recv().is_ok() {}
     }
 }

@@ -1,4 +1,4 @@
-//! Deadlines and cancellation: overruns seen while they last, what a context says, whose token is cancelled.
+//! Deadlines and cancellation: reports of overruns, contexts, and the cancellation of tokens.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn an_overrun_is_reported_while_the_run_still_blocks() {
     let logs = Logs::of("slow-workers");
     let (clock, queue) = held();
     let (runs, director) = stage();
-    // Asks its context for nothing, so that no token is there to be cancelled.
+    // The run does not use its context, so there is no token to cancel.
     let reconcile = move |_cx: &Context, key: &&'static str| -> Outcome {
         runs.enter(*key);
         Ok(Action::await_change())
@@ -42,7 +42,7 @@ fn an_overrun_is_reported_while_the_run_still_blocks() {
     assert_eq!((line.field("key"), line.field("timeout")), ("\"vm\"", "10s"));
     assert_eq!(workers.overdue(), [line.field("thread")]);
     assert_eq!((workers.metrics().overruns, workers.metrics().active), (1, 1));
-    // Once for a run, however long it goes on; its key stays claimed.
+    // A run is reported once, however long it lasts. Its key stays claimed.
     clock.advance(10 * TIMEOUT);
     clock.wait_for_sleepers(2);
     assert_eq!(workers.metrics().overruns, 1);
@@ -71,7 +71,7 @@ fn a_run_that_ends_once_it_is_cancelled_has_timed_out_and_is_no_overrun() {
         clock.wait_for_sleepers(1);
         clock.advance(TIMEOUT);
         clock.wait_for_sleepers(IDLE);
-        // It is not an overrun later either.
+        // It does not become an overrun later.
         clock.advance(TIMEOUT);
     }
     let metrics = workers.metrics();
@@ -92,11 +92,12 @@ fn every_thread_that_overruns_is_named() {
     for (index, key) in ["a", "b", "c"].into_iter().enumerate() {
         queue.enqueue(key);
         assert_eq!(director.next(), key);
-        // The watchdog and the threads that are idle.
+        // The sleepers are the watchdog and the idle threads.
         clock.wait_for_sleepers(3 - index);
         clock.advance(SECOND);
     }
-    // The runs began a second apart and overrun a second apart, though the watchdog was asleep for the first.
+    // The runs began a second apart and overrun a second apart, although the watchdog was asleep at the first
+    // overrun.
     clock.advance(7 * SECOND + ALLOWANCE);
     for overdue in 1..=3 {
         clock.wait_for_sleepers(1);
@@ -119,7 +120,8 @@ fn a_deadline_cancels_callbacks_tokens_and_sleeps_at_its_time() {
         assert_eq!(cx.sleep(SECOND), Ok(()));
         assert_eq!(cx.remaining(), Some(9 * SECOND));
         let (callback, clock) = (said.clone(), cx.clock().clone());
-        // Detached: a guard that the run drops as soon as it sees itself cancelled may be sooner than its callback.
+        // The callback is detached: the run may see the cancellation, return and drop a guard before the callback is
+        // called.
         cx.on_cancel(move || callback.send(("callback", clock.now() - start)).expect("the test listens")).detach();
         let child = cx.token().child();
         assert_eq!(cx.sleep(Duration::MAX), Err(Cancelled::DeadlineExceeded));
@@ -143,7 +145,7 @@ fn a_deadline_cancels_callbacks_tokens_and_sleeps_at_its_time() {
     said.sort();
     assert_eq!(said, [("callback", TIMEOUT), ("sleep", TIMEOUT)]);
     clock.wait_for_sleepers(IDLE);
-    // A run that passes its deadline has failed.
+    // A run that passes its deadline and returns an error has failed.
     assert_eq!((workers.metrics().drops, workers.metrics().panics, workers.metrics().aborted), (1, 0, 0));
     workers.shutdown(Duration::ZERO);
 }
@@ -171,7 +173,7 @@ fn a_token_asked_for_after_the_deadline_is_cancelled() {
 }
 
 #[test]
-fn the_token_of_a_run_that_is_over_hears_nothing_of_a_later_runs_deadline() {
+fn the_token_of_an_ended_run_ignores_the_deadline_of_a_later_run() {
     let (clock, queue) = held();
     let (runs, director) = stage();
     let (gave, tokens) = unbounded::<CancellationToken>();
@@ -194,14 +196,14 @@ fn the_token_of_a_run_that_is_over_hears_nothing_of_a_later_runs_deadline() {
     assert!(!in_time.is_cancelled());
     director.cue();
     clock.wait_for_sleepers(IDLE);
-    // A guard that outlives its run is called at an abort.
+    // An abort cancels a token that outlives its run.
     workers.abort();
     assert!(in_time.is_cancelled());
     workers.join();
 }
 
 #[test]
-fn without_a_timeout_a_run_sleeps_as_long_as_it_asks() {
+fn without_a_timeout_a_run_sleeps_for_its_full_time() {
     let (clock, queue) = held();
     let (said, seen) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
@@ -220,7 +222,7 @@ fn without_a_timeout_a_run_sleeps_as_long_as_it_asks() {
 }
 
 #[test]
-fn an_aborted_run_is_told_so_and_its_key_goes_back_as_it_was() {
+fn an_aborted_run_sees_the_abort_and_its_key_returns_unchanged() {
     let (clock, queue) = held();
     let (said, seen) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
@@ -286,12 +288,12 @@ fn a_token_that_is_cancelled_by_its_user_cuts_no_sleep_short() {
     assert!(cx.clock().now() - begun >= pause);
 }
 
-/// A token is cancelled before its parent reads as such; the run asks both.
+/// A child token reads as cancelled before its parent does. The run checks both.
 #[test]
-fn a_run_that_sees_its_token_cancelled_is_told_to_end() {
+fn a_run_that_sees_its_token_cancelled_fails_its_check() {
     for _ in 0..20 {
         let abort = CancellationToken::new();
-        // There is much to cancel.
+        // Many children make the cancellation slow.
         let before: Vec<_> = (0..2_000).map(|_| abort.child()).collect();
         let cx = Context::detached_with(Clock::system(), abort.clone());
         let token = cx.token().clone();

@@ -1,4 +1,4 @@
-//! Errors with a meaning: requeue after, terminal, and in what they are found.
+//! Requeue, terminal and muted errors, and the errors that may contain them.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -26,7 +26,7 @@ fn not_yet() -> Result<(), RequeueAfter> {
     Err(RequeueAfter::new(LATER, "it still boots"))
 }
 
-/// A user's own error.
+/// A user-defined error.
 #[derive(Debug)]
 enum StoreError {
     NotYet(RequeueAfter),
@@ -54,7 +54,7 @@ impl From<RequeueAfter> for StoreError {
     }
 }
 
-/// Runs `reconcile` once and asserts that it was requeued: logged at info, no failure.
+/// Runs `reconcile` once, and asserts that its key is requeued, logged at info level and not counted as a failure.
 fn assert_requeues<E: Into<BoxError> + 'static>(name: &'static str, reconcile: fn() -> Result<Action, E>) {
     let logs = Logs::of(name);
     let (clock, queue) = held();
@@ -74,7 +74,7 @@ fn assert_requeues<E: Into<BoxError> + 'static>(name: &'static str, reconcile: f
     workers.shutdown(Duration::ZERO);
 }
 
-/// Runs `reconcile` once and asserts that it has failed.
+/// Runs `reconcile` once, and asserts that it fails.
 fn assert_fails<E: Into<BoxError> + 'static>(name: &'static str, reconcile: fn() -> Result<Action, E>) {
     let (clock, queue) = held();
     let workers = Workers::new(move |_cx: &Context, _key: &&str| reconcile())
@@ -90,7 +90,7 @@ fn assert_fails<E: Into<BoxError> + 'static>(name: &'static str, reconcile: fn()
 }
 
 #[test]
-fn a_requeue_is_found_in_an_error_of_ones_own_that_names_it_as_its_source() {
+fn a_requeue_is_found_as_the_source_of_a_user_defined_error() {
     assert_requeues("requeue-own", || -> Result<Action, StoreError> {
         not_yet()?;
         Ok(Action::await_change())
@@ -152,9 +152,9 @@ fn a_requeue_is_found_at_the_root_of_an_anyhow_error() {
     });
 }
 
-/// An error that shows itself as its cause, as `#[error(transparent)]` does, is not in the chain of sources itself.
+/// A transparent error, like `#[error(transparent)]`, displays its cause and is skipped in the chain of sources.
 #[test]
-fn a_requeue_is_found_under_an_error_that_shows_its_cause_as_itself() {
+fn a_requeue_is_found_under_a_transparent_error() {
     #[derive(Debug)]
     struct Transparent(RequeueAfter);
 
@@ -183,9 +183,9 @@ fn a_requeue_is_not_found_attached_as_context() {
     });
 }
 
-/// Each at the root, and under a context.
+/// Each error is tested at the root and under a context.
 #[test]
-fn every_error_with_a_meaning_is_found_at_the_root_of_an_anyhow_error() {
+fn every_marked_error_is_found_at_the_root_of_an_anyhow_error() {
     fn both<E: Error + Send + Sync + 'static>(error: fn() -> E) -> [BoxError; 2] {
         [anyhow::Error::new(error()).into(), anyhow::Error::new(error()).context("looking at the vm").into()]
     }
@@ -204,7 +204,7 @@ fn every_error_with_a_meaning_is_found_at_the_root_of_an_anyhow_error() {
 }
 
 #[test]
-fn a_terminal_error_at_the_root_of_an_anyhow_error_is_not_retried_and_shown_as_it_is() {
+fn a_terminal_error_at_the_root_of_an_anyhow_error_is_not_retried_and_shown_unchanged() {
     let logs = Logs::of("terminal-anyhow");
     let (clock, queue) = held();
     let reconcile = |_cx: &Context, _key: &&str| -> anyhow::Result<Action> {
@@ -221,7 +221,7 @@ fn a_terminal_error_at_the_root_of_an_anyhow_error_is_not_retried_and_shown_as_i
 }
 
 #[test]
-fn a_muted_error_at_the_root_of_an_anyhow_error_is_retried_without_noise() {
+fn a_muted_error_at_the_root_of_an_anyhow_error_is_retried_without_a_warning() {
     let logs = Logs::of("muted-anyhow");
     let (clock, queue) = held();
     let reconcile = |_cx: &Context, _key: &&str| -> anyhow::Result<Action> {
@@ -240,7 +240,7 @@ fn a_muted_error_at_the_root_of_an_anyhow_error_is_retried_without_noise() {
     workers.shutdown(Duration::ZERO);
 }
 
-/// `cx.check()?` in a reconciler that returns `anyhow::Result` is the common way to end a run that is aborted.
+/// An aborted run usually ends by `cx.check()?`, here in a reconciler that returns `anyhow::Result`.
 #[test]
 fn an_aborted_run_that_ends_with_an_anyhow_error_has_not_failed() {
     let (_clock, queue) = held();
@@ -289,7 +289,7 @@ fn a_terminal_error_is_not_retried_and_sets_the_failures_to_zero() {
     let reconcile = move |cx: &Context, _key: &&str| -> Result<Action, StoreError> {
         tried.send(cx.attempt()).unwrap();
         let error = || StoreError::Other("no such port".into());
-        // Found as a source, too.
+        // The terminal error is also found as a source.
         Err(if cx.attempt() < 3 { error() } else { StoreError::Other(Box::new(terminal(error()))) })
     };
     let retry = Exponential::new(SECOND, SECOND).jitter(0.0);
@@ -309,7 +309,7 @@ fn a_terminal_error_is_not_retried_and_sets_the_failures_to_zero() {
 }
 
 #[test]
-fn terminal_wins_over_what_it_marks() {
+fn terminal_takes_precedence_over_the_error_that_it_marks() {
     for marked in [StoreError::from(RequeueAfter::new(LATER, "it still boots")), aborted()] {
         let (clock, queue) = held();
         let marked = parking_lot::Mutex::new(Some(marked));
@@ -330,7 +330,7 @@ fn aborted() -> StoreError {
 }
 
 #[test]
-fn saying_aborted_without_having_been_is_a_failure() {
+fn an_abort_error_without_an_abort_is_a_failure() {
     let (clock, queue) = held();
     let reconcile = |_cx: &Context, _key: &&str| Err::<Action, _>(aborted());
     let workers = Workers::new(reconcile).retry(NoRetry).start(&queue).unwrap();
@@ -341,7 +341,7 @@ fn saying_aborted_without_having_been_is_a_failure() {
 }
 
 #[test]
-fn errors_with_a_meaning_are_found_by_hand_as_well() {
+fn find_returns_marked_errors() {
     let error = StoreError::from(RequeueAfter::new(LATER, "it still boots"));
     assert_eq!(RequeueAfter::find(&error).map(RequeueAfter::after), Some(LATER));
     assert_eq!(RequeueAfter::find(&error).map(RequeueAfter::reason), Some("it still boots"));
@@ -356,7 +356,7 @@ fn errors_with_a_meaning_are_found_by_hand_as_well() {
 
 fn error_of_threads<T: Error + Send + Sync + 'static>() {}
 
-/// Retries the user's own error once, and nothing else.
+/// Retries a `StoreError` once, and no other error.
 struct OnceIfOwn;
 
 impl<K> RetryPolicy<K> for OnceIfOwn {
@@ -369,7 +369,7 @@ impl<K> RetryPolicy<K> for OnceIfOwn {
 }
 
 #[test]
-fn a_muted_error_is_retried_as_it_were_without_and_is_loud_only_if_it_is_not() {
+fn a_muted_error_is_retried_as_usual_and_logs_a_warning_only_when_it_is_dropped() {
     let logs = Logs::of("muted");
     let (clock, queue) = held();
     let reconcile =
@@ -388,7 +388,7 @@ fn a_muted_error_is_retried_as_it_were_without_and_is_loud_only_if_it_is_not() {
 }
 
 #[test]
-fn what_a_muted_error_marks_is_found() {
+fn the_error_inside_a_muted_error_is_found() {
     let marked: Vec<BoxError> = vec![
         muted(terminal("no such port")).into(),
         muted(StoreError::from(not_yet().unwrap_err())).into(),

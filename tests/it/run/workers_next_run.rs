@@ -1,4 +1,4 @@
-//! The effects of one run on the next run of the same thread: nothing, though they use the same context and the same seat.
+//! Independence of consecutive runs on one thread, although they share a context and a worker slot.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE: usize = 2;
 
 #[test]
-fn a_run_finds_nothing_of_the_one_before_however_that_has_ended() {
+fn a_run_sees_no_state_of_the_previous_run_however_it_ended() {
     let (clock, queue) = held();
     let start = clock.now();
     let (said, seen) = unbounded::<(CancellationToken, Weak<()>)>();
@@ -56,7 +56,7 @@ fn a_run_finds_nothing_of_the_one_before_however_that_has_ended() {
         clock.wait_for_sleepers(IDLE);
         assert_eq!(child.is_cancelled(), key == "cancelled");
         drop(child);
-        // Nobody but the run has held its token, so it has gone with the run.
+        // Only the run held its token, so the token was dropped with the run.
         assert!(gone.upgrade().is_none(), "{key}");
         clock.advance(SECOND);
     }
@@ -66,7 +66,7 @@ fn a_run_finds_nothing_of_the_one_before_however_that_has_ended() {
 }
 
 #[test]
-fn the_token_of_a_run_is_dropped_as_it_ends_and_not_when_the_next_begins() {
+fn the_token_of_a_run_is_dropped_when_the_run_ends() {
     let (clock, queue) = held();
     let (said, seen) = unbounded::<Weak<()>>();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
@@ -113,7 +113,7 @@ fn an_overdue_run_leaves_the_next_one_alone() {
     assert_eq!(director.next(), "in time");
     let in_time = tokens.recv().unwrap();
     assert_eq!((workers.overdue(), workers.metrics().active), (vec![], 1));
-    // Up to just before its own deadline.
+    // The clock moves to just before the run's own deadline.
     clock.wait_for_sleepers(1);
     clock.advance(just_before(TIMEOUT));
     clock.wait_for_sleepers(1);
@@ -124,9 +124,9 @@ fn an_overdue_run_leaves_the_next_one_alone() {
     workers.shutdown(Duration::ZERO);
 }
 
-/// A thread that a run has started may be the first to ask for the token.
+/// A thread that a run has started may be the first one to use the token.
 #[test]
-fn a_token_asked_for_on_another_thread_is_the_runs_own() {
+fn a_token_requested_on_another_thread_belongs_to_the_run() {
     let (clock, queue) = held();
     let (said, seen) = unbounded::<CancellationToken>();
     let reconcile = move |cx: &Context, key: &&'static str| -> Outcome {

@@ -31,7 +31,7 @@ impl RetryPolicy<&'static str> for Recorder {
     }
 }
 
-/// Each key fails in its way the first time and succeeds the second time.
+/// Fails in the way that the key names on the first attempt, then succeeds.
 fn throw(cx: &Context, key: &&'static str) -> Outcome {
     if cx.attempt() > 1 {
         return Ok(Action::await_change());
@@ -73,7 +73,7 @@ fn a_panic_with_a_text_is_caught_logged_with_its_key_and_left_to_the_policy() {
 }
 
 #[test]
-fn a_panic_without_a_text_is_caught_whatever_it_carries() {
+fn a_panic_without_a_text_is_caught() {
     throws("panic-other", "other", 1, "a panic without a text");
 }
 
@@ -95,7 +95,7 @@ fn a_panic_without_retries_is_not_tried_again() {
 }
 
 #[test]
-fn a_panic_that_shows_itself_as_an_error_says_so() {
+fn a_panic_displayed_as_an_error_names_the_panic() {
     let panicked = Arc::new(Mutex::new(None));
     let policy = Keep(Arc::clone(&panicked));
     let (clock, queue) = held();
@@ -140,7 +140,7 @@ fn a_policy_that_panics_leaves_the_key_to_the_queues_own_backoff() {
     workers.shutdown(Duration::ZERO);
 }
 
-/// A key whose `Clone` or `Debug` panics on demand.
+/// A key with a `Clone` that panics on demand.
 #[derive(PartialEq, Eq, Hash)]
 struct Fragile(u32);
 
@@ -181,7 +181,7 @@ fn a_key_whose_clone_panics_in_the_report_of_an_overrun_does_not_end_the_watchdo
         clock.wait_for_sleepers(1);
         clock.advance(SECOND + ALLOWANCE);
         assert_eq!(seen.recv().unwrap(), number);
-        // The watchdog has reported it.
+        // The watchdog has reported the overrun.
         clock.wait_for_sleepers(1);
         director.cue();
         clock.wait_for_sleepers(2);

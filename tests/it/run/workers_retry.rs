@@ -21,7 +21,7 @@ use homeostat::Running;
 
 type Outcome = Result<Action, BoxError>;
 
-/// Workers whose runs fail as often as they are called; each says when it was called and which try it was.
+/// Starts workers that fail every run, and report its time and its attempt.
 fn failing(
     queue: &WorkQueue<&'static str>,
     policy: impl RetryPolicy<&'static str> + 'static,
@@ -152,7 +152,7 @@ fn without_retries_a_failed_key_waits_for_its_feeder() {
 }
 
 #[test]
-fn a_failure_that_is_not_retried_loses_no_wish() {
+fn a_failure_that_is_not_retried_keeps_the_pending_rerun() {
     let (clock, queue) = held();
     let (ran, runs) = unbounded();
     let feeder = queue.clone();
@@ -174,7 +174,7 @@ fn a_failure_that_is_not_retried_loses_no_wish() {
 #[derive(Clone, Default)]
 struct TimedOutOnly(Arc<Mutex<Vec<Asked>>>);
 
-/// Key, failures and error.
+/// The key, the number of failures and the error.
 type Asked = (&'static str, u32, String);
 
 impl RetryPolicy<&'static str> for TimedOutOnly {
@@ -188,7 +188,7 @@ impl RetryPolicy<&'static str> for TimedOutOnly {
 }
 
 #[test]
-fn a_policy_of_ones_own_sees_key_failures_and_error() {
+fn a_user_defined_policy_sees_key_failures_and_error() {
     let (clock, queue) = held();
     let start = clock.now();
     let policy = TimedOutOnly::default();
@@ -222,7 +222,7 @@ fn a_run_brought_forward_out_of_a_backoff_does_not_raise_the_failures() {
         assert_eq!(queue.enqueue_now("vm"), EnqueueOutcome::Queued);
         clock.wait_for_sleepers(1);
     }
-    // The same step again each time, from each early run on.
+    // Each early run repeats the same backoff, counted from that run.
     assert_eq!(queue.state("vm"), KeyState::Delayed(Some(start + SECOND / 2 + SECOND)));
     clock.advance(SECOND);
     clock.wait_for_sleepers(1);
@@ -236,7 +236,7 @@ fn a_run_brought_forward_out_of_a_backoff_does_not_raise_the_failures() {
 }
 
 #[test]
-fn a_retried_key_keeps_its_lane_and_says_that_it_is_a_retry() {
+fn a_retried_key_keeps_its_priority_and_has_the_reason_retry() {
     let (clock, queue) = held();
     let (asked, seen) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {

@@ -1,4 +1,4 @@
-//! How workers end: stop, abort, shutdown, drop, detach, and when their queue does.
+//! The end of workers: stop, abort, shutdown, drop, detach, and the end of their queue.
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
@@ -19,7 +19,7 @@ use homeostat::Running;
 
 type Outcome = Result<Action, BoxError>;
 
-/// Workers whose runs wait for their cue.
+/// Starts workers with runs that wait for their cue.
 fn staged(
     queue: &WorkQueue<&'static str>,
     name: &str,
@@ -33,7 +33,7 @@ fn staged(
     (Workers::new(reconcile).name(name).threads(threads).start(queue).expect("settings in range"), director)
 }
 
-/// Workers whose runs sleep until they are cancelled, and then say why.
+/// Starts workers with runs that sleep until they are cancelled, and then report the reason.
 fn sleeping(
     queue: &WorkQueue<&'static str>,
     name: &str,
@@ -108,7 +108,7 @@ fn joining_for_a_time_names_the_threads_that_are_stuck_and_can_be_tried_again() 
 }
 
 #[test]
-fn joining_workers_that_nobody_has_stopped_names_them_all() {
+fn joining_workers_that_have_not_been_stopped_names_them_all() {
     let (clock, queue) = held();
     let (mut workers, _director) = staged(&queue, "busy-waiting", 2);
     clock.wait_for_sleepers(2);
@@ -180,7 +180,7 @@ fn detached_workers_serve_until_their_queue_is_shut_down() {
     assert_eq!(runs.recv().unwrap(), "vm");
     clock.wait_for_sleepers(3);
     queue.shutdown(Shutdown::ServeReady);
-    // The sender goes with the last thread.
+    // The sender is dropped with the last thread.
     assert!(runs.recv().is_err());
 }
 
@@ -221,7 +221,7 @@ fn workers_end_once_the_last_handle_of_their_queue_is_dropped() {
 }
 
 #[test]
-fn of_two_sets_of_workers_the_one_that_is_left_serves_on() {
+fn the_remaining_set_of_workers_continues_after_the_other_one_ends() {
     let (clock, queue) = held();
     let (one, _) = staged(&queue, "one", 2);
     clock.wait_for_sleepers(2);
@@ -235,8 +235,8 @@ fn of_two_sets_of_workers_the_one_that_is_left_serves_on() {
     other.shutdown(SECOND);
 }
 
-/// A wake that reaches a thread which is about to stop must be handed on: with one key at a time in line, one lost wake
-/// leaves the producer waiting for ever.
+/// A stopping thread must pass a wake on. With one queued key at a time, one lost wake leaves the producer waiting
+/// for ever.
 #[test]
 fn stopping_one_set_of_workers_loses_no_wake_meant_for_the_other() {
     let queue = WorkQueue::<u64>::new();

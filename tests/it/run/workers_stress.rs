@@ -1,4 +1,4 @@
-//! Real threads and real time: two sets of workers on one queue, with reconcilers that do everything wrong at random.
+//! Two sets of workers on one queue, in real time, with reconcilers that fail, panic and requeue at random.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -17,24 +17,24 @@ const KEYS: usize = 1000;
 const HOT: usize = 16;
 const PRODUCERS: u64 = 8;
 const REQUESTS: u64 = 15_000;
-/// Producers wait while more keys than this are in line: requests for keys in line are merged, and prove little.
+/// The number of queued keys above which producers wait, because requests for queued keys are merged and test little.
 const IN_LINE: usize = 64;
 const MS: Duration = Duration::from_millis(1);
 
-/// The knowledge of the checker about one key. The clock is a count of events, so "after" needs no wall time.
+/// The observations of one key. Times are numbers of events, so "after" needs no wall clock.
 #[derive(Default)]
 struct Seen {
     running: AtomicBool,
-    /// When a run was last asked for.
+    /// The time of the last request.
     asked: AtomicU64,
-    /// When the last run began.
+    /// The time at which the last run began.
     began: AtomicU64,
 }
 
 struct Checker {
     keys: Vec<Seen>,
     events: AtomicU64,
-    /// Requests that met a run under way.
+    /// The number of requests during a run of their key.
     reruns: AtomicU64,
     doubled: AtomicU64,
 }
@@ -58,19 +58,19 @@ impl Checker {
         Running(Arc::clone(self), key)
     }
 
-    /// Comes before the request, as a change comes before its event: a run that begins after this has seen the change.
+    /// Records a request, and is called before it. A run that begins later has therefore seen the change.
     fn asks(&self, key: usize) {
         self.keys[key].asked.fetch_max(self.now(), SeqCst);
     }
 
-    /// Keys whose last request was followed by no run.
+    /// Returns the keys without a run after their last request.
     fn forgotten(&self) -> Vec<usize> {
         let forgotten = |seen: &Seen| seen.began.load(SeqCst) < seen.asked.load(SeqCst);
         (0..KEYS).filter(|key| forgotten(&self.keys[*key])).collect()
     }
 }
 
-/// A run under way: ends also where the reconciler panics.
+/// A run under way. It ends on drop, so it also ends if the reconciler panics.
 struct Running(Arc<Checker>, usize);
 
 impl Drop for Running {
@@ -79,7 +79,7 @@ impl Drop for Running {
     }
 }
 
-/// `SplitMix64`, enough to choose by.
+/// Returns the next number of `SplitMix64`, which is random enough here.
 fn draw(seed: u64) -> u64 {
     let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -87,13 +87,13 @@ fn draw(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Half of the requests are for a few keys, which are therefore often being processed when they are asked for again.
+/// Chooses a key. Half of the requests use a few keys, so many of them arrive during a run of their key.
 fn key_of(draw: u64) -> usize {
     let among = if draw.is_multiple_of(2) { HOT } else { KEYS };
     usize::try_from(draw >> 1).map_or(0, |draw| draw % among)
 }
 
-/// How a run ends: most do well, the others in every way there is.
+/// Ends a run: mostly with success, else in every possible way.
 fn outcome(cx: &Context, draw: u64) -> Result<Action, BoxError> {
     match draw % 32 {
         0 => panic!("by chance"),
@@ -111,7 +111,7 @@ fn outcome(cx: &Context, draw: u64) -> Result<Action, BoxError> {
     }
 }
 
-/// The panics of these threads are meant: their traces would bury one that is not.
+/// Silences the panics of the test's threads. They are intended, and their traces would hide an unintended one.
 fn hush(threads: &'static str) {
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -152,7 +152,7 @@ fn two_sets_of_workers_run_no_key_twice_at_once_and_forget_none() {
                 for n in 0..REQUESTS {
                     let draw = draw(producer * REQUESTS + n);
                     let key = key_of(draw >> 8);
-                    // A delay that stands may hold `enqueue`, but not for ever: the run comes before the drain.
+                    // A delay may hold back a key enqueued with `enqueue`, but only until the queue is drained.
                     let verb = if draw.is_multiple_of(2) { EnqueueMethod::Enqueue } else { EnqueueMethod::EnqueueNow };
                     while queue.len() > IN_LINE {
                         thread::yield_now();
@@ -165,7 +165,7 @@ fn two_sets_of_workers_run_no_key_twice_at_once_and_forget_none() {
             });
         }
     });
-    // A delayed key runs once more at once: after that nothing may have been forgotten.
+    // The shutdown runs delayed keys at once. After the drain, no request may be forgotten.
     queue.shutdown(Shutdown::RunDelayedNow);
     let report = queue.drain(60 * SECOND);
     assert!(report.is_drained(), "{report}");
@@ -173,7 +173,7 @@ fn two_sets_of_workers_run_no_key_twice_at_once_and_forget_none() {
     other.join();
     assert_eq!(checker.doubled.load(SeqCst), 0, "two runs of one key at once");
     assert_eq!(checker.forgotten(), Vec::<usize>::new());
-    // Or nothing has been proved: requests for keys that are in line meet no run.
+    // Without reruns the test proves nothing, because requests for queued keys meet no run.
     let reruns = checker.reruns.load(SeqCst);
     assert!(reruns > 100, "only {reruns} requests met a run under way");
     assert!(queue.is_empty() && queue.delayed_count() == 0 && queue.processing_count() == 0);

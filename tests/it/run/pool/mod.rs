@@ -1,6 +1,7 @@
-//! A pool that several controllers share: whose keys are run when, runs that are stuck, and threads that are a controller's own.
+//! A pool shared by several controllers: fairness, stuck runs, and controllers with own threads.
 //!
-//! Bounds are counted in runs. Most runs are under way until the test drops their [`Entry`], so the test alone decides who moves.
+//! Bounds are counted in runs. Most runs last until the test drops their [`Entry`], so the test alone decides which
+//! run ends.
 
 mod stuck;
 
@@ -20,7 +21,7 @@ use homeostat::ControllerHandle;
 
 type Outcome = Result<Action, BoxError>;
 
-/// A run under way, until this is dropped.
+/// A run under way, which ends when this is dropped.
 struct Entry {
     controller: &'static str,
     key: u32,
@@ -28,7 +29,7 @@ struct Entry {
     _go: Sender<()>,
 }
 
-/// Where the runs of several controllers stop, each until the test lets it go on.
+/// A stop for the runs of several controllers. Each run waits there until the test releases it.
 struct Runs(Sender<Entry>, Receiver<Entry>);
 
 impl Runs {
@@ -37,7 +38,7 @@ impl Runs {
         Self(entries, seen)
     }
 
-    /// A controller whose runs stop here and ignore their context.
+    /// Returns a controller with runs that stop here and ignore their context.
     fn of(
         &self,
         controller: &'static str,
@@ -69,7 +70,7 @@ fn feed(controller: &Running<ControllerHandle<u32>>, keys: u32) {
     assert_eq!(tally.total(), keys as usize);
 }
 
-/// On one thread: between two of the ten one of the others is run, and no more.
+/// On one thread, one run of the other controller comes between two of the ten, and no more.
 #[test]
 fn ten_keys_are_served_beside_a_hundred_thousand() {
     let clock = ManualClock::new();
@@ -99,12 +100,12 @@ fn ten_keys_are_served_beside_a_hundred_thousand() {
     feed(&few, 10);
     drop(go);
     few.wait(&9, Duration::MAX).unwrap();
-    // The one that was under way as the ten came, and the one that was in line before them.
+    // The first of the ten comes after the run that was under way and the run that was queued before it.
     assert_eq!(*seen.lock(), (2..=11).collect::<Vec<u64>>());
     many.shutdown(Duration::ZERO);
 }
 
-/// On one thread. The runs of the busy controller move the clock on, by `step` each; nothing else does.
+/// The test uses one thread. Only the runs of the busy controller advance the clock, by `step` each.
 #[test]
 fn controllers_keep_their_rates_beside_one_with_work_for_all_threads() {
     for (burst, step) in [(1, 1), (1, 3), (5, 7)] {
@@ -120,7 +121,8 @@ fn controllers_keep_their_rates_beside_one_with_work_for_all_threads() {
                 limited
             })
             .collect();
-        // Each has run its burst, and waits for its time: the keepers, the watchdog and the pool sleep.
+        // Each has run its burst and waits for its next turn. The sleepers are the control threads, the watchdog and
+        // the pool thread.
         clock.wait_for_sleepers(5);
         let moved = clock.clone();
         let busy = Controller::builder("busy", move |_: &Context, key: &u32| -> Outcome {
@@ -141,9 +143,9 @@ fn controllers_keep_their_rates_beside_one_with_work_for_all_threads() {
     }
 }
 
-/// On several threads, all of which are in a run of the busy controller as the time comes.
+/// All threads are in runs of the busy controller when the limited controller becomes due.
 #[test]
-fn the_first_run_to_end_makes_way_for_a_controller_whose_time_has_come() {
+fn the_first_thread_to_become_free_serves_a_controller_that_is_due() {
     for threads in [1, 3] {
         let clock = ManualClock::new();
         let runs = Runs::new();
@@ -175,7 +177,8 @@ fn the_first_run_to_end_makes_way_for_a_controller_whose_time_has_come() {
     }
 }
 
-/// On several threads: from when a controller is in line to its run, at most one run of each of the others begins.
+/// Once a controller is waiting, at most one run of each other controller begins before its own, on any number of
+/// threads.
 #[test]
 fn a_controller_is_served_after_one_run_of_each_of_the_others_however_many_threads_there_are() {
     for (threads, limit) in [(1, 1), (2, 1), (3, 1), (3, 2), (4, 3)] {
@@ -194,9 +197,9 @@ fn a_controller_is_served_after_one_run_of_each_of_the_others_however_many_threa
         let mut under_way: Vec<_> = (0..threads).map(|_| runs.next()).collect();
         feed(&few, 50);
         let (mut active, mut served) = (0, 0);
-        // Begun since the few were in line, by each of the others.
+        // The runs of each other controller that began while the controller with few keys was waiting.
         let mut others = [0; 2];
-        // Which run ends next looks like chance, and is the same each time.
+        // A fixed pseudorandom sequence chooses the run that ends next.
         let mut choice = 7_usize;
         while served < 50 {
             choice = choice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -231,7 +234,7 @@ fn a_controller_is_served_after_one_run_of_each_of_the_others_however_many_threa
     }
 }
 
-/// A controller with threads of its own and the pool do not hold each other up.
+/// A controller with own threads and the pool do not block each other.
 #[test]
 fn a_controller_with_threads_of_its_own_does_not_touch_the_pool() {
     let clock = ManualClock::new();
@@ -248,21 +251,21 @@ fn a_controller_with_threads_of_its_own_does_not_touch_the_pool() {
     let mut threads = under_way.each_ref().map(|entry| entry.thread.as_str());
     threads.sort_unstable();
     assert_eq!(threads, ["own-0", "own-1"]);
-    // Both keepers, both watchdogs: it has two threads, with any limit.
+    // The sleepers are both control threads and both watchdogs. The controller has two threads at any limit.
     clock.wait_for_sleepers(4);
     assert!(runs.is_quiet());
-    // A stuck run there has its own spare threads.
+    // A stuck run of this controller uses the controller's own spare threads.
     clock.advance(SECOND + ALLOWANCE);
     let third = runs.next();
     assert!(third.key == 2 && ["own-2", "own-3"].contains(&third.thread.as_str()), "{}", third.thread);
-    // The other of the two sleeps.
+    // The other spare thread sleeps.
     clock.wait_for_sleepers(5);
     assert_eq!((pool.overdue().len(), own.metrics().runs.overruns, shared.metrics().runs.overruns), (0, 2, 0));
     drop((under_way, third));
     for key in 0..3 {
         own.wait(&key, Duration::MAX).unwrap();
     }
-    // It does not need the pool.
+    // The controller does not need the pool.
     drop(blocked);
     pool.shutdown(Duration::ZERO);
     own.enqueue(9);

@@ -1,4 +1,4 @@
-//! Runs that go on past their deadline.
+//! Runs that continue past their deadline.
 
 use std::cell::RefCell;
 
@@ -15,10 +15,10 @@ use homeostat::ControllerHandle;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// When a run that goes on is stuck.
+/// The time after which a run is stuck.
 const OVERRUN: Duration = TIMEOUT.saturating_add(ALLOWANCE);
 
-/// A pool of one thread and a controller that may run more keys than there are threads.
+/// Starts a pool of one thread, and a controller with a limit above the number of threads.
 fn start(runs: &Runs, spares: usize, name: &str) -> (ManualClock, WorkerPool, Running<ControllerHandle<u32>>) {
     start_with(runs, |pool| pool.name(name).spares(spares))
 }
@@ -34,7 +34,7 @@ fn start_with(
     (clock, pool, vms)
 }
 
-/// Nothing begins while all that could is asleep: the controller's keeper, the watchdog, and `idle` threads of the pool.
+/// Asserts that no run begins. The sleepers are the control thread, the watchdog and `idle` pool threads.
 fn assert_quiet(clock: &ManualClock, runs: &Runs, idle: usize) {
     clock.wait_for_sleepers(2 + idle);
     assert!(runs.is_quiet());
@@ -57,13 +57,13 @@ fn a_stuck_run_is_reported_keeps_its_key_and_has_its_thread_replaced() {
     assert_eq!((second.key, second.thread.as_str()), (2, "stuck-1"));
     let line = logs.wait_for(Level::Warn, "in place of a stuck one");
     assert_eq!(line.field("thread"), "stuck-1");
-    // While it still blocks.
+    // The run still blocks.
     assert_eq!((pool.overdue(), vms.metrics().runs.overruns), (vec!["stuck-0".to_owned()], 1));
     let mut running = vms.status().running;
     running.sort_unstable_by_key(|run| run.key);
     let seen: Vec<_> = running.iter().map(|run| (run.key, run.thread.as_str(), run.elapsed, run.overdue)).collect();
     assert_eq!(seen, [(1, "stuck-0", OVERRUN, true), (2, "stuck-1", Duration::ZERO, false)]);
-    // Its key stays claimed: it is wanted, and not run.
+    // Its key stays claimed: a request is kept for later, and does not start a run.
     assert_eq!(vms.enqueue(1), EnqueueOutcome::Rerun);
     drop(second);
     assert_quiet(&clock, &runs, 1);
@@ -95,7 +95,7 @@ fn a_run_that_ends_once_it_is_cancelled_has_timed_out_and_is_not_stuck() {
         clock.wait_for_sleepers(2);
         clock.advance(TIMEOUT);
         clock.wait_for_sleepers(3);
-        // It is not stuck later either.
+        // It does not become stuck later.
         clock.advance(TIMEOUT);
     }
     let runs = vms.metrics().runs;
@@ -116,12 +116,12 @@ fn the_pool_has_its_size_again_once_the_run_returns() {
     clock.advance(OVERRUN);
     let second = runs.next();
     drop(stuck);
-    // There are two threads for one place.
+    // Two threads share one worker slot.
     assert_quiet(&clock, &runs, 1);
     drop(second);
     let third = runs.next();
     assert_quiet(&clock, &runs, 1);
-    // The next time no thread is started, for one is there.
+    // The next stuck run starts no thread, because a spare thread exists.
     clock.advance(OVERRUN);
     let fourth = runs.next();
     assert!(["pool-0", "pool-1"].contains(&fourth.thread.as_str()), "{}", fourth.thread);
@@ -137,7 +137,7 @@ fn the_pool_has_its_size_again_once_the_run_returns() {
 }
 
 #[test]
-fn there_are_no_more_spare_threads_than_it_says() {
+fn there_are_at_most_the_set_number_of_spare_threads() {
     for spares in 0..3 {
         let runs = Runs::new();
         let (clock, pool, vms) = start(&runs, spares, "pool");
@@ -150,7 +150,7 @@ fn there_are_no_more_spare_threads_than_it_says() {
         }
         assert_quiet(&clock, &runs, 0);
         assert_eq!((pool.overdue().len(), vms.metrics().runs.overruns), (spares + 1, spares as u64 + 1));
-        // One that returns takes the next key: of the others each is stuck.
+        // A thread that returns takes the next key, because all other threads are stuck.
         let thread = stuck[0].thread.clone();
         stuck.remove(0);
         let next = runs.next();
@@ -161,7 +161,7 @@ fn there_are_no_more_spare_threads_than_it_says() {
     }
 }
 
-/// Nothing but the pool's size changes: the limit of the controller counts its stuck runs.
+/// The pool gets another thread, but the controller's limit still counts its stuck runs.
 #[test]
 fn a_stuck_run_counts_in_its_controllers_limit() {
     let runs = Runs::new();
@@ -172,7 +172,7 @@ fn a_stuck_run_counts_in_its_controllers_limit() {
     let stuck = runs.next();
     clock.wait_for_sleepers(3);
     clock.advance(OVERRUN);
-    // The spare thread finds nothing that it may run, and then another controller's key.
+    // The spare thread finds no key that it may run, until another controller has one.
     assert_quiet(&clock, &runs, 2);
     disks.enqueue(7);
     let entry = runs.next();
@@ -184,10 +184,10 @@ fn a_stuck_run_counts_in_its_controllers_limit() {
     disks.wait(&7, Duration::MAX).unwrap();
 }
 
-/// A thread that has no place waits for one, and not for the time at which somebody may be served: it would find it come, and
-/// look again without end.
+/// A thread without a worker slot waits for a slot, and not for the next due time. Otherwise it would wake at that
+/// time and look again without end.
 #[test]
-fn a_thread_without_a_place_sleeps_though_a_time_has_come() {
+fn a_thread_without_a_slot_sleeps_although_a_key_is_due() {
     let runs = Runs::new();
     let (clock, pool, vms) = start(&runs, 1, "pool");
     let paced = runs.of("paced", &clock.clock()).rate_limit(1.0, 1).build().unwrap().start(&pool).unwrap();
@@ -199,7 +199,7 @@ fn a_thread_without_a_place_sleeps_though_a_time_has_come() {
     drop(stuck);
     clock.wait_for_sleepers(4);
     drop(second);
-    // Two threads are there for one place; one of them waits until the second key may be run.
+    // Two threads share one worker slot. One of them waits until the second key is due.
     feed(&paced, 2);
     drop(runs.next());
     clock.wait_for_sleepers(5);
@@ -213,11 +213,11 @@ fn a_thread_without_a_place_sleeps_though_a_time_has_come() {
     assert_eq!(runs.next().controller, "paced");
 }
 
-/// A key that somebody shows: that waits until the test lets it.
+/// A key with a `Debug` that blocks the watchdog until the test releases it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Shown;
 
-/// Whether a key is being shown, and whether that may go on.
+/// The flags "a key is being formatted" and "the formatting may continue".
 static SHOWING: (Mutex<(bool, bool)>, Condvar) = (Mutex::new((false, false)), Condvar::new());
 
 impl std::fmt::Debug for Shown {
@@ -232,12 +232,12 @@ impl std::fmt::Debug for Shown {
     }
 }
 
-/// The last of a thread: says whether somebody has joined it before.
+/// A thread-local value that reports on drop whether the join of its thread has already returned.
 struct Last(Receiver<()>, Sender<bool>);
 
 impl Drop for Last {
     fn drop(&mut self) {
-        // It takes its time: who joins it returns no sooner.
+        // The drop takes time, and a join of the thread must wait for it.
         let early = self.0.recv_timeout(Duration::from_millis(200)).is_ok();
         let _ = self.1.send(early);
     }
@@ -247,10 +247,10 @@ thread_local! {
     static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
 }
 
-/// The watchdog says what is stuck before it starts a thread in its place, which may be after somebody has begun to join.
+/// The watchdog reports a stuck run before it starts a spare thread, so a join may begin in between.
 #[test]
 fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
-    // The key is shown to a logger.
+    // The logger formats the key.
     let _logs = Logs::of("late");
     let (said, heard) = unbounded();
     let (joined, returned) = bounded(1);
@@ -274,7 +274,7 @@ fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
     entered.recv().unwrap();
     clock.wait_for_sleepers(2);
     std::thread::scope(|scope| {
-        // The watchdog shows the key.
+        // The watchdog formats the key.
         let advancing = scope.spawn(|| clock.advance(OVERRUN));
         let mut showing = SHOWING.0.lock();
         SHOWING.1.wait_while(&mut showing, |(showing, _)| !*showing);
@@ -285,9 +285,9 @@ fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
             let _ = joined.send(());
         });
         drop(go);
-        // All but the watchdog have ended.
+        // All threads but the watchdog have ended.
         vms.shutdown(Duration::ZERO);
-        // The joining thread gets as far as the watchdog. It may take longer, and this shows nothing then.
+        // The joining thread gets as far as the watchdog. If it takes longer, the test shows nothing.
         let (_never, pause) = bounded::<()>(0);
         let _ = pause.recv_timeout(Duration::from_millis(50));
         SHOWING.0.lock().1 = true;
@@ -298,7 +298,8 @@ fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
     assert_eq!(heard.try_iter().collect::<Vec<_>>(), [false], "it returns before the thread has ended");
 }
 
-/// It waits for the threads of the other seats, and not for the watchdog, which waits for it.
+/// The shutdown waits for the threads of the other worker slots. It does not wait for the watchdog, which waits for
+/// this thread.
 #[test]
 fn a_run_on_a_spare_thread_may_end_its_pool() {
     let runs = Runs::new();
