@@ -58,7 +58,7 @@ fn several_workers_never_panic() {
 
 /// openclarity `queue.go`: a worker can sleep while a key is ready.
 #[test]
-fn no_worker_sleeps_while_a_key_is_in_line() {
+fn no_worker_sleeps_while_a_key_is_ready() {
     let queue = WorkQueue::<u32>::new();
     let served = WorkQueue::<u32>::new();
     thread::scope(|scope| {
@@ -97,7 +97,7 @@ fn an_immediate_and_a_delayed_add_fire_once() {
     clock.advance(HOUR);
     assert_eq!(counts(&queue), [0; 3]);
 
-    // The same during a run: a delayed and an immediate request.
+    // The same holds for a delayed and an immediate request during a run.
     queue.enqueue("key");
     let claim = take(&queue);
     queue.enqueue_now("key");
@@ -106,7 +106,7 @@ fn an_immediate_and_a_delayed_add_fire_once() {
     clock.advance(HOUR);
     assert_eq!(counts(&queue), [0; 3]);
 
-    // Two delayed requests: the earlier one decides.
+    // The earlier of two delayed requests decides.
     queue.enqueue("key");
     let claim = take(&queue);
     queue.enqueue_after("key", SECOND);
@@ -119,7 +119,7 @@ fn an_immediate_and_a_delayed_add_fire_once() {
 
 /// client-go `queue.go`: a drain waits for processing keys only, and returns while keys are ready.
 #[test]
-fn a_drain_waits_for_the_line_too() {
+fn a_drain_waits_for_ready_keys_too() {
     let (clock, queue) = held();
     queue.enqueue(1);
     queue.enqueue(2);
@@ -137,9 +137,9 @@ fn a_drain_waits_for_the_line_too() {
     });
 }
 
-/// client-go `queue.go`: `Done` for a key that nobody has taken hands it out twice. Here only a claim can say done, and
-/// it is gone afterwards (a `compile_fail` example at `Claim` shows the second one); what is left of the claim is its
-/// drop, which must not end it again.
+/// client-go `queue.go`: `Done` for a key that no worker has taken hands the key out twice. Here only a claim can end
+/// a run, and ending it consumes it (a `compile_fail` example at `Claim` shows a second end). The drop of an ended
+/// claim must not end the run again.
 #[test]
 fn an_ended_claim_does_not_end_again_when_it_drops() {
     let (_clock, queue) = held();
@@ -162,7 +162,7 @@ fn an_ended_claim_does_not_end_again_when_it_drops() {
 
 /// controller-runtime `priorityqueue.go`: the second `ShutDown` closes a closed channel and panics.
 #[test]
-fn a_second_shutdown_changes_nothing_and_a_milder_one_neither() {
+fn a_second_or_milder_shutdown_changes_nothing() {
     let queue = WorkQueue::new();
     queue.enqueue("key");
     for mode in [Shutdown::ServeReady, Shutdown::ServeReady, Shutdown::RunDelayedNow] {
@@ -180,7 +180,7 @@ fn a_second_shutdown_changes_nothing_and_a_milder_one_neither() {
 
 /// controller-runtime `priorityqueue.go`: `ShutDownWithDrain` does not drain, and drops ready keys.
 #[test]
-fn a_shutdown_that_serves_what_is_in_line_does() {
+fn a_shutdown_with_serve_ready_serves_ready_keys() {
     let (_clock, queue) = held();
     for key in 0..3 {
         queue.enqueue(key);
@@ -204,9 +204,9 @@ fn an_add_that_ends_a_delay_goes_to_the_tail() {
     assert_eq!(serve(&queue), ["b", "c", "old"]);
 }
 
-/// controller-runtime `internal/controller/controller.go`: a key that failed before keeps its count after an error that
-/// is not retried; kubernetes-sigs/controller-runtime#392, kubernetes/kubernetes#138743: counts leak. Here each end of a
-/// run without a retry is `done`, and resets the count, also if the record stays.
+/// controller-runtime `internal/controller/controller.go`: a key keeps its number of failures after an error that is
+/// not retried; kubernetes-sigs/controller-runtime#392, kubernetes/kubernetes#138743: the numbers leak. Here each end
+/// of a run without a retry is `done`, which resets the number, even if the key's record stays.
 #[test]
 fn a_count_of_failures_does_not_outlive_the_end_of_its_runs() {
     let (clock, queue) = held();
@@ -250,7 +250,7 @@ fn a_count_of_failures_does_not_outlive_the_end_of_its_runs() {
 
 /// kube-rs `scheduler.rs`: requests for running keys are an unordered set, which is scanned from the front.
 #[test]
-fn keys_wanted_during_their_runs_come_in_the_order_in_which_these_end() {
+fn pending_reruns_come_in_the_order_in_which_their_runs_end() {
     let queue = WorkQueue::new();
     let keys: Vec<u32> = (0..100).collect();
     for &key in &keys {
@@ -298,7 +298,7 @@ fn no_event_makes_a_key_forget_its_backoff() {
     clock.advance(SECOND);
     let claim = take(&queue);
     assert_eq!(claim.failures(), 1);
-    // An event during the run does not reset them either: the next step is the second, 2 s.
+    // An event during the run does not reset them either, so the next delay is the second one, 2 s.
     assert_eq!(queue.enqueue("key"), EnqueueOutcome::Rerun);
     claim.retry();
     assert_eq!(queue.state(&"key"), KeyState::Delayed(Some(clock.now() + 2 * SECOND)));
@@ -324,7 +324,7 @@ fn a_delay_can_be_cancelled() {
 
 /// kubernetes-sigs/controller-runtime#3496: keys of low priority starve.
 #[test]
-fn a_low_lane_does_not_starve() {
+fn a_low_priority_level_does_not_starve() {
     let queue = WorkQueue::new();
     queue.at(Priority::Low).enqueue(0);
     for key in 1.. {

@@ -1,6 +1,6 @@
-//! The cases of client-go's `util/workqueue` (Apache-2.0), written anew against this API. Each test names its source.
+//! The cases of client-go's `util/workqueue` (Apache-2.0), rewritten against this API. Each test names its source.
 //!
-//! Omitted: `default_rate_limiters_test.go`, with cases beside the backoff itself, and `metrics_test.go`.
+//! Omitted: `default_rate_limiters_test.go`, because the backoff has unit tests, and `metrics_test.go`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use homeostat::{Claim, Enqueue, EnqueueOutcome, Exponential, Shutdown, WorkQueue
 
 use crate::support::{Close, MS, SECOND, counts, held, held_builder, serve, take};
 
-/// The two ways to end a queue in these cases.
+/// The two ways in which these cases end a queue.
 const ENDS: [fn(&WorkQueue<usize>); 2] =
     [|queue| queue.shutdown(Shutdown::ServeReady), |queue| assert!(queue.drain(Duration::MAX).is_drained())];
 
@@ -102,7 +102,7 @@ fn a_key_that_is_added_while_it_is_processed_runs_again() {
 
 /// `queue_test.go`: `TestLen`.
 #[test]
-fn a_duplicate_does_not_lengthen_the_line() {
+fn a_duplicate_does_not_lengthen_the_queue() {
     let queue = WorkQueue::new();
     queue.enqueue("foo");
     assert_eq!(queue.len(), 1);
@@ -146,7 +146,7 @@ fn two_adds_during_a_run_are_one_run_after_it_and_no_other_worker_comes_before()
     thread::scope(|scope| {
         let _close = Close(&queue);
         let second = scope.spawn(|| queue.dequeue().map(Claim::done));
-        // The worker sleeps although the key has a rerun: another worker holds the key.
+        // The worker sleeps although the key has a pending rerun, because another worker holds the key.
         clock.wait_for_sleepers(1);
         assert_eq!(queue.processing_count(), 1);
         first.done();
@@ -226,7 +226,7 @@ fn a_stricter_shutdown_ends_a_drain_of_ready_keys_and_a_timeout_ends_any_drain()
 
 /// `queue_test.go`: `TestQueueDrainageUsingShutDownWithDrainWithDirtyItem`.
 #[test]
-fn a_key_wanted_again_before_the_drain_is_served_during_it() {
+fn a_key_with_a_pending_rerun_is_served_during_a_drain() {
     let (clock, queue) = held();
     queue.enqueue("foo");
     let first = take(&queue);
@@ -235,7 +235,7 @@ fn a_key_wanted_again_before_the_drain_is_served_during_it() {
         let _close = Close(&queue);
         let drain = scope.spawn(|| queue.drain(Duration::MAX));
         clock.wait_for_sleepers(1);
-        // Not closed: the end of the claim will make its key ready.
+        // The queue is not closed, because the end of the claim will make its key ready.
         assert_eq!(queue.try_dequeue().unwrap_err(), TryDequeueError::Empty);
         first.done();
         let again = take(&queue);
@@ -368,7 +368,7 @@ fn each_key_backs_off_by_its_own_failures_and_done_resets_them() {
     assert_eq!(take(&queue).failures(), 1);
 }
 
-/// New: no peer passes this case. kubernetes/kubernetes#141079.
+/// New: no peer passes this case. See kubernetes/kubernetes#141079.
 #[test]
 fn a_drain_does_not_return_while_a_key_is_ready() {
     let (clock, queue) = held();
@@ -379,7 +379,7 @@ fn a_drain_does_not_return_while_a_key_is_ready() {
         let drain = scope.spawn(|| queue.drain(SECOND));
         clock.wait_for_sleepers(1);
         first.done();
-        // Only the timeout can end it now.
+        // Only the timeout can end the drain now.
         assert_eq!(clock.sleepers(), 1);
         clock.advance(SECOND);
         let DrainReport { ready, processing, .. } = drain.join().unwrap();

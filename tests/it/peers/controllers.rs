@@ -1,9 +1,9 @@
-//! Controllers beside their peers' own cases, written anew on a held clock: controller-runtime's
-//! `pkg/internal/controller/controller_test.go` (Apache-2.0) and kube-rs' `kube-runtime/src/controller/` (Apache-2.0). Each test names
-//! its source by the title of the case.
+//! Controllers against their peers' cases, rewritten on a held clock: controller-runtime's
+//! `pkg/internal/controller/controller_test.go` (Apache-2.0) and kube-rs's `kube-runtime/src/controller/`
+//! (Apache-2.0). Each test names its source by the title of the case.
 //!
-//! Not here because they cannot be written: a second start (a controller is started by value), and an error together with a
-//! requeue (a run returns one of them). What `controller.rs` and `manager.rs` prove is not proved again.
+//! Two cases are impossible here: a second start, because a start consumes the controller, and an error together with
+//! a requeue, because a run returns only one of them. The tests of controllers and managers cover further cases.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,27 +27,28 @@ type Key = &'static str;
 type Run = Box<dyn Fn(&Context, &Key) -> Outcome + Send + Sync>;
 type Builder = ControllerBuilder<Key, Run>;
 
-/// What a run says of itself.
+/// A report of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Said {
     key: Key,
-    /// Seconds since the start.
+    /// The seconds since the start.
     at: u64,
     attempt: u32,
     priority: Priority,
 }
 
-/// A clock, a pool of two threads on it, and what has been said.
+/// A held clock, a pool of two threads on it, and the reports of the runs.
 struct Rig {
     clock: ManualClock,
     pool: WorkerPool,
     heard: Receiver<Said>,
-    /// How many threads are asleep while nothing goes on: the pool's two, its watchdog, the controller's own thread.
+    /// The number of threads that sleep while the controller is idle: two of the pool, its watchdog and the control
+    /// thread.
     idle: usize,
 }
 
 impl Rig {
-    /// Starts a controller whose runs do what `run` says, and then say what they were; its backoff is 1 s, 2 s, 4 s, …
+    /// Starts a controller with runs that report themselves and then call `run`. The backoff is 1 s, 2 s, 4 s, …
     fn start<R>(run: R, set: impl FnOnce(Builder) -> Builder) -> (Self, Running<ControllerHandle<Key>>)
     where
         R: Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
@@ -55,7 +56,7 @@ impl Rig {
         Self::on(ManualClock::new(), 4, run, set)
     }
 
-    /// The same with a watch of its keys.
+    /// Does the same with a watch of the controller's keys.
     fn watching<R>(
         run: R,
         set: impl FnOnce(Builder) -> Builder,
@@ -95,13 +96,13 @@ impl Rig {
         (Self { clock, pool, heard, idle }, running)
     }
 
-    /// The same, with runs that end as the script says, one after the other, and then succeed.
+    /// Does the same with runs that return the results of `script` in order, and then succeed.
     fn scripted(script: impl IntoIterator<Item = Outcome>) -> (Self, Running<ControllerHandle<Key>>) {
         let script = Mutex::new(script.into_iter().collect::<VecDeque<_>>());
         Self::start(move |_, _| script.lock().pop_front().unwrap_or(Ok(Action::await_change())), |builder| builder)
     }
 
-    /// Lets so many seconds pass, one after the other, each when all that has come of the one before is over.
+    /// Advances the clock second by second. Each second begins when all threads sleep again.
     fn pass(&self, seconds: u32) {
         for _ in 0..seconds {
             self.clock.wait_for_sleepers(self.idle);
@@ -110,7 +111,7 @@ impl Rig {
         self.clock.wait_for_sleepers(self.idle);
     }
 
-    /// Waits until the initial listing is in line, and a key of it has been run.
+    /// Waits until the initial listing is complete and `key` has run.
     fn listed(vms: &Running<ControllerHandle<Key>>, key: Key) {
         while !vms.has_synced() {
             std::thread::yield_now();
@@ -141,7 +142,7 @@ fn a_failed_key_is_tried_again_and_the_others_are_run_meanwhile() {
     assert!(vms.queue().is_empty() && vms.queue().delayed_count() == 0);
 }
 
-/// "should not reset backoff until there's a non-error result"; the run that asks for another one is such a result here as there.
+/// "should not reset backoff until there's a non-error result". Here and there, a requeue is such a result.
 #[test]
 fn the_backoff_grows_until_a_run_does_not_fail() {
     let again = || Ok(Action::requeue_after(SECOND));
@@ -149,7 +150,7 @@ fn the_backoff_grows_until_a_run_does_not_fail() {
         Rig::scripted([fails(), fails(), fails(), again(), fails(), fails(), Ok(Action::await_change()), fails()]);
     vms.enqueue("vm");
     rig.pass(20);
-    // 1 s, 2 s, 4 s; a second as asked for; 1 s, 2 s.
+    // The delays are 1 s, 2 s, 4 s, then the requested second, then 1 s and 2 s.
     let seen: Vec<_> = rig.heard.try_iter().map(|said| (said.at, said.attempt)).collect();
     assert_eq!(seen, [(0, 1), (1, 2), (3, 3), (7, 4), (8, 1), (9, 2), (11, 3)]);
     assert!(vms.failing().is_empty());
@@ -158,9 +159,10 @@ fn the_backoff_grows_until_a_run_does_not_fail() {
     assert_eq!(rig.times(), [20, 21]);
 }
 
-/// "should not requeue a Request if there is a terminal error". There its count of failures outlives it; here it does not.
+/// "should not requeue a Request if there is a terminal error". There the number of failures is kept; here it is
+/// reset.
 #[test]
-fn a_terminal_error_is_not_tried_again_and_its_count_does_not_outlive_it() {
+fn a_terminal_error_is_not_retried_and_resets_the_failures() {
     let (rig, vms) = Rig::scripted([fails(), Err(terminal("no such image").into()), fails()]);
     vms.enqueue("vm");
     rig.pass(100);
@@ -174,10 +176,10 @@ fn a_terminal_error_is_not_tried_again_and_its_count_does_not_outlive_it() {
     assert!(vms.parked().is_empty());
 }
 
-/// "should requeue a Request after a duration (but not rate-limited) if the Result sets `RequeueAfter`", "… if the Result sets
-/// Requeue:true": by an action and by an error that says so.
+/// "should requeue a Request after a duration (but not rate-limited) if the Result sets `RequeueAfter`", "… if the
+/// Result sets Requeue:true": by an action, and by a requeue error.
 #[test]
-fn a_requeue_comes_when_it_was_asked_for_and_is_no_failure() {
+fn a_requeue_comes_at_its_time_and_is_no_failure() {
     let (rig, vms) = Rig::scripted([
         fails(),
         Ok(Action::requeue_after(5 * SECOND)),
@@ -192,10 +194,10 @@ fn a_requeue_comes_when_it_was_asked_for_and_is_no_failure() {
     assert_eq!((vms.metrics().runs.requeues, vms.metrics().runs.errors()), (3, 2));
 }
 
-/// "should perform error behavior if error is not nil, regardless of `RequeueAfter`": the error that was not asked for decides, also if
-/// a requeue is among what it was made of.
+/// "should perform error behavior if error is not nil, regardless of `RequeueAfter`": the error decides, even if it
+/// contains a requeue.
 #[test]
-fn an_error_beats_a_requeue() {
+fn an_error_takes_precedence_over_a_requeue() {
     let (rig, vms) = Rig::scripted([
         Err(terminal(RequeueAfter::new(SECOND, "not attached")).into()),
         Ok(Action::requeue_after(100 * SECOND)),
@@ -206,7 +208,7 @@ fn an_error_beats_a_requeue() {
     assert_eq!((rig.times(), vms.parked().len()), (vec![0], 1));
     vms.enqueue("vm");
     rig.pass(2);
-    // It stands until a run that fails: then the backoff, and not the rest of the hundred seconds.
+    // The requeue stands until a run fails. Then the backoff replaces the rest of the hundred seconds.
     vms.enqueue("vm");
     rig.pass(5);
     assert_eq!(rig.times(), [5, 7, 8]);
@@ -214,7 +216,7 @@ fn an_error_beats_a_requeue() {
 
 /// "should retain the priority when there was an error", "… when the reconciler requests a requeue", "… with `RequeueAfter`".
 #[test]
-fn a_key_keeps_its_lane_however_its_run_ends() {
+fn a_key_keeps_its_priority_however_its_run_ends() {
     for ending in [fails, || Ok(Action::requeue_after(SECOND)), || Ok(Action::requeue_after(Duration::ZERO))] {
         for priority in [Priority::High, Priority::Low] {
             let (rig, vms) = Rig::scripted([ending(), ending()]);
@@ -250,7 +252,7 @@ fn a_panic_is_an_error_that_is_counted_and_retried() {
 /// "should time out if `ReconciliationTimeout` is set", "should increment when … timeout hits `DeadlineExceeded`", "should increment
 /// multiple times when multiple reconciles timeout".
 #[test]
-fn each_run_past_its_deadline_is_told_and_counted() {
+fn each_run_past_its_deadline_is_cancelled_and_counted() {
     let (actors, director) = stage();
     let (rig, vms) = Rig::start(
         move |cx, key| {
@@ -264,7 +266,7 @@ fn each_run_past_its_deadline_is_told_and_counted() {
         vms.enqueue(key);
         director.next();
     }
-    // The keeper and the watchdog.
+    // The sleepers are the control thread and the watchdog.
     rig.clock.wait_for_sleepers(2);
     rig.clock.advance(just_before(10 * SECOND + ALLOWANCE));
     rig.clock.wait_for_sleepers(2);
@@ -285,7 +287,7 @@ fn each_run_past_its_deadline_is_told_and_counted() {
 /// before timeout", "… when parent context is cancelled", "… when `ReconciliationTimeout` is zero", "should not configure a timeout if
 /// `ReconciliationTimeout` is zero".
 #[test]
-fn what_ends_for_another_cause_is_no_overrun() {
+fn a_run_that_ends_for_another_cause_is_no_overrun() {
     for (key, timeout) in
         [("by hand", Some(SECOND)), ("in time", Some(SECOND)), ("aborted", Some(SECOND)), ("at leisure", None)]
     {
@@ -356,7 +358,7 @@ fn a_listing_that_comes_in_time_and_a_stop_before_it_are_no_errors() {
 
 /// "should process events from source.Channel".
 #[test]
-fn what_comes_by_a_channel_is_run() {
+fn a_key_from_a_channel_is_run() {
     let (events, receiver) = unbounded();
     let clock = ManualClock::new();
     let watch = Watch::builder().clock(clock.clock()).from_receiver(receiver).unwrap();
@@ -374,7 +376,7 @@ fn what_comes_by_a_channel_is_run() {
 
 /// "should return if the queue is shutdown", which is pending there.
 #[test]
-fn a_controller_that_is_stopped_ends_with_keys_in_line() {
+fn a_stopped_controller_ends_although_keys_are_ready() {
     let (actors, director) = stage();
     let (rig, mut vms) = Rig::start(
         move |_, key| {
@@ -390,7 +392,7 @@ fn a_controller_that_is_stopped_ends_with_keys_in_line() {
     let handle = ControllerHandle::clone(&vms);
     std::thread::scope(|scope| {
         let waits = scope.spawn(move || handle.wait(&"one", Duration::MAX));
-        // The thread that waits is in place of the one that runs.
+        // The waiting thread sleeps instead of the running one.
         rig.clock.wait_for_sleepers(rig.idle);
         vms.stop();
         assert_eq!(waits.join().unwrap(), Err(WaitError::Stopped));
@@ -402,8 +404,8 @@ fn a_controller_that_is_stopped_ends_with_keys_in_line() {
     assert!(rig.pool.overdue().is_empty());
 }
 
-/// The contexts "prometheus metric `reconcile_total`" and "should update prometheus metrics": each outcome is counted once, each run
-/// measured.
+/// The contexts "prometheus metric `reconcile_total`" and "should update prometheus metrics": each outcome is counted
+/// once, and each run is measured.
 #[test]
 fn each_outcome_is_counted_and_each_run_measured() {
     let script = [
@@ -424,10 +426,10 @@ fn each_outcome_is_counted_and_each_run_measured() {
     assert_eq!((metrics.work_time.count(), metrics.queue_time.count()), (5, 5));
 }
 
-/// kube-rs' `runner_should_never_run_two_instances_at_once`, and controller-runtime's hold on a key in process: two requests are
-/// two runs, one after the other, though a thread is free.
+/// kube-rs's `runner_should_never_run_two_instances_at_once`, and controller-runtime's lock of a key in process: two
+/// requests lead to two consecutive runs, although a thread is free.
 #[test]
-fn a_key_that_is_wanted_while_it_runs_runs_again_afterwards() {
+fn a_key_that_is_enqueued_during_its_run_runs_again_afterwards() {
     let (actors, director) = stage();
     let (rig, vms) = Rig::start(
         move |_, key| {
@@ -455,9 +457,9 @@ fn a_key_that_is_wanted_while_it_runs_runs_again_afterwards() {
     assert_eq!(rig.times().len(), 3);
 }
 
-/// kube-rs' `runner_should_wait_for_readiness` and `runner_should_dedupe_while_waiting_for_readiness`.
+/// kube-rs's `runner_should_wait_for_readiness` and `runner_should_dedupe_while_waiting_for_readiness`.
 #[test]
-fn what_is_wanted_before_the_listing_is_in_runs_once_afterwards() {
+fn a_key_enqueued_before_the_initial_listing_runs_once_afterwards() {
     let (rig, vms, watch) = Rig::watching(|_, _| Ok(Action::await_change()), |builder| builder);
     for _ in 0..3 {
         vms.enqueue("vm");
@@ -470,7 +472,7 @@ fn what_is_wanted_before_the_listing_is_in_runs_once_afterwards() {
     assert_eq!(rig.times(), [0]);
 }
 
-/// kube-rs' `applier_must_not_deadlock_if_reschedule_buffer_fills`: runs that put every key in line again, themselves among them.
+/// kube-rs's `applier_must_not_deadlock_if_reschedule_buffer_fills`: runs that enqueue many keys, their own included.
 #[test]
 fn runs_that_feed_their_own_controller_do_not_block() {
     const KEYS: u32 = 300;
@@ -503,7 +505,7 @@ fn runs_that_feed_their_own_controller_do_not_block() {
     *own.lock() = None;
 }
 
-/// New: a resync names what is known at low priority, and wakes no key that backs off.
+/// New: a resync enqueues the known keys at low priority, and wakes no key that backs off.
 #[test]
 fn a_resync_leaves_a_backoff_alone() {
     let reasons = Arc::new(Mutex::new(Vec::new()));
@@ -525,7 +527,7 @@ fn a_resync_leaves_a_backoff_alone() {
     assert!(reasons.lock().iter().all(|(key, resync)| !resync || *key == "fine"));
 }
 
-/// New: a change that is alone is acted upon once it has been quiet, and neither sooner nor later.
+/// New: a single change runs exactly after the quiet time.
 #[test]
 fn a_change_waits_for_the_quiet_time() {
     let (rig, vms, watch) =
@@ -551,7 +553,7 @@ fn a_change_waits_for_the_quiet_time() {
     assert_eq!(rig.times(), [6]);
 }
 
-/// New: the rate is that of the controller, whatever its threads.
+/// New: the rate limits the controller, with any number of threads.
 #[test]
 fn the_rate_is_kept_by_all_threads_together() {
     let (rig, vms) = Rig::start(
@@ -568,9 +570,9 @@ fn the_rate_is_kept_by_all_threads_together() {
     }
 }
 
-/// New: whoever waits for a key hears of its end, also if the next one may not be run yet.
+/// New: a wait for a key returns at the end of its run, although the rate delays the next key.
 #[test]
-fn who_waits_for_a_key_is_not_held_up_by_the_rate() {
+fn a_wait_for_a_key_is_not_delayed_by_the_rate() {
     let (actors, director) = stage();
     let (rig, vms) = Rig::start(
         move |_, key| {

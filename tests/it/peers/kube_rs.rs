@@ -1,8 +1,8 @@
-//! The cases of kube-rs's `kube-runtime/src/scheduler.rs` and `controller/runner.rs` (Apache-2.0), written anew against
+//! The cases of kube-rs's `kube-runtime/src/scheduler.rs` and `controller/runner.rs` (Apache-2.0), rewritten against
 //! this API. Each test names its source.
 //!
-//! Not here: what concerns gates before the first run (`runner_should_wait_for_readiness` and its kin), which a queue
-//! does not have.
+//! Omitted: the cases about readiness before the first run (`runner_should_wait_for_readiness` and similar ones),
+//! because a queue has no readiness. The tests of [`controllers`](super::controllers) have them.
 
 use std::thread;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use homeostat::{Enqueue, EnqueueOutcome, Key, ManualClock, WorkQueue};
 
 use crate::support::{Close, MS, SECOND, counts, held, serve, take};
 
-/// `scheduler_should_hold_and_release_items`: what is held there because its key is running, a claim holds here.
+/// `scheduler_should_hold_and_release_items`: there the scheduler holds a running key; here its claim does.
 #[test]
-fn a_wanted_key_is_held_while_it_runs_and_released_when_it_ends() {
+fn an_enqueued_key_is_held_while_it_runs_and_released_when_it_ends() {
     let queue = WorkQueue::new();
     queue.enqueue(1);
     let running = take(&queue);
@@ -28,7 +28,7 @@ fn a_wanted_key_is_held_while_it_runs_and_released_when_it_ends() {
 
 /// `scheduler_should_not_reschedule_pending_items`.
 #[test]
-fn a_key_that_waits_for_its_own_run_to_end_is_wanted_once() {
+fn several_requests_during_a_run_are_one_rerun() {
     let queue = WorkQueue::new();
     queue.enqueue(1);
     let running = take(&queue);
@@ -42,7 +42,7 @@ fn a_key_that_waits_for_its_own_run_to_end_is_wanted_once() {
 
 /// `scheduler_pending_message_should_not_block_head_of_line`.
 #[test]
-fn a_wanted_key_that_is_running_does_not_hold_up_the_others() {
+fn a_pending_rerun_does_not_block_other_keys() {
     let queue = WorkQueue::new();
     queue.enqueue(1);
     let running = take(&queue);
@@ -79,8 +79,8 @@ fn a_later_delay_does_not_put_an_earlier_one_off() {
     assert_eq!(counts(&queue), [0; 3]);
 }
 
-/// `scheduler_dedupe_should_replace_later_item`, and `scheduler_should_overwrite_message_with_soonest_version`. There the
-/// sooner time wins by itself; here a standing wake absorbs `enqueue_after`, and `reschedule` says that it shall not.
+/// `scheduler_dedupe_should_replace_later_item`, and `scheduler_should_overwrite_message_with_soonest_version`. There
+/// the sooner time always wins; here a standing delay absorbs `enqueue_after`, and only `reschedule` changes it.
 #[test]
 fn a_sooner_time_replaces_a_later_one_by_reschedule() {
     let (clock, queue) = held();
@@ -130,13 +130,13 @@ fn a_second_request_within_the_quiet_time_pushes_the_first_out() {
     assert_eq!(counts(&queue), [0; 3]);
 }
 
-/// Runs whatever comes until the queue is closed: notes when each run starts and ends, by the clock.
+/// Runs keys until the queue is closed, and returns the start and the end of each run by the clock.
 fn run_each_for<K: Key>(queue: &WorkQueue<K>, clock: &ManualClock, duration: Duration) -> Vec<(K, Duration, Duration)> {
     let start = clock.now();
     let mut runs = Vec::new();
     while let Ok(claim) = queue.dequeue() {
         let begin = clock.now() - start;
-        // A run that takes time by the clock: a wait on a queue that nothing is ever put into.
+        // The run takes time on the held clock: it waits on a queue that stays empty.
         let idle = WorkQueue::<()>::builder().clock(clock.clock()).build();
         assert!(idle.dequeue_timeout(duration).is_err());
         runs.push((claim.key().clone(), begin, clock.now() - start));
@@ -145,8 +145,8 @@ fn run_each_for<K: Key>(queue: &WorkQueue<K>, clock: &ManualClock, duration: Dur
     runs
 }
 
-/// `runner_should_never_run_two_instances_at_once`: two requests are two runs, one after the other, also where another
-/// worker is free.
+/// `runner_should_never_run_two_instances_at_once`: two requests lead to two consecutive runs, even if another worker
+/// is free.
 #[test]
 fn two_requests_are_two_serial_runs() {
     let (clock, queue) = held();
@@ -190,9 +190,9 @@ fn a_sleeping_worker_wakes_for_a_key() {
     });
 }
 
-/// `runner_should_dedupe_while_waiting_for_readiness`: keys that come before anybody works on them.
+/// `runner_should_dedupe_while_waiting_for_readiness`: keys that are enqueued before the first worker starts.
 #[test]
-fn what_comes_before_the_first_worker_is_deduplicated() {
+fn keys_enqueued_before_the_first_worker_are_deduplicated() {
     let queue = WorkQueue::new();
     for key in ['a', 'b', 'a'] {
         queue.enqueue(key);
@@ -200,10 +200,10 @@ fn what_comes_before_the_first_worker_is_deduplicated() {
     assert_eq!(serve(&queue), ['a', 'b']);
 }
 
-/// `runner_should_respect_max_concurrent_executions`: as many runs at once as there are workers, and the next key when
-/// one of them is free.
+/// `runner_should_respect_max_concurrent_executions`: at most one run for each worker, and the next key when a worker
+/// is free.
 #[test]
-fn no_more_runs_at_once_than_workers() {
+fn at_most_one_run_per_worker_at_once() {
     let (clock, queue) = held();
     thread::scope(|scope| {
         let close = Close(&queue);

@@ -1,8 +1,8 @@
-//! The cases of controller-runtime's `pkg/manager/manager_test.go` and `pkg/manager/runnable_group_test.go` (Apache-2.0) that make
-//! sense here, written anew against this API. Each test names its source: the title of the case.
+//! The cases of controller-runtime's `pkg/manager/manager_test.go` and `pkg/manager/runnable_group_test.go`
+//! (Apache-2.0) that apply here, rewritten against this API. Each test names its source by the title of the case.
 //!
-//! A *runnable* there is a component here; one that needs leader election is a controller or a leading function. Servers, caches, clusters
-//! and configurations of a client have no counterpart.
+//! A *runnable* there is a component here. A runnable that needs leader election is a controller or a leading
+//! function. Servers, caches, clusters and client configurations have no counterpart.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -28,7 +28,7 @@ fn manager() -> ManagerBuilder {
     Manager::builder().shutdown_grace(HOUR)
 }
 
-/// A function that does nothing until it is stopped, and counts its end.
+/// Returns a function that waits for its cancellation, and counts its end.
 fn waiting(name: impl Into<String>, ended: &Arc<AtomicUsize>) -> Component {
     let ended = Arc::clone(ended);
     Component::function(name, move |cx: &Context| {
@@ -44,9 +44,9 @@ fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// "should Start each Component": also those that end at once, and none ends the manager.
+/// "should Start each Component": the components end at once, which does not end the manager.
 #[test]
-fn each_unit_is_started() {
+fn each_component_is_started() {
     let manager = manager().build().unwrap();
     let (said, heard) = bounded(2);
     for name in ["one", "other"] {
@@ -64,7 +64,7 @@ fn each_unit_is_started() {
     });
 }
 
-/// "should stop when context is cancelled": also if it was before.
+/// "should stop when context is cancelled": here it is cancelled before the start.
 #[test]
 fn a_token_that_is_cancelled_before_the_start_stops_it() {
     let manager = manager().build().unwrap();
@@ -76,10 +76,10 @@ fn a_token_that_is_cancelled_before_the_start_stops_it() {
     assert_eq!(manager.status().doing, "ended");
 }
 
-/// "should start the cache before starting anything else", "should start caches added after Manager has started". There a cache is
-/// synced before a runnable starts; here a controller takes no key before.
+/// "should start the cache before starting anything else", "should start caches added after Manager has started".
+/// There a cache is synced before a runnable starts; here a controller runs no key before its watch is synced.
 #[test]
-fn no_key_is_run_before_the_listing_is_in_also_of_a_watch_that_is_added_later() {
+fn no_key_is_run_before_the_initial_listing_even_of_a_watch_added_later() {
     let manager = manager().build().unwrap();
     let running = manager.start().unwrap();
     for (disks, name) in [("disks-1", "vm-1"), ("disks-2", "vm-2")] {
@@ -109,7 +109,7 @@ fn no_key_is_run_before_the_listing_is_in_also_of_a_watch_that_is_added_later() 
 
 /// "should return an error if any Components fail to Start", "… and wait for runnables to stop".
 #[test]
-fn a_unit_that_fails_is_returned_when_the_others_have_ended() {
+fn a_failed_component_is_returned_when_the_others_have_ended() {
     let manager = manager().build().unwrap();
     let ended = Arc::default();
     manager.add(waiting("waits", &ended)).unwrap();
@@ -117,14 +117,14 @@ fn a_unit_that_fails_is_returned_when_the_others_have_ended() {
     manager.add(Component::function("ends", |_: &Context| Ok::<_, Infallible>(()))).unwrap();
     let error = manager.run(&CancellationToken::new()).unwrap_err();
     assert_eq!((error.component(), error.to_string().as_str()), (Some("fails"), "fails: expected error"));
-    // Which of them had begun by then is anybody's guess; none is left.
+    // It is open whether the first component had begun by then. No component is left.
     assert!(ended.load(SeqCst) <= 1 && error.still_running().is_empty());
 }
 
-/// "should wait for runnables to stop", "should be able to close the group and wait for all runnables to finish", "should wait
-/// forever for runnables if gracefulShutdownTimeout is <0": the grace is as long as one likes.
+/// "should wait for runnables to stop", "should be able to close the group and wait for all runnables to finish",
+/// "should wait forever for runnables if gracefulShutdownTimeout is <0": the grace period can be endless.
 #[test]
-fn a_stop_waits_for_units_that_take_their_time() {
+fn a_stop_waits_for_slow_components() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(1).shutdown_grace(Duration::MAX).build().unwrap();
     let (said, ended) = unbounded();
@@ -140,7 +140,7 @@ fn a_stop_waits_for_units_that_take_their_time() {
     }
     let running = manager.start().unwrap();
     manager.stop();
-    // The driver, the pool's thread, its watchdog, and all components.
+    // The sleepers are the driver, the pool's thread, its watchdog and the four components.
     clock.wait_for_sleepers(7);
     for number in 1..=4 {
         assert_eq!((ended.len(), manager.status().doing), (0, "stopping"));
@@ -176,7 +176,7 @@ fn nothing_is_added_while_it_stops() {
 
 /// "should not return runnables context.Canceled errors".
 #[test]
-fn a_unit_that_returns_its_own_cancellation_has_not_failed() {
+fn a_component_that_returns_its_own_cancellation_has_not_failed() {
     let manager = manager().build().unwrap();
     let (began, seen) = bounded(2);
     let said = began.clone();
@@ -199,7 +199,7 @@ fn a_unit_that_returns_its_own_cancellation_has_not_failed() {
     manager.stop();
     running.wait().unwrap();
 
-    // That of another, or in another's name, is an error like any other.
+    // A `Cancelled` error without a cancellation is an ordinary failure.
     let manager = Manager::builder().build().unwrap();
     manager.add(Component::function("early", |_: &Context| Err(homeostat::run::Cancelled::Aborted))).unwrap();
     assert_eq!(manager.run(&CancellationToken::new()).unwrap_err().component(), Some("early"));
@@ -219,7 +219,7 @@ impl Error for NotFeelingLikeThat {}
 /// "should return both runnables and stop errors when both error", "should return only stop errors if runnables dont error",
 /// "should return only runnables error if stop doesn't error", "should not wait for runnables if gracefulShutdownTimeout is 0".
 #[test]
-fn what_has_failed_and_what_does_not_end_are_both_said() {
+fn the_error_names_the_failed_and_the_stuck_component() {
     for (fails, stuck, expected) in [
         (true, true, "fails: not feeling like that; still running: stuck-0"),
         (false, true, "still running: stuck-0"),
@@ -252,10 +252,10 @@ fn what_has_failed_and_what_does_not_end_are_both_said() {
         if !fails {
             manager.stop();
         }
-        // The last component has ended when the one before it is stopped.
+        // The last component has ended before the previous one is stopped.
         stopped.recv().unwrap();
         for _ in 0..if stuck { 2 } else { 0 } {
-            // The driver, the pool's thread and its watchdog.
+            // The sleepers are the driver, the pool's thread and its watchdog.
             clock.wait_for_sleepers(3);
             clock.advance(SECOND);
         }
@@ -267,8 +267,8 @@ fn what_has_failed_and_what_does_not_end_are_both_said() {
     }
 }
 
-/// "should not gracefully wait for runnables if leader election is lost": the loss aborts at once. "should cancel the leader
-/// election only after all runnables are done": [`manager_leaders`](super::leaders) has both for controllers.
+/// "should not gracefully wait for runnables if leader election is lost": a loss aborts at once. The tests of leaders
+/// cover "should cancel the leader election only after all runnables are done" for controllers.
 #[test]
 fn a_lost_leadership_leaves_no_grace() {
     let folder = tempfile::tempdir().unwrap();
@@ -284,7 +284,7 @@ fn a_lost_leadership_leaves_no_grace() {
     let (entered, seen) = bounded(1);
     let reconcile = move |cx: &Context, _: &Key| -> Result<Action, BoxError> {
         entered.send(())?;
-        // Only an abort ends it.
+        // Only an abort ends the run.
         cx.sleep(Duration::MAX)?;
         Ok(Action::await_change())
     };
@@ -293,7 +293,7 @@ fn a_lost_leadership_leaves_no_grace() {
     let running = manager.start().unwrap();
     seen.recv().unwrap();
     std::fs::remove_file(&path).unwrap();
-    // The driver, the elector, the keeper, the watchdog and the run.
+    // The sleepers are the driver, the elector, the control thread, the watchdog and the run.
     clock.wait_for_sleepers(5);
     clock.advance(SECOND);
     assert_eq!(running.wait().unwrap_err().component(), Some("elector"));
@@ -302,7 +302,7 @@ fn a_lost_leadership_leaves_no_grace() {
 /// "should return nil if leader election is not held and the manager is stopped", "should prevent leader election when shutting down
 /// a non-elected manager".
 #[test]
-fn who_stops_before_it_leads_leads_no_more() {
+fn a_manager_that_stops_before_it_leads_is_not_elected_later() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("leader.lock");
     let elector = FileElector::new(&path).interval(MS);
@@ -329,7 +329,7 @@ fn who_stops_before_it_leads_leads_no_more() {
     manager.stop();
     until(|| manager.status().doing == "stopping");
     drop(term);
-    // Another one is elected, while this one has not ended.
+    // Another elector is elected although this manager has not ended.
     let other = homeostat::Elector::campaign(&elector, &Context::detached()).unwrap();
     assert_eq!((manager.status().doing, manager.is_leading()), ("stopping", false));
     drop(go);
@@ -341,7 +341,7 @@ fn who_stops_before_it_leads_leads_no_more() {
 /// "should be able to add new runnables before it starts", "… before and after start", "… before and after start concurrently",
 /// "should be able to wait for all runnables to be ready at different intervals".
 #[test]
-fn units_are_added_before_while_and_after_it_starts() {
+fn components_are_added_before_during_and_after_the_start() {
     let manager = manager().build().unwrap();
     let ended = Arc::<AtomicUsize>::default();
     let running = std::thread::scope(|scope| {
@@ -362,7 +362,7 @@ fn units_are_added_before_while_and_after_it_starts() {
 
 /// "should be able to handle adding runnables while stopping".
 #[test]
-fn units_are_added_or_refused_while_it_stops() {
+fn components_are_added_or_refused_during_the_stop() {
     let manager = manager().build().unwrap();
     let ended = Arc::<AtomicUsize>::default();
     let added = AtomicUsize::new(0);
@@ -387,6 +387,6 @@ fn units_are_added_or_refused_while_it_stops() {
             running.wait().unwrap();
         });
     });
-    // One that was refused because the manager began to stop as it was started has been ended too.
+    // A component that was started and then refused, because the manager began to stop, has ended too.
     assert!(ended.load(SeqCst) >= added.load(SeqCst));
 }

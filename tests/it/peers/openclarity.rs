@@ -1,4 +1,4 @@
-//! The cases of openclarity's simple-controller-runtime, `queue_test.go`: `TestQueue` (Apache-2.0), written anew against
+//! The cases of openclarity's simple-controller-runtime, `queue_test.go`: `TestQueue` (Apache-2.0), rewritten against
 //! this API. Each test names its case.
 
 use std::collections::HashMap;
@@ -10,14 +10,14 @@ use homeostat::{Claim, Enqueue, EnqueueOutcome, WorkQueue};
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Add(&'static str, EnqueueOutcome),
-    /// The next key must be this one.
+    /// The next key must be this key.
     Get(&'static str),
     Has(&'static str, bool),
     Done(&'static str),
 }
 use Step::{Add, Done, Get, Has};
 
-/// Plays a case with one verb. At the end nothing may be left.
+/// Plays a case with one enqueue method. In the end, the queue must be empty.
 fn play(verb: EnqueueMethod, steps: &[Step]) {
     let queue = WorkQueue::new();
     let mut claims: HashMap<&str, Claim<&str>> = HashMap::new();
@@ -59,10 +59,10 @@ fn first_in_first_out() {
     }
 }
 
-/// "readd the same item before being processed": the queue there drops what is added during a run. That is right for
-/// a feeder that will say it again.
+/// "readd the same item before being processed". There the queue drops a key that is added during its run, which is
+/// right only for a feeder that will add it again.
 #[test]
-fn enqueue_if_absent_adds_nothing_to_a_key_in_line_or_in_process() {
+fn enqueue_if_absent_ignores_a_key_that_is_ready_or_in_process() {
     play(
         EnqueueMethod::EnqueueIfAbsent,
         &[
@@ -78,7 +78,7 @@ fn enqueue_if_absent_adds_nothing_to_a_key_in_line_or_in_process() {
     );
 }
 
-/// The same case with the verb that promises a run.
+/// The same case with `enqueue`, which guarantees a run.
 #[test]
 fn enqueue_during_a_run_is_one_more_run() {
     play(
@@ -119,9 +119,9 @@ fn a_key_can_be_added_again_after_its_run() {
     }
 }
 
-/// "check queue has item", and further than there: during and after the run.
+/// "check queue has item", extended to the time during and after the run.
 #[test]
-fn the_queue_says_what_it_holds() {
+fn contains_is_true_for_ready_and_running_keys() {
     play(
         EnqueueMethod::Enqueue,
         &[

@@ -1,6 +1,6 @@
-//! The cases of controller-runtime's `pkg/handler/eventhandler_test.go` (Apache-2.0) that make sense without Kubernetes, written
-//! anew: which keys each kind of event puts in line. And what client-go's shared informers promise their listeners
-//! (`tools/cache/shared_informer_test.go`, Apache-2.0).
+//! The cases of controller-runtime's `pkg/handler/eventhandler_test.go` (Apache-2.0) that apply without Kubernetes,
+//! rewritten: the keys that each kind of event enqueues. Also the guarantees of client-go's shared informers for
+//! their listeners (`tools/cache/shared_informer_test.go`, Apache-2.0).
 
 use homeostat::watch::{Push, Subscription};
 use homeostat::{Action, BoxError, Context, Enqueue, Event, Subscriber, Watch, WorkQueue, Workers};
@@ -35,16 +35,16 @@ impl Stage {
         Self { queue, pods, _subscription: subscription }
     }
 
-    /// What stands in line after `change`.
+    /// Returns the keys that are ready after `change`.
     fn after<R>(&self, change: impl FnOnce(&Pods) -> R) -> Vec<String> {
         change(&self.pods);
         serve(&self.queue)
     }
 }
 
-/// `EnqueueRequestForObject`: the name of the object, of each kind of event.
+/// `EnqueueRequestForObject`: each kind of event enqueues the name of its object.
 #[test]
-fn an_object_is_put_in_line_by_its_own_name() {
+fn an_object_is_enqueued_by_its_own_name() {
     let stage = Stage::new(|queue| {
         Subscriber::to(queue, |event: &Event<&'static str, Pod>| event.key().map(|key| (*key).to_owned()))
     });
@@ -55,7 +55,7 @@ fn an_object_is_put_in_line_by_its_own_name() {
     assert!(stage.after(|pods| pods.remove("baz")).is_empty());
 }
 
-/// `EnqueueRequestsFromMapFunc`: any number of keys, and of an update those of both objects.
+/// `EnqueueRequestsFromMapFunc`: a mapping returns any number of keys. An update enqueues the keys of both objects.
 #[test]
 fn a_function_finds_the_keys_of_both_objects_of_an_update() {
     let stage = Stage::new(|queue| {
@@ -69,9 +69,10 @@ fn a_function_finds_the_keys_of_both_objects_of_an_update() {
     assert_eq!(stage.after(|pods| pods.remove("baz")), ["foo/baz-2", "biz/baz-2"]);
 }
 
-/// `EnqueueRequestForOwner`: owners of one kind, of each kind of event, of both objects of an update, each once.
+/// `EnqueueRequestForOwner`: each kind of event enqueues the owners of one kind, and an update enqueues those of both
+/// objects, each of them once.
 #[test]
-fn owners_of_one_kind_are_put_in_line_each_once() {
+fn owners_of_one_kind_are_enqueued_once_each() {
     let stage = Stage::new(|queue| {
         Subscriber::to_owner(queue, |_: &&str, pod: &Pod| {
             let owners = pod.owners.clone().into_iter();
@@ -92,7 +93,7 @@ fn owners_of_one_kind_are_put_in_line_each_once() {
     assert_eq!(stage.after(|pods| pods.remove("baz")), ["foo2", "foo3"]);
 }
 
-/// `WithLowPriorityWhenUnchanged` and the initial list: what has just changed runs before them.
+/// `WithLowPriorityWhenUnchanged` and the initial list: a key that has just changed runs first.
 #[test]
 fn a_change_runs_before_the_initial_list_and_a_resync() {
     let (clock, builder) = held_builder();
@@ -107,8 +108,8 @@ fn a_change_runs_before_the_initial_list_and_a_resync() {
     assert_eq!(serve(&queue)[0], "newer");
 }
 
-/// client-go, `TestListenerResyncPeriods` and the like: a listener that is added later is told of all there is, as additions;
-/// one that is removed is told no more; the others notice nothing.
+/// client-go, `TestListenerResyncPeriods` and similar: a new listener gets all existing items as additions, a removed
+/// one gets no more events, and the others are unaffected.
 #[test]
 fn listeners_are_added_and_removed_while_it_runs() {
     let (clock, builder) = held_builder::<&str>();
@@ -129,10 +130,10 @@ fn listeners_are_added_and_removed_while_it_runs() {
     assert_eq!(other.delivered(), 4);
 }
 
-/// controller-runtime, "Own status write defeats backoff" (kubernetes-sigs/controller-runtime#1720): a soft subscription
-/// leaves the backoff of a failing key alone, although the reconciler changes what is watched.
+/// controller-runtime, "Own status write defeats backoff" (kubernetes-sigs/controller-runtime#1720): a soft
+/// subscription leaves the backoff of a failing key alone, although the reconciler changes the watched value.
 #[test]
-fn a_reconciler_that_writes_what_it_watches_and_fails_backs_off() {
+fn a_reconciler_that_changes_its_watched_value_and_fails_backs_off() {
     let (clock, builder) = held_builder::<&str>();
     let queue = builder.build();
     let push = Watch::<&str, u32>::builder().clock(clock.clock()).push();
@@ -146,7 +147,7 @@ fn a_reconciler_that_writes_what_it_watches_and_fails_backs_off() {
     let backoff = homeostat::Exponential::new(SECOND, 1000 * SECOND).jitter(0.0);
     let workers = Workers::new(failing).retry(backoff).start(&queue).unwrap();
     queue.enqueue("vm-1");
-    // The worker, and its watchdog if there is one, come to rest.
+    // Waits for the end of the first run.
     while workers.metrics().runs() < 1 {
         std::thread::yield_now();
     }

@@ -1,7 +1,7 @@
-//! The cases of controller-runtime's `pkg/controller/priorityqueue/priorityqueue_test.go` (Apache-2.0), written anew
-//! against this API. Each test names its source: the title of the case, or the test.
+//! The cases of controller-runtime's `pkg/controller/priorityqueue/priorityqueue_test.go` (Apache-2.0), rewritten
+//! against this API. Each test names its source by the title of the case or by the name of the test.
 //!
-//! There a priority is any number; here there are three levels. The checks of metrics there are checks of counts here.
+//! There a priority is any number; here there are three levels. Tests of metrics there are tests of counts here.
 
 mod threads;
 
@@ -39,8 +39,8 @@ fn a_key_in_process_goes_to_no_other_consumer() {
     bar.done();
 }
 
-/// "returns an item as soon as its unlocked". There it keeps the rank of its add, before "baz"; here a key goes to
-/// the tail when its claim ends.
+/// "returns an item as soon as its unlocked". There the key keeps the position of its add, before "baz"; here it goes
+/// to the tail when its claim ends.
 #[test]
 fn a_key_enqueued_during_its_run_is_ready_when_the_run_ends() {
     let queue = WorkQueue::new();
@@ -118,7 +118,7 @@ fn a_raised_key_goes_to_the_tail_of_its_new_level() {
     assert_eq!(serve(&queue), ["bar", "foo"]);
 }
 
-/// New: a poll never raises a key, and asking for the level that a key is in does not move it.
+/// New: a poll never raises a key, and a request at the key's own level does not move it.
 #[test]
 fn a_key_keeps_its_place_when_its_level_does_not_rise() {
     let queue = WorkQueue::new();
@@ -199,9 +199,9 @@ fn a_key_that_leaves_its_delay_for_a_higher_level_is_taken_from_there() {
     assert_eq!(counts(&queue), [0; 3]);
 }
 
-/// `TestHighPriorityItemsAreReturnedBeforeLowPriorityItemMultipleTimes`: with no delay, one that is over at once, and
-/// one that has to be waited for. There the low level starves; here it and the normal level have two turns
-/// in every sixteen, so only the order within a level is promised.
+/// `TestHighPriorityItemsAreReturnedBeforeLowPriorityItemMultipleTimes`: without a delay, with a delay that ends at
+/// once, and with a longer one. There the low level starves; here the low and the normal level have two turns in
+/// sixteen, so only the order within a level is guaranteed.
 #[test]
 fn each_level_keeps_its_order_and_higher_levels_come_first() {
     const KEYS: usize = 1000;
@@ -225,7 +225,7 @@ fn each_level_keeps_its_order_and_higher_levels_come_first() {
             }
             claim.done();
         }
-        // The high level has fourteen turns of sixteen while it holds a key.
+        // The high level has fourteen turns in sixteen while it holds a key.
         assert!(high_after <= KEYS * STARVATION_BOUND / (STARVATION_BOUND - 2), "{high_after}");
         assert!(queue.try_dequeue().is_err());
     }

@@ -1,4 +1,4 @@
-//! The cases of controller-runtime's priority queue (see the module above) in which threads wait or race.
+//! The cases of controller-runtime's priority queue with threads that wait or race. See the module above.
 
 use std::collections::HashSet;
 use std::thread;
@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 use super::LANES;
 use crate::support::{Close, HOUR, MS, SECOND, counts, held};
 
-/// "returns many items". There the case guards against a panic while the tree is walked.
+/// "returns many items". There the case guards against a panic during a walk of the tree.
 #[test]
 fn a_hundred_consumers_take_a_thousand_mixed_keys() {
     let queue: WorkQueue<usize> = WorkQueue::new();
     for round in 0..3 {
         for key in 0..1000 {
-            // Some delayed by up to a millisecond, the others over all levels.
+            // Some keys are delayed by up to a millisecond, the others are spread over all levels.
             match (key * 7 + round) % 100 {
                 short @ 0..10 => {
                     let delay = Duration::from_micros(100 * u64::try_from(short).unwrap());
@@ -54,7 +54,7 @@ fn a_waiting_consumer_gets_a_delayed_key_at_its_time_and_no_sooner() {
         clock.wait_for_sleepers(1);
         queue.enqueue_after("foo", SECOND);
         clock.advance(SECOND.saturating_sub(Duration::from_nanos(1)));
-        // No thread has woken it.
+        // No thread has woken the consumer.
         assert_eq!((clock.sleepers(), consumer.is_finished()), (1, false));
         clock.advance(Duration::from_nanos(1));
         assert_eq!(consumer.join().unwrap(), Ok(()));
@@ -135,7 +135,7 @@ fn a_shutdown_unblocks_waiting_consumers() {
 
 /// `TestPriorityQueueDoesNotDeadlockOnShutdownWhileHandingOutItems` (#3538).
 #[test]
-fn a_shutdown_amid_enqueues_and_dequeues_lets_every_worker_go() {
+fn a_shutdown_during_enqueues_and_dequeues_ends_every_worker() {
     for round in 0..20 {
         let queue = WorkQueue::<usize>::new();
         let (gone, all_gone) = bounded::<()>(0);
@@ -166,14 +166,14 @@ fn a_shutdown_amid_enqueues_and_dequeues_lets_every_worker_go() {
     }
 }
 
-/// `TestFuzzPriorityQueue`: no two workers hold a key, and no key comes in a lower level than requested.
+/// `TestFuzzPriorityQueue`: no two workers hold one key, and no key comes at a lower level than requested.
 #[test]
 fn under_load_one_worker_holds_a_key_and_it_keeps_the_highest_requested_level() {
     const KEYS: usize = 20;
     #[derive(Default)]
     struct Known {
         held: bool,
-        /// The level of the next run, or of the run after it.
+        /// The highest requested levels of the next run and of the run after it.
         levels: [Option<Priority>; 2],
     }
     let queue = WorkQueue::<usize>::new();
@@ -191,7 +191,7 @@ fn under_load_one_worker_holds_a_key_and_it_keeps_the_highest_requested_level() 
                     thread::yield_now();
                     let mut known = table[*claim].lock();
                     *known = Known { held: false, levels: [known.levels[1], None] };
-                    // Under the lock of the table, so that the next worker finds the table up to date.
+                    // The claim ends under the lock of the table, so the next worker finds the table up to date.
                     claim.done();
                 }
             });
