@@ -1,4 +1,4 @@
-//! A client in memory whose calls a test can observe, fail and change.
+//! An in-memory client. Tests can observe, fail and change its calls.
 
 #![allow(dead_code, reason = "each test target uses a part of it")]
 
@@ -17,7 +17,7 @@ type CallHook = dyn FnMut(&mut Call<'_>) -> Option<ClientError> + Send;
 type ListHook = dyn Fn(&mut ObjectList<Arc<Value>>) + Send + Sync;
 type StreamHook = dyn Fn(Option<&str>, ObjectStream) -> Result<ObjectStream, ClientError> + Send + Sync;
 
-/// A call before it reaches the client in memory.
+/// A call before it reaches the in-memory client.
 pub(crate) struct Call<'a> {
     pub(crate) verb: &'static str,
     /// Lists and watches have the name `*`.
@@ -28,13 +28,13 @@ pub(crate) struct Call<'a> {
     pub(crate) sent: Option<&'a mut Value>,
 }
 
-/// A client in memory that records its calls and passes them through hooks.
+/// An in-memory client that records its calls and passes them through hooks.
 ///
-/// `inner` is the client in memory. Calls of `inner` are neither recorded nor hooked, so a hook may use it.
+/// Calls to `inner` are neither recorded nor hooked, so a hook may use it.
 pub(crate) struct HookedClient {
     pub(crate) inner: MemoryClient,
     hooks: Arc<Hooks>,
-    /// If set, reads see these objects only, and pass no hook.
+    /// If set, reads return only these objects, and pass no hook.
     snapshot: Option<Vec<Arc<Value>>>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct HookedClient {
 struct Hooks {
     calls: Mutex<Vec<String>>,
     on_call: Mutex<Option<Box<CallHook>>>,
-    /// Held while `on_call` runs: other threads wait, and calls from within the hook pass.
+    /// Held while `on_call` runs. Other threads wait, but calls from within the hook pass.
     turn: ReentrantMutex<()>,
     on_list: Mutex<Option<Arc<ListHook>>>,
     on_stream: Mutex<Option<Arc<StreamHook>>>,
@@ -53,7 +53,7 @@ impl HookedClient {
         Arc::new(Self { inner, hooks: Arc::default(), snapshot: None })
     }
 
-    /// Returns a client that reads from a list of objects and writes to this client.
+    /// Returns a client that reads from `objects` and writes to this client.
     pub(crate) fn with_snapshot(&self, objects: Vec<Arc<Value>>) -> Arc<Self> {
         Arc::new(Self { inner: self.inner.clone(), hooks: Arc::clone(&self.hooks), snapshot: Some(objects) })
     }
@@ -63,22 +63,23 @@ impl HookedClient {
         Api::of_kind(client, kind.clone())
     }
 
-    /// Returns the objects of the client in memory.
+    /// Returns an API of the in-memory client, without hooks.
     pub(crate) fn inner(&self, kind: &Kind) -> Api<DynamicObject> {
         Api::of_kind(Arc::new(self.inner.clone()), kind.clone())
     }
 
-    /// Calls `hook` before each call, in place of the last such hook. If it returns an error, the call fails with it.
+    /// Calls `hook` before each call, and replaces the previous hook. If `hook` returns an error, the call fails with
+    /// it.
     pub(crate) fn on_call(&self, hook: impl FnMut(&mut Call<'_>) -> Option<ClientError> + Send + 'static) {
         *self.hooks.on_call.lock() = Some(Box::new(hook));
     }
 
-    /// As [`on_call`](Self::on_call), for a hook that needs the verb and the object only.
+    /// Like [`on_call`](Self::on_call), for a hook that needs only the verb and the object.
     pub(crate) fn before(&self, mut hook: impl FnMut(&str, &ObjectRef) -> Option<ClientError> + Send + 'static) {
         self.on_call(move |call| hook(call.verb, call.object));
     }
 
-    /// Passes each object through `change` before it is created or updated, as an admission controller does.
+    /// Passes each object through `change` before its creation or update, like an admission controller.
     pub(crate) fn mutate(&self, mut change: impl FnMut(&mut Value) + Send + 'static) {
         self.on_call(move |call| {
             if let ("create" | "update", Some(sent)) = (call.verb, &mut call.sent) {
@@ -88,7 +89,7 @@ impl HookedClient {
         });
     }
 
-    /// Fails all calls from now on, or removes the hook of calls.
+    /// Fails all calls from now on, or removes this failure.
     pub(crate) fn cut_off(&self, cut_off: bool) {
         self.before(move |_, object| cut_off.then(|| unreachable(object)));
     }
@@ -103,7 +104,7 @@ impl HookedClient {
         *self.hooks.on_list.lock() = Some(Arc::new(hook));
     }
 
-    /// Passes each stream of a watch through `hook`, with the version from which it starts.
+    /// Passes each watch stream through `hook`, with the version from which it starts.
     pub(crate) fn on_stream(
         &self,
         hook: impl Fn(Option<&str>, ObjectStream) -> Result<ObjectStream, ClientError> + Send + Sync + 'static,
@@ -164,7 +165,7 @@ pub(crate) fn unreachable(object: &ObjectRef) -> ClientError {
     ClientError::transport(object.clone(), "no answer")
 }
 
-/// The key of an object. An object without a name has its `generateName` as name.
+/// Returns the key of an object. The `generateName` replaces a missing name.
 fn key_of(object: &Value) -> ObjectKey {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let name = if text("name").is_empty() { text("generateName") } else { text("name") };

@@ -12,9 +12,9 @@ use crate::hooked_client::HookedClient;
 enum Rule {
     /// Watches have no deletions.
     Deletions,
-    /// Lists lack the last object.
+    /// Lists omit the last object.
     Lists,
-    /// `get` panics in place of `NotFound`.
+    /// `get` panics instead of returning `NotFound`.
     NotFound,
     /// `update` accepts old versions.
     Conflicts,

@@ -9,7 +9,7 @@ mod broken;
 mod slow;
 mod suite;
 
-/// A client in memory, with a history long enough for all cases.
+/// An in-memory client with a history long enough for all cases.
 struct Memory;
 
 impl Backend for Memory {
@@ -26,7 +26,7 @@ mod memory {
     homeostat::conformance_tests!(super::Memory);
 }
 
-/// A client in memory with a short history and no garbage collector.
+/// An in-memory client with a short history and without a garbage collector.
 struct Plain;
 
 impl Backend for Plain {

@@ -17,7 +17,7 @@ fn map() -> Factory {
     Factory::config_map("default", "shop").controlled_by(&app("shop")).data("sky", "blue")
 }
 
-/// A sub-reconciler that creates a config map with the name of the app in this namespace.
+/// Returns a sub-reconciler that creates a config map in `namespace`, with the name of the app.
 fn child(namespace: &'static str) -> ChildReconciler<DynamicObject, DynamicObject> {
     ChildReconciler::of_kind(
         CONFIG_MAP,
@@ -32,7 +32,7 @@ fn child(namespace: &'static str) -> ChildReconciler<DynamicObject, DynamicObjec
     )
 }
 
-/// Returns whether such a sub-reconciler fails with an error of this class and text.
+/// Fails unless the sub-reconciler returns an error with this class and text.
 #[track_caller]
 fn fails<S: SubReconciler<DynamicObject>>(case: Case, class: ErrorClass, text: &str, step: impl Fn() -> S) {
     SubReconcilerTable::new([case.expect_error(text).expect_error_class(class)]).run(|_| step());

@@ -22,7 +22,7 @@ fn passes(case: Case, step: Step) {
     assert_report(&report(case, step), "");
 }
 
-/// Fails unless the report of the case is this, below the name of the case.
+/// Fails unless the report of the case equals `expected`, without the case's name.
 #[track_caller]
 fn fails(case: Case, step: Step, expected: &str) {
     let expected = format!("1 of 1 cases failed\ncase \"x\":\n{}", expected.trim_matches('\n'));
@@ -35,7 +35,7 @@ fn scale(_: &SubContext<'_>, app: &mut DynamicObject) -> SubResult {
 }
 
 #[test]
-fn the_resource_is_what_is_expected() {
+fn an_unexpected_resource_is_reported() {
     let scaled = |replicas: u32| app("shop").field("/spec/replicas", replicas);
     passes(case("x"), idle);
     passes(case("x").expect_resource(&app("shop")), idle);
@@ -86,7 +86,7 @@ fn the_resource_is_what_is_expected() {
     );
 }
 
-/// Any type of objects can be the resource.
+/// The resource may have any object type.
 #[test]
 fn a_resource_may_have_a_type() {
     #[derive(Clone, Serialize, Deserialize)]
@@ -107,7 +107,7 @@ fn a_resource_may_have_a_type() {
 }
 
 #[test]
-fn a_change_of_metadata_is_one() {
+fn a_change_of_metadata_is_reported() {
     let label: Step = |_, app| {
         app.meta_mut().labels.insert("a".to_owned(), "b".to_owned());
         Ok(Flow::proceed())
@@ -121,9 +121,9 @@ fn a_change_of_metadata_is_one() {
     assert!(report(case("x"), other_uid).contains("+    \"uid\": \"other\""));
 }
 
-/// A finalizer is written to the client, where the resource is.
+/// A finalizer is written to the client that holds the resource.
 #[test]
-fn what_a_finalizer_changes_is_seen() {
+fn a_change_of_finalizers_is_expected_as_a_patch() {
     let hold: Step = |cx, app| {
         cx.add_finalizer(&mut app.metadata, "example.com/x")?;
         Ok(Flow::proceed())
@@ -144,7 +144,7 @@ fn what_a_finalizer_changes_is_seen() {
     assert!(report(expected(), idle).contains("missing patch App.example.com default/shop"));
 }
 
-/// The time of a condition is compared only if it is given. It is the time of the case.
+/// The time of a condition is compared only if it is expected. The expected time is the time of the case.
 #[test]
 fn times_of_conditions() {
     let ready: Step = |cx, app| {
@@ -177,7 +177,7 @@ fn stash(cx: &SubContext<'_>, _: &mut DynamicObject) -> SubResult {
 }
 
 #[test]
-fn the_stash_has_what_is_expected() {
+fn an_unexpected_stash_value_is_reported() {
     passes(case("x").expect_stashed(IMAGE, "shop:1".to_owned()), stash);
     fails(
         case("x").expect_stashed(IMAGE, "shop:2".to_owned()),
@@ -198,7 +198,7 @@ fn the_stash_has_what_is_expected() {
       "shop:1"
 "#,
     );
-    // A key of the same name and another type is another key.
+    // A key with the same name and another type is another key.
     let other: StashKey<&str> = StashKey::new("image");
     fails(
         case("x").expect_stashed(other, "shop:1"),
@@ -212,7 +212,7 @@ fn the_stash_has_what_is_expected() {
 }
 
 #[test]
-fn what_is_stashed_before_is_there() {
+fn given_stash_values_are_present() {
     let take: Step = |cx, _| {
         let image = cx.stashed(IMAGE)?;
         assert_eq!(image, "shop:1");
@@ -229,7 +229,7 @@ fn what_is_stashed_before_is_there() {
 }
 
 #[test]
-fn a_value_that_looks_the_same_is_not() {
+fn different_values_with_equal_debug_output_are_reported() {
     #[derive(Clone, PartialEq)]
     struct Secret(u8);
     impl std::fmt::Debug for Secret {
@@ -247,7 +247,7 @@ fn a_value_that_looks_the_same_is_not() {
 }
 
 #[test]
-fn the_flow_is_what_is_expected() {
+fn an_unexpected_flow_is_reported() {
     let later: Step = |_, _| Ok(Flow::requeue_after(Duration::from_secs(5)));
     let halt: Step = |_, _| Ok(Flow::halt());
     passes(case("x").expect_flow(Flow::requeue_after(Duration::from_secs(5))), later);
@@ -271,7 +271,7 @@ fn the_flow_is_what_is_expected() {
 }
 
 #[test]
-fn errors_are_what_is_expected() {
+fn an_unexpected_error_is_reported() {
     let fail: Step = |_, _| Err("out of luck".into());
     passes(case("x").expect_error("luck"), fail);
     passes(case("x").expect_error("out of luck").expect_error_class(ErrorClass::Transient), fail);
@@ -302,7 +302,7 @@ fn errors_are_what_is_expected() {
       }
 ",
     );
-    // The other expectations hold for a failed run too.
+    // The other expectations also apply to a failed run.
     assert!(
         report(case("x").expect_error("luck"), |cx, app| {
             let _ = scale(cx, app)?;
@@ -331,7 +331,7 @@ fn an_error_is_found_by_its_class_its_type_and_its_sources() {
 }
 
 #[test]
-fn panics_are_what_is_expected() {
+fn an_unexpected_panic_is_reported() {
     let panics: Step = |_, _| panic!("no plan for this");
     passes(case("x").expect_panic("no plan"), panics);
     fails(
@@ -383,7 +383,7 @@ fn a_verification_sees_the_result() {
 
 /// The report lists all mismatches of a case.
 #[test]
-fn all_faults_are_told_in_one_order() {
+fn all_mismatches_are_reported_in_a_fixed_order() {
     let busy: Step = |cx, app| {
         let _ = scale(cx, app)?.and(stash(cx, app)?);
         cx.event(EventType::Normal, "Scaled", "to 2");

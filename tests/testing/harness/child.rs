@@ -1,5 +1,5 @@
-//! Tables for a sub-reconciler with a child. The cases and their names are from reconcilerio/runtime, `reconcilers/child_test.go`
-//! (`TestChildReconciler`).
+//! Tables for a sub-reconciler with a child. The cases and their names come from reconcilerio/runtime,
+//! `reconcilers/child_test.go` (`TestChildReconciler`).
 
 use homeostat::objects::{ClientError, DynamicObject, EventType, Kind};
 use homeostat::sub::{ChildReconciler, DesiredChild, ErrorClass, Flow, SubContext, UpdatingObjectManager};
@@ -10,7 +10,8 @@ use super::support::{Case, app};
 
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 
-/// A sub-reconciler that copies `spec.data` of an app into a config map, and writes its name into `status.map`.
+/// Returns a sub-reconciler that copies `spec.data` of an app into a config map, and writes the map's name into
+/// `status.map`.
 fn mapped(_: &Given<'_>) -> ChildReconciler<DynamicObject, DynamicObject> {
     ChildReconciler::of_kind(
         CONFIG_MAP,
@@ -35,7 +36,7 @@ fn mapped(_: &Given<'_>) -> ChildReconciler<DynamicObject, DynamicObject> {
     )
 }
 
-/// An app with this colour in its data.
+/// Returns an app with this colour in its data.
 fn wants(sky: &str) -> Factory {
     app("shop").field("/spec/data/sky", sky)
 }

@@ -23,7 +23,7 @@ fn key(name: &str) -> ObjectKey {
 }
 
 #[test]
-fn objects_are_there_just_as_they_are_given() {
+fn given_objects_are_stored_unchanged() {
     let (client, apps) = client();
     let odd = app("shop").created(5).deleted(9).uid("no uuid").generation(7).field("/status/ready", true);
     client.give(&odd);
@@ -36,7 +36,7 @@ fn objects_are_there_just_as_they_are_given() {
 
 /// It has the rules of the embedded clients: versions, conflicts, generations, finalizers, owners.
 #[test]
-fn what_is_given_goes_on_by_the_rules() {
+fn given_objects_follow_the_rules_of_the_client() {
     let (client, apps) = client();
     client.give(&app("shop").finalizer("example.com/a"));
     client.give(&app("part").controlled_by(&app("shop")));
@@ -55,9 +55,9 @@ fn what_is_given_goes_on_by_the_rules() {
     assert!(apps.get(&key("part")).unwrap_err().is_not_found());
 }
 
-/// An object that replaces another one does not inherit its owners.
+/// An object does not inherit the owners of the object that it replaces.
 #[test]
-fn an_object_that_is_given_again_is_another() {
+fn an_object_that_is_given_again_is_a_new_object() {
     let (client, apps) = client();
     client.give(&app("shop"));
     client.give(&app("part").controlled_by(&app("shop")));
@@ -69,7 +69,7 @@ fn an_object_that_is_given_again_is_another() {
 
 /// A watch ends when an object is given: its reader must list again.
 #[test]
-fn no_change_before_an_object_was_given_is_known() {
+fn a_given_object_ends_the_history_of_a_watch() {
     let (client, apps) = client();
     let versions = ["shop", "mill"].map(|name| apps.create(&app(name).build()).unwrap().metadata.resource_version);
     client.give(&app("bank").resource_version("4"));
@@ -87,7 +87,7 @@ fn no_change_before_an_object_was_given_is_known() {
 
 /// Uids are unique across the clients of a set.
 #[test]
-fn uids_are_the_same_each_time_and_of_one_client_alone() {
+fn uids_are_reproducible_and_unique_to_a_client() {
     let uids = || {
         let (client, apps) = client();
         let beside = Api::of_kind(Arc::new(client.beside(ManualClock::new().clock())), APP);
@@ -99,7 +99,7 @@ fn uids_are_the_same_each_time_and_of_one_client_alone() {
 }
 
 #[test]
-fn times_are_those_of_the_clock() {
+fn times_come_from_the_clock() {
     let clock = ManualClock::at(std::time::UNIX_EPOCH + Duration::from_secs(90));
     let apps = Api::<DynamicObject>::of_kind(Arc::new(TestClient::new(clock.clock())), APP);
     let created = apps.create(&app("shop").build()).unwrap();
@@ -107,7 +107,7 @@ fn times_are_those_of_the_clock() {
 }
 
 #[test]
-fn names_have_numbers_by_their_beginnings() {
+fn generated_names_are_numbered_by_prefix() {
     let (_, apps) = client();
     let names =
         ["web-", "db-", "web-"].map(|start| apps.create(&app("").generate_name(start).build()).unwrap().metadata.name);
@@ -117,7 +117,7 @@ fn names_have_numbers_by_their_beginnings() {
 }
 
 #[test]
-fn all_writes_are_remembered_as_they_were_sent() {
+fn all_writes_are_recorded_as_sent() {
     let (client, apps) = client();
     let shop = apps.create(&app("shop").build()).unwrap();
     let object = shop.object_ref();
@@ -172,7 +172,7 @@ fn call_all(client: &TestClient) -> Vec<(Verb, Result<(), ClientError>)> {
 }
 
 #[test]
-fn a_reactor_fails_the_calls_of_its_verb_alone() {
+fn a_reactor_fails_only_the_calls_of_its_verb() {
     let verbs: Vec<_> =
         call_all(&client().0).into_iter().map(|(verb, result)| result.map(|()| verb).unwrap()).collect();
     for failing in verbs {
@@ -188,7 +188,7 @@ fn a_reactor_fails_the_calls_of_its_verb_alone() {
 }
 
 #[test]
-fn a_reactor_is_for_a_kind_a_name_and_a_number_of_calls() {
+fn a_reactor_can_be_limited_to_a_kind_a_name_and_a_number_of_calls() {
     let (client, apps) = client();
     let creates = |name: &str| apps.create(&app(name).build()).is_ok();
     let create = || Reactor::fail(Verb::Create);
@@ -204,20 +204,20 @@ fn a_reactor_is_for_a_kind_a_name_and_a_number_of_calls() {
 }
 
 #[test]
-fn a_reactor_fails_with_the_error_that_it_was_given() {
+fn a_reactor_fails_with_the_given_error() {
     let (client, apps) = client();
     client.react(&Reactor::fail(Verb::Get).error(|object| ClientError::not_found(object.clone())));
     client.give(&app("shop"));
     let error = apps.get(&key("shop")).unwrap_err();
     assert!(error.is_not_found() && *error.object() == app("shop").build().object_ref());
-    // The last reactor sees the call first.
+    // The latest reactor sees the call first.
     client.react(&Reactor::fail(Verb::Get).once());
     assert!(apps.get(&key("shop")).unwrap_err().is_transport());
     assert!(apps.get(&key("shop")).unwrap_err().is_not_found());
 }
 
 #[test]
-fn a_reactor_answers_in_the_place_of_the_client() {
+fn a_reactor_answers_instead_of_the_client() {
     let (client, apps) = client();
     let ghost = app("ghost").created(1).build().to_json().unwrap();
     let answer = ghost.clone();
@@ -238,7 +238,7 @@ fn a_reactor_answers_in_the_place_of_the_client() {
 }
 
 #[test]
-fn an_answer_that_is_none_is_no_answer() {
+fn a_reactor_without_an_answer_passes_the_call_on() {
     for verb in [Verb::List, Verb::Watch] {
         let client = TestClient::new(ManualClock::new().clock());
         client.react(&Reactor::answer(verb, |_| Some(Ok(json!({})))));
@@ -251,7 +251,7 @@ fn an_answer_that_is_none_is_no_answer() {
 }
 
 #[test]
-fn a_reactor_changes_what_is_sent() {
+fn a_reactor_changes_the_sent_data() {
     let (client, apps) = client();
     client.react(&Reactor::change(Verb::Create, |app| app["spec"]["size"] = 1.into()));
     client.react(&Reactor::change(Verb::Patch, |patch| patch["spec"]["size"] = 2.into()));
@@ -262,9 +262,9 @@ fn a_reactor_changes_what_is_sent() {
     assert_eq!(patched.pointer("/spec/size"), Some(&json!(2)));
 }
 
-/// A client beside another one has separate objects and shares the recorded writes.
+/// A second client has separate objects and shares the recorded writes.
 #[test]
-fn clients_beside_each_other_share_what_they_know() {
+fn clients_of_one_set_share_recorded_writes() {
     let (client, apps) = client();
     let beside = client.beside(ManualClock::new().clock());
     client.give(&app("shop"));
@@ -276,9 +276,9 @@ fn clients_beside_each_other_share_what_they_know() {
     assert!(apps.get(&key("shop")).unwrap_err().is_transport());
 }
 
-/// A call that a reactor leaves alone does not count.
+/// A call that a reactor leaves unchanged does not count.
 #[test]
-fn a_reactor_counts_the_calls_that_it_does_something_to() {
+fn a_reactor_counts_only_the_calls_that_it_affects() {
     let (client, apps) = client();
     let create = |name: &str| apps.create(&app(name).build());
     let taken = |call: &Call<'_>| Err(ClientError::already_exists(call.object.clone()));

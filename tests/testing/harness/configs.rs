@@ -1,5 +1,5 @@
-//! Expectations of a config, each in four cases: as expected, different, unexpected, missing. The names are from reconcilerio/runtime,
-//! `testing/config_test.go` (`TestExpectConfig`).
+//! Expectations of a config, each in four cases: as expected, different, unexpected, missing. The names come from
+//! reconcilerio/runtime, `testing/config_test.go` (`TestExpectConfig`).
 
 use homeostat::objects::{
     Api, DeleteOptions, DynamicObject, EventType, FieldOwner, LabelSelector, Object, ObjectKey, Patch, Query, TrackRef,
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::support::{APP, app, assert_report, case};
 
-/// Returns the report of a case with a config named `test`, for these calls.
+/// Returns the report of a case with a config named `test` that makes the calls of `operation`.
 fn of(config: ConfigCase, operation: fn(&Config)) -> String {
     let table = SubReconcilerTable::new([case("x").config("test", config)]);
     let made = table.check(|given| {
@@ -79,7 +79,7 @@ fn given_objects_are_read() {
 }
 
 #[test]
-fn given_tracks_are_there_and_are_no_new_ones() {
+fn given_tracks_are_present_and_are_not_new() {
     let given = || ConfigCase::new().given_track(&r2(), &r1());
     passes(given(), |config| {
         assert_eq!(config.tracker().trackers_of(&APP, r2().sample().meta()), [key("resource-1")]);
@@ -518,7 +518,7 @@ fn status_patches() {
     assert!(of(whole, patch).contains("+status patch App.example.com/v1 default/resource-1"));
 }
 
-/// The writes of all methods are in one order.
+/// The writes of all methods are in one common order.
 #[test]
 fn the_order_of_writes() {
     let writes = |config: &Config| {
@@ -532,7 +532,7 @@ fn the_order_of_writes() {
     assert_eq!(report.matches("unexpected ").count(), 1, "{report}");
 }
 
-/// Events are in order, and tracks too.
+/// The order of events is compared, and the order of tracks too.
 #[test]
 fn the_order_of_events_and_of_tracks() {
     let two = |config: &Config| {
@@ -561,7 +561,7 @@ fn the_order_of_events_and_of_tracks() {
       App.example.com default/a by default/resource-1
 ",
     );
-    // The last of repeated tracks counts.
+    // The last repetition of a track counts.
     let again = |config: &Config| {
         for name in ["a", "b", "a"] {
             config.tracker().track(&APP, TrackRef::name(key(name)), key("resource-1"));
@@ -570,9 +570,8 @@ fn the_order_of_events_and_of_tracks() {
     passes(ConfigCase::new().expect_track(&app("b"), &r1()).expect_track(&app("a"), &r1()), again);
 }
 
-/// A failed write counts as a write.
 #[test]
-fn a_failed_write_is_one() {
+fn a_failed_write_counts_as_a_write() {
     let create = |config: &Config| drop(apps(config).create(&r1().build()));
     let failing = || ConfigCase::new().reactor(Reactor::fail(Verb::Create));
     passes(failing().expect_create(&r1()), create);

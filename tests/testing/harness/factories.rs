@@ -1,4 +1,4 @@
-//! Factories: the result of each method, and that no method changes its factory.
+//! The result of each factory method. No method changes its factory.
 
 use homeostat::objects::{Condition, ConditionStatus, DynamicObject, Kind, Object, ObjectMeta};
 use homeostat::testing::{Factory, Sample};
@@ -60,7 +60,7 @@ fn json_of(factory: &Factory) -> Value {
 }
 
 #[test]
-fn each_method_makes_what_it_says() {
+fn each_method_sets_its_field() {
     for (method, pointer, expected) in METHODS {
         let json = json_of(&method(&app("shop")));
         let expected: Value = serde_json::from_str(expected).unwrap();
@@ -69,7 +69,7 @@ fn each_method_makes_what_it_says() {
 }
 
 proptest! {
-    /// A factory keeps its object when others are made from it.
+    /// A factory keeps its object when other factories are made from it.
     #[test]
     fn extending_one_changes_no_other(steps in prop::collection::vec((any::<prop::sample::Index>(), 0..METHODS.len()), 0..25)) {
         let mut made = vec![app("shop")];
@@ -84,7 +84,7 @@ proptest! {
 }
 
 #[test]
-fn ready_ones_are_of_their_kinds() {
+fn predefined_factories_have_their_kinds() {
     let made = [
         (Factory::config_map("a", "b"), Kind::of("v1", "ConfigMap")),
         (Factory::deployment("a", "b"), Kind::of("apps/v1", "Deployment")),
@@ -104,7 +104,7 @@ fn ready_ones_are_of_their_kinds() {
 }
 
 #[test]
-fn what_is_created_is_whole_and_always_the_same() {
+fn created_objects_are_complete_and_reproducible() {
     let meta = |factory: Factory| factory.build().metadata;
     let shop = meta(app("shop").created(1));
     assert_eq!(shop, meta(app("shop").created(1)));
@@ -129,7 +129,7 @@ fn what_is_created_is_whole_and_always_the_same() {
 }
 
 #[test]
-fn an_owner_is_named_as_it_will_be_given() {
+fn an_owner_reference_has_the_uid_of_the_given_owner() {
     let owned = |owner: Factory| Factory::pod("default", "p").controlled_by(&owner).build().metadata.owner_references;
     let expected = app("shop").created(9).build().controller_reference();
     for owner in [app("shop"), app("shop").created(3)] {
@@ -141,7 +141,7 @@ fn an_owner_is_named_as_it_will_be_given() {
 }
 
 #[test]
-fn a_condition_stands_once() {
+fn a_condition_replaces_another_of_its_type() {
     let status = |factory: Factory| factory.build().fields["status"].clone();
     let one = app("shop")
         .condition(&Condition::new("Synced", ConditionStatus::True, ""))
@@ -180,9 +180,9 @@ fn objects_of_a_type_have_factories() {
     assert_eq!(vm().created(1).build().metadata.uid, "Vm.example.com:default/vm-1");
 }
 
-/// Invalid changes panic at once, and name the object and the field.
+/// The panic comes at once, and names the object and the field.
 #[test]
-fn what_does_not_fit_panics() {
+fn invalid_changes_panic() {
     #[track_caller]
     fn panics(make: impl FnOnce() -> DynamicObject, expected: &str) {
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(make)).unwrap_err();

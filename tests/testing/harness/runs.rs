@@ -1,4 +1,4 @@
-//! Options of a case: time, metadata, closures, other configs, further runs; and whole reconcilers.
+//! Options of a case: time, metadata, closures, other configs and further runs. Also cases of whole reconcilers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,9 +22,10 @@ fn map(name: &str) -> Factory {
     Factory::config_map("default", name)
 }
 
-/// As reconcilerio/runtime, `testing/reconciler_test.go` (`TestReconcilerTestCase_Now`), but without the time of the system.
+/// Like reconcilerio/runtime, `testing/reconciler_test.go` (`TestReconcilerTestCase_Now`), but without the system
+/// time.
 #[test]
-fn the_time_stands_still_where_it_is_said() {
+fn the_time_is_fixed_at_the_time_of_the_case() {
     let see: Step = |cx, app| {
         app.fields.insert("now".to_owned(), cx.now().to_string().into());
         assert_eq!(cx.clock().now(), cx.config().clock().now());
@@ -53,7 +54,7 @@ fn metadata_is_for_the_closures() {
     });
 }
 
-/// Calls before the run are not checked. The given objects exist by then.
+/// Calls before the run are not checked. The given objects already exist.
 #[test]
 fn preparation_comes_first() {
     let prepared = case("x").given(&map("a")).prepare(|given| {
@@ -142,7 +143,7 @@ fn the_resource_is_in_the_clients() {
 }
 
 #[test]
-fn what_is_written_past_a_cache_is_seen() {
+fn writes_of_the_uncached_client_are_recorded() {
     let writes: Step = |cx, _| {
         cx.config().uncached().delete(&APP, cx.key(), &DeleteOptions::default())?;
         Ok(Flow::proceed())
@@ -153,7 +154,7 @@ fn what_is_written_past_a_cache_is_seen() {
 }
 
 #[test]
-fn other_configs_are_told_apart_by_their_names() {
+fn other_configs_are_identified_by_name() {
     let run = |remote: ConfigCase, own: Case| {
         let table = SubReconcilerTable::new([own.config("remote", remote)]);
         let made = table.check(|given| {
@@ -197,7 +198,7 @@ fn other_configs_are_told_apart_by_their_names() {
     assert!(unknown.unwrap_err().contains("the case \"x\" has no config \"remote\""));
 }
 
-/// A reconciler that counts its runs in a field and in a config map.
+/// Counts the runs of a reconciler, and creates a config map for each run.
 fn counting(runs: &AtomicUsize, cx: &SubContext<'_>, app: &mut DynamicObject) -> SubResult {
     let run = runs.fetch_add(1, Relaxed) + 1;
     create(cx.config(), &format!("run-{run}"))?;
@@ -206,7 +207,7 @@ fn counting(runs: &AtomicUsize, cx: &SubContext<'_>, app: &mut DynamicObject) ->
 }
 
 #[test]
-fn further_runs_go_on_where_the_one_before_has_ended() {
+fn further_runs_continue_from_the_previous_one() {
     let check = |case: Case| {
         let made = SubReconcilerTable::new([case]).check(|_| {
             let runs = AtomicUsize::new(0);
@@ -238,7 +239,7 @@ fn further_runs_go_on_where_the_one_before_has_ended() {
     );
     let early = check(first().then(second().now(at(4)).expect_resource(&seen(5))));
     assert!(early.contains("then \"again\": the time of `now` is before the previous run"), "{early}");
-    // After a failed run the next runs follow. After a panic they do not.
+    // Further runs follow a failed run, but not a panic.
     let wrong = check(case("x").then(second()));
     assert!(wrong.contains("  unexpected create ConfigMap default/run-1"), "{wrong}");
     assert!(wrong.contains("  then \"again\": resource differs"), "{wrong}");
@@ -246,7 +247,7 @@ fn further_runs_go_on_where_the_one_before_has_ended() {
     assert!(!report(case("x").then(case("again")), panics).contains("again"));
 }
 
-/// Cases of whole reconcilers have a key in place of a resource, and an action in place of a flow.
+/// Cases of whole reconcilers have a key instead of a resource, and an action instead of a flow.
 #[test]
 fn a_reconciler_is_run_for_a_key() {
     let later = |_: &Context, key: &ObjectKey| -> Result<Action, BoxError> {
@@ -289,7 +290,7 @@ fn a_reconciler_is_run_for_a_key() {
 }
 
 #[test]
-fn a_whole_reconciler_goes_on_in_what_it_has_written() {
+fn a_further_run_of_a_whole_reconciler_sees_earlier_writes() {
     fn grow(_: &SubContext<'_>, app: &mut DynamicObject) -> SubResult {
         let size = app.pointer("/status/size").and_then(serde_json::Value::as_u64).unwrap_or(0);
         app.fields.insert("status".to_owned(), json!({"size": size + 1}));
@@ -313,9 +314,8 @@ fn a_whole_reconciler_goes_on_in_what_it_has_written() {
     table(grows("two", 8).given(&sized(7))).run(make);
 }
 
-/// After an expected panic the next runs follow.
 #[test]
-fn further_runs_follow_a_panic_that_is_expected() {
+fn further_runs_follow_an_expected_panic() {
     let panics_once = |case: Case| {
         let made = SubReconcilerTable::new([case]).check(|_| {
             let runs = AtomicUsize::new(0);
@@ -332,13 +332,13 @@ fn further_runs_follow_a_panic_that_is_expected() {
     assert_report(&panics_once(first().then(second().expect_resource(&seen))), "");
     let wrong = panics_once(first().then(second()));
     assert!(wrong.contains("  then \"again\": resource differs"), "{wrong}");
-    // After an unexpected panic they do not.
+    // They do not follow an unexpected panic.
     assert!(!panics_once(case("x").expect_panic("out of luck").then(second())).contains("again"));
 }
 
-/// An error check is a closure of the case too: its panic fails the case.
+/// An error check is a closure of the case, so its panic fails the case.
 #[test]
-fn a_panic_of_an_expectation_is_one_of_its_case() {
+fn a_panic_of_an_expectation_fails_its_case() {
     let fails: Step = |_, _| Err("out of luck".into());
     let cleaned = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&cleaned);

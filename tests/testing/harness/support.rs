@@ -13,7 +13,7 @@ pub(crate) fn app(name: &str) -> Factory {
     Factory::dynamic(&APP, "default", name)
 }
 
-/// A case of the app `shop`.
+/// Returns a case of the app `shop`.
 pub(crate) fn case(name: &str) -> Case {
     Case::new(name, &app("shop"))
 }
@@ -27,7 +27,7 @@ pub(crate) fn report(case: Case, step: Step) -> String {
     SubReconcilerTable::new([case]).check(|_| step).err().unwrap_or_default()
 }
 
-/// Fails unless a report has these lines, apart from their common indentation.
+/// Fails unless a report equals `expected` without its common indentation.
 #[track_caller]
 pub(crate) fn assert_report(actual: &str, expected: &str) {
     let indent = |line: &str| line.len() - line.trim_start().len();

@@ -1,4 +1,4 @@
-//! Tables: names, focus, and that all cases run and are reported.
+//! Tables: names, focus, and the run and the report of all cases.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,7 @@ fn all_cases_are_run_in_their_order() {
 }
 
 #[test]
-fn all_failures_are_told_by_the_names_of_their_cases() {
+fn all_failures_are_reported_by_case_name() {
     let (report, names) = run([case("one").expect_error("a"), case("two"), case("three").expect_panic("b")]);
     assert_eq!(names, ["one", "two", "three"]);
     assert_report(
@@ -47,9 +47,10 @@ fn all_failures_are_told_by_the_names_of_their_cases() {
     );
 }
 
-/// Reconcilerio/runtime, `testing/subreconciler.go` (`SubReconcilerTestSuite.Run`), runs only the first case in focus.
+/// The original, reconcilerio/runtime, `testing/subreconciler.go` (`SubReconcilerTestSuite.Run`), runs only the first
+/// focused case.
 #[test]
-fn all_in_focus_are_run_and_the_table_fails() {
+fn all_focused_cases_are_run_and_the_table_fails() {
     let (report, names) = run([case("a"), case("b").focus(), case("c"), case("d").focus()]);
     assert_eq!(names, ["b", "d"]);
     assert_eq!(report, "2 of 4 cases are in focus, 2 were skipped");
@@ -76,7 +77,7 @@ fn names_are_unique() {
     assert!(names.is_empty());
 }
 
-/// `run` panics with what `check` returns.
+/// `run` panics with the error of `check`.
 #[test]
 fn a_table_that_is_run_panics_with_all_failures() {
     SubReconcilerTable::new([case("a")]).run(|_| idle);

@@ -25,7 +25,7 @@ fn controller(sim: &Simulation, pool: &WorkerPool, notes: &Notes) -> Running<Con
 }
 
 #[test]
-fn a_wait_that_nothing_can_end_panics_and_says_who_waits() {
+fn an_endless_wait_panics_and_names_the_waiter() {
     let sim = Simulation::new(1);
     let queue = WorkQueue::<Key>::builder().clock(sim.clock()).build();
     let text = panic_of(|| drop(queue.dequeue()));
@@ -34,7 +34,7 @@ fn a_wait_that_nothing_can_end_panics_and_says_who_waits() {
     assert_eq!(again, text, "it does not go on");
 }
 
-/// The runner takes the panic for a panic of the reconciler. The simulation repeats it.
+/// The workers report the panic as a panic of the reconciler, and the simulation repeats it.
 #[test]
 fn a_run_that_waits_for_ever_ends_the_simulation() {
     let sim = Simulation::new(1);
@@ -45,17 +45,17 @@ fn a_run_that_waits_for_ever_ends_the_simulation() {
     };
     let vms = Controller::builder("vm", forever).clock(sim.clock()).build().unwrap().start(&pool).unwrap();
     vms.enqueue("vm-1");
-    // It panics also if the condition holds by then.
+    // `run_until` panics although the condition holds by then.
     let text = panic_of(|| sim.run_until(HOUR, || vms.metrics().runs.panics > 0));
     assert!(text.contains("nothing is due, now or later"), "{text}");
     assert!(text.contains("in the midst of a turn: pool-"), "{text}");
-    // Each of these would wait for the others for ever.
+    // These drops must not wait for the run, which never ends.
     drop((sim, vms, pool));
 }
 
 /// A poll each minute lets time pass, but the condition never holds.
 #[test]
-fn a_wait_through_which_time_goes_on_for_ever_panics_as_well() {
+fn an_endless_wait_panics_even_if_time_passes() {
     let sim = Simulation::new(1).most_turns(1_000);
     let (asked, waited) = [(); 2].map(|()| WorkQueue::<Key>::builder().clock(sim.clock()).build()).into();
     let poller = Poller::new(MINUTE, |_cx: &Context| Ok::<_, BoxError>(["vm-1"])).start(&asked).unwrap();
@@ -66,7 +66,7 @@ fn a_wait_through_which_time_goes_on_for_ever_panics_as_well() {
 }
 
 #[test]
-fn what_never_comes_to_rest_is_named() {
+fn a_component_that_never_becomes_idle_is_named() {
     let sim = Simulation::new(1);
     let (notes, pool) = (Notes::new(&sim), pool(&sim, 1));
     let at_once = |_cx: &Context, _key: &Key| Ok::<_, BoxError>(Action::requeue_after(Duration::ZERO));
@@ -82,7 +82,7 @@ fn what_never_comes_to_rest_is_named() {
 }
 
 #[test]
-fn a_condition_that_does_not_come_true_panics_at_the_end_of_its_time() {
+fn a_condition_that_stays_false_panics_at_the_timeout() {
     let sim = Simulation::new(1);
     let text = panic_of(|| sim.run_until(MINUTE, || false));
     assert!(text.starts_with("the condition of `run_until` did not hold within 60s"), "{text}");
@@ -92,7 +92,7 @@ fn a_condition_that_does_not_come_true_panics_at_the_end_of_its_time() {
 }
 
 #[test]
-fn a_test_waits_for_a_key_as_it_does_with_threads() {
+fn a_test_can_wait_for_a_key() {
     let sim = Simulation::new(4);
     let pool = pool(&sim, 1);
     let slow = |cx: &Context, key: &Key| -> Outcome {
@@ -112,9 +112,9 @@ fn a_test_waits_for_a_key_as_it_does_with_threads() {
     assert_eq!(sim.elapsed(), HOUR + 2 * MINUTE);
 }
 
-/// A run on top of another run: the lower run resumes when the upper one returns.
+/// The second run is on top of the first one, which resumes when the second returns.
 #[test]
-fn a_run_waits_for_that_of_another_key() {
+fn a_run_can_wait_for_the_run_of_another_key() {
     let sim = Simulation::new(4);
     let (notes, pool) = (Notes::new(&sim), pool(&sim, 2));
     let vms = Arc::new(OnceLock::<ControllerHandle<Key>>::new());
@@ -139,7 +139,7 @@ fn a_run_waits_for_that_of_another_key() {
 }
 
 #[test]
-fn what_has_not_had_its_turn_is_stopped_and_joined_at_once() {
+fn a_component_that_has_not_run_is_stopped_and_joined_at_once() {
     let sim = Simulation::new(6);
     let (notes, queue) = (Notes::new(&sim), WorkQueue::builder().clock(sim.clock()).build());
     let workers = Workers::new(notes.run(done)).threads(2).start(&queue).unwrap();
@@ -150,9 +150,9 @@ fn what_has_not_had_its_turn_is_stopped_and_joined_at_once() {
     assert_eq!((sim.elapsed(), queue.len(), notes.all().len()), (Duration::ZERO, 1, 0));
 }
 
-/// A run that shuts its pool down waits for the whole grace period, but not for itself, as on a real thread.
+/// The drop waits for the whole grace period, but not for its own poll, as on a real thread.
 #[test]
-fn a_poll_that_drops_its_own_poller_goes_on() {
+fn a_poll_that_drops_its_own_poller_continues() {
     let sim = Simulation::new(6);
     let (notes, queue) = (Notes::new(&sim), WorkQueue::<Key>::builder().clock(sim.clock()).build());
     let own = Arc::new(Mutex::new(None));
@@ -168,9 +168,9 @@ fn a_poll_that_drops_its_own_poller_goes_on() {
     assert_eq!(queue.len(), 1);
 }
 
-/// A run shuts a pool down while another run of that pool waits beneath it.
+/// A run shuts down workers that have a run waiting beneath it.
 #[test]
-fn a_join_of_what_waits_for_the_one_that_joins_panics() {
+fn a_join_of_a_turn_beneath_its_own_panics() {
     let sim = Simulation::new(6);
     let (one, other) = ["one", "other"].map(|_| WorkQueue::builder().clock(sim.clock()).build()).into();
     let sleep = |cx: &Context, _key: &Key| -> Outcome {
@@ -218,14 +218,14 @@ fn a_simulation_that_is_dropped_leaves_nothing_behind() {
     let refused = Poller::new(MINUTE, |_cx: &Context| Ok::<_, BoxError>([""; 0])).start(&queue).unwrap_err();
     assert!(refused.is_thread(), "{refused}");
     assert_eq!(std::error::Error::source(&refused).unwrap().to_string(), "the simulation is over");
-    // After a join the thread has ended.
+    // The thread has ended after the join.
     drop((vms, subscription, pool, push, queue, clock));
     assert_eq!(Arc::strong_count(&dropped), 1);
 }
 
-/// A test that panics fails. Dropping its components does not hang or abort.
+/// Dropping the components of a panicking test neither hangs nor aborts.
 #[test]
-fn a_test_that_panics_amid_running_controllers_unwinds() {
+fn a_test_that_panics_during_runs_unwinds() {
     let text = panic_of(|| {
         let sim = Simulation::new(1);
         let (notes, pool) = (Notes::new(&sim), pool(&sim, 2));
@@ -240,7 +240,7 @@ fn a_test_that_panics_amid_running_controllers_unwinds() {
     assert!(text.contains("found out"), "{text}");
 }
 
-/// Components that are dropped while a test unwinds are stopped and joined. Other components do not run meanwhile.
+/// Components that are dropped during an unwinding are stopped and joined, and no other component runs meanwhile.
 #[test]
 fn nothing_runs_while_a_test_unwinds() {
     let notes = Mutex::new(None);
@@ -259,7 +259,7 @@ fn nothing_runs_while_a_test_unwinds() {
 }
 
 #[test]
-fn another_thread_has_no_part_in_it() {
+fn another_thread_cannot_use_the_simulation() {
     let sim = Simulation::new(1);
     let queue = WorkQueue::<Key>::builder().clock(sim.clock()).build();
     let text = std::thread::scope(|scope| scope.spawn(|| panic_of(|| drop(queue.dequeue()))).join().unwrap());
@@ -274,7 +274,7 @@ fn assert_refused(name: &str, started: Result<(), StartError>) {
 }
 
 #[test]
-fn what_waits_for_something_else_than_the_clock_is_refused() {
+fn a_component_that_waits_for_something_other_than_the_clock_is_refused() {
     let sim = Simulation::new(1);
     let (_sender, receiver) = unbounded::<PushMessage<Key, u32>>();
     let watch = Watch::builder().name("vms").clock(sim.clock());
@@ -288,7 +288,7 @@ fn what_waits_for_something_else_than_the_clock_is_refused() {
     running.wait().unwrap();
 
     let client = HookedClient::new(MemoryClient::new());
-    // This makes a stream that may block from one that can be polled.
+    // The hook replaces a pollable stream by one that may block.
     client.on_stream(|_, stream| Ok(ObjectStream::new(stream)));
     let api = client.api(&THING);
     assert_refused("things-0", ObjectWatch::new(api).clock(sim.clock()).start().map(drop));
@@ -297,7 +297,7 @@ fn what_waits_for_something_else_than_the_clock_is_refused() {
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
 
-/// Each thread that starts calls the hook, and the count of threads of the process does not change.
+/// Each new thread would call the hook, and the number of threads in the process does not change.
 #[test]
 fn no_thread_is_started() {
     fn threads() -> usize {
@@ -339,12 +339,12 @@ fn no_thread_is_started() {
 }
 
 #[test]
-fn what_goes_wrong_names_the_seed() {
+fn a_failure_names_the_seed() {
     let sim = Simulation::new(17);
     assert!(panic_of(|| sim.run_until(MINUTE, || false)).contains("seed 17"));
 }
 
-/// A run panics and drops a handle that waits for it: the simulation fails, and the process goes on.
+/// A run panics and drops a handle that waits for this run. The simulation fails, and the process continues.
 #[test]
 fn a_join_in_vain_while_a_run_unwinds() {
     super::in_a_process_of_its_own("simulation::ends::a_join_in_vain_while_a_run_unwinds", || {

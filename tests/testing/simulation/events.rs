@@ -1,4 +1,4 @@
-//! An event recorder in a simulation: its thread is simulated too.
+//! An event recorder in a simulation, which also simulates its thread.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use homeostat::testing::Simulation;
 const VM: Kind = Kind::namespaced("example.com", "v1", "Vm");
 
 #[test]
-fn events_are_stored_in_turns_of_their_own_and_what_is_left_by_the_drop() {
+fn events_are_stored_in_separate_turns_and_the_rest_at_the_drop() {
     Simulation::seeds(0..5, |sim| {
         let client = MemoryClient::builder().clock(sim.clock()).build();
         let stored = || client.list(&EventRecorder::KIND, &Query::all()).unwrap().items.len();

@@ -1,4 +1,4 @@
-//! Whole managers: objects, watches, controllers, owners and dependents, leadership.
+//! Managers: objects, watches, controllers, owners and dependents, leadership.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -114,7 +114,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The greetings.
+    /// Returns the names of the members with a status.
     fn greeting(&self) -> Vec<String> {
         let all = self.members.list(&Query::all()).unwrap().items;
         all.iter().filter(|member| member.status.is_some()).map(|member| member.metadata.name.clone()).collect()
@@ -140,7 +140,7 @@ fn an_hour(seed: u64) -> (Vec<(Duration, String)>, Vec<SimulatedTurn>) {
     let before = world.notes.all().len();
     sim.run_for(6 * RESYNC);
     let resynced = world.notes.all()[before..].to_vec();
-    // Of the team by both of its watches at once, so once or twice.
+    // Both watches resync the team at the same time, so it runs once or twice.
     let times: BTreeSet<_> = resynced.iter().map(|(at, _)| *at).collect();
     assert_eq!(times, (1..=6).map(|n| n * RESYNC).collect());
     assert!(resynced.iter().all(|(_, what)| what == "team blue"), "{resynced:?}");
@@ -193,7 +193,7 @@ fn a_simulation_begins_at_the_time_of_day_that_it_is_given() {
     assert_eq!(made.metadata.creation_timestamp.map(SystemTime::from), Some(noon + MINUTE));
 }
 
-/// A client whose lists fail four times, and whose streams end after one event.
+/// The lists of the client fail four times, and its streams end after one event.
 #[test]
 fn a_watch_of_objects_waits_for_its_client_on_simulated_time() {
     struct Short(ObjectStream, bool);
@@ -245,7 +245,7 @@ fn a_watch_of_objects_waits_for_its_client_on_simulated_time() {
     assert_eq!(sim.elapsed(), MINUTE);
 }
 
-/// The manager runs on the thread of the caller, as without a simulation.
+/// The manager runs on the caller's thread, as without a simulation.
 #[test]
 fn a_manager_is_run_until_it_is_stopped() {
     let sim = Simulation::new(1);
@@ -315,7 +315,7 @@ fn controllers_run_once_their_manager_leads() {
 }
 
 #[test]
-fn a_leadership_that_is_won_late_and_lost_again() {
+fn a_manager_wins_the_leadership_late_and_loses_it() {
     Simulation::seeds(0..20, |sim| {
         let (manager, notes) = led(sim, Late { after: MINUTE, checks: 2 });
         let error = manager.start().unwrap().wait().unwrap_err();
@@ -326,7 +326,7 @@ fn a_leadership_that_is_won_late_and_lost_again() {
     });
 }
 
-/// Makes the members of a team.
+/// Creates the members of a team.
 struct Roster(Secondary<Member>);
 
 impl PrimaryReconciler<Team> for Roster {
@@ -340,7 +340,7 @@ impl PrimaryReconciler<Team> for Roster {
     }
 }
 
-/// In any order, primaries end up with exactly the secondaries that they ask for.
+/// Checks that primaries end up with exactly their desired secondaries, in any order.
 fn primaries(sim: &Simulation) -> Vec<SimulatedTurn> {
     let world = World::new(sim);
     let roster = Roster(Secondary::new(world.members.clone()));
@@ -371,13 +371,13 @@ fn primaries_converge_in_any_order() {
     Simulation::seeds(0..30, |sim| assert_eq!(primaries(sim), primaries(&Simulation::new(sim.seed()))));
 }
 
-/// Hash tables and addresses of the process have no effect.
+/// The hash tables and the addresses of a process have no effect.
 #[test]
 fn a_trace_is_the_same_in_another_process() {
     let own = primaries(&Simulation::new(3)).into_iter().chain(an_hour(3).1);
     let own: Vec<_> = own.map(|turn| format!("turn {turn}")).collect();
     if std::env::var_os(CHILD).is_some() {
-        // The test harness may begin the line.
+        // The test harness may have begun a line.
         println!();
         return own.iter().for_each(|turn| println!("{turn}"));
     }
@@ -408,7 +408,7 @@ impl PollEvents for Before {
     }
 }
 
-/// A client that calls `list` before each list, which fails with the returned error.
+/// Returns a client that calls `list` before each list. If `list` returns an error, the list fails with it.
 fn client_whose_lists(mut list: impl FnMut() -> Result<(), &'static str> + Send + 'static) -> Arc<HookedClient> {
     let client = HookedClient::new(MemoryClient::new());
     client.before(move |verb, object| {
@@ -418,7 +418,7 @@ fn client_whose_lists(mut list: impl FnMut() -> Result<(), &'static str> + Send 
     client
 }
 
-/// Returns the times of the lists of a client whose streams call `act` once, after an object exists.
+/// Returns the times of the lists of a client. Its streams call `act` once, after an object exists.
 fn lists_with_streams_that(sim: &Simulation, act: impl Fn(&Clock) + Clone + Send + Sync + 'static) -> Vec<Duration> {
     let (notes, clock) = (Notes::new(sim), sim.clock());
     let (listed, armed) = (notes.clone(), Arc::new(AtomicBool::new(false)));
@@ -449,9 +449,9 @@ fn lists_with_streams_that(sim: &Simulation, act: impl Fn(&Clock) + Clone + Send
     notes.times()
 }
 
-/// The objects are listed again, and no other component is affected, as without a simulation.
+/// The objects are listed again. No other component is affected, as without a simulation.
 #[test]
-fn a_stream_that_panics_is_begun_again() {
+fn a_stream_that_panics_is_started_again() {
     assert_eq!(
         lists_with_streams_that(&Simulation::new(1), |_| panic!("out of line")),
         [0, 2].map(Duration::from_secs)
@@ -469,17 +469,17 @@ fn a_stream_may_use_the_clock() {
     assert_eq!(lists_with_streams_that(&sim, uses), [Duration::ZERO]);
 }
 
-/// Objects of two clients have different uids, also with the same seed.
+/// Objects of two clients have different uids, even with the same seed.
 #[test]
-fn clients_of_one_simulation_make_other_uids() {
+fn clients_of_one_simulation_make_different_uids() {
     let sim = Simulation::new(1);
     let made = [(); 2].map(|()| World::new(&sim).teams.create(&team("red", 0)).unwrap().metadata.uid);
     assert_ne!(made[0], made[1]);
 }
 
-/// The backoff starts when the slow list has failed.
+/// The backoff starts after the slow list has failed.
 #[test]
-fn a_client_that_takes_its_time_is_left_alone_afterwards() {
+fn a_slow_client_gets_the_whole_backoff() {
     let sim = Simulation::new(1);
     let notes = Notes::new(&sim);
     let (listed, never) = (notes.clone(), WorkQueue::<ObjectKey>::builder().clock(sim.clock()).build());
@@ -497,7 +497,7 @@ fn a_client_that_takes_its_time_is_left_alone_afterwards() {
 }
 
 #[test]
-fn a_run_gives_the_driver_of_a_manager_nothing_to_do() {
+fn a_run_does_not_wake_the_driver_of_a_manager() {
     let sim = Simulation::new(3);
     let manager = Manager::builder().clock(sim.clock()).build().unwrap();
     let names: Vec<_> = (0..100).map(|number| format!("controller-{number}")).collect();

@@ -1,4 +1,4 @@
-//! Whole controllers on one thread, in simulated time. No test here waits or starts a thread.
+//! Controllers on one thread, in simulated time. No test here waits or starts a thread.
 
 mod ends;
 mod events;
@@ -26,7 +26,7 @@ type Key = &'static str;
 
 type Outcome = Result<Action, BoxError>;
 
-/// A list of notes, with the time of each.
+/// Notes with their times.
 #[derive(Clone)]
 struct Notes {
     clock: Clock,
@@ -55,7 +55,7 @@ impl Notes {
         self.list.lock().iter().map(|(at, _)| *at).collect()
     }
 
-    /// A reconciler that notes the key, and then calls a function.
+    /// Returns a reconciler that notes the key, and then calls `then`.
     fn run<F: Fn(&Context, Key) -> Outcome + Send + Sync>(
         &self,
         then: F,
@@ -68,7 +68,7 @@ impl Notes {
     }
 }
 
-/// The result of a run that has nothing to do.
+/// Returns the result of a run that succeeds and awaits a change.
 #[expect(clippy::unnecessary_wraps, reason = "it is for reconcilers")]
 fn done(_cx: &Context, _key: Key) -> Outcome {
     Ok(Action::await_change())
@@ -88,10 +88,10 @@ fn panic_of(test: impl FnOnce()) -> String {
         .unwrap()
 }
 
-/// Set in the processes that tests start.
+/// The environment variable that marks the processes of tests.
 const CHILD: &str = "HOMEOSTAT_TEST_CHILD";
 
-/// Runs `body` in a process that runs the test `name` and nothing else.
+/// Runs `body` in a separate process, which runs only the test `name`.
 fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
     if std::env::var_os(CHILD).is_some() {
         body();

@@ -9,7 +9,7 @@ use super::{Key, Notes, done, pool};
 
 const KEYS: [Key; 5] = ["a", "b", "c", "d", "e"];
 
-/// The order in which keys that are ready at once are run by a pool of one thread; and the trace.
+/// Returns the order in which a pool of one thread runs keys that are ready at once, and the trace.
 fn order_of_keys(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let sim = Simulation::new(seed);
     let (notes, pool) = (Notes::new(&sim), pool(&sim, 1));
@@ -36,7 +36,7 @@ fn order_of_workers(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     (notes.whats(), sim.trace())
 }
 
-/// The order in which three subscribers of two watches get simultaneous events.
+/// Returns the order in which three subscribers of two watches get simultaneous events, and the trace.
 fn order_of_events(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let sim = Simulation::new(seed);
     let notes = Notes::new(&sim);
@@ -64,7 +64,7 @@ fn order_of_events(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     (told, sim.trace())
 }
 
-/// The order of the keys of a store.
+/// Returns the order of a store's keys, and the trace.
 fn order_of_a_store(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let sim = Simulation::new(seed);
     let notes = Notes::new(&sim);
@@ -81,7 +81,7 @@ fn order_of_a_store(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     (indexed, sim.trace())
 }
 
-/// The order of the failed keys and of the suspended keys of a controller.
+/// Returns the order of a controller's failed and suspended keys, and the trace.
 fn order_of_a_status(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let sim = Simulation::new(seed);
     let pool = pool(&sim, 1);
@@ -100,7 +100,7 @@ fn order_of_a_status(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     (failing, sim.trace())
 }
 
-/// Two events of one subscriber are two turns, and others may come between.
+/// Two events of one subscriber are two turns, with possible turns of other subscribers in between.
 #[test]
 fn events_of_subscribers_are_interleaved() {
     let interleaved = |order: &[String]| {
@@ -113,7 +113,7 @@ fn events_of_subscribers_are_interleaved() {
 }
 
 #[test]
-fn a_seed_makes_an_order_and_seeds_make_many() {
+fn each_seed_has_one_order_and_different_seeds_have_many() {
     for order in [order_of_keys, order_of_workers, order_of_events, order_of_a_store, order_of_a_status] {
         for seed in 0..5 {
             assert_eq!(order(seed), order(seed), "seed {seed}");
@@ -141,7 +141,7 @@ fn priorities_hold_in_any_order() {
     });
 }
 
-/// A pool serves its members in turn, whatever the seed: after a key of one comes one of the other.
+/// A pool serves its controllers in turn with every seed.
 #[test]
 fn the_fairness_of_a_pool_holds_in_any_order() {
     Simulation::seeds(0..20, |sim| {
@@ -169,7 +169,7 @@ fn the_fairness_of_a_pool_holds_in_any_order() {
 }
 
 #[test]
-fn a_trace_says_when_who_did_what() {
+fn a_trace_shows_times_threads_and_keys() {
     let (order, trace) = order_of_keys(3);
     let runs: Vec<_> = trace.iter().filter(|step| step.what.is_some()).map(ToString::to_string).collect();
     let expected: Vec<_> = order.iter().map(|key| format!("0ns pool-0 vm {key:?}")).collect();

@@ -1,4 +1,4 @@
-//! A bug that only some orders show, and the seed that repeats it.
+//! A bug that shows only in some orders, and the seed that repeats it.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ fn watch(sim: &Simulation, client: &MemoryClient, kind: &Kind) -> Running<Watch<
     ObjectWatch::new(api).clock(sim.clock()).start().unwrap()
 }
 
-/// An app needs a config and a secret. The config is created first, so the app expects it once it sees the secret. This holds in the
-/// client, but not in two watches of it.
+/// Runs an app that needs a config and a secret. The config is created first, so the app expects it as soon as it
+/// sees the secret. This is true for the client, but not for two watches.
 fn app(sim: &Simulation, relies_on_order: bool) {
     let client = MemoryClient::builder().clock(sim.clock()).build();
     let (configs, secrets) = (watch(sim, &client, &CONFIG), watch(sim, &client, &SECRET));
@@ -57,7 +57,7 @@ fn app(sim: &Simulation, relies_on_order: bool) {
 const SEEDS: std::ops::Range<u64> = 0..100;
 
 #[test]
-fn what_does_not_rely_on_an_order_works_in_all() {
+fn code_that_relies_on_no_order_works_in_every_order() {
     Simulation::seeds(SEEDS, |sim| app(sim, false));
 }
 
@@ -70,7 +70,7 @@ fn the_seed_of_the_environment() {
 }
 
 #[test]
-fn what_relies_on_an_order_is_found_and_found_again() {
+fn code_that_relies_on_an_order_fails_repeatably() {
     let text = panic_of(|| Simulation::seeds(SEEDS, |sim| app(sim, true)));
     let (seed, rest) = text
         .strip_prefix("failed with seed ")

@@ -1,4 +1,4 @@
-//! The objects that a reconciler watches, and the changes that start a run.
+//! The objects that a reconciler watches, and the changes that start its runs.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const SITE: Kind = Kind::namespaced("example.com", "v1", "Site");
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 const PAGE: Kind = Kind::namespaced("example.com", "v1", "Page");
 
-/// A client that may list and watch in the namespace `a` only.
+/// Returns a client that may list and watch only in the namespace `a`.
 fn restricted(inner: &MemoryClient) -> Arc<HookedClient> {
     let client = HookedClient::new(inner.clone());
     client.on_call(|call| {
@@ -48,7 +48,7 @@ impl World {
         Config::new(Arc::new(self.client.clone())).with_clock(self.sim.clock())
     }
 
-    /// Notes each run, and counts the first three in the status of its object.
+    /// Returns a reconciler that notes each run, and counts the first three in the status of its object.
     fn reconciler(&self, config: Config, kind: &Kind) -> ResourceReconciler<DynamicObject> {
         let notes = self.notes.clone();
         let counts = move |cx: &SubContext<'_>, object: &mut DynamicObject| -> SubResult {
@@ -78,13 +78,13 @@ impl World {
         Api::of_kind(Arc::new(self.client.clone()), kind.clone())
     }
 
-    /// Returns the runs since the last call, after ten seconds. No test expects more than one useful run.
+    /// Returns the runs since the last call, after ten seconds. A test expects at most one useful run.
     fn ran(&self) -> Vec<String> {
         self.sim.run_for(10 * SECOND);
         std::mem::take(&mut *self.notes.list.lock()).into_iter().map(|(_, what)| what).collect()
     }
 
-    /// Changes the object, and returns the runs after it.
+    /// Changes the object, and returns the runs that follow.
     fn after(&self, kind: &Kind, change: impl FnOnce(&mut DynamicObject)) -> Vec<String> {
         let mut object = self.api(kind).get(&ObjectKey::new("a", "web")).unwrap();
         change(&mut object);
@@ -126,7 +126,7 @@ fn every_event_runs_a_reconciler_that_asks_for_it() {
     assert_eq!(world.ran().len(), 4, "each write of the status calls the next run");
 }
 
-/// The children are watched in the same namespace as the resource.
+/// The reconciler watches its children in the namespace of the resource.
 #[test]
 fn a_reconciler_of_one_namespace_needs_no_rights_in_others() {
     let world = World::new();
@@ -153,7 +153,7 @@ fn a_reconciler_of_one_namespace_needs_no_rights_in_others() {
 }
 
 #[test]
-fn an_object_that_is_not_selected_is_left_alone() {
+fn an_object_that_is_not_selected_is_ignored() {
     let world = World::new();
     let labels = LabelSelector::label("run", "yes");
     let _running = world.start(world.reconciler(world.config(), &SITE).labels(labels));
@@ -164,7 +164,7 @@ fn an_object_that_is_not_selected_is_left_alone() {
     assert_eq!(world.after(&SITE, |site| site.metadata.labels.clear()), [""; 0]);
 }
 
-/// A primary that has a page in its namespace, and counts its runs in its status.
+/// Returns a controller of primaries. Each of them has a page in its namespace, and counts its runs in its status.
 fn primary(world: &World, client: &Arc<dyn Client>) -> PrimaryController<DynamicObject> {
     let sites = Api::<DynamicObject>::of_kind(client.clone(), SITE);
     let pages = Secondary::new(Api::<DynamicObject>::of_kind(client.clone(), PAGE)).namespace("a");
@@ -193,7 +193,7 @@ fn a_primary_controller_of_one_namespace_needs_no_rights_in_others_and_does_not_
 
 /// The secondary stays, because the primary still exists.
 #[test]
-fn a_primary_that_leaves_the_selection_is_left_alone_with_its_secondaries() {
+fn a_primary_that_leaves_the_selection_is_ignored_with_its_secondaries() {
     let world = World::new();
     let client: Arc<dyn Client> = Arc::new(world.client.clone());
     let _running = world.start_primary(primary(&world, &client).labels(LabelSelector::label("run", "yes")));
@@ -206,7 +206,7 @@ fn a_primary_that_leaves_the_selection_is_left_alone_with_its_secondaries() {
 }
 
 #[test]
-fn a_primary_controller_hands_on_every_setting_of_its_controller() {
+fn a_primary_controller_passes_every_setting_to_its_controller() {
     let world = World::new();
     let client: Arc<dyn Client> = Arc::new(world.client.clone());
     let (failures, seen) = (world.notes.clone(), world.notes.clone());

@@ -1,4 +1,4 @@
-//! Whole controllers with sub-reconcilers: tracks, children and their indexes.
+//! Controllers with sub-reconcilers: tracks, children and their indexes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::{MINUTE, Notes};
 const APP: Kind = Kind::namespaced("example.com", "v1", "App");
 const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 
-/// Five apps that track one config map. Each has a child with a copy of the data.
+/// Runs five apps that track one config map. Each app has a child with a copy of the data.
 fn apps(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let sim = Simulation::new(seed);
     let (notes, client) = (Notes::new(&sim), Arc::new(MemoryClient::builder().clock(sim.clock()).build()));

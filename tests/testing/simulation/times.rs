@@ -1,4 +1,4 @@
-//! Everything that waits for a time, at exactly that time.
+//! Waits for a time end at exactly that time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -22,7 +22,7 @@ fn seconds(times: impl IntoIterator<Item = u64>) -> Vec<Duration> {
     times.into_iter().map(Duration::from_secs).collect()
 }
 
-/// The times of the runs of a key that always fails, with a backoff from one second to ten minutes.
+/// Returns the run times of a key that always fails, with a backoff from one second to ten minutes.
 fn backed_off(until: u64) -> Vec<Duration> {
     let (mut at, mut delay, mut times) = (0, 1, Vec::new());
     while at <= until {
@@ -47,7 +47,7 @@ fn a_day_of_backoff_has_each_run_at_its_time() {
     assert_eq!(vms.metrics().runs.retries, notes.times().len() as u64);
 }
 
-/// Workers with a queue of their own.
+/// The workers have a queue without a controller.
 #[test]
 fn workers_back_off_as_controllers_do() {
     let sim = Simulation::new(7);
@@ -79,7 +79,7 @@ fn jitter_comes_from_the_seed() {
 }
 
 #[test]
-fn requeues_asked_by_an_action_or_an_error_come_after_exactly_so_long() {
+fn requeues_by_an_action_or_an_error_come_after_exactly_their_delay() {
     let sim = Simulation::new(3);
     let (notes, pool) = (Notes::new(&sim), pool(&sim, 1));
     let again = |_cx: &Context, key| match key {
@@ -115,7 +115,7 @@ fn pollers_poll_at_their_rate() {
 }
 
 #[test]
-fn what_a_poll_watch_lists_is_told_as_it_changes() {
+fn a_poll_watch_delivers_changes_of_its_list() {
     let sim = Simulation::new(1);
     let (notes, pool) = (Notes::new(&sim), pool(&sim, 2));
     let polls = Arc::new(AtomicUsize::new(0));
@@ -140,7 +140,7 @@ fn what_a_poll_watch_lists_is_told_as_it_changes() {
 }
 
 #[test]
-fn runs_of_a_key_are_apart_by_the_least_interval() {
+fn runs_of_a_key_keep_the_minimum_interval() {
     let sim = Simulation::new(1);
     let (notes, pool) = (Notes::new(&sim), pool(&sim, 2));
     let vms = Controller::builder("vm", notes.run(done)).min_interval(MINUTE).clock(sim.clock()).build().unwrap();
@@ -153,7 +153,7 @@ fn runs_of_a_key_are_apart_by_the_least_interval() {
 }
 
 #[test]
-fn events_that_follow_each_other_are_one_run() {
+fn consecutive_events_are_one_run() {
     let sim = Simulation::new(1);
     let (notes, pool) = (Notes::new(&sim), pool(&sim, 2));
     let watch = Watch::builder().clock(sim.clock()).push();
@@ -171,7 +171,7 @@ fn events_that_follow_each_other_are_one_run() {
         sim.run_for(3 * SECOND);
     }
     sim.run_for(MINUTE);
-    // First the longest debounce, then five seconds after the last change.
+    // The first run comes at the latest wait, the second one five seconds after the last change.
     assert_eq!(notes.times(), seconds([20, 32]));
     drop(vms);
 }
@@ -201,7 +201,7 @@ fn a_wait_right_after_a_change_sees_its_run() {
 }
 
 #[test]
-fn no_more_keys_are_run_than_the_rate_allows() {
+fn keys_are_run_at_the_limited_rate() {
     let sim = Simulation::new(5);
     let (notes, pool) = (Notes::new(&sim), pool(&sim, 3));
     let vms = Controller::builder("vm", notes.run(done)).rate_limit(0.5, 2).clock(sim.clock()).build().unwrap();
@@ -214,7 +214,7 @@ fn no_more_keys_are_run_than_the_rate_allows() {
 }
 
 #[test]
-fn a_sleep_takes_its_time_and_others_run_meanwhile() {
+fn other_runs_take_place_during_a_sleep() {
     let sim = Simulation::new(2);
     let (notes, pool) = (Notes::new(&sim), pool(&sim, 2));
     let slept = notes.clone();
@@ -240,10 +240,10 @@ fn a_sleep_takes_its_time_and_others_run_meanwhile() {
     assert_eq!((awake, short), (vec![10, 20], vec![10, 13, 16, 19]));
 }
 
-/// A run that ends at its deadline, and a run that ignores it: that run is reported, its token is cancelled, and a spare thread takes
-/// its place.
+/// One run ends at its deadline. Another ignores it: the overrun is reported, its token is cancelled, and a spare
+/// thread replaces its thread.
 #[test]
-fn a_run_that_passes_its_deadline_is_told_and_reported() {
+fn a_run_that_passes_its_deadline_is_cancelled_and_reported() {
     Simulation::seeds(0..20, |sim| {
         let (notes, pool) = (Notes::new(sim), pool(sim, 1));
         let said = notes.clone();
