@@ -29,7 +29,7 @@ fn pool() -> (ManualClock, WorkerPool) {
 }
 
 /// Returns a reconciler that reports each run, and succeeds.
-fn saying(said: Sender<(Key, Instant, Reasons)>) -> impl Fn(&Context, &Key) -> Outcome + Send + Sync {
+fn reporting(said: Sender<(Key, Instant, Reasons)>) -> impl Fn(&Context, &Key) -> Outcome + Send + Sync {
     move |cx, key| {
         said.send((*key, cx.clock().now(), cx.reasons()))?;
         Ok(Action::await_change())
@@ -55,7 +55,7 @@ fn keys(said: &Receiver<(Key, Instant, Reasons)>) -> Vec<Key> {
 fn enqueued_keys_are_run() {
     let (clock, pool) = pool();
     let (said, heard) = unbounded();
-    let controller = builder(&clock, saying(said)).build().unwrap();
+    let controller = builder(&clock, reporting(said)).build().unwrap();
     let vms = controller.handle();
     assert_eq!(vms.enqueue("early"), EnqueueOutcome::Queued);
     let running = controller.start(&pool).unwrap();
@@ -75,7 +75,7 @@ fn no_key_is_run_before_all_initial_listings_are_in() {
     let (clock, pool) = pool();
     let (said, heard) = unbounded();
     let (vms, disks) = (Watch::builder().clock(clock.clock()).push(), Watch::builder().clock(clock.clock()).push());
-    let running = builder(&clock, saying(said))
+    let running = builder(&clock, reporting(said))
         .watch(vms.watch(), |event| event.key().copied())
         .watch(disks.watch(), |event| event.value().copied())
         .build()
@@ -98,7 +98,7 @@ fn no_key_is_run_before_all_initial_listings_are_in() {
 }
 
 #[test]
-fn listings_that_do_not_come_are_an_error() {
+fn missing_initial_listings_are_an_error() {
     let (clock, pool) = pool();
     let vms = Watch::<Key, u32>::builder().clock(clock.clock()).push();
     let running = builder(&clock, |_: &Context, _: &Key| Ok(Action::await_change()))
@@ -145,7 +145,7 @@ fn keys_are_taken_at_the_limited_rate() {
     let (clock, pool) = pool();
     let start = clock.now();
     let (said, heard) = unbounded();
-    let running = builder(&clock, saying(said)).rate_limit(1.0, 2).build().unwrap().start(&pool).unwrap();
+    let running = builder(&clock, reporting(said)).rate_limit(1.0, 2).build().unwrap().start(&pool).unwrap();
     for key in ["a", "b", "c", "d"] {
         running.enqueue(key);
     }
@@ -175,7 +175,7 @@ fn a_resync_enqueues_every_known_key() {
     let (said, heard) = unbounded();
     let vms = Watch::builder().clock(clock.clock()).push();
     vms.replace_all([("vm-1", 1), ("vm-2", 1)]);
-    let running = builder(&clock, saying(said))
+    let running = builder(&clock, reporting(said))
         .watch(vms.watch(), |event| event.key().copied())
         .resync(60 * SECOND)
         .build()
@@ -211,7 +211,7 @@ fn bursts_are_debounced_up_to_the_cap() {
     let (said, heard) = unbounded();
     let vms = Watch::builder().clock(clock.clock()).push();
     vms.replace_all([("vm", 0)]);
-    let running = builder(&clock, saying(said))
+    let running = builder(&clock, reporting(said))
         .watch(vms.watch(), |event| event.key().copied())
         .debounce(2 * SECOND, 5 * SECOND)
         .build()
@@ -238,7 +238,7 @@ fn runs_of_a_key_keep_the_minimum_interval() {
     let (clock, pool) = pool();
     let start = clock.now();
     let (said, heard) = unbounded();
-    let running = builder(&clock, saying(said)).min_interval(3 * SECOND).build().unwrap().start(&pool).unwrap();
+    let running = builder(&clock, reporting(said)).min_interval(3 * SECOND).build().unwrap().start(&pool).unwrap();
     running.enqueue("vm");
     clock.wait_for_sleepers(IDLE);
     for _ in 0..7 {
@@ -308,7 +308,7 @@ fn retried_keys_are_listed_as_failing_and_terminal_ones_as_parked() {
 fn a_key_that_is_suspended_waits_and_keeps_its_reasons() {
     let (clock, pool) = pool();
     let (said, heard) = unbounded();
-    let running = builder(&clock, saying(said)).build().unwrap().start(&pool).unwrap();
+    let running = builder(&clock, reporting(said)).build().unwrap().start(&pool).unwrap();
     running.suspend("vm");
     running.suspend("other");
     running.enqueue("vm");
@@ -367,7 +367,7 @@ fn a_key_that_is_suspended_keeps_its_failures() {
 fn a_suspended_key_with_a_request_is_not_idle_and_runs_once_when_it_is_resumed() {
     let (clock, pool) = pool();
     let (said, heard) = unbounded();
-    let running = builder(&clock, saying(said)).min_interval(SECOND).build().unwrap().start(&pool).unwrap();
+    let running = builder(&clock, reporting(said)).min_interval(SECOND).build().unwrap().start(&pool).unwrap();
     running.suspend("vm");
     assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
     assert_eq!(running.queue().because(Reasons::EVENT).enqueue_if_absent("vm"), EnqueueOutcome::Queued);
@@ -394,7 +394,7 @@ fn a_suspended_key_with_a_request_is_not_idle_and_runs_once_when_it_is_resumed()
 fn a_wait_for_a_key_that_a_stop_discards_returns_stopped() {
     let (clock, pool) = pool();
     let (said, heard) = unbounded();
-    let running = builder(&clock, saying(said)).build().unwrap().start(&pool).unwrap();
+    let running = builder(&clock, reporting(said)).build().unwrap().start(&pool).unwrap();
     running.suspend_all();
     running.enqueue("vm");
     clock.wait_for_sleepers(IDLE);

@@ -101,7 +101,7 @@ fn a_debounced_change_runs_after_its_quiet_time_although_the_key_waits_for_a_req
 }
 
 #[test]
-fn changes_without_end_run_at_the_latest_wait_although_the_key_waits_for_a_requeue() {
+fn endless_changes_run_at_the_latest_wait_although_the_key_waits_for_a_requeue() {
     let rig = Rig::new(|| Ok(Action::requeue_after(HOUR)), |vms| vms.debounce(2 * SECOND, 5 * SECOND));
     assert_eq!(rig.times(), [0]);
     for second in 60..72 {
@@ -304,7 +304,7 @@ fn every_kind_of_resync_runs_keys_that_wait_for_a_requeue() {
 }
 
 #[test]
-fn a_poll_that_finds_nothing_changed_runs_keys_that_wait_for_a_requeue() {
+fn an_unchanged_poll_runs_keys_that_wait_for_a_requeue() {
     let (clock, queue) = requeued("vm");
     let list = |_: &Context| -> Result<_, BoxError> { Ok([("vm", 0)]) };
     let watch = PollWatch::new(10 * SECOND, list).clock(clock.clock()).start().unwrap();
@@ -312,7 +312,7 @@ fn a_poll_that_finds_nothing_changed_runs_keys_that_wait_for_a_requeue() {
 }
 
 #[test]
-fn a_look_at_a_directory_that_finds_nothing_changed_runs_keys_that_wait_for_a_requeue() {
+fn an_unchanged_directory_poll_runs_keys_that_wait_for_a_requeue() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("vm"), "1").unwrap();
     let (clock, queue) = requeued(std::path::PathBuf::from("vm"));

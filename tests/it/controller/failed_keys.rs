@@ -74,7 +74,7 @@ fn a_cancellation_wakes_a_wait_for_the_key() {
 }
 
 #[test]
-fn a_cancellation_during_a_run_leaves_it_to_the_run_whether_the_key_is_failing() {
+fn a_key_cancelled_during_its_run_fails_or_succeeds_with_that_run() {
     let (actors, director) = stage();
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().unwrap();

@@ -70,7 +70,7 @@ impl Checker {
     }
 
     /// Records a request, and is called before it. A run that begins later has therefore seen the change.
-    fn asks(&self, key: usize) {
+    fn record_request(&self, key: usize) {
         self.keys[key].asked.fetch_max(self.now(), SeqCst);
     }
 
@@ -151,7 +151,7 @@ fn feed(controllers: &[(Running<ControllerHandle<usize>>, Arc<Checker>)], feeder
         let draw = draw(feeder * REQUESTS + number);
         let (controller, checker) = &controllers[below(draw, CONTROLLERS)];
         let key = below(draw >> 16, KEYS);
-        checker.asks(key);
+        checker.record_request(key);
         match draw % 5 {
             0 => controller.queue().because(Reasons::EVENT).enqueue(key),
             1 => controller.queue().enqueue_after(key, Duration::from_micros(draw >> 32 & 127)),
@@ -168,7 +168,7 @@ fn feed(controllers: &[(Running<ControllerHandle<usize>>, Arc<Checker>)], feeder
 }
 
 /// Changes settings at random until the feeders have ended. Then resets the rate and resumes all keys.
-fn meddle(controllers: &[(Running<ControllerHandle<usize>>, Arc<Checker>)], fed: &AtomicUsize) {
+fn change_settings(controllers: &[(Running<ControllerHandle<usize>>, Arc<Checker>)], fed: &AtomicUsize) {
     let mut number = 0;
     while fed.load(SeqCst) > 0 {
         number += 1;
@@ -211,7 +211,7 @@ fn controllers_on_one_pool_run_no_key_twice_at_once_and_forget_none() {
     let feeding = AtomicUsize::new(3);
     thread::scope(|scope| {
         let (controllers, feeding) = (&controllers, &feeding);
-        scope.spawn(move || meddle(controllers, feeding));
+        scope.spawn(move || change_settings(controllers, feeding));
         for feeder in 0..FEEDERS {
             scope.spawn(move || {
                 feed(controllers, feeder);
@@ -222,7 +222,7 @@ fn controllers_on_one_pool_run_no_key_twice_at_once_and_forget_none() {
     for (controller, checker) in &controllers {
         // Each of these requests leads to a run, even if earlier ones were merged.
         for key in (0..KEYS).cycle().take(10 * KEYS) {
-            checker.asks(key);
+            checker.record_request(key);
             controller.enqueue(key);
             controller.wait(&key, Duration::MAX).unwrap();
         }

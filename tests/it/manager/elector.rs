@@ -14,20 +14,20 @@ use log::Level;
 use crate::stages::logs::Logs;
 
 /// A leadership whose checks return the given answers, and that reports its drop.
-struct Told {
+struct ScriptedLeadership {
     answers: Vec<Result<(), &'static str>>,
     checks: Arc<AtomicUsize>,
     given_back: Sender<()>,
 }
 
-impl Leadership for Told {
+impl Leadership for ScriptedLeadership {
     fn check(&mut self) -> Result<(), BoxError> {
         self.checks.fetch_add(1, SeqCst);
         self.answers.remove(0).map_err(BoxError::from)
     }
 }
 
-impl Drop for Told {
+impl Drop for ScriptedLeadership {
     fn drop(&mut self) {
         self.given_back.send(()).unwrap();
     }
@@ -47,7 +47,7 @@ fn a_term_is_lost_at_the_first_check_that_fails_and_is_not_checked_again() {
     let (given_back, seen) = unbounded();
     let checks = Arc::new(AtomicUsize::new(0));
     let answers = vec![Ok(()), Err("the lease is gone")];
-    let mut term = Term::new("fails", Told { answers, checks: checks.clone(), given_back });
+    let mut term = Term::new("fails", ScriptedLeadership { answers, checks: checks.clone(), given_back });
     let work = term.lost().child();
     let (callback, called) = unbounded();
     let _guard = work.on_cancel(move || callback.send(()).unwrap());
@@ -78,7 +78,7 @@ fn a_term_whose_token_is_cancelled_is_lost_and_not_checked() {
     let logs = Logs::of("cancelled");
     let (given_back, seen) = unbounded();
     let checks = Arc::new(AtomicUsize::new(0));
-    let mut term = Term::new("cancelled", Told { answers: vec![], checks: checks.clone(), given_back });
+    let mut term = Term::new("cancelled", ScriptedLeadership { answers: vec![], checks: checks.clone(), given_back });
     term.lost().clone().cancel();
     assert!(term.check().is_err());
     drop(term);
@@ -91,7 +91,7 @@ fn a_term_whose_token_is_cancelled_is_lost_and_not_checked() {
 fn a_term_that_is_dropped_cancels_its_token_and_then_gives_the_leadership_back() {
     let logs = Logs::of("resigns");
     let (given_back, seen) = unbounded();
-    let term = Term::new("resigns", Told { answers: vec![], checks: Arc::default(), given_back });
+    let term = Term::new("resigns", ScriptedLeadership { answers: vec![], checks: Arc::default(), given_back });
     let held_still = seen.clone();
     let (callback, called) = unbounded();
     let _guard = term.lost().on_cancel(move || callback.send(held_still.is_empty()).unwrap());
@@ -104,7 +104,7 @@ fn a_term_that_is_dropped_cancels_its_token_and_then_gives_the_leadership_back()
 #[test]
 fn a_panic_while_leading_resigns() {
     let (given_back, seen) = unbounded();
-    let term = Term::new("unwinds", Told { answers: vec![], checks: Arc::default(), given_back });
+    let term = Term::new("unwinds", ScriptedLeadership { answers: vec![], checks: Arc::default(), given_back });
     let lost = term.lost().clone();
     let caught = catch_unwind(AssertUnwindSafe(move || {
         let _term = term;

@@ -94,7 +94,7 @@ fn a_second_candidate_waits_and_leads_when_the_first_one_resigns() {
 }
 
 #[test]
-fn a_candidate_can_be_told_to_stop_while_it_waits() {
+fn a_waiting_candidate_can_be_cancelled() {
     let (_folder, path) = lock_file();
     let mut term = elected(&elector(&path, "first"));
     let mut second = Candidate::start(&elector(&path, "second"));
@@ -108,7 +108,7 @@ fn a_candidate_can_be_told_to_stop_while_it_waits() {
 }
 
 #[test]
-fn a_candidate_that_was_told_to_stop_before_does_not_lead_and_makes_no_file() {
+fn a_candidate_that_was_cancelled_before_does_not_lead_and_makes_no_file() {
     let (_folder, path) = lock_file();
     let stop = CancellationToken::new();
     stop.cancel();
@@ -199,7 +199,7 @@ fn an_old_leader_leaves_the_file_of_the_next_one_unchanged() {
 }
 
 #[test]
-fn the_file_says_who_leads_and_is_never_deleted() {
+fn the_file_names_the_leader_and_is_never_deleted() {
     let (_folder, path) = lock_file();
     let elector = elector(&path, "appliance a");
     assert_eq!(elector.holder().unwrap(), None);
@@ -238,7 +238,7 @@ fn the_entry_of_a_dead_leader_names_no_holder_and_is_replaced() {
 }
 
 #[test]
-fn a_file_with_another_content_is_locked_and_left_as_it_is() {
+fn a_file_with_foreign_content_is_locked_and_left_unchanged() {
     for content in ["root:x:0:0\n".to_owned(), "\0".repeat(5000)] {
         let (_folder, path) = lock_file();
         fs::write(&path, &content).unwrap();
@@ -263,7 +263,7 @@ fn a_link_locks_the_file_that_it_leads_to() {
 }
 
 #[test]
-fn errors_name_the_path_and_the_source_says_what_is_wrong_with_it() {
+fn errors_name_the_path_and_have_the_cause_as_source() {
     let (folder, path) = lock_file();
     fs::write(&path, "").unwrap();
     for path in [folder.path().join("missing/lock"), folder.path().to_owned(), path.join("lock"), PathBuf::new()] {

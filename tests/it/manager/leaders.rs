@@ -22,22 +22,22 @@ type Key = &'static str;
 type Notes = Arc<Mutex<Vec<String>>>;
 
 /// An elector that calls a closure.
-struct By<F>(F);
+struct ElectorFn<F>(F);
 
-impl<F: Fn(&Context) -> Result<Term, ElectorError> + Send + Sync> Elector for By<F> {
+impl<F: Fn(&Context) -> Result<Term, ElectorError> + Send + Sync> Elector for ElectorFn<F> {
     fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
         (self.0)(cx)
     }
 }
 
 /// A leadership that calls a closure to check, and notes its drop.
-struct Held<F> {
+struct CheckedLeadership<F> {
     check: F,
     interval: Duration,
     notes: Notes,
 }
 
-impl<F: FnMut() -> Result<(), BoxError> + Send> Leadership for Held<F> {
+impl<F: FnMut() -> Result<(), BoxError> + Send> Leadership for CheckedLeadership<F> {
     fn check(&mut self) -> Result<(), BoxError> {
         (self.check)()
     }
@@ -47,7 +47,7 @@ impl<F: FnMut() -> Result<(), BoxError> + Send> Leadership for Held<F> {
     }
 }
 
-impl<F> Drop for Held<F> {
+impl<F> Drop for CheckedLeadership<F> {
     fn drop(&mut self) {
         self.notes.lock().push("given back".to_owned());
     }
@@ -59,8 +59,8 @@ where
     C: FnMut() -> Result<(), BoxError> + Clone + Send + Sync + 'static,
 {
     let notes = Arc::clone(notes);
-    By(move |_: &Context| {
-        let held = Held { check: check.clone(), interval, notes: Arc::clone(&notes) };
+    ElectorFn(move |_: &Context| {
+        let held = CheckedLeadership { check: check.clone(), interval, notes: Arc::clone(&notes) };
         Ok(Term::new("told", held))
     })
 }
@@ -150,8 +150,11 @@ fn a_loss_between_two_checks_takes_effect_at_once() {
     let notes = Notes::default();
     let token = Arc::new(Mutex::new(None));
     let (own, given) = (Arc::clone(&token), Arc::clone(&notes));
-    let elector = By(move |_: &Context| {
-        let term = Term::new("told", Held { check: || Ok(()), interval: Duration::MAX, notes: Arc::clone(&given) });
+    let elector = ElectorFn(move |_: &Context| {
+        let term = Term::new(
+            "told",
+            CheckedLeadership { check: || Ok(()), interval: Duration::MAX, notes: Arc::clone(&given) },
+        );
         *own.lock() = Some(term.lost().clone());
         Ok(term)
     });
@@ -191,7 +194,7 @@ fn components_added_to_a_leader_start_to_lead_too() {
 #[test]
 fn a_campaign_that_cannot_be_won_is_a_failure() {
     let fails = |campaign: fn(&Context) -> Result<Term, ElectorError>| {
-        let manager = Manager::builder().elector(By(campaign)).build().unwrap();
+        let manager = Manager::builder().elector(ElectorFn(campaign)).build().unwrap();
         manager.run(&CancellationToken::new()).unwrap_err().to_string()
     };
     assert_eq!(fails(|_| panic!("out of luck")), "elector: it panicked: out of luck");
@@ -203,7 +206,7 @@ fn a_campaign_that_cannot_be_won_is_a_failure() {
 fn an_elector_that_does_not_end_is_named() {
     let clock = ManualClock::new();
     let (go, gate) = bounded::<()>(0);
-    let elector = By(move |cx: &Context| {
+    let elector = ElectorFn(move |cx: &Context| {
         let _ = gate.recv();
         cx.check()?;
         Err(ElectorError::new("it was to stop"))
@@ -223,16 +226,16 @@ fn an_elector_that_does_not_end_is_named() {
     drop(go);
 }
 
-/// Asks its manager on drop whether it leads.
-struct Asks(Arc<Mutex<Option<Manager>>>, Notes);
+/// A leadership that asks its manager on drop whether it leads.
+struct AskingLeadership(Arc<Mutex<Option<Manager>>>, Notes);
 
-impl Leadership for Asks {
+impl Leadership for AskingLeadership {
     fn check(&mut self) -> Result<(), BoxError> {
         Ok(())
     }
 }
 
-impl Drop for Asks {
+impl Drop for AskingLeadership {
     fn drop(&mut self) {
         let leads = self.0.lock().as_ref().map(Manager::is_leading);
         self.1.lock().push(format!("{leads:?}"));
@@ -244,7 +247,8 @@ fn the_manager_reports_the_end_of_its_leadership_before_it_resigns() {
     let leads = Arc::new(Mutex::new(None::<Manager>));
     let notes = Notes::default();
     let (own, said) = (Arc::clone(&leads), Arc::clone(&notes));
-    let elector = By(move |_: &Context| Ok(Term::new("asks", Asks(Arc::clone(&own), Arc::clone(&said)))));
+    let elector =
+        ElectorFn(move |_: &Context| Ok(Term::new("asks", AskingLeadership(Arc::clone(&own), Arc::clone(&said)))));
     let manager = Manager::builder().elector(elector).build().unwrap();
     *leads.lock() = Some(manager.clone());
     let running = manager.start().unwrap();
@@ -331,7 +335,7 @@ impl Candidate {
         let file = FileElector::new(path).name(format!("candidate-{who}")).interval(MS);
         let lost = Arc::<AtomicBool>::default();
         let told = Arc::clone(&lost);
-        let elector = By(move |cx: &Context| {
+        let elector = ElectorFn(move |cx: &Context| {
             let file = file.campaign(cx)?;
             Ok(Term::new("lossy", Lossy { file, lost: Arc::clone(&told) }))
         });
@@ -363,7 +367,7 @@ impl Candidate {
 }
 
 /// Waits until this candidate has recorded six more entries.
-fn more_of(record: &Record, who: usize) {
+fn wait_for_entries(record: &Record, who: usize) {
     let count = || record.0.lock().iter().filter(|&&(other, _)| other == who).count();
     let before = count();
     while count() < before + 6 {
@@ -378,10 +382,10 @@ fn only_one_of_two_managers_over_one_file_works_at_a_time() {
     let path = folder.path().join("leader.lock");
     let record = Record::default();
     let mut leader = Candidate::start(&path, 0, &record);
-    more_of(&record, 0);
+    wait_for_entries(&record, 0);
     for who in 1..=12 {
         let follower = Candidate::start(&path, who, &record);
-        more_of(&record, leader.who);
+        wait_for_entries(&record, leader.who);
         assert!(leader.manager.is_leading() && !follower.manager.is_leading());
         let Candidate { manager, running, lost, .. } = leader;
         if who % 2 == 0 {
@@ -393,7 +397,7 @@ fn only_one_of_two_managers_over_one_file_works_at_a_time() {
             assert_eq!(error.to_string(), "elector: the leadership of lossy is lost");
         }
         leader = follower;
-        more_of(&record, who);
+        wait_for_entries(&record, who);
     }
     leader.manager.stop();
     leader.running.wait().unwrap();
@@ -407,11 +411,11 @@ fn a_manager_is_aborted_after_its_lock_file_was_deleted() {
     let path = folder.path().join("leader.lock");
     let record = Record::default();
     let first = Candidate::start(&path, 0, &record);
-    more_of(&record, 0);
+    wait_for_entries(&record, 0);
     std::fs::remove_file(&path).unwrap();
     assert_eq!(first.running.wait().unwrap_err().to_string(), "elector: the leadership of lossy is lost");
     let next = Candidate::start(&path, 1, &record);
-    more_of(&record, 1);
+    wait_for_entries(&record, 1);
     next.manager.stop();
     next.running.wait().unwrap();
     assert_eq!(record.check(), [0, 1]);

@@ -278,19 +278,19 @@ fn a_component_that_cannot_be_started_ends_the_earlier_ones() {
 
 /// An elector that leads once `lead` is cancelled, until `lost` is true. It sets `resigned` when dropped.
 #[derive(Clone)]
-struct Told {
+struct ScriptedElector {
     lead: CancellationToken,
     lost: Arc<Mutex<bool>>,
     resigned: Arc<Mutex<bool>>,
 }
 
-impl Told {
+impl ScriptedElector {
     fn new() -> Self {
         Self { lead: CancellationToken::new(), lost: Arc::default(), resigned: Arc::default() }
     }
 }
 
-impl Elector for Told {
+impl Elector for ScriptedElector {
     fn campaign(&self, cx: &Context) -> Result<Term, ElectorError> {
         let cancelled = cx.token().clone();
         let wake = self.lead.child();
@@ -302,13 +302,13 @@ impl Elector for Told {
     }
 }
 
-impl Leadership for Told {
+impl Leadership for ScriptedElector {
     fn check(&mut self) -> Result<(), BoxError> {
         if *self.lost.lock() { Err("somebody else has it".into()) } else { Ok(()) }
     }
 }
 
-impl Drop for Told {
+impl Drop for ScriptedElector {
     fn drop(&mut self) {
         *self.resigned.lock() = true;
     }
@@ -317,7 +317,7 @@ impl Drop for Told {
 #[test]
 fn controllers_and_leading_functions_wait_for_the_leadership() {
     let clock = ManualClock::new();
-    let told = Told::new();
+    let told = ScriptedElector::new();
     let (lead, lost, resigned) = (told.lead.clone(), Arc::clone(&told.lost), Arc::clone(&told.resigned));
     let manager = Manager::builder().clock(clock.clock()).threads(1).elector(told).build().unwrap();
     let (said, heard) = unbounded();
@@ -360,7 +360,7 @@ fn controllers_and_leading_functions_wait_for_the_leadership() {
 
 #[test]
 fn the_leadership_is_given_back_at_the_end() {
-    let told = Told::new();
+    let told = ScriptedElector::new();
     told.lead.cancel();
     let resigned = Arc::clone(&told.resigned);
     let manager = Manager::builder().elector(told).build().unwrap();
@@ -383,7 +383,7 @@ fn the_leadership_is_given_back_at_the_end() {
 
 #[test]
 fn a_campaign_ends_with_the_manager() {
-    let told = Told::new();
+    let told = ScriptedElector::new();
     let manager = Manager::builder().elector(told).build().unwrap();
     let running = manager.start().unwrap();
     drop(running);

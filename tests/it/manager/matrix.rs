@@ -70,7 +70,7 @@ fn threads(part: &str) -> Vec<String> {
 }
 
 /// Waits until no thread of the manager is left.
-fn gone() {
+fn wait_until_gone() {
     while !threads("-Z").is_empty() {
         thread::yield_now();
     }
@@ -220,10 +220,10 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
             thread::yield_now();
         }
     } else {
-        gone();
+        wait_until_gone();
     }
     drop(release);
-    gone();
+    wait_until_gone();
     drop(under_way);
     outcome
 }

@@ -22,7 +22,7 @@ const CONSUMERS: usize = 10;
 
 /// `queue_test.go`: `TestBasic`.
 #[test]
-fn fifty_producers_and_ten_consumers_leave_nothing_behind() {
+fn fifty_producers_and_ten_consumers_leave_no_key() {
     const LATE: usize = usize::MAX;
     for end in ENDS {
         let queue = WorkQueue::<usize>::new();

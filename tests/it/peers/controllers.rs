@@ -29,7 +29,7 @@ type Builder = ControllerBuilder<Key, Run>;
 
 /// A report of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Said {
+struct Report {
     key: Key,
     /// The seconds since the start.
     at: u64,
@@ -41,7 +41,7 @@ struct Said {
 struct Rig {
     clock: ManualClock,
     pool: WorkerPool,
-    heard: Receiver<Said>,
+    heard: Receiver<Report>,
     /// The number of threads that sleep while the controller is idle: two of the pool, its watchdog and the control
     /// thread.
     idle: usize,
@@ -86,7 +86,7 @@ impl Rig {
         let start = clock.now();
         let reconcile = move |cx: &Context, key: &Key| {
             let at = (cx.clock().now() - start).as_secs();
-            said.send(Said { key, at, attempt: cx.attempt(), priority: cx.priority() })?;
+            said.send(Report { key, at, attempt: cx.attempt(), priority: cx.priority() })?;
             run(cx, key)
         };
         let reconcile: Run = Box::new(reconcile);
@@ -336,7 +336,7 @@ fn a_run_that_ends_for_another_cause_is_no_overrun() {
 /// "should not error when cache sync timeout is of sufficiently high", "should not error when controller Start context is cancelled
 /// during Sources `WaitForSync`".
 #[test]
-fn a_listing_that_comes_in_time_and_a_stop_before_it_are_no_errors() {
+fn a_timely_listing_and_a_stop_before_the_listing_are_no_errors() {
     for stops in [false, true] {
         let (rig, vms, watch) =
             Rig::watching(|_, _| Ok(Action::await_change()), |builder| builder.sync_timeout(10 * SECOND));

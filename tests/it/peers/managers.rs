@@ -152,7 +152,7 @@ fn a_stop_waits_for_slow_components() {
 
 /// "should refuse to add runnable if stop procedure is already engaged".
 #[test]
-fn nothing_is_added_while_it_stops() {
+fn no_component_is_added_during_the_stop() {
     let manager = manager().build().unwrap();
     let (go, gate) = bounded::<()>(0);
     manager

@@ -17,7 +17,7 @@ use crate::stages::{SECOND, held, just_before, stage};
 type Outcome = Result<Action, BoxError>;
 
 #[test]
-fn threads_are_named_after_their_workers_and_made_as_asked() {
+fn threads_have_the_name_of_their_workers_and_the_given_options() {
     let (clock, queue) = held();
     let (runs, director) = stage();
     let (started, hooked) = unbounded();
@@ -54,7 +54,7 @@ fn threads_are_named_after_their_workers_and_made_as_asked() {
 }
 
 #[test]
-fn start_hooks_that_panic_do_not_keep_workers_from_their_keys() {
+fn workers_serve_keys_although_their_start_hooks_panic() {
     let (clock, queue) = held();
     let options = ThreadOptions::new().on_start(|_| panic!("no such priority"));
     let (ran, seen) = unbounded();
@@ -95,7 +95,7 @@ fn a_thread_that_the_system_refuses_is_an_error_that_names_it() {
 }
 
 #[test]
-fn awaiting_a_change_leaves_nothing_behind() {
+fn awaiting_a_change_leaves_the_key_idle() {
     let (clock, queue) = held();
     let workers = Workers::new(quiet).start(&queue).unwrap();
     queue.enqueue("vm");

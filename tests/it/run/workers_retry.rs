@@ -36,7 +36,7 @@ fn failing(
 }
 
 #[test]
-fn failed_runs_come_back_exponentially_later_up_to_the_cap() {
+fn failed_runs_back_off_exponentially_up_to_the_maximum() {
     let (clock, queue) = held();
     let start = clock.now();
     let (workers, tries) = failing(&queue, Exponential::new(SECOND, 5 * SECOND).jitter(0.0));
@@ -66,7 +66,7 @@ fn a_backoff_is_never_early() {
 }
 
 #[test]
-fn a_key_is_given_up_after_exactly_its_retries_and_starts_over_when_it_is_fed() {
+fn a_key_is_dropped_after_exactly_its_retries_and_starts_over_when_it_is_enqueued() {
     for retries in [0, 1, 3] {
         let (clock, queue) = held();
         let (workers, tries) = failing(&queue, Exponential::new(SECOND, SECOND).jitter(0.0).max_retries(retries));
@@ -106,7 +106,7 @@ fn a_success_in_between_sets_the_failures_to_zero() {
 }
 
 #[test]
-fn failed_runs_come_back_exponentially_later_by_default() {
+fn failed_runs_back_off_exponentially_by_default() {
     let (clock, queue) = held();
     let (said, tries) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {

@@ -59,7 +59,7 @@ impl Checker {
     }
 
     /// Records a request, and is called before it. A run that begins later has therefore seen the change.
-    fn asks(&self, key: usize) {
+    fn record_request(&self, key: usize) {
         self.keys[key].asked.fetch_max(self.now(), SeqCst);
     }
 
@@ -157,7 +157,7 @@ fn two_sets_of_workers_run_no_key_twice_at_once_and_forget_none() {
                     while queue.len() > IN_LINE {
                         thread::yield_now();
                     }
-                    checker.asks(key);
+                    checker.record_request(key);
                     if queue.request(key, verb.into()) == EnqueueOutcome::Rerun {
                         checker.reruns.fetch_add(1, SeqCst);
                     }

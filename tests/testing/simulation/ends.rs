@@ -170,7 +170,7 @@ fn a_poll_that_drops_its_own_poller_continues() {
 
 /// A run shuts down workers that have a run waiting beneath it.
 #[test]
-fn a_join_of_a_turn_beneath_its_own_panics() {
+fn a_join_of_a_run_that_waits_beneath_panics() {
     let sim = Simulation::new(6);
     let (one, other) = ["one", "other"].map(|_| WorkQueue::builder().clock(sim.clock()).build()).into();
     let sleep = |cx: &Context, _key: &Key| -> Outcome {
