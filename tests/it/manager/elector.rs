@@ -13,7 +13,7 @@ use log::Level;
 
 use crate::stages::logs::Logs;
 
-/// A leadership whose checks return the given answers, and that reports its drop.
+/// A leadership that returns the given answers to checks, and reports its drop.
 struct ScriptedLeadership {
     answers: Vec<Result<(), &'static str>>,
     checks: Arc<AtomicUsize>,

@@ -529,7 +529,7 @@ fn a_component_that_has_been_started_too_late_is_aborted() {
     running.wait().unwrap();
 }
 
-/// This holds even if no part of it has been started.
+/// This holds even if no part of the controller has been started.
 #[test]
 fn a_controller_that_cannot_be_started_takes_no_keys() {
     let manager = Manager::builder().build().unwrap();
@@ -616,7 +616,7 @@ fn a_name_that_no_thread_can_have_is_an_error() {
     assert_eq!(error.to_string(), "name is \"a\\0b\", but must be free of NUL characters");
 }
 
-/// A key whose clone panics on the control thread, which resyncs, once the flag is set.
+/// A key with a clone that panics on the control thread, during a resync, once the flag is set.
 #[derive(Debug)]
 struct Resynced(Arc<AtomicBool>);
 

@@ -34,7 +34,7 @@ enum State {
     IgnoringCancellation,
     /// Runs that panic one after the other.
     Panicking,
-    /// A source whose listing does not return.
+    /// A source with a listing that does not return.
     StuckListing,
 }
 

@@ -1,4 +1,4 @@
-//! A manager in a process of its own that receives signals.
+//! A manager in a separate process that receives signals.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -9,7 +9,7 @@ use homeostat::testing::conformance::{self, Backend};
 
 use crate::hooked_client::HookedClient;
 
-/// A client whose clock advances by a second before each write.
+/// A client with a clock that advances by a second before each write.
 struct Seconds;
 
 impl Backend for Seconds {
