@@ -17,7 +17,7 @@ use crate::manager::election::Elector;
 use crate::run::pool::{PoolBuilder, WorkerPool};
 
 impl Manager {
-    /// Settings for a manager.
+    /// Returns a builder with the default settings.
     pub fn builder() -> ManagerBuilder {
         ManagerBuilder::new()
     }
@@ -36,7 +36,7 @@ impl Manager {
 #[must_use = "settings do nothing until the manager is built"]
 pub struct ManagerBuilder {
     name: String,
-    /// As far as it is set here; the rest is the manager's.
+    /// Only the settings that this builder changes. `build` adds the manager's own.
     pool: PoolBuilder,
     clock: Clock,
     grace: Duration,
@@ -62,78 +62,86 @@ impl ManagerBuilder {
         }
     }
 
-    /// The name in log lines, and of the threads of the shared pool (`<name>-pool-0` and so on). Default `manager`.
+    /// The manager's name, in log lines and thread names (`<name>-pool-0` and so on). Default: `manager`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// How many threads the controllers share, and so how many runs there are at once. Default: 4.
+    /// The number of threads that the controllers share. It bounds the runs at the same time. Default: 4.
     pub fn threads(mut self, threads: usize) -> Self {
         self.pool = self.pool.threads(threads);
         self
     }
 
-    /// How many threads may be started in place of those whose runs are stuck. Default: 4.
+    /// The number of extra threads that may replace threads with stuck runs. Default: 4.
     pub fn spares(mut self, spares: usize) -> Self {
         self.pool = self.pool.spares(spares);
         self
     }
 
-    /// The clock that it and its controllers go by. Default: the system's.
+    /// The clock of the manager and its controllers. Default: the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// How long components may take to finish what they have begun once they are to stop. It is one period for all, and begins for all at
-    /// the same time. Default: 30 s.
+    /// The time that components have to finish their work after a stop.
+    ///
+    /// All components share one period, which begins for all at the same time. Default: 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// How long what has been aborted may take to end; then it is named and left to itself. An elector has as long to resign.
+    /// The time that aborted components have to end.
+    ///
+    /// After that the manager names the threads that still run, and returns without them. An elector has as long to resign.
     /// Default: 1 s.
     pub fn abort_grace(mut self, grace: Duration) -> Self {
         self.abort_grace = grace;
         self
     }
 
-    /// Once this token is cancelled, everything stops and is aborted at once: for a second signal. Given several times, any one of
-    /// the tokens does it.
+    /// Stops and aborts everything at once when this token is cancelled, for example on a second signal.
+    ///
+    /// May be called several times: each token aborts the manager.
     pub fn abort_on(mut self, abort: &CancellationToken) -> Self {
         self.abort_on.push(abort.clone());
         self
     }
 
-    /// How its threads are made: those of the shared pool among them, and those of every component that has no thread options
-    /// of its own. A watch that is added already has its thread.
+    /// The options of all threads that the manager starts.
+    ///
+    /// They apply to the shared pool, and to components without thread options. A watch that is added already has its thread.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// How long a source (a poller or a watch) may fail before [`Manager::ready`] says so, counted from the first failure since it
-    /// last succeeded. A controller can have a [bound of its own](crate::controller::ControllerBuilder::unready_after). Choose it longer than the
-    /// periods of the polls: a poll that fails once counts as failing until the next one. Default: two minutes.
+    /// How long a source may fail before [`Manager::ready`] reports it.
+    ///
+    /// A source is a poller or a watch. The time counts from its first failure since its last success. A controller can set
+    /// [its own bound](crate::controller::ControllerBuilder::unready_after). Use a bound longer than the poll periods: a poll
+    /// that fails once counts as failing until the next poll. Default: two minutes.
     pub fn unready_after(mut self, bound: Duration) -> Self {
         self.unready_after = bound;
         self
     }
 
-    /// Decides whether this process leads. Default: it does. The leadership is given back when everything has ended; if something
-    /// had to be left to itself, with the process.
+    /// The elector that decides whether this process leads. Default: this process always leads.
+    ///
+    /// The manager resigns when everything has ended. If threads still run then, it keeps the leadership until the process exits.
     pub fn elector(mut self, elector: impl Elector + 'static) -> Self {
         self.elector = Some(Arc::new(elector));
         self
     }
 
-    /// The manager.
+    /// Builds the manager.
     ///
     /// # Errors
     ///
-    /// If it has no name, or the number of threads is zero.
+    /// Returns [`StartError`] if the name is empty or invalid, or the number of threads is zero.
     pub fn build(self) -> Result<Manager, StartError> {
         if self.name.is_empty() {
             return Err(StartError::named("name", &self.name, "is empty"));

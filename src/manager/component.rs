@@ -22,7 +22,7 @@ use crate::watch::poller::Poller;
 use crate::watch::source::{SourceHandle, SourceState};
 use crate::watch::{PollWatchControl, Watch};
 
-/// Something that a [`Manager`](super::Manager) runs: a [`Controller`], a poller, a watch, a function.
+/// Something that a [`Manager`](super::Manager) runs: a [`Controller`], a poller, a watch or a function.
 ///
 /// # Examples
 ///
@@ -43,24 +43,24 @@ use crate::watch::{PollWatchControl, Watch};
 pub struct Component {
     pub(super) name: String,
     pub(super) start: ComponentStart,
-    /// Whether it is started only once this process leads.
+    /// Whether the component starts only once this process leads.
     pub(super) waits_to_lead: bool,
     pub(super) controller: Option<ControllerEntry>,
-    /// The health of a component that lists.
+    /// The source of a poller or watch that lists.
     pub(super) source: Option<SourceHandle>,
 }
 
 pub(super) type ComponentStart = Box<dyn FnOnce(&StartEnv<'_>) -> Result<Box<dyn Runnable>, StartError> + Send>;
 
-/// The part of a controller that its manager uses.
+/// The manager's access to a controller.
 pub(super) struct ControllerEntry {
-    /// A [`ControllerHandle`](crate::ControllerHandle) with any type of keys.
+    /// A [`ControllerHandle`](crate::ControllerHandle) with keys of any type.
     pub(super) handle: Box<dyn Any + Send + Sync>,
     pub(super) status: Box<dyn Fn() -> ControllerStatus<String> + Send + Sync>,
     pub(super) health: Box<dyn Fn() -> ControllerHealth<String> + Send + Sync>,
-    /// Lets it run keys because this process leads.
+    /// Lets the controller run keys, because this process leads.
     pub(super) lead: Box<dyn Fn() + Send + Sync>,
-    /// Stops it, even if it was never started.
+    /// Stops the controller, even if it was never started.
     pub(super) stop: Box<dyn Fn() + Send + Sync>,
     #[cfg(feature = "metrics")]
     pub(super) export: Box<dyn Fn() + Send + Sync>,
@@ -71,7 +71,7 @@ pub(super) struct StartEnv<'a> {
     pub(super) pool: &'a WorkerPool,
     pub(super) clock: &'a Clock,
     pub(super) options: &'a ThreadOptions,
-    /// Whether this process leads, and always will.
+    /// Whether this process leads without an elector.
     pub(super) leading: bool,
     pub(super) report: FailureReport,
 }
@@ -93,8 +93,10 @@ impl Component {
         Self { source: Some(source), ..self }
     }
 
-    /// A function on a thread of its own (`<name>-0`). Its context is cancelled when it is to stop. If it returns an error or panics,
-    /// the manager fails, but for a [`Cancelled`] of its own context; it may return when it likes.
+    /// Runs a function on its own thread, `<name>-0`.
+    ///
+    /// Its context is cancelled when the component stops. The function may return at any time. An error or a panic fails the
+    /// manager, except the [`Cancelled`] error of an aborted context.
     pub fn function<E: Into<BoxError>>(
         name: impl Into<String>,
         function: impl FnOnce(&Context) -> Result<(), E> + Send + 'static,
@@ -102,7 +104,9 @@ impl Component {
         Self::function_of(name.into(), false, Box::new(move |cx| function(cx).map_err(Into::into)))
     }
 
-    /// The same, called once this process leads. It is stopped when it does no longer.
+    /// Runs a function on its own thread once this process leads.
+    ///
+    /// Otherwise the same as [`function`](Self::function). A loss of leadership stops it.
     pub fn leading_function<E: Into<BoxError>>(
         name: impl Into<String>,
         function: impl FnOnce(&Context) -> Result<(), E> + Send + 'static,
@@ -115,12 +119,16 @@ impl Component {
         Self { waits_to_lead, ..Self::new(name, move |env| start_function(own, body, env)) }
     }
 
-    /// Something that runs already, and is stopped with the manager. `name` is its name in the manager.
+    /// Adds something that already runs. The manager stops it.
+    ///
+    /// `name` is its name in the manager.
     pub fn running(name: impl Into<String>, running: impl Runnable + 'static) -> Self {
         Self::new(name.into(), |_| Ok(running))
     }
 
-    /// A poller that feeds a queue of one's own; that of a controller is one of its [sources](crate::controller::ControllerBuilder::poll).
+    /// Runs a poller that feeds the queue `to`.
+    ///
+    /// For a controller, use [`ControllerBuilder::poll`](crate::controller::ControllerBuilder::poll) instead.
     pub fn poller<F, K, I, E, Q>(name: impl Into<String>, poller: Poller<F>, to: &Q) -> Self
     where
         F: FnMut(&Context) -> Result<I, E> + Send + 'static,
@@ -131,7 +139,7 @@ impl Component {
     {
         let (name, to) = (name.into(), to.clone());
         let own = name.clone();
-        // Made here, so that it can be asked before it is started.
+        // Created here, so that its status is available before the start.
         let clock = to.clock();
         let (state, listed) = (SourceState::new(&name, None, clock.clone()), Latch::new(clock));
         let source = SourceHandle::new(&state, &listed);
@@ -191,7 +199,7 @@ impl fmt::Debug for Component {
 
 type FunctionBody = Box<dyn FnOnce(&Context) -> Result<(), BoxError> + Send>;
 
-/// Calls a function on a thread of its own.
+/// Calls a function on its own thread.
 fn start_function(name: String, body: FunctionBody, env: &StartEnv<'_>) -> Result<Handle, StartError> {
     let group = ThreadGroup::new(ThreadGroupKind::Component, name, env.clock.clone(), 1);
     let stop = CancellationToken::new();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::base::error::StartError;
 use crate::run::error::BoxError;
 
-/// Why a manager did not end well: what has failed first, and what did not end.
+/// The error of a manager: the first failure, and the threads that did not end.
 #[derive(Clone, Debug)]
 pub struct ManagerError {
     pub(super) failure: Option<(String, Arc<BoxError>)>,
@@ -20,13 +20,13 @@ impl ManagerError {
         Self { failure: Some((component.to_owned(), Arc::new(error.into()))), still_running: Vec::new() }
     }
 
-    /// The name of the component that failed first; `None` if all that is wrong is that something did not end.
+    /// Returns the name of the component that failed first. `None` if threads did not end, but no component failed.
     #[must_use]
     pub fn component(&self) -> Option<&str> {
         self.failure.as_ref().map(|(component, _)| component.as_str())
     }
 
-    /// The names of the threads that had not ended when they were given up.
+    /// Returns the names of the threads that had not ended when the manager gave up.
     #[must_use]
     pub fn still_running(&self) -> &[String] {
         &self.still_running
@@ -36,7 +36,7 @@ impl ManagerError {
 impl fmt::Display for ManagerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((component, error)) = &self.failure {
-            // An error about the manager itself has its name already.
+            // An error about the manager itself already contains its name.
             match error.downcast_ref::<StartError>() {
                 Some(error) if error.is_about("manager", component) => write!(f, "{error}")?,
                 _ => write!(f, "{component}: {error}")?,

@@ -16,19 +16,20 @@ use crate::controller::ControllerHandle;
 use crate::queue::{EnqueueOutcome, Key};
 use crate::watch::source::SourceHandle;
 
-/// Everything that a program runs: controllers on one shared pool, pollers, watches, functions. Started in order. A cheap handle;
-/// clones are the same manager.
+/// Runs everything in a program: controllers on one shared pool, pollers, watches and functions.
 ///
-/// The first failure of anything stops the rest, and is what [`run`](Self::run) returns. Stopping has two phases:
+/// Components start in the order in which they were added. This type is a cheap handle: all clones are the same manager.
 ///
-/// 1. All components stop taking work at once. The last that was added is told first, and no component waits for the end of another: a
-///    controller may finish its runs while its watches have stopped already, and the context of a function is cancelled. All components have
-///    the same [grace period](crate::manager::ManagerBuilder::shutdown_grace) to finish what they have begun.
-/// 2. Components that have not ended are aborted. After the [abort grace](crate::manager::ManagerBuilder::abort_grace) the manager names the threads that
-///    still run, and returns without them.
+/// The first failure of a component stops the others, and [`run`](Self::run) returns it. A stop has two phases:
 ///
-/// With an [`Elector`](crate::Elector) controllers and [leading functions](Component::leading_function) do nothing until this process leads; watches and
-/// pollers run from the start. Loss of leadership is a failure, and aborts at once.
+/// 1. All components stop taking work at once, the last one that was added first. No component waits for another: a controller
+///    may finish its runs after its watches have stopped. The context of a function is cancelled. All components share one [grace
+///    period](crate::manager::ManagerBuilder::shutdown_grace) to finish their work.
+/// 2. Components that have not ended are aborted. After the [abort grace](crate::manager::ManagerBuilder::abort_grace) the
+///    manager names the threads that still run, and returns without them.
+///
+/// With an [`Elector`](crate::Elector), controllers and [leading functions](Component::leading_function) wait until this process
+/// leads. Watches and pollers run from the start. A loss of leadership is a failure, and aborts everything at once.
 ///
 /// # Examples
 ///
@@ -63,24 +64,27 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Adds a component. It is started with the manager, in the order of these calls; or at once, by this call, if that is running.
+    /// Adds a component. Starts it with the manager, or now if the manager runs.
+    ///
+    /// Components start in the order of these calls.
     ///
     /// # Errors
     ///
-    /// If it has no name, there is a component of that name, the manager is stopping or has ended, or it cannot be started. What has been
-    /// started of it by then has ended when this returns: watches have stopped, and the queue of a controller is closed.
+    /// Returns [`StartError`] if the name is empty, invalid or taken, if the manager is stopping or has ended, or if the
+    /// component cannot be started. Everything that the component had started has ended by then: its watches have stopped, and
+    /// the queue of a controller is closed.
     pub fn add(&self, component: impl Into<Component>) -> Result<(), StartError> {
         self.inner.add(component.into())
     }
 
     /// Stops a component and removes it. Its name is free afterwards.
     ///
-    /// Blocks until the component has ended. If it has not after `grace`, by the manager's clock, it is aborted, and this returns
-    /// without it. Do not call this on a thread of that component: it would wait for itself.
+    /// Blocks until the component has ended. After `grace`, by the manager's clock, the component is aborted, and this returns
+    /// without waiting for it. Do not call this on a thread of that component: it would wait for itself.
     ///
     /// # Errors
     ///
-    /// [`RemoveError`], if there is no such component, it does not end, or the manager is stopping.
+    /// Returns [`RemoveError`] if there is no such component, if it has not ended after `grace`, or if the manager is stopping.
     ///
     /// ```
     /// use homeostat::{Component, Context, Manager};
@@ -102,11 +106,11 @@ impl Manager {
         self.inner.remove(name, grace)
     }
 
-    /// The handle of a controller that has been added.
+    /// Returns the handle of a controller that has been added.
     ///
     /// # Errors
     ///
-    /// If there is no controller of this name, or its keys are of another type.
+    /// Returns [`StartError`] if no controller has this name, or if its keys have another type.
     pub fn controller<K: Key + Sync + fmt::Debug>(&self, name: &str) -> Result<ControllerHandle<K>, StartError> {
         let entry = self.inner.state.lock().controllers.get(name).cloned();
         let entry = entry.ok_or_else(|| StartError::named("controller", name, "has not been added to the manager"))?;
@@ -114,12 +118,15 @@ impl Manager {
         handle.ok_or_else(|| StartError::named("controller", name, "has keys of another type"))
     }
 
-    /// A handle of a poller or a watch that has been added: to ask how it is doing, and to have it list right now. A watch that has
-    /// been asked for by name has that name. Those of a controller: [`ControllerHandle::sources`].
+    /// Returns the handle of a poller or watch that has been added.
+    ///
+    /// The handle shows its status, and starts a listing now. The name of a [named watch](Self::watch) is the name it was
+    /// requested by. For the sources of a controller, use [`ControllerHandle::sources`].
     ///
     /// # Errors
     ///
-    /// If there is no poller or watch of this name, or only one that reads a channel, which lists nothing.
+    /// Returns [`StartError`] if no poller or watch has this name. A watch that reads a channel lists nothing, and has no handle
+    /// here.
     pub fn source(&self, name: &str) -> Result<SourceHandle, StartError> {
         let source = self.inner.state.lock().sources.get(name).cloned();
         source.ok_or_else(|| {
@@ -127,29 +134,31 @@ impl Manager {
         })
     }
 
-    /// Puts a key of a controller in line; see [`ControllerHandle::enqueue`].
+    /// Enqueues a key of a controller; see [`ControllerHandle::enqueue`].
     ///
     /// # Errors
     ///
-    /// As [`controller`](Self::controller).
+    /// The errors of [`controller`](Self::controller).
     pub fn enqueue<K: Key + Sync + fmt::Debug>(&self, controller: &str, key: K) -> Result<EnqueueOutcome, StartError> {
         Ok(self.controller(controller)?.enqueue(key))
     }
 
-    /// The clock that it and its controllers go by.
+    /// Returns the clock of the manager and its controllers.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.inner.clock
     }
 
-    /// How its threads are made.
+    /// Returns the options of the manager's threads.
     #[cfg(feature = "objects")]
     pub(crate) fn thread_options(&self) -> &ThreadOptions {
         &self.inner.options
     }
 
-    /// Calls `hook` at the end, when everything has ended or been given up; the last one that was added first. Once the manager has
-    /// ended, at once. A panic of it is logged.
+    /// Registers a hook that runs when the manager ends.
+    ///
+    /// Hooks run after all components have ended or been given up, the last registered first. If the manager has already ended,
+    /// the hook runs now. A panic of a hook is logged.
     pub fn at_end(&self, hook: impl FnOnce() + Send + 'static) {
         {
             let mut state = self.inner.state.lock();
@@ -161,17 +170,17 @@ impl Manager {
         shielded(HOOK, hook);
     }
 
-    /// Stops everything. Returns at once.
+    /// Stops all components. Returns at once.
     pub fn stop(&self) {
         self.inner.stop.cancel();
     }
 
-    /// Stops everything and aborts at once what is under way. Returns at once.
+    /// Stops all components and aborts their current work. Returns at once.
     pub fn abort(&self) {
         self.inner.abort.cancel();
     }
 
-    /// Whether this process leads; always, without an elector, once it has been started.
+    /// Returns whether this process leads. Without an elector, it leads from the start of the manager.
     #[must_use]
     pub fn is_leading(&self) -> bool {
         self.inner.state.lock().leading

@@ -1,4 +1,4 @@
-//! The manager: it starts the components of a program in order, and ends them all.
+//! The manager: starts the components of a program in order, and stops them together.
 
 mod builder;
 mod component;

@@ -11,13 +11,13 @@ use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 use crate::base::wait::Latch;
 
-/// The reason why [`Manager::remove`](crate::Manager::remove) did not remove a component.
+/// The error of [`Manager::remove`](crate::Manager::remove).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemoveError {
     /// The manager has no component of this name.
     NotFound(String),
-    /// The component was aborted, and these threads have not ended. Its name is free; the manager waits for the threads at its
+    /// The component was aborted, and these threads have not ended. Its name is free. The manager waits for the threads at its
     /// end.
     StillRunning(StillRunning),
     /// The manager is stopping or has ended, with all its components.
@@ -36,7 +36,7 @@ impl fmt::Display for RemoveError {
 
 impl Error for RemoveError {}
 
-/// A request to remove a component. Dropping it answers that the component has ended.
+/// A request to remove a component. Dropping it reports that the component has ended.
 pub(super) struct Removal {
     pub(super) name: String,
     pub(super) grace: Duration,
@@ -56,7 +56,7 @@ impl Removal {
         (Self { name: name.to_owned(), grace, answer: Arc::clone(&answer) }, answer)
     }
 
-    /// Answers that these threads have not ended.
+    /// Reports that these threads have not ended.
     pub(super) fn give_up(self, threads: Vec<String>) {
         *self.answer.threads.lock() = threads;
     }

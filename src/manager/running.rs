@@ -1,4 +1,4 @@
-//! A manager that runs: from its start to its end, and on which thread.
+//! A running manager, from its start to its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,15 @@ use crate::run::pool::WorkerPool;
 type ManagerOutcome = Result<(), ManagerError>;
 
 impl Manager {
-    /// Starts everything, and blocks until `stop` is cancelled, something has failed, or [`stop`](Self::stop) is called; then
-    /// stops everything, as the type's documentation says. Returns within the grace period and the
-    /// [abort grace](ManagerBuilder::abort_grace), by the manager's clock.
+    /// Starts all components, and blocks until the manager stops.
+    ///
+    /// Cancelling `stop`, a failure of a component and [`stop`](Self::stop) each end it. It then stops all components in two
+    /// phases; see [`Manager`]. Returns within the grace period and the [abort grace](ManagerBuilder::abort_grace), by the
+    /// manager's clock.
     ///
     /// # Errors
     ///
-    /// [`ManagerError`], if something has failed (also as it was started), or did not end.
+    /// Returns [`ManagerError`] if a component failed to start, failed later, or did not end.
     #[doc(alias = "start")]
     #[doc(alias = "block_on")]
     pub fn run(&self, stop: &CancellationToken) -> Result<(), ManagerError> {
@@ -38,26 +40,28 @@ impl Manager {
         course.start()?.drive()
     }
 
-    /// Starts everything, and returns: for a thread that has something else to do meanwhile. What [`run`](Self::run) does on the
-    /// calling thread, one of its own does from then on: `<name>-driver`.
+    /// Starts all components and returns. Does not block until the end.
+    ///
+    /// The thread `<name>-driver` then does the work of [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// If it has been started before, or something cannot be started: everything has been stopped again then.
+    /// Returns [`ManagerError`] if the manager was started before, or if a component cannot be started. All components have been
+    /// stopped again by then.
     pub fn start(&self) -> Result<Running<Self>, ManagerError> {
         ManagerRun::begin(&self.inner)?.start()?.run_on_a_thread()
     }
 }
 
 impl Running<Manager> {
-    /// Blocks until the manager is [stopped](Manager::stop) or a component has failed, and everything has been stopped, as
-    /// [`Manager::run`].
+    /// Blocks until the manager has stopped all components.
     ///
-    /// Do not call this from a component: the manager would give up waiting for that component.
+    /// A call of [`Manager::stop`] or a failure of a component begins that. Do not call this from a component: the manager would
+    /// give up waiting for that component.
     ///
     /// # Errors
     ///
-    /// As [`Manager::run`].
+    /// The errors of [`Manager::run`].
     ///
     /// ```
     /// use homeostat::Manager;
@@ -72,7 +76,7 @@ impl Running<Manager> {
         Runnable::join(&mut self);
         let inner = &self.inner;
         if !inner.ended.is_open() {
-            // This is the driver's own thread.
+            // The caller is the driver itself.
             return Ok(());
         }
         let outcome = inner.outcome.lock().take();
@@ -83,10 +87,10 @@ impl Running<Manager> {
     }
 }
 
-/// A manager that runs on a thread of its own.
+/// A manager on its own driver thread.
 struct ManagerBody {
     inner: Arc<ManagerInner>,
-    /// The thread that drives it, until it has been joined.
+    /// The driver thread, until it has been joined.
     driver: Option<Joiner>,
     thread: String,
 }
@@ -148,7 +152,7 @@ impl Drop for ManagerBody {
     }
 }
 
-/// The one course of a manager, from its start to its end. It blocks whatever thread it is on.
+/// One run of a manager, from start to end. Blocks the thread that drives it.
 pub(super) struct ManagerRun {
     inner: Arc<ManagerInner>,
     pool: Option<Arc<WorkerPool>>,
@@ -156,7 +160,7 @@ pub(super) struct ManagerRun {
 }
 
 impl ManagerRun {
-    /// There is only one.
+    /// Begins the only run of a manager. Fails if it has begun before.
     pub(super) fn begin(inner: &Arc<ManagerInner>) -> Result<Self, ManagerError> {
         let components = {
             let mut state = inner.state.lock();
@@ -172,7 +176,7 @@ impl ManagerRun {
         Ok(Self { inner: Arc::clone(inner), pool: None, elector: None })
     }
 
-    /// Starts everything. If something cannot be started, everything has ended when this returns.
+    /// Starts everything. On an error, everything has ended again.
     pub(super) fn start(mut self) -> Result<Self, ManagerError> {
         let inner = Arc::clone(&self.inner);
         match inner.pool.clone().start() {
@@ -197,11 +201,11 @@ impl ManagerRun {
         Ok(self)
     }
 
-    /// Runs the manager on a thread of its own.
+    /// Runs the manager on a driver thread.
     pub(super) fn run_on_a_thread(self) -> Result<Running<Manager>, ManagerError> {
         let inner = Arc::clone(&self.inner);
         let thread = format!("{}-driver", inner.name);
-        // From here it is taken back if there is no thread for it.
+        // If no thread starts, this run is taken back and ends here.
         let course = Arc::new(Mutex::new(Some(self)));
         let driving = Driving {
             driver: Driver::new(Arc::clone(&inner)),
@@ -221,7 +225,7 @@ impl ManagerRun {
         }
     }
 
-    /// Runs it until it is to stop or something has failed, then stops everything, and says how it has ended.
+    /// Runs until a stop or a failure, then stops everything. Returns the outcome.
     pub(super) fn drive(self) -> ManagerOutcome {
         let inner = Arc::clone(&self.inner);
         let _stops = inner.wake_on_stop();
@@ -230,7 +234,7 @@ impl ManagerRun {
         self.end(&mut driver)
     }
 
-    /// Ends what is left once the components have ended, or are given up.
+    /// Cleans up after the components have ended or been given up.
     fn end(mut self, driver: &mut Driver) -> ManagerOutcome {
         let inner = Arc::clone(&self.inner);
         let mut still_running = driver.still_running();
@@ -259,12 +263,12 @@ impl ManagerRun {
         Err(ManagerError { failure, still_running })
     }
 
-    /// Ends the pool's threads, but for those that are still in a run.
+    /// Ends the pool's threads, except those that are still in a run.
     fn end_pool(&mut self, still_running: &mut Vec<String>) {
         drop(self.inner.state.lock().pool.take());
         let Some(pool) = self.pool.take() else { return };
         pool.stop();
-        // Somebody whose component takes too long to start has it still, and ends it.
+        // A caller of `add` whose component takes too long to start still holds the pool, and ends it.
         let Some(mut pool) = Arc::into_inner(pool) else { return };
         if still_running.is_empty() {
             pool.shutdown(Duration::ZERO);
@@ -276,8 +280,8 @@ impl ManagerRun {
         }
     }
 
-    /// Gives the leadership back, unless something goes on that must not overlap with what the next leader does: then it goes
-    /// with the process.
+    /// Resigns, unless threads still run: their work must not overlap with the next leader's. The leadership then ends with the
+    /// process.
     fn end_elector(&mut self, still_running: &mut Vec<String>) {
         let Some(mut elector) = self.elector.take() else { return };
         if still_running.is_empty() {
@@ -292,7 +296,7 @@ impl ManagerRun {
     }
 }
 
-/// What a manager's driver does on a thread of its own.
+/// The task of a manager's driver thread.
 struct Driving {
     driver: Driver,
     course: Arc<Mutex<Option<ManagerRun>>>,
@@ -318,7 +322,7 @@ impl Drop for Driving {
 }
 
 impl ManagerInner {
-    /// Has the driver look whether it is to stop, or to abort, when it is.
+    /// Wakes the driver when the manager is stopped or aborted.
     fn wake_on_stop(&self) -> [OnCancel; 2] {
         [&self.stop, &self.abort].map(|token| {
             let signal = Arc::clone(&self.signal);

@@ -1,4 +1,4 @@
-//! Signals of the operating system: a manager that runs until SIGINT or SIGTERM, and a component that reloads on SIGHUP.
+//! Operating system signals: a manager that runs until SIGINT or SIGTERM, and a component that reloads on SIGHUP.
 
 use std::io;
 
@@ -14,14 +14,14 @@ use crate::run::error::{BoxError, Chain};
 impl Manager {
     /// Runs the manager until the process receives SIGINT (Ctrl-C) or SIGTERM. Feature `signals`, on Unix.
     ///
-    /// Starts all components and blocks. The first signal stops the manager with its grace period, as
-    /// [`stop`](Self::stop) does. Each further signal [aborts](Self::abort) it. Also returns once a component has failed or
-    /// [`stop`](Self::stop) has been called. Signals that arrive after this call began never end the process by themselves.
+    /// Starts all components and blocks. The first signal stops the manager with its grace period, as [`stop`](Self::stop) does.
+    /// Each further signal [aborts](Self::abort) it. Also returns after a component has failed or [`stop`](Self::stop) was
+    /// called. Once this call has begun, these signals no longer end the process by themselves.
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run). Also a [`ManagerError`] if the system lets no signal be collected or gives no thread
-    /// for it; the manager has not been started then.
+    /// The errors of [`run`](Self::run). Returns [`ManagerError`] before the start if the signal handlers or their thread cannot
+    /// be created.
     ///
     /// # Examples
     ///
@@ -67,13 +67,13 @@ impl Manager {
 }
 
 impl Component {
-    /// Calls `reload` each time that the process receives SIGHUP. Feature `signals`, on Unix.
+    /// Calls `reload` each time the process receives SIGHUP. Feature `signals`, on Unix.
     ///
-    /// The calls come one after the other, on a thread of the component (`<name>-0`). Several signals during a call lead to one
-    /// more call. An error is logged, and the component goes on: a mistake in a new configuration does not end the program.
-    /// From this call on SIGHUP no longer ends the process.
+    /// The calls never overlap, and run on the component's thread, `<name>-0`. Several signals during a call cause one more call.
+    /// An error is logged and the component continues, so a mistake in a new configuration does not end the program. From this
+    /// call on, SIGHUP no longer ends the process.
     ///
-    /// If the system lets no signal be collected, the component fails as it starts, and so does its manager.
+    /// If the signal handler cannot be installed, the component fails when it starts, and so the manager fails.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! What a manager says of itself: a table, and whether it is live and ready.
+//! The status of a manager as a table, and its liveness and readiness.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::controller::{self, ControllerStatus};
 use crate::run::error::Chain;
 use crate::watch::source::{SourceHandle, SourceStatus};
 
-/// What a manager is doing, and why. Its `Display` is a table for people.
+/// The status of a manager, its controllers and its sources. Displays as a table.
 ///
 /// # Examples
 ///
@@ -31,17 +31,17 @@ use crate::watch::source::{SourceHandle, SourceStatus};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ManagerStatus {
-    /// Its name.
+    /// The manager's name.
     pub name: String,
-    /// What it is doing, in a word or two.
+    /// Its current activity, in a few words.
     pub doing: &'static str,
     /// Its controllers, by name.
     pub controllers: Vec<ControllerStatus<String>>,
-    /// Its pollers and watches, by name: those that belong to no controller alone.
+    /// Its pollers and watches, by name. Sources of controllers are not in this list.
     pub sources: Vec<SourceStatus>,
 }
 
-/// Whether all is well, and if not, why not.
+/// The result of a health check: ok, or the reasons for a failure.
 ///
 /// # Examples
 ///
@@ -61,13 +61,13 @@ pub struct Health {
 }
 
 impl Health {
-    /// Whether all is well.
+    /// Returns whether all is well.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.reasons.is_empty()
     }
 
-    /// Why not.
+    /// Returns the reasons for the failure. Empty if all is well.
     #[must_use]
     pub fn reasons(&self) -> &[String] {
         &self.reasons
@@ -75,7 +75,7 @@ impl Health {
 }
 
 impl Health {
-    /// One line for each reason: control characters are escaped.
+    /// Adds one line. Control characters are escaped.
     fn add(&mut self, name: &str, reason: &dyn fmt::Display) {
         self.reasons.push(format!("{}: {}", OneLine(name), OneLine(reason)));
     }
@@ -88,7 +88,7 @@ impl fmt::Display for Health {
 }
 
 impl Manager {
-    /// What it is doing, and why. Looks at every key of every controller.
+    /// Returns the status of the manager. Visits every key of every controller.
     #[must_use]
     pub fn status(&self) -> ManagerStatus {
         let doing = self.doing();
@@ -108,7 +108,7 @@ impl Manager {
         }
     }
 
-    /// Tells the `metrics` facade what all controllers have counted; see
+    /// Exports the counters of all controllers and sources to the `metrics` facade; see
     /// [`ControllerHandle::export_metrics`](crate::ControllerHandle::export_metrics).
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
@@ -120,7 +120,7 @@ impl Manager {
         }
     }
 
-    /// What is known of the controllers, to be asked without the lock: a key that is shown is user code.
+    /// Returns the controllers, to be queried without the lock: formatting a key is user code.
     fn entries(&self) -> Vec<(String, Arc<ControllerEntry>)> {
         let state = self.inner.state.lock();
         let mut entries: Vec<_> =
@@ -130,7 +130,7 @@ impl Manager {
         entries
     }
 
-    /// How the components that list are doing, by name.
+    /// Returns the status of the components that list, by name.
     fn sources(&self) -> Vec<SourceStatus> {
         let handles: Vec<_> = self.inner.state.lock().sources.values().cloned().collect();
         let mut sources: Vec<_> = handles.iter().map(SourceHandle::status).collect();
@@ -138,18 +138,18 @@ impl Manager {
         sources
     }
 
-    /// Returns whether nothing is stuck: no run and no listing is past its deadline, and nothing has failed for good. The reasons
-    /// name the controller, and its key or source, or the poller or watch.
+    /// Returns whether nothing is stuck and no component has failed.
     ///
-    /// Every poll and every listing counts: those of a controller, of the watches that it reads, and of the pollers and watches
-    /// of the manager. A poll is to end within one period, a listing of objects within the list timeout of its watch.
+    /// A run or listing past its deadline counts as stuck. The deadline of a poll is one period. The deadline of an object
+    /// listing is the list timeout of its watch. Includes the sources of controllers, the watches that they read, and the
+    /// manager's own pollers and watches. Each reason names a controller with its key or source, or a poller or watch.
     ///
-    /// Looks at runs and sources, not at keys that wait, so it may be asked often.
+    /// Visits runs and sources, not waiting keys, so frequent calls are cheap.
     #[must_use]
     pub fn live(&self) -> Health {
         let mut health = Health::default();
         let failure = self.inner.state.lock().failure.clone();
-        // Without the lock: an error that is shown is user code.
+        // Without the lock: formatting an error is user code.
         if let Some(failure) = failure {
             health.add(&failure.component, &Chain(&**failure.error));
         }
@@ -168,11 +168,13 @@ impl Manager {
         health
     }
 
-    /// Returns whether the manager runs, the first listings of all its sources are in, and no source has been failing for longer
-    /// than a bound: [`ManagerBuilder::unready_after`](crate::manager::ManagerBuilder::unready_after). The reasons name the controller and
-    /// its source, or the poller or watch. A process that waits to lead is ready.
+    /// Returns whether the manager runs and all its sources work.
     ///
-    /// Looks at sources, not at keys, so it may be asked often.
+    /// All first listings must be complete. No source may have been failing for longer than
+    /// [`ManagerBuilder::unready_after`](crate::manager::ManagerBuilder::unready_after). Each reason names a controller with its
+    /// source, or a poller or watch. A process that waits to lead is ready.
+    ///
+    /// Visits sources, not keys, so frequent calls are cheap.
     #[must_use]
     pub fn ready(&self) -> Health {
         let mut health = Health::default();
@@ -210,17 +212,17 @@ impl Manager {
     }
 }
 
-/// Why a listing is not in, if that is known.
+/// Formats the known failure of a listing that is not complete.
 fn why(source: &SourceStatus) -> String {
     source.trouble().map_or_else(String::new, |trouble| format!(" ({trouble})"))
 }
 
-/// The trouble of a source that has been failing for longer than `bound`.
+/// Returns the failure of a source that has been failing for longer than `bound`.
 fn failing(source: &SourceStatus, bound: Duration) -> Option<String> {
     source.failing_for.filter(|time| *time > bound).and_then(|_| source.trouble())
 }
 
-/// How many failing and parked keys of a controller the table shows.
+/// The number of failing and parked keys of a controller in the table.
 const TROUBLES: usize = 5;
 
 impl fmt::Display for ManagerStatus {

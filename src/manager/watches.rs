@@ -12,7 +12,7 @@ use crate::base::wait::Latch;
 use crate::queue::Key;
 use crate::watch::{Watch, WatchProducer};
 
-/// The caller that starts the watch of a name. If it is dropped before the start, the next caller starts the watch.
+/// The caller that starts the watch of a name. If it is dropped without a watch, the next caller starts one.
 struct WatchStarter<'a> {
     inner: &'a ManagerInner,
     name: &'a str,
@@ -36,7 +36,7 @@ impl Drop for WatchStarter<'_> {
 }
 
 impl Manager {
-    /// Returns the watch of this name, starting it with `start` on first use. Concurrent callers wait for the start.
+    /// Returns the watch with this name, starting it with `start` on first use. Concurrent callers wait.
     ///
     /// The watch is a component of the manager: it stops with the manager, and can be [removed](Self::remove).
     ///
@@ -60,7 +60,8 @@ impl Manager {
     ///
     /// # Errors
     ///
-    /// If it cannot be started, or there is a watch of this name of other things, or as [`add`](Self::add).
+    /// Returns [`StartError`] if `start` fails, if the watch of this name has other keys or values, or for the reasons of
+    /// [`add`](Self::add).
     pub fn watch<K, T, P>(
         &self,
         name: &str,
