@@ -1,4 +1,4 @@
-//! The driver of a manager: it takes over components, stops them, and aborts those that do not end.
+//! The driver of a manager: takes over components, stops them, and aborts those that do not end.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::base::task::{Next, Task};
 use crate::base::time::{Nanos, Rounded};
 use crate::run::error::{BoxError, Chain};
 
-/// What the thread that waits for a manager does.
+/// The task that drives a manager.
 pub(super) struct Driver {
     pub(super) inner: Arc<ManagerInner>,
-    /// In the order in which they were started.
+    /// The components, in the order of their starts.
     pub(super) members: Vec<Member>,
     phase: DriverPhase,
     led: bool,
@@ -22,9 +22,9 @@ pub(super) struct Driver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DriverPhase {
     Running,
-    /// All have been stopped. What has not ended at this time is aborted.
+    /// All components have been stopped. At this time, the remaining ones are aborted.
     Stopping(Nanos),
-    /// What has not ended at this time is given up.
+    /// All remaining components have been aborted. At this time, they are given up.
     Aborting(Nanos),
 }
 
@@ -33,14 +33,14 @@ impl Driver {
         Self { inner, members: Vec::new(), phase: DriverPhase::Running, led: false }
     }
 
-    /// The names of the threads that have not ended, and of the components that are still being added.
+    /// Returns the names of the unfinished threads, and of the components that are still being added.
     pub(super) fn still_running(&mut self) -> Vec<String> {
         let mut running: Vec<_> = self.members.iter_mut().flat_map(Member::threads).collect();
         running.extend_from_slice(&self.inner.state.lock().adding);
         running
     }
 
-    /// Leaves the components that have not ended to themselves.
+    /// Detaches the components that have not ended.
     pub(super) fn detach(&mut self) {
         self.members.drain(..).for_each(Member::detach);
         let removals = std::mem::take(&mut self.inner.state.lock().removals);
@@ -51,7 +51,7 @@ impl Driver {
         self.members.is_empty() && self.inner.state.lock().adding.is_empty()
     }
 
-    /// Takes over the components that were started meanwhile, and lets them lead.
+    /// Takes over newly started components. Lets them lead if this process leads.
     fn take_over(&mut self) {
         let (started, leading) = {
             let mut state = self.inner.state.lock();
@@ -73,7 +73,7 @@ impl Driver {
         }
     }
 
-    /// Lets a component lead. A function that has waited for this is started.
+    /// Lets a component lead. Starts a function that waited for leadership.
     fn lead(&mut self, number: usize, ended: &EndHook) {
         let member = &mut self.members[number];
         let Some(start) = member.lead() else { return };
@@ -87,7 +87,7 @@ impl Driver {
         }
     }
 
-    /// Stops the components that are to be removed.
+    /// Stops the components whose removal was requested.
     fn begin_removals(&mut self, now: Nanos) {
         let removals = std::mem::take(&mut self.inner.state.lock().removals);
         for removal in removals {
@@ -111,7 +111,7 @@ impl Driver {
         }
     }
 
-    /// Keeps the removal of a component that is being started. Others have ended by themselves meanwhile.
+    /// Keeps the removal of a component that is still being started. Otherwise the component has ended by itself.
     fn retry_later(&self, removal: Removal) {
         let mut state = self.inner.state.lock();
         if state.names.contains(&removal.name) {
@@ -122,8 +122,7 @@ impl Driver {
         }
     }
 
-    /// Lets go of components that have ended, and aborts removed components whose grace period is over. Returns when the next
-    /// grace period is over.
+    /// Drops ended components, and aborts removed components after their grace period. Returns the end of the next grace period.
     fn reap(&mut self, now: Nanos) -> Nanos {
         let ended = self.members.extract_if(.., |member| !member.waits_to_lead() && member.has_ended());
         for member in ended.collect::<Vec<_>>() {
@@ -168,19 +167,19 @@ impl Driver {
             state.leading || state.lost
         };
         if !leads {
-            // Nothing of it goes on that must not overlap with the work of another leader.
+            // No work can overlap with another leader's, because this process does not lead.
             inner.resign.cancel();
         }
         let (manager, grace) = (inner.name.as_str(), Rounded(inner.grace));
         log::info!(manager, grace:%; "{manager}: stopping, within a grace period of {grace}");
-        // Components that were added, and removals that were asked for, before the phase changed.
+        // Takes over components and removals from before the change of phase.
         self.take_over();
-        // None takes work any more before the first one drops what it has, which is user code and may take its time.
+        // All components stop taking work first. A component's stop drops its queued work, which is user code and may be slow.
         for member in self.members.iter().rev() {
             member.close();
         }
         self.phase = DriverPhase::Stopping(self.inner.clock.nanos().after(self.inner.grace));
-        // None waits for the end of another: each has the whole grace period for what it has begun.
+        // Components do not wait for each other: each has the whole grace period.
         for member in self.members.iter().rev() {
             let (manager, component) = (self.inner.name.as_str(), member.name.as_str());
             log::debug!(manager, component; "{manager}: stopping component {component}");
@@ -188,7 +187,7 @@ impl Driver {
         }
     }
 
-    /// Lets go of the components that have ended.
+    /// Drops the components that have ended.
     fn let_go(&mut self) {
         self.members.retain_mut(|member| !member.has_ended());
     }
@@ -235,7 +234,7 @@ impl Task for Driver {
 }
 
 impl ManagerInner {
-    /// Something cannot go on. The first one counts.
+    /// Records a failure of a component. The first failure stops the manager.
     pub(super) fn fail(&self, component: &str, error: &Arc<BoxError>) {
         let first = {
             let mut state = self.state.lock();
@@ -245,7 +244,7 @@ impl ManagerInner {
             }
             first
         };
-        // The log shows the error, which may panic.
+        // Sets the event first, because formatting the error for the log may panic.
         self.signal.set();
         let (manager, shown) = (self.name.as_str(), Chain(&***error));
         if first {

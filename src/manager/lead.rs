@@ -1,4 +1,4 @@
-//! The thread of a manager's elector: it campaigns, and looks after the term.
+//! The elector's thread: campaigns, and checks the term.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::manager::election::{Elector, Term};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 
-/// How the log names the drop of a term, which is user code.
+/// The name of a term's drop in log lines. The drop is user code.
 const RESIGNING: &str = "an elector that resigns";
 
 impl ManagerInner {
-    /// Campaigns on a thread of its own, and looks after the term, until it is to resign.
+    /// Starts a thread that campaigns and checks the term until `resign` is cancelled.
     pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Handle>, StartError> {
         let Some(elector) = self.elector.clone() else { return Ok(None) };
         let crew = ThreadGroup::new(ThreadGroupKind::Elector, format!("{}-elector", self.name), self.clock.clone(), 1);
@@ -40,7 +40,7 @@ impl ManagerInner {
         Ok(Some(Handle::new(crew, joiners, Box::new(move || resign.cancel()), self.abort_grace)))
     }
 
-    /// Who is stopping does not begin to lead.
+    /// Begins to lead, unless the manager is stopping. Returns whether this process leads now.
     fn begins_to_lead(&self) -> bool {
         let mut state = self.state.lock();
         state.leading = !matches!(state.phase, ManagerPhase::Stopping | ManagerPhase::Ended);
@@ -48,25 +48,25 @@ impl ManagerInner {
     }
 }
 
-/// What the thread of an elector does.
+/// The task of the elector's thread.
 struct Leading {
     inner: Arc<ManagerInner>,
     elector: Arc<dyn Elector>,
-    /// Cancelled when it is to resign.
+    /// Cancelled when the elector must resign.
     cx: Context,
     signal: Arc<AutoResetEvent>,
-    /// Set the signal.
+    /// The callbacks that set the event.
     wakes: Vec<OnCancel>,
     term: Option<Term>,
     lost: bool,
 }
 
 impl Leading {
-    /// Campaigns. Returns whether it leads now.
+    /// Campaigns. Returns whether this process leads now.
     fn begin(&mut self) -> bool {
         let Self { inner, elector, cx, signal, wakes, term, .. } = self;
         let campaign = unless_it_panics(|| match elector.campaign(cx) {
-            // An elector that has been told to stop by somebody else will not lead either.
+            // The elector was cancelled by another token, and will not lead either.
             Err(error) if error.is_cancelled() && cx.is_cancelled() => Ok(None),
             ended => Ok(ended.map(Some)?),
         });
@@ -76,13 +76,13 @@ impl Leading {
         }
         let Some(term) = term.as_ref().filter(|_| inner.begins_to_lead()) else { return false };
         inner.signal.set();
-        // Who hears of a loss between two checks has it checked.
+        // A loss between two checks wakes this thread for a check.
         let woken = Arc::clone(signal);
         wakes.push(term.lost().on_cancel(move || woken.set()));
         true
     }
 
-    /// Checks the term. Returns how long until the next check.
+    /// Checks the term. Returns the time until the next check.
     fn check(&mut self) -> Result<Duration, BoxError> {
         let Some(term) = &mut self.term else { return Ok(Duration::MAX) };
         unless_it_panics(|| {
@@ -112,7 +112,8 @@ impl Task for Leading {
             }
         }
         if !self.cx.is_cancelled() {
-            // If it is not lost after all, nobody else leads before everything has ended.
+            // Keeps the term until everything has ended. If the leadership is not really lost, no other process leads before
+            // then.
             return Next::At(Nanos::NEVER);
         }
         self.inner.state.lock().leading = false;
@@ -127,7 +128,7 @@ impl Drop for Leading {
     }
 }
 
-/// A panic is an error.
+/// Converts a panic into an error.
 fn unless_it_panics<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
     catch_unwind(AssertUnwindSafe(code)).unwrap_or_else(|panic| {
         let error = format!("it panicked: {}", panic_message(&*panic));

@@ -11,21 +11,21 @@ use crate::base::time::Nanos;
 pub(super) struct Member {
     pub(super) name: String,
     pub(super) body: MemberBody,
-    /// Set for a controller.
+    /// Present for a controller.
     controller: Option<Arc<ControllerEntry>>,
     pub(super) removing: Removing,
 }
 
 pub(super) enum MemberBody {
     Running(Box<dyn Runnable>),
-    /// A function that is started once this process leads.
+    /// A function that starts once this process leads.
     WaitsToLead(Option<ComponentStart>),
 }
 
 /// Whether a component is being removed.
 pub(super) enum Removing {
     No,
-    /// It has been stopped. If it has not ended at this time, it is aborted.
+    /// The component has been stopped. It is aborted if it has not ended at this time.
     Until(Nanos, Removal),
     /// It has been aborted and its name is free, but it has not ended.
     GivenUp,
@@ -49,7 +49,7 @@ impl Member {
         }
     }
 
-    /// Lets a controller run keys. Returns the start of a function that has waited for this.
+    /// Lets a controller run keys. Returns the start function if the component waited to lead.
     pub(super) fn lead(&mut self) -> Option<ComponentStart> {
         if let Some(controller) = &self.controller {
             (controller.lead)();
@@ -78,7 +78,7 @@ impl Member {
         }
     }
 
-    /// Returns the names of the threads that have not ended; none once the component has ended or if it waits to lead.
+    /// Returns the names of the threads that have not ended. Empty if the component has ended or waits to lead.
     pub(super) fn threads(&mut self) -> Vec<String> {
         match &mut self.body {
             MemberBody::Running(running) => running
@@ -100,7 +100,7 @@ impl Member {
         self.running().is_none_or(Runnable::may_end)
     }
 
-    /// Leaves the component to itself. If it is being removed, answers that these threads have not ended.
+    /// Detaches the component. A pending removal is answered with the threads that have not ended.
     pub(super) fn detach(mut self) {
         let threads = self.threads();
         if let MemberBody::Running(running) = &mut self.body {

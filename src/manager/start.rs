@@ -1,4 +1,4 @@
-//! How a manager starts what is added to it.
+//! The start of components that are added to a manager.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::base::running::Runnable;
 use crate::base::thread::panic_message;
 use crate::run::pool::WorkerPool;
 
-/// A component that is being started while its manager runs: the manager waits for that, within its grace periods.
+/// A component that starts while its manager runs. The manager waits for the start within its grace periods.
 struct Adding<'a> {
     inner: &'a ManagerInner,
     name: &'a str,
@@ -28,14 +28,14 @@ impl Drop for Adding<'_> {
 }
 
 impl ManagerState {
-    /// No component is added any more.
+    /// Returns whether components are no longer accepted.
     fn is_closed(&self) -> bool {
         matches!(self.phase, ManagerPhase::Stopping | ManagerPhase::Ended)
     }
 }
 
 impl ManagerInner {
-    /// What calls the driver when something has ended.
+    /// Returns the callback that wakes the driver when a component has ended.
     pub(super) fn ended(&self) -> Ended {
         let signal = Arc::clone(&self.signal);
         Arc::new(move || signal.set())
@@ -82,7 +82,7 @@ impl ManagerInner {
             state.adding.push(name.clone());
             pool
         };
-        // Dropped after the pool and what has been started: nothing of this is left when the manager goes on.
+        // Dropped after the pool and the component. Nothing of either is left when the manager continues.
         let _adding = Adding { inner: self, name: &name };
         let added = self.start_component(component, &pool).and_then(|member| {
             self.keep(member).map_err(|member| {
@@ -114,7 +114,7 @@ impl ManagerInner {
         let controller = state.controllers.get(name).cloned();
         drop(state);
         self.forget(name);
-        // Without the lock: its drop may be user code.
+        // Without the lock: the drop may be user code.
         drop(pending);
         if let Some(controller) = controller {
             (controller.stop)();
@@ -122,7 +122,7 @@ impl ManagerInner {
         Ok(())
     }
 
-    /// Forgets a component, so that its name is free.
+    /// Forgets a component, and frees its name.
     pub(super) fn forget(&self, name: &str) {
         let mut state = self.state.lock();
         state.names.remove(name);
@@ -150,14 +150,15 @@ impl ManagerInner {
         start: ComponentStart,
         pool: &WorkerPool,
     ) -> Result<Box<dyn Runnable>, StartError> {
-        // With an elector only the driver lets components lead, so that none begins to after the driver has seen a loss.
+        // With an elector, only the driver lets components lead. No component can then begin to lead after the driver has seen a
+        // loss.
         let leading = self.elector.is_none();
         let env = StartEnv { pool, clock: &self.clock, options: &self.options, leading, report: self.report() };
         catch_unwind(AssertUnwindSafe(|| start(&env)))
             .unwrap_or_else(|panic| Err(StartError::panicked(name, panic_message(&*panic))))
     }
 
-    /// Hands a component that has been started to the driver. Returns it if the manager is stopping.
+    /// Hands a started component to the driver. Returns it if the manager is stopping.
     fn keep(&self, member: Member) -> Result<(), Member> {
         {
             let mut state = self.state.lock();
@@ -170,7 +171,7 @@ impl ManagerInner {
         Ok(())
     }
 
-    /// Starts what has been added, one after the other, until that is all or it is to stop.
+    /// Starts the pending components in order, until none is left or the manager stops.
     pub(super) fn start_pending(self: &Arc<Self>, pool: &WorkerPool) {
         loop {
             let goes_on = !self.is_to_stop();
@@ -178,7 +179,7 @@ impl ManagerInner {
                 let mut state = self.state.lock();
                 let component = if goes_on { state.pending.pop_front() } else { None };
                 if component.is_none() {
-                    // What is still there is not started.
+                    // The remaining components are not started.
                     state.phase = if goes_on { ManagerPhase::Running } else { ManagerPhase::Stopping };
                 }
                 component
@@ -186,14 +187,14 @@ impl ManagerInner {
             let Some(component) = component else { return };
             let name = component.name.clone();
             match self.start_component(component, pool) {
-                // The manager is not stopping yet: this thread makes it stop.
+                // The manager cannot be stopping yet, because only this thread begins the stop. The driver gets the component.
                 Ok(member) => drop(self.keep(member)),
                 Err(error) => self.fail(&name, &Arc::new(error.into())),
             }
         }
     }
 
-    /// Lets go of what was never started. Who waits for a controller of it is told.
+    /// Drops the components that were never started. Stops their controllers, which wakes blocked callers.
     pub(super) fn drop_pending(&self) {
         let (pending, controllers) = {
             let mut state = self.state.lock();

@@ -25,47 +25,47 @@ pub(super) struct ManagerInner {
     pub(super) grace: Duration,
     pub(super) abort_grace: Duration,
     pub(super) options: ThreadOptions,
-    /// How long a source may fail before it is not ready.
+    /// The time that a source may fail before the manager is not ready.
     pub(super) unready_after: Duration,
     /// The settings of the shared pool.
     pub(super) pool: PoolBuilder,
     pub(super) elector: Option<Arc<dyn Elector>>,
-    /// Wakes the thread that drives it.
+    /// Wakes the driver.
     pub(super) signal: Arc<AutoResetEvent>,
     pub(super) stop: CancellationToken,
     pub(super) abort: CancellationToken,
-    /// Those of others that cancel it.
+    /// Callbacks on the tokens of [`ManagerBuilder::abort_on`](crate::manager::ManagerBuilder::abort_on). They cancel `abort`.
     pub(super) _abort_on: Vec<OnCancel>,
-    /// Ends the campaign, or the term.
+    /// Ends the campaign or the term.
     pub(super) resign: CancellationToken,
     pub(super) state: Mutex<ManagerState>,
-    /// The result of a run on a thread of its own, until it is taken.
+    /// The outcome of the driver thread, until it is taken.
     pub(super) outcome: Mutex<Option<Result<(), ManagerError>>>,
-    /// Settled when that thread has done its work.
+    /// Set when the driver thread has finished.
     pub(super) ended: Arc<Latch>,
 }
 
 pub(super) struct ManagerState {
     pub(super) phase: ManagerPhase,
-    /// What is started when it starts, in this order.
+    /// The components to be started with the manager, in order.
     pub(super) pending: VecDeque<Component>,
-    /// The names of those that are being started while it runs.
+    /// The names of components that are being started while the manager runs.
     pub(super) adding: Vec<String>,
-    /// The components that were started and that the driver has not taken over.
+    /// Started components that the driver has not taken over yet.
     pub(super) started: Vec<Member>,
-    /// The components to be removed by the driver.
+    /// Removals that the driver has not begun yet.
     pub(super) removals: Vec<Removal>,
     pub(super) names: HashSet<String>,
     pub(super) controllers: HashMap<String, Arc<ControllerEntry>>,
-    /// Watches that have been asked for by name.
+    /// Watches that were requested by name.
     pub(super) watches: HashMap<String, KnownWatch>,
     pub(super) pool: Option<Arc<WorkerPool>>,
     pub(super) at_end: Vec<Box<dyn FnOnce() + Send>>,
-    /// How components that list are doing: pollers and watches, by component.
+    /// The pollers and watches that list, by component.
     pub(super) sources: HashMap<String, SourceHandle>,
     pub(super) failure: Option<ComponentFailure>,
     pub(super) leading: bool,
-    /// The leadership is lost.
+    /// Whether the leadership was lost.
     pub(super) lost: bool,
 }
 
@@ -78,20 +78,20 @@ pub(super) struct ComponentFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ManagerPhase {
     Idle,
-    /// What has been added is started, in its order; what is added meanwhile comes after it.
+    /// Pending components are started in order. Components that are added now come after them.
     Starting,
     Running,
     Stopping,
     Ended,
 }
 
-/// A watch that was asked for by name.
+/// A watch that was requested by name.
 pub(super) enum KnownWatch {
-    /// A caller starts it. The latch is settled when that has ended.
+    /// A caller is starting it. The latch is set when the start has succeeded or failed.
     Starting(Arc<Latch>),
     /// A [`Watch`](crate::Watch) with any type of keys and values.
     Started(Box<dyn Any + Send>),
 }
 
-/// How the log names what is called at the end.
+/// The name of the hooks of [`Manager::at_end`](crate::Manager::at_end) in log lines.
 pub(super) const HOOK: &str = "a hook at the end of a manager";

@@ -24,7 +24,7 @@ impl Drop for WatchStarter<'_> {
     fn drop(&mut self) {
         {
             let mut state = self.inner.state.lock();
-            // It may have ended again by itself.
+            // The watch may already have ended by itself.
             let known = state.names.contains(self.name);
             match self.watch.take().filter(|_| known) {
                 Some(watch) => state.watches.insert(self.name.to_owned(), KnownWatch::Started(watch)),

@@ -1,4 +1,4 @@
-//! The traits of leader election. Nothing here starts a thread: a campaign blocks its caller, and the holder of a term checks it.
+//! The traits of leader election. This module starts no thread: a campaign blocks its caller, and the term's owner checks it.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use crate::base::cancel::CancellationToken;
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Chain};
 
-/// Decides who leads, of all that ask.
+/// Elects one leader among several processes.
 ///
-/// The crate has two: [`AlwaysLeader`], for a process that is alone, and [`FileElector`](crate::FileElector), for several on
-/// one machine. An elector of one's own, on a lease in a database for example, is a campaign that ends with a
-/// [`Term`], and a [`Leadership`] that looks after what the term stands on.
+/// The crate has two electors: [`AlwaysLeader`] for a single process, and [`FileElector`](crate::FileElector) for several
+/// processes on one machine. To write another one, for example on a database lease, implement a campaign that returns a [`Term`],
+/// and a [`Leadership`] that checks and renews the lease.
 ///
 /// # Examples
 ///
-/// A lease that has to be renewed, and that is lost to somebody else:
+/// A lease that must be renewed, and that another process takes over:
 ///
 /// ```
 /// use homeostat::{BoxError, Context, Elector};
@@ -86,43 +86,42 @@ use crate::run::error::{BoxError, Chain};
 #[doc(alias = "lease")]
 #[doc(alias = "leader election")]
 pub trait Elector: Send + Sync {
-    /// Blocks until this process leads, and returns its term. What ends it early is the cancellation or the deadline of
-    /// `cx`, by whose clock it waits; nothing else wakes it.
+    /// Blocks until this process leads, and returns its term.
     ///
-    /// Each call is a candidate of its own: with a term still held it waits for that one to end, like any other.
+    /// Cancellation or the deadline of `cx` ends it early. The deadline follows the clock of `cx`. Each call is a separate
+    /// candidate: it also waits for a term that this process already holds.
     ///
     /// # Errors
     ///
-    /// If `cx` is cancelled ([`ElectorError::is_cancelled`]), or there is no way to lead.
+    /// Returns [`ElectorError`] if `cx` is cancelled ([`ElectorError::is_cancelled`]) or if the election fails.
     fn campaign(&self, cx: &Context) -> Result<Term, ElectorError>;
 }
 
-/// What a [`Term`] stands on: a lock, a lease. Dropping it gives the leadership back, if it has not been lost.
+/// The lock or lease behind a [`Term`]. Dropping it resigns, unless the leadership was lost.
 pub trait Leadership: Send {
-    /// Looks whether the leadership is still there, and renews it where that is needed. An error is its loss: then it is not
-    /// called again.
+    /// Checks that the leadership still holds, and renews it if necessary.
     ///
-    /// It must not hang for longer than the leadership is sure to last: as long as it runs, nobody hears of a loss.
+    /// An error means that the leadership is lost, and ends the checks. This call must not block for longer than the leadership
+    /// is sure to last: a loss is not noticed meanwhile.
     ///
     /// # Errors
     ///
-    /// Why the leadership is lost. What cannot be looked at counts as lost.
+    /// Returns the reason for the loss. If the check itself fails, the leadership counts as lost.
     fn check(&mut self) -> Result<(), BoxError>;
 
-    /// How long after a check the next one should come. Default: 1 s.
+    /// Returns the time from one check to the next. Default: 1 s.
     fn check_interval(&self) -> Duration {
         Duration::from_secs(1)
     }
 }
 
-/// Leadership, from an election until this is dropped or until it is [lost](Self::lost).
+/// A period of leadership, until it is dropped or [lost](Self::lost).
 ///
-/// Dropping it resigns: [`lost`](Self::lost) is cancelled first, so whatever goes by that token has been told to stop, and then
-/// the leadership is given back. Work that must not overlap with the next leader's has to end before the drop. A panic
-/// that unwinds through the term resigns as well.
+/// Dropping a term resigns: it cancels [`lost`](Self::lost), then gives the leadership back. End all work that must not overlap
+/// with the next leader's before the drop. A panic that unwinds through the term also resigns.
 ///
-/// A term looks after itself only when it is asked to: somebody calls [`check`](Self::check) every
-/// [`check_interval`](Self::check_interval). Until then a loss is not known.
+/// A term does not check itself. Call [`check`](Self::check) every [`check_interval`](Self::check_interval): otherwise a loss
+/// goes unnoticed.
 ///
 /// # Examples
 ///
@@ -153,42 +152,41 @@ pub struct Term {
 }
 
 impl Term {
-    /// A term that has just begun. `elector` names it in log lines and errors.
+    /// Begins a term. `elector` is its name in log lines and errors.
     ///
-    /// An elector that hears of a loss by itself, instead of finding it in a [check](Leadership::check), cancels a clone of
-    /// [`lost`](Self::lost).
+    /// If an elector learns of a loss outside a [check](Leadership::check), it cancels a clone of [`lost`](Self::lost).
     pub fn new(elector: impl Into<String>, tenure: impl Leadership + 'static) -> Self {
         let elector = elector.into();
         log::info!(elector:%; "{elector}: elected");
         Self { elector, lost: CancellationToken::new(), tenure: Box::new(tenure) }
     }
 
-    /// Cancelled once the leadership is over: when a check finds it lost, and when the term is dropped, before the
-    /// leadership is given back. What must stop with the leadership hangs on a [child](CancellationToken::child) of it:
-    /// whoever cancels the token itself ends the term.
+    /// Returns the token that is cancelled when the leadership ends.
+    ///
+    /// A failed check cancels it, and so does a drop of the term, before the leadership is given back. Let dependent work use a
+    /// [child](CancellationToken::child) token: a cancellation of this token ends the term.
     #[must_use]
     pub fn lost(&self) -> &CancellationToken {
         &self.lost
     }
 
-    /// How long after a check the next one should come; [`Duration::MAX`] if this term cannot be lost.
+    /// Returns the time from one check to the next. [`Duration::MAX`] if this term cannot be lost.
     #[must_use]
     pub fn check_interval(&self) -> Duration {
         self.tenure.check_interval()
     }
 
-    /// Looks whether the leadership is still there. If it is not, [`lost`](Self::lost) is cancelled before this returns, and
-    /// its callbacks have run.
+    /// Checks that the leadership still holds. On a loss, cancels [`lost`](Self::lost) and runs its callbacks before it returns.
     ///
     /// # Errors
     ///
-    /// [`LeadershipLost`], from the check that finds it on.
+    /// Returns [`LeadershipLost`] from the first failed check on.
     pub fn check(&mut self) -> Result<(), LeadershipLost> {
         if self.lost.is_cancelled() {
             return Err(LeadershipLost::new(&self.elector, "its token is cancelled".into()));
         }
         self.tenure.check().map_err(|cause| {
-            // Before anything else: work goes on without leadership.
+            // First of all: work must not continue without leadership.
             self.lost.cancel();
             let (elector, shown) = (self.elector.as_str(), Chain(&*cause));
             log::error!(elector, error:% = shown; "{elector}: the leadership is lost: {shown}");
@@ -216,7 +214,7 @@ impl fmt::Debug for Term {
     }
 }
 
-/// The elector of a process that is alone: it leads at once, and for as long as it likes.
+/// The elector of a single process. It leads at once, until it resigns.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! Why a campaign ended without a term, and why a term ended before its time.
+//! The errors of a campaign and of a term.
 
 use std::error::Error;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::run::error::{BoxError, Cancelled};
 
-/// Why a [campaign](crate::Elector::campaign) ended without a term: it was told to stop, or it cannot be led.
+/// The error of a [campaign](crate::Elector::campaign): it was cancelled, or the election failed.
 ///
 /// # Examples
 ///
@@ -29,7 +29,7 @@ enum ElectorCause {
 }
 
 impl ElectorError {
-    /// What an elector of one's own failed with. For [`Cancelled`] use `?`.
+    /// Wraps the error of a custom elector. For [`Cancelled`] use `?`.
     pub fn new(error: impl Into<BoxError>) -> Self {
         Self(ElectorCause::Other(error.into()))
     }
@@ -38,7 +38,7 @@ impl ElectorError {
         Self(ElectorCause::Lock { path: path.to_owned(), source })
     }
 
-    /// Nothing is wrong: the campaign was told to stop.
+    /// Returns whether the campaign was cancelled. In that case nothing is wrong.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self.0, ElectorCause::Cancelled(_))
@@ -71,7 +71,7 @@ impl Error for ElectorError {
     }
 }
 
-/// A term ended before it was given up; the source says why. What [`Term::check`](crate::manager::Term::check) returns.
+/// The error of [`Term::check`](crate::manager::Term::check): the leadership was lost. The source is the cause.
 #[derive(Debug)]
 pub struct LeadershipLost {
     elector: String,

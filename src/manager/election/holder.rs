@@ -1,13 +1,13 @@
-//! What stands in a lock file: who leads, for people to read. Decides nothing: only the lock does.
+//! The text of a lock file: the leader, for people to read. Only the lock decides who leads.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How the text begins. A file that begins otherwise is somebody else's, and is not written to.
+/// The first line of a lock file. A file that begins otherwise belongs to another program, and is not written.
 const HEAD: &str = "homeostat leader\n";
 
-/// Who leads, as far as the lock file tells: what [`FileElector::holder`](crate::FileElector::holder) returns. Prints as name
-/// and process.
+/// The leader according to the lock file, from [`FileElector::holder`](crate::FileElector::holder). Displays as name and process
+/// id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     name: Option<String>,
@@ -16,30 +16,30 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// The [name](crate::FileElector::name) that its elector was given.
+    /// Returns the [name](crate::FileElector::name) of the leader's elector.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// The id of its process, as that process sees it: in a container it may be another one outside.
+    /// Returns the leader's process id, as the leader sees it. Outside its container, the id may be different.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.pid
     }
 
-    /// When it was elected, by the clock on the wall, to the second.
+    /// Returns the time of the election, by the wall clock, in whole seconds.
     #[must_use]
     pub fn since(&self) -> Option<SystemTime> {
         self.since
     }
 
-    /// What can be read out of a file, which is nothing if it is somebody else's.
+    /// Parses the content of a lock file. Returns an empty value for a file of another program.
     pub(super) fn parse(content: &[u8]) -> Self {
         let text = String::from_utf8_lossy(content);
         let lines = text.strip_prefix(HEAD).unwrap_or_default();
         let mut holder = Self::default();
-        // The last line counts only if it is whole.
+        // An incomplete last line does not count.
         for line in lines.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
             match line.split_once(": ") {
                 Some(("name", name)) => holder.name = Some(name.to_owned()),
@@ -56,13 +56,13 @@ fn time(seconds: u64) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// The text of a file.
+/// Returns the text of a lock file.
 pub(super) fn text(name: &str, pid: u32, since: SystemTime) -> String {
     let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     format!("{HEAD}name: {name}\npid: {pid}\nsince: {since}\n")
 }
 
-/// Whether a file with this content may be written to: it is new, or a lock file of this crate.
+/// Returns whether a file with this content may be written: it is empty, or a lock file of this crate.
 pub(super) fn is_ours(content: &[u8]) -> bool {
     content.is_empty() || content.starts_with(HEAD.as_bytes())
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn reads_back_its_own_text() {
         let text = text("a: b", 77, UNIX_EPOCH + Duration::from_millis(1_999));
         assert_eq!(text, "homeostat leader\nname: a: b\npid: 77\nsince: 1\n");
         let holder = Holder::parse(text.as_bytes());
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_or_not_ours_is_not_read() {
+    fn ignores_incomplete_lines_and_foreign_files() {
         let cut = Holder::parse(b"homeostat leader\nname: a\npid: 7");
         assert_eq!((cut.name(), cut.pid(), cut.since()), (Some("a"), None, None));
         assert_eq!(Holder::parse(format!("{HEAD}pid: x\nsince: {}\n", u64::MAX).as_bytes()), Holder::default());
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_ours_if_it_is_new_or_begins_as_ours_do() {
+    fn only_empty_files_and_lock_files_are_ours() {
         for ours in [&b""[..], b"homeostat leader\n", b"homeostat leader\nname: a"] {
             assert!(is_ours(ours), "{ours:?}");
         }

@@ -1,4 +1,4 @@
-//! Leader election among processes of one machine: whoever holds the lock of a file leads.
+//! Leader election between processes on one machine: the owner of a file lock leads.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -14,34 +14,34 @@ use super::{Elector, Leadership, Term};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 
-/// Elects among the processes of one machine, by the lock of a file: `flock` on Unix, `LockFileEx` on Windows.
+/// Elects a leader among the processes of one machine with a file lock: `flock` on Unix, `LockFileEx` on Windows.
 ///
-/// The lock goes with the process: however the leader ends, by a crash or `kill -9` too, the system gives the lock back,
-/// and another candidate has it after at most its [interval](Self::interval). A leader that hangs or is halted goes on to lead:
-/// no time runs out. Which of several candidates comes next is left to chance.
+/// The system releases the lock when the process ends, also after a crash or `kill -9`. Another candidate then leads after at
+/// most its [interval](Self::interval). The lock does not expire: a leader that hangs or is halted still leads. The order of the
+/// candidates is random.
 ///
-/// The file is made if it is not there, for its owner alone (mode 0600), and **never deleted**: two processes might else hold
-/// locks of two files of one name. If somebody else deletes or replaces it, the leader finds that at its next
-/// [check](Term::check), and its term is [lost](Term::lost); until then there may be two. An election looks as well, after it has
-/// the lock. (On systems other than Unix the standard library cannot tell two files apart: there only a file that is missing is
-/// noticed.) So the file belongs into a directory that only the program's user may write, such as one under `/run`; its directory
-/// is not made.
+/// The file is created if it is missing, for its owner only (mode 0600), and is **never deleted**: otherwise two processes might
+/// hold locks of different files with the same name. If another program deletes or replaces it, the leader notices at its next
+/// [check](Term::check), and its term is [lost](Term::lost). Until then there may be two leaders. A candidate makes the same
+/// check after it has locked the file. (On systems other than Unix, the standard library cannot tell two files apart. There, only
+/// a missing file is noticed.) Put the file in a directory that only the program's user can write, such as one under `/run`. The
+/// directory must exist.
 ///
-/// While somebody leads, the file says who, see [`holder`](Self::holder); afterwards, who was the last. That is for people; only
-/// the lock decides. A disk that is full, or a file that had another content before (which is left as it is), does not keep anyone
-/// from leading.
+/// While a process leads, the file names it; see [`holder`](Self::holder). Afterwards the file names the last leader. The text is
+/// for people: only the lock decides. A full disk does not prevent leadership. A file with foreign content is left as it is, and
+/// does not prevent leadership either.
 ///
-/// Waiting and leading cost a look at the file each interval, so a process with this elector does wake up while it is idle.
+/// Waiting and leading read the file's metadata once per interval, so this elector wakes an idle process.
 ///
 /// # Limits
 ///
-/// - **Not for network file systems**: with NFS and the like it depends on server, version and mount options whether locks hold
-///   between machines, or at all, and they may be lost without notice.
-/// - The lock belongs to the open file, not to the process. A program that is started is not given it (the file is closed on
-///   `exec`); a process that is forked off without an `exec` shares it, and keeps others from leading as long as it lives
-///   if the leader crashes. A leader that resigns gives the lock back in any case.
-/// - What a leader has started, such as child processes, may still be at work after it was killed, when the next one leads.
-/// - Containers share it if they share the file, not the path.
+/// - **Not for network file systems.** With NFS and similar systems, server, version and mount options decide whether locks hold
+///   between machines, or at all. They may be lost without notice.
+/// - The lock belongs to the open file, not to the process. A child process does not inherit it across `exec`, which closes the
+///   file. A process that is forked without `exec` shares the lock: if the leader crashes, no other process leads until the fork
+///   ends. A leader that resigns always releases the lock.
+/// - Child processes of a killed leader may still work when the next process leads.
+/// - Containers elect one leader if they share the file. An equal path is not enough.
 ///
 /// # Examples
 ///
@@ -77,44 +77,44 @@ pub struct FileElector {
 }
 
 impl FileElector {
-    /// Elects by the lock of the file at `path`. A relative path is taken from the directory that is the current one now.
+    /// Creates an elector on the file at `path`. A relative path refers to the directory that is current now.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         Self {
-            // The process may change its directory, as daemons do, and must not lose its leadership by that. It
-            // fails if the path is empty, or there is no current directory: then opening it fails too.
+            // The process may change its directory later, as daemons do, and must not lose its leadership. This fails if the path
+            // is empty or there is no current directory; opening the file then fails too.
             path: std::path::absolute(&path).unwrap_or(path),
             name: "elector".to_owned(),
             interval: Duration::from_secs(1),
         }
     }
 
-    /// The name in log lines, and in the file while this process leads: of this process or this installation. One line: spaces
-    /// stand in for control characters. Default `elector`.
+    /// The name of this process or installation, in log lines and in the lock file. Control characters become spaces. Default:
+    /// `elector`.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into().replace(char::is_control, " ");
         self
     }
 
-    /// The time from one look at the file to the next: a candidate's, whether it can lead, and the leader's
-    /// [check](Term::check), whether it still does. At least 1 ms; default 1 s.
+    /// The time between two tries of a candidate, or two [checks](Term::check) of the leader. At least 1 ms. Default: 1 s.
     #[must_use]
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval.max(Duration::from_millis(1));
         self
     }
 
-    /// Who leads, as far as the lock file tells; `None` if nobody does.
+    /// Returns the leader according to the lock file. `None` if no process leads.
     ///
-    /// For status pages, not for decisions: it may no longer be so when this returns, and of a leader that was elected this
-    /// moment the file may tell nothing yet, or still its predecessor. While nobody leads, asking takes a shared lock for a
-    /// moment; a candidate that comes just then tries again an interval later.
+    /// Use this for status pages, not for decisions. The answer may be outdated when it arrives. Right after an election, the
+    /// file may still be empty or name the last leader. Without a leader, this call takes a shared lock for a moment: a candidate
+    /// that tries at that moment tries again after its interval.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read. On Windows that is so while another process leads: nobody else may read a locked file there.
+    /// Returns an error if the file cannot be read. On Windows, other processes cannot read a locked file, so this fails while
+    /// another process leads.
     pub fn holder(&self) -> io::Result<Option<Holder>> {
         let file = match File::open(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -127,8 +127,8 @@ impl FileElector {
         }
     }
 
-    /// Takes the lock; `None` if somebody else has it. `locked` is called between locking the file and looking whether it is
-    /// still the one at the path.
+    /// Takes the lock, or returns `None` if another process has it. Calls `locked` after locking the file and before checking
+    /// that it is still the file at the path.
     fn lock(&self, locked: impl FnOnce()) -> io::Result<Option<Lock>> {
         let file = open(&self.path)?;
         match file.try_lock() {
@@ -138,7 +138,7 @@ impl FileElector {
         }
         let lock = Lock { file, path: self.path.clone(), interval: self.interval };
         locked();
-        // Others lock the file that is there now. This one may have been deleted or replaced since it was opened.
+        // Others lock the file that is at the path now. This file may have been deleted or replaced since it was opened.
         Ok(lock.is_at_its_path()?.then_some(lock))
     }
 }
@@ -170,7 +170,7 @@ struct Lock {
 }
 
 impl Lock {
-    /// Whether the path still leads to the very file that is locked.
+    /// Returns whether the locked file is still the file at the path.
     #[cfg(unix)]
     fn is_at_its_path(&self) -> io::Result<bool> {
         use std::os::unix::fs::MetadataExt;
@@ -179,12 +179,12 @@ impl Lock {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             there => there?,
         };
-        // An open file's number is not given to another one.
+        // The inode number of an open file is not reused.
         let held = self.file.metadata()?;
         Ok((there.dev(), there.ino()) == (held.dev(), held.ino()))
     }
 
-    /// Whether there is a file at the path: the standard library does not tell which.
+    /// Returns whether a file is at the path. The standard library cannot tell which one.
     #[cfg(not(unix))]
     fn is_at_its_path(&self) -> io::Result<bool> {
         self.path.try_exists()
@@ -207,12 +207,12 @@ impl Leadership for Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing the file would do, but not while a forked process has it too.
+        // Closing the file would release the lock, but not if a forked process also has the file open.
         let _ = self.file.unlock();
     }
 }
 
-/// Opens a lock file, and makes it if it is not there. The standard library has it closed on `exec`.
+/// Opens a lock file, and creates it if it is missing. The standard library closes it on `exec`.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -221,7 +221,7 @@ fn open(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// The beginning of a file: more than what is ours is long, unless it has a very long name.
+/// Reads the beginning of a file. Our text is shorter, unless the name is very long.
 fn beginning(mut file: &File) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     file.rewind()?;
@@ -229,7 +229,7 @@ fn beginning(mut file: &File) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Replaces the content of a lock file. One that is not ours is left as it is.
+/// Replaces the content of a lock file. Leaves a file of another program as it is.
 fn write_to(mut file: &File, text: &str) -> io::Result<()> {
     if is_ours(&beginning(file)?) {
         file.set_len(0)?;

@@ -1,4 +1,4 @@
-//! What cannot be seen, or brought about, from outside.
+//! Cases that the public interface does not show or cannot cause.
 
 #![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
 
@@ -8,17 +8,17 @@ use tempfile::TempDir;
 
 use super::*;
 
-fn in_a_folder() -> (TempDir, FileElector) {
+fn elector_in_temp_dir() -> (TempDir, FileElector) {
     let folder = tempfile::tempdir().unwrap();
     let elector = FileElector::new(folder.path().join("leader.lock"));
     (folder, elector)
 }
 
-/// Between being opened and being looked at.
+/// The file disappears after the open and before the check.
 #[cfg(unix)]
 #[test]
-fn a_file_that_is_deleted_or_replaced_before_it_is_looked_at_does_not_count() {
-    let (folder, elector) = in_a_folder();
+fn a_file_deleted_or_replaced_before_the_check_is_not_locked() {
+    let (folder, elector) = elector_in_temp_dir();
     let replace = || {
         let other = folder.path().join("other");
         fs::write(&other, "").unwrap();
@@ -28,14 +28,14 @@ fn a_file_that_is_deleted_or_replaced_before_it_is_looked_at_does_not_count() {
     assert!(elector.lock(replace).unwrap().is_none());
     let mut lock = elector.lock(|| {}).unwrap().unwrap();
     assert!(lock.check().is_ok());
-    // It is the file at the path that is locked.
+    // The locked file is the file at the path.
     assert!(elector.lock(|| {}).unwrap().is_none());
 }
 
-/// As a process has it that was forked off and has not called `exec`.
+/// A process that was forked without `exec` has such a duplicate.
 #[test]
-fn a_lock_is_given_back_also_while_a_duplicate_of_the_file_is_open() {
-    let (_folder, elector) = in_a_folder();
+fn a_drop_releases_the_lock_despite_an_open_duplicate() {
+    let (_folder, elector) = elector_in_temp_dir();
     let lock = elector.lock(|| {}).unwrap().unwrap();
     let duplicate = lock.file.try_clone().unwrap();
     assert!(elector.lock(|| {}).unwrap().is_none());
@@ -45,9 +45,9 @@ fn a_lock_is_given_back_also_while_a_duplicate_of_the_file_is_open() {
 }
 
 #[test]
-fn settings_are_brought_into_range() {
+fn settings_are_clamped() {
     let elector = FileElector::new("leader.lock").interval(Duration::ZERO).name("a\nb");
     assert_eq!((elector.interval, elector.name.as_str()), (Duration::from_millis(1), "a b"));
-    // What the process does to its current directory later does not matter.
+    // A later change of the current directory does not matter.
     assert!(elector.path.is_absolute() && elector.path.ends_with("leader.lock"));
 }
