@@ -81,18 +81,20 @@ impl<K: Key + Sync + fmt::Debug, R> ControllerBuilder<K, R> {
     }
 }
 
-// The bounds of `R` and `P` stand at `build`: in these impls they would turn a mistake in a closure into "no method named".
+// `build` has the bounds of `R` and `P`. Here they would turn a mistake in a closure into "no method named".
 impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
-    /// Sets how many keys are run at once. Default: 1.
+    /// Sets the number of keys that may run at once. Default: 1.
     #[doc(alias = "concurrency")]
     pub fn max_concurrent_reconciles(mut self, runs: usize) -> Self {
         self.max_concurrent = runs;
         self
     }
 
-    /// Sets how long a run may take. Then its context is cancelled. A run that ends promptly counts as
-    /// [timed out](crate::run::WorkersMetrics::timeouts). A run that is still under way 100 ms later is an overrun: it is
-    /// reported, keeps its key, and a spare thread works in its place (see [`WorkerPool`](crate::WorkerPool)). Default: no limit.
+    /// Sets the time limit of a run. Its context is cancelled then. Default: no limit.
+    ///
+    /// A run that ends promptly counts as [timed out](crate::run::WorkersMetrics::timeouts). A run that is still active 100 ms
+    /// later is an overrun: it is reported and keeps its key, and a spare thread takes its place (see
+    /// [`WorkerPool`](crate::WorkerPool)).
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -124,7 +126,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         }
     }
 
-    /// Sets the least time between the end of a key's run and the start of its next one. Default: zero.
+    /// Sets the shortest time from the end of a key's run to the start of its next run. Default: zero.
     pub fn min_interval(mut self, interval: Duration) -> Self {
         self.min_interval = interval;
         self
@@ -137,30 +139,30 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// Runs all keys that the watches know every `interval`, at low priority; the first time one interval after the start. Keys
-    /// that are in line, in process, in backoff or debounced stay as they are. Default: never.
+    /// Runs all keys that the watches know every `interval`, at low priority. Default: never.
+    ///
+    /// The first resync is one interval after the start. Keys that are queued, running, in backoff or debounced stay as they are.
     pub fn resync(mut self, interval: Duration) -> Self {
         self.resync = Some(interval);
         self
     }
 
-    /// Limits how fast keys are taken: at most `burst` at once, and `per_second` in the long run, over all keys.
+    /// Limits the rate of runs over all keys: `burst` at once, and `per_second` in the long run.
     ///
-    /// A key that is taken late, because all threads were busy, does not delay the keys after it. Then one more than `burst` may
-    /// be taken at once. Default: no limit.
+    /// A run that starts late because all threads were busy does not delay later runs. One more than `burst` may then start at
+    /// once. Default: no limit.
     pub fn rate_limit(mut self, per_second: f64, burst: u32) -> Self {
         self.rate = Some((per_second, burst));
         self
     }
 
-    /// Sets how long to wait for the initial listings. A controller whose listings are not in by then fails. Default: two
-    /// minutes.
+    /// Sets the time limit for the initial listings. The controller fails if they are not complete by then. Default: two minutes.
     pub fn sync_timeout(mut self, timeout: Duration) -> Self {
         self.sync_timeout = timeout;
         self
     }
 
-    /// Sets how long a source may fail before [`Manager::ready`](crate::Manager::ready) reports the controller. Default: the
+    /// Sets the time that a source may fail before [`Manager::ready`](crate::Manager::ready) reports the controller. Default: the
     /// [manager's bound](crate::manager::ManagerBuilder::unready_after).
     pub fn unready_after(mut self, bound: Duration) -> Self {
         self.unready_after = Some(bound);
@@ -243,21 +245,23 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// Calls `hook` for every error and panic of a run, once the retry has been decided; on the thread of the run, without a
-    /// lock. A panic of the hook is logged.
+    /// Calls `hook` for every error and panic of a run, after the retry was decided.
+    ///
+    /// The hook runs on the thread of the run, without a lock. A panic of the hook is logged.
     pub fn on_error(mut self, hook: impl Fn(&RunFailure<'_, K>) + Send + Sync + 'static) -> Self {
         self.on_error = Some(Box::new(hook));
         self
     }
 
-    /// Sets how many parked keys are kept with their errors, and how many failing keys: those that failed last. Others are only
-    /// counted. An error takes at most 1,024 bytes. Default: 10,000 of each.
+    /// Sets how many parked keys, and how many failing keys, keep their errors. The latest failures are kept.
+    ///
+    /// Other keys are only counted. An error takes at most 1,024 bytes. Default: 10,000 of each.
     pub fn max_failed_keys(mut self, keys: usize) -> Self {
         self.max_failed_keys = keys;
         self
     }
 
-    /// Runs the keys on this number of threads of the controller's own, instead of the shared pool.
+    /// Runs the keys on this number of dedicated threads instead of the shared pool.
     pub fn own_threads(mut self, threads: usize) -> Self {
         self.own_threads = Some(threads);
         self
@@ -269,15 +273,17 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
         self
     }
 
-    /// Sets how long runs under way may continue when the running controller is dropped. Then they are aborted. Default: 30 s.
+    /// Sets how long active runs may continue after the running controller is dropped. Then they are aborted. Default: 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
     /// Sets the options of the controller's threads, including the threads of its sources and of
-    /// [`own_threads`](Self::own_threads). A [`Poller`] or a [`Subscriber`] with its own options keeps them. Default: the
-    /// platform's; in a manager, the [manager's](crate::manager::ManagerBuilder::thread_options).
+    /// [`own_threads`](Self::own_threads).
+    ///
+    /// A [`Poller`] or [`Subscriber`] with its own options keeps them. Default: the platform's options; in a manager, the
+    /// [manager's](crate::manager::ManagerBuilder::thread_options).
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.options = Some(options);
         self
@@ -287,8 +293,9 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
     ///
     /// # Errors
     ///
-    /// If a setting is bad: no name, no runs or threads at all, a timeout or an interval of zero, a `max_wait` shorter than
-    /// `quiet`, a rate that is not positive, or a resync without a watch, because only watches know the keys.
+    /// Returns [`StartError`] for an empty or invalid name, zero runs or threads, a timeout or interval of zero, a `max_wait`
+    /// shorter than `quiet`, a rate that is not positive, or an invalid source. Also for a resync without a watch, because only
+    /// watches know the keys.
     pub fn build(mut self) -> Result<Controller<K>, StartError>
     where
         R: Reconciler<K> + 'static,

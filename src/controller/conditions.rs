@@ -1,10 +1,10 @@
-//! The conditions under which a controller takes keys.
+//! The run conditions of a controller.
 
-/// The conditions that must all hold for a controller to take keys.
+/// The conditions under which a controller takes keys. All must hold.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 pub(super) struct RunConditions {
-    /// The initial listings are in.
+    /// The initial listings are complete.
     pub(super) synced: bool,
     /// This process leads.
     pub(super) leading: bool,

@@ -1,4 +1,5 @@
-//! A controller's metrics in the `metrics` facade, under the names that dashboards of client-go and controller-runtime read.
+//! Export of a controller's metrics to the `metrics` facade, with the names that client-go and controller-runtime dashboards
+//! read.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use metrics::{Histogram, Unit, counter, describe_counter, describe_gauge, descri
 use super::status::ControllerMetrics;
 use crate::watch::source::SourceStatus;
 
-/// The histograms that each run is recorded in.
+/// The histograms that record each run.
 pub(super) struct RunTimings {
     queue_duration: Histogram,
     work_duration: Histogram,
@@ -15,7 +16,7 @@ pub(super) struct RunTimings {
 }
 
 impl RunTimings {
-    /// Uses the recorder that is installed now.
+    /// Uses the currently installed recorder.
     pub(super) fn new(controller: &str) -> Self {
         describe();
         let name = controller.to_owned();

@@ -1,4 +1,4 @@
-//! What a handle of a controller can do about failed keys.
+//! Methods of a controller's handle for failed keys.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,22 +8,25 @@ use super::handle::ControllerHandle;
 use crate::queue::{Enqueue, EnqueueMethod, Key, Reasons};
 
 impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
-    /// The keys that have been given up, with their last errors; the oldest error first. At most as many as
-    /// [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) says; [`metrics`](Self::metrics) counts all.
+    /// Returns the keys that will not be retried, with their last errors, the oldest first.
+    ///
+    /// Returns at most [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) keys. [`metrics`](Self::metrics) counts
+    /// all.
     #[must_use]
     pub fn parked(&self) -> Vec<FailedKey<K>> {
         self.state.failed.list(true)
     }
 
-    /// The keys whose last run has failed and that will be tried again; the oldest error first. At most as many as
-    /// [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) says; [`metrics`](Self::metrics) counts all. A key that is
-    /// [cancelled](crate::WorkQueue::cancel) is none of them any more.
+    /// Returns the keys whose last run failed and will be retried, the oldest error first.
+    ///
+    /// Returns at most [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) keys. [`metrics`](Self::metrics) counts
+    /// all. A [cancelled](crate::WorkQueue::cancel) key leaves this list.
     #[must_use]
     pub fn failing(&self) -> Vec<FailedKey<K>> {
         self.state.failed.list(false)
     }
 
-    /// Puts all parked and all failing keys in line now, whatever their backoff. Returns how many.
+    /// Enqueues all parked and failing keys now, regardless of backoff. Returns their number.
     #[expect(clippy::must_use_candidate, reason = "it is called for what it does")]
     pub fn retry_now(&self) -> usize {
         let keys = self.state.failed.keys();
@@ -31,10 +34,14 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         queue.request_all(&mut keys.into_iter(), EnqueueMethod::Reschedule(Duration::ZERO).into()).total()
     }
 
-    /// Forgets that a key has failed, without running it: the key leaves [`parked`](Self::parked) or [`failing`](Self::failing),
-    /// the status and the metrics. Of a failing key the scheduled run is cancelled, with whatever else has asked for that run; a
-    /// parked key keeps a run that has been asked for since. A later request runs the key as usual. Returns whether the key was
-    /// dismissed: not if it has not failed, or is to be tried again and in process right now, because then that run decides.
+    /// Forgets the failure of a key without running it. Returns whether the key was dismissed.
+    ///
+    /// The key leaves [`parked`](Self::parked) or [`failing`](Self::failing), the status and the metrics. For a failing key, this
+    /// cancels the scheduled run and all requests that share it. A parked key keeps a run that was requested since. Later
+    /// requests run the key as usual.
+    ///
+    /// Returns false if the key has not failed. Also returns false if a retry of the key is running now, because that run
+    /// decides.
     ///
     /// ```
     /// use homeostat::{Action, BoxError, Context, Controller, WorkerPool};

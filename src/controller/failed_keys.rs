@@ -1,7 +1,6 @@
 //! The keys of a controller whose last run failed.
 //!
-//! Every failed key is counted. Errors are kept for a bounded number of parked keys, and for as many failing keys: those that
-//! failed last.
+//! Every failed key is counted. Errors are kept for a bounded number of parked keys and of failing keys: the latest failures.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -12,13 +11,13 @@ use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::queue::{FastState, Key};
 
-/// The longest text of an error that is kept, in bytes.
+/// The greatest length of a kept error text, in bytes.
 const LONGEST_TEXT: usize = 1024;
 
-/// Marks a text that was cut.
+/// Marks a truncated text.
 const MARK: &str = "…";
 
-/// A key whose last run has failed.
+/// A key whose last run failed.
 ///
 /// # Examples
 ///
@@ -41,14 +40,14 @@ const MARK: &str = "…";
 pub struct FailedKey<K> {
     /// The key.
     pub key: K,
-    /// The error with its sources, at most 1,024 bytes: a longer text is cut and ends with `…`.
+    /// The error with its sources, at most 1,024 bytes. A longer text is truncated and ends with `…`.
     pub error: String,
-    /// How many runs in a row have failed.
+    /// The number of failed runs in a row.
     pub failures: u32,
-    /// When the last of them ended.
+    /// The end of the last failed run.
     pub since: Instant,
-    /// Whether nothing will run it again until something names it: the policy has given it up, or the error says that no try will
-    /// mend it.
+    /// Whether the key is parked: no retry is scheduled, because the policy gave up or the error is terminal. A new request runs
+    /// it again.
     pub parked: bool,
 }
 
@@ -68,7 +67,7 @@ pub(super) struct FailedKeys<K> {
 }
 
 impl<K: Key> FailedKeys<K> {
-    /// Keeps the errors of at most `most` parked keys, and of as many failing ones.
+    /// Keeps the errors of at most `most` parked keys and `most` failing keys.
     pub(super) fn new(clock: Clock, most: usize) -> Self {
         Self { clock, table: Mutex::new(FailedKeyTable::new(most)), count: AtomicUsize::new(0) }
     }
@@ -83,7 +82,7 @@ impl<K: Key> FailedKeys<K> {
         self.unlock(table, removed);
     }
 
-    /// Forgets a key whose run has not failed.
+    /// Forgets a key whose run did not fail.
     pub(super) fn forget(&self, key: &K) {
         if self.is_empty() {
             return;
@@ -93,7 +92,7 @@ impl<K: Key> FailedKeys<K> {
         self.unlock(table, removed);
     }
 
-    /// Forgets a key that is parked, or that would be retried if `cancel` prevents that. Returns whether it was forgotten.
+    /// Forgets a parked key, or a failing key if `cancel` prevents its retry. Returns whether the key was forgotten.
     pub(super) fn dismiss(&self, key: &K, cancel: impl FnOnce() -> bool) -> bool {
         if self.is_empty() {
             return false;
@@ -110,7 +109,7 @@ impl<K: Key> FailedKeys<K> {
         dismissed
     }
 
-    /// Forgets a failing key whose retry has been cancelled, if `is_idle` says that nothing has requested the key since.
+    /// Forgets a failing key with a cancelled retry, unless the key was requested since (`is_idle` returns false).
     pub(super) fn cancel(&self, key: &K, is_idle: impl FnOnce() -> bool) {
         if self.is_empty() {
             return;
@@ -129,7 +128,7 @@ impl<K: Key> FailedKeys<K> {
         drop(removed);
     }
 
-    /// Returns the parked keys, or the failing ones, with their errors; the oldest error first.
+    /// Returns the parked or the failing keys with their errors, the oldest failure first.
     pub(super) fn list(&self, parked: bool) -> Vec<FailedKey<K>> {
         let mut found = self.table.lock().list(parked);
         self.clock.arrange(&mut found, |failed| &failed.key);
@@ -137,14 +136,14 @@ impl<K: Key> FailedKeys<K> {
         found
     }
 
-    /// Returns all failed keys, including those whose errors are not kept.
+    /// Returns all failed keys, including keys without kept errors.
     pub(super) fn keys(&self) -> Vec<K> {
         let mut keys = self.table.lock().keys();
         self.clock.arrange(&mut keys, |key| key);
         keys
     }
 
-    /// Returns the number of parked keys and the number of failing ones.
+    /// Returns the numbers of parked and of failing keys.
     pub(super) fn counts(&self) -> (usize, usize) {
         self.table.lock().counts()
     }
@@ -158,14 +157,14 @@ struct FailedKeyTable<K> {
     parked: KeptErrors<K>,
     /// The number of failures so far.
     number: u64,
-    /// The number of keys that are kept with their errors in each of the two.
+    /// The number of errors that each of the two kinds keeps.
     most: usize,
 }
 
-/// The failed keys of one kind.
+/// The parked or the failing keys.
 struct KeptErrors<K> {
     count: usize,
-    /// By number, so the oldest failure comes first.
+    /// By failure number: the oldest failure comes first.
     failed: BTreeMap<u64, FailedKey<K>>,
 }
 
@@ -182,18 +181,18 @@ impl<K: Key> FailedKeyTable<K> {
         self.known.len()
     }
 
-    /// Returns the number of parked keys and the number of failing ones.
+    /// Returns the numbers of parked and of failing keys.
     fn counts(&self) -> (usize, usize) {
         (self.parked.count, self.failing.count)
     }
 
-    /// Returns whether a key is parked; `None` if its last run has not failed.
+    /// Returns whether a key is parked. `None` if its last run did not fail.
     fn is_parked(&self, key: &K) -> Option<bool> {
         self.known.get(key).map(|(_, parked)| *parked)
     }
 
     fn add(&mut self, failed: FailedKey<K>) -> RemovedKeys<K> {
-        // User code comes before any change.
+        // User code runs before any change.
         let key = failed.key.clone();
         self.number += 1;
         let (number, parked, most) = (self.number, failed.parked, self.most);
@@ -216,7 +215,7 @@ impl<K: Key> FailedKeyTable<K> {
         }
     }
 
-    /// Returns the parked keys, or the failing ones, with their errors; the oldest failure first.
+    /// Returns the parked or the failing keys with their errors, the oldest failure first.
     fn list(&self, parked: bool) -> Vec<FailedKey<K>> {
         let kept = if parked { &self.parked } else { &self.failing };
         kept.failed.values().cloned().collect()
@@ -232,7 +231,7 @@ impl<K: Key> FailedKeyTable<K> {
 }
 
 impl<K> KeptErrors<K> {
-    /// Adds a key, and returns the oldest one if there are more than `most`.
+    /// Adds a key. Returns the oldest one if there are more than `most`.
     fn add(&mut self, number: u64, failed: FailedKey<K>, most: usize) -> Option<FailedKey<K>> {
         self.count += 1;
         self.failed.insert(number, failed);
@@ -245,7 +244,7 @@ impl<K> KeptErrors<K> {
     }
 }
 
-/// Cuts a text to the longest that is kept.
+/// Truncates a text to the greatest length.
 pub(super) fn bounded(mut text: String) -> String {
     if text.len() > LONGEST_TEXT {
         let most = LONGEST_TEXT - MARK.len();

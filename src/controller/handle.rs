@@ -12,7 +12,7 @@ use crate::queue::{Enqueue, EnqueueOutcome, Key, Reasons, WorkQueue};
 use crate::run::error::BoxError;
 use crate::watch::source::SourceHandle;
 
-/// A handle of a controller, for the rest of the program. Cheap to clone. It neither keeps the controller running, nor stops it.
+/// A handle of a controller. Cheap to clone. Clones and drops do not affect the controller.
 ///
 /// # Examples
 ///
@@ -51,27 +51,29 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         &self.state.name
     }
 
-    /// Returns the queue, to feed it in other ways or to inspect it.
+    /// Returns the queue.
     #[must_use]
     pub fn queue(&self) -> &WorkQueue<K> {
         &self.state.queue
     }
 
-    /// Enqueues a key now, for the reason [`MANUAL`](Reasons::MANUAL). In backoff, waits at least the
-    /// [floor](crate::RetryPolicy::floor). Returns [`EnqueueOutcome::Closed`] once the controller has been stopped, or dropped
-    /// before its start.
+    /// Enqueues a key now, for the reason [`MANUAL`](Reasons::MANUAL).
+    ///
+    /// In backoff, the run waits at least for the [floor](crate::RetryPolicy::floor). Returns [`EnqueueOutcome::Closed`] once the
+    /// controller has been stopped, or dropped before its start.
     pub fn enqueue(&self, key: K) -> EnqueueOutcome {
         self.state.queue.because(Reasons::MANUAL).enqueue_now(key)
     }
 
-    /// Starts no run of the key until it is [resumed](Self::resume). A run under way continues. Requests and the number of
-    /// failures are kept.
+    /// Suspends a key: no run of it starts until it is [resumed](Self::resume).
+    ///
+    /// An active run continues. Requests and the number of failures are kept.
     #[doc(alias = "pause")]
     pub fn suspend(&self, key: K) {
         self.state.suspended.suspend(key);
     }
 
-    /// Allows runs of the key again. If the key was requested meanwhile, it is enqueued now.
+    /// Resumes a key. If it was requested meanwhile, it is enqueued now.
     pub fn resume(&self, key: &K) {
         let queue = &self.state.queue;
         self.state.suspended.resume(key, |reasons| {
@@ -79,21 +81,21 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         });
     }
 
-    /// Takes no key until [`resume_all`](Self::resume_all). Runs under way continue, and keys can be enqueued.
+    /// Suspends all keys until [`resume_all`](Self::resume_all). Active runs continue, and keys can be enqueued.
     pub fn suspend_all(&self) {
         self.state.set_conditions(|conditions| conditions.suspended = true);
     }
 
-    /// Runs keys again, except those that are suspended one by one.
+    /// Resumes the controller. Keys that were suspended one by one stay suspended.
     pub fn resume_all(&self) {
         self.state.set_conditions(|conditions| conditions.suspended = false);
     }
 
-    /// Sets how many keys are run at once. Runs under way continue.
+    /// Sets the number of keys that may run at once. Active runs continue.
     ///
     /// # Errors
     ///
-    /// If `runs` is zero. To run no key, call [`suspend_all`](Self::suspend_all).
+    /// Returns [`StartError`] if `runs` is zero. To run no key, call [`suspend_all`](Self::suspend_all).
     pub fn set_max_concurrent_reconciles(&self, runs: usize) -> Result<(), StartError> {
         if runs == 0 {
             return Err(StartError::setting("max_concurrent_reconciles", &0, "at least 1"));
@@ -110,7 +112,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// # Errors
     ///
-    /// If `interval` is zero.
+    /// Returns [`StartError`] if `interval` is zero.
     pub fn set_resync(&self, interval: Option<Duration>) -> Result<(), StartError> {
         if interval == Some(Duration::ZERO) {
             return Err(StartError::setting("resync", &Duration::ZERO, "longer than zero"));
@@ -124,7 +126,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// # Errors
     ///
-    /// If `period` is zero, or no poller is running.
+    /// Returns [`StartError`] if `period` is zero, or if no poller is running.
     pub fn set_period(&self, period: Duration) -> Result<(), StartError> {
         if self.state.sources.set_period(period)? {
             return Ok(());
@@ -132,46 +134,47 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         Err(StartError::setting("period", &period, "for a controller that polls"))
     }
 
-    /// Sets the rate at which keys are taken, as [`rate_limit`](super::ControllerBuilder::rate_limit); `None` for no limit.
+    /// Sets the rate limit, like [`rate_limit`](super::ControllerBuilder::rate_limit). `None` removes it.
     ///
     /// # Errors
     ///
-    /// If the rate is not positive, or the burst is zero.
+    /// Returns [`StartError`] if the rate is not positive, or if the burst is zero.
     pub fn set_rate_limit(&self, rate: Option<(f64, u32)>) -> Result<(), StartError> {
         check_rate(rate)?;
         self.state.set_rate(rate);
         Ok(())
     }
 
-    /// Returns handles of the sources, in the order in which they were added: for their status, and to trigger a listing. Empty
-    /// before the start. Includes sources that have ended.
+    /// Returns handles of the sources, in the order in which they were added.
+    ///
+    /// A handle shows the status of its source, and starts a listing. Empty before the start. Includes sources that have ended.
     #[must_use]
     pub fn sources(&self) -> Vec<SourceHandle> {
         self.state.sources.handles()
     }
 
-    /// Returns the facts that the health of a manager is made of.
+    /// Returns the controller's part of the manager's health.
     pub(crate) fn health(&self) -> ControllerHealth<K> {
         self.state.health()
     }
 
-    /// Returns whether the initial listings of all sources are in.
+    /// Returns whether the initial listings of all sources are complete.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.state.conditions().synced
     }
 
-    /// Stops the controller, even if it was never started. Runs under way continue.
+    /// Stops the controller, even if it was never started. Active runs continue.
     pub(crate) fn close(&self) {
         self.state.stop();
     }
 
-    /// This process leads from now on.
+    /// Lets the controller run keys, because this process leads.
     pub(crate) fn lead(&self) {
         self.state.set_conditions(|conditions| conditions.leading = true);
     }
 
-    /// Returns why the controller stopped by itself: a [`ControllerError`](super::ControllerError). `None` if it did not.
+    /// Returns the error that stopped the controller: a [`ControllerError`](super::ControllerError). `None` if it has not failed.
     #[must_use]
     pub fn failure(&self) -> Option<Arc<BoxError>> {
         self.state.failure()
@@ -185,15 +188,15 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
 
     /// Exports counters and gauges to the `metrics` facade. Call this before the facade's recorder is read.
     ///
-    /// Durations are recorded as runs end, by the recorder that was installed when the controller was started. Names come from
-    /// client-go's work queue (`workqueue_…`, label `name`) and from controller-runtime (`controller_runtime_…`, label
-    /// `controller`). Others begin with `homeostat_` and have the label `controller`.
+    /// Durations are recorded when runs end. They use the recorder that was installed when the controller started. Most names
+    /// come from client-go's work queue (`workqueue_…`, label `name`) and from controller-runtime (`controller_runtime_…`, label
+    /// `controller`). Other names begin with `homeostat_` and have the label `controller`.
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {
         super::export::export(&self.state.name, &self.state.metrics(), &self.state.source_statuses());
     }
 
-    /// Returns the state of the controller. Looks at every key of the queue, under its lock.
+    /// Returns the status of the controller. Visits every key of the queue, under its lock.
     #[must_use]
     pub fn status(&self) -> ControllerStatus<K> {
         self.state.status()

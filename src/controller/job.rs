@@ -1,4 +1,4 @@
-//! A controller as a member of a pool: its turns, and the rules of its runs.
+//! A controller's job in a pool: its turns and its runs.
 
 use std::error::Error;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::run::pool::{Job, PoolTurn};
 use crate::run::reconciler::{Action, Reconciler};
 use crate::run::runner::{Failed, KeyTurn, NextAttempt, RunHooks, RunResult, RunSettings, Runner, report_overrun};
 
-/// A failed run, as the hook of [`on_error`](super::ControllerBuilder::on_error) sees it.
+/// A failed run, as passed to the hook of [`on_error`](super::ControllerBuilder::on_error).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RunFailure<'a, K> {
@@ -40,7 +40,7 @@ pub(super) type ErrorHook<K> = Box<dyn Fn(&RunFailure<'_, K>) + Send + Sync>;
 
 pub(super) type Validate<K> = Box<dyn Fn(&K) -> Result<(), BoxError> + Send + Sync>;
 
-/// Keeps what a controller needs to know of its runs.
+/// Records the results of runs for a controller.
 pub(super) struct RunRecorder<K: Key> {
     pub(super) state: Arc<ControllerState<K>>,
     pub(super) on_error: Option<ErrorHook<K>>,
@@ -118,7 +118,7 @@ impl<K: Key + Sync> RunHooks<K> for RunRecorder<K> {
     }
 }
 
-/// A reconciler that is called with valid keys only.
+/// A reconciler that checks keys first.
 pub(super) struct Checked<K, R> {
     pub(super) reconciler: R,
     pub(super) valid: Option<Validate<K>>,
@@ -206,8 +206,8 @@ where
         Some(format!("{} {key:?}", state.name))
     }
 
-    /// Notifies the threads that wait for the end of a stopped controller. If it is stopped after this check, the end of its
-    /// control thread notifies them.
+    /// Notifies the threads that wait for the end of a stopped controller. If the controller is stopped after this check, the end
+    /// of its control thread notifies them.
     fn left(&self) {
         if self.state.is_stopped() {
             self.state.end.notify();

@@ -1,4 +1,4 @@
-//! Controllers: sources, a queue, a reconciler, and the rules between them.
+//! Controllers: sources, a queue, a reconciler, and the rules that connect them.
 
 mod builder;
 mod conditions;
@@ -46,13 +46,13 @@ use crate::queue::Key;
 use crate::run::pool::{Job, WorkerPool};
 use crate::run::reconciler::Reconciler;
 
-/// A controller: where keys come from, their queue, what is done for each, and the rules between them.
+/// A reconciler with its sources of keys and its queue.
 ///
-/// It runs on a [`WorkerPool`], shared with others by a [`Manager`](crate::Manager) or given to [`start`](Self::start), or on
-/// threads of its own ([`ControllerBuilder::own_threads`]).
+/// It runs on a [`WorkerPool`]: the one that a [`Manager`](crate::Manager) shares between controllers, or the one that you give
+/// to [`start`](Self::start). With [`ControllerBuilder::own_threads`] it has its own pool.
 ///
-/// No key is run before the initial listing of every source is in; what comes from them goes in line at low priority, so that a
-/// change is served before a thousand keys that have only been listed.
+/// No key runs before the initial listings of all sources are complete. Listed keys are enqueued at low priority, so a change
+/// runs before a thousand keys that were only listed.
 ///
 /// # Examples
 ///
@@ -82,8 +82,8 @@ use crate::run::reconciler::Reconciler;
 /// # Ok::<_, BoxError>(())
 /// ```
 ///
-/// Dropping a controller that has not been started closes its queue, because nothing would run its keys: requests by its
-/// [handle](Self::handle) answer [`Closed`](crate::EnqueueOutcome::Closed). The same holds if it cannot be started, or if a
+/// Dropping a controller before its start closes its queue, because no thread would run its keys. Requests through its
+/// [handle](Self::handle) then return [`Closed`](crate::EnqueueOutcome::Closed). The same happens if its start fails, or if a
 /// [`Manager`](crate::Manager) refuses it.
 #[must_use = "a controller does nothing until it is started"]
 pub struct Controller<K: Key> {
@@ -97,7 +97,7 @@ pub struct Controller<K: Key> {
     options: Option<ThreadOptions>,
 }
 
-/// Makes the job that runs a controller's keys.
+/// Creates the job that runs a controller's keys.
 type MakeJob<K> = Box<dyn FnOnce(&Arc<ControllerState<K>>) -> Arc<dyn Job> + Send>;
 
 /// The state of a controller that has not been started. Dropping it before [`started`](Self::started) stops the controller.
@@ -111,7 +111,7 @@ impl<K: Key> Unstarted<K> {
         Self { state, started: false }
     }
 
-    /// From now on a [`Running`] stops the controller.
+    /// Keeps the controller when this value is dropped. A [`Running`] stops it from now on.
     fn started(mut self) {
         self.started = true;
     }
@@ -134,38 +134,40 @@ impl<K: Key> Drop for Unstarted<K> {
 }
 
 impl<K: Key + Sync + fmt::Debug> Controller<K> {
-    /// Settings for a controller. `name` is that of its queue, its metrics, its log lines and its threads; of all controllers of a
-    /// manager each has its own.
+    /// Returns a builder with the default settings.
+    ///
+    /// `name` appears in the names of the queue and the threads, in metrics and in log lines. It must be unique in a manager.
     #[doc(alias = "reconciler")]
     pub fn builder<R: Reconciler<K> + 'static>(name: impl Into<String>, reconciler: R) -> ControllerBuilder<K, R> {
         ControllerBuilder::new(name.into(), reconciler)
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.state.name
     }
 
-    /// What the rest of the program has of it: also before it is started, and after it has ended.
+    /// Returns a handle. It works before the start and after the end.
     #[must_use]
     pub fn handle(&self) -> ControllerHandle<K> {
         ControllerHandle::new(Arc::clone(&self.state))
     }
 
-    /// Starts its sources, and has `pool` run its keys, unless it has [threads of its own](ControllerBuilder::own_threads).
-    /// Returns without waiting for the initial listings.
+    /// Starts the sources, and runs the keys on `pool`. Returns without waiting for the initial listings.
+    ///
+    /// A controller with [its own threads](ControllerBuilder::own_threads) does not use `pool`.
     ///
     /// # Errors
     ///
-    /// If a source cannot be started, or goes by another clock than the pool, or the system gives no thread. What has been
-    /// started by then has ended when this returns.
+    /// Returns [`StartError`] if a source cannot be started, if the pool has another clock, or if the system refuses a thread.
+    /// Everything that had started by then has ended.
     pub fn start(self, pool: &WorkerPool) -> Result<Running<ControllerHandle<K>>, StartError> {
         self.start_as(pool, true, &ThreadOptions::new(), None)
     }
 
-    /// Starts as [`start`](Self::start) does. Unless `leading`, no key is run until the controller is told to lead. A controller
-    /// without thread options uses `inherited`. `on_failure` is called if the controller stops by itself.
+    /// Starts like [`start`](Self::start). Unless `leading`, keys run only after [`ControllerHandle::lead`]. A controller without
+    /// thread options uses `inherited`. Calls `on_failure` if the controller fails.
     pub(crate) fn start_as(
         self,
         pool: &WorkerPool,
@@ -190,7 +192,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             return Err(StartError::setting("clock", &name, "the same for a controller and its pool"));
         }
         let started = {
-            // Held, so that a change of the limit comes before the start or reaches the pool.
+            // Locked, so that a change of the limit either comes before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
             let membership = pool.pool.join(job(&state), *max_concurrent);
             state.start(Started { membership, on_failure, debounce, options: options.clone() })
@@ -217,7 +219,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
             };
             group.start_one(&options, task, &state.control, None)
         });
-        // After an error, dropping the handle ends what runs already.
+        // After an error, a drop of the handle ends the running parts.
         let failed = threads.map(|joiners| body.control.keep(joiners)).err();
         let running = Running::new(ControllerHandle::new(state), body, grace);
         failed.map_or(Ok(running), Err)

@@ -1,4 +1,4 @@
-//! The limit on how often keys are taken: a token bucket, and the lock around it.
+//! The rate limit of runs: a token bucket and its lock.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::base::time::Nanos;
 pub(super) struct RateLimiter {
     clock: Clock,
     bucket: Mutex<Option<Bucket>>,
-    /// Whether there is a bucket. Without one, runs take no lock here.
+    /// Whether a bucket exists. Without one, runs take no lock here.
     limited: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ impl RateLimiter {
         self.bucket.lock().as_mut().is_none_or(|bucket| bucket.take(self.clock.nanos()).is_ok())
     }
 
-    /// Returns when there will be a token; zero if there is one. If `wanted`, a key waits for it from now on.
+    /// Returns the time of the next token; zero if one is available. If `wanted`, a key waits for it from now on.
     pub(super) fn next(&self, wanted: impl FnOnce() -> bool) -> Nanos {
         if !self.limited.load(SeqCst) {
             return Nanos::ZERO;
@@ -59,7 +59,7 @@ impl RateLimiter {
     }
 }
 
-/// Refuses a rate that is not positive, and a burst of zero.
+/// Rejects a rate that is not positive and finite, and a burst of zero.
 pub(super) fn check_rate(rate: Option<(f64, u32)>) -> Result<(), StartError> {
     match rate {
         Some((per_second, _)) if !(per_second > 0.0 && per_second.is_finite()) => {
@@ -70,29 +70,29 @@ pub(super) fn check_rate(rate: Option<(f64, u32)>) -> Result<(), StartError> {
     }
 }
 
-/// At most `burst` keys at once, and one more each `interval`.
+/// A token bucket: at most `burst` keys at once, and one more each `interval`.
 ///
-/// Kept as the time at which the bucket will be full again: the generic cell rate algorithm in its virtual scheduling form
-/// (ITU-T I.371, annex A). Nothing has to refill it.
+/// Stores the time at which the bucket will be full again: the generic cell rate algorithm in its virtual scheduling form (ITU-T
+/// I.371, annex A). No thread has to refill it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Bucket {
     interval: Duration,
-    /// How far ahead of the present `full_at` may be for a token to be there.
+    /// A token is available while `full_at` is at most this far in the future.
     tolerance: Duration,
     full_at: Nanos,
-    /// A key waits for the next token. If all threads are at work when the token is there, the key takes it late, and the tokens
-    /// after it still come in time.
+    /// Whether a key waits for the next token. If all threads are busy when the token arrives, the key takes it late. Later
+    /// tokens still arrive on time.
     awaited: bool,
 }
 
 impl Bucket {
-    /// Full. `per_second` is positive and finite, `burst` is at least 1.
+    /// Creates a full bucket. `per_second` must be positive and finite, `burst` at least 1.
     fn new(per_second: f64, burst: u32) -> Self {
         let interval = Duration::try_from_secs_f64(1.0 / per_second).unwrap_or(Duration::MAX);
         Self { interval, tolerance: interval.saturating_mul(burst - 1), full_at: Nanos::ZERO, awaited: false }
     }
 
-    /// Takes a token, or says when there will be one.
+    /// Takes a token, or returns the time of the next one.
     fn take(&mut self, now: Nanos) -> Result<(), Nanos> {
         let full_at = if self.awaited { self.full_at } else { self.full_at.max(now) };
         if full_at.since(now) > self.tolerance {
@@ -103,19 +103,19 @@ impl Bucket {
         Ok(())
     }
 
-    /// When there will be a token; zero if there is one.
+    /// Returns the time of the next token; zero if one is available.
     fn next(mut self, now: Nanos) -> Nanos {
         self.take(now).err().unwrap_or(Nanos::ZERO)
     }
 
-    /// The same for a key that waits for it.
+    /// Like [`next`](Self::next), but remembers that a key waits.
     fn wait(&mut self, now: Nanos) -> Nanos {
         let next = self.next(now);
         self.awaited |= next > Nanos::ZERO;
         next
     }
 
-    /// The token just taken was not needed.
+    /// Returns an unused token.
     fn put_back(&mut self) {
         let interval = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
         self.full_at = Nanos(self.full_at.0.saturating_sub(interval));
@@ -129,7 +129,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn a_burst_goes_at_once_and_then_one_comes_each_interval() {
+    fn allows_a_burst_then_one_token_per_interval() {
         let mut bucket = Bucket::new(2.0, 3);
         let now = Nanos(7 * SECOND);
         assert_eq!([bucket.take(now), bucket.take(now), bucket.take(now)], [Ok(()); 3]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_used_is_saved_up_to_a_burst() {
+    fn unused_tokens_are_saved_up_to_a_burst() {
         let mut bucket = Bucket::new(1.0, 2);
         let late = Nanos(1_000 * SECOND);
         assert_eq!([bucket.take(late), bucket.take(late)], [Ok(()); 2]);
@@ -149,19 +149,19 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_was_waited_for_and_is_taken_late_does_not_put_off_the_next() {
+    fn a_late_take_of_an_awaited_token_does_not_delay_the_next() {
         let mut bucket = Bucket::new(1.0, 1);
         assert_eq!(bucket.take(Nanos(0)), Ok(()));
         assert_eq!(bucket.wait(Nanos(1)), Nanos(SECOND));
         assert_eq!(bucket.take(Nanos(SECOND + 7)), Ok(()));
         assert_eq!(bucket.wait(Nanos(SECOND + 7)), Nanos(2 * SECOND));
-        // Much too late: one more comes at once, and no other.
+        // Very late: one extra key runs at once, and no other.
         assert_eq!([bucket.take(Nanos(10 * SECOND)), bucket.take(Nanos(10 * SECOND))], [Ok(()); 2]);
         assert_eq!(bucket.take(Nanos(10 * SECOND)), Err(Nanos(11 * SECOND)));
     }
 
     #[test]
-    fn a_token_that_is_put_back_can_be_taken() {
+    fn a_returned_token_can_be_taken_again() {
         let mut bucket = Bucket::new(1.0, 1);
         assert_eq!(bucket.take(Nanos(SECOND)), Ok(()));
         bucket.put_back();

@@ -1,4 +1,4 @@
-//! A controller as something that runs.
+//! The running parts of a controller, and changes of its sources.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::queue::Key;
 use crate::run::pool::WorkerPool;
 use crate::watch::source::SourceHandle;
 
-/// The parts of a controller that end with it: its sources, its control thread, its runs, and a pool of its own.
+/// The parts that end with a controller: sources, control thread, runs and its own pool.
 pub(super) struct ControllerBody<K: Key> {
     pub(super) state: Arc<ControllerState<K>>,
     pub(super) started: Arc<Started>,
@@ -25,7 +25,7 @@ pub(super) struct ControllerBody<K: Key> {
 }
 
 impl<K: Key> ControllerBody<K> {
-    /// Joins the threads that have ended, and returns the names of the others.
+    /// Joins the threads that have ended. Returns the names of the others.
     fn join_ended(&mut self) -> Vec<String> {
         let mut threads = self.state.sources.join_ended();
         if let Err(still) = self.control.join_timeout(Duration::ZERO) {
@@ -133,13 +133,12 @@ impl<K: Key> ControllerState<K> {
 impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// Adds sources to the running controller. Returns their handles.
     ///
-    /// Keys are run meanwhile: the initial listing of a source that is added later does not hold the controller up, unless the
-    /// listings before are not in.
+    /// Once the controller is synced, keys run during the initial listing of a new source.
     ///
     /// # Errors
     ///
-    /// If a source has a bad setting or cannot be started, or if the controller has not been started or has been stopped. The
-    /// sources before the failed one stay.
+    /// Returns [`StartError`] if a source has an invalid setting or cannot be started. Sources that started before the failed one
+    /// stay. Also if the controller has not been started, or has been stopped.
     ///
     /// ```
     /// use homeostat::{Action, BoxError, Context, Controller, Sources, Watch, WorkerPool};
@@ -169,18 +168,18 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         sources.starts.into_iter().map(|start| self.state.start_source(&started, start)).collect()
     }
 
-    /// Stops a source and removes it from the controller. Returns whether there is a source of this name.
+    /// Stops a source and removes it from the controller. Returns whether a source has this name.
     ///
-    /// Blocks until the source has ended. If it has not after `grace`, it is aborted, and this returns without it. Its keys stay
-    /// in the queue, and its name is free at once.
+    /// Blocks until the source has ended. After `grace` the source is aborted, and this returns without waiting for it. Its keys
+    /// stay in the queue. Its name is free at once.
     ///
     /// # Errors
     ///
-    /// [`StillRunning`] names the threads that have not ended. The controller waits for them at its own end.
+    /// Returns [`StillRunning`] with the threads that have not ended. The controller waits for them at its own end.
     pub fn remove_source(&self, name: &str, grace: Duration) -> Result<bool, StillRunning> {
         let state = &*self.state;
         let Some(ended) = state.sources.remove(name) else { return Ok(false) };
-        // An initial listing that was missing may have been the last one.
+        // The removed source may have been the last one without an initial listing.
         state.control.set();
         if !ended.wait_until(state.clock.nanos().after(grace)) {
             let threads = state.sources.abort_removed(&ended);
@@ -189,7 +188,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
             }
         }
         state.sources.join_ended();
-        // A wait for a key waits no longer for what the source had accepted.
+        // Waits for a key no longer include the changes that the source had accepted.
         state.waiters.settle();
         Ok(true)
     }

@@ -1,4 +1,4 @@
-//! Where a controller's keys come from: pollers, and subscriptions to watches.
+//! The sources of a controller's keys: pollers, and subscriptions to watches.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,8 +14,10 @@ use crate::watch::poller::{Poller, PollerControl};
 use crate::watch::source::SourceHandle;
 use crate::watch::{Event, Subscriber, Subscription, Watch};
 
-/// Where the keys of a controller are to come from. A [`ControllerBuilder`](crate::controller::ControllerBuilder) has the same methods; this is
-/// for what adds sources to a controller that somebody else builds.
+/// A list of sources for a controller.
+///
+/// A [`ControllerBuilder`](crate::controller::ControllerBuilder) has the same methods. Use this type to return sources from a
+/// function, or to [add them](crate::ControllerHandle::add_sources) to a running controller.
 ///
 /// # Examples
 ///
@@ -33,19 +35,19 @@ use crate::watch::{Event, Subscriber, Subscription, Watch};
 #[must_use = "sources do nothing until a controller has them"]
 pub struct Sources<K: Key> {
     pub(super) starts: Vec<SourceStart<K>>,
-    /// The first one with a setting that makes no sense.
+    /// The error of the first source with an invalid setting.
     pub(super) bad: Option<StartError>,
-    /// Whether one of them can name all keys that there are.
+    /// Whether a source can list all keys. Watches can, pollers cannot.
     pub(super) knows_keys: bool,
 }
 
 impl<K: Key + Sync + fmt::Debug> Sources<K> {
-    /// None yet.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self { starts: Vec::new(), bad: None, knows_keys: false }
     }
 
-    /// See [`ControllerBuilder::poll`](crate::controller::ControllerBuilder::poll).
+    /// Adds a poller; see [`ControllerBuilder::poll`](crate::controller::ControllerBuilder::poll).
     pub fn poll<I, E>(&mut self, period: Duration, list: impl FnMut(&Context) -> Result<I, E> + Send + 'static)
     where
         I: IntoIterator<Item = K> + 'static,
@@ -54,7 +56,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
         self.poller(Poller::new(period, list));
     }
 
-    /// See [`ControllerBuilder::poller`](crate::controller::ControllerBuilder::poller).
+    /// Adds a poller with its own settings; see [`ControllerBuilder::poller`](crate::controller::ControllerBuilder::poller).
     pub fn poller<F, I, E>(&mut self, poller: Poller<F>)
     where
         F: FnMut(&Context) -> Result<I, E> + Send + 'static,
@@ -72,7 +74,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
         }));
     }
 
-    /// See [`ControllerBuilder::watch`](crate::controller::ControllerBuilder::watch).
+    /// Adds a watch; see [`ControllerBuilder::watch`](crate::controller::ControllerBuilder::watch).
     pub fn watch<J, T, I>(&mut self, watch: &Watch<J, T>, keys: impl FnMut(&Event<J, T>) -> I + Send + 'static)
     where
         J: Key + Sync,
@@ -82,7 +84,7 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
         self.subscribe(watch, move |queue| Subscriber::to(queue, keys));
     }
 
-    /// See [`ControllerBuilder::subscribe`](crate::controller::ControllerBuilder::subscribe).
+    /// Adds a watch with a subscriber; see [`ControllerBuilder::subscribe`](crate::controller::ControllerBuilder::subscribe).
     pub fn subscribe<J, T>(
         &mut self,
         watch: &Watch<J, T>,
@@ -125,40 +127,40 @@ impl<K: Key> fmt::Debug for Sources<K> {
     }
 }
 
-/// A source that has been started.
+/// A started source.
 pub(super) trait KeySource: Runnable {
-    /// Calls `progress` each time that the source has put keys into the queue. The first call counts.
+    /// Calls `progress` each time the source has put keys into the queue. The first registered call stays.
     fn on_progress(&self, progress: Progress);
 
-    /// Returns a function that says whether everything that the source has accepted by now is in the queue.
+    /// Returns a function that reports whether all changes accepted by now are in the queue.
     fn accepted(&self) -> HandedOver;
 
-    /// Returns a call that names all keys that the source knows, to be made without a lock. A poller knows none.
+    /// Returns a call that enqueues all keys of the source, to be made without a lock. `None` for a poller.
     fn resync(&self) -> Option<Box<dyn FnOnce()>> {
         None
     }
 
-    /// Sets the period; `None` if the source has none.
+    /// Sets the period. `None` if the source has no period.
     fn change_period(&self, _period: Duration) -> Option<Result<(), StartError>> {
         None
     }
 }
 
-/// A source that is to be started, with the number it has in its controller.
+/// Starts a source.
 pub(super) type SourceStart<K> = Box<dyn FnOnce(&Target<'_, K>) -> Result<StartedSource, StartError> + Send>;
 
-/// A source that has been started, and how it is doing: open once its initial listing is in line.
+/// A started source and its handle. The handle is synced once the initial listing is in the queue.
 pub(super) type StartedSource = (Box<dyn KeySource>, SourceHandle);
 
-/// What a source feeds.
+/// The queue and settings for a source.
 pub(super) struct Target<'a, K: Key> {
     pub(super) queue: &'a WorkQueue<K>,
     /// The name of the controller.
     pub(super) controller: &'a str,
-    /// What the threads of the source are named after.
+    /// The base of the source's thread names.
     pub(super) thread_name: String,
     pub(super) debounce: Option<(Duration, Duration)>,
-    /// For a source without thread options of its own.
+    /// For a source without thread options.
     pub(super) options: &'a ThreadOptions,
 }
 

@@ -1,4 +1,4 @@
-//! The sources of a controller that runs.
+//! The sources of a running controller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +18,21 @@ pub(super) struct SourceList(Mutex<SourceEntries>);
 struct SourceEntries {
     /// The sources whose threads have not been joined.
     running: Vec<RunningSource>,
-    /// The handles of all sources that were started and not removed, including those that have ended.
+    /// The handles of all sources that were started and not removed, including ended ones.
     handles: Vec<SourceHandle>,
     /// The sources whose initial listings are missing.
     unsynced: Vec<SourceHandle>,
-    /// All initial listings have been in at one time.
+    /// Whether all initial listings have been complete at one time.
     synced: bool,
     /// The number of sources that were ever started.
     started: usize,
 }
 
-/// A source that has been started.
+/// A started source.
 pub(super) struct RunningSource {
     pub(super) source: Box<dyn KeySource>,
     pub(super) handle: SourceHandle,
-    /// Settled when the source has ended.
+    /// Set when the source has ended.
     pub(super) ended: Arc<Latch>,
     pub(super) removed: bool,
 }
@@ -42,7 +42,7 @@ pub(super) enum Syncing {
     Synced,
     /// The initial listings of these sources are missing.
     Missing(Vec<SourceHandle>),
-    /// The source of this name ended before its initial listing was in.
+    /// The source with this name ended before its initial listing was complete.
     Ended(String),
 }
 
@@ -54,7 +54,7 @@ impl SourceList {
         entries.started - 1
     }
 
-    /// Adds a source unless `is_closed`, which is called under the lock. Its handle gets a name that no other source has.
+    /// Adds a source unless `is_closed`, which is called under the lock. Makes the name of its handle unique.
     pub(super) fn add(
         &self,
         mut source: RunningSource,
@@ -74,8 +74,8 @@ impl SourceList {
         Ok(handle)
     }
 
-    /// Stops the source of this name, which is no source of the controller any more. Returns a latch that is settled when it has
-    /// ended; `None` if there is no such source.
+    /// Stops the source with this name and removes it. Returns a latch that is set when the source has ended. `None` if there is
+    /// no such source.
     pub(super) fn remove(&self, name: &str) -> Option<Arc<Latch>> {
         let mut entries = self.0.lock();
         let count = entries.handles.len();
@@ -92,7 +92,7 @@ impl SourceList {
         }))
     }
 
-    /// Aborts the removed source that ends with this latch. Returns the names of its threads that have not ended.
+    /// Aborts the removed source with this latch. Returns the names of its threads that have not ended.
     pub(super) fn abort_removed(&self, ended: &Arc<Latch>) -> Vec<String> {
         let entries = self.0.lock();
         let Some(source) = entries.running.iter().find(|source| Arc::ptr_eq(&source.ended, ended)) else {
@@ -152,7 +152,7 @@ impl SourceList {
         }
     }
 
-    /// Sets the period of all pollers. Returns whether there is one.
+    /// Sets the period of all pollers. Returns whether there are any.
     pub(super) fn set_period(&self, period: Duration) -> Result<bool, StartError> {
         let entries = self.0.lock();
         let set: Vec<_> = entries.running.iter().filter_map(|source| source.source.change_period(period)).collect();
@@ -161,13 +161,13 @@ impl SourceList {
         Ok(found)
     }
 
-    /// Returns a function for each source that says whether what it had accepted by now is in the queue.
+    /// Returns a function for each source. It reports whether all changes accepted by now are in the queue.
     pub(super) fn accepted(&self) -> Vec<HandedOver> {
         let entries = self.0.lock();
         entries.running.iter().filter(|source| !source.removed).map(|source| source.source.accepted()).collect()
     }
 
-    /// Joins the sources that have ended, and returns the names of the threads of the others.
+    /// Joins the ended sources. Returns the names of the other sources' threads.
     pub(super) fn join_ended(&self) -> Vec<String> {
         let mut threads = Vec::new();
         let ended: Vec<_> = {
@@ -177,7 +177,7 @@ impl SourceList {
             threads.extend(entries.running.iter().flat_map(|source| source.source.status().threads));
             ended
         };
-        // Without the lock: joining drops what the sources hold, which is user code.
+        // Without the lock: a join drops the source's values, which is user code.
         for mut source in ended {
             source.source.join();
         }
@@ -185,14 +185,14 @@ impl SourceList {
     }
 }
 
-/// A latch of something that ended long ago.
+/// Returns a latch that is already set.
 fn settled() -> Arc<Latch> {
     let latch = Latch::new(crate::base::clock::Clock::system());
     latch.set(true);
     latch
 }
 
-/// Gives a source a name that none of `others` has.
+/// Gives a source a unique name among `others`.
 fn with_own_name(source: SourceHandle, others: &[SourceHandle]) -> SourceHandle {
     let is_taken = |name: &str| others.iter().any(|other| other.name() == name);
     let (mut name, mut number) = (source.name().to_owned(), 1);

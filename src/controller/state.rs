@@ -34,7 +34,7 @@ pub(super) struct StateSettings<K: Key> {
     pub(super) resync: Option<Duration>,
     pub(super) rate: Option<(f64, u32)>,
     pub(super) max_failed_keys: usize,
-    /// How long a source may fail before the controller is not ready; `None` for the manager's bound.
+    /// The time that a source may fail before the controller is not ready. `None` for the manager's bound.
     pub(super) unready_after: Option<Duration>,
 }
 
@@ -56,14 +56,14 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) max_concurrent: Mutex<usize>,
     pub(super) resync: Mutex<Option<Duration>>,
     pub(super) sources: SourceList,
-    /// The counters of each runner that there has been.
+    /// The counters of all runners.
     pub(super) counters: Mutex<Vec<Arc<RunCounters>>>,
     /// Counted by the watchdog.
     pub(super) overruns: Counter,
     /// Wakes the control thread.
     pub(super) control: Arc<AutoResetEvent>,
     pub(super) end: Arc<EndNotifier>,
-    /// Why the controller stopped by itself.
+    /// The error that stopped the controller.
     failure: Mutex<Option<Arc<BoxError>>>,
     started: Mutex<Option<Arc<Started>>>,
 }
@@ -74,7 +74,7 @@ pub(super) struct Started {
     pub(super) on_failure: Option<FailureHook>,
     /// The debounce of subscriptions.
     pub(super) debounce: Option<(Duration, Duration)>,
-    /// For sources without thread options of their own.
+    /// For sources without thread options.
     pub(super) options: ThreadOptions,
 }
 
@@ -173,19 +173,19 @@ impl<K: Key> ControllerState<K> {
         *self.conditions.lock()
     }
 
-    /// Changes the run conditions, and has the pool serve this controller while they hold. Once this has returned, no key is
-    /// taken while they do not.
+    /// Changes the run conditions, and opens or closes the controller in the pool. After this returns, no key is taken while the
+    /// conditions do not hold.
     pub(super) fn set_conditions(&self, change: impl FnOnce(&mut RunConditions)) {
         let mut conditions = self.conditions.lock();
         change(&mut conditions);
         let hold = conditions.hold();
         self.takes_keys.store(hold, SeqCst);
         if !hold {
-            // Takes the lock under which a thread that is about to take a key checks `takes_keys`.
+            // Takes the queue's lock: a thread checks `takes_keys` under it before it takes a key.
             let _ = self.queue.len();
         }
         if let Some(started) = self.started() {
-            // Under the lock, so that the pool hears of the last change last.
+            // Under the lock, so that the pool sees the last change last.
             if hold {
                 started.membership.open();
             } else {
@@ -202,18 +202,18 @@ impl<K: Key> ControllerState<K> {
         self.conditions().stopped
     }
 
-    /// Takes no further key: none once this has returned. Drops nothing and runs no user code.
+    /// Stops taking keys. After this returns, no key is taken. Drops nothing and runs no user code.
     pub(super) fn close(&self) {
         self.set_conditions(|conditions| conditions.stopped = true);
     }
 
-    /// Takes no further key, and drops the keys that wait. Runs under way continue.
+    /// Stops taking keys, and drops the queued keys. Active runs continue.
     pub(super) fn stop(&self) {
         self.drop_keys();
         self.waiters.close(WaitError::Stopped);
     }
 
-    /// Stops without ending the waits of other threads: the caller does.
+    /// Stops without ending the waits of other threads. The caller ends them.
     fn drop_keys(&self) {
         self.close();
         self.waiters.freeze();
@@ -228,10 +228,10 @@ impl<K: Key> ControllerState<K> {
         self.abort.cancel();
     }
 
-    /// Stops because of an error.
+    /// Stops the controller with an error.
     pub(super) fn fail(&self, error: BoxError) {
         let error = Arc::new(error);
-        // A thread that reads the failure finds the controller stopped, and the hook finds the failure here.
+        // Order: a thread that sees the failure finds the controller stopped, and the hook finds the failure.
         self.drop_keys();
         self.failure.lock().get_or_insert_with(|| Arc::clone(&error));
         self.waiters.close(WaitError::Failed);
@@ -253,13 +253,13 @@ impl<K: Key> ControllerState<K> {
         }
     }
 
-    /// Returns when the next key may be run; zero for now. A key that is in line waits for its token from now on.
+    /// Returns the time at which the next key may run; zero for now. From now on a queued key waits for its token.
     pub(super) fn next_token(&self) -> Nanos {
         self.rate.next(|| self.queue.shared.has_ready())
     }
 
-    /// Forgets the failure of a key whose scheduled run was cancelled, and the run that a suspended key was held back from,
-    /// unless something has requested the key since.
+    /// Forgets the failure of a key whose scheduled run was cancelled. Also forgets the run that a suspended key was held back
+    /// from. Keeps both if the key was requested since.
     fn cancelled(&self, key: &K) {
         let is_idle = || self.queue.state(key) == KeyState::Idle;
         self.failed.cancel(key, is_idle);
@@ -269,7 +269,7 @@ impl<K: Key> ControllerState<K> {
         self.waiters.settle();
     }
 
-    /// Forgets that a key has failed. `cancel` cancels its scheduled run, and returns whether none is left.
+    /// Forgets that a key has failed. `cancel` cancels its scheduled run, and returns whether no run is left.
     pub(super) fn dismiss(&self, key: &K, cancel: impl FnOnce() -> bool) -> bool {
         let dismissed = self.failed.dismiss(key, || self.suspended.cancel(key, cancel));
         self.waiters.settle();

@@ -40,19 +40,19 @@ pub struct ControllerMetrics {
     pub runs: WorkersMetrics,
     /// The contents of the queue.
     pub queue: QueueMetrics,
-    /// The time that keys waited in line before their runs.
+    /// The time from the enqueue of a key to its run.
     pub queue_time: Histogram,
     /// The duration of runs.
     pub work_time: Histogram,
-    /// The sum of the elapsed times of the runs under way.
+    /// The sum of the elapsed times of the active runs.
     pub unfinished_work: Duration,
-    /// The longest elapsed time of a run under way.
+    /// The longest elapsed time of an active run.
     pub longest_running: Duration,
-    /// The most runs at once.
+    /// The limit on active runs.
     pub max_concurrent_reconciles: usize,
-    /// The number of keys whose last run failed and that will be retried.
+    /// The number of keys whose last run failed and will be retried.
     pub failing: usize,
-    /// The number of keys that were given up.
+    /// The number of keys that will not be retried.
     pub parked: usize,
     /// The number of sources that are failing.
     pub failing_sources: usize,
@@ -82,21 +82,21 @@ pub struct ControllerStatus<K> {
     pub name: String,
     /// Whether keys are run, and the reason if not.
     pub phase: ControllerPhase,
-    /// The runs under way.
+    /// The active runs.
     pub running: Vec<RunningKey<K>>,
-    /// The key that has waited in line longest, and the time that it has waited.
+    /// The key that has been queued longest, and its waiting time.
     pub oldest_waiting: Option<(K, Duration)>,
-    /// The delayed key that comes due first, and its time.
+    /// The delayed key that becomes due first, and that time.
     pub next_due: Option<(K, Instant)>,
-    /// Keys whose last run failed and that will be retried.
+    /// Keys whose last run failed and will be retried.
     pub failing: Vec<FailedKey<K>>,
-    /// Keys that were given up.
+    /// Keys that will not be retried.
     pub parked: Vec<FailedKey<K>>,
-    /// Keys that are suspended.
+    /// Suspended keys.
     pub suspended: Vec<K>,
     /// The health of the sources, in the order in which they were added. Empty before the start.
     pub sources: Vec<SourceStatus>,
-    /// The same in numbers.
+    /// The same facts as numbers.
     pub metrics: ControllerMetrics,
 }
 
@@ -104,7 +104,7 @@ pub struct ControllerStatus<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerPhase {
-    /// Initial listings are missing, or the controller has not been started.
+    /// Initial listings are not complete, or the controller has not been started.
     Syncing,
     /// Another process leads.
     Standby,
@@ -140,7 +140,7 @@ impl From<RunConditions> for ControllerPhase {
     }
 }
 
-/// A run under way.
+/// An active run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunningKey<K> {
@@ -150,22 +150,22 @@ pub struct RunningKey<K> {
     pub thread: String,
     /// The time since the start of the run.
     pub elapsed: Duration,
-    /// Whether the run is an overrun: still under way 100 ms after its deadline.
+    /// Whether the run is an overrun: still active 100 ms after its deadline.
     pub overdue: bool,
 }
 
-/// The facts that the health of a manager is made of. They need no look at keys that are not being run.
+/// The controller's part of the manager's health. Does not visit queued keys.
 pub(crate) struct ControllerHealth<K> {
     pub(crate) phase: ControllerPhase,
-    /// The runs under way that are overruns.
+    /// The active runs that are overruns.
     pub(crate) overdue: Vec<RunningKey<K>>,
     pub(crate) sources: Vec<SourceStatus>,
-    /// How long a source may fail before the controller is not ready; `None` for the manager's bound.
+    /// The time that a source may fail before the controller is not ready. `None` for the manager's bound.
     pub(crate) unready_after: Option<Duration>,
 }
 
 impl<K: fmt::Debug> ControllerHealth<K> {
-    /// Shows each key by its `Debug`.
+    /// Formats each key with `Debug`.
     pub(crate) fn shown(self) -> ControllerHealth<String> {
         let Self { phase, overdue, sources, unready_after } = self;
         let overdue = overdue.into_iter().map(RunningKey::shown).collect();
@@ -198,7 +198,7 @@ impl<K: Key> ControllerState<K> {
         self.conditions().into()
     }
 
-    /// Returns the worker slots of the threads that serve this controller now.
+    /// Returns the worker slots of the threads that run keys of this controller now.
     fn worker_slots(&self) -> Vec<Arc<WorkerSlot>> {
         self.started().map(|started| started.membership.slots()).unwrap_or_default()
     }
@@ -209,7 +209,7 @@ impl<K: Key> ControllerState<K> {
         let looks = slots.iter().filter_map(|slot| {
             let run = slot.look()?;
             let key = self.queue.shared.key_in_process(run.record)?;
-            // Else the record may be that of another key by now.
+            // Otherwise the record may already belong to another key.
             slot.is_at(&run).then(|| RunningKey {
                 key,
                 thread: slot.name.clone(),
@@ -267,7 +267,7 @@ impl<K: Key> ControllerState<K> {
 }
 
 impl<K: fmt::Debug> ControllerStatus<K> {
-    /// Returns the same status, with each key shown by its `Debug`.
+    /// Returns the same status with each key formatted by `Debug`.
     #[must_use]
     pub fn shown(self) -> ControllerStatus<String> {
         let show = |key: &K| format!("{key:?}");

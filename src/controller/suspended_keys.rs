@@ -1,4 +1,4 @@
-//! The keys of a controller that are suspended.
+//! The suspended keys of a controller.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::queue::{FastState, Key, Reasons};
 /// The suspended keys of one controller.
 pub(super) struct SuspendedKeys<K> {
     clock: Clock,
-    /// Each key with the reasons to run it that have come meanwhile, if any.
+    /// Each key with the reasons for a run that was held back, if any.
     keys: Mutex<HashMap<K, Option<Reasons>, FastState>>,
     /// The number of keys. While it is zero, runs take no lock here.
     count: AtomicUsize,
@@ -32,12 +32,12 @@ impl<K: Key> SuspendedKeys<K> {
         self.count.store(keys.len(), SeqCst);
     }
 
-    /// Resumes a key. If a run of it was held back, calls `again` with the reasons.
+    /// Resumes a key. If its run was held back, calls `again` with the reasons.
     pub(super) fn resume(&self, key: &K, again: impl FnOnce(Reasons)) {
         let mut keys = self.keys.lock();
         let found = keys.remove_entry(key);
         self.count.store(keys.len(), SeqCst);
-        // Under the lock, so that the key is always either held back here or in line.
+        // Under the lock, so that the run is always either held back here or in the queue.
         if let Some((_, Some(reasons))) = &found {
             again(*reasons);
         }
@@ -45,7 +45,7 @@ impl<K: Key> SuspendedKeys<K> {
         drop(found);
     }
 
-    /// Holds the run of a key that has been taken back, if the key is suspended. Returns whether it is.
+    /// Holds back the run of a key if the key is suspended. Returns whether it is.
     #[inline]
     pub(super) fn hold_back(&self, key: &K, reasons: Reasons) -> bool {
         if self.is_empty() {
@@ -57,9 +57,9 @@ impl<K: Key> SuspendedKeys<K> {
         })
     }
 
-    /// Forgets the run that was held back, if `cancelled` returns true. Returns its result.
+    /// Forgets a run that was held back, if `cancelled` returns true. Returns its result.
     pub(super) fn cancel(&self, key: &K, cancelled: impl FnOnce() -> bool) -> bool {
-        // Under the lock, so that the key is always either held back here or in line.
+        // Under the lock, so that the run is always either held back here or in the queue.
         let mut keys = self.keys.lock();
         let held = keys.get_mut(key);
         let cancelled = cancelled();
@@ -69,7 +69,7 @@ impl<K: Key> SuspendedKeys<K> {
         cancelled
     }
 
-    /// Returns whether no run of the key is held back here and `is_idle` returns true. The key cannot be resumed meanwhile.
+    /// Returns whether no run is held back here and `is_idle` returns true. The key cannot be resumed meanwhile.
     pub(super) fn is_idle(&self, key: &K, is_idle: impl FnOnce() -> bool) -> bool {
         let keys = self.keys.lock();
         !keys.get(key).is_some_and(Option::is_some) && is_idle()

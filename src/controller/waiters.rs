@@ -1,4 +1,4 @@
-//! Threads that wait for a key to be idle, and the runs that they are told about.
+//! Threads that wait for idle keys, and the run outcomes that they receive.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -22,9 +22,9 @@ use crate::run::runner::RunResult;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunOutcome {
-    /// The run succeeded and asked for no other run.
+    /// The run succeeded and requested no other run.
     Succeeded,
-    /// The run asked for another run after this time.
+    /// The run requested another run after this time.
     Requeued(Duration),
     /// The run failed and is not retried. Holds the error with its sources, at most 1,024 bytes (see [`FailedKey::error`]).
     ///
@@ -32,11 +32,11 @@ pub enum RunOutcome {
     Failed(String),
 }
 
-/// The reason why a wait ended without success.
+/// The reason why a wait failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The time ran out before the key was idle or the initial listings were in.
+    /// The time ran out before the key was idle or the initial listings were complete.
     Timeout,
     /// The controller was stopped.
     Stopped,
@@ -68,19 +68,19 @@ pub(super) struct KeyWaiters<K> {
 struct Waits<K> {
     keys: HashMap<K, AwaitedKey, FastState>,
     waiters: WaiterCounts,
-    /// Keys are being dropped, so an idle key proves nothing any more.
+    /// Keys are being dropped: from now on an idle key proves nothing.
     frozen: bool,
-    /// Set once nothing will change any more.
+    /// Set once nothing can change any more.
     closed: Option<WaitError>,
 }
 
-/// A key with waiting threads, and its runs since the first of them arrived.
+/// A key with waiting threads, and its runs since the first wait.
 #[derive(Debug, Default)]
 struct AwaitedKey {
     waiting: usize,
     /// The number of runs that have begun.
     begun: u64,
-    /// The number and the outcome of the last run that ended; number 0 if that run began before the first wait.
+    /// The number and outcome of the last ended run. Number 0 if it began before the first wait.
     ended: Option<(u64, RunOutcome)>,
 }
 
@@ -100,7 +100,7 @@ impl<K: Key> KeyWaiters<K> {
         }
     }
 
-    /// Keeps the outcome of a run whose claim has not ended yet.
+    /// Records the outcome of a run, before its claim ends.
     pub(super) fn note(&self, key: &K, outcome: &RunResult<'_>) {
         if self.waiting.load(SeqCst) > 0
             && let Some(awaited) = self.waits.lock().keys.get_mut(key)
@@ -115,7 +115,7 @@ impl<K: Key> KeyWaiters<K> {
         }
     }
 
-    /// Wakes all waiting threads to check their conditions, after a claim has ended or a source has handed keys over.
+    /// Wakes all waiting threads after a claim has ended or a source has delivered keys. They check their conditions again.
     #[inline]
     pub(super) fn settle(&self) {
         if self.waiting.load(SeqCst) > 0 {
@@ -128,13 +128,13 @@ impl<K: Key> KeyWaiters<K> {
         self.settled.notify(count);
     }
 
-    /// Lets no wait succeed before [`close`](Self::close). Called before keys are dropped, so that a dropped key does not
+    /// Prevents success of all waits until [`close`](Self::close). Called before keys are dropped, so that a dropped key does not
     /// count as idle.
     pub(super) fn freeze(&self) {
         self.waits.lock().frozen = true;
     }
 
-    /// Ends all waits, now and later, with `why`. The first call counts.
+    /// Ends all current and later waits with `why`. The first call decides.
     pub(super) fn close(&self, why: WaitError) {
         self.waits.lock().closed.get_or_insert(why);
         self.wake_all();
@@ -145,10 +145,10 @@ impl<K: Key> KeyWaiters<K> {
         KeyWait::new(self, key.clone())
     }
 
-    /// Blocks until `holds` returns true. It is called under a lock. [`settle`](Self::settle) wakes it, and so does the end
-    /// of the controller.
+    /// Blocks until `holds` returns true. Calls it under a lock. [`settle`](Self::settle) and the end of the controller wake
+    /// this.
     pub(super) fn wait_until(self: &Arc<Self>, deadline: Nanos, holds: impl Fn() -> bool) -> Result<(), WaitError> {
-        // Before the first look: from here on `settle` wakes this thread.
+        // Before the first check: from here on `settle` wakes this thread.
         self.waiting.fetch_add(1, SeqCst);
         let held = self.look_until(deadline, |_| holds().then_some(()));
         self.waiting.fetch_sub(1, SeqCst);
@@ -198,13 +198,13 @@ impl<'a, K: Key> KeyWait<'a, K> {
             awaited.waiting += 1;
             awaited.begun
         };
-        // Before the first look: from here on runs are counted and `settle` wakes this thread.
+        // Before the first check: from here on runs are counted and `settle` wakes this thread.
         waiters.waiting.fetch_add(1, SeqCst);
         Self { waiters, key, before }
     }
 
-    /// Blocks until `is_idle` returns true. It is called under a lock. The end of a claim wakes it, and so does the end of the
-    /// controller. Returns the outcome of the last run that began after the wait started.
+    /// Blocks until `is_idle` returns true. Calls it under a lock. The end of a claim and the end of the controller wake this.
+    /// Returns the outcome of the last run that began after the wait started.
     pub(super) fn wait(self, deadline: Nanos, is_idle: impl Fn() -> bool) -> Result<Option<RunOutcome>, WaitError> {
         self.waiters.look_until(deadline, |waits| {
             if !is_idle() {
@@ -212,7 +212,7 @@ impl<'a, K: Key> KeyWait<'a, K> {
             }
             let ended = waits.keys.get(&self.key).and_then(|awaited| awaited.ended.clone());
             let outcome = ended.filter(|(number, _)| *number > self.before).map(|(_, outcome)| outcome);
-            // A controller that has ended may have dropped the run of an idle key.
+            // An ended controller may have dropped the run of an idle key.
             (outcome.is_some() || waits.closed.is_none()).then_some(outcome)
         })
     }
@@ -233,7 +233,7 @@ impl<'a, K: Key> KeyWait<'a, K> {
 
 impl<K: Key> Drop for KeyWait<'_, K> {
     fn drop(&mut self) {
-        // Looks the key up, perhaps while a panic of the key's own code unwinds.
+        // The lookup may run user code, during the unwinding of a panic in the key's own code.
         shielded("the end of a wait for a key", || self.leave());
         self.waiters.waiting.fetch_sub(1, SeqCst);
     }

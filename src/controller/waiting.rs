@@ -1,4 +1,4 @@
-//! Waiting for a controller: until a key is idle, until the initial listings are in.
+//! Blocking waits on a controller: for an idle key, and for the initial listings.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,25 +8,27 @@ use super::waiters::{RunOutcome, WaitError};
 use crate::queue::Key;
 
 impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
-    /// Blocks until a key is idle, and all that its sources had accepted before this call has been acted upon.
+    /// Blocks until a key is idle and its earlier changes have been handled.
     ///
-    /// A source has accepted a change once the call that made it has returned ([`Push::set`](crate::watch::Push::set), say), and the
-    /// keys of a poll once its listing has returned. This waits until the sources have put the keys of those in line, and then
-    /// until nothing is in line or under way for `key`, no failure of it is to be tried again, and no change of it waits for the
-    /// end of a debounce or of a [least interval](crate::controller::ControllerBuilder::min_interval). A run that the key has asked for later
-    /// does not keep it from being idle. A key that is suspended, or whose controller is, is not idle while it is wanted. Before
-    /// the initial listings are in no key is run: see [`wait_synced`](Self::wait_synced).
+    /// First waits until all changes that the sources accepted before this call are in the queue. A watch accepts a change when
+    /// the call that makes it returns ([`Push::set`](crate::watch::Push::set), for example), a poller when its listing returns.
+    /// Then waits until `key` is idle: it is not queued or running, has no pending retry, and no change waits for a debounce or a
+    /// [minimum interval](crate::controller::ControllerBuilder::min_interval).
     ///
-    /// Returns how the last of the key's runs that began after this call has ended; `None` if none did, also if one that was
-    /// under way has ended.
+    /// A run that the key itself requested for later does not count. A suspended key with a pending request is not idle. No key
+    /// runs before the initial listings are complete: see [`wait_synced`](Self::wait_synced).
     ///
-    /// The end of a run wakes it, and so do what a source hands over, a cancellation, and the end of the controller. The timeout
-    /// goes by the controller's clock. In a run of the same key, and in a mapping of one of the sources, it never returns in time.
+    /// Returns the outcome of the last run that started after this call. `None` if no run started, even if an earlier run has
+    /// ended meanwhile.
+    ///
+    /// The end of a run, a delivery from a source, a cancellation and the end of the controller wake it. The timeout follows the
+    /// controller's clock. Do not call this in a run of the same key or in a mapping of a source: it cannot succeed there.
     ///
     /// # Errors
     ///
-    /// [`WaitError::Timeout`] if the time is over first, [`WaitError::Stopped`] or [`WaitError::Failed`] if the controller ends
-    /// first.
+    /// - [`WaitError::Timeout`] if the time is over first.
+    /// - [`WaitError::Stopped`] if the controller is stopped first.
+    /// - [`WaitError::Failed`] if the controller fails first.
     ///
     /// ```
     /// use homeostat::{Action, BoxError, Context, Controller, Watch, WorkerPool};
@@ -49,7 +51,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     pub fn wait(&self, key: &K, timeout: Duration) -> Result<Option<RunOutcome>, WaitError> {
         let state = &*self.state;
         let deadline = state.clock.nanos().after(timeout);
-        // First: runs of what the sources hand over from here on are counted.
+        // First, so that runs of the accepted changes are counted.
         let wait = state.waiters.start(key);
         let accepted = state.sources.accepted();
         let handed_over = || accepted.iter().all(|handed_over| handed_over());
@@ -57,16 +59,18 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         wait.wait(deadline, || handed_over() && state.suspended.is_idle(key, is_idle))
     }
 
-    /// Blocks until the initial listings of all sources are in, so that keys are run as soon as nothing else holds them. Returns
-    /// at once if they are, also after the controller has ended.
+    /// Blocks until the initial listings of all sources are complete. Keys can run from then on.
     ///
-    /// The end of the last initial listing wakes it, and the end of the controller. The timeout goes by the controller's clock. A
-    /// controller that has not been started has no listings, so this waits for its start too.
+    /// Returns at once if they are already complete, even after the controller has ended. The last initial listing and the end of
+    /// the controller wake it. The timeout follows the controller's clock. For a controller that has not been started, this also
+    /// waits for the start.
     ///
     /// # Errors
     ///
-    /// [`WaitError::Timeout`] if the time is over first, [`WaitError::Stopped`] if the controller is stopped first, and
-    /// [`WaitError::Failed`] if it fails first: [`failure`](Self::failure) names the source whose listing is missing.
+    /// - [`WaitError::Timeout`] if the time is over first.
+    /// - [`WaitError::Stopped`] if the controller is stopped first.
+    /// - [`WaitError::Failed`] if the controller fails first. [`failure`](Self::failure) names the source whose listing is
+    ///   missing.
     pub fn wait_synced(&self, timeout: Duration) -> Result<(), WaitError> {
         let deadline = self.state.clock.nanos().after(timeout);
         self.state.waiters.wait_until(deadline, || self.has_synced())

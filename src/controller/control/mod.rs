@@ -1,5 +1,5 @@
-//! The control task of a controller: it waits for the initial listings, resyncs, and retries the start of a timer thread that the
-//! system has refused.
+//! The control task of a controller: waits for the initial listings, resyncs, and retries to start the queue's timer thread after
+//! the system has refused it.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -19,31 +19,31 @@ use crate::base::time::{Nanos, Rounded};
 use crate::queue::Key;
 use crate::watch::source::{SourceHandle, SourceStatus};
 
-/// Why a controller has stopped by itself.
+/// The reason why a controller stopped by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControllerError {
-    /// Initial listings were not in after the timeout.
+    /// Initial listings were not complete after the timeout.
     SyncTimeout {
         /// The name of the controller.
         controller: String,
-        /// The sources whose listings were missing, and how they were doing then.
+        /// The sources without a complete listing, and their status then.
         sources: Vec<SourceStatus>,
         /// The timeout.
         timeout: Duration,
     },
-    /// A source has ended before its initial listing was in: its watch was stopped.
+    /// A source ended before its initial listing was complete, because its watch was stopped.
     SourceEnded {
         /// The name of the controller.
         controller: String,
-        /// The name of the source, as its user has named it.
+        /// The name of the source.
         source_name: String,
     },
-    /// Its own thread has panicked: in the code of a key that was listed, or in the logger.
+    /// The control thread panicked, in code of a listed key or in the logger.
     Panicked {
         /// The name of the controller.
         controller: String,
-        /// What the panic said.
+        /// The panic message.
         message: String,
     },
 }
@@ -68,7 +68,7 @@ impl fmt::Display for ControllerError {
     }
 }
 
-/// A source whose listing is missing, and why, if that is known.
+/// Formats a source without a listing, with its failure if known.
 fn missing(source: &SourceStatus) -> String {
     let name = OneLine(&source.name);
     source.trouble().map_or_else(|| name.to_string(), |trouble| format!("{name} ({trouble})"))
@@ -81,15 +81,15 @@ pub(super) struct ControlTask<K: Key> {
     pub(super) group: Arc<ThreadGroup>,
     pub(super) state: Arc<ControllerState<K>>,
     pub(super) sync_timeout: Duration,
-    /// When it stops waiting for them.
+    /// The deadline of the initial listings.
     pub(super) sync_until: Nanos,
-    /// The last resync, or the start.
+    /// The time of the last resync, or of the start.
     pub(super) resynced: Nanos,
     pub(super) synced: bool,
 }
 
 impl<K: Key> ControlTask<K> {
-    /// Lets keys be taken once all listings are in. Returns whether the task goes on.
+    /// Lets keys run once all listings are complete. Returns whether the task continues.
     fn sync(&mut self, now: Nanos) -> bool {
         let controller = self.state.name.as_str();
         match self.state.sources.syncing() {
@@ -100,7 +100,7 @@ impl<K: Key> ControlTask<K> {
                 self.state.waiters.settle();
             }
             Syncing::Ended(source_name) => {
-                // Checked after the look: a manager closes all controllers before it stops the first watch.
+                // Checked after the sources: a manager closes all controllers before it stops the first watch.
                 if !self.state.is_stopped() {
                     let controller = controller.to_owned();
                     self.state.fail(ControllerError::SourceEnded { controller, source_name }.into());
@@ -123,7 +123,7 @@ impl<K: Key> ControlTask<K> {
         if self.group.is_stopping() || self.state.is_stopped() {
             return Next::Finished;
         }
-        // The pool's threads do not wait in the queue, so only this task retries the timer of a quiet queue.
+        // The pool's threads do not wait in the queue, so only this task retries the timer of an idle queue.
         let timer_at = self.state.queue.shared.keep_timer();
         if !self.synced {
             if !self.sync(now) {
@@ -147,7 +147,7 @@ impl<K: Key> ControlTask<K> {
 }
 
 impl<K: Key> Task for ControlTask<K> {
-    /// A panic fails the controller.
+    /// Runs one step. A panic fails the controller.
     fn step(&mut self, now: Nanos) -> Next {
         catch_unwind(AssertUnwindSafe(|| self.control(now))).unwrap_or_else(|panic| {
             let (controller, message) = (self.state.name.clone(), panic_message(&*panic).to_owned());

@@ -1,4 +1,4 @@
-//! A controller whose queue is refused its timer thread.
+//! A controller whose queue cannot start its timer thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -8,11 +8,11 @@ use std::time::Duration;
 use crate::base::thread::ThreadOptions;
 use crate::{Action, BoxError, Context, Controller, WorkerPool};
 
-/// How long a test that has failed waits.
+/// The time limit of a failed test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
-fn a_delayed_key_of_a_quiet_controller_runs_although_its_timer_was_refused_a_thread() {
+fn retries_a_refused_timer_thread_of_an_idle_queue() {
     let (runs, ran) = mpsc::channel();
     let reconcile = move |_cx: &Context, _key: &char| -> Result<Action, BoxError> {
         runs.send(())?;
