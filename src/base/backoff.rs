@@ -1,13 +1,12 @@
-//! How long to wait before the next try, as a pure function of the number of failures.
+//! Exponential backoff as a pure function of the number of failures.
 
 use std::hash::BuildHasher;
 use std::time::Duration;
 
-/// Exponential backoff: `first`, then `factor` times longer after each further failure, up to `cap`, with jitter.
+/// Exponential backoff with a cap and jitter.
 ///
-/// The delay after the `n`-th consecutive failure is `min(first × factor^(n-1), cap)`, then moved by a random share of
-/// at most ± `jitter` of itself, so that keys that failed together do not come back together. Jitter never carries a
-/// delay beyond `cap`.
+/// The delay after the `n`-th consecutive failure is `min(first × factor^(n-1), cap)`. Jitter then changes it by a random share
+/// of at most ± `jitter`, so that keys that failed together are not retried together. A delay never exceeds `cap`.
 ///
 /// # Examples
 ///
@@ -32,47 +31,48 @@ pub struct Exponential {
 }
 
 impl Default for Exponential {
-    /// 100 ms, doubling, capped at one minute, ± 10 %, without a limit on retries.
+    /// Starts at 100 ms and doubles up to one minute, with ± 10 % jitter and no limit on retries.
     fn default() -> Self {
         Self::new(Duration::from_millis(100), Duration::from_secs(60))
     }
 }
 
 impl Exponential {
-    /// Starts at `first`, doubles, stops growing at `cap`; ± 10 % jitter, no limit on retries. A `cap` below `first`
-    /// wins over it.
+    /// Starts at `first` and doubles up to `cap`, with ± 10 % jitter and no limit on retries.
+    ///
+    /// If `cap` is shorter than `first`, every delay is `cap`.
     #[must_use]
     pub fn new(first: Duration, cap: Duration) -> Self {
         Self { first, cap, factor: 2.0, jitter: 0.1, max_retries: None }
     }
 
-    /// Grows by `factor` instead of 2. A factor below 1, or one that is not a number, counts as 1: delays never shrink.
+    /// Sets the growth factor. Default: 2. A factor below 1 or NaN counts as 1, so that delays never shrink.
     #[must_use]
     pub fn factor(mut self, factor: f64) -> Self {
         self.factor = factor.max(1.0);
         self
     }
 
-    /// Moves each delay by up to ± `share` of itself. Values outside 0 to 1 are brought to the nearer end; one that is not a number counts as 0.
+    /// Sets the greatest share by which jitter changes a delay. Clamped to the range 0 to 1. NaN counts as 0.
     #[must_use]
     pub fn jitter(mut self, share: f64) -> Self {
         self.jitter = if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) };
         self
     }
 
-    /// Gives a key up after `retries` retries in a row: it is then dropped until a feeder names it again.
+    /// Limits the retries in a row. Then the key is not retried, and runs again only when it is enqueued.
     #[must_use]
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = Some(retries);
         self
     }
 
-    /// The delay before the retry that follows the `failures`-th failure in a row, without jitter. 0 counts as 1.
+    /// Returns the delay after the `failures`-th failure in a row, without jitter. 0 counts as 1.
     #[must_use]
     pub fn delay(&self, failures: u32) -> Duration {
         let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
         let seconds = self.first.as_secs_f64() * self.factor.powi(exponent);
-        // Not a number arises only as zero times infinity: a first step of zero stays zero.
+        // The product is NaN only for zero times infinity: a first step of zero stays zero.
         let delay = if seconds.is_nan() {
             Duration::ZERO
         } else {
@@ -81,7 +81,7 @@ impl Exponential {
         delay.min(self.cap)
     }
 
-    /// As [`delay`](Self::delay), moved by jitter. `draw` is a random number; the same draw gives the same delay.
+    /// Returns the [`delay`](Self::delay) with jitter. `draw` is a random number. The same draw gives the same delay.
     #[must_use]
     pub fn jittered(&self, failures: u32, draw: u64) -> Duration {
         let delay = self.delay(failures);
@@ -92,7 +92,7 @@ impl Exponential {
         Duration::try_from_secs_f64(moved).unwrap_or(Duration::MAX).min(self.cap)
     }
 
-    /// The first step: a good [`floor`](crate::queue::QueueBuilder::floor) for a queue whose failures this backoff paces.
+    /// Returns the shortest step. A good [`floor`](crate::queue::QueueBuilder::floor) for a queue that uses this backoff.
     #[must_use]
     pub fn first_step(&self) -> Duration {
         self.first.min(self.cap)
@@ -127,7 +127,7 @@ impl Draws {
         Self(seed)
     }
 
-    /// A stream of its own, from the randomness with which the standard library seeds its tables.
+    /// Creates an independent stream, seeded by the standard library's hash randomness.
     pub(crate) fn random() -> Self {
         Self(std::hash::RandomState::new().hash_one(0))
     }

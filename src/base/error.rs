@@ -3,8 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
-/// The error of a start: an invalid setting, a thread that the system refused, a watch that has been stopped, or a panic of user
-/// code.
+/// The error of a start.
+///
+/// The cause is an invalid setting, a thread that the system refused, a stopped watch, or a panic of user code.
 ///
 /// # Examples
 ///
@@ -47,17 +48,17 @@ impl StartError {
         Self(StartErrorKind::Setting { field, value: format!("{value:?}"), rule })
     }
 
-    /// Refuses a name that no thread can have.
+    /// Rejects a name that no thread can have.
     pub(crate) fn check_name(name: &str) -> Result<(), Self> {
         if name.contains('\0') { Err(Self::setting("name", &name, "free of NUL characters")) } else { Ok(()) }
     }
 
-    /// Something with a name is not as it must be: `manager "edge" has already been started`.
+    /// Creates the error of a named item, such as `manager "edge" has already been started`.
     pub(crate) fn named(kind: &'static str, name: &str, fault: &'static str) -> Self {
         Self(StartErrorKind::Named { kind, name: name.to_owned(), fault })
     }
 
-    /// Whether the message begins with the kind and the name of this.
+    /// Returns whether the message begins with this kind and name.
     pub(crate) fn is_about(&self, kind: &str, name: &str) -> bool {
         matches!(&self.0, StartErrorKind::Named { kind: of, name: named, .. } if *of == kind && named == name)
     }
@@ -81,32 +82,34 @@ impl StartError {
         Self(StartErrorKind::Panicked { component: component.to_owned(), message: message.to_owned() })
     }
 
-    /// A setting is out of its range, or a name cannot be used; the message names the field and the value, or the name.
+    /// Returns whether a setting or name is invalid. The message names the field and the value, or the name.
     #[must_use]
     pub fn is_invalid_setting(&self) -> bool {
         matches!(self.0, StartErrorKind::Setting { .. } | StartErrorKind::Named { .. })
     }
 
-    /// The operating system gave no thread; the source says why.
+    /// Returns whether the operating system refused a thread. The source is its error.
     #[must_use]
     pub fn is_thread(&self) -> bool {
         matches!(self.0, StartErrorKind::Thread { .. })
     }
 
-    /// A subscription to a watch that has been stopped; the message names the watch.
+    /// Returns whether the watch of a subscription has been stopped. The message names the watch.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         matches!(self.0, StartErrorKind::Stopped { .. })
     }
 
-    /// It waits for a channel or for user code, which a simulation (feature `testing`) cannot schedule; the message names the
-    /// thread that it would have had.
+    /// Returns whether a simulation (feature `testing`) cannot schedule the thread, because it waits for a channel or runs user
+    /// code.
+    ///
+    /// The message names the thread.
     #[must_use]
     pub fn is_not_simulated(&self) -> bool {
         matches!(self.0, StartErrorKind::NotSimulated { .. })
     }
 
-    /// Code of the user's panicked as a component of a manager was started; the message names the component and the panic.
+    /// Returns whether user code panicked while a component of a manager started. The message names the component and the panic.
     #[must_use]
     pub fn is_panic(&self) -> bool {
         matches!(self.0, StartErrorKind::Panicked { .. })
@@ -141,9 +144,9 @@ impl Error for StartError {
     }
 }
 
-/// The error of a `join_timeout` that ran out of time: it names the threads that have not ended.
+/// The error of a `join_timeout`: some threads have not ended.
 ///
-/// The threads go on, and the handle can be joined again.
+/// The threads continue, and the handle can be joined again.
 ///
 /// # Examples
 ///
@@ -164,12 +167,12 @@ pub struct StillRunning {
 }
 
 impl StillRunning {
-    /// Makes the error from the names of the threads that have not ended.
+    /// Creates the error from the names of the threads that have not ended.
     pub fn new(threads: impl IntoIterator<Item: Into<String>>) -> Self {
         Self { threads: threads.into_iter().map(Into::into).collect() }
     }
 
-    /// Returns the names of the threads that had not ended by then.
+    /// Returns the names of the threads that had not ended.
     #[must_use]
     pub fn threads(&self) -> &[String] {
         &self.threads

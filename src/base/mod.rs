@@ -1,4 +1,4 @@
-//! The ground that the rest stands on: errors, locks, threads, time, cancellation, backoff, and waiting.
+//! The foundation of the crate: errors, locks, threads, time, cancellation, backoff and waiting.
 
 pub(crate) mod backoff;
 pub(crate) mod cancel;

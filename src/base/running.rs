@@ -1,4 +1,4 @@
-//! The handle of everything that runs, and the trait behind it.
+//! The handle of running threads, and the trait behind it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use super::error::StillRunning;
 use super::time::Rounded;
 
-/// Called when something has ended.
+/// A callback for the end of a [`Runnable`].
 pub type EndHook = Arc<dyn Fn() + Send + Sync>;
 
-/// Something that runs on threads of its own until it is stopped.
+/// Something that runs on its own threads until it is stopped.
 ///
-/// Implement it to give a component of your own to a [`Manager`](crate::Manager), with
-/// [`Component::running`](crate::Component::running), or to hand it out as a [`Running`].
+/// Implement this for a custom component. Give it to a [`Manager`](crate::Manager) with
+/// [`Component::running`](crate::Component::running), or return it to callers as a [`Running`].
 ///
 /// # Examples
 ///
@@ -62,80 +62,84 @@ pub type EndHook = Arc<dyn Fn() + Send + Sync>;
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
 pub trait Runnable: Send + Sync {
-    /// Asks it to take no further work. Work under way continues. Returns at once.
+    /// Stops taking work. Active work continues. Returns at once.
     fn stop(&self);
 
-    /// Stops, and cancels the work under way. Returns at once. By default the same as [`stop`](Self::stop).
+    /// Stops, and cancels active work. Returns at once. By default the same as [`stop`](Self::stop).
     fn abort(&self) {
         self.stop();
     }
 
-    /// Takes no further work, without running user code. A manager closes all its components before it stops the first one. By
-    /// default does nothing.
+    /// Stops taking work without running user code.
+    ///
+    /// A manager closes all its components before it stops the first one. Does nothing by default.
     fn close(&self) {}
 
-    /// Blocks until it has ended, for at most `timeout`.
+    /// Blocks until all threads have ended, for at most `timeout`.
     ///
     /// # Errors
     ///
-    /// [`StillRunning`] names the threads that have not ended. It can be joined again.
+    /// Returns [`StillRunning`] with the threads that have not ended. This can be called again.
     fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning>;
 
-    /// Blocks until it has ended. On one of its own threads it must not wait for that thread. By default
-    /// [`join_timeout`](Self::join_timeout) without an end.
+    /// Blocks until all threads have ended. If the caller is one of them, it must not wait for itself.
+    ///
+    /// By default calls [`join_timeout`](Self::join_timeout) without a limit.
     fn join(&mut self) {
         let _ = self.join_timeout(Duration::MAX);
     }
 
-    /// Lets it continue when this value is dropped.
+    /// Lets the threads continue after this value is dropped.
     fn detach(&mut self);
 
-    /// Returns its name, its phase and the names of the threads that have not ended.
+    /// Returns the name, the phase and the names of the threads that have not ended.
     fn status(&self) -> RunStatus;
 
-    /// Calls `hook` when it has ended; at once if it has ended already. The hook may be called more often, for example at the end
-    /// of each part. A manager calls [`join_timeout`](Self::join_timeout) after each call, and at no other time.
+    /// Registers `hook` for the end. Calls it at once if everything has ended already.
+    ///
+    /// The hook may be called more often, for example at the end of each part. A manager calls
+    /// [`join_timeout`](Self::join_timeout) only after such a call.
     fn on_end(&self, hook: EndHook);
 
-    /// Whether it may end without being stopped. If not, its end is a failure for its manager. By default it may not.
+    /// Returns whether an end without a stop is allowed. If not, a manager treats it as a failure. Default: false.
     fn may_end(&self) -> bool {
         false
     }
 
-    /// The field of log lines that has its name. By default `component`.
+    /// Returns the field name for this in log lines. Default: `component`.
     fn kind(&self) -> &'static str {
         "component"
     }
 }
 
-/// The state of something that runs.
+/// The status of a [`Running`] or [`Runnable`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunStatus {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its phase.
+    /// The phase.
     pub phase: RunPhase,
     /// The names of the threads that have not ended.
     pub threads: Vec<String>,
 }
 
 impl RunStatus {
-    /// Makes a status.
+    /// Creates a status.
     pub fn new(name: impl Into<String>, phase: RunPhase, threads: impl IntoIterator<Item: Into<String>>) -> Self {
         Self { name: name.into(), phase, threads: threads.into_iter().map(Into::into).collect() }
     }
 }
 
-/// The phase of something that runs.
+/// The phase of a [`Running`] or [`Runnable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunPhase {
-    /// It has not been asked to stop.
+    /// No stop was requested.
     Running,
-    /// It has been asked to stop, and has not ended.
+    /// A stop was requested. Some threads have not ended.
     Stopping,
-    /// It has ended.
+    /// All threads have ended.
     Ended,
 }
 
@@ -159,10 +163,10 @@ impl fmt::Display for RunPhase {
     }
 }
 
-/// The handle of something that runs: a poller, a watch, workers, a controller, a manager.
+/// The handle of a running poller, watch, set of workers, controller or manager.
 ///
-/// It dereferences to the methods of `T`, and ends what runs: dropping it calls [`shutdown`](Self::shutdown) with the grace
-/// period that was set before the start. [`detach`](Self::detach) prevents that.
+/// It dereferences to `T`. Dropping it calls [`shutdown`](Self::shutdown) with the grace period that was configured before the
+/// start. To prevent that, call [`detach`](Self::detach).
 ///
 /// # Examples
 ///
@@ -187,60 +191,62 @@ pub struct Running<T> {
     body: Box<dyn Runnable>,
     grace: Duration,
     detached: bool,
-    /// Nothing is left to be joined, or this is a thread that cannot join.
+    /// Set if nothing remains to be joined, or if this thread cannot join.
     joined: bool,
 }
 
 impl<T> Running<T> {
-    /// Makes the handle of `body`, which dereferences to `control`. When it is dropped, work under way may continue for `grace`.
+    /// Creates the handle of `body`, which dereferences to `control`. After a drop, active work may continue for `grace`.
     pub fn new(control: T, body: impl Runnable + 'static, grace: Duration) -> Self {
         Self { control, body: Box::new(body), grace, detached: false, joined: false }
     }
 
-    /// Takes no further work; work under way continues. Returns at once.
+    /// Stops taking work. Active work continues. Returns at once.
     #[doc(alias = "shut_down")]
     pub fn stop(&self) {
         self.body.stop();
     }
 
-    /// Stops, and cancels the contexts of the work under way. Returns at once.
+    /// Stops, and cancels the contexts of active work. Returns at once.
     pub fn abort(&self) {
         self.body.abort();
     }
 
-    /// Blocks until it has ended: after [`stop`](Self::stop) or [`abort`](Self::abort), or by itself. On one of its own threads
-    /// it does not wait for that thread.
+    /// Blocks until all threads have ended.
+    ///
+    /// [`stop`](Self::stop), [`abort`](Self::abort) or the threads themselves cause the end. If the caller is one of the threads,
+    /// it does not wait for itself.
     pub fn join(mut self) {
         self.body.join();
         self.joined = true;
     }
 
-    /// Blocks until it has ended, for at most `timeout` by its clock.
+    /// Blocks until all threads have ended, for at most `timeout` by their clock.
     ///
     /// # Errors
     ///
-    /// [`StillRunning`] names the threads that have not ended: they have work under way, or nothing has stopped them. It can be
-    /// joined again.
+    /// Returns [`StillRunning`] with the threads that have not ended: they have active work, or were not stopped. This can be
+    /// called again.
     pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
         self.body.join_timeout(timeout)
     }
 
-    /// Stops, gives the work under way `grace` to end, then aborts it, and joins all threads.
+    /// Stops, waits up to `grace` for active work, aborts the rest, and joins all threads.
     ///
-    /// Blocks until user code that is under way has returned, even if it ignores its cancellation. To give up on such code, call
-    /// [`abort`](Self::abort), [`join_timeout`](Self::join_timeout) and [`detach`](Self::detach).
+    /// Blocks until active user code has returned, even if it ignores its cancellation. To give up on such code, call
+    /// [`abort`](Self::abort), [`join_timeout`](Self::join_timeout) and [`detach`](Self::detach) instead.
     #[doc(alias = "close")]
     pub fn shutdown(mut self, grace: Duration) {
         self.end(grace);
     }
 
-    /// Lets it run without being stopped or joined.
+    /// Lets the threads continue without stopping or joining them.
     pub fn detach(mut self) {
         self.detached = true;
         self.body.detach();
     }
 
-    /// Returns its name, its phase and the names of the threads that have not ended.
+    /// Returns the name, the phase and the names of the threads that have not ended.
     #[must_use]
     pub fn run_status(&self) -> RunStatus {
         self.body.status()
@@ -253,7 +259,7 @@ impl<T> Running<T> {
             return self.body.join();
         }
         let Err(still) = self.body.join_timeout(grace) else { return };
-        // Threads that have nothing to do need no abort, but may not have left within a grace period of zero.
+        // Idle threads need no abort, but may not have ended within a grace period of zero.
         if !grace.is_zero() {
             let status = self.body.status();
             let (field, name) = (self.body.kind(), status.name.as_str());

@@ -1,4 +1,4 @@
-//! Threads: the only file that spawns one.
+//! Threads. The only file that spawns them.
 
 use std::any::Any;
 use std::fmt;
@@ -15,10 +15,11 @@ use std::thread;
 
 pub(crate) use thread::ThreadId;
 
-/// How the crate's threads are made: stack size, and a hook that each one runs first.
+/// The options of the crate's threads: a stack size and a start hook.
 ///
-/// Logs, errors, panic messages and status name a thread in full, for example `vms-watchdog` or `vms-0`. On Linux, tools such as `top`
-/// and `gdb` show the role and the number first, `watchdog-vms` or `0-vms`, because Linux keeps only the first 15 bytes of a name.
+/// Logs, errors, panic messages and status show the full name of a thread, for example `vms-watchdog` or `vms-0`. On Linux, tools
+/// such as `top` and `gdb` show the role and number first, `watchdog-vms` or `0-vms`, because Linux keeps only the first 15 bytes
+/// of a name.
 ///
 /// # Examples
 ///
@@ -39,11 +40,11 @@ pub struct ThreadOptions {
     refusals: Arc<std::sync::atomic::AtomicUsize>,
 }
 
-/// Called with the name of the thread.
+/// Called with the thread's name.
 type StartHook = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl ThreadOptions {
-    /// Makes options with the platform's stack size and without a hook.
+    /// Creates options with the platform's stack size and without a hook.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -56,15 +57,16 @@ impl ThreadOptions {
         self
     }
 
-    /// Runs `hook` with the thread's full name, on each thread, before anything else: for priorities, affinity, signal masks.
-    /// If the hook panics, the panic is logged, and the thread continues.
+    /// Runs `hook` on each thread before anything else, with the thread's full name.
+    ///
+    /// Use it for priorities, affinity or signal masks. A panic of the hook is logged, and the thread continues.
     #[must_use]
     pub fn on_start(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_start = Some(Arc::new(hook));
         self
     }
 
-    /// Refuses this many threads, as the system might.
+    /// Refuses this many threads, like a system without resources.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn refusing(mut self, refusals: Arc<std::sync::atomic::AtomicUsize>) -> Self {
         self.refusals = refusals;
@@ -75,10 +77,10 @@ impl ThreadOptions {
     ///
     /// # Errors
     ///
-    /// If the operating system refuses a thread.
+    /// Returns an error if the operating system refuses a thread.
     pub(crate) fn spawn(&self, name: String, body: impl FnOnce() + Send + 'static) -> io::Result<Joiner> {
         if name.contains('\0') {
-            // The standard library panics.
+            // Otherwise the standard library would panic.
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "its name has a NUL in it"));
         }
         #[cfg(all(test, not(loom)))]
@@ -120,16 +122,16 @@ const ROLES: [(&str, &str); 8] = [
     ("watchdog", "watchdog"),
 ];
 
-/// Renames this thread for the system. Panic messages keep its full name.
+/// Renames this thread for the system. Panic messages still show its full name.
 #[cfg(all(target_os = "linux", not(loom)))]
 fn show_to_the_system(name: &str) {
     if let Ok(name) = CString::new(system_name(name)) {
-        // Only tools that list threads show it.
+        // On failure, only tools that list threads are affected.
         let _ = rustix::thread::set_name(&name);
     }
 }
 
-/// The name of a thread for the system. Linux keeps its first 15 bytes, so the role and the number come before the rest.
+/// Returns the name of a thread for the system. Linux keeps the first 15 bytes, so role and number come first.
 #[cfg(all(target_os = "linux", not(loom)))]
 fn system_name(name: &str) -> String {
     let mut parts = VecDeque::new();
@@ -147,9 +149,9 @@ fn system_name(name: &str) -> String {
     Vec::from(parts).join("-")
 }
 
-/// Joins a task that has no thread of its own.
+/// Joins a task without its own thread.
 pub(crate) trait JoinTask: Send + Sync {
-    /// Whether the caller is a step of this task, or runs on its thread.
+    /// Returns whether the caller is a step of this task, or runs on its thread.
     fn is_current(&self) -> bool;
 
     /// Blocks until the task has left.
@@ -170,7 +172,7 @@ pub(crate) fn current_thread() -> ThreadId {
     thread::current().id()
 }
 
-/// A thread to be joined.
+/// The handle for joining a thread or task.
 pub(crate) struct Joiner {
     name: String,
     role: Role,
@@ -182,12 +184,12 @@ enum Role {
 }
 
 impl Joiner {
-    /// Makes the joiner of a task without its own thread.
+    /// Creates the joiner of a task without its own thread.
     pub(crate) fn of_task(name: String, task: impl JoinTask + 'static) -> Self {
         Self { name, role: Role::Task(Box::new(task)) }
     }
 
-    /// Whether the caller runs on this thread.
+    /// Returns whether the caller runs on this thread.
     pub(crate) fn is_current(&self) -> bool {
         match &self.role {
             Role::Thread(handle) => handle.thread().id() == thread::current().id(),
@@ -195,7 +197,7 @@ impl Joiner {
         }
     }
 
-    /// Waits for the thread to end; a panic that ended it is logged. On that very thread it returns at once.
+    /// Blocks until the thread has ended. Logs the panic that ended it. Returns at once on the thread itself.
     pub(crate) fn join(self) {
         if self.is_current() {
             return;
@@ -217,7 +219,7 @@ impl fmt::Debug for Joiner {
     }
 }
 
-/// Logs the panic that has ended a thread.
+/// Logs the panic that ended a thread.
 pub(crate) fn log_panic(thread: &str, panic: &(dyn Any + Send)) {
     let message = panic_message(panic);
     log::error!(thread, panic = message; "{thread}: the thread panicked: {message}");
@@ -226,7 +228,7 @@ pub(crate) fn log_panic(thread: &str, panic: &(dyn Any + Send)) {
 /// The payload of a panic.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-/// The text of a panic.
+/// Returns the text of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     if let Some(text) = panic.downcast_ref::<&'static str>() {
         text
@@ -237,7 +239,7 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     }
 }
 
-/// Runs code of the user's that must not take others down: a panic is logged as "`what` panicked", and goes no further.
+/// Runs user code and contains its panic. Logs the panic as "`what` panicked".
 pub(crate) fn shielded(what: &str, code: impl FnOnce()) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(code)) else {
         return;
@@ -258,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_has_the_role_and_the_number_of_a_thread_before_the_rest_of_its_name() {
+    fn system_names_begin_with_role_and_number() {
         for (name, system) in [
             ("vms-0", "0-vms"),
             ("appliance-volumes-12", "12-appliance-volumes"),
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_shows_the_role_of_a_thread_first_and_the_program_sees_its_full_name() {
+    fn only_the_system_sees_the_reordered_name() {
         let (said, heard) = std::sync::mpsc::channel();
         let hooked = said.clone();
         let options = ThreadOptions::new().on_start(move |name| hooked.send(name.to_owned()).unwrap());

@@ -1,4 +1,4 @@
-//! Cancellation tokens. The module `node` has their lock and the three passes of a cancellation.
+//! Cancellation tokens. The module `node` has their locks and the three passes of a cancellation.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -11,13 +11,12 @@ use std::sync::Arc;
 
 use self::node::Node;
 
-/// A request to stop, that can be made once, seen by many, and passed down to children.
+/// A one-time request to stop that reaches all child tokens.
 ///
-/// Clones are handles to the same token. A [`child`](Self::child) is cancelled with its parent or alone, and never cancels
-/// its parent. A token that reads as cancelled stays so, and all its descendants read as cancelled too.
+/// Clones are handles of the same token. A [`child`](Self::child) is cancelled with its parent or alone, and never cancels its
+/// parent. A cancelled token stays cancelled, and so do all its descendants.
 ///
-/// A token lives as long as a clone, a child, or an [`OnCancel`] guard of it that stands. Dropping a token does not
-/// cancel it.
+/// A token exists as long as one of its clones, children or [`OnCancel`] guards. Dropping a token does not cancel it.
 ///
 /// ```
 /// use homeostat::CancellationToken;
@@ -38,7 +37,7 @@ pub struct CancellationToken {
 }
 
 impl CancellationToken {
-    /// Makes a token without a parent, not cancelled. Costs one allocation.
+    /// Creates a token without a parent. Costs one allocation.
     ///
     /// # Panics
     ///
@@ -54,9 +53,9 @@ impl CancellationToken {
         Self { node: Node::root() }
     }
 
-    /// Makes a token that is cancelled when this one is, and that can be cancelled alone.
+    /// Creates a token that is cancelled when this one is, or alone.
     ///
-    /// The child of a cancelled token is born cancelled. A child that is dropped leaves nothing behind in its parent, so a
+    /// The child of a cancelled token is cancelled from the start. A dropped child leaves nothing behind in its parent, so a
     /// long-lived token may have any number of short-lived children. The cost does not grow with the number of children.
     ///
     /// # Panics
@@ -83,15 +82,14 @@ impl CancellationToken {
 
     /// Cancels this token and all its descendants, then runs their callbacks on this thread.
     ///
-    /// When this returns, this token and all its descendants read as cancelled, and every [`wait`](Self::wait) on one of
-    /// them has been woken. Each callback runs once, outside any lock, after all of them read as cancelled: a token's own
-    /// in the order in which they were registered, and before those of its descendants. Siblings come in no promised
-    /// order. A callback that panics is caught and logged as an error, and the others run.
+    /// When this returns, [`is_cancelled`](Self::is_cancelled) is true for all these tokens, and each [`wait`](Self::wait) on
+    /// them has been woken. Callbacks run once each, outside any lock, after all these tokens are cancelled. A token's callbacks
+    /// run in the order of their registration, and before the callbacks of its descendants. The order of siblings is unspecified.
+    /// If a callback panics, the panic is logged as an error, and the others run.
     ///
-    /// Only the first call runs callbacks. A call on a token that another thread is just cancelling, directly or through
-    /// an ancestor, returns with the token cancelled, but without waiting for that thread: callbacks may still be running
-    /// there, or be about to. A callback may call this too. To know that one callback is over, drop its
-    /// [`OnCancel`].
+    /// Only the first call runs callbacks. If another thread is cancelling the token, directly or through an ancestor, this
+    /// returns with the token cancelled, but does not wait for the callbacks of that thread. A callback may also call this. To
+    /// wait for the end of one callback, drop its [`OnCancel`].
     ///
     /// # Panics
     ///
@@ -109,9 +107,9 @@ impl CancellationToken {
         Node::cancel(&self.node);
     }
 
-    /// Whether this token has been cancelled, itself or through an ancestor. Costs one atomic load.
+    /// Returns whether this token or an ancestor was cancelled. Costs one atomic load.
     ///
-    /// Everything that a thread did before it cancelled the token is visible to a thread that reads `true` here.
+    /// A thread that reads `true` here sees everything that the cancelling thread did before the cancellation.
     ///
     /// # Panics
     ///
@@ -130,20 +128,20 @@ impl CancellationToken {
         self.node.is_cancelled()
     }
 
-    /// Whether it is cancelled or being cancelled. If a descendant reads as cancelled, this tells whether the cancellation came
-    /// from here or above.
+    /// Returns whether the token is cancelled or is being cancelled. If a descendant is cancelled, this shows whether the
+    /// cancellation came from this token or an ancestor.
     pub(crate) fn is_closed(&self) -> bool {
         self.node.is_closed()
     }
 
-    /// Registers `f` to run once when this token is cancelled, on the thread that cancels it.
+    /// Registers `f` to run once when this token is cancelled, on the cancelling thread.
     ///
-    /// Use it to unblock code that knows no token: shut a socket down, kill a child process, notify a condition variable.
-    /// On a token that reads as cancelled already, `f` runs at once on this thread, possibly while callbacks registered
-    /// before it still run elsewhere. A panic of `f` is caught and logged as an error, in either case.
+    /// Use it to unblock code that does not know tokens: shut down a socket, kill a child process, notify a condition variable.
+    /// If the token is already cancelled, `f` runs at once on this thread, possibly while earlier callbacks still run elsewhere.
+    /// A panic of `f` is logged as an error in both cases.
     ///
-    /// Dropping the returned guard unregisters `f`; see [`OnCancel`]. The guard keeps the token,
-    /// so the callback also of an otherwise dropped child runs when the parent is cancelled.
+    /// Dropping the returned guard unregisters `f`; see [`OnCancel`]. The guard keeps the token alive: the callback runs even if
+    /// all other handles of a child are dropped before its parent is cancelled.
     ///
     /// # Panics
     ///
@@ -178,10 +176,10 @@ impl CancellationToken {
         OnCancel { registered: id.map(|id| (Arc::clone(&self.node), id)) }
     }
 
-    /// Blocks until this token is cancelled. Returns at once if it is already.
+    /// Blocks until this token is cancelled. Returns at once if it already is.
     ///
-    /// Only a [`cancel`](Self::cancel) of this token or of an ancestor wakes it. There is no timeout: if nobody cancels the
-    /// token, it waits for ever. Callbacks may still be running when this returns.
+    /// Only a [`cancel`](Self::cancel) of this token or an ancestor wakes it. There is no timeout. Callbacks may still be running
+    /// when this returns.
     ///
     /// # Panics
     ///
@@ -214,15 +212,15 @@ impl fmt::Debug for CancellationToken {
     }
 }
 
-/// A registration made by [`CancellationToken::on_cancel`]; dropping it unregisters the callback.
+/// The registration of a callback. Dropping it unregisters the callback.
 ///
-/// Once the drop has returned, the callback neither runs nor will run:
-/// - not yet run, it is dropped without being run; a panic in the drop of what it holds is caught and logged;
-/// - running on another thread, the drop **blocks** until it has ended, and only that end wakes it;
-/// - running on this very thread (the guard is dropped from inside the callback), the drop returns at once.
+/// After the drop has returned, the callback does not run:
+/// - If it has not run, it is dropped without running. A panic in the drop of its captured values is caught and logged.
+/// - If it runs on another thread, the drop **blocks** until it has ended. Only that end wakes the drop.
+/// - If it runs on this thread (the callback drops its own guard), the drop returns at once.
 ///
-/// After the guard, you may tear down everything that the callback uses. As with any join, two callbacks that run on two threads
-/// and each drop the other's guard wait for each other for ever; so does a drop under a lock that the callback takes.
+/// After the drop you may destroy everything that the callback uses. Beware of deadlocks: two callbacks on two threads that drop
+/// each other's guards wait for ever, like any mutual join. A drop under a lock that the callback takes also deadlocks.
 ///
 /// # Panics
 ///
@@ -238,16 +236,16 @@ impl fmt::Debug for CancellationToken {
 /// ```
 #[must_use = "dropping the guard unregisters the callback; `detach` keeps it registered"]
 pub struct OnCancel {
-    /// `None` when there is nothing to unregister: the token was cancelled already, or the guard is detached.
+    /// `None` if nothing must be unregistered: the token was already cancelled, or the guard is detached.
     registered: Option<(Arc<Node>, u64)>,
 }
 
 impl OnCancel {
-    /// Keeps the callback registered for as long as the token lives, and gives the guard up.
+    /// Keeps the callback registered for the life of the token.
     ///
-    /// Unlike the guard, the callback does not keep the token: when the last clone, child and guard of the token are gone,
-    /// it is dropped without being run. A detached callback that holds a clone of its own token keeps both until the
-    /// token is cancelled.
+    /// Unlike the guard, the callback does not keep the token alive. When the last clone, child and guard of the token are
+    /// dropped, the callback is dropped without running. A detached callback that holds a clone of its own token keeps both alive
+    /// until the token is cancelled.
     ///
     /// # Panics
     ///

@@ -1,7 +1,7 @@
-//! Time: the system's, or one that a test holds still. The only file that calls `Instant::now`.
+//! Time: the system clock, or a held clock for tests. The only file that calls `Instant::now`.
 //!
-//! Every wait in the crate that can time out goes through a [`Clock`]. On the system clock such a wait is a timed wait
-//! of the operating system. On a held clock it is registered here, and [`ManualClock::advance`] wakes it.
+//! Every wait in the crate that can time out goes through a [`Clock`]. On the system clock it is a timed wait of the operating
+//! system. On a held clock it is registered here, and [`ManualClock::advance`] wakes it.
 //!
 //! Lock order: the lock of a held clock is the innermost one. Wakers run outside it.
 
@@ -19,10 +19,10 @@ use crate::base::task::Task;
 use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
 
-/// Where a queue and its threads read the time.
+/// The clock of a queue and its threads.
 ///
-/// Cheap to clone; clones show the same time. The system clock is monotonic: it does not jump with the wall clock, and
-/// on most systems it stands still while the machine sleeps, so a delay is that much longer by the wall clock then.
+/// Cheap to clone: clones show the same time. The system clock is monotonic, so changes of the wall clock do not affect it. On
+/// most systems it stops while the machine sleeps: delays then take longer by the wall clock.
 ///
 /// # Examples
 ///
@@ -41,12 +41,12 @@ enum ClockKind {
     Held(Arc<Held>),
 }
 
-/// A callback of a held clock for a time. Called outside its lock, on the thread that advances it.
+/// A callback of a held clock for a given time. Runs outside its lock, on the thread that advances the clock.
 pub(crate) trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// The scheduler of a simulation, which runs all tasks on one thread. No thread sleeps on its clock.
+/// The scheduler of a simulation. It runs all tasks on one thread, so no thread sleeps on its clock.
 pub(crate) trait Scheduler: Send + Sync {
     /// Adds a task.
     fn enter(self: Arc<Self>, clock: &ManualClock, name: String, task: Box<dyn Task>) -> io::Result<Joiner>;
@@ -54,22 +54,22 @@ pub(crate) trait Scheduler: Send + Sync {
     /// Runs a step of a task, or moves the clock to the time of the next step. Called in place of a sleep.
     fn pass(&self, clock: &ManualClock);
 
-    /// Returns a stream of random numbers, the same for the same seed.
+    /// Returns a stream of random numbers. The seed determines them.
     fn draws(&self) -> Draws;
 
     fn seed(&self) -> u64;
 }
 
 impl Clock {
-    /// The system's monotonic clock.
+    /// Returns the system's monotonic clock.
     #[must_use]
     pub fn system() -> Self {
-        // One origin for the process, so that times of one system clock hold for another.
+        // One origin for the process, so that times of one system clock are valid for another.
         static ORIGIN: OnceLock<Instant> = OnceLock::new();
         Self(ClockKind::System { origin: *ORIGIN.get_or_init(system_now) })
     }
 
-    /// The time by this clock.
+    /// Returns the current time of this clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         match &self.0 {
@@ -78,7 +78,7 @@ impl Clock {
         }
     }
 
-    /// Whether both show the same time, always.
+    /// Returns whether both clocks always show the same time.
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (ClockKind::System { .. }, ClockKind::System { .. }) => true,
@@ -87,7 +87,7 @@ impl Clock {
         }
     }
 
-    /// The time of day: for people to read, never to reckon with.
+    /// Returns the time of day. For people to read, not for calculations.
     pub(crate) fn time_of_day(&self) -> SystemTime {
         match &self.0 {
             ClockKind::System { .. } => system_time_of_day(),
@@ -95,13 +95,13 @@ impl Clock {
         }
     }
 
-    /// Whether a test holds this clock.
+    /// Returns whether a test holds this clock.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.0, ClockKind::Held(_))
     }
 
-    /// The width of a timer's tick by this clock, as a power of two of nanoseconds: 131 µs by the system's time, whose
-    /// threads cannot be woken more finely, and exact on a held clock.
+    /// Returns the width of a timer tick, as a power of two of nanoseconds. 131 µs on the system clock, because threads cannot be
+    /// woken more precisely. Exact on a held clock.
     pub(crate) fn tick_shift(&self) -> u32 {
         match self.0 {
             ClockKind::System { .. } => 17,
@@ -117,7 +117,7 @@ impl Clock {
         }
     }
 
-    /// The instant of `time`; `None` if the system's `Instant` does not reach that far.
+    /// Returns the instant of `time`. `None` if the system's `Instant` cannot represent it.
     pub(crate) fn instant(&self, time: Nanos) -> Option<Instant> {
         let origin = match &self.0 {
             ClockKind::System { origin } => *origin,
@@ -133,8 +133,8 @@ impl Clock {
         time != Nanos::NEVER && time <= self.nanos()
     }
 
-    /// A thread is about to sleep until `deadline`, holding the lock of its condition. `None`: that time has come.
-    /// Nothing but [`sleep`](Self::sleep) may come between this and [`wake_up`](Self::wake_up).
+    /// Registers a thread that is about to sleep until `deadline`, under the lock of its condition. Returns `None` if the
+    /// deadline has passed. Only [`sleep`](Self::sleep) may come between this and [`wake_up`](Self::wake_up).
     pub(crate) fn fall_asleep(&self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) -> Option<Nap> {
         match &self.0 {
             ClockKind::System { .. } => Some(Nap(None)),
@@ -142,14 +142,14 @@ impl Clock {
         }
     }
 
-    /// Returns the scheduler of the simulation; `None` outside one.
+    /// Returns the scheduler of the simulation. `None` outside a simulation.
     pub(crate) fn scheduler(&self) -> Option<(ManualClock, &Arc<dyn Scheduler>)> {
         let ClockKind::Held(held) = &self.0 else { return None };
         held.scheduler.get().map(|scheduler| (ManualClock(Arc::clone(held)), scheduler))
     }
 
-    /// Blocks on `condvar` until notified, or until `deadline` on the system's clock. In a simulation, lets the scheduler run
-    /// another task meanwhile.
+    /// Blocks on `condvar` until a notification, or until `deadline` on the system clock. In a simulation, the scheduler runs
+    /// another task instead.
     pub(crate) fn sleep<T>(&self, condvar: &Condvar, guard: &mut MutexGuard<'_, T>, deadline: Nanos) {
         if let Some((clock, scheduler)) = self.scheduler() {
             MutexGuard::unlocked(guard, || scheduler.pass(&clock));
@@ -163,20 +163,20 @@ impl Clock {
         }
     }
 
-    /// Ends a sleep. The thread that decided to wake this one has counted it out before.
+    /// Ends a sleep. The waking thread has already subtracted this thread from the count of sleepers.
     pub(crate) fn wake_up(&self, mut nap: Nap) {
         self.clear_alarm(&mut nap.0);
     }
 
-    /// `count` threads are no longer asleep: somebody has decided to wake them.
+    /// Subtracts `count` threads from the sleepers, because a thread has decided to wake them.
     pub(crate) fn count_out(&self, count: usize) {
         if let ClockKind::Held(held) = &self.0 {
             held.state.lock().asleep -= count;
         }
     }
 
-    /// Held clock only: calls `wake` when `at` comes, and no longer at the time of `alarm`. Returns whether `at` has
-    /// come already: then nothing will call `wake`.
+    /// Replaces `alarm` by one that calls `wake` at `at`. Only for a held clock. Returns true if `at` has passed; then `wake` is
+    /// not called.
     pub(crate) fn set_alarm(&self, alarm: &mut Option<Alarm>, at: Nanos, wake: Arc<dyn Wake>) -> bool {
         self.clear_alarm(alarm);
         let ClockKind::Held(held) = &self.0 else {
@@ -190,10 +190,10 @@ impl Clock {
         false
     }
 
-    /// Held clock only: nothing is called at the time of `alarm` any more.
+    /// Removes an alarm, so that its waker is not called. Only for a held clock.
     pub(crate) fn clear_alarm(&self, alarm: &mut Option<Alarm>) {
         if let (ClockKind::Held(held), Some(alarm)) = (&self.0, alarm.take()) {
-            // Bound to a name so that it drops after the lock: it may be the last handle of something that waits here.
+            // Bound to a name so that it drops after the lock: it may be the last handle of a waiting object.
             let _wake = held.state.lock().alarms.remove(&alarm);
         }
     }
@@ -224,22 +224,21 @@ fn system_time_of_day() -> SystemTime {
     SystemTime::now()
 }
 
-/// A sleep that is registered with its clock; the alarm of a held clock, if it has a deadline.
+/// A registered sleep. Holds the alarm of a held clock if the sleep has a deadline.
 #[derive(Debug)]
 pub(crate) struct Nap(Option<Alarm>);
 
-/// An alarm of a held clock: its time, and a number that tells alarms of one time apart and orders them.
+/// An alarm of a held clock: its time, and a number that orders alarms of the same time.
 pub(crate) type Alarm = (Nanos, u64);
 
-/// Set in the numbers of timeouts: of one instant, keys come into line first, so that whoever waits up to that instant
-/// finds them.
+/// Marks the numbers of timeouts. At the same instant, keys become ready first, so that a wait that ends then finds them.
 const TIMEOUT: u64 = 1 << 63;
 
-/// A clock that stands still until a test moves it.
+/// A clock that moves only when a test advances it.
 ///
-/// Everything built on its [`clock`](Self::clock) uses its time: delays, timeouts, polls, deadlines and backoff all wait for
-/// [`advance`](Self::advance). A queue on a held clock needs no timer thread: advancing the clock
-/// moves its keys.
+/// Delays, timeouts, polls, deadlines and backoff of everything that uses its [`clock`](Self::clock) wait for
+/// [`advance`](Self::advance). A queue on a held clock needs no timer thread: the call that advances the clock makes its keys
+/// ready.
 ///
 /// # Examples
 ///
@@ -269,7 +268,7 @@ struct Held {
     state: Mutex<HeldState>,
     /// Notified when a thread falls asleep.
     fell_asleep: Condvar,
-    /// Set once, by the simulation that makes the clock.
+    /// Set once, by the simulation that creates the clock.
     scheduler: OnceLock<Arc<dyn Scheduler>>,
 }
 
@@ -277,7 +276,7 @@ struct HeldState {
     now: Nanos,
     alarms: BTreeMap<Alarm, Arc<dyn Wake>>,
     next_alarm: u64,
-    /// Threads that wait for something in this crate, on this clock, and that nobody has decided to wake.
+    /// The number of threads that sleep on this clock and that no thread has decided to wake.
     asleep: usize,
 }
 
@@ -291,13 +290,13 @@ impl HeldState {
 }
 
 impl ManualClock {
-    /// A clock that stands still. Its time of day is the beginning of 1970.
+    /// Creates a held clock. Its time of day is the beginning of 1970.
     #[must_use]
     pub fn new() -> Self {
         Self::at(UNIX_EPOCH)
     }
 
-    /// Makes a clock that stands still at this time of day. Timestamps use it; delays and deadlines do not.
+    /// Creates a held clock with this time of day. Timestamps use it; delays and deadlines do not.
     #[must_use]
     pub fn at(time_of_day: SystemTime) -> Self {
         Self(Arc::new(Held {
@@ -309,7 +308,7 @@ impl ManualClock {
         }))
     }
 
-    /// Makes this the clock of a simulation. Nothing uses it yet.
+    /// Makes this the clock of a simulation. Called before its first use.
     #[cfg(feature = "testing")]
     pub(crate) fn set_scheduler(&self, scheduler: Arc<dyn Scheduler>) {
         let _ = self.0.scheduler.set(scheduler);
@@ -319,12 +318,12 @@ impl ManualClock {
         self.0.state.lock().now
     }
 
-    /// Returns the time of the next alarm; [`Nanos::NEVER`] without one.
+    /// Returns the time of the next alarm. [`Nanos::NEVER`] without an alarm.
     pub(crate) fn alarm(&self) -> Nanos {
         self.0.state.lock().alarms.first_key_value().map_or(Nanos::NEVER, |((at, _), _)| *at)
     }
 
-    /// Moves on to `target`, as [`advance`](Self::advance) does.
+    /// Advances to `target`, like [`advance`](Self::advance).
     pub(crate) fn advance_to(&self, target: Nanos) {
         while let Some(due) = self.0.next_alarms(target) {
             for wake in due {
@@ -333,44 +332,46 @@ impl ManualClock {
         }
     }
 
-    /// A handle to give to a queue.
+    /// Returns a clock for a queue.
     #[must_use]
     pub fn clock(&self) -> Clock {
         Clock(ClockKind::Held(Arc::clone(&self.0)))
     }
 
-    /// The time this clock shows.
+    /// Returns the current time of this clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.0.now()
     }
 
-    /// Moves the clock on by `duration`, stopping at each time that something waits for, in order.
+    /// Advances the clock by `duration`, stopping at each alarm in order.
     ///
-    /// When this returns, every delayed key that is due is ready, and every wait that has timed out is woken. The woken threads
-    /// may still be busy: to step through the ticks of a poller, alternate this with
-    /// [`wait_for_sleepers`](Self::wait_for_sleepers). The clock stops some 584 years after it was made.
+    /// When this returns, all due keys are ready, and all waits that timed out are woken. The woken threads may still be busy. To
+    /// step through the ticks of a poller, alternate this with [`wait_for_sleepers`](Self::wait_for_sleepers). The clock stops
+    /// some 584 years after its creation.
     pub fn advance(&self, duration: Duration) {
-        // One before "never", which does not come.
+        // One before "never", which the clock does not reach.
         self.advance_to(Nanos(self.nanos().after(duration).0.min(u64::MAX - 1)));
     }
 
-    /// The time at which [`advance`](Self::advance) stops next, if any: nothing that waits on this clock waits for an earlier
-    /// one. Nothing need happen then: a key may have been cancelled since.
+    /// Returns the time at which [`advance`](Self::advance) stops next. `None` if nothing waits for a time.
+    ///
+    /// No earlier time is awaited. Possibly nothing happens then, for example if a key was cancelled.
     #[must_use]
     pub fn next_alarm(&self) -> Option<Instant> {
         self.clock().instant(self.alarm())
     }
 
-    /// Returns the number of threads that are asleep on this clock: consumers of a queue, a draining thread, an idle poller or
-    /// worker, a sleeping reconciler.
+    /// Returns the number of threads that sleep on this clock, for example consumers of a queue, draining threads, idle pollers
+    /// and workers, and sleeping reconcilers.
     #[must_use]
     pub fn sleepers(&self) -> usize {
         self.0.state.lock().asleep
     }
 
-    /// Blocks until at least `count` threads are asleep on this clock. Woken by a thread that falls asleep; for ever if
-    /// there are not that many.
+    /// Blocks until at least `count` threads sleep on this clock.
+    ///
+    /// A thread that falls asleep wakes this. Blocks for ever if there are fewer threads.
     pub fn wait_for_sleepers(&self, count: usize) {
         let mut state = self.0.state.lock();
         while state.asleep < count {
@@ -402,7 +403,7 @@ impl Held {
     }
 
     fn now(&self) -> Instant {
-        // Only a held clock that was advanced by centuries leaves the range of some systems' `Instant`.
+        // Only a held clock that was advanced by centuries exceeds the range of some systems' `Instant`.
         self.origin.checked_add(self.elapsed()).unwrap_or(self.origin)
     }
 
@@ -421,8 +422,8 @@ impl Held {
         Some(Nap(alarm))
     }
 
-    /// Moves to the next time up to `target` that something waits for and takes what waits for it; `None` once there
-    /// is nothing more and the clock has reached `target`.
+    /// Moves to the next alarm up to `target`, and takes all alarms of that time. Returns `None` if no alarm is left and the
+    /// clock has reached `target`.
     fn next_alarms(&self, target: Nanos) -> Option<Vec<Arc<dyn Wake>>> {
         let mut state = self.state.lock();
         match state.alarms.first_key_value() {

@@ -1,4 +1,4 @@
-//! Random numbers and orders. In a simulation its seed decides them.
+//! Random numbers and random orders. In a simulation, its seed determines them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -6,17 +6,17 @@ use super::Clock;
 use crate::base::backoff::Draws;
 
 impl Clock {
-    /// Returns a stream of random numbers of its own.
+    /// Returns an independent stream of random numbers.
     pub(crate) fn draws(&self) -> Draws {
         self.scheduler().map_or_else(Draws::random, |(_, scheduler)| scheduler.draws())
     }
 
-    /// Returns the seed of the simulation; `None` outside one.
+    /// Returns the seed of the simulation. `None` outside a simulation.
     pub(crate) fn seed(&self) -> Option<u64> {
         self.scheduler().map(|(_, scheduler)| scheduler.seed())
     }
 
-    /// Orders items that came out of a hash table, by the seed. Outside a simulation it leaves them as they are.
+    /// In a simulation, orders the items of a hash table by the seed. Otherwise leaves them as they are.
     pub(crate) fn arrange<T, K: Hash + ?Sized>(&self, items: &mut [T], key: impl Fn(&T) -> &K) {
         if let Some(seed) = self.seed() {
             items.sort_by_cached_key(|item| {

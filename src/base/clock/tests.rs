@@ -1,8 +1,8 @@
-//! One origin for all system clocks; the time of day of a held one.
+//! The common origin of all system clocks, and the time of day of a held clock.
 
 use super::*;
 
-/// A time of one clock holds for the other: a pool by its controllers.
+/// A pool relies on this to use the times of its controllers.
 #[test]
 fn all_system_clocks_count_from_one_instant() {
     let one = Clock::system();
