@@ -12,12 +12,12 @@ use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::queue::{Priority, Reasons};
 
-/// The context of a run: its deadline, its cancellation, and the reasons for the call.
+/// The context of a run: its deadline, its cancellation and its reasons.
 ///
-/// Threads cannot be killed, so cancellation is cooperative: a run calls [`is_cancelled`](Self::is_cancelled) or
-/// [`check`](Self::check) between its steps, waits with [`sleep`](Self::sleep), and unblocks other calls with
-/// [`on_cancel`](Self::on_cancel). It is cancelled when its deadline passes, and when its workers are aborted: after
-/// the grace period of a shutdown, not at its beginning.
+/// Threads cannot be killed, so cancellation is cooperative. Call [`is_cancelled`](Self::is_cancelled) or [`check`](Self::check)
+/// between steps, wait with [`sleep`](Self::sleep), and unblock other calls with [`on_cancel`](Self::on_cancel). A run is
+/// cancelled when its deadline passes, and when its workers are aborted. A shutdown aborts after its grace period, not at its
+/// beginning.
 ///
 /// # Examples
 ///
@@ -38,11 +38,11 @@ use crate::queue::{Priority, Reasons};
 pub struct Context {
     clock: Clock,
     deadline: Nanos,
-    /// Cancelled when everything is aborted.
+    /// Cancelled when the workers are aborted.
     abort: CancellationToken,
-    /// A child of `abort`, made when it is first asked for: most runs never do.
+    /// A child of `abort`, created on first use. Most runs do not use it.
     token: OnceLock<CancellationToken>,
-    /// Where the watchdog finds the token.
+    /// The watchdog finds the token in this slot.
     slot: Option<Arc<WorkerSlot>>,
     pub(crate) call: RunInfo,
 }
@@ -57,14 +57,14 @@ pub(crate) struct RunInfo {
 }
 
 impl Context {
-    /// A context of no run, for calling a reconciler by hand or in a test: on the system's clock, without a deadline, never
+    /// Creates a context without a run, for manual calls and tests. It uses the system clock, has no deadline and is never
     /// cancelled.
     #[must_use]
     pub fn detached() -> Self {
         Self::detached_with(Clock::system(), CancellationToken::new())
     }
 
-    /// A context of no run that goes by `clock` and is cancelled with `abort`; without a deadline.
+    /// Creates a context without a run. It uses `clock`, has no deadline, and is cancelled with `abort`.
     ///
     /// # Examples
     ///
@@ -95,12 +95,12 @@ impl Context {
         Self { clock, deadline, abort, token: OnceLock::new(), slot, call }
     }
 
-    /// The thread of the runs to come has another slot.
+    /// Moves this context to another worker slot.
     pub(crate) fn sit(&mut self, slot: &Arc<WorkerSlot>) {
         self.slot = Some(Arc::clone(slot));
     }
 
-    /// Makes this the context of another run on the same slot; the one before has [ended](Self::end).
+    /// Prepares the context for the next run on the same slot. The previous run must have [ended](Self::end).
     #[inline]
     pub(crate) fn renew(&mut self, deadline: Nanos, call: RunInfo) {
         debug_assert!(self.token.get().is_none(), "a token is its run's alone");
@@ -108,7 +108,7 @@ impl Context {
         self.call = call;
     }
 
-    /// Ends the run, and drops the detached callbacks on its token.
+    /// Ends the run, and drops detached callbacks on its token.
     #[inline]
     pub(crate) fn end(&mut self) {
         if self.token.get().is_some() {
@@ -122,23 +122,23 @@ impl Context {
         self.clock.instant(self.deadline)
     }
 
-    /// The time left until the deadline, zero once it has passed; `None` without a deadline.
+    /// Returns the time until the deadline; zero if it has passed. `None` without a deadline.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         (self.deadline != Nanos::NEVER).then(|| self.deadline.since(self.clock.nanos()))
     }
 
-    /// Whether the run should end: its deadline has passed, or its workers have been aborted.
+    /// Returns whether the run should end: its deadline has passed, or its workers were aborted.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.check().is_err()
     }
 
-    /// Returns with an error once the run should end: `cx.check()?` between two steps.
+    /// Returns an error if the run should end. Call `cx.check()?` between two steps.
     ///
     /// # Errors
     ///
-    /// [`Cancelled`], saying which of the two it is.
+    /// Returns [`Cancelled`] with the reason.
     pub fn check(&self) -> Result<(), Cancelled> {
         if self.abort.is_cancelled() || self.is_being_aborted() {
             return Err(Cancelled::Aborted);
@@ -149,44 +149,44 @@ impl Context {
         Ok(())
     }
 
-    /// Whether an abort is under way. The token reads as cancelled a moment before its parent.
+    /// Returns whether an abort is in progress. The token is cancelled a moment before its parent.
     fn is_being_aborted(&self) -> bool {
         self.token.get().is_some_and(CancellationToken::is_cancelled) && self.abort.is_closed()
     }
 
-    /// Blocks for `duration` by the queue's clock. Cancellation wakes it early.
+    /// Blocks for `duration`, by the queue's clock. A cancellation wakes it early.
     ///
     /// # Errors
     ///
-    /// [`Cancelled`] if the run should end.
+    /// Returns [`Cancelled`] if the run should end.
     pub fn sleep(&self, duration: Duration) -> Result<(), Cancelled> {
         let signal = AutoResetEvent::new(self.clock.clone());
         let until = self.clock.nanos().after(duration).min(self.deadline);
         let wake = Arc::clone(&signal);
-        // The deadline ends the wait by itself. The run's own token does not: cancelling it does not end the run.
+        // The deadline limits the wait itself. The run's own token must not wake it: its cancellation does not end the run.
         let _guard = self.abort.on_cancel(move || wake.set());
         signal.wait_until(until);
         self.check()
     }
 
-    /// Calls `f` once the run is cancelled, or at once if it is: the way to unblock a socket or a child process. Dropping
-    /// the guard takes it back; see [`OnCancel`].
+    /// Calls `f` when the run is cancelled, or at once if it already is.
     ///
-    /// It is called on the thread that cancels (at the deadline, the watchdog), so it must be short. If the guard outlives the
-    /// run, an abort still calls `f`. A [detached](OnCancel::detach) callback ends with the run, unless a clone of the
-    /// [`token`](Self::token) outlives it.
+    /// Use it to unblock a socket or a child process. Dropping the guard unregisters `f`; see [`OnCancel`]. `f` runs on the
+    /// cancelling thread, which is the watchdog at the deadline, so it must be short. If the guard outlives the run, an abort
+    /// still calls `f`. A [detached](OnCancel::detach) callback ends with the run, unless a clone of the [`token`](Self::token)
+    /// outlives the run.
     pub fn on_cancel<F: FnOnce() + Send + 'static>(&self, f: F) -> OnCancel {
         self.token().on_cancel(f)
     }
 
-    /// A token that is cancelled with this run, to hand to other code.
+    /// Returns a token that is cancelled with this run, for use in other code.
     pub fn token(&self) -> &CancellationToken {
         self.token.get_or_init(|| {
             let token = self.abort.child();
             if let Some(slot) = &self.slot {
                 slot.expose(&token);
             }
-            // The watchdog may have come by before the token was there to be found.
+            // The deadline may have passed before the watchdog could find the token.
             if self.clock.reached(self.deadline) {
                 token.cancel();
             }
@@ -194,32 +194,32 @@ impl Context {
         })
     }
 
-    /// Why this run was called: all reasons given since the last one began.
+    /// Returns all reasons for this run since the last one began.
     #[must_use]
     pub fn reasons(&self) -> Reasons {
         self.call.reasons
     }
 
-    /// The number of this try: 1, or one more than the runs in a row that have failed before it.
+    /// Returns the number of this try: one more than the failed runs in a row before it.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.call.failures.saturating_add(1)
     }
 
-    /// The lane from which the key was taken.
+    /// Returns the priority level of the key when it was taken.
     #[must_use]
     pub fn priority(&self) -> Priority {
         self.call.priority
     }
 
-    /// How long the key was in line; if it was there before the workers started, since then. `None` in a poll, and in a
-    /// context of no run.
+    /// Returns the time that the key was queued, at most since the start of the workers. `None` in a poll and in a context
+    /// without a run.
     #[must_use]
     pub fn queued_for(&self) -> Option<Duration> {
         self.call.queued_for
     }
 
-    /// The clock by which this run goes.
+    /// Returns the clock of this run.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock

@@ -2,18 +2,18 @@
 
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A number that only one thread changes, and others read.
+/// A counter with a single writer and any number of readers.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds one. If two threads did so at once, one could be lost.
+    /// Adds one. Two concurrent calls could lose one.
     #[inline]
     pub(crate) fn count(&self) {
         self.0.store(self.0.load(Relaxed) + 1, Relaxed);
     }
 
-    /// Adds a number, as [`count`](Self::count) adds one.
+    /// Adds a number. The same restriction applies as for [`count`](Self::count).
     #[inline]
     pub(crate) fn add(&self, more: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);

@@ -1,4 +1,4 @@
-//! Backoff for starts that succeed and do not last.
+//! Backoff for starts that succeed but do not last.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,24 +10,24 @@ use crate::base::sync::Mutex;
 use crate::base::time::Nanos;
 use crate::queue::Key;
 
-/// Below this many records no expired ones are looked for.
+/// With fewer records than this, expired records are not removed.
 const FEW: usize = 16;
 
-/// Backoff, per key, for things that start well and end too soon: processes, connections, sessions.
+/// Backoff per key for processes, connections or sessions that start successfully and end too soon.
 ///
-/// A [`RetryPolicy`](crate::RetryPolicy) sees failed runs only. A reconciler that starts a process succeeds even if the process
-/// ends a moment later, and would start it again at once. The guard counts such short runs and tells how long to wait.
+/// A [`RetryPolicy`](crate::RetryPolicy) handles only failed runs. A reconciler that starts a process succeeds even if the
+/// process ends a moment later, and would start it again at once. The guard counts such short runs, and returns the time to wait.
 ///
 /// A run is short if it lasts less than `stable_for`. After the `n`-th short run in a row, the key waits for the `n`-th delay of
-/// the backoff, with its jitter; the backoff's limit of retries does not apply. After a longer run the count is zero, and the key
-/// may start at once. The count is also zero if the key is not started within `stable_for` after its delay.
+/// the backoff, with jitter. The backoff's limit of retries does not apply. After a longer run, the count is zero and the key may
+/// start at once. The count is also zero if the key is not started within `stable_for` after its delay.
 ///
-/// The guard holds a record of each key that was started or ended recently, within `stable_for` and the delay. Older records are
-/// removed as new ones arrive. [`forget`](Self::forget) removes one at once.
+/// The guard keeps a record of each key that started or ended recently, within `stable_for` and the delay. New records push out
+/// expired ones. [`forget`](Self::forget) removes a record at once.
 ///
 /// # Panics
 ///
-/// All methods panic if the key's `Hash`, `Eq` or `Clone` does. The guard stays usable.
+/// All methods panic if the key's `Hash`, `Eq` or `Clone` panics. The guard stays usable.
 ///
 /// # Examples
 ///
@@ -89,14 +89,14 @@ pub struct CrashLoopGuard<K> {
 
 struct RunRecords<K> {
     by_key: HashMap<K, RunRecord>,
-    /// At this many records the expired ones are removed.
+    /// Expired records are removed at this number of records.
     sweep_at: usize,
     draws: Draws,
 }
 
 #[derive(Clone, Copy)]
 struct RunRecord {
-    /// How many runs in a row were short.
+    /// The number of short runs in a row.
     short_runs: u32,
     phase: RecordPhase,
 }
@@ -104,12 +104,12 @@ struct RunRecord {
 #[derive(Clone, Copy)]
 enum RecordPhase {
     Started(Nanos),
-    /// Ended, and not to be started before this time.
+    /// The key has ended, and may start again at this time.
     Waiting(Nanos),
 }
 
 impl RunRecord {
-    /// Whether the key is as good as unknown: its run is stable, or it was not started for so long after its delay.
+    /// Returns whether the record can be removed: the run is stable, or the key was not started for `stable_for` after its delay.
     fn is_expired(&self, now: Nanos, stable_for: Duration) -> bool {
         let (RecordPhase::Started(since) | RecordPhase::Waiting(since)) = self.phase;
         now >= since.after(stable_for)
@@ -117,7 +117,7 @@ impl RunRecord {
 }
 
 impl<K: Key> CrashLoopGuard<K> {
-    /// Makes a guard on the system's clock. Runs shorter than `stable_for` count, and `backoff` gives the delays.
+    /// Creates a guard on the system clock. Runs shorter than `stable_for` count, and `backoff` returns the delays.
     #[must_use]
     pub fn new(stable_for: Duration, backoff: Exponential) -> Self {
         let clock = Clock::system();
@@ -125,14 +125,14 @@ impl<K: Key> CrashLoopGuard<K> {
         Self { stable_for, backoff, clock, records: Mutex::new(records) }
     }
 
-    /// Uses another clock. Forgets all keys.
+    /// Sets the clock. Forgets all keys.
     #[must_use]
     pub fn clock(self, clock: Clock) -> Self {
         let records = RunRecords { by_key: HashMap::new(), sweep_at: FEW, draws: clock.draws() };
         Self { clock, records: Mutex::new(records), ..self }
     }
 
-    /// Records that `key` has been started.
+    /// Records a start of `key`.
     pub fn started(&self, key: &K) {
         let now = self.clock.nanos();
         let phase = RecordPhase::Started(now);
@@ -149,11 +149,11 @@ impl<K: Key> CrashLoopGuard<K> {
         records.by_key.insert(key.clone(), RunRecord { short_runs: 0, phase });
     }
 
-    /// Records that `key` has ended, and returns how long it must wait before its next start.
+    /// Records the end of `key`. Returns the time to wait before its next start.
     ///
-    /// Zero if it may start now: after a run of at least `stable_for`, once the delay is over, or if it was never started. Only
-    /// the first call after a start records an end; later calls return the rest of the delay. Call it whenever a
-    /// run finds that the thing does not run.
+    /// Returns zero if the key may start now: after a run of at least `stable_for`, after the delay, or if it was never started.
+    /// Only the first call after a start records an end. Later calls return the rest of the delay. Call this whenever the
+    /// reconciler finds that the process does not run.
     #[must_use]
     pub fn ended(&self, key: &K) -> Duration {
         let now = self.clock.nanos();
@@ -175,7 +175,7 @@ impl<K: Key> CrashLoopGuard<K> {
         }
     }
 
-    /// Returns how many runs of `key` in a row were short.
+    /// Returns the number of short runs of `key` in a row.
     #[must_use]
     pub fn short_runs(&self, key: &K) -> u32 {
         let now = self.clock.nanos();
@@ -184,8 +184,9 @@ impl<K: Key> CrashLoopGuard<K> {
         recent.map_or(0, |record| record.short_runs)
     }
 
-    /// Removes the record of `key`: its next run is as the first one. Use it when the thing is no longer wanted, or has been
-    /// changed. Returns whether there was a record.
+    /// Removes the record of `key`, so that its next run counts as its first. Returns whether there was a record.
+    ///
+    /// Use it when the process is no longer wanted, or after a change of its configuration.
     pub fn forget(&self, key: &K) -> bool {
         self.records.lock().by_key.remove(key).is_some()
     }
@@ -212,7 +213,7 @@ mod tests {
         CrashLoopGuard::new(10 * SECOND, Exponential::new(SECOND, 8 * SECOND).jitter(0.0)).clock(clock.clock())
     }
 
-    /// Runs the key for `length`, and returns the delay that follows.
+    /// Runs the key for `length`, and returns the following delay.
     fn run(clock: &ManualClock, guard: &CrashLoopGuard<u32>, key: u32, length: Duration) -> Duration {
         guard.started(&key);
         clock.advance(length);
@@ -309,7 +310,7 @@ mod tests {
                 let _ = guard.ended(&key);
             }
             clock.advance(SECOND);
-            // A key is held for 11 s at most, so 11 are recent.
+            // A record is kept for 11 s at most, so only 11 keys are recent.
             let held = guard.records.lock().by_key.len();
             assert!(held <= 2 * 11, "{held}");
         }

@@ -1,4 +1,4 @@
-//! Errors with a meaning for the run loop, and their chains.
+//! Errors with a meaning for the run loop, and chains of sources.
 
 use std::error::Error;
 use std::fmt::{self, Write as _};
@@ -6,21 +6,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Any error that can cross threads.
+/// Any error that can move between threads.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// An error that asks for another run and is not a failure. Logged at level info.
+/// An error that requests another run and is not a failure. Logged at level info.
 ///
-/// It is found anywhere in the chain of sources of the error that a reconciler returns, unless that chain has a [`Terminal`].
+/// It is recognized anywhere in the chain of sources of a reconciler's error, unless the chain contains a [`Terminal`].
 ///
-/// - `Box<dyn Error + Send + Sync>`: found, boxed by `?` or as a source.
-/// - An error type of your own: return it from `source()`, or mark the field `#[source]`, `#[from]` or `#[error(transparent)]`.
-/// - `anyhow::Error`: found as the error itself (`ready(vm)?`) and under `context(…)`, at any depth. Not found where it is
-///   attached *as* context (`error.context(RequeueAfter …)`), since a context is not a source.
+/// - `Box<dyn Error + Send + Sync>`: recognized, whether boxed by `?` or as a source.
+/// - A custom error type: return it from `source()`, or mark the field `#[source]`, `#[from]` or `#[error(transparent)]`.
+/// - `anyhow::Error`: recognized as the error itself (`ready(vm)?`) and below `context(…)`, at any depth. Not recognized when
+///   attached *as* context (`error.context(RequeueAfter …)`), because a context is not a source.
 ///
-/// Its `source()` repeats the request, as "requeue requested". That is how it is found where a wrapper hides its type: boxing
-/// an `anyhow::Error` hides the type of the outermost error and shows its sources. [`Terminal`], [`Muted`] and [`Cancelled`] do
-/// the same.
+/// Its `source()` repeats the request as "requeue requested". This makes it recognizable below a wrapper that hides its type: a
+/// boxed `anyhow::Error` hides the type of the outermost error, but shows its sources. [`Terminal`], [`Muted`] and [`Cancelled`]
+/// do the same.
 ///
 /// # Examples
 ///
@@ -46,7 +46,7 @@ pub struct RequeueAfter {
 }
 
 impl RequeueAfter {
-    /// Asks for another run `after` from now, because of `reason`.
+    /// Requests another run after `after`, because of `reason`.
     pub fn new(after: Duration, reason: impl Into<String>) -> Self {
         let reason = reason.into();
         let again = Self { after, reason: reason.clone(), echo: None };
@@ -59,13 +59,13 @@ impl RequeueAfter {
         self.after
     }
 
-    /// Why.
+    /// Returns the reason.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Returns the first one in `error` and its chain of sources.
+    /// Returns the first `RequeueAfter` in `error` and its chain of sources.
     #[must_use]
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         find(error)
@@ -105,13 +105,13 @@ impl Error for RequeueAfter {
     }
 }
 
-/// An error that a retry cannot mend: no policy retries the key. It runs again when it is enqueued.
+/// An error that a retry cannot fix. The key runs again only when it is enqueued.
 ///
-/// Made by [`terminal`]. It is found anywhere in the chain of sources; for `anyhow`, see [`RequeueAfter`].
+/// Created by [`terminal`]. No policy is asked. Recognized anywhere in the chain of sources; for `anyhow`, see [`RequeueAfter`].
 #[derive(Debug)]
 pub struct Terminal(pub(crate) Mark);
 
-/// Marks an error that a retry cannot mend.
+/// Marks an error that a retry cannot fix.
 ///
 /// # Examples
 ///
@@ -131,7 +131,7 @@ pub fn terminal(error: impl Into<BoxError>) -> Terminal {
 }
 
 impl Terminal {
-    /// Returns the first one in `error` and its chain of sources.
+    /// Returns the first `Terminal` in `error` and its chain of sources.
     #[must_use]
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         find(error)
@@ -150,14 +150,14 @@ impl Error for Terminal {
     }
 }
 
-/// An error whose retry is logged at level debug only.
+/// An error with quiet retries: they are logged at level debug only.
 ///
-/// The [`RetryPolicy`](crate::RetryPolicy) decides as for any error. If it does not retry the key, the error is logged as any
-/// other, and so is a marked [`Terminal`]. Made by [`muted`]; found anywhere in the chain of sources.
+/// Created by [`muted`]. Recognized anywhere in the chain of sources. The [`RetryPolicy`](crate::RetryPolicy) decides as for any
+/// error. If it does not retry the key, the error is logged normally. A marked [`Terminal`] is also logged normally.
 #[derive(Debug)]
 pub struct Muted(Mark);
 
-/// Marks an error whose retry is logged at level debug only.
+/// Marks an error, so that its retries are logged at level debug only.
 ///
 /// # Examples
 ///
@@ -180,24 +180,24 @@ pub fn muted(error: impl Into<BoxError>) -> Muted {
 }
 
 impl Muted {
-    /// Returns the first one in `error` and its chain of sources.
+    /// Returns the first `Muted` in `error` and its chain of sources.
     #[must_use]
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         find(error)
     }
 
-    /// The error that `error` marks; `error` itself if it marks none. A wrapper that hides its type is seen through.
+    /// Returns the marked error, or `error` itself if it is not a mark. Also looks through a wrapper that hides its type.
     pub(crate) fn unwrap<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
         let hidden = || error.source().filter(|source| source.is::<Echo>());
         let muted = as_a::<Self>(error).or_else(|| as_a::<Self>(hidden()?));
         muted.map_or(error, |muted| muted.0.error())
     }
 
-    /// The error that it marks.
+    /// Returns the marked error.
     #[cfg(feature = "objects")]
     pub(crate) fn into_marked(self) -> BoxError {
         let Mark { error, echo } = self.0;
-        // Only the echo shares the error, so there is always one to return.
+        // Only the echo shares the error, so this drop leaves one owner.
         drop(echo);
         Arc::try_unwrap(error).unwrap_or_else(|error| Self(Mark { error, echo: None }).into())
     }
@@ -215,8 +215,8 @@ impl Error for Muted {
     }
 }
 
-/// The error of a cancelled run. Returned by [`Context::check`](crate::Context::check) and
-/// [`Context::sleep`](crate::Context::sleep); pass it on with `?`.
+/// The error of a cancelled run. [`Context::check`](crate::Context::check) and [`Context::sleep`](crate::Context::sleep) return
+/// it. Pass it on with `?`.
 ///
 /// # Examples
 ///
@@ -233,8 +233,8 @@ impl Error for Muted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cancelled {
-    /// The workers are aborted, or the grace period of their shutdown is over. A run that returns this has not failed: its key
-    /// goes back to the queue with its failures and its reasons.
+    /// The workers were aborted, possibly after the grace period of a shutdown. A run that returns this has not failed: its key
+    /// returns to the queue with its failures and reasons.
     Aborted,
     /// The deadline of the run has passed.
     DeadlineExceeded,
@@ -261,7 +261,7 @@ impl Error for Cancelled {
     }
 }
 
-/// The error that a [`RetryPolicy`](crate::RetryPolicy) gets for a panic of the reconciler.
+/// The error that a [`RetryPolicy`](crate::RetryPolicy) receives for a panic of the reconciler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panicked {
     message: String,
@@ -272,7 +272,7 @@ impl Panicked {
         Self { message: message.to_owned() }
     }
 
-    /// Returns the text of the panic.
+    /// Returns the panic message.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -287,14 +287,14 @@ impl fmt::Display for Panicked {
 
 impl Error for Panicked {}
 
-/// An error with a meaning, once more: its own first source.
+/// A copy of an error with a meaning, as its own first source.
 ///
-/// A wrapper may hide the type of the error that it wraps and show only the sources: `anyhow::Error` does so once it is boxed. The
-/// meaning is found in the sources then.
+/// A wrapper may hide the type of its error and show only the sources, as a boxed `anyhow::Error` does. The meaning is then found
+/// in the sources.
 #[derive(Debug)]
 pub(crate) struct Echo {
     error: Echoed,
-    /// Its text in a chain of sources. [`Chain`] leaves it out.
+    /// The text in a chain of sources. [`Chain`] omits it.
     text: &'static str,
 }
 
@@ -305,7 +305,7 @@ enum Echoed {
 }
 
 impl Echo {
-    /// `again` is the error once more, without an echo.
+    /// Creates an echo. `again` is the same error without an echo.
     pub(crate) fn of(again: impl Into<BoxError>, text: &'static str) -> Self {
         Self { error: Echoed::Own(again.into()), text }
     }
@@ -332,13 +332,13 @@ impl Error for Echo {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.error {
             Echoed::Own(error) => error.source(),
-            // It has this echo as its source.
+            // The fixed error has this echo as its source.
             Echoed::Fixed(_) => None,
         }
     }
 }
 
-/// The error that a [`Terminal`], a [`Muted`] or the like marks.
+/// The error inside a [`Terminal`], a [`Muted`] or a similar mark.
 pub(crate) struct Mark {
     error: Arc<BoxError>,
     echo: Option<Echo>,
@@ -376,7 +376,7 @@ impl fmt::Debug for Mark {
     }
 }
 
-/// Returns the first error of type `T` in the chain, including errors that a [`Muted`] marks.
+/// Returns the first error of type `T` in the chain, including errors marked by [`Muted`].
 pub(crate) fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     std::iter::successors(Some(error), |&error| match as_a(error) {
         Some(Muted(mark)) => Some(mark.error()),
@@ -385,12 +385,12 @@ pub(crate) fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> 
     .find_map(as_a)
 }
 
-/// The error itself or the one that it echoes, if it is of type `T`.
+/// Returns the error or the one that it echoes, if it has type `T`.
 fn as_a<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     error.downcast_ref().or_else(|| error.downcast_ref::<Echo>()?.error().downcast_ref())
 }
 
-/// An error with all its sources, in one line for the log. An error whose `Display` panics is not shown.
+/// An error with all its sources, in one line for the log. Shows a fixed text if `Display` panics.
 pub(crate) struct Chain<'a>(pub(crate) &'a (dyn Error + 'static));
 
 impl Chain<'_> {
@@ -413,7 +413,7 @@ impl fmt::Display for Chain<'_> {
         match catch_unwind(AssertUnwindSafe(|| self.write(&mut text))) {
             Ok(written) => written?,
             Err(panic) => {
-                // Dropping it may panic again.
+                // Dropping the payload may panic again.
                 std::mem::forget(panic);
                 text.push_str("(an error that panics when shown)");
             }

@@ -1,14 +1,14 @@
-//! Durations, counted in fixed buckets.
+//! Histograms of durations with fixed buckets.
 
 use std::time::Duration;
 
 use super::counter::Counter;
 
-/// The upper bounds of the buckets, in seconds: the decades from a microsecond to a thousand seconds, as client-go's
-/// work queue metrics have them. One more bucket holds longer durations.
+/// The upper bounds of the buckets in seconds: the decades from 1 µs to 1000 s, as in client-go's work queue metrics. One more
+/// bucket counts longer durations.
 pub(crate) const BOUNDS: [f64; 10] = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0];
 
-/// The same in nanoseconds.
+/// The same bounds in nanoseconds.
 const NANOS: [u64; 10] = [
     1_000,
     10_000,
@@ -22,7 +22,7 @@ const NANOS: [u64; 10] = [
     1_000_000_000_000,
 ];
 
-/// Counts of one thread.
+/// The counts of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Tallies {
     buckets: [Counter; 11],
@@ -30,7 +30,7 @@ pub(crate) struct Tallies {
 }
 
 impl Tallies {
-    /// Adds a duration. If two threads did so at once, one could be lost.
+    /// Adds a duration. Two concurrent calls could lose one.
     #[inline]
     pub(crate) fn add(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -47,7 +47,7 @@ impl Tallies {
     }
 }
 
-/// Durations, counted in fixed buckets: the decades from 1 µs to 1000 s, and one for longer durations.
+/// A histogram of durations. Its buckets are the decades from 1 µs to 1000 s, and one for longer durations.
 ///
 /// # Examples
 ///
@@ -77,13 +77,13 @@ impl Histogram {
         self.sum
     }
 
-    /// The buckets: the upper bound of each in seconds, included, and how many durations are in it and not in the one before. The
-    /// last has no bound ([`f64::INFINITY`]).
+    /// Returns the buckets: the upper bound in seconds (inclusive), and the number of durations in this bucket only. The last
+    /// bound is [`f64::INFINITY`].
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         BOUNDS.into_iter().chain([f64::INFINITY]).zip(self.buckets)
     }
 
-    /// The bound of the bucket in which the quantile `q` lies, from 0 to 1, in seconds; `None` while there is no duration.
+    /// Returns the upper bound, in seconds, of the bucket with quantile `q` (0 to 1). `None` for an empty histogram.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let count = self.count();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::counter::Counter;
 use super::histogram::Tallies;
 
-/// The counters of one worker. Only its thread writes them: counting needs no atomic addition and shares no cache line.
+/// The counters of one worker. Only its thread writes them, so counting needs no atomic addition and shares no cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct RunCounters {
@@ -17,16 +17,16 @@ pub(crate) struct RunCounters {
     pub(crate) aborted: Counter,
     pub(crate) panics: Counter,
     pub(crate) timeouts: Counter,
-    /// How long keys were in line, and in work, where runs are timed.
+    /// Queueing times, then run times, if runs are timed.
     pub(crate) queue_time: Tallies,
     pub(crate) work_time: Tallies,
 }
 
-/// The metrics of workers since their start. Each run counts as one of the first six, unless the policy or the key's own code
-/// panics.
+/// The metrics of workers since their start.
 ///
-/// A run is counted before its claim ends: once a key is no longer in process, its runs are counted. While workers run, the
-/// numbers are not all of one instant. They never fall.
+/// Each run counts as one of the first six, unless the policy or the key's own code panics. A run is counted before its claim
+/// ends: when a key is no longer in process, its runs are counted. While workers run, the numbers come from slightly different
+/// instants. Counters never decrease.
 ///
 /// # Examples
 ///
@@ -45,23 +45,23 @@ pub(crate) struct RunCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkersMetrics {
-    /// Runs that succeeded and asked for nothing.
+    /// Runs that succeeded and requested no further run.
     pub successes: u64,
-    /// Runs that asked for another one, by an action or an error that says so.
+    /// Runs that requested another run, by an action or an error.
     pub requeues: u64,
-    /// Runs that failed, or panicked, and are tried again.
+    /// Runs that failed or panicked and are retried.
     pub retries: u64,
     /// Runs that failed or panicked and are not retried, by decision of the policy.
     pub drops: u64,
     /// Runs that failed with a [`Terminal`](crate::run::Terminal) error.
     pub terminal_errors: u64,
-    /// Runs that ended because they were aborted; their keys went back to the queue.
+    /// Runs that ended because they were aborted. Their keys returned to the queue.
     pub aborted: u64,
-    /// Panics among the runs retried or dropped.
+    /// Panics, which also count as retries or drops.
     pub panics: u64,
     /// Runs that ended after their deadline, with any result.
     pub timeouts: u64,
-    /// Runs that were still under way 100 ms after their deadline. Counted while they run.
+    /// Runs that were still active 100 ms after their deadline. Counted while they run.
     pub overruns: u64,
     /// Workers that are in a run now.
     pub active: usize,
@@ -74,7 +74,7 @@ impl WorkersMetrics {
         self.successes + self.requeues + self.retries + self.drops + self.terminal_errors + self.aborted
     }
 
-    /// Returns the number of runs that have failed, panics included.
+    /// Returns the number of failed runs, including panics.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.retries + self.drops + self.terminal_errors

@@ -1,4 +1,4 @@
-//! One run of a reconciler, and the threads around runs: workers of one queue, and pools shared by controllers.
+//! Runs of a reconciler and their threads: workers of one queue, and pools that controllers share.
 
 pub(crate) mod context;
 pub(crate) mod counter;

@@ -1,18 +1,18 @@
-//! Policies for failed runs.
+//! Retry policies for failed runs.
 
 use std::error::Error;
 use std::time::Duration;
 
 use crate::base::backoff::Exponential;
 
-/// A run that has failed, as a [`RetryPolicy`] sees it.
+/// A failed run, as passed to a [`RetryPolicy`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Failure<'a, K> {
     /// The key.
     pub key: &'a K,
-    /// The number of failed runs of the key in a row, including this one. A run that a request brought forward out of a
-    /// backoff does not count.
+    /// The number of failed runs of the key in a row, including this one. A run that a request brought forward from a backoff
+    /// does not count.
     pub failures: u32,
     /// The error; [`Panicked`](crate::run::Panicked) if the reconciler panicked.
     pub error: &'a (dyn Error + 'static),
@@ -30,8 +30,8 @@ pub enum RetryDecision {
     Drop,
 }
 
-/// Decides whether and when a failed key is retried. It is not asked about the errors [`RequeueAfter`](crate::RequeueAfter) and
-/// [`Terminal`](crate::run::Terminal).
+/// Decides whether and when a failed key is retried. Not called for [`RequeueAfter`](crate::RequeueAfter) and
+/// [`Terminal`](crate::run::Terminal) errors.
 ///
 /// # Examples
 ///
@@ -58,8 +58,10 @@ pub trait RetryPolicy<K>: Send + Sync {
     /// Returns the decision. Called on the worker's thread, outside any lock.
     fn decide(&self, failure: &Failure<'_, K>) -> RetryDecision;
 
-    /// Returns the shortest backoff. A change shortens a longer backoff to it, so that a reconciler that fails and changes its own
-    /// sources does not spin. Called once, when a controller is built. Default: zero.
+    /// Returns the shortest backoff. Default: zero.
+    ///
+    /// A change shortens a longer backoff to this, so that a reconciler that fails and changes its own sources does not spin.
+    /// Called once, when a controller is built.
     fn floor(&self) -> Duration {
         Duration::ZERO
     }
@@ -74,14 +76,15 @@ impl<K> RetryPolicy<K> for Exponential {
         }
     }
 
-    /// Its [first step](Exponential::first_step).
+    /// Returns the [first step](Exponential::first_step).
     fn floor(&self) -> Duration {
         self.first_step()
     }
 }
 
-/// Never retries: a failed run is logged, and the key waits for its feeder. The default of [`Workers`](crate::Workers),
-/// because a poller names a key again as long as it is out of step.
+/// A policy that never retries: a failed run is logged, and the key runs again when it is enqueued.
+///
+/// Suitable with a poller, which lists a key again while its state is wrong.
 ///
 /// # Examples
 ///

@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::context::Context;
 use super::error::BoxError;
 
-/// Brings the world to the desired state of one key.
+/// Brings the actual state of one key to its desired state.
 ///
-/// A reconciler is called with a key, never with a change. It compares the desired state with the actual state, and removes the
-/// difference. It is called at least once for each change and may be called without one, so it must be idempotent. Two threads
-/// never reconcile one key at the same time. They may reconcile different keys, so the reconciler is shared by reference.
+/// A reconciler receives a key, never a change. It compares the desired state with the actual state, and removes the difference.
+/// It is called at least once for each change, and may be called without a change, so it must be idempotent. Two threads never
+/// reconcile the same key at the same time, but may reconcile different keys: the reconciler is shared by reference.
 ///
-/// A closure is a reconciler. Its parameters need their types written out:
+/// A closure is a reconciler. Its parameter types must be written out:
 ///
 /// ```
 /// use homeostat::{Action, Context, Reconciler};
@@ -33,15 +33,16 @@ use super::error::BoxError;
 #[doc(alias = "reconcile")]
 #[doc(alias = "control loop")]
 pub trait Reconciler<K>: Send + Sync {
-    /// The error of a failed run. [`RequeueAfter`](crate::RequeueAfter) and [`Terminal`](crate::run::Terminal) are found in it
-    /// and in its chain of sources.
+    /// The error of a failed run. [`RequeueAfter`](crate::RequeueAfter) and [`Terminal`](crate::run::Terminal) are recognized in
+    /// the error and in its chain of sources.
     type Error: Into<BoxError>;
 
     /// Reconciles one key.
     ///
     /// # Errors
     ///
-    /// If the desired state was not reached. The [`RetryPolicy`](crate::RetryPolicy) decides whether the key is retried.
+    /// Returns an error if the desired state was not reached. The [`RetryPolicy`](crate::RetryPolicy) decides whether the key is
+    /// retried.
     ///
     /// # Panics
     ///
@@ -75,23 +76,25 @@ pub(crate) enum Follow {
 }
 
 impl Action {
-    /// Asks for no further run. The key runs again when it is enqueued.
+    /// Requests no further run. The key runs again when it is enqueued.
     #[doc(alias = "done")]
     pub const fn await_change() -> Self {
         Self(Follow::Nothing)
     }
 
-    /// Another run `delay` from now. `enqueue` is held by that delay, `enqueue_now` ends it. Zero: at the tail of the line.
+    /// Requests another run after `delay`. `enqueue` does not shorten the delay, `enqueue_now` ends it. Zero enqueues the key at
+    /// the end of its queue.
     #[doc(alias = "requeue")]
     pub const fn requeue_after(delay: Duration) -> Self {
         Self(Follow::Requeue(delay))
     }
 
-    /// Tries the key again `delay` from now, because this run could not finish its work although nothing is wrong: somebody else was
-    /// faster to write, for example. As after a failure, [`wait`](crate::ControllerHandle::wait) goes on waiting and
-    /// [`Context::attempt`] rises. Unlike a failure, the run counts as a requeue and nothing is logged above *debug*.
+    /// Retries the key after `delay`, because this run could not finish although nothing is wrong.
     ///
-    /// Return an error after a few such runs in a row, so that a lasting cause is seen:
+    /// For example, another writer was faster. As after a failure, [`wait`](crate::ControllerHandle::wait) continues to wait and
+    /// [`Context::attempt`] rises. Unlike a failure, the run counts as a requeue, and is logged at level *debug* at most.
+    ///
+    /// Return an error after a few such runs in a row, so that a lasting cause becomes visible:
     ///
     /// ```
     /// use homeostat::{Action, BoxError, Context};

@@ -1,4 +1,4 @@
-//! A pool as its user has it.
+//! The handle of a worker pool.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::base::error::StartError;
 use crate::base::group::{Handle, Overrun, StillRunning, ThreadGroup, ThreadGroupKind};
 use crate::base::thread::ThreadOptions;
 
-/// One bounded set of threads that all controllers of a program share. Dropping it stops it and joins its threads.
+/// A bounded pool of worker threads that controllers share. Dropping it stops it and joins its threads.
 ///
-/// It is fair: a controller that gets work is served after at most one key of each of the others, however many keys they have in
-/// line. How many threads serve one controller at once is that one's
-/// [`max_concurrent_reconciles`](crate::controller::ControllerBuilder::max_concurrent_reconciles).
+/// It is fair: new work of a controller waits for at most one key of each other controller, however many keys those have queued.
+/// [`max_concurrent_reconciles`](crate::controller::ControllerBuilder::max_concurrent_reconciles) limits the threads that run
+/// keys of one controller at once.
 ///
-/// # Runs that are stuck
+/// # Stuck runs
 ///
-/// A run that is still under way 100 ms after its deadline keeps its key and its thread: threads cannot be killed. It is reported
-/// while it runs, and a spare thread works in its place, as long as there are [spares](PoolBuilder::spares). Once the run returns the
-/// pool has its size again.
+/// A run that is still active 100 ms after its deadline keeps its key and its thread, because threads cannot be killed. It is
+/// reported while it runs. A spare thread takes its place if a [spare](PoolBuilder::spares) is left. When the run returns, the
+/// pool has its original size again.
 ///
 /// # Examples
 ///
@@ -43,7 +43,7 @@ pub struct WorkerPool {
     handle: Handle,
 }
 
-/// Settings for a [`WorkerPool`].
+/// The settings of a [`WorkerPool`].
 ///
 /// # Examples
 ///
@@ -65,43 +65,43 @@ pub struct PoolBuilder {
 }
 
 impl PoolBuilder {
-    /// The name in log lines and of the threads (`<name>-0` and so on, `<name>-watchdog`). Default `pool`.
+    /// The pool's name, in log lines and thread names (`<name>-0` and so on, `<name>-watchdog`). Default: `pool`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// How many threads, and so how many runs at once. Default: 4.
+    /// The number of threads, and so the limit on runs at once. Default: 4.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// The number of threads that may be started in place of threads whose runs are stuck. Default: 4.
+    /// The number of extra threads that may replace threads with stuck runs. Default: 4.
     pub fn spares(mut self, spares: usize) -> Self {
         self.spares = spares;
         self
     }
 
-    /// The clock of the controllers that it serves. Default: the system's.
+    /// The clock of the pool and its controllers. Default: the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// How long runs under way may go on when the pool is dropped before they are aborted. Default: 30 s.
+    /// The time that active runs may continue after the pool is dropped. Then they are aborted. Default: 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// How the threads are made.
+    /// The options of the threads.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Whether its settings make sense.
+    /// Checks the settings.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         StartError::check_name(&self.name)?;
         if self.threads == 0 {
@@ -114,7 +114,7 @@ impl PoolBuilder {
     ///
     /// # Errors
     ///
-    /// If the number of threads is zero, or the system gives no thread.
+    /// Returns [`StartError`] if the name is invalid, if the number of threads is zero, or if the system refuses a thread.
     pub fn start(self) -> Result<WorkerPool, StartError> {
         self.check()?;
         let group = ThreadGroup::with_spares(ThreadGroupKind::Pool, self.name, self.clock, self.threads, self.spares);
@@ -141,7 +141,7 @@ impl PoolBuilder {
 }
 
 impl WorkerPool {
-    /// Settings for a pool.
+    /// Returns a builder with the default settings.
     pub fn builder() -> PoolBuilder {
         PoolBuilder {
             name: "pool".to_owned(),
@@ -153,50 +153,49 @@ impl WorkerPool {
         }
     }
 
-    /// The name in log lines.
+    /// Returns the pool's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.pool.group.name
     }
 
-    /// The clock of the controllers that it serves.
+    /// Returns the clock of the pool and its controllers.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.pool.group.clock.clone()
     }
 
-    /// Returns the names of the threads whose run continues 100 ms after its deadline.
+    /// Returns the names of the threads with an overrun: a run still active 100 ms after its deadline.
     #[must_use]
     pub fn overdue(&self) -> Vec<String> {
         self.pool.group.overdue()
     }
 
-    /// Serves no controller any more; runs under way go on. Returns at once.
+    /// Stops running keys. Active runs continue. Returns at once.
     pub fn stop(&self) {
         self.handle.stop();
     }
 
-    /// Stops, and cancels the contexts of all runs under way. Returns at once.
+    /// Stops, and cancels the contexts of all active runs. Returns at once.
     pub fn abort(&self) {
         self.handle.abort();
     }
 
-    /// Waits for at most `timeout`, by the pool's clock, until all threads have ended.
+    /// Blocks until all threads have ended, for at most `timeout` by the pool's clock.
     ///
     /// # Errors
     ///
-    /// [`StillRunning`], with the names of the threads that have not ended by then: they are in a run, or nothing has asked
-    /// them to stop.
+    /// Returns [`StillRunning`] with the threads that have not ended: they are in a run, or the pool was not stopped.
     pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
         self.handle.join_timeout(timeout)
     }
 
-    /// Stops, lets runs under way go on for `grace`, then aborts them, and joins all threads. Blocks until every run has returned.
+    /// Stops, waits up to `grace` for active runs, aborts the rest, and joins all threads. Blocks until every run has returned.
     pub fn shutdown(mut self, grace: Duration) {
         self.handle.shutdown(grace);
     }
 
-    /// Lets the threads continue without being joined, for runs that ignore their cancellation.
+    /// Lets the threads continue without joining them. For runs that ignore their cancellation.
     pub fn detach(mut self) {
         self.handle.detach();
     }

@@ -21,9 +21,9 @@ use crate::run::runner::{RunSettings, Runner, report_overrun};
 
 /// Threads that take keys from one queue and call a [`Reconciler`] for each.
 ///
-/// The result of a run decides about the next one. An [`Action`](crate::Action) or a [`RequeueAfter`](crate::RequeueAfter) may ask
-/// for it, a [`Terminal`](crate::run::Terminal) error excludes it, and any other error is left to the [`RetryPolicy`]. A panic is
-/// caught and handled as an error. Several `Workers` may serve one queue.
+/// The result of a run determines the next one. An [`Action`](crate::Action) or a [`RequeueAfter`](crate::RequeueAfter) may
+/// request it. A [`Terminal`](crate::run::Terminal) error prevents it. For any other error, the [`RetryPolicy`] decides. A panic
+/// is caught and handled as an error. Several `Workers` may share one queue.
 ///
 /// # Examples
 ///
@@ -58,7 +58,7 @@ pub struct Workers<R, P = Exponential> {
 }
 
 impl<R> Workers<R> {
-    /// One thread and no timeout. Failed runs are tried again after an exponential backoff.
+    /// Creates workers with one thread and no timeout. Failed runs are retried with exponential backoff.
     pub fn new(reconciler: R) -> Self {
         Self {
             reconciler,
@@ -73,34 +73,35 @@ impl<R> Workers<R> {
 }
 
 impl<R, P> Workers<R, P> {
-    /// Sets the number of threads, which is the number of keys at once. Default: 1.
+    /// Sets the number of threads, and so the number of keys that run at once. Default: 1.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// The name in log lines and of the threads (`<name>-0` and so on, `<name>-watchdog`). Default `worker`.
+    /// The name in log lines and thread names (`<name>-0` and so on, `<name>-watchdog`). Default: `worker`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Sets the time that a run may take. Its context is cancelled then. A run that ends promptly has [timed out](WorkersMetrics::timeouts).
-    /// A run that continues 100 ms after its deadline is an overrun, and is reported (log, metric,
-    /// [`WorkersControl::overdue`]) while it runs. Default: as long as it likes.
+    /// Sets the time limit of a run. Its context is cancelled then. Default: no limit.
+    ///
+    /// A run that ends promptly has [timed out](WorkersMetrics::timeouts). A run that is still active 100 ms after its deadline
+    /// is an overrun. It is reported while it runs, in the log, the metrics and [`WorkersControl::overdue`].
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Sets the policy for failed runs. Default: [`Exponential`], so that a key backs off longer each time it fails.
-    /// [`NoRetry`](crate::run::NoRetry) never tries again.
+    /// Sets the policy for failed runs. Default: [`Exponential`], with a longer backoff after each failure.
+    /// [`NoRetry`](crate::run::NoRetry) never retries.
     pub fn retry<Q>(self, policy: Q) -> Workers<R, Q> {
         let Self { reconciler, policy: _, threads, name, timeout, grace, options } = self;
         Workers { reconciler, policy, threads, name, timeout, grace, options }
     }
 
-    /// How long runs under way may go on when the handle is dropped before they are aborted. Default: 30 s.
+    /// Sets how long active runs may continue after the handle is dropped. Then they are aborted. Default: 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
@@ -112,13 +113,14 @@ impl<R, P> Workers<R, P> {
         self
     }
 
-    /// Starts the threads. They end when they are stopped, and when the queue is shut down and served. From now on the queue
-    /// measures how long keys are in line ([`Context::queued_for`](crate::Context::queued_for)).
+    /// Starts the threads. From now on the queue measures queueing times ([`Context::queued_for`](crate::Context::queued_for)).
+    ///
+    /// The threads end when they are stopped, and when the queue is shut down and empty.
     ///
     /// # Errors
     ///
-    /// If the number of threads or the timeout is zero, or the system gives no thread. Threads that have started by
-    /// then are stopped, and not joined.
+    /// Returns [`StartError`] if the name is invalid, if the number of threads or the timeout is zero, or if the system refuses a
+    /// thread. Threads that had started by then are stopped, but not joined.
     pub fn start<K, S>(self, queue: &WorkQueue<K, S>) -> Result<Running<WorkersControl>, StartError>
     where
         K: Key + fmt::Debug,
@@ -162,7 +164,7 @@ impl<R, P> Workers<R, P> {
             Worker { queue: Arc::clone(&queue), group: Arc::clone(&group), slot, runner }
         };
         let started = group.start(&self.options, body, watch);
-        // Wakes those that have started, also where one could not: the group is stopping then.
+        // Wakes the started threads, also after an error: the group is stopping then.
         let nudge = move || queue.nudge();
         let joiners = started.inspect_err(|_| nudge())?;
         let handle = Handle::new(Arc::clone(&group), joiners, Box::new(nudge), self.grace).that_may_end();
@@ -181,10 +183,10 @@ impl<R, P> fmt::Debug for Workers<R, P> {
     }
 }
 
-/// The methods of running workers, through their handle: [`Running<WorkersControl>`](Running).
+/// The control of running workers, used through [`Running<WorkersControl>`](Running).
 ///
-/// The threads hold the queue's keys but no handle of it: dropping the last [`WorkQueue`] handle closes the queue, and the
-/// workers end once it is served. A poller that feeds the queue holds a handle as well.
+/// The threads use the queue, but hold no handle to it. Dropping the last [`WorkQueue`] handle closes the queue, and the workers
+/// end once it is empty. A poller that feeds the queue also holds a handle.
 ///
 /// # Examples
 ///
@@ -209,7 +211,7 @@ pub struct WorkersControl {
 }
 
 impl WorkersControl {
-    /// Returns the names of the threads whose run continues 100 ms after its deadline.
+    /// Returns the names of the threads with an overrun: a run still active 100 ms after its deadline.
     #[must_use]
     pub fn overdue(&self) -> Vec<String> {
         self.group.overdue()

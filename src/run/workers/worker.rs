@@ -1,4 +1,4 @@
-//! The task of one worker's thread.
+//! The task of a worker's thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::run::policy::RetryPolicy;
 use crate::run::reconciler::Reconciler;
 use crate::run::runner::{KeyTurn, RunHooks, Runner};
 
-/// A worker takes keys until its group is stopping.
+/// The hooks of a worker. It takes keys until its group is stopping.
 pub(super) struct WorkerHooks(pub(super) Arc<ThreadGroup>);
 
 impl<K> RunHooks<K> for WorkerHooks {
@@ -23,7 +23,7 @@ impl<K> RunHooks<K> for WorkerHooks {
     }
 }
 
-/// One thread's worker.
+/// The worker of one thread.
 pub(super) struct Worker<K: Key, R, P> {
     pub(super) queue: Arc<QueueShared<K>>,
     pub(super) group: Arc<ThreadGroup>,
@@ -31,7 +31,7 @@ pub(super) struct Worker<K: Key, R, P> {
     pub(super) runner: Runner<R, P, WorkerHooks>,
 }
 
-/// The turn of a worker lasts until its queue is empty; in a simulation, for one key.
+/// The turn of a worker. It lasts until the queue is empty; in a simulation, for one key.
 struct WorkerTurn<'a> {
     group: &'a ThreadGroup,
     slot: &'a Arc<WorkerSlot>,
@@ -66,7 +66,7 @@ where
     R: Reconciler<K> + 'static,
     P: RetryPolicy<K> + 'static,
 {
-    /// Blocks until the queue is served or the group is stopping.
+    /// Blocks until the queue is closed and empty, or the group is stopping.
     fn step(&mut self, _now: Nanos) -> Next {
         let Self { queue, group, slot, runner } = self;
         let turn = WorkerTurn { group, slot, one_key: false };
