@@ -1,4 +1,4 @@
-//! Starts the threads of tasks, or hands the tasks to the scheduler of a simulation.
+//! Starts the threads of tasks, or passes the tasks to the scheduler of a simulation.
 
 use std::io;
 use std::sync::Arc;
@@ -12,12 +12,11 @@ use crate::base::thread::{Joiner, ThreadOptions};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 
-/// Starts a thread that runs `task`, and brings its next step forward whenever `event` is set. In a simulation, its scheduler
-/// runs the steps.
+/// Starts a thread that runs `task`. Setting `event` triggers its next step. In a simulation, the scheduler runs the steps.
 ///
 /// # Errors
 ///
-/// If the operating system refuses a thread, or the simulation is over.
+/// Returns an error if the operating system refuses a thread, or if the simulation has ended.
 pub(crate) fn spawn(
     options: &ThreadOptions,
     clock: &Clock,
@@ -36,7 +35,8 @@ pub(crate) fn spawn(
 ///
 /// # Errors
 ///
-/// If the operating system refuses a thread. [`NotSimulated`] in a simulation, which cannot interrupt a function.
+/// Returns an error if the operating system refuses a thread. [`NotSimulated`] in a simulation, which cannot interrupt a
+/// function.
 pub(crate) fn spawn_function(
     options: &ThreadOptions,
     clock: &Clock,
@@ -49,14 +49,14 @@ pub(crate) fn spawn_function(
     }
 }
 
-/// Runs the steps of a task until it is finished. Between them it waits for `event`, or for the time of the next step.
+/// Runs the steps of a task until it is finished. Between steps, waits for `event` or for the time of the next step.
 pub(crate) fn run(mut task: impl Task, event: &Arc<AutoResetEvent>) {
     while let Next::At(time) = task.step(event.clock().nanos()) {
         event.wait_until(time);
     }
 }
 
-/// A task whose event makes it due at once.
+/// A task that is due when its event is set.
 struct EventTask<T> {
     task: T,
     event: Arc<AutoResetEvent>,

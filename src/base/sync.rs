@@ -48,7 +48,7 @@ mod modelled {
         }
     }
 
-    /// `inner` is `None` only while [`Condvar::wait`] has it, and in [`MutexGuard::unlocked`].
+    /// `inner` is `None` only during [`Condvar::wait`] and [`MutexGuard::unlocked`].
     #[derive(Debug)]
     pub(crate) struct MutexGuard<'a, T> {
         mutex: &'a Mutex<T>,
@@ -113,7 +113,7 @@ mod modelled {
             guard.inner = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
         }
 
-        /// Time does not pass in a model: this is [`wait`](Self::wait). Models use a held clock instead.
+        /// Same as [`wait`](Self::wait), because time does not pass in a model. Models use a held clock instead.
         pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _deadline: Instant) {
             self.wait(guard);
         }

@@ -1,11 +1,11 @@
-//! Text from elsewhere (errors, names, keys) as a part of one line.
+//! Text from errors, names and keys, as a part of one line.
 
 use std::fmt;
 
-/// How many bytes of a text are kept and shown.
+/// The number of bytes that are kept and shown.
 pub(crate) const MOST: usize = 1024;
 
-/// Returns `text`, cut to [`MOST`] bytes. The end says how much was cut off.
+/// Returns `text`, truncated to [`MOST`] bytes. The end shows how many bytes are missing.
 pub(crate) fn bounded(mut text: String) -> String {
     if let Some((kept, rest)) = cut(&text) {
         let (kept, more) = (kept.len(), rest.len());
@@ -26,7 +26,7 @@ fn missing(bytes: usize) -> String {
     format!("… ({bytes} more bytes)")
 }
 
-/// Returns `text` as a part of one line: bounded, and with its control characters escaped.
+/// Returns `text` as a part of one line: truncated, and with escaped control characters.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len().min(MOST));
     let (kept, rest) = cut(text).unwrap_or((text, ""));
@@ -43,14 +43,14 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
-/// Whether a terminal or a log collector does something else with it than show it: control characters, separators of lines,
-/// and marks that turn the direction of the text.
+/// Returns whether a terminal or log collector may misread a character. These are control characters, line separators, and marks
+/// of text direction.
 fn breaks_a_line(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Shows another value as [`one_line`] does.
+/// Displays another value like [`one_line`].
 pub(crate) struct OneLine<T>(pub(crate) T);
 
 impl<T: fmt::Display> fmt::Display for OneLine<T> {

@@ -1,4 +1,4 @@
-//! Points in time as the pure parts see them.
+//! Points in time as plain values.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,43 +10,43 @@ pub(crate) struct Nanos(pub(crate) u64);
 impl Nanos {
     pub(crate) const ZERO: Self = Self(0);
 
-    /// Later than any time a clock can show: a wake at `NEVER` does not come.
+    /// Later than any time of a clock: a wake at `NEVER` does not happen.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
-    /// `duration` later; [`Nanos::NEVER`] once that no longer fits (after some 584 years).
+    /// Returns the time after `duration`. [`Nanos::NEVER`] if it does not fit (after some 584 years).
     pub(crate) fn after(self, duration: Duration) -> Self {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))
     }
 
-    /// The next nanosecond.
+    /// Returns the next nanosecond.
     pub(crate) fn following(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 
-    /// The time from `earlier` to here; zero if `earlier` is not earlier.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is not earlier.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The first tick of 2^`shift` ns that does not lie before this time: what is due at a tick is never early.
+    /// Returns the first tick of 2^`shift` ns at or after this time. Work that is due at a tick is never early.
     pub(crate) fn tick_up(self, shift: u32) -> u64 {
         let down = self.0 >> shift;
         down + u64::from(down << shift != self.0)
     }
 
-    /// The last tick of 2^`shift` ns that this time has reached.
+    /// Returns the last tick of 2^`shift` ns at or before this time.
     pub(crate) fn tick_down(self, shift: u32) -> u64 {
         self.0 >> shift
     }
 
-    /// When tick number `tick` comes.
+    /// Returns the time of tick number `tick`.
     pub(crate) fn of_tick(tick: u64, shift: u32) -> Self {
         if tick > u64::MAX >> shift { Self::NEVER } else { Self(tick << shift) }
     }
 }
 
-/// A duration for people: three digits, such as 92.6ms.
+/// A duration for people, with three digits, such as 92.6ms.
 #[derive(Clone, Copy)]
 pub(crate) struct Rounded(pub(crate) Duration);
 
@@ -54,7 +54,7 @@ impl fmt::Display for Rounded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ok(nanos) = u64::try_from(self.0.as_nanos()) else { return f.write_str("forever") };
         let digits = nanos.checked_ilog10().unwrap_or(0);
-        // No digit of a whole second is rounded away.
+        // Digits of whole seconds are not rounded.
         let step = 10_u64.pow(digits.saturating_sub(2).min(9));
         let nanos = nanos.saturating_add(step / 2) / step * step;
         if nanos == 0 { f.write_str("0s") } else { write!(f, "{:?}", Duration::from_nanos(nanos)) }

@@ -1,23 +1,23 @@
 //! The node of a token.
 //!
-//! Tokens form a tree. A child holds its parent, so that whatever cancels an ancestor reaches the child even when nobody
-//! else holds what lies between. A parent knows its children only weakly, so a child ends with its last holder, and then
-//! takes itself off its parent's list.
+//! Tokens form a tree. A child holds its parent, so that a cancellation of an ancestor reaches the child even if no other handle
+//! to the nodes between them is left. A parent refers to its children weakly: a child is dropped with its last handle, and
+//! removes itself from its parent's list.
 //!
-//! **Locks.** Each node has one lock, and no thread ever holds two of them. No callback runs, and no node or value of a
-//! user is dropped, under one.
+//! **Locks.** Each node has one lock. No thread holds two of them. No callback runs under a lock, and no node or user value is
+//! dropped under one.
 //!
-//! **What a reader may conclude.** A node that reads as cancelled has only cancelled descendants. So a cancellation takes
-//! three passes: down the tree, *closing* every node (from then on its new children are born cancelled); up again, setting
-//! the flags, children before their parents; and down once more, running the callbacks. A second thread that meets a closed
-//! node does not wait for the first: it makes the first two passes itself, which are idempotent. Only the thread that
-//! closed a node runs its callbacks.
+//! **Guarantee for readers.** All descendants of a cancelled node are cancelled. Therefore a cancellation makes three passes. It
+//! goes down the tree and *closes* every node: new children of a closed node are cancelled from the start. It goes up and sets
+//! the flags, children before parents. It goes down again and runs the callbacks. A second thread that meets a closed node does
+//! not wait for the first: it makes the first two passes itself, which are idempotent. Only the thread that closed a node runs
+//! its callbacks.
 
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Arc, Weak};
 
-// Under the model checker all threads of a model are one thread to the system: only its own names tell them apart.
+// In a loom model, all threads are one thread to the system. Only loom's own ids distinguish them.
 #[cfg(loom)]
 use loom::thread::{self, ThreadId};
 #[cfg(not(loom))]
@@ -30,9 +30,9 @@ use crate::base::thread::shielded;
 pub(super) type Callback = Box<dyn FnOnce() + Send>;
 
 pub(super) struct Node {
-    /// Set once, under the lock of `state`, so that `wait` cannot miss it; read without.
+    /// Set once, under the lock of `state`, so that `wait` cannot miss it. Read without the lock.
     cancelled: AtomicBool,
-    /// `None` for a root, for a child born cancelled, and once the drop has begun.
+    /// `None` for a root, for a child that was cancelled from the start, and after the drop has begun.
     parent: Option<ParentLink>,
     pub(super) state: Mutex<NodeState>,
     /// Notified when `cancelled` is set, and when a callback has ended.
@@ -41,22 +41,22 @@ pub(super) struct Node {
 
 struct ParentLink {
     parent: Arc<Node>,
-    /// Where the parent's list has this node.
+    /// The slot of this node in the parent's list.
     slot: usize,
 }
 
 #[derive(Default)]
 pub(super) struct NodeState {
-    /// A cancellation has come by: no child may join any more.
+    /// A cancellation has reached this node, so no child may join.
     closed: bool,
     pub(super) children: ChildList,
-    /// Those not yet run, by number, that is, in the order of registration.
+    /// The callbacks that have not run, by number: in the order of registration.
     callbacks: BTreeMap<u64, Callback>,
     next_id: u64,
     running: Option<RunningCallback>,
 }
 
-/// The callback that runs just now. There is at most one, because only the thread that closed the node runs them.
+/// The callback that is running. There is at most one, because only the thread that closed the node runs them.
 struct RunningCallback {
     id: u64,
     thread: ThreadId,
@@ -88,23 +88,23 @@ impl Node {
         })
     }
 
-    /// `Acquire` pairs with the `Release` in [`set_cancelled`](Self::set_cancelled): who reads `true` sees what came before
-    /// the cancellation, and the flags of all descendants.
+    /// `Acquire` pairs with the `Release` in [`set_cancelled`](Self::set_cancelled). A thread that reads `true` sees everything
+    /// before the cancellation, and the flags of all descendants.
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Whether a cancellation has come by, also if it has not read as cancelled yet: some of its descendants may.
+    /// Returns whether a cancellation has reached this node. The flag may not be set yet, although flags of descendants are.
     pub(super) fn is_closed(&self) -> bool {
         self.is_cancelled() || self.state.lock().closed
     }
 
     pub(super) fn cancel(top: &Arc<Self>) {
-        // Parents stand before their children here. All passes are loops over it, so that depth costs heap, not stack.
+        // Parents come before their children in this list. All passes are loops over it, so depth costs heap, not stack.
         let mut walk = Vec::new();
         let mut pending = vec![Arc::clone(top)];
         while let Some(node) = pending.pop() {
-            // A cancelled node has only cancelled descendants: there is nothing to do below it.
+            // A cancelled node has only cancelled descendants, so its subtree needs no work.
             if !node.is_cancelled() {
                 let first = node.close(&mut pending);
                 walk.push((node, first));
@@ -120,7 +120,7 @@ impl Node {
         }
     }
 
-    /// Lets no child join any more and hands out those that have. Returns whether this call was the first.
+    /// Closes the node, and appends its children to `children`. Returns whether this call was the first.
     fn close(&self, children: &mut Vec<Arc<Self>>) -> bool {
         let mut state = self.state.lock();
         children.extend(state.children.alive());
@@ -130,7 +130,7 @@ impl Node {
     fn set_cancelled(&self) {
         let mut state = self.state.lock();
         self.cancelled.store(true, Ordering::Release);
-        // Nobody walks through a cancelled node, so the list has served.
+        // No cancellation passes through a cancelled node, so the list is no longer needed.
         let children = mem::take(&mut state.children);
         drop(state);
         drop(children);
@@ -143,18 +143,18 @@ impl Node {
             let next = state.callbacks.pop_first();
             state.running = next.as_ref().map(|&(id, _)| RunningCallback { id, thread: thread::current().id() });
             drop(state);
-            // The one before has ended, and a drop of its guard may be waiting for that.
+            // The previous callback has ended. A drop of its guard may be waiting for that.
             self.changed.notify_all();
             let Some((_, callback)) = next else { return };
             shielded("a cancellation callback", callback);
         }
     }
 
-    /// Returns `None` when the node is cancelled already and the callback has therefore just been run.
+    /// Registers a callback. Returns `None` if the node is already cancelled; the callback has then run.
     pub(super) fn register(&self, callback: Callback) -> Option<u64> {
         let mut state = self.state.lock();
-        // Read under the lock under which it is set: who sets it later finds the callback here. Between the first pass and
-        // the second a node is closed but not cancelled; its callbacks have not begun then, and one more may join them.
+        // Read under the lock under which it is set: a thread that sets it later finds the callback here. Between the first and
+        // the second pass, a node is closed but not cancelled. Its callbacks have not begun then, so another one may be added.
         if self.is_cancelled() {
             drop(state);
             shielded("a cancellation callback", callback);
@@ -166,7 +166,7 @@ impl Node {
         Some(id)
     }
 
-    /// When this has returned, the callback neither runs nor will run, unless the caller is that callback.
+    /// Unregisters a callback. After this returns, the callback does not run, unless the caller is that callback.
     pub(super) fn unregister(&self, id: u64) {
         let mut state = self.state.lock();
         if let Some(callback) = state.callbacks.remove(&id) {
@@ -192,12 +192,12 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Detached callbacks that were never run.
+        // Detached callbacks that have not run.
         let callbacks = mem::take(&mut self.state.lock().callbacks);
         for callback in callbacks.into_values() {
             shielded("the drop of a cancellation callback", || drop(callback));
         }
-        // Taking each ancestor's link out before the ancestor is dropped makes a loop of what would be a recursion.
+        // A loop instead of a recursion: each ancestor's link is taken before the ancestor is dropped.
         let mut link = self.parent.take();
         while let Some(ParentLink { parent, slot }) = link {
             parent.state.lock().children.remove(slot);
@@ -213,19 +213,19 @@ impl NodeState {
     }
 }
 
-/// A list of children in slots that are used again: joining and leaving cost the same however many there are.
+/// A list of children with reusable slots. Joining and leaving take constant time.
 #[derive(Default)]
 pub(super) struct ChildList {
     slots: Vec<Option<Weak<Node>>>,
-    /// The indexes of `slots` that hold `None`.
+    /// The indexes of empty slots.
     vacant: Vec<usize>,
 }
 
 impl ChildList {
-    /// How many slots a list that has become empty keeps, to be ready for the next child.
+    /// The number of slots that an empty list keeps for its next children.
     const KEPT: usize = 16;
 
-    /// `make` is told the slot that its child will have.
+    /// Adds a child. `make` receives the slot of the child.
     fn insert_with(&mut self, make: impl FnOnce(usize) -> Arc<Node>) -> Arc<Node> {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -237,7 +237,7 @@ impl ChildList {
     }
 
     fn remove(&mut self, slot: usize) {
-        // A cancelled parent has given its list up and has no such slot.
+        // A cancelled parent has dropped its list, and has no such slot.
         let Some(taken) = self.slots.get_mut(slot) else {
             return;
         };
@@ -251,7 +251,7 @@ impl ChildList {
         }
     }
 
-    /// Those that are not being dropped; nobody can look at one that is.
+    /// Returns the children that are not being dropped.
     fn alive(&self) -> impl Iterator<Item = Arc<Node>> {
         self.slots.iter().flatten().filter_map(Weak::upgrade)
     }

@@ -13,9 +13,9 @@ use crate::base::time::Rounded;
 /// Stops and joins the threads of a group.
 pub(crate) struct Handle {
     pub(crate) group: Arc<ThreadGroup>,
-    /// The joiners of the slots, in their order, then of the watchdog.
+    /// The joiners of the slots in order, then of the watchdog.
     joiners: Vec<Joiner>,
-    /// Wakes the group's threads, to look at whether they are to stop.
+    /// Wakes the group's threads, so that they check whether to stop.
     nudge: Box<dyn Fn() + Send + Sync>,
     grace: Duration,
     detached: bool,
@@ -32,13 +32,13 @@ impl Handle {
         Self { group, joiners, nudge, grace, detached: false, may_end: false }
     }
 
-    /// Its threads may end without being stopped.
+    /// Allows the threads to end without a stop.
     pub(crate) fn that_may_end(mut self) -> Self {
         self.may_end = true;
         self
     }
 
-    /// It has these threads as well.
+    /// Adds threads to be joined.
     pub(crate) fn keep(&mut self, joiners: Vec<Joiner>) {
         self.joiners.extend(joiners);
     }
@@ -53,7 +53,7 @@ impl Handle {
         self.group.abort.cancel();
     }
 
-    /// Joins all threads. On a thread of the group, it joins the threads of the other slots only: the watchdog ends last.
+    /// Joins all threads. On a thread of the group, joins only the threads of the other slots: the watchdog ends last.
     pub(crate) fn join(&mut self) {
         let mut joiners = std::mem::take(&mut self.joiners);
         let mut adopted = std::mem::take(&mut *self.group.adopted.lock());
@@ -61,7 +61,7 @@ impl Handle {
             joiners.truncate(self.group.size);
         }
         joiners.append(&mut adopted);
-        // Up to its own end the watchdog may start another one.
+        // The watchdog may start another thread until it ends.
         while !joiners.is_empty() {
             joiners.drain(..).for_each(Joiner::join);
             joiners.append(&mut self.group.adopted.lock());
@@ -81,7 +81,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Stop; abort after `grace`; join.
+    /// Stops, aborts after `grace`, and joins.
     pub(crate) fn shutdown(&mut self, grace: Duration) {
         self.stop();
         if self.join_timeout(grace).is_err() {

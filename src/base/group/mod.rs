@@ -1,7 +1,7 @@
-//! The threads of one poller or of one set of workers: how they are started, watched, stopped and joined.
+//! The threads of one poller or one set of workers: their start, watchdog, stop and join.
 //!
-//! Stopping has two phases. *Stop* ends the taking of new work; *abort* cancels the contexts of what is under way. Both only
-//! ask: a thread ends when the code it runs returns.
+//! Stopping has two phases. *Stop* ends the taking of new work. *Abort* cancels the contexts of active work. Both are requests: a
+//! thread ends when its code returns.
 
 mod handle;
 #[cfg(all(test, loom))]
@@ -33,17 +33,17 @@ use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
 pub(crate) struct ThreadGroup {
     pub(crate) name: String,
     pub(crate) clock: Clock,
-    /// One for each thread that starts with it, then those for threads that may be started later.
+    /// The slots of the initial threads, then the slots of threads that may start later.
     pub(crate) slots: Box<[Arc<WorkerSlot>]>,
     size: usize,
     stopping: AtomicBool,
     pub(crate) abort: CancellationToken,
     /// The threads that have not ended, and the waiters for their end.
     present: Mutex<Present>,
-    /// Threads that have been started later, to be joined with the others.
+    /// Threads that started later. They are joined with the others.
     adopted: Mutex<Vec<Joiner>>,
     left: Waiters,
-    /// Up to when the watchdog sleeps; never if it has nothing to watch.
+    /// The time until which the watchdog sleeps. Never if it has nothing to watch.
     watching_until: AtomicU64,
     watchdog: Arc<AutoResetEvent>,
     /// The kind of group, for the log.
@@ -58,10 +58,10 @@ struct Present {
     waiting: WaiterCounts,
 }
 
-/// How long after its deadline a run that goes on becomes an overrun. A run that ends because it is cancelled needs a moment for it.
+/// The time after its deadline at which a run becomes an overrun. A cancelled run needs a moment to end.
 pub(crate) const ALLOWANCE: Duration = Duration::from_millis(100);
 
-/// A run that goes on although its deadline and the [`ALLOWANCE`] have passed.
+/// A run that continues although its deadline and the [`ALLOWANCE`] have passed.
 pub(crate) struct Overrun<'a> {
     pub(crate) thread: &'a str,
     pub(crate) slot: &'a WorkerSlot,
@@ -71,14 +71,14 @@ pub(crate) struct Overrun<'a> {
 
 #[cfg(all(test, loom))]
 impl<'a> Overrun<'a> {
-    /// Makes the overrun of the first run of a slot.
+    /// Creates the overrun of the first run of a slot.
     pub(crate) fn of_first_run(slot: &'a WorkerSlot) -> Self {
         Self { thread: &slot.name, slot, run: 1, record: 0 }
     }
 }
 
 impl Overrun<'_> {
-    /// Whether the run continues. If so, a key found by its record before this call is its key.
+    /// Returns whether the run continues. If so, a key that was found by the run's record before this call belongs to the run.
     pub(crate) fn goes_on(&self) -> bool {
         !self.slot.is_over(self.run)
     }
@@ -98,7 +98,7 @@ pub(crate) enum ThreadGroupKind {
 }
 
 impl ThreadGroupKind {
-    /// The field of a log line that has the name of the group.
+    /// Returns the field name for the group in log lines.
     pub(crate) fn field(self) -> &'static str {
         match self {
             Self::Controller | Self::Workers => "controller",
@@ -110,11 +110,11 @@ impl ThreadGroupKind {
         }
     }
 
-    /// Logs that the last thread has ended, except of threads that nobody has asked for by name.
+    /// Logs the end of the last thread. Skips internal threads.
     fn log_end(self, name: &str) {
         let field = self.field();
         match self {
-            // A poller says it itself: its threads may be named after a controller.
+            // A poller logs its own end, because its threads may be named after a controller.
             Self::Controller | Self::Elector | Self::Poller => {}
             Self::Watch => log::info!((field) = name; "{name}: the watch has ended"),
             Self::Workers => log::info!((field) = name; "{name}: the workers have ended"),
@@ -128,12 +128,12 @@ pub(crate) use crate::base::running::EndHook as Ended;
 /// Handles an overrun.
 pub(crate) type OverrunHook = Box<dyn Fn(Overrun) + Send>;
 
-/// A run, from begin to end.
+/// An active run.
 #[must_use = "the run ends when this is dropped"]
 pub(crate) struct Run<'a>(&'a WorkerSlot);
 
 impl<'a> Run<'a> {
-    /// A run without a deadline begins on `slot`, in a group that has no watchdog.
+    /// Begins a run without a deadline on `slot`, in a group without a watchdog.
     #[inline]
     pub(crate) fn begin(slot: &'a WorkerSlot) -> Self {
         slot.begin();
@@ -149,12 +149,12 @@ impl Drop for Run<'_> {
 }
 
 impl ThreadGroup {
-    /// A group of `size` slots, named `<name>-0` and so on.
+    /// Creates a group of `size` slots, named `<name>-0` and so on.
     pub(crate) fn new(kind: ThreadGroupKind, name: String, clock: Clock, size: usize) -> Arc<Self> {
         Self::with_spares(kind, name, clock, size, 0)
     }
 
-    /// The same with slots for threads that may be [started later](Self::start_on).
+    /// Creates a group with extra slots for threads that may be [started later](Self::start_on).
     pub(crate) fn with_spares(
         kind: ThreadGroupKind,
         name: String,
@@ -190,7 +190,7 @@ impl ThreadGroup {
         })
     }
 
-    /// Calls `hook` when the last thread has ended; at once if it has ended already. Only the first hook is kept.
+    /// Calls `hook` when the last thread has ended, or now if it has already ended. Only the first hook is kept.
     pub(crate) fn on_end(&self, hook: &Ended) {
         let _ = self.on_end.set(Arc::clone(hook));
         if self.is_empty() {
@@ -198,15 +198,15 @@ impl ThreadGroup {
         }
     }
 
-    /// Has `start` start a thread, which is joined with the others.
+    /// Starts a thread with `start`. It is joined with the others.
     pub(crate) fn adopt(&self, start: impl FnOnce() -> std::io::Result<Joiner>) -> std::io::Result<()> {
-        // Under the lock, for that thread may join its own group: it finds itself here.
+        // Under the lock: if the new thread joins its own group, it finds itself here.
         let mut adopted = self.adopted.lock();
         adopted.push(start()?);
         Ok(())
     }
 
-    /// Returns the names of the threads whose run is an overrun.
+    /// Returns the names of the threads with an overrun.
     pub(crate) fn overdue(&self) -> Vec<String> {
         self.names(WorkerSlot::is_overdue)
     }
@@ -220,7 +220,7 @@ impl ThreadGroup {
         self.slots.iter().filter(|slot| of(slot)).map(|slot| slot.name.clone()).collect()
     }
 
-    /// A run begins on `slot`, for the watchdog to see.
+    /// Begins a run on `slot`, visible to the watchdog.
     #[inline]
     pub(crate) fn begin_until<'a>(&self, slot: &'a WorkerSlot, deadline: Nanos, record: u32) -> Run<'a> {
         slot.begin_until(deadline, record);
@@ -242,7 +242,8 @@ impl ThreadGroup {
         self.present.lock().threads == 0
     }
 
-    /// Blocks until every thread has ended or `deadline` has come. The last thread to end wakes it. Returns whether all have.
+    /// Blocks until every thread has ended or `deadline` has passed. The last thread to end wakes it. Returns whether all have
+    /// ended.
     pub(crate) fn wait_until_empty(self: &Arc<Self>, deadline: Nanos) -> bool {
         let mut present = self.present.lock();
         while present.threads > 0 {

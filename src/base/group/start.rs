@@ -1,4 +1,4 @@
-//! Starts the threads of a group, and counts those that are present.
+//! Starts the threads of a group, and counts the threads that have not ended.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 
 impl ThreadGroup {
-    /// Creates a group with one member that runs on the threads of others. The member ends when the [`Attendance`] is dropped.
+    /// Creates a group with one member that runs on other threads. The member ends when the [`Attendance`] is dropped.
     pub(crate) fn without_thread(kind: ThreadGroupKind, name: String, clock: Clock) -> (Arc<Self>, Attendance) {
         let slot = WorkerSlot::new(name.clone());
         let group = Self::of_slots(kind, name, clock, 1, [Arc::clone(&slot)].into());
@@ -24,8 +24,8 @@ impl ThreadGroup {
         (group, attendance)
     }
 
-    /// Starts a thread for each slot, which runs the task that `task` makes for it, and a watchdog if `watch` is given: it
-    /// cancels each run at its deadline, and gives overruns to `watch`.
+    /// Starts a thread for each slot. `task` creates its task. If `watch` is given, also starts a watchdog: it cancels each run
+    /// at its deadline, and passes overruns to `watch`.
     pub(crate) fn start<T: Task + 'static>(
         self: &Arc<Self>,
         options: &ThreadOptions,
@@ -43,7 +43,7 @@ impl ThreadGroup {
         Ok(joiners)
     }
 
-    /// Does the same for a group of one thread. `event` brings the next step of its task forward.
+    /// Starts the only thread of a group. `event` triggers the next step of its task.
     pub(crate) fn start_one(
         self: &Arc<Self>,
         options: &ThreadOptions,
@@ -58,7 +58,7 @@ impl ThreadGroup {
         Ok(joiners)
     }
 
-    /// Starts the only thread of a group, which runs `function`. A simulation refuses it.
+    /// Starts the only thread of a group, which runs `function`. Fails in a simulation.
     pub(crate) fn start_function(
         self: &Arc<Self>,
         options: &ThreadOptions,
@@ -75,7 +75,7 @@ impl ThreadGroup {
         self.or_stop(&slot.name, spawned)
     }
 
-    /// Runs `task` on the thread of `waker` in place of the group's only thread. The group ends when the task leaves.
+    /// Runs `task` on the thread of `waker` instead of the group's only thread. The group ends when the task leaves.
     #[allow(dead_code, reason = "its users follow")]
     pub(crate) fn start_task(
         self: &Arc<Self>,
@@ -103,7 +103,7 @@ impl ThreadGroup {
         Ok(())
     }
 
-    /// Starts a thread for one slot that has none.
+    /// Starts a thread for an unused slot.
     pub(crate) fn start_on(
         self: &Arc<Self>,
         number: usize,
@@ -143,7 +143,7 @@ impl Attendance {
     }
 }
 
-/// A task that is counted as present until it is dropped.
+/// A task that counts as present until it is dropped.
 struct Attending<T> {
     task: T,
     /// Dropped after the task.

@@ -1,16 +1,16 @@
-//! The watchdog: cancels a run at its deadline, and reports it if it goes on after the [allowance](super::ALLOWANCE).
+//! The watchdog: cancels runs at their deadlines, and reports runs that continue after the [allowance](super::ALLOWANCE).
 //!
-//! Deadlines sit in the slots; a run costs no timer. The watchdog sleeps until the earliest deadline it has seen. A run that
-//! begins wakes it only if its own deadline is earlier than that: as all runs of a group may take equally long, that is when
-//! the watchdog has had nothing to watch. A poller says when its next poll has its deadline, so that the watchdog already
-//! sleeps until then and wakes once a period.
+//! Deadlines are stored in the slots, so a run costs no timer. The watchdog sleeps until the earliest deadline that it has seen.
+//! A new run wakes it only if its deadline is earlier. All runs of a group usually have the same time limit, so that happens only
+//! if the watchdog had nothing to watch. A poller announces the deadline of its next poll: the watchdog then sleeps until that
+//! time, and wakes once a period.
 //!
-//! **The watchdog misses no deadline**, because the slot sees the store of the watchdog, or the watchdog sees the run. A slot adds one to its count of runs,
-//! then reads `watching_until`. The watchdog writes "never" there, then adds nothing to the count, and looks at the slot. All
-//! that ever changes the count is such an addition, and each one sees what came before those that are ahead of it. If the
-//! slot's is ahead, the watchdog sees its run; if the watchdog's is, the slot reads "never", or what the watchdog has written
-//! since: the earliest of the deadlines it then saw, by which it is awake. Plain loads and stores would not do: each side could
-//! read before its own store is to be seen.
+//! **The watchdog misses no deadline**, because the slot sees the store of the watchdog, or the watchdog sees the run. A slot
+//! adds one to its count of runs, then reads `watching_until`. The watchdog writes "never" to `watching_until`, then adds zero to
+//! the count, and reads the slot. Only such additions change the count, and each one sees everything before the earlier ones. If
+//! the slot's addition is first, the watchdog sees its run. If the watchdog's is first, the slot reads "never" or the watchdog's
+//! later store: the earliest of the deadlines that it then saw, at which it wakes. Plain loads and stores would not suffice: each
+//! side could read before its own store is visible.
 
 use std::sync::Arc;
 
@@ -30,9 +30,9 @@ impl Watchdog {
         Self { group, report }
     }
 
-    /// The earliest time at which a slot has to be looked at, which is then waited for.
+    /// Returns the earliest time at which a slot must be checked, and publishes it.
     fn earliest(&self, now: Nanos) -> Nanos {
-        // From here on each run that begins with a deadline sets the signal; those that began before are seen below.
+        // From here on each new run with a deadline sets the event. Earlier runs are seen below.
         self.group.watching_until.store(Nanos::NEVER.0, Relaxed);
         let earliest = self.group.slots.iter().map(|slot| slot.deadline(now)).min().unwrap_or(Nanos::NEVER);
         self.group.watching_until.store(earliest.0, Relaxed);
@@ -47,7 +47,7 @@ impl Task for Watchdog {
                 token.cancel();
             }
             if let Some((run, record)) = slot.overrun(now) {
-                // It clones, shows and drops a key, which is the user's code.
+                // The report clones, formats and drops a key, which is user code.
                 let overrun = Overrun { thread: &slot.name, slot, run, record };
                 shielded("the report of an overrun", || (self.report)(overrun));
             }

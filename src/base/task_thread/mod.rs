@@ -1,9 +1,9 @@
 //! One thread that runs the steps of many tasks.
 //!
-//! The thread sleeps until the earliest time that a task wants, or until a [`TaskWaker`] is set. A wake costs time for
-//! the tasks that have something to do, and not for the others: due times are an ordered set.
+//! The thread sleeps until the earliest time that a task requests, or until a [`TaskWaker`] is set. The cost of a wake depends on
+//! the tasks with work, not on the other tasks: due times are in an ordered set.
 //!
-//! Lock order: the lock of the shared state is taken alone. Tasks run and drop outside it.
+//! Lock order: the lock of the shared state is never held together with another one. Tasks run and drop outside it.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -30,12 +30,12 @@ use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
 
 /// A thread that runs the steps of any number of [`Task`]s, one step at a time.
 ///
-/// A step that blocks delays all other tasks. In a simulation there is no thread: the scheduler runs each task by itself.
+/// A step that blocks delays all other tasks. In a simulation there is no thread: the scheduler runs each task separately.
 pub(crate) struct TaskThread {
     shared: Arc<TaskThreadShared>,
 }
 
-/// Brings the next step of one task forward.
+/// Triggers the next step of one task.
 #[derive(Clone)]
 pub(crate) struct TaskWaker {
     shared: Arc<TaskThreadShared>,
@@ -57,13 +57,13 @@ struct TaskState {
     next_id: u64,
     /// Tasks that the thread has not taken over yet.
     added: Vec<(u64, ScheduledTask)>,
-    /// Tasks whose waker has been set since their last step began.
+    /// Tasks that were woken since their last step began.
     woken: BTreeSet<u64>,
     /// The names of the tasks that have not left, by id.
     present: BTreeMap<u64, String>,
-    /// No task may be added any more.
+    /// Whether new tasks are rejected.
     stopped: bool,
-    /// The thread; taken by the one that joins it.
+    /// The thread, until it is joined.
     thread: Option<Joiner>,
     waiting: WaiterCounts,
 }
@@ -73,7 +73,7 @@ impl TaskThread {
     ///
     /// # Errors
     ///
-    /// If the name is unusable, or the operating system refuses a thread.
+    /// Returns [`StartError`] if the name is invalid, or if the operating system refuses a thread.
     pub(crate) fn start(options: &ThreadOptions, clock: &Clock, name: &str) -> Result<Self, StartError> {
         StartError::check_name(name)?;
         let shared = Arc::new(TaskThreadShared {
@@ -97,7 +97,7 @@ impl TaskThread {
         TaskWaker { shared: Arc::clone(&self.shared), id: state.next_id }
     }
 
-    /// Accepts no further task. The thread ends once every task has left.
+    /// Rejects new tasks. The thread ends once every task has left.
     pub(crate) fn stop(&self) {
         self.shared.stop();
     }
@@ -107,12 +107,13 @@ impl TaskThread {
         self.shared.state.lock().present.values().cloned().collect()
     }
 
-    /// Blocks until every task has left, for at most `timeout`. If the thread has been stopped, it then joins the thread.
-    /// Woken by the last task that leaves. On the task thread itself it does not wait.
+    /// Blocks until every task has left, for at most `timeout`. Then joins the thread if it was stopped.
+    ///
+    /// The last task that leaves wakes this. On the task thread itself it does not wait.
     ///
     /// # Errors
     ///
-    /// [`StillRunning`] names the tasks that have not left.
+    /// Returns [`StillRunning`] with the tasks that have not left.
     pub(crate) fn join_timeout(&self, timeout: Duration) -> Result<(), StillRunning> {
         let shared = &self.shared;
         if !shared.is_current() {
@@ -148,14 +149,14 @@ impl fmt::Debug for TaskThread {
 }
 
 impl TaskWaker {
-    /// Adds the task that this waker is for. Its first step is called soon.
+    /// Adds the task of this waker. Its first step runs soon.
     ///
-    /// The returned joiner waits until the task has left: it returned [`Next::Finished`], or panicked. On the task thread
-    /// itself, joining returns at once.
+    /// The returned joiner waits until the task has left: it returned [`Next::Finished`], or panicked. On the task thread itself,
+    /// joining returns at once.
     ///
     /// # Errors
     ///
-    /// If the thread has been stopped.
+    /// Returns an error if the thread was stopped.
     pub(crate) fn add(&self, name: &str, task: impl Task + 'static) -> io::Result<Joiner> {
         let Self { shared, id } = self;
         let task = {
@@ -181,9 +182,9 @@ impl TaskWaker {
         Arc::clone(scheduler).enter(&clock, name.to_owned(), Box::new(task))
     }
 
-    /// Has the task's step called soon, even if it is being called now.
+    /// Triggers a step of the task, even if a step is running now.
     pub(crate) fn set(&self) {
-        // If the task is in the set already, the one that put it there wakes the thread.
+        // If the task is already in the set, the thread that added it wakes this thread.
         if self.shared.state.lock().woken.insert(self.id) {
             self.shared.event.set();
         }
@@ -212,12 +213,12 @@ impl TaskThreadShared {
         self.event.set();
     }
 
-    /// Whether this is the task thread.
+    /// Returns whether the caller is the task thread.
     fn is_current(&self) -> bool {
         self.state.lock().thread.as_ref().is_some_and(Joiner::is_current)
     }
 
-    /// Blocks until `holds`, or until `deadline`.
+    /// Blocks until `holds` returns true or `deadline` has passed.
     fn wait_until(self: &Arc<Self>, deadline: Nanos, holds: impl Fn(&TaskState) -> bool) {
         let mut state = self.state.lock();
         while !holds(&state) && !self.clock.reached(deadline) {
@@ -248,7 +249,7 @@ struct ScheduledTask {
 }
 
 impl ScheduledTask {
-    /// Returns the result of one step, or [`Next::Finished`] if it panics.
+    /// Returns the result of one step. [`Next::Finished`] if it panics.
     fn catch(&mut self, step: impl FnOnce(&mut dyn Task) -> Next) -> Next {
         catch_unwind(AssertUnwindSafe(|| step(&mut *self.task))).unwrap_or_else(|panic| {
             log_panic(&self.presence.name(), &*panic);
@@ -257,7 +258,7 @@ impl ScheduledTask {
     }
 }
 
-/// In a simulation, the scheduler runs each task by itself.
+/// In a simulation, the scheduler runs each task separately.
 impl Task for ScheduledTask {
     fn step(&mut self, now: Nanos) -> Next {
         self.catch(|task| task.step(now))
@@ -315,7 +316,7 @@ impl Executor {
         Self { shared: Arc::clone(shared), tasks: BTreeMap::new(), due: BTreeSet::new() }
     }
 
-    /// The tasks to run now: those just added, those woken, and those due at `now`.
+    /// Returns the tasks to run now: new tasks, woken tasks, and tasks due at `now`.
     fn ready(&mut self, now: Nanos) -> Vec<u64> {
         let (added, woken) = {
             let mut state = self.shared.state.lock();
@@ -334,7 +335,7 @@ impl Executor {
     }
 
     fn step_one(&mut self, id: u64) {
-        // The waker of a task that has left, or that is not added yet.
+        // The waker may belong to a task that has left or is not added yet.
         let Some(task) = self.tasks.get_mut(&id) else { return };
         self.due.remove(&(task.due, id));
         match task.step(self.shared.clock.nanos()) {

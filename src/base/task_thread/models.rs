@@ -19,7 +19,7 @@ fn shared() -> Arc<TaskThreadShared> {
     })
 }
 
-/// Ends once its flag is set. Sleeps until then.
+/// A task that ends once its flag is set, and sleeps until then.
 struct Flag(Arc<AtomicUsize>);
 
 impl Task for Flag {

@@ -12,7 +12,7 @@ use crate::base::group::{ThreadGroup, ThreadGroupKind};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A task made of a closure.
+/// A task that is a closure.
 struct Steps<F>(F);
 
 impl<F: FnMut(Nanos) -> Next + Send> Task for Steps<F> {
@@ -36,7 +36,7 @@ fn steps() -> (Sender<TaskStep>, Receiver<TaskStep>) {
     channel()
 }
 
-/// Adds a task that reports its steps and wants the next one after `period`.
+/// Adds a task that reports its steps and requests the next step after `period`.
 fn add_periodic(
     thread: &TaskThread,
     name: &'static str,

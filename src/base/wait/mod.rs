@@ -1,19 +1,19 @@
-//! Sleeping and waking: a condition variable that counts its sleepers.
+//! Blocking waits: a condition variable that counts its waiting threads.
 //!
 //! # Vocabulary and counters
 //!
-//! A thread that waits is *asleep* until somebody decides to wake it; from then on it is *woken*, although it may not
-//! run for a while. Both counts live under the mutex that guards the condition:
+//! A waiting thread is *asleep* until another thread decides to wake it. Then it is *woken*, although it may not run for a while.
+//! Both counts are protected by the mutex of the condition:
 //!
-//! - entering a wait: `asleep += 1`;
-//! - deciding to wake one: `asleep -= 1, woken += 1`, and one notification once the lock is released;
-//! - leaving the wait, for any cause: `woken -= 1` if it is above zero, else `asleep -= 1`.
+//! - begin of a wait: `asleep += 1`.
+//! - decision to wake a thread: `asleep -= 1, woken += 1`, and one notification after the lock is released.
+//! - end of a wait, for any reason: `woken -= 1` if it is above zero, otherwise `asleep -= 1`.
 //!
-//! So `asleep + woken` is always the number of threads inside the wait, and there are always at least `woken`
-//! notifications on their way or threads that one has reached: none is lost if a sleeper times out at that moment,
-//! because a thread that leaves looks at the condition again. A notification is sent only where `asleep > 0`.
+//! Thus `asleep + woken` is the number of threads inside the wait. At least `woken` notifications are on their way or have
+//! reached a thread. No notification is lost if a thread times out at that moment, because a thread that leaves checks the
+//! condition again. Notifications are sent only if `asleep > 0`.
 //!
-//! On a held clock the same counts say when the threads under test have gone to sleep.
+//! On a held clock, the same counts show when the tested threads have fallen asleep.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -26,7 +26,7 @@ use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 
-/// The counts of one condition, kept under the mutex that guards it.
+/// The counts of one condition, protected by the mutex of the condition.
 #[derive(Debug, Default)]
 pub(crate) struct WaiterCounts {
     asleep: usize,
@@ -38,7 +38,7 @@ impl WaiterCounts {
         self.asleep
     }
 
-    /// Decides to wake up to `most` sleepers; the caller sends that many notifications once it has released the lock.
+    /// Decides to wake up to `most` threads. After releasing the lock, the caller sends that many notifications.
     #[inline]
     pub(crate) fn mark_woken(&mut self, most: usize, clock: &Clock) -> usize {
         let count = most.min(self.asleep);
@@ -60,17 +60,16 @@ impl Waiters {
         Self(Condvar::new())
     }
 
-    /// Sends the notifications that [`WaiterCounts::mark_woken`] decided on.
+    /// Sends the notifications that [`WaiterCounts::mark_woken`] returned.
     pub(crate) fn notify(&self, count: usize) {
         for _ in 0..count {
             self.0.notify_one();
         }
     }
 
-    /// Sleeps until woken or until `deadline`. Afterwards the caller checks its condition and the
-    /// clock again: the return by itself means nothing.
+    /// Blocks until woken or until `deadline`. The caller must then check its condition and the clock again.
     ///
-    /// A held clock calls `timeout` at `deadline`. It must wake these sleepers.
+    /// A held clock calls the waker from `timeout` at `deadline`. It must wake these threads.
     pub(crate) fn wait<T>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -95,7 +94,7 @@ impl Waiters {
     }
 }
 
-/// An event that stays set until the one thread that waits for it has seen it.
+/// An event for one waiting thread. It stays set until that thread has seen it.
 #[derive(Debug)]
 pub(crate) struct AutoResetEvent {
     state: Mutex<EventState>,
@@ -136,7 +135,7 @@ impl AutoResetEvent {
         self.state.lock().set = false;
     }
 
-    /// Blocks until the signal is set or `deadline` has come, and clears it. Returns whether it was set.
+    /// Blocks until the event is set or `deadline` has passed, and clears it. Returns whether it was set.
     pub(crate) fn wait_until(self: &Arc<Self>, deadline: Nanos) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -164,7 +163,7 @@ impl Wake for AutoResetEvent {
     }
 }
 
-/// A one-time event with an outcome, true or false, which any number of threads wait for.
+/// A one-time event with an outcome, true or false. Any number of threads may wait for it.
 pub(crate) struct Latch {
     state: Mutex<LatchState>,
     waiters: Waiters,
@@ -173,17 +172,17 @@ pub(crate) struct Latch {
 
 #[derive(Default)]
 struct LatchState {
-    /// Once it is known: whether the fact is true, or never will be.
+    /// The outcome, once it is set.
     known: Option<bool>,
     sleepers: WaiterCounts,
-    /// To be called once it is known; empty from then on.
+    /// Callbacks for the outcome. Empty once it is set.
     calls: Vec<LatchCallback>,
 }
 
-/// How the log names one of these calls.
+/// The name of the callbacks in log lines.
 const CALL: &str = "a callback of a latch";
 
-/// Given whether the fact is true.
+/// Called with the outcome.
 pub(crate) type LatchCallback = Box<dyn FnOnce(bool) + Send>;
 
 impl Latch {
@@ -195,8 +194,7 @@ impl Latch {
         &self.clock
     }
 
-    /// Sets the outcome: the fact is true, or never will be. Only the first call counts. Call it without a lock: it runs the
-    /// callbacks.
+    /// Sets the outcome. Only the first call counts. Call it without a lock, because it runs the callbacks.
     pub(crate) fn set(&self, truth: bool) {
         let (truth, calls, count) = {
             let mut state = self.state.lock();
@@ -209,8 +207,8 @@ impl Latch {
         }
     }
 
-    /// Calls `call` once with the outcome: on the thread that sets the latch, or at once if it is set already. No lock is held
-    /// then. A panic of `call` is logged. If the latch is never set, `call` is dropped with it.
+    /// Calls `call` once with the outcome: on the thread that sets the latch, or at once if it is already set. No lock is held
+    /// during the call. A panic of `call` is logged. If the latch is never set, `call` is dropped with it.
     pub(crate) fn on_set(&self, call: LatchCallback) {
         let truth = {
             let mut state = self.state.lock();
@@ -227,12 +225,12 @@ impl Latch {
         self.state.lock().known == Some(true)
     }
 
-    /// Whether the fact never will be true.
+    /// Returns whether the outcome is false.
     pub(crate) fn is_given_up(&self) -> bool {
         self.state.lock().known == Some(false)
     }
 
-    /// Blocks until the latch is set or `deadline` has come. Returns whether the fact is true.
+    /// Blocks until the latch is set or `deadline` has passed. Returns whether the outcome is true.
     pub(crate) fn wait_until(self: &Arc<Self>, deadline: Nanos) -> bool {
         let mut state = self.state.lock();
         while state.known.is_none() && !self.clock.reached(deadline) {
@@ -247,7 +245,7 @@ impl Latch {
         state.known == Some(true)
     }
 
-    /// As [`wait_until`](Self::wait_until), for at most `timeout` from now.
+    /// Like [`wait_until`](Self::wait_until), for at most `timeout` from now.
     pub(crate) fn wait_for(self: &Arc<Self>, timeout: Duration) -> bool {
         self.wait_until(self.clock.nanos().after(timeout))
     }
@@ -260,10 +258,10 @@ impl Wake for Latch {
     }
 }
 
-/// Called each time that a source has handed something over to its queue.
+/// Called each time a source has delivered keys to its queue.
 pub(crate) type Progress = Box<dyn Fn() + Send + Sync>;
 
-/// Says whether a source has handed over everything that it had accepted when this was made.
+/// Returns whether a source has delivered everything that it had accepted when this was created.
 pub(crate) type HandedOver = Box<dyn Fn() -> bool + Send>;
 
 #[cfg(all(test, not(loom)))]

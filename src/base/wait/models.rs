@@ -1,4 +1,4 @@
-//! A latch in every interleaving of two threads: all waiters and callbacks get one outcome, once.
+//! A latch in every interleaving of two threads: all waiters and callbacks receive one outcome, once.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn latch() -> Arc<Latch> {
     Latch::new(ManualClock::new().clock())
 }
 
-/// Asks `latch` to write down what it calls with.
+/// Registers a callback that records its outcomes.
 fn listen(latch: &Latch) -> Arc<Mutex<Vec<bool>>> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let writes = Arc::clone(&heard);
