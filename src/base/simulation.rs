@@ -1,7 +1,7 @@
-//! The scheduler of a simulation: it runs all tasks of a program on one thread, in an order that a seed decides.
+//! The scheduler of a simulation: runs all tasks of a program on one thread, in an order that a seed determines.
 //!
-//! In place of starting a thread, code hands its task to the scheduler of the clock. In place of sleeping, it lets the scheduler
-//! run a step of another task, or move the clock to the time of the next step. Turns nest: a task during its turn is not in the
+//! Instead of starting a thread, code passes its task to the scheduler of the clock. Instead of sleeping, it lets the scheduler
+//! run a step of another task, or move the clock to the time of the next step. Turns nest: during its turn, a task is not in the
 //! list. Everything else is the shipped code.
 //!
 //! Tasks are called without the lock of the scheduler. Only the lock of the clock is taken under it.
@@ -23,32 +23,32 @@ use crate::base::time::Nanos;
 /// The number of turns in the trace.
 const TRACE: usize = 100_000;
 
-/// The number of turns that the report of an endless simulation counts by name.
+/// The number of last turns that the report of an endless simulation counts by name.
 const LAST: usize = 1_000;
 
 /// Runs the tasks of a simulation.
 pub(crate) struct SimulationScheduler {
     seed: u64,
-    /// The one thread that has turns played.
+    /// The only thread that may run turns.
     home: ThreadId,
     state: Mutex<SchedulerState>,
 }
 
 struct SchedulerState {
     draws: Draws,
-    /// By number, in the order in which they came.
+    /// By number, in the order of their arrival.
     tasks: BTreeMap<u64, TaskEntry>,
     entered: u64,
-    /// The tasks in a turn, innermost last; each with the number of its waits.
+    /// The tasks in a turn, innermost last, each with its number of waits.
     playing: Vec<(u64, u64)>,
     /// The number of waits outside all turns.
     waited: u64,
-    /// The time of the last turn, and how many there were at that time.
+    /// The time of the last turn, and the number of turns at that time.
     instant: Nanos,
     turns: u64,
-    /// The most turns at one time.
+    /// The limit on turns at one time.
     most: u64,
-    /// How many turns there were.
+    /// The number of turns so far.
     steps: u64,
     trace: VecDeque<TraceEntry>,
     /// The reason for the end.
@@ -104,7 +104,7 @@ impl SimulationScheduler {
         clock
     }
 
-    /// How many turns a wait may last.
+    /// Returns the number of turns that a wait may last.
     pub(crate) fn longest_wait(&self) -> u64 {
         self.state.lock().longest_wait()
     }
@@ -125,7 +125,7 @@ impl SimulationScheduler {
         self.state.lock().trace.iter().cloned().collect()
     }
 
-    /// Whether a turn is being played.
+    /// Returns whether a turn is running.
     pub(crate) fn is_playing(&self) -> bool {
         !self.state.lock().playing.is_empty()
     }
@@ -135,8 +135,7 @@ impl SimulationScheduler {
         self.state.lock().waited = 0;
     }
 
-    /// Has a turn played, or the clock moved on to the next time that something is due, if that is no later than `end`. Returns
-    /// whether it has.
+    /// Runs a turn, or moves the clock to the next time with work if that is not later than `end`. Returns whether it did either.
     pub(crate) fn step(&self, clock: &ManualClock, end: Nanos) -> bool {
         self.check();
         let next = self.next(clock);
@@ -146,7 +145,7 @@ impl SimulationScheduler {
             NextMove::Wait(_) => return false,
         }
         if !self.is_playing() {
-            // The panic of a turn that gave up has been caught.
+            // The panic of a turn that ended the simulation has been caught.
             self.check();
         }
         true
@@ -170,7 +169,7 @@ impl SimulationScheduler {
         }
     }
 
-    /// Ends the simulation with a panic that says why.
+    /// Ends the simulation with a panic that shows the reason.
     pub(crate) fn give_up(&self, clock: &ManualClock, why: &str) -> ! {
         let why = self.fail(clock, why);
         panic!("{why}");
@@ -184,7 +183,7 @@ impl SimulationScheduler {
         state.given_up().unwrap_or_default()
     }
 
-    /// Returns the tasks that are due, and the time of the next one. Not under the lock: a task may poll the stream of a client.
+    /// Returns the tasks that are due, and the time of the next one. Without the lock: a task may poll the stream of a client.
     fn ask(&self, clock: &ManualClock) -> (Vec<u64>, Nanos) {
         let mut tasks = std::mem::take(&mut self.state.lock().tasks);
         let (now, mut due, mut next) = (clock.nanos(), Vec::new(), Nanos::NEVER);
@@ -197,7 +196,7 @@ impl SimulationScheduler {
             }
         }
         let mut state = self.state.lock();
-        // Those that have come meanwhile.
+        // Tasks that have arrived meanwhile.
         tasks.append(&mut state.tasks);
         state.tasks = tasks;
         (due, next.min(clock.alarm()))
@@ -237,7 +236,7 @@ impl SimulationScheduler {
         };
         let say = |what: String| self.state.lock().note(step, what);
         let turn = TurnContext { now: clock.nanos(), draw, say: &say };
-        // The end of a thread that panics, too.
+        // A panic also ends the task.
         let next = catch_unwind(AssertUnwindSafe(|| task.take_turn(&turn)));
         let mut task = Some(task);
         let ended = {
@@ -257,7 +256,7 @@ impl SimulationScheduler {
         drop(task);
     }
 
-    /// Drops one of the tasks that are left. Returns whether there was one.
+    /// Drops one of the remaining tasks. Returns whether there was one.
     fn drop_one(&self) -> bool {
         let entry = self.state.lock().tasks.pop_first();
         entry.is_some()
@@ -280,7 +279,7 @@ impl Scheduler for SimulationScheduler {
 
     fn pass(&self, clock: &ManualClock) {
         if panicking() && !self.is_playing() {
-            // The test fails, and drops everything that runs. Nothing may run while it unwinds.
+            // The test fails and drops all its values. No task may run during the unwinding.
             self.state.lock().closed = true;
         }
         if self.state.lock().closed && self.drop_one() {
@@ -308,14 +307,14 @@ impl Scheduler for SimulationScheduler {
 }
 
 impl SchedulerState {
-    /// One of these, by chance.
+    /// Returns a random element.
     fn choose(&mut self, due: &[u64]) -> Option<u64> {
         let many = u64::try_from(due.len()).ok().filter(|many| *many > 0)?;
         let at = usize::try_from(self.draws.next() % many).ok()?;
         due.get(at).copied()
     }
 
-    /// Returns the reason for the end. Outside all turns it also closes the scheduler, which drops the tasks that are left.
+    /// Returns the reason for the end. Outside all turns, also closes the scheduler, which drops the remaining tasks.
     fn given_up(&mut self) -> Option<String> {
         let why = self.given_up.clone()?;
         self.closed |= self.playing.is_empty();
@@ -330,7 +329,7 @@ impl SchedulerState {
         }
     }
 
-    /// Counts a wait of the innermost turn. Returns whether it may wait once more.
+    /// Counts a wait of the innermost turn. Returns whether another wait is allowed.
     fn wait(&mut self) -> bool {
         let waited = self.playing.last_mut().map_or(&mut self.waited, |(_, waited)| waited);
         *waited += 1;
@@ -342,7 +341,7 @@ impl SchedulerState {
         self.most.saturating_mul(10)
     }
 
-    /// How things stand, for a failure.
+    /// Describes the state for a failure message.
     fn show(&mut self, now: Nanos, seed: u64) -> String {
         let mut text = format!(" (after {:?}", now.since(Nanos::ZERO));
         let mut often = BTreeMap::<&str, usize>::new();
@@ -385,7 +384,7 @@ impl JoinTask for Ticket {
             if beneath {
                 let why = "a wait in a simulation does not end: it is for a turn that waits for this one";
                 if panicking() {
-                    // A second panic would end the process. The next turn says it.
+                    // A second panic would end the process. The next turn reports the reason.
                     self.scheduler.fail(&self.clock, why);
                     return;
                 }

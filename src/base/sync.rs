@@ -1,9 +1,8 @@
-//! The one place that names a lock.
+//! Locks and atomics: the only file that names them.
 //!
-//! In every ordinary build these are `parking_lot`'s locks and condition variable and the standard library's atomics.
-//! Under `--cfg loom` they are the model checker's, behind the same interface, so that the models run the shipped code.
-//! Neither kind poisons: a panic under a lock releases it, and the code that holds a lock keeps its state whole at every
-//! call that could panic.
+//! Ordinary builds use `parking_lot`'s locks and condition variable and the standard library's atomics. Builds with `--cfg loom`
+//! use the types of the model checker behind the same interface, so that the models run the shipped code. Neither kind poisons: a
+//! panic under a lock releases it. Code under a lock therefore keeps its state consistent at every call that may panic.
 
 #[cfg(not(loom))]
 pub(crate) use self::shipped::{Condvar, Mutex, MutexGuard, RwLock, atomic};

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_between_two_characters_and_what_is_missing_is_counted() {
+    fn long_text_is_truncated_at_a_character_and_shows_the_missing_bytes() {
         let short = "x".repeat(MOST);
         assert_eq!((bounded(short.clone()), one_line(&short)), (short.clone(), short));
         let long = format!("{}äöü", "x".repeat(MOST - 1));

@@ -36,10 +36,10 @@ pub(crate) struct RunSettings<R, P, H> {
 
 /// The hooks of the owner of a run loop. By default they do nothing.
 pub(crate) trait RunHooks<K>: Send + Sync {
-    /// Whether runs are timed, which costs two readings of the clock for each.
+    /// Whether runs are timed. Timing reads the clock twice per run.
     const TIMED: bool = false;
 
-    /// Whether no further key may be taken. Called under the queue's lock.
+    /// Returns whether no key may be taken now. Called under the queue's lock.
     fn is_shut(&self) -> bool;
 
     /// Takes a token if the rate is limited. Returns whether another key may be run.
@@ -48,54 +48,54 @@ pub(crate) trait RunHooks<K>: Send + Sync {
         true
     }
 
-    /// Puts back a token that no key was run for.
+    /// Returns a token that was not used for a run.
     #[inline]
     fn put_token_back(&self) {}
 
-    /// Whether the key is put aside instead of being run.
+    /// Returns whether the key is held back instead of being run.
     #[inline]
     fn hold_back(&self, _key: &K, _reasons: Reasons) -> bool {
         false
     }
 
-    /// A run begins.
+    /// Called when a run begins.
     #[inline]
     fn begin(&self, _key: &K) {}
 
-    /// A run has ended, after `queued` in line and `worked` in work. Called if runs are [timed](Self::TIMED).
+    /// Called when a run has ended, with its queueing time and run time, if runs are [timed](Self::TIMED).
     #[inline]
     fn timed(&self, _queued: Duration, _worked: Duration) {}
 
-    /// A run has had this outcome. Its claim has not ended yet.
+    /// Called with the outcome of a run, before its claim ends.
     #[inline]
     fn note(&self, _key: &K, _outcome: RunResult<'_>) {}
 
-    /// A claim has ended.
+    /// Called when a claim has ended.
     #[inline]
     fn settle(&self) {}
 }
 
-/// A thread that serves one queue for a while.
+/// A thread that serves one queue for some time.
 pub(crate) trait KeyTurn {
-    /// Begins a run, for the watchdog to see. The start is [`Nanos::NEVER`] if nothing needs it.
+    /// Begins a run that the watchdog can see. `start` is [`Nanos::NEVER`] if it is not needed.
     fn begin(&self, start: Nanos, deadline: Nanos, record: u32) -> Run<'_>;
 
     /// Returns the slot of the thread.
     fn slot(&self) -> &Arc<WorkerSlot>;
 
-    /// Whether the thread runs no further key. Called after each run.
+    /// Returns whether the thread runs no further key. Called after each run.
     fn is_over(&self) -> bool;
 
-    /// Called when keys are left beside the one just taken.
+    /// Called when a key was taken and others are left in the queue.
     fn more(&self);
 }
 
 /// The result of a run.
 pub(crate) enum RunResult<'a> {
     Succeeded,
-    /// It asked for another run, by its action or an error that says so.
+    /// The run requested another run, by its action or its error.
     Requeued(Duration),
-    /// It was aborted; the key goes back to the queue.
+    /// The run was aborted. The key returns to the queue.
     Aborted,
     Failed(Failed<'a>),
 }
@@ -111,23 +111,23 @@ pub(crate) struct Failed<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextAttempt {
     Retry(Duration),
-    /// The policy gives the key up.
+    /// The policy does not retry the key.
     Drop,
     /// The error is terminal.
     Terminal,
 }
 
-/// Runs keys, one after the other. It keeps everything that a run needs, so that a run allocates nothing.
+/// Runs keys one after the other. Reuses its parts, so that a run allocates nothing.
 pub(crate) struct Runner<R, P, H> {
     runs: Arc<RunSettings<R, P, H>>,
     counters: Arc<RunCounters>,
-    /// The context, which each run uses again.
+    /// The context of all runs, one after the other.
     cx: Context,
     draws: Draws,
 }
 
 impl<R, P, H> Runner<R, P, H> {
-    /// Counts in `counters`, which are its own.
+    /// Creates a runner that counts in `counters`, which it alone writes.
     pub(crate) fn new(runs: Arc<RunSettings<R, P, H>>, counters: Arc<RunCounters>, slot: &Arc<WorkerSlot>) -> Self {
         let slot = Some(Arc::clone(slot));
         let cx = Context::new(runs.clock.clone(), Nanos::NEVER, runs.abort.clone(), slot, RunInfo::default());
@@ -135,7 +135,7 @@ impl<R, P, H> Runner<R, P, H> {
         Self { runs, counters, cx, draws }
     }
 
-    /// From now on it runs keys on another slot.
+    /// Moves the runner to another worker slot.
     pub(crate) fn sit(&mut self, slot: &Arc<WorkerSlot>) {
         self.cx.sit(slot);
     }
@@ -144,10 +144,10 @@ impl<R, P, H> Runner<R, P, H> {
         &self.runs.name
     }
 
-    /// Takes a key with `first` and runs it, then runs keys that are in line until the turn is over, none is left, or none may
-    /// be run. Blocks only in `first` and in the reconciler. Returns why it stopped.
+    /// Runs a key from `first`, then further queued keys. Returns the reason for stopping.
     ///
-    /// A panic in the key's own code or in the policy ends its claim as failed, and counts as an empty queue.
+    /// Stops when the turn is over, the queue is empty, or no key may be run now. Blocks only in `first` and in the reconciler. A
+    /// panic in the key's own code or in the policy ends its claim as failed, and counts as an empty queue.
     pub(crate) fn serve<K>(&mut self, turn: &impl KeyTurn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim
     where
         K: Key + fmt::Debug,
@@ -195,7 +195,7 @@ impl<R, P, H> Runner<R, P, H> {
                 hooks.settle();
                 return NoClaim::Stopped;
             }
-            // Ends the claim and takes the next key under one lock.
+            // Ends the claim and takes the next key in one locked section.
             let taken = claim.turn(ending, || hooks.is_shut());
             hooks.settle();
             if let Err(no_claim) = taken {
@@ -280,7 +280,7 @@ impl<R, P, H> Runner<R, P, H> {
     {
         let Self { counters, runs, .. } = &*self;
         let (controller, key) = (self.name(), claim.key());
-        // A terminal error may have any of the others as its source.
+        // Checked first: the source of a terminal error may be one of the errors below.
         if Terminal::find(error).is_some() {
             counters.terminal_errors.count();
             let shown = Chain(error);
@@ -300,7 +300,7 @@ impl<R, P, H> Runner<R, P, H> {
             runs.hooks.note(key, RunResult::Requeued(after));
             return Ending::RequeueAfter(after);
         }
-        // Only if it is true: a key put back without end by a run that nobody has aborted would spin.
+        // Only during an abort. Otherwise a run that returns this error would put its key back for ever, and spin.
         if find(error) == Some(&Cancelled::Aborted) && runs.abort.is_closed() {
             counters.aborted.count();
             log::debug!(controller, key:?; "{controller}: aborted; {key:?} goes back to the queue");
@@ -323,7 +323,7 @@ impl<R, P, H> Runner<R, P, H> {
         self.decide(claim, &error)
     }
 
-    /// Asks the policy.
+    /// Lets the policy decide about a failed run.
     fn decide<K>(&mut self, claim: &Claim<K>, error: &(dyn Error + 'static)) -> Ending
     where
         K: Key + fmt::Debug,
@@ -371,7 +371,7 @@ pub(crate) fn report_overrun<K: Key + fmt::Debug>(
 ) {
     overruns.count();
     let (thread, timeout) = (overrun.thread, Rounded(timeout));
-    // A run that ends just now takes its key with it.
+    // If the run ends now, the key may no longer belong to it.
     if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
         log::warn!(
             controller, thread, key:?, timeout:%;

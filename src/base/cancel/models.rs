@@ -1,5 +1,5 @@
-//! Two threads change one small tree at once, in every interleaving. Reference counts are the standard library's
-//! here too, so the models do not switch threads at them, but at locks, flags and condition variables.
+//! Two threads change one small tree at once, in every interleaving. Reference counts are the standard library's here too, so the
+//! models switch threads only at locks, flags and condition variables.
 
 use std::sync::Arc;
 
@@ -8,8 +8,7 @@ use loom::thread;
 use super::{CancellationToken, OnCancel};
 use crate::base::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts how often its callback has begun and ended. The counters are the model's, so that other threads get to run
-/// between the two.
+/// Counts the begins and ends of its callback. The counters are loom's, so that other threads can run between the two.
 #[derive(Clone)]
 struct CallbackRuns {
     begun: Arc<AtomicUsize>,
@@ -31,14 +30,14 @@ impl CallbackRuns {
         })
     }
 
-    /// How often the callback has begun and how often it has ended.
+    /// Returns the number of begins and the number of ends.
     fn now(&self) -> (usize, usize) {
         let begun = self.begun.load(Ordering::Relaxed);
         (begun, self.ended.load(Ordering::Relaxed))
     }
 }
 
-/// Like `loom::model`, but for interleavings with at most four preemptions: for what would take minutes.
+/// Like `loom::model`, with at most four preemptions: a full search would take minutes.
 fn bounded_model(f: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(4);
@@ -132,8 +131,8 @@ fn a_parent_that_reads_as_cancelled_has_only_cancelled_descendants() {
         let child = parent.child();
         let grandchild = child.child();
         let canceller = spawn_cancel(&parent);
-        // Of all reads of a flag the model keeps only the last, here the canceller's own, so it would not see that those
-        // below race with the setting. That both threads take one lock makes it look.
+        // For repeated reads of a flag, the model keeps only the last one, here by the cancelling thread. It would then miss the
+        // race of the reads below with the store. A common lock of both threads makes the model explore it.
         drop(grandchild.on_cancel(|| {}));
         if parent.is_cancelled() {
             assert!(child.is_cancelled());
@@ -163,7 +162,7 @@ fn a_late_callback_finds_its_token_cancelled() {
 }
 
 #[test]
-fn who_waits_for_a_child_is_woken_before_the_parents_callbacks_end() {
+fn a_waiter_on_a_child_is_woken_before_the_parents_callbacks_end() {
     loom::model(|| {
         let parent = CancellationToken::new();
         let child = parent.child();
@@ -179,7 +178,7 @@ fn who_waits_for_a_child_is_woken_before_the_parents_callbacks_end() {
 }
 
 #[test]
-fn of_two_cancels_both_return_with_all_cancelled_and_one_runs_the_callback() {
+fn two_cancels_both_return_with_all_cancelled_and_one_runs_the_callback() {
     bounded_model(|| {
         let token = CancellationToken::new();
         let child = token.child();
@@ -228,7 +227,7 @@ fn a_cancel_of_parent_and_child_at_once_returns_with_the_grandchild_cancelled() 
 }
 
 #[test]
-fn a_cancel_wakes_who_waits_for_it() {
+fn a_cancel_wakes_its_waiter() {
     loom::model(|| {
         let token = CancellationToken::new();
         let canceller = spawn_cancel(&token);
@@ -239,7 +238,7 @@ fn a_cancel_wakes_who_waits_for_it() {
 }
 
 #[test]
-fn a_cancel_of_the_parent_wakes_who_waits_for_a_child() {
+fn a_cancel_of_the_parent_wakes_a_waiter_on_a_child() {
     loom::model(|| {
         let parent = CancellationToken::new();
         let child = parent.child();

@@ -38,7 +38,7 @@ pub(crate) struct ThreadGroup {
     size: usize,
     stopping: AtomicBool,
     pub(crate) abort: CancellationToken,
-    /// The threads that have not ended, and the waiters for their end.
+    /// The number of threads that have not ended, and the waiters for their end.
     present: Mutex<Present>,
     /// Threads that started later. They are joined with the others.
     adopted: Mutex<Vec<Joiner>>,

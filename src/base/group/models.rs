@@ -19,7 +19,7 @@ use crate::run::context::{Context, RunInfo};
 
 const SOON: Nanos = Nanos(10);
 
-/// How long after the start a run with the deadline [`SOON`] is overdue.
+/// The time after the start at which a run with the deadline [`SOON`] is overdue.
 const OVERDUE: Duration = Duration::from_nanos(SOON.0).saturating_add(ALLOWANCE);
 
 /// After [`OVERDUE`].
@@ -28,7 +28,7 @@ const LATER: Nanos = Nanos(1_000_000_000);
 /// Run numbers and records that the watchdog has reported.
 type Reports = Arc<Mutex<Vec<(u64, u32)>>>;
 
-/// The time after [`OVERDUE`].
+/// Returns the time after [`OVERDUE`].
 fn overdue() -> Nanos {
     Nanos::ZERO.after(OVERDUE)
 }
@@ -53,14 +53,14 @@ fn context(group: &ThreadGroup, deadline: Nanos) -> Context {
     Context::new(group.clock.clone(), deadline, group.abort.clone(), slot, RunInfo::default())
 }
 
-/// Runs `model` in every interleaving with at most so many preemptions (`None`: any number). Each execution says what its
-/// outcome was; a model whose threads never meet shows nothing, so each of `outcomes` must be one, and nothing else.
+/// Runs `model` in every interleaving with at most this number of preemptions (`None`: any number). Each execution returns its
+/// outcome. All of `outcomes` must occur, and no others: a model of threads that never meet would prove nothing.
 fn explore(
     preemptions: Option<usize>,
     outcomes: &[&'static str],
     model: impl Fn() -> &'static str + Send + Sync + 'static,
 ) {
-    // Not one of the checker's locks: this outlasts its executions.
+    // Not one of loom's channels: this outlives its executions.
     let (outcome_of, seen) = std::sync::mpsc::channel();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
@@ -86,7 +86,7 @@ fn a_deadline_is_seen_by_a_watchdog_on_its_way_to_sleep_or_wakes_it() {
     });
 }
 
-/// The watchdog has waited for an earlier deadline, of a run that is over, and is about to wait for none.
+/// The watchdog has waited for an earlier deadline of an ended run, and is about to wait for none.
 #[test]
 fn a_deadline_later_than_the_last_one_watched_is_not_missed() {
     loom::model(|| {
@@ -106,7 +106,7 @@ fn a_deadline_later_than_the_last_one_watched_is_not_missed() {
     });
 }
 
-/// The watchdog goes to sleep until the planned deadline of the next run, which begins late.
+/// The watchdog falls asleep until the planned deadline of the next run, which begins late.
 #[test]
 fn a_deadline_later_than_planned_is_not_missed() {
     loom::model(|| {
@@ -125,7 +125,7 @@ fn a_deadline_later_than_planned_is_not_missed() {
 
 #[test]
 fn the_earlier_of_two_deadlines_is_never_slept_through() {
-    // With at most three preemptions: of three threads, all interleavings take longer than a test may.
+    // At most three preemptions: all interleavings of three threads would take too long for a test.
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
@@ -145,7 +145,7 @@ fn the_earlier_of_two_deadlines_is_never_slept_through() {
 }
 
 #[test]
-fn a_run_that_begins_as_an_overdue_one_ends_is_not_taken_for_it() {
+fn a_new_run_is_not_mistaken_for_an_ending_overrun() {
     loom::model(|| {
         let clock = ManualClock::new();
         let group = group(&clock, 1);
@@ -168,9 +168,9 @@ fn a_run_that_begins_as_an_overdue_one_ends_is_not_taken_for_it() {
     });
 }
 
-/// On a clock that stands still two runs may have one deadline.
+/// On a held clock, two runs may have the same deadline.
 #[test]
-fn of_two_runs_with_one_deadline_the_second_is_reported_once() {
+fn the_second_of_two_runs_with_one_deadline_is_reported_once() {
     loom::model(|| {
         let clock = ManualClock::new();
         let group = group(&clock, 1);
@@ -194,9 +194,9 @@ fn of_two_runs_with_one_deadline_the_second_is_reported_once() {
     });
 }
 
-/// Two runs, one after the other, as the watchdog looks at their slot when a run with the deadline `SOON` is overdue.
-fn of_two_runs_on_one_seat(deadlines: [Nanos; 2], outcomes: &[&'static str]) {
-    // All interleavings take a minute; with at most four preemptions it is a second or two.
+/// Two consecutive runs, while the watchdog checks their slot at the time when a run with the deadline `SOON` is overdue.
+fn explore_two_runs_on_one_slot(deadlines: [Nanos; 2], outcomes: &[&'static str]) {
+    // All interleavings take a minute. At most four preemptions take a second or two.
     explore(Some(4), outcomes, move || {
         let slot = WorkerSlot::new("slot".to_owned());
         let seen = Arc::clone(&slot);
@@ -218,14 +218,14 @@ fn of_two_runs_on_one_seat(deadlines: [Nanos; 2], outcomes: &[&'static str]) {
 }
 
 #[test]
-fn a_run_that_is_overdue_is_reported_with_what_is_its_own() {
-    of_two_runs_on_one_seat([SOON, LATER], &["none is seen", "the first is reported"]);
-    of_two_runs_on_one_seat([LATER, SOON], &["none is seen", "the second is reported"]);
+fn an_overdue_run_is_reported_with_its_own_data() {
+    explore_two_runs_on_one_slot([SOON, LATER], &["none is seen", "the first is reported"]);
+    explore_two_runs_on_one_slot([LATER, SOON], &["none is seen", "the second is reported"]);
     let all = ["none is seen", "the first is reported", "the second is reported", "both are reported"];
-    of_two_runs_on_one_seat([SOON, SOON], &all);
+    explore_two_runs_on_one_slot([SOON, SOON], &all);
 }
 
-/// The context is used again, as a worker does, and both runs ask for their tokens.
+/// As in a worker, both runs use the same context. Both use their tokens.
 #[test]
 fn an_overrun_never_cancels_the_token_of_the_next_run() {
     let outcomes = ["it ends unseen", "it is reported, and its token cancelled", "its token is cancelled, and it ends"];
@@ -267,7 +267,7 @@ fn a_run_is_busy_from_begin_to_end_and_overdue_no_longer() {
         let looking = thread::spawn(move || {
             let reported = seen.overrun(overdue()).is_some();
             let (overdue, busy) = (seen.is_overdue(), seen.is_busy());
-            // An overdue run has been reported, and a busy one is not over.
+            // An overdue run has been reported, and a busy run is not over.
             assert!(reported || !overdue);
             if overdue {
                 "overdue"
@@ -334,10 +334,10 @@ fn a_run_that_ends_in_time_leaves_its_token_alone() {
     });
 }
 
-/// The whole of it, asleep and awake: a deadline that were missed would leave the last thread waiting for ever.
+/// All parts together, with waits: a missed deadline would block the last thread for ever.
 #[test]
 fn the_token_of_a_run_is_cancelled_at_its_deadline_while_it_runs() {
-    // With at most three preemptions: all interleavings take longer than a test may.
+    // At most three preemptions: all interleavings would take too long for a test.
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
@@ -361,7 +361,7 @@ fn the_token_of_a_run_is_cancelled_at_its_deadline_while_it_runs() {
 }
 
 #[test]
-fn the_last_thread_to_leave_wakes_who_joins() {
+fn the_last_thread_to_leave_wakes_the_joiner() {
     loom::model(|| {
         let clock = ManualClock::new();
         let group = group(&clock, 2);
@@ -381,7 +381,7 @@ fn the_last_thread_to_leave_wakes_who_joins() {
 }
 
 #[test]
-fn who_joins_for_a_time_returns_when_it_is_over_or_the_last_has_left() {
+fn a_timed_join_returns_at_the_timeout_or_the_end() {
     loom::model(|| {
         let clock = ManualClock::new();
         let group = group(&clock, 1);
@@ -402,7 +402,7 @@ fn who_joins_for_a_time_returns_when_it_is_over_or_the_last_has_left() {
 }
 
 #[test]
-fn who_joins_for_a_time_returns_when_it_is_over_though_nobody_leaves() {
+fn a_timed_join_returns_at_the_timeout_if_no_thread_leaves() {
     loom::model(|| {
         let clock = ManualClock::new();
         let group = group(&clock, 1);

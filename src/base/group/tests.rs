@@ -1,4 +1,4 @@
-//! How often the watchdog wakes.
+//! The wakes of the watchdog.
 
 use super::start::Attendance;
 use super::watchdog::Watchdog;
@@ -23,7 +23,7 @@ fn runs_at_planned_times_wake_the_watchdog_once_a_period() {
         let deadline = start.after(PERIOD);
         drop(group.begin_until(&group.slots[0], deadline, 0));
         group.slots[0].plan(deadline.after(PERIOD));
-        // The first run finds a watchdog that waits for nothing.
+        // The watchdog waits for nothing when the first run begins.
         assert_eq!(group.watchdog.wait_until(Nanos::ZERO), period == 0, "period {period}");
         let wakes_at = if period == 0 { start } else { deadline };
         assert_eq!(watchdog.step(wakes_at), Next::At(deadline.after(PERIOD)), "period {period}");

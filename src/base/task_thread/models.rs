@@ -52,7 +52,7 @@ fn a_wake_set_while_the_thread_goes_to_sleep_is_not_lost() {
 }
 
 #[test]
-fn of_two_tasks_each_one_hears_its_own_wake() {
+fn each_of_two_tasks_receives_its_own_wake() {
     loom::model(|| {
         let thread = TaskThread { shared: shared() };
         let (one, one_flag) = add(&thread, "one");

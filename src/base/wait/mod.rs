@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_made_once_when_the_gate_is_settled_and_at_once_afterwards() {
+    fn callbacks_run_once_at_the_set_and_immediately_afterwards() {
         for truth in [true, false] {
             let (latch, said, heard) = latch();
             latch.on_set(say(&said));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_may_use_its_gate() {
+    fn a_callback_may_use_its_latch() {
         let (latch, said, heard) = latch();
         let (own, say) = (Arc::clone(&latch), say(&said));
         latch.on_set(Box::new(move |_| {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_panics_harms_no_other_and_not_who_settles() {
+    fn a_panicking_callback_affects_no_other_code() {
         let (latch, said, heard) = latch();
         latch.on_set(Box::new(|_| panic!("out of luck")));
         latch.on_set(say(&said));

@@ -22,7 +22,7 @@ fn listen(latch: &Latch) -> Arc<Mutex<Vec<bool>>> {
 }
 
 #[test]
-fn a_call_that_is_asked_for_while_the_gate_is_settled_is_made_once() {
+fn a_callback_registered_during_a_set_runs_once() {
     loom::model(|| {
         let latch = latch();
         let other = Arc::clone(&latch);
@@ -34,7 +34,7 @@ fn a_call_that_is_asked_for_while_the_gate_is_settled_is_made_once() {
 }
 
 #[test]
-fn who_waits_and_who_is_called_hear_the_same_of_two_that_settle_differently() {
+fn waiters_and_callbacks_get_the_same_outcome_of_two_sets() {
     loom::model(|| {
         let latch = latch();
         let heard = listen(&latch);
@@ -48,7 +48,7 @@ fn who_waits_and_who_is_called_hear_the_same_of_two_that_settle_differently() {
 }
 
 #[test]
-fn who_waits_is_woken() {
+fn a_set_wakes_the_waiter() {
     loom::model(|| {
         let latch = latch();
         let other = Arc::clone(&latch);

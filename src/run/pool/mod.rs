@@ -1,14 +1,14 @@
-//! A pool: one bounded set of threads that serves any number of members, fairly.
+//! A pool: a bounded set of threads that serves any number of members fairly.
 //!
-//! A member has keys to run; the pool knows it as a [`Job`]. A thread takes the member whose turn it is (`line`), lets it run
-//! keys, and leaves it for the next one: after each key if another member waits, else once nothing is left to do. So a member
-//! that gets work is served after at most one key of each of the others, however many they have. A member that is held by its rate
-//! waits from the moment its time has come.
+//! A member has keys to run; the pool calls it through [`Job`]. A thread takes the next member in round-robin order
+//! (`round_robin`), runs keys of that member, and then leaves it for the next one. If other members wait, it leaves after one
+//! key; otherwise after the last key. New work of a member therefore waits for at most one key of each other member. A
+//! rate-limited member waits in this order from its next token on.
 //!
-//! A run that goes on after its deadline and the allowance is *stuck* until it returns. It keeps its thread, but another one may work in its place:
-//! a spare one, which sleeps again once there are enough.
+//! A run that continues after its deadline and the allowance is *stuck* until it returns. It keeps its thread, but a spare thread
+//! may take its place. The spare thread sleeps again when enough threads are working.
 //!
-//! Lock order: the pool's, then that of a member's queue (to ask it whether it has work).
+//! Lock order: the pool's lock, then the lock of a member's queue (to check for work).
 
 mod handle;
 #[cfg(all(test, loom))]
@@ -35,24 +35,23 @@ use crate::run::runner::KeyTurn;
 
 /// The work of a member.
 pub(crate) trait Job: Send + Sync {
-    /// Runs keys until `turn` is over, or none is left, or none may be run for now. Does not wait for one.
+    /// Runs keys until `turn` is over, no key is left, or no key may be run now. Does not wait for keys.
     fn serve(&self, turn: &PoolTurn<'_>);
 
-    /// Whether there is a key to run. Called under the pool's lock.
+    /// Returns whether a key is ready. Called under the pool's lock.
     fn has_work(&self) -> bool;
 
-    /// When the next key may be run. Called under the pool's lock. After a change, call
+    /// Returns the time at which the next key may run. Called under the pool's lock. After a change, call
     /// [`Membership::release`].
     fn not_before(&self) -> Nanos;
 
-    /// Called when the last thread that served it has left.
+    /// Called when the last thread that served this member has left it.
     fn left(&self);
 
-    /// Called while a run that `serve` has begun is an overrun, on the watchdog's thread.
+    /// Called on the watchdog's thread, for an overrun of a run that `serve` began.
     fn overrun(&self, overrun: &Overrun<'_>);
 
-    /// Brings one of the keys that may be next to the front, by a random number. Returns how it is shown. Only where turns are
-    /// played.
+    /// Moves a random one of the possible next keys to the front. Returns its text. Only for simulations.
     #[cfg(feature = "testing")]
     fn shuffle(&self, draw: u64) -> Option<String>;
 }
@@ -62,11 +61,11 @@ type NextMember = (MemberId, Arc<Hint>, Arc<dyn Job>);
 
 pub(crate) struct Pool {
     pub(crate) group: Arc<ThreadGroup>,
-    /// How many runs that are not stuck there may be at once.
+    /// The number of threads that may work at once, without stuck ones.
     threads: usize,
     options: ThreadOptions,
     state: Mutex<PoolState>,
-    /// Rings for threads that wait for a member.
+    /// Wakes the threads that wait for a member.
     idle: Waiters,
 }
 
@@ -77,10 +76,10 @@ struct PoolState {
     idle: WaiterCounts,
     /// By slot.
     slots: Vec<SlotState>,
-    /// How many threads serve a member, and how many of them are stuck.
+    /// The number of threads that serve a member, and how many of them are stuck.
     busy: usize,
     stuck: usize,
-    /// How many threads have been started.
+    /// The number of threads that have been started.
     started: usize,
 }
 
@@ -88,7 +87,7 @@ struct PoolState {
 #[derive(Debug, Default)]
 struct SlotState {
     serving: Option<MemberId>,
-    /// Its run is an overrun. Changed under the lock, read without it after each run.
+    /// Whether the thread's run is an overrun. Changed under the lock, and read without it after each run.
     stuck: Arc<AtomicBool>,
 }
 
@@ -106,7 +105,7 @@ impl Pool {
         Arc::new(Self { group, threads, options, state: Mutex::new(state), idle: Waiters::new() })
     }
 
-    /// A new member, closed for now, that at most `limit` threads serve at once.
+    /// Adds a member that at most `limit` threads serve at once. It is closed at first.
     pub(crate) fn join(self: &Arc<Self>, job: Arc<dyn Job>, limit: usize) -> Membership {
         let mut state = self.state.lock();
         let (member, hint) = state.members.add(limit);
@@ -131,8 +130,8 @@ impl Pool {
         self.finish(number, member, &job);
     }
 
-    /// Returns the next member to serve; `None` if the group is stopping. Blocks while no member has work, or enough threads are
-    /// at work.
+    /// Returns the next member to serve. `None` if the group is stopping. Blocks while no member has work or enough threads are
+    /// working.
     fn next(self: &Arc<Self>, number: usize) -> Option<NextMember> {
         let mut state = self.state.lock();
         loop {
@@ -140,7 +139,7 @@ impl Pool {
                 return None;
             }
             if let Some(found) = self.take(&mut state, number) {
-                // The next thread serves the members that are left, or waits for the next time.
+                // The woken thread serves the remaining members, or waits for the next time.
                 let count = state.mark_woken(&self.group);
                 drop(state);
                 self.idle.notify(count);
@@ -152,13 +151,13 @@ impl Pool {
         }
     }
 
-    /// Up to when a thread waits that has found no member.
+    /// Returns the time until which a thread without a member waits.
     fn waits_until(&self, state: &PoolState) -> Nanos {
-        // A thread that ends its turn wakes another one.
+        // A thread that ends its turn wakes another thread.
         if self.is_full(state) { Nanos::NEVER } else { state.members.next_time() }
     }
 
-    /// Whether enough threads are at work.
+    /// Returns whether enough threads are working.
     fn is_full(&self, state: &PoolState) -> bool {
         state.busy - state.stuck >= self.threads
     }
@@ -186,7 +185,7 @@ impl Pool {
             not_before => state.members.hold_until(member, not_before),
         }
         let last = state.members.done(member) == 0;
-        // Asked under the lock: work that comes later is offered later.
+        // Checked under the lock: later work is offered later.
         if job.has_work() {
             state.members.offer(member, || self.group.clock.nanos());
         }
@@ -198,7 +197,7 @@ impl Pool {
         }
     }
 
-    /// A member has work, as far as anybody knows.
+    /// Reports that a member probably has work.
     fn offer(&self, member: MemberId) {
         let mut state = self.state.lock();
         if !state.members.offer(member, || self.group.clock.nanos()) {
@@ -209,7 +208,7 @@ impl Pool {
         self.idle.notify(count);
     }
 
-    /// Wakes all threads, to look at whether they are to stop.
+    /// Wakes all threads, so that they check whether to stop.
     pub(crate) fn nudge(&self) {
         let count = self.state.lock().idle.mark_woken(usize::MAX, &self.group.clock);
         self.idle.notify(count);
@@ -217,7 +216,7 @@ impl Pool {
 }
 
 impl PoolState {
-    /// Decides to wake a thread, if there is something for one: a member in line, or one to wait for. Returns how many to wake.
+    /// Decides to wake a thread if a member is ready or waits for a time. Returns the number of threads to wake.
     fn mark_woken(&mut self, group: &ThreadGroup) -> usize {
         if self.members.is_empty() && self.members.next_time() == Nanos::NEVER {
             return 0;
@@ -226,7 +225,7 @@ impl PoolState {
     }
 }
 
-/// The time that an idle thread of a pool on a held clock waited for has come.
+/// Wakes the idle threads of a pool on a held clock at the end of their wait.
 struct IdleTimeout(Weak<Pool>);
 
 impl Wake for IdleTimeout {
@@ -237,7 +236,7 @@ impl Wake for IdleTimeout {
     }
 }
 
-/// A turn of a member: a thread of the pool, for a while.
+/// A turn of a member on a thread of the pool.
 pub(crate) struct PoolTurn<'a> {
     pool: &'a Arc<Pool>,
     member: MemberId,
@@ -256,12 +255,14 @@ impl KeyTurn for PoolTurn<'_> {
         self.slot
     }
 
-    /// A turn ends if another member is ready or its time has come, if this one is not to be served any more, or if a spare
+    /// Returns whether the turn is over.
+    ///
+    /// A turn ends if another member is ready or its time has come, if this member may not be served any more, or if a spare
     /// thread has replaced this one.
     ///
-    /// **No run begins on a thread that is marked as stuck.** The thread ends its run, then looks at the mark. The watchdog
-    /// sets the mark, then looks whether the run goes on, and if not takes the mark back. Both change the mark to look at it:
-    /// one change comes after the other, and its thread sees what the other thread did before.
+    /// **No run begins on a thread that is marked as stuck.** The thread ends its run, then reads the mark. The watchdog sets the
+    /// mark, then checks whether the run continues; if not, it removes the mark. Both read the mark with a read-modify-write
+    /// operation. These are ordered: the thread with the second one sees everything that the other thread did before.
     #[inline]
     fn is_over(&self) -> bool {
         self.hint.turn_is_over(|| self.pool.group.clock.nanos())
@@ -269,7 +270,7 @@ impl KeyTurn for PoolTurn<'_> {
             || self.pool.group.is_stopping()
     }
 
-    /// Another thread may take one of the keys that are left.
+    /// Offers the remaining keys to another thread.
     fn more(&self) {
         if !self.hint.is_ready() {
             self.pool.offer(self.member);
@@ -277,12 +278,12 @@ impl KeyTurn for PoolTurn<'_> {
     }
 }
 
-/// A membership of a pool, until its [end](Self::end).
+/// The membership of a pool, until its [end](Self::end).
 pub(crate) struct Membership {
     pool: Arc<Pool>,
     member: MemberId,
     hint: Arc<Hint>,
-    /// The member may be another's by now. Changed under the pool's lock.
+    /// Whether the id may belong to another member by now. Changed under the pool's lock.
     ended: AtomicBool,
 }
 
@@ -294,7 +295,7 @@ impl Membership {
         }
     }
 
-    /// Puts the member into service. It may have work already.
+    /// Opens the member. It may already have work.
     pub(crate) fn open(&self) {
         self.with(|state| {
             state.members.set_open(self.member, true);
@@ -302,7 +303,7 @@ impl Membership {
         });
     }
 
-    /// Takes the member out of service. Runs under way continue, and so does a thread that is taking a key.
+    /// Closes the member. Active runs continue, and so does a thread that is taking a key.
     pub(crate) fn close(&self) {
         self.with(|state| {
             state.members.set_open(self.member, false);
@@ -317,7 +318,7 @@ impl Membership {
         });
     }
 
-    /// Ends the wait of the member for its time.
+    /// Ends the member's wait for a time.
     pub(crate) fn release(&self) {
         self.with(|state| {
             state.members.free(self.member);
@@ -325,7 +326,7 @@ impl Membership {
         });
     }
 
-    /// Changes something under the pool's lock, and wakes a thread if that gives one something to do.
+    /// Makes a change under the pool's lock. If it returns true, may wake a thread.
     fn with(&self, change: impl FnOnce(&mut PoolState) -> bool) {
         let mut state = self.pool.state.lock();
         if self.ended.load(Relaxed) || !change(&mut state) {
@@ -336,7 +337,7 @@ impl Membership {
         self.pool.idle.notify(count);
     }
 
-    /// The slots of the threads that serve it.
+    /// Returns the slots of the threads that serve the member.
     pub(crate) fn slots(&self) -> Vec<Arc<WorkerSlot>> {
         let state = self.pool.state.lock();
         if self.ended.load(Relaxed) {
@@ -346,7 +347,7 @@ impl Membership {
         slots.filter(|(_, at)| at.serving == Some(self.member)).map(|(slot, _)| Arc::clone(slot)).collect()
     }
 
-    /// Ends the membership. The member is closed, and no thread serves it.
+    /// Ends the membership. The member must be closed, and no thread may serve it.
     pub(crate) fn end(&self) {
         let mut state = self.pool.state.lock();
         if self.ended.swap(true, Relaxed) {

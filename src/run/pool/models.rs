@@ -12,22 +12,22 @@ use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::run::runner::KeyTurn;
 
-/// A member that counts the keys it has and those it has run.
+/// A member that counts its remaining keys and its runs.
 struct Counted {
     counts: Mutex<Counts>,
-    /// Notified when a run has begun. Waited for and not looked for: a run that does not come is a deadlock.
+    /// Notified when a run has begun. Tests wait for it, so that a missing run is a deadlock.
     begun: Condvar,
-    /// How many runs a run waits for: those that have begun, itself among them.
+    /// Each run waits until this number of runs have begun, including itself.
     company: usize,
 }
 
 struct Counts {
     keys: usize,
     run: usize,
-    /// How many runs are under way, and the most that there were at once.
+    /// The number of active runs, and its maximum.
     active: usize,
     most: usize,
-    /// How often the last thread has left.
+    /// The number of times that the last thread has left.
     left: usize,
     not_before: Nanos,
 }
@@ -37,7 +37,7 @@ impl Counted {
         Self::in_company(keys, 0)
     }
 
-    /// Each run waits until so many have begun.
+    /// Creates a member with runs that wait until `company` runs have begun.
     fn in_company(keys: usize, company: usize) -> Arc<Self> {
         let counts = Counts { keys, run: 0, active: 0, most: 0, left: 0, not_before: Nanos::ZERO };
         Arc::new(Self { counts: Mutex::new(counts), begun: Condvar::new(), company })
@@ -47,12 +47,12 @@ impl Counted {
         self.counts.lock().keys += 1;
     }
 
-    /// How many runs have begun.
+    /// Returns the number of runs that have begun.
     fn run(&self) -> usize {
         self.counts.lock().run
     }
 
-    /// Takes a key. Returns whether others are left; `None` if there is none to be run.
+    /// Takes a key. Returns whether others are left. `None` if no key may be run.
     fn take(&self) -> Option<bool> {
         let mut counts = self.counts.lock();
         if counts.keys == 0 || counts.not_before > Nanos::ZERO {
@@ -64,7 +64,7 @@ impl Counted {
         Some(counts.keys > 0)
     }
 
-    /// Waits until no thread serves this member.
+    /// Blocks until no thread serves this member.
     fn wait_until_left(&self, member: &Membership) {
         loop {
             let seen = self.counts.lock().left;
@@ -78,7 +78,7 @@ impl Counted {
         }
     }
 
-    /// Waits until so many runs have begun.
+    /// Blocks until this number of runs have begun.
     fn wait_for(&self, runs: usize) {
         let mut counts = self.counts.lock();
         while counts.run < runs {
@@ -143,16 +143,16 @@ fn stop(pool: &Pool) {
     pool.nudge();
 }
 
-/// Explores the interleavings with a bounded number of preemptions: with three threads, all of them take too long.
+/// Explores the interleavings with a bounded number of preemptions: all interleavings of three threads take too long.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
-/// A thread that waits has its wake, and one that ends a turn sees what came at its end.
+/// A waiting thread is woken, or the thread that ends its turn sees the new key.
 #[test]
-fn a_key_that_comes_as_a_thread_finds_nothing_more_is_run() {
+fn a_key_added_while_a_thread_finds_none_is_run() {
     explore(3, || {
         let pool = pool(1, 0);
         let job = Counted::new(1);
@@ -192,7 +192,7 @@ fn two_members_are_served_by_one_thread() {
 
 /// After the wait, no thread serves the member.
 #[test]
-fn a_member_that_is_closed_is_left() {
+fn threads_leave_a_closed_member() {
     explore(3, || {
         let pool = pool(1, 0);
         let job = Counted::new(2);
@@ -209,9 +209,9 @@ fn a_member_that_is_closed_is_left() {
     });
 }
 
-/// As often as it may be, and no more: with two keys and two threads for it, both run at once, or never.
+/// With two keys and two threads, both keys run at once if the limit allows it, and never otherwise.
 #[test]
-fn as_many_threads_serve_a_member_as_may() {
+fn a_member_is_served_up_to_its_limit() {
     for limit in [1, 2] {
         explore(2, move || {
             let pool = pool(2, 0);
@@ -230,9 +230,9 @@ fn as_many_threads_serve_a_member_as_may() {
     }
 }
 
-/// A greater limit is worth a thread at once: the first run waits for the second.
+/// A greater limit wakes a thread at once: the first run waits for the second.
 #[test]
-fn a_limit_that_is_raised_wakes_a_thread() {
+fn a_raised_limit_wakes_a_thread() {
     explore(2, || {
         let pool = pool(2, 0);
         let job = Counted::in_company(2, 2);
@@ -249,8 +249,8 @@ fn a_limit_that_is_raised_wakes_a_thread() {
     });
 }
 
-/// A run that waits for another one, in a pool of one thread, until it is found to be stuck: then the spare thread has its place,
-/// which sleeps or is on its way.
+/// One thread runs a key that waits for another run, until it is marked as stuck. Then the spare thread takes its place, whether
+/// it sleeps or is on its way.
 #[test]
 fn a_spare_thread_works_in_place_of_a_stuck_one() {
     explore(2, || {
@@ -276,7 +276,7 @@ fn a_spare_thread_works_in_place_of_a_stuck_one() {
     });
 }
 
-/// Runs two keys in one turn.
+/// A job that runs two keys in one turn.
 struct Twice;
 
 impl Job for Twice {
@@ -308,9 +308,9 @@ impl Job for Twice {
     }
 }
 
-/// The next run of that thread is not stuck, and counts among those at work.
+/// The next run of that thread is not stuck, and counts as working.
 #[test]
-fn a_thread_that_is_found_to_be_stuck_as_its_run_ends_begins_no_other() {
+fn a_thread_marked_stuck_as_its_run_ends_begins_no_other_run() {
     explore(3, || {
         let pool = pool(1, 0);
         let member = pool.join(Arc::new(Twice), 1);
@@ -326,9 +326,9 @@ fn a_thread_that_is_found_to_be_stuck_as_its_run_ends_begins_no_other() {
     });
 }
 
-/// A thread that finds that no key may be run yet, as that is changed.
+/// A thread finds no runnable key while the member is released.
 #[test]
-fn a_member_that_is_released_as_its_turn_ends_is_served() {
+fn a_member_released_as_its_turn_ends_is_served() {
     explore(3, || {
         let pool = pool(1, 0);
         let job = Counted::new(1);

@@ -12,7 +12,7 @@ use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 
-/// Serves the members of a pool.
+/// The task that serves the members of a pool.
 pub(super) struct PoolTask {
     pub(super) pool: Arc<Pool>,
     pub(super) number: usize,
@@ -54,7 +54,7 @@ impl Task for PoolTask {
 }
 
 impl Pool {
-    /// Reports an overrun, and has another thread work in place of the stuck one. Called by the watchdog.
+    /// Reports an overrun, and lets another thread take the place of the stuck one. Called by the watchdog.
     pub(crate) fn overrun(self: &Arc<Self>, overrun: &Overrun<'_>) {
         let Some(number) = self.group.slots.iter().position(|slot| std::ptr::eq(Arc::as_ptr(slot), overrun.slot))
         else {
@@ -62,7 +62,7 @@ impl Pool {
         };
         let mut state = self.state.lock();
         let SlotState { serving: Some(member), stuck } = &state.slots[number] else { return };
-        // First marked, then looked at: see `PoolTurn::is_over`.
+        // Marks first, then checks: see `PoolTurn::is_over`.
         stuck.swap(true, AcqRel);
         if !overrun.goes_on() {
             stuck.swap(false, AcqRel);
@@ -78,7 +78,7 @@ impl Pool {
         let count = state.mark_woken(&self.group);
         drop(state);
         self.idle.notify(count);
-        // Report the overrun before the spare thread is logged.
+        // The report comes before the log line of the spare thread.
         if let Some(job) = job {
             shielded("the report of an overrun", || job.overrun(overrun));
         }
@@ -97,7 +97,7 @@ impl Pool {
             }
             Err(error) => {
                 log::error!(pool, thread, error:%; "{pool}: cannot start thread {thread} in place of a stuck one: {error}");
-                // The next overrun tries again: no other thread is started meanwhile, for this is the watchdog's.
+                // The next overrun tries again. Only the watchdog's thread starts threads, so no other start runs now.
                 self.state.lock().started -= 1;
             }
         }

@@ -1,4 +1,4 @@
-//! The pool's own bookkeeping, step by step and without its threads.
+//! The state of the pool, step by step, without threads.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 
-/// A member that always has a key, which may not be run before this time.
+/// A member that always has a key, which may not run before this time.
 struct Limited(Mutex<Nanos>);
 
 impl Job for Limited {
@@ -46,11 +46,11 @@ fn a_member_is_served_at_once_after_a_thread_has_put_its_token_back() {
     let first = take(0).unwrap();
     membership.offer();
     let second = take(1).unwrap();
-    // The first thread has the last token, so the second one finds none and leaves.
+    // The first thread has the last token. The second one finds none and leaves.
     *limited.0.lock() = Nanos(2_000_000_000);
     pool.finish(1, second, &job);
     assert!(take(1).is_none(), "there is no token");
-    // The first thread finds no key, puts its token back and leaves.
+    // The first thread finds no key, returns its token and leaves.
     *limited.0.lock() = Nanos::ZERO;
     pool.finish(0, first, &job);
     assert_eq!(take(0), Some(first), "there is a token again");

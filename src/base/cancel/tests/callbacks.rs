@@ -111,7 +111,7 @@ fn a_panic_in_the_drop_of_a_captured_value_is_contained() {
     // Never called: unregistered.
     let captured = panics_in_drop();
     drop(token.on_cancel(move || drop(captured)));
-    // Never called: dropped with its token, after which the token before it must still be let go.
+    // Never called: dropped with its token. The token's parent must still be released.
     let child = token.child();
     let captured = panics_in_drop();
     child.on_cancel(move || drop(captured)).detach();
@@ -186,7 +186,7 @@ fn dropping_a_guard_waits_for_its_callback_running_elsewhere() {
     let guard = token.on_cancel(move || {
         started.send(()).unwrap();
         is_dropping.recv().unwrap();
-        // Gives the drop every opportunity to return too early.
+        // Gives the drop many opportunities to return too early.
         (0..10_000).for_each(|_| thread::yield_now());
         end.store(true, Ordering::Relaxed);
     });
@@ -268,7 +268,7 @@ fn a_detached_callback_stays_for_the_life_of_its_token() {
     let grandchild = child.child();
     drop(child);
     assert_eq!(Arc::strong_count(&record.0), 3);
-    drop(grandchild); // The last that kept `child`.
+    drop(grandchild); // The last handle that kept `child`.
     assert_eq!(Arc::strong_count(&record.0), 2);
     token.cancel();
     assert_eq!(record.taken(), ["ran"]);
@@ -293,7 +293,7 @@ fn a_second_cancel_does_not_wait_for_the_callbacks_of_the_first() {
         token.cancel();
         child.cancel();
         assert!(token.is_cancelled() && child.is_cancelled());
-        // One that comes now is not queued behind the one that blocks.
+        // A new callback does not wait for the blocked one.
         let record = Record::default();
         drop(token.on_cancel(record.noting("at once")));
         assert_eq!(record.taken(), ["at once"]);
@@ -323,7 +323,7 @@ fn wait_returns_when_the_token_or_an_ancestor_is_cancelled() {
 }
 
 #[test]
-fn whatever_joins_while_the_token_is_cancelled_is_cancelled_once() {
+fn children_and_callbacks_added_during_a_cancel_are_cancelled_once() {
     for _ in 0..200 {
         let root = CancellationToken::new();
         let runs = Arc::new(AtomicUsize::new(0));
@@ -342,7 +342,7 @@ fn whatever_joins_while_the_token_is_cancelled_is_cancelled_once() {
                         .collect();
                     root.cancel();
                     assert!(joined.iter().all(|(child, _)| child.is_cancelled()));
-                    // Dropped, a guard would take back what the other thread has yet to run.
+                    // Dropping a guard would unregister a callback that the other thread has not run yet.
                     for (_, guard) in joined {
                         guard.detach();
                     }

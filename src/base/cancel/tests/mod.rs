@@ -19,7 +19,7 @@ impl Record {
         self.0.lock().push(what);
     }
 
-    /// A callback that notes `what`.
+    /// Returns a callback that notes `what`.
     fn noting(&self, what: &'static str) -> impl FnOnce() + Send + use<> {
         let record = self.clone();
         move || record.note(what)
@@ -30,7 +30,7 @@ impl Record {
     }
 }
 
-/// Runs `f` on a stack on which ten thousand nested calls do not fit.
+/// Runs `f` on a stack that is too small for ten thousand nested calls.
 fn on_a_small_stack(f: impl FnOnce() + Send) {
     thread::scope(|scope| {
         let small = thread::Builder::new().stack_size(128 * 1024);
@@ -41,7 +41,7 @@ fn on_a_small_stack(f: impl FnOnce() + Send) {
 
 const DEEP: usize = 10_000;
 
-/// The first and the last of a chain of children; nobody holds those between.
+/// Returns the ends of a chain of children. No handle to the tokens between them is left.
 fn chain() -> (CancellationToken, CancellationToken) {
     let root = CancellationToken::new();
     let leaf = (0..DEEP).fold(root.clone(), |parent, _| parent.child());
@@ -129,7 +129,7 @@ fn a_crowd_of_children_is_cancelled_and_its_room_given_back() {
     assert!(parent.node.state.lock().children.capacity() <= 64);
 
     let crowd: Vec<_> = (0..10_000).map(|_| parent.child()).collect();
-    // Leaves holes, some of which are filled again.
+    // Leaves empty slots, and reuses some of them.
     let (gone, stay): (Vec<_>, Vec<_>) = crowd.into_iter().enumerate().partition(|(i, _)| i % 3 == 0);
     drop(gone);
     let late: Vec<_> = (0..100).map(|_| parent.child()).collect();

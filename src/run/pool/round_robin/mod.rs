@@ -1,10 +1,10 @@
-//! The round-robin scheduler of a pool: its members, in line for its threads. A plain value; the pool's lock guards it.
+//! The round-robin scheduler of a pool's members. A plain value, protected by the pool's lock.
 //!
-//! A member with work is in line once, at most, whatever it has to do; one that is served as often as it may be, is closed, or
-//! must wait for a time is not. Round robin, so a member that joins the line has at most the others ahead of it.
+//! A member with work is in the ready list at most once. It is not in the list if its number of threads is at its limit, if it is
+//! closed, or if it waits for a time. A member that joins the list is behind each other member at most once.
 //!
-//! After each run a thread reads the [`Hint`] of its member without the lock. An outdated hint only ends a turn a run sooner or
-//! later.
+//! After each run, a thread reads the [`Hint`] of its member without the lock. An outdated hint only ends a turn one run earlier
+//! or later.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -16,43 +16,43 @@ use crate::base::sync::atomic::Ordering::Relaxed;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use crate::base::time::Nanos;
 
-/// The id of a member. Used again after [`RoundRobin::remove`].
+/// The id of a member. Reused after [`RoundRobin::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemberId(pub(super) usize);
 
 #[derive(Debug)]
 pub(super) struct RoundRobin {
     members: Vec<Option<MemberState>>,
-    /// Those that are served next, in this order.
+    /// The next members to be served, in order.
     ready: VecDeque<MemberId>,
-    /// Members that wait for a time, in the order of the times, then of their arrival.
+    /// Members that wait for a time, by that time, then by arrival.
     held: BTreeMap<HeldAt, MemberId>,
-    /// How many members have been held so far.
+    /// The number of waits for a time so far.
     held_so_far: u64,
     waiting: Arc<Waiting>,
-    /// A turn is over after one key, whether or not another member waits.
+    /// Whether a turn is always over after one key.
     one_a_turn: bool,
 }
 
-/// The time that a member waits for, and a number that tells members of one time apart.
+/// The time that a member waits for, and a number that distinguishes members with the same time.
 type HeldAt = (Nanos, u64);
 
-/// The members that wait, as they are seen without the lock.
+/// The waiting members, readable without the lock.
 #[derive(Debug)]
 struct Waiting {
-    /// How many are ready.
+    /// The number of ready members.
     ready: AtomicUsize,
-    /// When the first of those that are held is ready, in nanoseconds.
+    /// The first time at which a held member becomes ready, in nanoseconds.
     next_time: AtomicU64,
 }
 
 /// The state of a member that can be read without the lock.
 #[derive(Debug)]
 pub(super) struct Hint {
-    /// All members that wait, this one perhaps among them.
+    /// All waiting members, possibly including this one.
     waiting: Arc<Waiting>,
     ready: AtomicBool,
-    /// It is closed, or more threads serve it than may, or a turn is one key.
+    /// Whether the thread must leave: the member is closed, has more threads than its limit, or has one key a turn.
     enough: AtomicBool,
 }
 
@@ -62,8 +62,8 @@ impl Hint {
         self.ready.load(Relaxed)
     }
 
-    /// Whether a thread that has served one key for this member leaves it: it has to, or another is ready, or the time of one that
-    /// is held has come. The clock is read only if one is held.
+    /// Returns whether a thread leaves this member after a key: it must leave, another member is ready, or the time of a held
+    /// member has come. Reads the clock only if a member is held.
     #[inline]
     pub(super) fn turn_is_over(&self, now: impl FnOnce() -> Nanos) -> bool {
         let Waiting { ready, next_time } = &*self.waiting;
@@ -78,7 +78,7 @@ impl Hint {
 #[derive(Debug)]
 struct MemberState {
     limit: usize,
-    /// How many threads serve it.
+    /// The number of threads that serve this member.
     active: usize,
     open: bool,
     not_before: Nanos,
@@ -106,7 +106,7 @@ impl MemberState {
 }
 
 impl RoundRobin {
-    /// With nobody in it.
+    /// Creates a scheduler without members.
     pub(super) fn new(one_a_turn: bool) -> Self {
         let waiting = Waiting { ready: AtomicUsize::new(0), next_time: AtomicU64::new(Nanos::NEVER.0) };
         Self {
@@ -119,7 +119,7 @@ impl RoundRobin {
         }
     }
 
-    /// A new member, which `limit` threads may serve at once. It is closed.
+    /// Adds a member that at most `limit` threads serve at once. It is closed at first.
     pub(super) fn add(&mut self, limit: usize) -> (MemberId, Arc<Hint>) {
         let (ready, enough) = (AtomicBool::new(false), AtomicBool::new(true));
         let hint = Arc::new(Hint { waiting: Arc::clone(&self.waiting), ready, enough });
@@ -141,13 +141,13 @@ impl RoundRobin {
         (MemberId(free), hint)
     }
 
-    /// The member is gone. No thread serves it.
+    /// Removes a member. No thread may serve it.
     pub(super) fn remove(&mut self, id: MemberId) {
         self.step_out(id);
         self.members[id.0] = None;
     }
 
-    /// Reports that a member may have work. Returns whether it joins the line, behind members whose time has come.
+    /// Reports that a member may have work. Returns whether it joins the ready list, behind held members that are due.
     pub(super) fn offer(&mut self, id: MemberId, now: impl FnOnce() -> Nanos) -> bool {
         let Some(member) = self.members[id.0].as_mut() else { return false };
         if !member.open || member.lined != Lined::No || member.active >= member.limit {
@@ -172,7 +172,7 @@ impl RoundRobin {
         true
     }
 
-    /// Takes the next member to serve. A thread serves it from now on.
+    /// Takes the next member to serve, and counts a thread for it.
     pub(super) fn next(&mut self, now: impl FnOnce() -> Nanos) -> Option<(MemberId, Arc<Hint>)> {
         if !self.held.is_empty() {
             self.let_in(now());
@@ -186,13 +186,13 @@ impl RoundRobin {
         Some((id, Arc::clone(&member.hint)))
     }
 
-    /// Publishes the members that wait, for reading without the lock.
+    /// Publishes the waiting members for readers without the lock.
     fn publish(&self) {
         self.waiting.ready.store(self.ready.len(), Relaxed);
         self.waiting.next_time.store(self.next_time().0, Relaxed);
     }
 
-    /// Moves the members whose time has come into line, in the order of their times.
+    /// Moves the held members that are due to the ready list, in the order of their times.
     fn let_in(&mut self, now: Nanos) {
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
             let id = first.remove();
@@ -212,7 +212,7 @@ impl RoundRobin {
         })
     }
 
-    /// It is not to be served before `time`.
+    /// Prevents turns of a member before `time`.
     pub(super) fn hold_until(&mut self, id: MemberId, time: Nanos) {
         if let Some(member) = self.members[id.0].as_mut() {
             member.not_before = time;
@@ -220,8 +220,8 @@ impl RoundRobin {
         self.step_out(id);
     }
 
-    /// Ends the wait of a member for its time. A held member leaves the line, and the caller offers it again; a ready one keeps
-    /// its turn.
+    /// Ends a member's wait for a time. A held member leaves the list, and the caller offers it again. A ready member keeps its
+    /// place.
     pub(super) fn free(&mut self, id: MemberId) {
         let Some(member) = self.members[id.0].as_mut() else { return };
         member.not_before = Nanos::ZERO;
@@ -230,7 +230,7 @@ impl RoundRobin {
         }
     }
 
-    /// It may be served, or (false) not any more.
+    /// Opens or closes a member.
     pub(super) fn set_open(&mut self, id: MemberId, open: bool) {
         if let Some(member) = self.members[id.0].as_mut() {
             member.open = open;
@@ -272,7 +272,7 @@ impl RoundRobin {
         self.ready.is_empty()
     }
 
-    /// Returns the first time that a member waits for.
+    /// Returns the first time that a held member waits for.
     pub(super) fn next_time(&self) -> Nanos {
         self.held.first_key_value().map_or(Nanos::NEVER, |((time, _), _)| *time)
     }

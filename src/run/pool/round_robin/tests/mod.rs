@@ -1,4 +1,4 @@
-//! The line, rule by rule; random programs beside a naive model are in [`model`].
+//! The rules of the scheduler, one by one. [`model`] compares random programs with a naive model.
 
 mod model;
 
@@ -9,7 +9,7 @@ fn at(time: u64) -> impl Fn() -> Nanos {
     move || Nanos(time)
 }
 
-/// A line of so many open members, each with this limit.
+/// Returns a scheduler with this number of open members, and their limit.
 fn open(members: usize, limit: usize) -> (RoundRobin, Vec<MemberId>) {
     let mut line = RoundRobin::new(false);
     let places: Vec<_> = (0..members).map(|_| line.add(limit).0).collect();
@@ -28,7 +28,7 @@ fn next(line: &mut RoundRobin, time: u64) -> Option<MemberId> {
 }
 
 #[test]
-fn a_member_is_in_line_once_however_often_it_is_offered() {
+fn repeated_offers_add_a_member_once() {
     let (mut line, a) = open(1, 5);
     assert!(offer(&mut line, a[0]));
     assert!(!offer(&mut line, a[0]));
@@ -51,7 +51,7 @@ fn members_are_served_in_turn() {
 }
 
 #[test]
-fn a_member_that_is_served_as_often_as_it_may_be_is_not_in_line() {
+fn a_member_at_its_limit_is_not_ready() {
     let (mut line, a) = open(1, 2);
     for _ in 0..2 {
         assert!(offer(&mut line, a[0]));
@@ -64,7 +64,7 @@ fn a_member_that_is_served_as_often_as_it_may_be_is_not_in_line() {
 }
 
 #[test]
-fn a_closed_member_is_not_in_line() {
+fn a_closed_member_is_not_ready() {
     let mut line = RoundRobin::new(false);
     let (id, hint) = line.add(1);
     assert!(!offer(&mut line, id), "it is closed at first");
@@ -91,7 +91,7 @@ fn held_members_come_in_the_order_of_their_times_and_never_early() {
 }
 
 #[test]
-fn a_member_that_waits_for_no_time_any_more_is_served_at_once_and_a_ready_one_keeps_its_turn() {
+fn a_freed_member_is_served_at_once_and_a_ready_one_keeps_its_place() {
     let (mut line, members) = open(2, 1);
     line.hold_until(members[0], Nanos(10));
     for member in &members {
@@ -104,7 +104,7 @@ fn a_member_that_waits_for_no_time_any_more_is_served_at_once_and_a_ready_one_ke
 }
 
 #[test]
-fn whose_time_comes_joins_behind_those_in_line() {
+fn a_due_member_joins_behind_ready_members() {
     let (mut line, members) = open(2, 1);
     line.hold_until(members[0], Nanos(10));
     offer(&mut line, members[0]);
@@ -113,7 +113,7 @@ fn whose_time_comes_joins_behind_those_in_line() {
 }
 
 #[test]
-fn a_limit_that_falls_takes_it_out_of_line_and_ends_turns() {
+fn a_lower_limit_removes_the_member_from_the_list_and_ends_turns() {
     let mut line = RoundRobin::new(false);
     let (id, hint) = line.add(3);
     line.set_open(id, true);
@@ -185,7 +185,7 @@ fn a_turn_does_not_end_for_a_held_member_that_is_closed_or_gone() {
 }
 
 #[test]
-fn a_place_is_used_again_and_nothing_is_left_in_it() {
+fn an_id_is_reused_without_old_state() {
     let (mut line, members) = open(3, 1);
     for member in &members {
         offer(&mut line, *member);
@@ -205,7 +205,7 @@ fn a_place_is_used_again_and_nothing_is_left_in_it() {
 }
 
 #[test]
-fn nothing_is_said_of_a_member_that_is_gone() {
+fn a_removed_member_is_never_served() {
     let (mut line, a) = open(1, 1);
     line.remove(a[0]);
     line.set_open(a[0], true);

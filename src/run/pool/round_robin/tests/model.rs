@@ -1,6 +1,7 @@
-//! The line beside a naive model, in random programs.
+//! The scheduler compared with a naive model, in random programs.
 //!
-//! The model has no line. A member that waits knows since when, and whether its time has come; whose turn it is is looked up.
+//! The model has no list. A waiting member has the number of its first event, and a mark if it is due. The model searches for the
+//! next member.
 
 use std::sync::Arc;
 
@@ -17,11 +18,11 @@ enum Step {
     Remove(Index),
     Open(Index, bool),
     Offer(Index),
-    /// So many turns begin.
+    /// This number of turns begin.
     Next(usize),
     /// A turn ends.
     Done(Index),
-    /// Not before so long from now.
+    /// No turn for this long from now.
     LockedSection(Index, u64),
     Limit(Index, usize),
     Advance(u64),
@@ -46,9 +47,9 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
     No,
-    /// For its time; with the number of the event by which it began to.
+    /// For its time, with the number of the event that began the wait.
     ForTime(u64),
-    /// For a thread, likewise; and at most so many turns of others come before its own.
+    /// For a thread, with the number of the event and the limit on other members' turns before its own.
     ForThread(u64, usize),
 }
 
@@ -153,12 +154,12 @@ impl Pair {
         self.members[place] = Some(member);
     }
 
-    /// How many wait for a thread.
+    /// Returns the number of members that wait for a thread.
     fn ready(&self) -> usize {
         self.there().filter(|(_, member)| matches!(member.waits, Waits::ForThread(..))).count()
     }
 
-    /// Returns whether it begins to wait.
+    /// Offers a member. Returns whether it begins to wait.
     fn offer(&mut self, place: usize) -> bool {
         let member = self.member(place);
         if !member.open || member.waits != Waits::No || member.active >= member.limit {
@@ -172,7 +173,7 @@ impl Pair {
         true
     }
 
-    /// Members whose time has come wait for a thread, in the order of the times.
+    /// Moves the members that are due to the wait for a thread, in the order of their times.
     fn let_in(&mut self) {
         let due = self.there().filter_map(|(place, member)| match member.waits {
             Waits::ForTime(since) if member.not_before <= self.now => Some((member.not_before, since, place)),
@@ -209,7 +210,7 @@ impl Pair {
         }
     }
 
-    /// The scheduler agrees with the model.
+    /// Checks that the scheduler agrees with the model.
     fn compare(&self) {
         let ready = self.ready();
         assert_eq!(self.line.is_empty(), ready == 0);
