@@ -17,7 +17,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.state.failed.list(true)
     }
 
-    /// Returns the keys whose last run failed and will be retried, the oldest error first.
+    /// Returns the keys that failed in their last run and will be retried, the oldest error first.
     ///
     /// Returns at most [`max_failed_keys`](super::ControllerBuilder::max_failed_keys) keys. [`metrics`](Self::metrics) counts
     /// all. A [cancelled](crate::WorkQueue::cancel) key leaves this list.

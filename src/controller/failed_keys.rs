@@ -1,4 +1,4 @@
-//! The keys of a controller whose last run failed.
+//! The failed keys of a controller: keys after a failed last run.
 //!
 //! Every failed key is counted. Errors are kept for a bounded number of parked keys and of failing keys: the latest failures.
 
@@ -17,7 +17,7 @@ const LONGEST_TEXT: usize = 1024;
 /// Marks a truncated text.
 const MARK: &str = "…";
 
-/// A key whose last run failed.
+/// A key after a failed last run.
 ///
 /// # Examples
 ///
@@ -82,7 +82,7 @@ impl<K: Key> FailedKeys<K> {
         self.unlock(table, removed);
     }
 
-    /// Forgets a key whose run did not fail.
+    /// Forgets a key after a run without failure.
     pub(super) fn forget(&self, key: &K) {
         if self.is_empty() {
             return;

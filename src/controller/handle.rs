@@ -65,7 +65,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         self.state.queue.because(Reasons::MANUAL).enqueue_now(key)
     }
 
-    /// Suspends a key: no run of it starts until it is [resumed](Self::resume).
+    /// Suspends a key until it is [resumed](Self::resume). Meanwhile no run of the key starts.
     ///
     /// An active run continues. Requests and the number of failures are kept.
     #[doc(alias = "pause")]

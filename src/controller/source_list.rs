@@ -16,11 +16,11 @@ pub(super) struct SourceList(Mutex<SourceEntries>);
 
 #[derive(Default)]
 struct SourceEntries {
-    /// The sources whose threads have not been joined.
+    /// The sources with threads that have not been joined.
     running: Vec<RunningSource>,
     /// The handles of all sources that were started and not removed, including ended ones.
     handles: Vec<SourceHandle>,
-    /// The sources whose initial listings are missing.
+    /// The sources without a complete initial listing.
     unsynced: Vec<SourceHandle>,
     /// Whether all initial listings have been complete at one time.
     synced: bool,

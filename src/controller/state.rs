@@ -258,8 +258,8 @@ impl<K: Key> ControllerState<K> {
         self.rate.next(|| self.queue.shared.has_ready())
     }
 
-    /// Forgets the failure of a key whose scheduled run was cancelled. Also forgets the run that a suspended key was held back
-    /// from. Keeps both if the key was requested since.
+    /// Forgets the failure of a key after its scheduled run was cancelled. Also forgets the run that a suspended key was held
+    /// back from. Keeps both if the key was requested since.
     fn cancelled(&self, key: &K) {
         let is_idle = || self.queue.state(key) == KeyState::Idle;
         self.failed.cancel(key, is_idle);

@@ -50,7 +50,7 @@ pub struct ControllerMetrics {
     pub longest_running: Duration,
     /// The limit on active runs.
     pub max_concurrent_reconciles: usize,
-    /// The number of keys whose last run failed and will be retried.
+    /// The number of keys that failed in their last run and will be retried.
     pub failing: usize,
     /// The number of keys that will not be retried.
     pub parked: usize,
@@ -88,7 +88,7 @@ pub struct ControllerStatus<K> {
     pub oldest_waiting: Option<(K, Duration)>,
     /// The delayed key that becomes due first, and that time.
     pub next_due: Option<(K, Instant)>,
-    /// Keys whose last run failed and will be retried.
+    /// Keys that failed in their last run and will be retried.
     pub failing: Vec<FailedKey<K>>,
     /// Keys that will not be retried.
     pub parked: Vec<FailedKey<K>>,

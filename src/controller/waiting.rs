@@ -69,8 +69,8 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     ///
     /// - [`WaitError::Timeout`] if the time is over first.
     /// - [`WaitError::Stopped`] if the controller is stopped first.
-    /// - [`WaitError::Failed`] if the controller fails first. [`failure`](Self::failure) names the source whose listing is
-    ///   missing.
+    /// - [`WaitError::Failed`] if the controller fails first. [`failure`](Self::failure) names the source without a complete
+    ///   listing.
     pub fn wait_synced(&self, timeout: Duration) -> Result<(), WaitError> {
         let deadline = self.state.clock.nanos().after(timeout);
         self.state.waiters.wait_until(deadline, || self.has_synced())

@@ -132,7 +132,7 @@ fn pool(threads: usize, spares: usize) -> Arc<Pool> {
     Pool::new(group, threads, ThreadOptions::new())
 }
 
-/// Stops the pool once a job has run so many keys, and joins its threads: an idle thread that is not woken is a deadlock.
+/// Starts a thread of the pool. If an idle thread is never woken, the model finds a deadlock.
 fn working(pool: &Arc<Pool>, number: usize) -> thread::JoinHandle<()> {
     let pool = Arc::clone(pool);
     thread::spawn(move || pool.work(number))

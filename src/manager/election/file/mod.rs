@@ -31,7 +31,7 @@ use crate::run::error::BoxError;
 /// for people: only the lock decides. A full disk does not prevent leadership. A file with foreign content is left as it is, and
 /// does not prevent leadership either.
 ///
-/// Waiting and leading read the file's metadata once per interval, so this elector wakes an idle process.
+/// Waiting and leading access the file once per interval, so this elector wakes an idle process.
 ///
 /// # Limits
 ///
