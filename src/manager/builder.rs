@@ -62,31 +62,31 @@ impl ManagerBuilder {
         }
     }
 
-    /// The manager's name, in log lines and thread names (`<name>-pool-0` and so on). Default: `manager`.
+    /// Sets the manager's name, in log lines and thread names (`<name>-pool-0` and so on). Default: `manager`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The number of threads that the controllers share. It bounds the runs at the same time. Default: 4.
+    /// Sets the number of threads that the controllers share. It also limits the runs at once. Default: 4.
     pub fn threads(mut self, threads: usize) -> Self {
         self.pool = self.pool.threads(threads);
         self
     }
 
-    /// The number of extra threads that may replace threads with stuck runs. Default: 4.
+    /// Sets the number of extra threads that may replace threads with stuck runs. Default: 4.
     pub fn spares(mut self, spares: usize) -> Self {
         self.pool = self.pool.spares(spares);
         self
     }
 
-    /// The clock of the manager and its controllers. Default: the system clock.
+    /// Sets the clock of the manager and its controllers. Default: the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The time that components have to finish their work after a stop.
+    /// Sets the time that components have to finish their work after a stop.
     ///
     /// All components share one period, which begins for all at the same time. Default: 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
@@ -94,7 +94,7 @@ impl ManagerBuilder {
         self
     }
 
-    /// The time that aborted components have to end.
+    /// Sets the time that aborted components have to end.
     ///
     /// After that the manager names the threads that still run, and returns without them. An elector has as long to resign.
     /// Default: 1 s.
@@ -111,7 +111,7 @@ impl ManagerBuilder {
         self
     }
 
-    /// The options of all threads that the manager starts.
+    /// Sets the options of all threads that the manager starts.
     ///
     /// They apply to the shared pool, and to components without thread options. A watch that is added already has its thread.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
@@ -119,7 +119,7 @@ impl ManagerBuilder {
         self
     }
 
-    /// How long a source may fail before [`Manager::ready`] reports it.
+    /// Sets the time that a source may fail before [`Manager::ready`] reports it.
     ///
     /// A source is a poller or a watch. The time counts from its first failure since its last success. A controller can set
     /// [its own bound](crate::controller::ControllerBuilder::unready_after). Use a bound longer than the poll periods: a poll
@@ -129,7 +129,7 @@ impl ManagerBuilder {
         self
     }
 
-    /// The elector that decides whether this process leads. Default: this process always leads.
+    /// Sets the elector that decides whether this process leads. Default: this process always leads.
     ///
     /// The manager resigns when everything has ended. If threads still run then, it keeps the leadership until the process exits.
     pub fn elector(mut self, elector: impl Elector + 'static) -> Self {

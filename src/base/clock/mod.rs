@@ -175,7 +175,7 @@ impl Clock {
         }
     }
 
-    /// Replaces `alarm` by one that calls `wake` at `at`. Only for a held clock. Returns true if `at` has passed; then `wake` is
+    /// Replaces `alarm` with one that calls `wake` at `at`. Only for a held clock. Returns true if `at` has passed; then `wake` is
     /// not called.
     pub(crate) fn set_alarm(&self, alarm: &mut Option<Alarm>, at: Nanos, wake: Arc<dyn Wake>) -> bool {
         self.clear_alarm(alarm);

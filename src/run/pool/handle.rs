@@ -65,37 +65,37 @@ pub struct PoolBuilder {
 }
 
 impl PoolBuilder {
-    /// The pool's name, in log lines and thread names (`<name>-0` and so on, `<name>-watchdog`). Default: `pool`.
+    /// Sets the pool's name, in log lines and thread names (`<name>-0` and so on, `<name>-watchdog`). Default: `pool`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The number of threads, and so the limit on runs at once. Default: 4.
+    /// Sets the number of threads, and so the limit on runs at once. Default: 4.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// The number of extra threads that may replace threads with stuck runs. Default: 4.
+    /// Sets the number of extra threads that may replace threads with stuck runs. Default: 4.
     pub fn spares(mut self, spares: usize) -> Self {
         self.spares = spares;
         self
     }
 
-    /// The clock of the pool and its controllers. Default: the system clock.
+    /// Sets the clock of the pool and its controllers. Default: the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The time that active runs may continue after the pool is dropped. Then they are aborted. Default: 30 s.
+    /// Sets the time that active runs may continue after the pool is dropped. Then they are aborted. Default: 30 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// The options of the threads.
+    /// Sets the options of the threads.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
         self.options = options;
         self

@@ -79,7 +79,7 @@ impl<R, P> Workers<R, P> {
         self
     }
 
-    /// The name in log lines and thread names (`<name>-0` and so on, `<name>-watchdog`). Default: `worker`.
+    /// Sets the name in log lines and thread names (`<name>-0` and so on, `<name>-watchdog`). Default: `worker`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self

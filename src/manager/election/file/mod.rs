@@ -90,7 +90,7 @@ impl FileElector {
         }
     }
 
-    /// The name of this process or installation, in log lines and in the lock file. Control characters become spaces. Default:
+    /// Sets the name of this process or installation, in log lines and in the lock file. Control characters become spaces. Default:
     /// `elector`.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -98,7 +98,7 @@ impl FileElector {
         self
     }
 
-    /// The time between two tries of a candidate, or two [checks](Term::check) of the leader. At least 1 ms. Default: 1 s.
+    /// Sets the time between two tries of a candidate, or two [checks](Term::check) of the leader. At least 1 ms. Default: 1 s.
     #[must_use]
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval.max(Duration::from_millis(1));
