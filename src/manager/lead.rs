@@ -66,7 +66,7 @@ impl Leading {
     fn begin(&mut self) -> bool {
         let Self { inner, elector, cx, signal, wakes, term, .. } = self;
         let campaign = unless_it_panics(|| match elector.campaign(cx) {
-            // The elector was cancelled by another token, and will not lead either.
+            // A cancellation from elsewhere is a failure: the elector will never lead.
             Err(error) if error.is_cancelled() && cx.is_cancelled() => Ok(None),
             ended => Ok(ended.map(Some)?),
         });

@@ -37,7 +37,7 @@ pub struct ManagerStatus {
     pub doing: &'static str,
     /// Its controllers, by name.
     pub controllers: Vec<ControllerStatus<String>>,
-    /// Its pollers and watches, by name. Sources of controllers are not in this list.
+    /// Its pollers and watches, by name. The status of a controller contains the sources that it owns.
     pub sources: Vec<SourceStatus>,
 }
 

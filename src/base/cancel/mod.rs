@@ -14,7 +14,7 @@ use self::node::Node;
 /// A one-time request to stop that reaches all child tokens.
 ///
 /// Clones are handles of the same token. A [`child`](Self::child) is cancelled with its parent or alone, and never cancels its
-/// parent. A cancelled token stays cancelled, and so do all its descendants.
+/// parent. A cancelled token stays cancelled, together with all its descendants.
 ///
 /// A token exists as long as one of its clones, children or [`OnCancel`] guards. Dropping a token does not cancel it.
 ///

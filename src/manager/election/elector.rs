@@ -163,7 +163,7 @@ impl Term {
 
     /// Returns the token that is cancelled when the leadership ends.
     ///
-    /// A failed check cancels it, and so does a drop of the term, before the leadership is given back. Let dependent work use a
+    /// A failed check cancels it. A drop of the term also cancels it, before the leadership is given back. Let dependent work use a
     /// [child](CancellationToken::child) token: a cancellation of this token ends the term.
     #[must_use]
     pub fn lost(&self) -> &CancellationToken {
