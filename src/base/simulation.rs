@@ -5,6 +5,13 @@
 //! list. Everything else is the shipped code.
 //!
 //! Tasks are called without the lock of the scheduler. Only the lock of the clock is taken under it.
+//!
+//! # Invariants
+//!
+//! - Every choice that is left to chance comes from the seed: the next task, the next key of a priority level, jitter, uids and
+//!   names, the order of the entries of a hash table. Promises hold for all seeds: priorities, fairness, the order of the
+//!   events of one subscriber.
+//! - A task never runs within its own turn. No thread sleeps on the clock of a simulation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;

@@ -1,4 +1,8 @@
 //! The state that a controller's threads and handles share.
+//!
+//! # Invariants
+//!
+//! - No key runs before the run conditions hold: synced, leading, not suspended. Once `stop` has returned, no key is taken.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -1,4 +1,8 @@
 //! The suspended keys of a controller.
+//!
+//! # Invariants
+//!
+//! - A suspended key that was taken is put aside in the queue, with its failures and reasons, as delayed for ever.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,9 @@
 //! Threads that wait for idle keys, and the run outcomes that they receive.
+//!
+//! # Invariants
+//!
+//! - A wait covers only runs that began after the call. Runs are counted while a thread waits.
+//! - A wait looks at its key only once every source has handed over the keys that it had accepted at the call.
 
 use std::collections::HashMap;
 use std::error::Error;

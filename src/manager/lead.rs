@@ -1,4 +1,10 @@
 //! The elector's thread: campaigns, and checks the term.
+//!
+//! # Invariants
+//!
+//! - A term is given up only after all work has ended that must not overlap with the work of the next leader, also if the term
+//!   is lost. A component that does not end keeps the term.
+//! - The token of a term is cancelled before its leadership is given back.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

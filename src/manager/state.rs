@@ -1,4 +1,9 @@
 //! The state of a manager.
+//!
+//! # Invariants
+//!
+//! - A component that is added goes to the driver while the driver takes components. Later, the caller of `add` stops it before
+//!   the manager ends.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -1,4 +1,8 @@
 //! The run loop: takes keys from a queue, runs each one, and ends its claim. Workers and controllers share it.
+//!
+//! # Invariants
+//!
+//! - A runner owns its context and its counters. A run leaves nothing in the context.
 
 use std::error::Error;
 use std::fmt;

@@ -4,6 +4,10 @@
 //! system. On a held clock it is registered here, and [`ManualClock::advance`] wakes it.
 //!
 //! Lock order: the lock of a held clock is the innermost one. Wakers run outside it.
+//!
+//! # Invariants
+//!
+//! - All system clocks count from one instant, so a time by one of them is a time by any other.
 
 mod random;
 

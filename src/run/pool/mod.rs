@@ -9,6 +9,15 @@
 //! may take its place. The spare thread sleeps again when enough threads are working.
 //!
 //! Lock order: the pool's lock, then the lock of a member's queue (to check for work).
+//!
+//! # Invariants
+//!
+//! - A member that is open, below its limit and has keys to run is in line, or a thread serves it that looks at it again under
+//!   the lock of the pool as it leaves.
+//! - A stuck run keeps its key, its thread and its place in the limit of its controller. Only its place among the threads of
+//!   the pool goes to a spare one.
+//! - No run begins on a thread that is marked as stuck. The thread ends its run before it looks at the mark, and the watchdog
+//!   sets the mark before it looks whether the run continues.
 
 mod handle;
 #[cfg(all(test, loom))]

@@ -1,4 +1,8 @@
 //! Leader election between processes on one machine: the owner of a file lock leads.
+//!
+//! # Invariants
+//!
+//! - A process leads only if the file that it has locked is still the file at the path. No process deletes the file.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
