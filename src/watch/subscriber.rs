@@ -196,7 +196,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     /// for load in 0..100 {
     ///     push.set("vm-1", load);
     /// }
-    /// clock.wait_for_sleepers(1);
     /// assert!(queue.is_empty());
     /// clock.advance(Duration::from_secs(1));
     /// assert_eq!(*queue.dequeue()?, "vm-1");
