@@ -25,7 +25,7 @@ impl Manager {
     /// Starts all components, and blocks until the manager stops.
     ///
     /// Cancelling `stop`, a failure of a component and [`stop`](Self::stop) each end it. It then stops all components in two
-    /// phases; see [`Manager`]. Returns within the grace period and the [abort grace](ManagerBuilder::abort_grace), by the
+    /// phases; see [`Manager`]. Returns within the grace period and the [abort grace](super::ManagerBuilder::abort_grace), by the
     /// manager's clock.
     ///
     /// # Errors
