@@ -18,8 +18,12 @@ pub(crate) fn bounded(mut text: String) -> String {
 
 /// Splits a text that is too long, between two characters.
 fn cut(text: &str) -> Option<(&str, &str)> {
-    let most = (0..=MOST).rev().find(|&at| text.is_char_boundary(at))?;
-    (text.len() > MOST).then(|| text.split_at(most))
+    (text.len() > MOST).then(|| text.split_at(boundary(text, MOST)))
+}
+
+/// Returns the last boundary between two characters within the first `most` bytes.
+pub(crate) fn boundary(text: &str, most: usize) -> usize {
+    (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default()
 }
 
 fn missing(bytes: usize) -> String {

@@ -9,10 +9,8 @@ use crate::base::clock::Clock;
 use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::text::{MOST, boundary};
 use crate::queue::{FastState, Key};
-
-/// The greatest length of a kept error text, in bytes.
-const LONGEST_TEXT: usize = 1024;
 
 /// Marks a truncated text.
 const MARK: &str = "…";
@@ -244,11 +242,10 @@ impl<K> KeptErrors<K> {
     }
 }
 
-/// Truncates a text to the greatest length.
+/// Truncates a text so that it has at most [`MOST`] bytes together with its mark.
 pub(super) fn bounded(mut text: String) -> String {
-    if text.len() > LONGEST_TEXT {
-        let most = LONGEST_TEXT - MARK.len();
-        text.truncate((0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default());
+    if text.len() > MOST {
+        text.truncate(boundary(&text, MOST - MARK.len()));
         text.push_str(MARK);
         text.shrink_to_fit();
     }

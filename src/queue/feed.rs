@@ -13,8 +13,8 @@ use crate::base::clock::Clock;
 
 /// A queue, a view of a queue, or a wrapper around one, that takes keys.
 ///
-/// Only [`request`](Self::request) is required. Choose the method by what the caller knows: see each method, and for the effect
-/// in each state the table at [`WorkQueue`].
+/// Only [`request`](Self::request) is required. The methods differ in how they treat a key that is already pending. The table
+/// at [`WorkQueue`] has the effect in each state.
 ///
 /// # Examples
 ///

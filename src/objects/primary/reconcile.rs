@@ -206,7 +206,7 @@ impl<T: Object> PrimaryRun<T> {
             Ok(removed)
         });
         let found = all(&gone.object_ref(), collected.chain(removed))?;
-        // Without a finding, these reasons are an echo of the deletions: `gone` has been called before.
+        // Without a finding, these reasons stem from the deletions of an earlier run, which called `gone`.
         let related = Reasons::SECONDARY | Reasons::RESYNC | Reasons::POLL;
         if found || !related.contains(cx.reasons()) {
             self.reconciler.gone(&PrimaryContext::new(cx, Operation::gone(cx.reasons())), key)?;
