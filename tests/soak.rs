@@ -42,6 +42,8 @@ const OVERRUN: Duration = Duration::from_millis(120);
 const MARGIN: usize = 16 * 1024;
 /// The changing thread waits while a controller has more enqueued keys than this.
 const BACKLOG: usize = 20_000;
+/// How long a round goes on, beyond its length, until all that the checks demand has happened.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The prefix of intended panics.
 const OUT_OF_LUCK: &str = "out of luck";
 
@@ -285,7 +287,12 @@ fn round(keys: usize, length: Duration) -> Seen {
                 }
             });
         });
-        Context::detached().sleep(length).unwrap();
+        let cx = Context::detached();
+        cx.sleep(length).unwrap();
+        // A busy machine may need longer until each event that the checks demand has happened.
+        while !all_happened(&worlds, &handles) && Clock::system().now() < begin + length + PATIENCE {
+            cx.sleep(Duration::from_millis(1)).unwrap();
+        }
         over.cancel();
     });
     settle(&worlds, begin);
@@ -308,10 +315,19 @@ fn round(keys: usize, length: Duration) -> Seen {
     seen
 }
 
+/// Returns whether each controller has had two runs at once, and the controllers have had a panic, another error and an overrun.
+fn all_happened(worlds: &[Arc<World>; 3], handles: &[ControllerHandle<Key>]) -> bool {
+    let happened = |count: fn(&World) -> &AtomicU64| worlds.iter().any(|world| count(world).load(SeqCst) > 0);
+    worlds.iter().all(|world| world.most_active.load(SeqCst) > 1)
+        && happened(|world| &world.panicked)
+        && happened(|world| &world.failed)
+        && handles.iter().any(|handle| handle.metrics().runs.overruns > 0)
+}
+
 /// Blocks until a run has seen the last state of each key. Gives up after a minute or more, so that `check` reports lost keys.
 fn settle(worlds: &[Arc<World>; 3], begin: Instant) {
     let clock = Clock::system();
-    let patience = clock.now() - begin + Duration::from_secs(60);
+    let patience = clock.now() - begin + PATIENCE;
     let until = clock.now() + patience;
     while worlds.iter().any(|world| world.unseen() > 0) && clock.now() < until {
         Context::detached().sleep(Duration::from_millis(1)).unwrap();
