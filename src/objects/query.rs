@@ -74,7 +74,7 @@ impl Query {
 
     /// Returns whether the query selects this object.
     pub(crate) fn selects_object(&self, object: &impl Object) -> Result<bool, ClientError> {
-        Ok(*self == Self::default() || self.selects(&object.to_json()?))
+        Ok(self.selects_all() || self.selects(&object.to_json()?))
     }
 
     /// Limits a list to this many objects; 0 means no limit.
@@ -115,8 +115,18 @@ impl Query {
     #[must_use]
     pub fn selects(&self, object: &Value) -> bool {
         self.namespace.as_ref().is_none_or(|namespace| super::json::text_of(object, "namespace") == namespace)
-            && self.labels.selects_json(&object["metadata"]["labels"])
+            && self.selects_content(object)
+    }
+
+    /// Returns whether the labels and fields of this JSON match. Does not look at the namespace.
+    pub(crate) fn selects_content(&self, object: &Value) -> bool {
+        (self.labels.is_empty() || self.labels.selects_json(&object["metadata"]["labels"]))
             && self.fields.selects(object)
+    }
+
+    /// Returns whether every object of a kind is selected.
+    pub(crate) fn selects_all(&self) -> bool {
+        self.namespace.is_none() && self.labels.is_empty() && self.fields.is_empty()
     }
 }
 

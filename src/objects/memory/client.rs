@@ -15,8 +15,8 @@ use crate::run::error::BoxError;
 
 /// A [`Client`](crate::objects::Client) that keeps its objects in memory and follows the rules of an API server.
 ///
-/// Clones are cheap and share the objects. Reads copy no object. Writes run one after the other. When a deletion returns, the
-/// dependents that it deletes are gone too.
+/// Clones are cheap and share the objects. Reads copy no object. Lists and watches read a snapshot, so other calls do not wait for
+/// them. Writes run one after the other. When a deletion returns, the dependents that it deletes are gone too.
 ///
 /// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after the latest time that they state.
 ///
@@ -62,7 +62,8 @@ impl MemoryClient {
     pub(crate) fn load(&self, kind: &Kind, object: Value) {
         let version = text_of(&object, "resourceVersion").parse().unwrap_or_default();
         let _turn = self.server.writer.lock();
-        let mut state = self.server.state.write();
+        let mut state = self.server.visible.write();
+        let state = Arc::make_mut(&mut state);
         state.head = state.head.max(version);
         state.load(kind, object);
     }

@@ -1,24 +1,26 @@
 //! Indexes of objects: by uid, by the uids of their owners, and of events by age. Plain values.
 
-use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::change::Location;
 use super::expiry::last_time;
+use super::persistent::PersistentMap;
 use crate::objects::json::{owners_of, uid_of};
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ObjectIndex {
     /// The location of each object by its uid.
-    locations: HashMap<String, Location>,
-    /// The dependents of each owner by its uid.
-    dependents: HashMap<String, BTreeSet<Location>>,
+    locations: PersistentMap<Arc<str>, Location>,
+    /// The dependents of each owner: pairs of the owner's uid and a dependent. `None` stands before all dependents of an owner.
+    dependents: PersistentMap<(Arc<str>, Option<Location>), ()>,
     /// The number of references that block the deletion of an owner, by its uid.
-    blocking: HashMap<String, isize>,
+    blocking: PersistentMap<Arc<str>, isize>,
     /// The events that will expire, by their latest time.
-    events: BTreeSet<(Timestamp, Location)>,
+    events: PersistentMap<(Timestamp, Location), ()>,
 }
 
 impl ObjectIndex {
@@ -30,7 +32,10 @@ impl ObjectIndex {
 
     /// Returns the dependents of the owner with this uid.
     pub(super) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Location> {
-        self.dependents.get(uid).into_iter().flatten().inspect(|_| super::cost::visit())
+        let owner: Arc<str> = uid.into();
+        let from = (Arc::clone(&owner), None);
+        let pairs = self.dependents.range(Bound::Excluded(&from), None).take_while(move |((uid, _), ())| *uid == owner);
+        pairs.filter_map(|((_, location), ())| location.as_ref()).inspect(|_| super::cost::visit())
     }
 
     /// Returns how many references block the deletion of the owner with this uid. In the index of a transaction this is a
@@ -43,14 +48,30 @@ impl ObjectIndex {
     /// Returns the events with a latest time up to `time`, the oldest first.
     pub(super) fn events_until(&self, time: Timestamp) -> impl Iterator<Item = &Location> {
         let visited = self.events.iter().inspect(|_| super::cost::visit());
-        visited.take_while(move |(last, _)| *last <= time).map(|(_, location)| location)
+        visited.take_while(move |((last, _), ())| *last <= time).map(|((_, location), ())| location)
+    }
+
+    /// Replaces an object at this location. `None` stands for a missing object.
+    pub(super) fn replace(&mut self, old: Option<&Value>, new: Option<&Value>, location: &Location) {
+        let is_known_alike = |old, new| entries_of(old, location) == entries_of(new, location);
+        if old.zip(new).is_some_and(|(old, new)| is_known_alike(old, new)) {
+            return;
+        }
+        if let Some(old) = old {
+            self.remove(old, location);
+        }
+        if let Some(new) = new {
+            self.insert(new, location);
+        }
     }
 
     pub(super) fn insert(&mut self, object: &Value, location: &Location) {
-        self.locations.insert(uid_of(&object["metadata"]).to_owned(), location.clone());
-        self.events.extend(last_time(location, object).map(|time| (time, location.clone())));
+        self.locations.insert(uid_of(&object["metadata"]).into(), location.clone());
+        if let Some(time) = last_time(location, object) {
+            self.events.insert((time, location.clone()), ());
+        }
         for owner in owners_of(object) {
-            self.dependents.entry(uid_of(owner).to_owned()).or_default().insert(location.clone());
+            self.dependents.insert((uid_of(owner).into(), Some(location.clone())), ());
             self.count(owner, 1);
         }
     }
@@ -65,12 +86,7 @@ impl ObjectIndex {
             self.events.remove(&(time, location.clone()));
         }
         for owner in owners_of(object) {
-            if let Some(locations) = self.dependents.get_mut(uid_of(owner)) {
-                locations.remove(location);
-                if locations.is_empty() {
-                    self.dependents.remove(uid_of(owner));
-                }
-            }
+            self.dependents.remove(&(uid_of(owner).into(), Some(location.clone())));
             self.count(owner, -1);
         }
     }
@@ -79,15 +95,21 @@ impl ObjectIndex {
         if owner["blockOwnerDeletion"] != json!(true) {
             return;
         }
-        let count = self.blocking.entry(uid_of(owner).to_owned()).or_default();
-        *count += more;
-        if *count == 0 {
-            self.blocking.remove(uid_of(owner));
+        let uid = uid_of(owner);
+        match self.blocking.get(uid).copied().unwrap_or_default() + more {
+            0 => drop(self.blocking.remove(uid)),
+            count => drop(self.blocking.insert(uid.into(), count)),
         }
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.locations.is_empty() && self.dependents.is_empty() && self.blocking.is_empty() && self.events.is_empty()
+        [self.locations.len(), self.dependents.len(), self.blocking.len(), self.events.len()] == [0; 4]
     }
+}
+
+/// Returns all that an index says about an object.
+fn entries_of<'a>(object: &'a Value, location: &Location) -> (&'a str, &'a Value, Option<Timestamp>) {
+    let meta = &object["metadata"];
+    (uid_of(meta), &meta["ownerReferences"], last_time(location, object))
 }

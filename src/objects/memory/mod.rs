@@ -1,7 +1,7 @@
 //! Clients that keep their objects in this process: in memory, or also in a file.
 //!
 //! `verbs` implements the client methods on `server`, the engine. The engine runs transactions (`txn`, with the rules in `write`,
-//! `apply`, `cascade`, `check` and `limits`) on the state (`state`, `index`), and wakes the watches (`stream`, `watchers`). The
+//! `apply`, `cascade`, `check` and `limits`) on the state (`state` and `index`, on the maps of `persistent`), and wakes the watches (`stream`, `watchers`). The
 //! builder, the changes and the limits are plain values that all of them use.
 
 mod apply;
@@ -19,6 +19,7 @@ mod limits;
 mod names;
 mod page;
 mod patch;
+mod persistent;
 mod server;
 mod state;
 mod stream;

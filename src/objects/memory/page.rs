@@ -1,4 +1,4 @@
-//! Lists in pages. All pages show the objects as they were at the version of the first page.
+//! Lists of objects, whole or in pages. All pages show the objects as they were at the version of the first page.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -23,7 +23,40 @@ impl ContinueToken {
     }
 }
 
+/// The keys in the namespace of a query, as a range. Without a namespace it has all keys.
+struct NamespaceKeys {
+    first: ObjectKey,
+    end: Option<ObjectKey>,
+}
+
+impl NamespaceKeys {
+    fn of(query: &Query) -> Self {
+        let namespace = query.namespace.as_deref().unwrap_or_default();
+        // All keys of a namespace begin with its name and a slash. A zero is the character after the slash.
+        let end = (!namespace.is_empty()).then(|| ObjectKey::cluster(&format!("{namespace}0")));
+        Self { first: ObjectKey::new(namespace, ""), end }
+    }
+}
+
+/// Returns whether a query selects an entry in the range of its namespace. Reads the key only if the namespace is empty, which has no
+/// range.
+fn selects(query: &Query, key: &ObjectKey, object: &Value) -> bool {
+    let is_inside = query.namespace.as_deref() != Some("") || key.namespace().is_empty();
+    is_inside && query.selects_content(object)
+}
+
 impl ServerState {
+    /// Returns the objects that a query selects, in the order of their keys.
+    pub(super) fn select(&self, kind: &Kind, query: &Query) -> Vec<Arc<Value>> {
+        let keys = NamespaceKeys::of(query);
+        let Some(table) = self.table(kind) else { return Vec::new() };
+        let entries = table.range(Bound::Included(&keys.first), keys.end.as_ref());
+        let mut selected = Vec::with_capacity(if query.selects_all() { table.len() } else { 0 });
+        selected
+            .extend(entries.filter(|(key, object)| selects(query, key, object)).map(|(_, object)| Arc::clone(object)));
+        selected
+    }
+
     /// Lists the objects that a query selects, in the order of their keys.
     pub(super) fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
         let listed = || ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), ""));
@@ -33,31 +66,32 @@ impl ServerState {
                 ClientError::invalid(listed(), "continue", text, "must be the continue token of a list")
             })?),
         };
+        let limit = query.limit.filter(|limit| *limit > 0);
+        if token.is_none() && limit.is_none() {
+            return Ok(ObjectList::new(self.head.to_string(), self.select(kind, query)));
+        }
         let version = token.as_ref().map_or(self.head, |token| token.version);
         let then = self.changed_since(kind, version).ok_or_else(|| ClientError::gone(listed(), version.to_string()))?;
 
-        let namespace = query.namespace.as_deref().unwrap_or_default();
-        let first = ObjectKey::new(namespace, "");
+        let keys = NamespaceKeys::of(query);
         let start = match &token {
-            Some(ContinueToken { after, .. }) if *after >= first => Bound::Excluded(after),
-            _ => Bound::Included(&first),
+            Some(ContinueToken { after, .. }) if *after >= keys.first => Bound::Excluded(after),
+            _ => Bound::Included(&keys.first),
         };
-        let range = (start, Bound::Unbounded);
-        let now = self.table(kind).into_iter().flat_map(|table| table.range(range));
+        let now = self.table(kind).into_iter().flat_map(|table| table.range(start, keys.end.as_ref()));
         let mut now = now.filter(|(key, _)| !then.contains_key(key)).peekable();
-        let mut then =
-            then.range::<ObjectKey, _>(range).filter_map(|(key, object)| Some((*key, (*object)?))).peekable();
-        let both = std::iter::from_fn(|| match (now.peek(), then.peek()) {
+        let older = then.range::<ObjectKey, _>((start, Bound::Unbounded));
+        let older = older.take_while(|(key, _)| keys.end.as_ref().is_none_or(|end| **key < end));
+        let mut older = older.filter_map(|(key, object)| Some((*key, (*object)?))).peekable();
+        let both = std::iter::from_fn(|| match (now.peek(), older.peek()) {
             (Some(newer), Some(older)) if newer.0 < older.0 => now.next(),
             (Some(_), None) => now.next(),
-            _ => then.next(),
+            _ => older.next(),
         });
-        let inside = both.take_while(|(key, _)| namespace.is_empty() || key.namespace() == namespace);
-        let mut selected = inside.filter(|(_, object)| query.selects(object)).peekable();
+        let mut selected = both.filter(|(key, object)| selects(query, key, object)).peekable();
 
-        let limit = query.limit.filter(|limit| *limit > 0).unwrap_or(usize::MAX);
         let (mut items, mut last) = (Vec::new(), None);
-        for (key, object) in selected.by_ref().take(limit) {
+        for (key, object) in selected.by_ref().take(limit.unwrap_or(usize::MAX)) {
             items.push(Arc::clone(object));
             last = Some(key);
         }
@@ -74,5 +108,54 @@ impl ServerState {
             then.entry(&change.location.key).or_insert(change.old.as_ref());
         }
         Some(then)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::objects::{Client, MemoryClient};
+
+    #[test]
+    fn a_list_has_the_objects_of_its_namespace_in_pages_of_any_size() {
+        const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
+        // Namespaces that begin alike, with characters before and after the slash.
+        let namespaces = ["a", "a-b", "a0", "a00", "b"];
+        let client = MemoryClient::new();
+        for namespace in namespaces {
+            for name in ["a", "b-c", "z0"] {
+                let meta = json!({"namespace": namespace, "name": name});
+                let object = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": meta});
+                client.create(&THING, object).unwrap();
+            }
+        }
+        for namespace in namespaces.iter().map(|name| Some(*name)).chain([None, Some(""), Some("c")]) {
+            let mut query = Query::all();
+            query.namespace = namespace.map(str::to_owned);
+            let whole = client.list(&THING, &query).unwrap().items;
+            let expected = match namespace {
+                None => 15,
+                Some("" | "c") => 0,
+                Some(_) => 3,
+            };
+            assert_eq!(whole.len(), expected, "{namespace:?}");
+            assert!(whole.iter().all(|object| query.selects(object)), "{namespace:?}");
+            for limit in 1..=16 {
+                let (mut items, mut token) = (Vec::new(), None);
+                loop {
+                    let page = Query { limit: Some(limit), continue_token: token.take(), ..query.clone() };
+                    let page = client.list(&THING, &page).unwrap();
+                    assert!(page.items.len() <= limit);
+                    items.extend(page.items);
+                    token = page.continue_token;
+                    if token.is_none() {
+                        break;
+                    }
+                }
+                assert_eq!(items, whole, "{namespace:?} by {limit}");
+            }
+        }
     }
 }

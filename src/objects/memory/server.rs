@@ -42,7 +42,8 @@ pub(super) struct Server {
     has_failed: AtomicBool,
     /// Held by the one thread that writes.
     pub(super) writer: Mutex<()>,
-    pub(super) state: RwLock<ServerState>,
+    /// The state that readers see. A reader clones the snapshot and works without the lock.
+    pub(super) visible: RwLock<Arc<ServerState>>,
     pub(super) watchers: Mutex<Watchers>,
 }
 
@@ -53,9 +54,14 @@ impl Server {
         let EmbeddedBuilder { clock, cascades, most_size, event_ttl, seed, .. } = settings;
         let names = Names { seed: seed.or_else(|| clock.seed().map(|_| clock.draws().next())) };
         let (writer, watchers) = (Mutex::new(()), Mutex::new(Watchers::new(state.head)));
-        let state = RwLock::new(state);
+        let visible = RwLock::new(Arc::new(state));
         let has_failed = AtomicBool::new(false);
-        Arc::new(Self { clock, journal, cascades, names, most_size, event_ttl, has_failed, writer, state, watchers })
+        Arc::new(Self { clock, journal, cascades, names, most_size, event_ttl, has_failed, writer, visible, watchers })
+    }
+
+    /// Returns the state as it is now.
+    pub(super) fn snapshot(&self) -> Arc<ServerState> {
+        Arc::clone(&self.visible.read())
     }
 
     /// Returns the time of day in whole seconds.
@@ -74,7 +80,7 @@ impl Server {
         let found = object_depth(&object);
         if found > MOST_DEPTH {
             let key = key_of(&object);
-            let current = self.state.read().get(kind, &key).cloned();
+            let current = self.visible.read().get(kind, &key).cloned();
             if current.is_none_or(|current| found > object_depth(&current)) {
                 let error = too_deep(ObjectRef::new(kind, &key), &object);
                 dismantle(object);
@@ -91,7 +97,7 @@ impl Server {
     ) -> Result<Arc<Value>, ClientError> {
         let turn = self.writer.lock();
         let (location, result, changes) = {
-            let state = self.state.read();
+            let state = self.snapshot();
             let mut txn = self.begin(&state);
             let location = verb(&mut txn)?;
             if self.cascades {
@@ -128,7 +134,8 @@ impl Server {
         stored?;
         // A stream registers before it reads the state. A stream that is not registered yet will read these changes.
         let (forgotten, concerned) = {
-            let mut state = self.state.write();
+            let mut state = self.visible.write();
+            let state = Arc::make_mut(&mut state);
             let quarter = state.most_history() as u64 / 4;
             let concerned = self.watchers.lock().concerned(&changes, quarter);
             (state.apply(changes), concerned)
@@ -152,7 +159,7 @@ impl Server {
     /// Deletes the expired events, in as many transactions as it takes. After a transaction that could not be stored, it does nothing
     /// until a write has succeeded: each try could cost as much as opening the file.
     pub(super) fn expire(&self) {
-        let is_expired = |until| self.state.read().index.events_until(until).next().is_some();
+        let is_expired = |until| self.visible.read().index.events_until(until).next().is_some();
         while !self.has_failed.load(Ordering::Relaxed) && self.expired_until(self.now()).is_some_and(is_expired) {
             if !self.expire_some() {
                 break;
@@ -164,7 +171,7 @@ impl Server {
     fn expire_some(&self) -> bool {
         let turn = self.writer.lock();
         let changes = {
-            let state = self.state.read();
+            let state = self.snapshot();
             let mut txn = self.begin(&state);
             if self.cascades {
                 txn.settle();

@@ -1,6 +1,9 @@
 //! The state of an embedded client: the objects, their indexes, and the history. A plain value.
+//!
+//! A clone is a snapshot: it costs the same for any number of objects, shares its parts with the original, and stays as it is while
+//! the original changes.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -8,21 +11,22 @@ use serde_json::Value;
 use super::builder::EmbeddedBuilder;
 use super::change::{Location, ObjectChange};
 use super::index::ObjectIndex;
+use super::persistent::PersistentMap;
 #[cfg(any(feature = "file-client", feature = "testing"))]
 use crate::objects::json::key_of;
-use crate::objects::{Kind, ObjectKey, Query};
+use crate::objects::{Kind, ObjectKey};
 
 /// The objects of one kind.
-pub(super) type ObjectMap = BTreeMap<ObjectKey, Arc<Value>>;
+pub(super) type ObjectMap = PersistentMap<ObjectKey, Arc<Value>>;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ServerState {
     /// The version of the last change.
     pub(super) head: u64,
-    kinds: HashMap<Arc<Kind>, ObjectMap>,
+    kinds: PersistentMap<Arc<Kind>, ObjectMap>,
     pub(super) index: ObjectIndex,
-    /// The last changes, with consecutive versions up to `head`.
-    history: VecDeque<ObjectChange>,
+    /// The last changes by version. The versions are consecutive, up to `head`.
+    history: PersistentMap<u64, Arc<ObjectChange>>,
     most_history: usize,
     /// The sum of [`ObjectChange::kept`] over the history.
     history_bytes: usize,
@@ -53,47 +57,48 @@ impl ServerState {
         self.table(kind)?.get(key)
     }
 
-    /// Returns the objects that a query selects, in the order of their keys.
-    pub(super) fn select<'a>(&'a self, kind: &Kind, query: &'a Query) -> impl Iterator<Item = &'a Arc<Value>> {
-        let namespace = query.namespace.as_deref().unwrap_or_default();
-        let from = ObjectKey::new(namespace, "");
-        let objects = self.table(kind).into_iter().flat_map(move |table| table.range(from.clone()..));
-        let inside = objects.take_while(move |(key, _)| namespace.is_empty() || key.namespace() == namespace);
-        inside.map(|(_, object)| object).filter(|object| query.selects(object))
-    }
-
     /// Returns the changes after this version, the oldest first; `None` if the history does not go back that far.
     pub(super) fn since(&self, version: u64) -> Option<impl Iterator<Item = &ObjectChange>> {
         let missed = usize::try_from(self.head.checked_sub(version)?).ok()?;
-        let known = self.history.len().checked_sub(missed)?;
-        Some(self.history.range(known..))
+        (missed <= self.history.len())
+            .then(|| self.history.range(Bound::Excluded(&version), None).map(|(_, change)| &**change))
     }
 
     /// Applies the changes. Returns the forgotten ones, so that the caller can drop them without a lock.
-    pub(super) fn apply(&mut self, changes: Vec<ObjectChange>) -> Vec<ObjectChange> {
+    pub(super) fn apply(&mut self, changes: Vec<ObjectChange>) -> Vec<Arc<ObjectChange>> {
         for change in changes {
             let Location { kind, key } = &change.location;
             self.head = change.version;
-            if let Some(old) = &change.old {
-                self.index.remove(old, &change.location);
-            }
-            let table = self.kinds.entry(Arc::clone(kind)).or_default();
+            let new = (!change.removed).then_some(&*change.object);
+            self.index.replace(change.old.as_deref(), new, &change.location);
             if change.removed {
-                table.remove(key);
+                if let Some(table) = self.kinds.get_mut(kind) {
+                    table.remove(key);
+                }
             } else {
-                table.insert(key.clone(), Arc::clone(&change.object));
-                self.index.insert(&change.object, &change.location);
+                self.put(kind, key.clone(), Arc::clone(&change.object));
             }
             self.history_bytes += change.kept;
-            self.history.push_back(change);
+            self.history.insert(change.version, Arc::new(change));
         }
         let mut forgotten = Vec::new();
         while self.history.len() > self.most_history || self.history_bytes > self.most_history_bytes {
-            let Some(change) = self.history.pop_front() else { break };
+            let oldest = self.head + 1 - self.history.len() as u64;
+            let Some(change) = self.history.remove(&oldest) else { break };
             self.history_bytes -= change.kept;
             forgotten.push(change);
         }
         forgotten
+    }
+
+    fn put(&mut self, kind: &Arc<Kind>, key: ObjectKey, object: Arc<Value>) {
+        if let Some(table) = self.kinds.get_mut(kind) {
+            table.insert(key, object);
+        } else {
+            let mut table = ObjectMap::default();
+            table.insert(key, object);
+            self.kinds.insert(Arc::clone(kind), table);
+        }
     }
 
     /// Inserts an object as it is, replacing the object with its key. This forgets the history.
@@ -101,13 +106,11 @@ impl ServerState {
     pub(super) fn load(&mut self, kind: &Kind, object: Value) {
         let location = Location { kind: self.kind(kind), key: key_of(&object) };
         let object = Arc::new(object);
-        self.history.clear();
+        self.history = PersistentMap::default();
         self.history_bytes = 0;
-        if let Some(before) = self.get(&location.kind, &location.key).cloned() {
-            self.index.remove(&before, &location);
-        }
-        self.index.insert(&object, &location);
-        self.kinds.entry(location.kind).or_default().insert(location.key, object);
+        let before = self.get(&location.kind, &location.key).cloned();
+        self.index.replace(before.as_deref(), Some(&object), &location);
+        self.put(&location.kind, location.key, object);
     }
 }
 
@@ -166,5 +169,24 @@ mod tests {
         state.apply(vec![change(3, "a", true, true), change(4, "b", true, true)]);
         assert!(state.index.is_empty());
         assert!(state.get(&Kind::of("v1", "X"), &ObjectKey::cluster("a")).is_none());
+    }
+
+    #[test]
+    fn a_snapshot_stays_as_it_is() {
+        let kind = Kind::of("v1", "X");
+        let mut state = state(2, 1_000);
+        state.apply(vec![change(1, "a", false, false), change(2, "b", false, false)]);
+        let snapshot = state.clone();
+        state.apply(vec![change(3, "a", true, true), change(4, "c", false, false)]);
+        let names = |state: &ServerState| {
+            let table = state.table(&kind).unwrap().iter();
+            let names: Vec<_> = table.map(|(key, _)| key.name().to_owned()).collect();
+            let versions: Vec<_> = state.since(state.head - 2).unwrap().map(|change| change.version).collect();
+            let dependents: Vec<_> = state.index.dependents("u").map(|found| found.key.name().to_owned()).collect();
+            assert_eq!(names, dependents);
+            (names, versions, state.index.blocking("u"), state.index.location("a").is_some())
+        };
+        assert_eq!(names(&snapshot), (vec!["a".into(), "b".into()], vec![1, 2], 2, true));
+        assert_eq!(names(&state), (vec!["b".into(), "c".into()], vec![3, 4], 2, false));
     }
 }

@@ -49,17 +49,18 @@ impl Stream {
         // Register before reading the state: later changes set the signal.
         let namespace = query.namespace.as_deref().unwrap_or_default();
         let registration = Some(Registration::new(server, kind, namespace, &signal));
-        let state = server.state.read();
+        let state = server.snapshot();
         let mut ready = VecDeque::new();
         let read = if let Some(from) = from.filter(|from| !ANY.contains(from)) {
             let known = from.parse().ok().filter(|from| state.since(*from).is_some());
             known.ok_or_else(|| gone(kind, query, from.to_owned()))?
         } else {
-            ready.extend(state.select(kind, query).cloned().map(WatchEvent::Added));
+            let objects = state.select(kind, query);
+            ready.reserve_exact(objects.len() + 1);
+            ready.extend(objects.into_iter().map(WatchEvent::Added));
             ready.push_back(WatchEvent::Bookmark(state.head.to_string()));
             state.head
         };
-        drop(state);
         Ok(Self {
             server: Arc::clone(server),
             kind: kind.clone(),
@@ -76,8 +77,7 @@ impl Stream {
 
     /// Reads the next changes from the history, if any.
     fn read(&mut self) -> Result<(), ClientError> {
-        let server = Arc::clone(&self.server);
-        let state = server.state.read();
+        let state = self.server.snapshot();
         let Some(changes) = state.since(self.read) else {
             return Err(gone(&self.kind, &self.query, self.read.to_string()));
         };
@@ -142,8 +142,11 @@ fn gone(kind: &Kind, query: &Query, version: String) -> ClientError {
 
 /// Returns the event for readers who see only the selected objects; `None` if they see no change.
 fn event_of(change: &ObjectChange, query: &Query) -> Option<WatchEvent<Arc<Value>>> {
-    let was = change.old.as_ref().is_some_and(|old| query.selects(old));
-    let is = !change.removed && query.selects(&change.object);
+    if !query.may_select(&change.location.key) {
+        return None;
+    }
+    let was = change.old.as_ref().is_some_and(|old| query.selects_content(old));
+    let is = !change.removed && query.selects_content(&change.object);
     let object = Arc::clone(&change.object);
     match (was, is) {
         (false, true) => Some(WatchEvent::Added(object)),

@@ -22,14 +22,14 @@ macro_rules! embedded_client {
         impl Client for $client {
             fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
                 self.server.expire_before_reading(kind);
-                let found = self.server.state.read().get(kind, key).cloned();
+                let found = self.server.visible.read().get(kind, key).cloned();
                 found.ok_or_else(|| ClientError::not_found(ObjectRef::new(kind, key)))
             }
 
             fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
                 check_selector(kind, &query.labels)?;
                 self.server.expire_before_reading(kind);
-                self.server.state.read().list(kind, query)
+                self.server.snapshot().list(kind, query)
             }
 
             fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
@@ -81,8 +81,8 @@ macro_rules! embedded_client {
 
         impl fmt::Debug for $client {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let state = self.server.state.read();
-                f.debug_struct(stringify!($client)).field("version", &state.head).finish_non_exhaustive()
+                let version = self.server.visible.read().head;
+                f.debug_struct(stringify!($client)).field("version", &version).finish_non_exhaustive()
             }
         }
     };

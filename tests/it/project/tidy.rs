@@ -36,7 +36,7 @@ const RESERVED: [(&str, &str); 7] = [
 ];
 
 /// Files and folders of plain values. They must not use the modules of `NOT_PURE`: locks, clocks and threads.
-const PURE: [&str; 11] = [
+const PURE: [&str; 14] = [
     "queue/state",
     "queue/request",
     "queue/report",
@@ -48,6 +48,9 @@ const PURE: [&str; 11] = [
     "watch/event",
     "watch/event_buffer",
     "watch/predicate",
+    "objects/memory/persistent",
+    "objects/memory/index",
+    "objects/memory/state",
 ];
 const NOT_PURE: [&str; 7] =
     ["base/sync", "base/thread", "base/cancel", "base/clock", "base/wait", "base/group", "queue/shared"];
