@@ -92,7 +92,7 @@ fn write(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("update", count), |b| {
             b.iter(|| {
                 next += 1;
-                let mut object = (*client.get(&DEPLOYMENT, &key(next % count)).expect("it is there")).clone();
+                let mut object = client.get(&DEPLOYMENT, &key(next % count)).expect("it is there").to_value();
                 object["spec"]["replicas"] = next.into();
                 client.update(&DEPLOYMENT, object)
             });
@@ -144,7 +144,7 @@ fn memory(_c: &mut Criterion) {
     let Some(before) = resident() else { return };
     let client = filled(count);
     let grown = resident().map_or(0, |after| after.saturating_sub(before));
-    let json = serde_json::to_vec(&*client.get(&DEPLOYMENT, &key(0)).expect("it is there")).expect("JSON").len();
+    let json = serde_json::to_vec(&client.get(&DEPLOYMENT, &key(0)).expect("it is there")).expect("JSON").len();
     println!("objects/memory: {count} objects of {json} bytes of JSON: {} bytes each", grown / count);
 }
 

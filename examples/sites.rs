@@ -314,8 +314,9 @@ fn run(Arguments { file, stay }: Arguments) -> Result<(), BoxError> {
     recorder.flush();
     println!("What has been recorded:");
     for event in memory.list(&EventRecorder::KIND, &Query::all())?.items {
-        let text = |field: &str| event[field].as_str().unwrap_or_default();
-        println!("  {} {}: {} (×{})", text("reason"), event["involvedObject"]["name"], text("message"), event["count"]);
+        let text = |field: &str| event.pointer(field).and_then(|text| text.as_str()).unwrap_or_default();
+        let count = event.get("count").and_then(|count| count.as_u64()).unwrap_or_default();
+        println!("  {} {}: {} (×{})", text("/reason"), text("/involvedObject/name"), text("/message"), count);
     }
     // No controller runs, so no event reports this object. The next start of the program finds it.
     let attic = folder.join("attic");

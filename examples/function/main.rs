@@ -61,8 +61,9 @@ fn main() -> Result<(), BoxError> {
     recorder.flush();
     println!("Recorded events:");
     for event in client.list(&EventRecorder::KIND, &Query::all())?.items {
-        let text = |field: &str| event[field].as_str().unwrap_or_default();
-        println!("  {}: {} (×{})", text("reason"), text("message"), event["count"]);
+        let text = |field: &str| event.get(field).and_then(|text| text.as_str()).unwrap_or_default();
+        let count = event.get("count").and_then(|count| count.as_u64()).unwrap_or_default();
+        println!("  {}: {} (×{})", text("reason"), text("message"), count);
     }
     Ok(())
 }

@@ -81,7 +81,7 @@ impl<T: Object> Api<T> {
     ///
     /// The errors of the client, and [`Invalid`](ClientError::Invalid) if the JSON does not match the type.
     pub fn get(&self, key: &ObjectKey) -> Result<T, ClientError> {
-        T::from_json(&*self.client.get(&self.kind, key)?)
+        T::from_shared(&self.client.get(&self.kind, key)?)
     }
 
     /// Lists objects. See [`Client::list`].
@@ -91,7 +91,7 @@ impl<T: Object> Api<T> {
     /// The same as for [`get`](Self::get).
     pub fn list(&self, query: &Query) -> Result<ObjectList<T>, ClientError> {
         let list = self.client.list(&self.kind, query)?;
-        let items = list.items.iter().map(|json| T::from_json(json)).collect::<Result<_, _>>()?;
+        let items = list.items.iter().map(T::from_shared).collect::<Result<_, _>>()?;
         Ok(ObjectList::new(list.version, items).continue_token(list.continue_token))
     }
 
@@ -101,7 +101,7 @@ impl<T: Object> Api<T> {
     ///
     /// The same as for [`get`](Self::get).
     pub fn create(&self, object: &T) -> Result<T, ClientError> {
-        T::from_json(&*self.client.create(&self.kind, object.to_json()?)?)
+        T::from_shared(&self.client.create(&self.kind, object.to_json()?)?)
     }
 
     /// Replaces an object except for its status. See [`Client::update`].
@@ -110,7 +110,7 @@ impl<T: Object> Api<T> {
     ///
     /// The same as for [`get`](Self::get).
     pub fn update(&self, object: &T) -> Result<T, ClientError> {
-        T::from_json(&*self.client.update(&self.kind, object.to_json()?)?)
+        T::from_shared(&self.client.update(&self.kind, object.to_json()?)?)
     }
 
     /// Replaces the status of an object. See [`Client::update_status`].
@@ -119,7 +119,7 @@ impl<T: Object> Api<T> {
     ///
     /// The same as for [`get`](Self::get).
     pub fn update_status(&self, object: &T) -> Result<T, ClientError> {
-        T::from_json(&*self.client.update_status(&self.kind, object.to_json()?)?)
+        T::from_shared(&self.client.update_status(&self.kind, object.to_json()?)?)
     }
 
     /// Patches an object except for its status. See [`Client::patch`].
@@ -128,7 +128,7 @@ impl<T: Object> Api<T> {
     ///
     /// The same as for [`get`](Self::get).
     pub fn patch(&self, key: &ObjectKey, patch: &Patch) -> Result<T, ClientError> {
-        T::from_json(&*self.client.patch(&self.kind, key, patch, PatchTarget::Object)?)
+        T::from_shared(&self.client.patch(&self.kind, key, patch, PatchTarget::Object)?)
     }
 
     /// Patches the status of an object. See [`Client::patch`].
@@ -137,7 +137,7 @@ impl<T: Object> Api<T> {
     ///
     /// The same as for [`get`](Self::get).
     pub fn patch_status(&self, key: &ObjectKey, patch: &Patch) -> Result<T, ClientError> {
-        T::from_json(&*self.client.patch(&self.kind, key, patch, PatchTarget::Status)?)
+        T::from_shared(&self.client.patch(&self.kind, key, patch, PatchTarget::Status)?)
     }
 
     /// Applies fields to an object. See [`Client::apply`].
@@ -148,7 +148,7 @@ impl<T: Object> Api<T> {
     ///
     /// The same as for [`get`](Self::get).
     pub fn apply(&self, fields: Value, owner: &FieldOwner) -> Result<T, ClientError> {
-        T::from_json(&*self.client.apply(&self.kind, fields, owner)?)
+        T::from_shared(&self.client.apply(&self.kind, fields, owner)?)
     }
 
     /// Deletes an object. See [`Client::delete`].
@@ -157,7 +157,7 @@ impl<T: Object> Api<T> {
     ///
     /// The same as for [`get`](Self::get).
     pub fn delete(&self, key: &ObjectKey, options: &DeleteOptions) -> Result<T, ClientError> {
-        T::from_json(&*self.client.delete(&self.kind, key, options)?)
+        T::from_shared(&self.client.delete(&self.kind, key, options)?)
     }
 
     /// Deletes the objects that a query selects. See [`Client::delete_collection`].
@@ -167,7 +167,7 @@ impl<T: Object> Api<T> {
     /// The same as for [`get`](Self::get).
     pub fn delete_collection(&self, query: &Query, options: &DeleteOptions) -> Result<Vec<T>, ClientError> {
         let deleted = self.client.delete_collection(&self.kind, query, options)?;
-        deleted.iter().map(|json| T::from_json(json)).collect()
+        deleted.iter().map(T::from_shared).collect()
     }
 
     /// Removes an object at once, even if it has finalizers.
@@ -192,7 +192,7 @@ impl<T: Object> Api<T> {
         stop: &CancellationToken,
     ) -> Result<impl Iterator<Item = Result<WatchEvent<T>, ClientError>> + Send + use<T>, ClientError> {
         let events = self.client.watch(&self.kind, query, from, stop)?;
-        Ok(events.map(|event| event?.try_map(|json| T::from_json(&json))))
+        Ok(events.map(|event| event?.try_map(|json| T::from_shared(&json))))
     }
 }
 

@@ -1,21 +1,20 @@
 //! The interface of every back end: objects as JSON, by kind and key.
 
 use std::fmt;
-use std::sync::Arc;
 use std::task::Poll;
 
 use serde_json::Value;
 
 use super::error::{ClientError, Ignore};
-use super::json::key_of;
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::query::{ObjectList, Query};
+use super::shared::SharedObject;
 use crate::base::cancel::CancellationToken;
 
 /// Stores objects, as an API server does. [`Api`](super::Api) is the typed interface to a client.
 ///
-/// Objects are JSON. Returned objects are shared, not copied.
+/// Writers give objects as JSON. Readers get [shared objects](SharedObject), which are not copied.
 ///
 /// # Rules for every client
 ///
@@ -41,7 +40,7 @@ pub trait Client: Send + Sync {
     /// # Errors
     ///
     /// [`NotFound`](ClientError::NotFound), [`Transport`](ClientError::Transport).
-    fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError>;
+    fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<SharedObject, ClientError>;
 
     /// Lists the objects that the query selects, in the order of their keys, as they were at one version.
     ///
@@ -54,7 +53,7 @@ pub trait Client: Send + Sync {
     /// - [`Invalid`](ClientError::Invalid) if the query has an invalid selector or token.
     /// - [`Gone`](ClientError::Gone) if the version of the token is no longer known.
     /// - [`Transport`](ClientError::Transport).
-    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError>;
+    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError>;
 
     /// Creates an object, and returns it as stored.
     ///
@@ -65,7 +64,7 @@ pub trait Client: Send + Sync {
     /// - [`AlreadyExists`](ClientError::AlreadyExists).
     /// - [`Invalid`](ClientError::Invalid), also if the object has a `resourceVersion`.
     /// - [`Transport`](ClientError::Transport).
-    fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError>;
+    fn create(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError>;
 
     /// Replaces an object except for its `status`, and returns it as stored. If the update removes the object, returns its last
     /// state.
@@ -76,14 +75,14 @@ pub trait Client: Send + Sync {
     /// - [`Conflict`](ClientError::Conflict) if the stored object has another `resourceVersion` or `uid`.
     /// - [`Invalid`](ClientError::Invalid), also if `object` has no `resourceVersion`.
     /// - [`Transport`](ClientError::Transport).
-    fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError>;
+    fn update(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError>;
 
     /// Replaces the `status` of an object only, and returns the object as stored.
     ///
     /// # Errors
     ///
     /// The same as for [`update`](Self::update).
-    fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError>;
+    fn update_status(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError>;
 
     /// Patches an object or its status, and returns it as stored. The version of the object does not matter.
     ///
@@ -98,7 +97,7 @@ pub trait Client: Send + Sync {
         key: &ObjectKey,
         patch: &Patch,
         target: PatchTarget,
-    ) -> Result<Arc<Value>, ClientError>;
+    ) -> Result<SharedObject, ClientError>;
 
     /// Creates or changes an object so that it has these fields, records their owner, and returns the object as stored.
     ///
@@ -112,7 +111,7 @@ pub trait Client: Send + Sync {
     /// - Another owner has applied another value to one of the fields. With [`force`](FieldOwner::force) there is no conflict:
     ///   this owner takes the field over.
     /// - `object` has the `uid` of an object that does not exist.
-    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError>;
+    fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<SharedObject, ClientError>;
 
     /// Deletes an object, and returns its last state. If that has finalizers, the object still exists.
     ///
@@ -121,7 +120,7 @@ pub trait Client: Send + Sync {
     /// - [`NotFound`](ClientError::NotFound).
     /// - [`Conflict`](ClientError::Conflict) if a precondition of the options fails.
     /// - [`Transport`](ClientError::Transport).
-    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError>;
+    fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<SharedObject, ClientError>;
 
     /// Deletes all objects that the query selects, each with [`delete`](Self::delete), and returns their last states. Objects
     /// that somebody else deletes meanwhile are left out.
@@ -136,10 +135,10 @@ pub trait Client: Send + Sync {
         kind: &Kind,
         query: &Query,
         options: &DeleteOptions,
-    ) -> Result<Vec<Arc<Value>>, ClientError> {
+    ) -> Result<Vec<SharedObject>, ClientError> {
         let mut deleted = Vec::new();
         for object in self.list(kind, query)?.items {
-            deleted.extend(self.delete(kind, &key_of(&object), options).ignore_not_found()?);
+            deleted.extend(self.delete(kind, &object.key(), options).ignore_not_found()?);
         }
         Ok(deleted)
     }
@@ -326,7 +325,7 @@ impl<T> WatchEvent<T> {
 }
 
 /// An item of a stream.
-pub(super) type StreamItem = Result<WatchEvent<Arc<Value>>, ClientError>;
+pub(super) type StreamItem = Result<WatchEvent<SharedObject>, ClientError>;
 
 /// The events of a [watch](Client::watch): a blocking iterator.
 pub struct ObjectStream(StreamSource);
@@ -337,14 +336,14 @@ enum StreamSource {
 }
 
 /// A source of events that can be read without blocking.
-pub trait PollEvents: Iterator<Item = Result<WatchEvent<Arc<Value>>, ClientError>> + Send {
+pub trait PollEvents: Iterator<Item = Result<WatchEvent<SharedObject>, ClientError>> + Send {
     /// Returns the next event, or `Pending` where [`next`](Iterator::next) would block.
     fn poll(&mut self) -> Poll<Option<Self::Item>>;
 }
 
 impl ObjectStream {
     /// Returns a stream of these events, which can only be read by blocking.
-    pub fn new(events: impl Iterator<Item = Result<WatchEvent<Arc<Value>>, ClientError>> + Send + 'static) -> Self {
+    pub fn new(events: impl Iterator<Item = Result<WatchEvent<SharedObject>, ClientError>> + Send + 'static) -> Self {
         Self(StreamSource::Blocking(Box::new(events)))
     }
 
@@ -355,12 +354,10 @@ impl ObjectStream {
     /// # Examples
     ///
     /// ```
-    /// use homeostat::objects::{ClientError, ObjectStream, PollEvents, WatchEvent};
-    /// use serde_json::Value;
-    /// use std::sync::Arc;
+    /// use homeostat::objects::{ClientError, ObjectStream, PollEvents, SharedObject, WatchEvent};
     /// use std::task::Poll;
     ///
-    /// type Item = Result<WatchEvent<Arc<Value>>, ClientError>;
+    /// type Item = Result<WatchEvent<SharedObject>, ClientError>;
     ///
     /// /// A stream that ends after this many events.
     /// struct Cut(ObjectStream, usize);
@@ -399,7 +396,7 @@ impl ObjectStream {
     }
 
     /// Returns the next event, or `Pending` if it has not come yet. A stream that is [not polled](Self::is_polled) blocks instead.
-    pub fn poll(&mut self) -> Poll<Option<Result<WatchEvent<Arc<Value>>, ClientError>>> {
+    pub fn poll(&mut self) -> Poll<Option<Result<WatchEvent<SharedObject>, ClientError>>> {
         match &mut self.0 {
             StreamSource::Blocking(events) => Poll::Ready(events.next()),
             StreamSource::Polled(events) => events.poll(),
@@ -408,7 +405,7 @@ impl ObjectStream {
 }
 
 impl Iterator for ObjectStream {
-    type Item = Result<WatchEvent<Arc<Value>>, ClientError>;
+    type Item = Result<WatchEvent<SharedObject>, ClientError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.0 {

@@ -5,19 +5,32 @@ use serde_json::{Map, Value};
 
 use super::key::ObjectKey;
 use super::kind::Kind;
+use super::value_ref::ValueRef;
 
-/// Returns a text of the metadata; empty if it is missing.
-pub(crate) fn text_of<'a>(json: &'a Value, field: &str) -> &'a str {
-    json["metadata"][field].as_str().unwrap_or_default()
+/// Returns a field of the metadata.
+fn meta_field<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> Option<ValueRef<'a>> {
+    json.into().get("metadata")?.get(field)
 }
 
-pub(crate) fn key_of(json: &Value) -> ObjectKey {
+/// Returns a string of an object; empty if it is missing.
+pub(crate) fn string<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> &'a str {
+    json.into().get(field).and_then(ValueRef::as_str).unwrap_or_default()
+}
+
+/// Returns a text of the metadata; empty if it is missing.
+pub(crate) fn text_of<'a>(json: impl Into<ValueRef<'a>>, field: &str) -> &'a str {
+    meta_field(json, field).and_then(ValueRef::as_str).unwrap_or_default()
+}
+
+pub(crate) fn key_of<'a>(json: impl Into<ValueRef<'a>>) -> ObjectKey {
+    let json = json.into();
     ObjectKey::new(text_of(json, "namespace"), text_of(json, "name"))
 }
 
 /// Returns the kind of an object or of an owner reference.
-pub(crate) fn kind_of(json: &Value) -> Kind {
-    Kind::of(json["apiVersion"].as_str().unwrap_or_default(), json["kind"].as_str().unwrap_or_default())
+pub(crate) fn kind_of<'a>(json: impl Into<ValueRef<'a>>) -> Kind {
+    let json = json.into();
+    Kind::of(string(json, "apiVersion"), string(json, "kind"))
 }
 
 /// Cuts off the fractions of a second, as times in `metadata` have none.
@@ -25,21 +38,21 @@ pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// Returns the uid of a `metadata` or of an owner reference.
-pub(crate) fn uid_of(meta: &Value) -> &str {
-    meta["uid"].as_str().unwrap_or_default()
+/// Returns the uid of an owner reference.
+pub(crate) fn uid_of<'a>(owner: impl Into<ValueRef<'a>>) -> &'a str {
+    string(owner, "uid")
 }
 
-pub(crate) fn owners_of(json: &Value) -> impl Iterator<Item = &Value> {
-    json["metadata"]["ownerReferences"].as_array().into_iter().flatten()
+pub(crate) fn owners_of<'a>(json: impl Into<ValueRef<'a>>) -> impl Iterator<Item = ValueRef<'a>> {
+    meta_field(json, "ownerReferences").into_iter().flat_map(ValueRef::items)
 }
 
-pub(crate) fn finalizers_of(json: &Value) -> impl Iterator<Item = &str> {
-    json["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
+pub(crate) fn finalizers_of<'a>(json: impl Into<ValueRef<'a>>) -> impl Iterator<Item = &'a str> {
+    meta_field(json, "finalizers").into_iter().flat_map(ValueRef::items).filter_map(ValueRef::as_str)
 }
 
-pub(crate) fn is_deleting(json: &Value) -> bool {
-    !json["metadata"]["deletionTimestamp"].is_null()
+pub(crate) fn is_deleting<'a>(json: impl Into<ValueRef<'a>>) -> bool {
+    meta_field(json, "deletionTimestamp").is_some_and(|time| !time.is_null())
 }
 
 /// Returns the metadata for changes, created if it is missing.

@@ -126,9 +126,11 @@ mod reference;
 mod scheme;
 pub(crate) mod selection;
 mod selector;
+mod shared;
 mod stable_hash;
 mod tracker;
 pub(crate) mod validate;
+mod value_ref;
 mod watch;
 
 pub use self::api::Api;
@@ -159,8 +161,10 @@ pub use self::query::{ObjectList, Query};
 pub use self::reference::{TypedReference, merge_maps};
 pub use self::scheme::Scheme;
 pub use self::selector::{FieldSelector, LabelOperator, LabelRequirement, LabelSelector, ParseSelectorError};
+pub use self::shared::SharedObject;
 pub(crate) use self::tracker::Scope;
 pub use self::tracker::{TrackRef, TrackedRun, Tracker};
+pub use self::value_ref::ValueRef;
 pub use self::watch::ObjectWatch;
 pub(crate) use self::watch::{shared_watch, watch_name};
 

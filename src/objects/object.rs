@@ -8,6 +8,7 @@ use super::error::{ClientError, ObjectRef};
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::meta::{ObjectMeta, OwnerReference};
+use super::shared::SharedObject;
 
 /// A type of objects with a kind, metadata and perhaps a status. Objects are read from and written as JSON.
 ///
@@ -114,15 +115,15 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
         Ok(json)
     }
 
-    /// Reads an object from JSON.
+    /// Reads an object that a client has returned.
     ///
     /// # Errors
     ///
     /// [`ClientError::Invalid`] if the JSON does not match the type.
-    fn from_json(json: &Value) -> Result<Self, ClientError> {
-        Self::deserialize(json).map_err(|error| {
-            let kind = if Self::KIND == Kind::UNKNOWN { super::json::kind_of(json) } else { Self::KIND };
-            ClientError::invalid(ObjectRef::new(&kind, &super::json::key_of(json)), "", "", error.to_string())
+    fn from_shared(object: &SharedObject) -> Result<Self, ClientError> {
+        object.to_typed().map_err(|error| {
+            let kind = if Self::KIND == Kind::UNKNOWN { object.kind() } else { Self::KIND };
+            ClientError::invalid(ObjectRef::new(&kind, &object.key()), "", "", error.to_string())
         })
     }
 }

@@ -1,13 +1,10 @@
 //! Lists objects in pages.
 
-use std::sync::Arc;
-
-use serde_json::Value;
-
 use super::client::Client;
 use super::error::ClientError;
 use super::kind::Kind;
 use super::query::{ObjectList, Query};
+use super::shared::SharedObject;
 use crate::base::cancel::CancellationToken;
 use crate::run::error::Chain;
 
@@ -21,7 +18,7 @@ pub(super) fn list_all(
     query: &Query,
     source: &str,
     stop: &CancellationToken,
-) -> Result<Option<ObjectList<Arc<Value>>>, ClientError> {
+) -> Result<Option<ObjectList<SharedObject>>, ClientError> {
     let mut query = Query { continue_token: None, ..query.clone() };
     let mut items = Vec::new();
     while !stop.is_cancelled() {

@@ -1,12 +1,11 @@
 //! Queries, and the lists that they return.
 
-use serde_json::Value;
-
 use super::error::ClientError;
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::object::Object;
 use super::selector::{FieldSelector, LabelSelector};
+use super::value_ref::ValueRef;
 
 /// Selects objects of a kind for a list or a watch. The default selects all.
 ///
@@ -88,11 +87,9 @@ impl Query {
     /// # Examples
     ///
     /// ```
-    /// use homeostat::objects::{Client, ClientError, Kind, Query};
-    /// use serde_json::Value;
-    /// use std::sync::Arc;
+    /// use homeostat::objects::{Client, ClientError, Kind, Query, SharedObject};
     ///
-    /// fn all_in_pages(client: &dyn Client, kind: &Kind) -> Result<Vec<Arc<Value>>, ClientError> {
+    /// fn all_in_pages(client: &dyn Client, kind: &Kind) -> Result<Vec<SharedObject>, ClientError> {
     ///     let mut query = Query::all().limit(500);
     ///     let mut items = Vec::new();
     ///     loop {
@@ -111,17 +108,18 @@ impl Query {
         Self { continue_token: Some(token.into()), ..self }
     }
 
-    /// Returns whether the query selects the object with this JSON.
+    /// Returns whether the query selects an object: a [`SharedObject`](super::SharedObject) or a `Value`.
     #[must_use]
-    pub fn selects(&self, object: &Value) -> bool {
+    pub fn selects<'a>(&self, object: impl Into<ValueRef<'a>>) -> bool {
+        let object = object.into();
         self.namespace.as_ref().is_none_or(|namespace| super::json::text_of(object, "namespace") == namespace)
             && self.selects_content(object)
     }
 
-    /// Returns whether the labels and fields of this JSON match. Does not look at the namespace.
-    pub(crate) fn selects_content(&self, object: &Value) -> bool {
-        (self.labels.is_empty() || self.labels.selects_json(&object["metadata"]["labels"]))
-            && self.fields.selects(object)
+    /// Returns whether the labels and fields of an object match. Does not look at the namespace.
+    pub(crate) fn selects_content<'a>(&self, object: impl Into<ValueRef<'a>>) -> bool {
+        let object = object.into();
+        self.labels.selects_json(object) && self.fields.selects(object)
     }
 
     /// Returns whether every object of a kind is selected.

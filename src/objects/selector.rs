@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use serde_json::Value;
-
 use super::validate::{LABEL_VALUE, QUALIFIED, is_label_value, is_qualified};
+use super::value_ref::ValueRef;
 
 /// Selects objects by their labels; the default selects all.
 ///
@@ -125,8 +124,13 @@ impl LabelSelector {
         self.selects_by(|key| labels.get(key).map(String::as_str))
     }
 
-    pub(crate) fn selects_json(&self, labels: &Value) -> bool {
-        self.selects_by(|key| labels[key].as_str())
+    /// Returns whether it selects an object with this JSON.
+    pub(crate) fn selects_json(&self, object: ValueRef<'_>) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
+        self.selects_by(|key| labels?.get(key)?.as_str())
     }
 
     fn selects_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
@@ -305,16 +309,15 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
-    /// Returns whether it selects the object with this JSON.
+    /// Returns whether it selects an object: a [`SharedObject`](super::SharedObject) or a `Value`.
     #[must_use]
-    pub fn selects(&self, object: &Value) -> bool {
+    pub fn selects<'a>(&self, object: impl Into<ValueRef<'a>>) -> bool {
+        let object = object.into();
         self.0.iter().all(|FieldRequirement { path, value, equal }| {
-            let field = path.split('.').fold(object, |json, name| &json[name]);
+            let field = path.split('.').try_fold(object, |json, name| json.get(name));
             let same = match field {
-                Value::String(text) => text == value,
-                Value::Number(number) => number.to_string() == *value,
-                Value::Bool(flag) => flag.to_string() == *value,
-                _ => value.is_empty(),
+                Some(field) if field.is_number() || field.as_bool().is_some() => field.to_string() == *value,
+                field => field.and_then(ValueRef::as_str).unwrap_or_default() == value,
             };
             same == *equal
         })
@@ -387,7 +390,11 @@ mod tests {
             ("x=y,x=z", json!({"x": "y"}), false),
         ] {
             let parsed: LabelSelector = selector.parse().unwrap();
-            assert_eq!(parsed.selects_json(&labels), selected, "{selector} {labels}");
+            assert_eq!(
+                parsed.selects_json(ValueRef::from(&json!({"metadata": {"labels": labels}}))),
+                selected,
+                "{selector} {labels}"
+            );
             assert_eq!(parsed.to_string().parse::<LabelSelector>().unwrap(), parsed);
             let json = serde_json::to_value(&parsed).unwrap();
             assert_eq!(serde_json::from_value::<LabelSelector>(json).unwrap(), parsed);

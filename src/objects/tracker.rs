@@ -5,14 +5,13 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::json::{key_of, text_of};
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::meta::ObjectMeta;
 use super::object::Object;
 use super::selector::LabelSelector;
+use super::value_ref::ValueRef;
 use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -210,9 +209,9 @@ impl<K: Key> Tracker<K> {
 
     /// Returns the keys that track the object of this kind with this JSON. See [`trackers_of`](Self::trackers_of).
     #[must_use]
-    pub fn trackers_of_json(&self, kind: &Kind, object: &Value) -> Vec<K> {
-        let labels = &object["metadata"]["labels"];
-        self.find(kind, key_of(object), text_of(object, "namespace"), |selector| selector.selects_json(labels))
+    pub fn trackers_of_json<'a>(&self, kind: &Kind, object: impl Into<ValueRef<'a>>) -> Vec<K> {
+        let object = object.into();
+        self.find(kind, key_of(object), text_of(object, "namespace"), |selector| selector.selects_json(object))
     }
 
     fn find(&self, kind: &Kind, key: ObjectKey, namespace: &str, selects: impl Fn(&LabelSelector) -> bool) -> Vec<K> {

@@ -10,16 +10,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::api::Api;
 use super::client::{ObjectStream, StreamItem, WatchEvent};
 use super::error::ClientError;
-use super::json::{key_of, text_of};
 use super::key::ObjectKey;
 use super::object::Object;
 use super::pager::list_all;
 use super::query::{ObjectList, Query};
+use super::shared::SharedObject;
 use super::stable_hash::stable_hash;
 use crate::base::backoff::Exponential;
 use crate::base::cancel::CancellationToken;
@@ -296,11 +294,11 @@ impl<T: Object> Follower<T> {
                 return Ok(());
             };
             let known = self.push.watch().store();
-            let items = items.iter().filter_map(|json| {
-                let key = key_of(json);
-                match self.read(json) {
-                    Some(object) => Some((key, Arc::new(object))),
-                    None => known.get(&key).map(|object| (key, object)),
+            let items = items.iter().filter_map(|object| {
+                let key = object.key();
+                match self.read(object) {
+                    Some(value) => Some((key, Arc::new(value))),
+                    None => known.get(&key).map(|value| (key, value)),
                 }
             });
             self.push.replace_all_shared(&items.collect::<Vec<_>>());
@@ -313,23 +311,23 @@ impl<T: Object> Follower<T> {
         Ok(())
     }
 
-    fn take(&mut self, event: WatchEvent<Arc<Value>>) {
+    fn take(&mut self, event: WatchEvent<SharedObject>) {
         if event.object().is_some() {
             self.failures = 0;
         }
         let version = match event {
-            WatchEvent::Added(json) | WatchEvent::Modified(json) => {
-                if let Some(object) = self.read(&json) {
-                    self.push.set(key_of(&json), object);
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                if let Some(value) = self.read(&object) {
+                    self.push.set(object.key(), value);
                 }
-                text_of(&json, "resourceVersion").to_owned()
+                object.resource_version().to_owned()
             }
-            WatchEvent::Deleted(json) => {
-                match self.read(&json) {
-                    Some(last) => self.push.remove_with(&key_of(&json), last),
-                    None => self.push.remove(&key_of(&json)),
+            WatchEvent::Deleted(object) => {
+                match self.read(&object) {
+                    Some(last) => self.push.remove_with(&object.key(), last),
+                    None => self.push.remove(&object.key()),
                 };
-                text_of(&json, "resourceVersion").to_owned()
+                object.resource_version().to_owned()
             }
             WatchEvent::Bookmark(version) => version,
         };
@@ -339,10 +337,10 @@ impl<T: Object> Follower<T> {
         }
     }
 
-    fn read(&self, json: &Value) -> Option<T> {
-        let read = T::from_json(json);
+    fn read(&self, object: &SharedObject) -> Option<T> {
+        let read = T::from_shared(object);
         read.inspect_err(|error| {
-            let (source, object, shown) = (self.source.name(), key_of(json), Chain(error));
+            let (source, object, shown) = (self.source.name(), object.key(), Chain(error));
             log::warn!(source, object:%, error:% = shown; "{source}: {object} does not match its type and is skipped: {shown}");
         })
         .ok()

@@ -4,15 +4,13 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::context::SubContext;
 use super::flow::{Failures, Flow, SubResult};
 use super::manager::ObjectManager;
 use super::setup::Setup;
 use crate::base::sync::Mutex;
 use crate::objects::dependents::{OwnerClaim, Plan, list, plan, put_or_adopt, take};
-use crate::objects::{Api, Client, ClientError, Ignore, Kind, Object, ObjectKey, Query, TrackRef};
+use crate::objects::{Api, Client, ClientError, Ignore, Kind, Object, ObjectKey, Query, SharedObject, TrackRef};
 use crate::run::error::{BoxError, Chain};
 use crate::watch::store::Index;
 
@@ -213,13 +211,13 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
         Ok(self.fresh.get_or_init(|| listed))
     }
 
-    fn read(&self, key: &ObjectKey) -> Result<Option<Arc<Value>>, ClientError> {
+    fn read(&self, key: &ObjectKey) -> Result<Option<SharedObject>, ClientError> {
         self.cx.config().uncached().get(&self.settings.kind, key).ignore_not_found()
     }
 
-    /// Returns the object in this JSON if it is a child.
-    fn take(&self, resource: &T, json: &Value) -> Result<Option<C>, ClientError> {
-        let child = take(&self.settings.claim, self.cx.subject(), json)?;
+    /// Returns the object if it is a child.
+    fn take(&self, resource: &T, object: &SharedObject) -> Result<Option<C>, ClientError> {
+        let child = take(&self.settings.claim, self.cx.subject(), object)?;
         Ok(child.filter(|child| self.is_ours(resource, child)))
     }
 

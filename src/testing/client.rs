@@ -14,7 +14,7 @@ use crate::base::sync::Mutex;
 use crate::objects::json::{key_of, meta_mut, text_of};
 use crate::objects::{
     Client, ClientError, DeleteOptions, FieldOwner, Kind, MemoryClient, Object, ObjectKey, ObjectList, ObjectRef,
-    ObjectStream, Patch, PatchTarget, Query,
+    ObjectStream, Patch, PatchTarget, Query, SharedObject,
 };
 
 /// A recorded write: the data that was sent, also if the call failed.
@@ -53,7 +53,7 @@ pub enum Write {
 /// client.react(&Reactor::fail(Verb::Delete).once());
 ///
 /// let (kind, key) = (colours.sample().kind(), ObjectKey::new("default", "colours"));
-/// assert_eq!(client.get(&kind, &key)?["metadata"]["resourceVersion"], "999");
+/// assert_eq!(client.get(&kind, &key)?.resource_version(), "999");
 /// assert!(client.delete(&kind, &key, &Default::default()).is_err());
 /// assert!(matches!(&*client.writes(), [Write::Delete(object, _)] if object.key() == &key));
 /// # Ok::<_, homeostat::objects::ClientError>(())
@@ -77,7 +77,7 @@ struct SharedLog {
 /// The length to which a `generateName` is cut, as in an embedded client.
 const LONGEST_START: usize = 58;
 
-type ClientResult = Result<Arc<Value>, ClientError>;
+type ClientResult = Result<SharedObject, ClientError>;
 
 impl TestClient {
     /// Creates a client without objects. The clock gives the times of its objects.
@@ -145,7 +145,7 @@ impl TestClient {
         call: impl FnOnce(&MemoryClient) -> ClientResult,
     ) -> ClientResult {
         match self.ask(verb, object, sent) {
-            Some(answer) => answer.map(Arc::new),
+            Some(answer) => answer.map(SharedObject::from),
             None => call(&self.objects),
         }
     }
@@ -154,7 +154,7 @@ impl TestClient {
         let object = ref_of(kind, &sent);
         self.written(|| write(object.clone(), sent.clone()));
         match self.ask(verb, &object, Some(&mut sent)) {
-            Some(answer) => answer.map(Arc::new),
+            Some(answer) => answer.map(SharedObject::from),
             None => match verb {
                 Verb::Create => self.objects.create(kind, self.with_name(kind, sent)),
                 Verb::Update => self.objects.update(kind, sent),
@@ -206,11 +206,11 @@ impl Client for TestClient {
         self.call(Verb::Get, &ObjectRef::new(kind, key), None, |client| client.get(kind, key))
     }
 
-    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
         let answer = self.ask(Verb::List, &all_of(kind, query), None).transpose()?;
         let mut list = self.objects.list(kind, query)?;
         match answer {
-            Some(Value::Array(items)) => list.items = items.into_iter().map(Arc::new).collect(),
+            Some(Value::Array(items)) => list.items = items.into_iter().map(SharedObject::from).collect(),
             Some(other) => panic!("a reactor must answer a list with an array, not with {other}"),
             None => {}
         }
@@ -236,7 +236,7 @@ impl Client for TestClient {
         let mut patch = patch.clone();
         let (Patch::Merge(sent) | Patch::Json(sent)) = &mut patch;
         match self.ask(verb, &object, Some(sent)) {
-            Some(answer) => answer.map(Arc::new),
+            Some(answer) => answer.map(SharedObject::from),
             None => self.objects.patch(kind, key, &patch, target),
         }
     }
@@ -245,7 +245,7 @@ impl Client for TestClient {
         let object = ref_of(kind, &fields);
         self.written(|| Write::Apply(object.clone(), fields.clone(), owner.clone()));
         match self.ask(Verb::Apply, &object, Some(&mut fields)) {
-            Some(answer) => answer.map(Arc::new),
+            Some(answer) => answer.map(SharedObject::from),
             None => self.objects.apply(kind, fields, owner),
         }
     }

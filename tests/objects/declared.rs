@@ -78,7 +78,7 @@ fn round_trip<T: Object + Default + PartialEq + std::fmt::Debug>(status: &Value)
     *object.meta_mut() = ObjectMeta::new(namespace, "a");
     let json = object.to_json().unwrap();
     assert_eq!((&json["kind"], &json["apiVersion"]), (&json!(T::KIND.name()), &json!(T::KIND.api_version())));
-    assert_eq!(T::from_json(&json).unwrap(), object);
+    assert_eq!(T::from_shared(&json.into()).unwrap(), object);
     let mut created = api.create(&object).unwrap();
     if let Some(slot) = created.status_mut() {
         *slot = serde_json::from_value(status.clone()).unwrap();
@@ -105,6 +105,6 @@ fn each_form_is_kept_by_a_client() {
 #[test]
 fn json_of_another_type_is_invalid() {
     let json = json!({"metadata": {"namespace": "default", "name": "a"}, "size": "big"});
-    let error = Plain::from_json(&json).unwrap_err();
+    let error = Plain::from_shared(&json.into()).unwrap_err();
     assert!(error.is_invalid() && error.to_string().starts_with("Plain default/a is invalid"), "{error}");
 }

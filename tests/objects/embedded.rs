@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use homeostat::objects::{
     Api, Client, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, Object, ObjectKey, Patch, PatchTarget,
-    Propagation, Query, WatchEvent,
+    Propagation, Query, SharedObject, WatchEvent,
 };
 use homeostat::{CancellationToken, ManualClock};
 use serde_json::{Value, json};
@@ -128,7 +128,7 @@ fn applying_twice_changes_nothing() {
     let again = client.apply(&THING, fields, &owner).unwrap();
     assert_eq!(first, again);
     assert_eq!(
-        first["metadata"]["managedFields"][0]["fieldsV1"],
+        first.to_value()["metadata"]["managedFields"][0]["fieldsV1"],
         json!({"f:metadata": {"f:labels": {"f:x": {}}}, "f:spec": {"f:ports": {}, "f:size": {}}})
     );
 }
@@ -155,8 +155,8 @@ fn applying_fields_that_are_ignored_changes_nothing() {
         metadata("deletionTimestamp", json!("2001-01-01T00:00:00Z")),
         metadata("deletionGracePeriodSeconds", json!(5)),
         metadata("managedFields", json!([])),
-        metadata("uid", first["metadata"]["uid"].clone()),
-        metadata("resourceVersion", first["metadata"]["resourceVersion"].clone()),
+        metadata("uid", first.to_value()["metadata"]["uid"].clone()),
+        metadata("resourceVersion", first.to_value()["metadata"]["resourceVersion"].clone()),
     ] {
         let mut fields = fields.clone();
         fields[field] = value;
@@ -175,9 +175,9 @@ fn a_plain_write_ends_the_conflict_about_a_field() {
     client.apply(&THING, fields(1), &one).unwrap();
     let merge = Patch::Merge(json!({"spec": {"size": 5}}));
     let patched = client.patch(&THING, &key("a"), &merge, PatchTarget::Object).unwrap();
-    assert_eq!(patched["metadata"].get("managedFields"), None, "one owns nothing any more");
+    assert_eq!(patched.to_value()["metadata"].get("managedFields"), None, "one owns nothing any more");
     let applied = client.apply(&THING, fields(1), &two).unwrap();
-    assert_eq!(applied["metadata"]["managedFields"].as_array().unwrap().len(), 1);
+    assert_eq!(applied.to_value()["metadata"]["managedFields"].as_array().unwrap().len(), 1);
     assert!(client.apply(&THING, fields(2), &one).unwrap_err().is_conflict());
 }
 
@@ -208,9 +208,9 @@ fn bookmarks_about_other_changes_let_a_watch_resume() {
 fn returned_objects_are_shared() {
     let client = MemoryClient::new();
     let created = client.create(&THING, thing("a").to_json().unwrap()).unwrap();
-    let got: Arc<Value> = client.get(&THING, &key("a")).unwrap();
-    assert!(Arc::ptr_eq(&created, &got));
-    assert!(Arc::ptr_eq(&got, &client.list(&THING, &Query::all()).unwrap().items[0]));
+    let got: SharedObject = client.get(&THING, &key("a")).unwrap();
+    assert!(created.ptr_eq(&got));
+    assert!(got.ptr_eq(&client.list(&THING, &Query::all()).unwrap().items[0]));
 }
 
 /// Changes an object many times with this many bytes each, and counts the versions that are still in memory.
@@ -218,10 +218,10 @@ fn versions_in_memory(client: &MemoryClient, changes: usize, bytes: usize) -> us
     client.create(&THING, thing("a").to_json().unwrap()).unwrap();
     let changes = (0..changes).map(|number| {
         let patch = Patch::Merge(json!({"data": format!("{number}{}", "x".repeat(bytes))}));
-        Arc::downgrade(&client.patch(&THING, &key("a"), &patch, PatchTarget::Object).unwrap())
+        client.patch(&THING, &key("a"), &patch, PatchTarget::Object).unwrap()
     });
     let seen: Vec<_> = changes.collect();
-    seen.iter().filter(|version| version.strong_count() > 0).count()
+    seen.iter().filter(|version| version.is_shared()).count()
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn the_history_keeps_to_its_limit_of_bytes() {
     assert!(watch(40).unwrap_err().is_gone());
     let mut watch = watch(48).unwrap();
     let told = (0..3).map(|_| match watch.next().unwrap().unwrap() {
-        WatchEvent::Modified(object) => object["metadata"]["resourceVersion"].as_str().unwrap().to_owned(),
+        WatchEvent::Modified(object) => object.to_value()["metadata"]["resourceVersion"].as_str().unwrap().to_owned(),
         other => panic!("{other:?}"),
     });
     assert_eq!(told.collect::<Vec<_>>(), ["49", "50", "51"]);

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::ManualClock;
 use homeostat::objects::{
     ClientError, DynamicObject, EventRecorder, EventRecorderBuilder, EventType, Kind, MemoryClient, Object, Query,
-    reasons,
+    SharedObject, reasons,
 };
 use log::Level;
 use serde_json::{Value, json};
@@ -46,9 +46,11 @@ impl World {
     }
 
     /// Returns the stored events, ordered by name.
-    fn stored(&self) -> Vec<Arc<Value>> {
+    fn stored(&self) -> Vec<Value> {
         self.recorder.flush();
-        self.client.inner(&EventRecorder::KIND).client().list(&EventRecorder::KIND, &Query::all()).unwrap().items
+        let client = self.client.inner(&EventRecorder::KIND);
+        let listed = client.client().list(&EventRecorder::KIND, &Query::all()).unwrap();
+        listed.items.iter().map(SharedObject::to_value).collect()
     }
 
     /// Returns the stored events in order, as `message count`.
@@ -68,7 +70,7 @@ fn an_event_is_written_as_kubernetes_does() {
     world.clock.advance(90 * SECOND + SECOND / 2);
     world.recorder.event(&vm("vm-1"), EventType::Warning, "NoDisk", "disk-1 is not there");
     let [event] = &world.stored()[..] else { panic!("one event") };
-    let mut event = (**event).clone();
+    let mut event = event.clone();
     let metadata = event.as_object_mut().unwrap().remove("metadata").unwrap();
     assert_eq!(
         event,

@@ -31,7 +31,7 @@ fn create(client: &impl Client, kind: &Kind, name: &str, mut fields: Value) {
 
 fn names(client: &impl Client, kind: &Kind) -> Vec<String> {
     let list = client.list(kind, &Query::all()).unwrap();
-    list.items.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    list.items.iter().map(|object| object.to_value()["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
 fn version(client: &impl Client) -> u64 {
@@ -108,7 +108,7 @@ fn an_event_that_happens_again_lives_an_hour_from_then() {
     let patch = Patch::Merge(json!({"count": 7}));
     assert!(client.patch(&EVENT, &key("a"), &patch, PatchTarget::Object).unwrap_err().is_not_found(), "it is too late");
     create(&client, &EVENT, "a", json!({"count": 8}));
-    assert_eq!(client.get(&EVENT, &key("a")).unwrap()["count"], 8);
+    assert_eq!(client.get(&EVENT, &key("a")).unwrap().to_value()["count"], 8);
 }
 
 #[test]
@@ -123,13 +123,13 @@ fn the_next_write_deletes_expired_events_and_watches_see_it() {
     assert_eq!(version(&client).to_string(), now, "time alone changes nothing");
     create(&client, &THING, "one", json!({}));
     let Some(Ok(WatchEvent::Deleted(gone))) = watch.next() else { panic!("no deletion") };
-    let metadata = &gone["metadata"];
+    let metadata = &gone.to_value()["metadata"];
     assert_eq!((&metadata["name"], &metadata["deletionTimestamp"]), (&json!("a"), &json!("1970-01-01T01:00:00Z")));
 
     // A reader sees the same as a watch.
     clock.advance(Duration::from_secs(1));
     assert!(client.get(&EVENT, &key("b")).unwrap_err().is_not_found());
-    assert!(matches!(watch.next(), Some(Ok(WatchEvent::Deleted(gone))) if gone["metadata"]["name"] == "b"));
+    assert!(matches!(watch.next(), Some(Ok(WatchEvent::Deleted(gone))) if gone.to_value()["metadata"]["name"] == "b"));
     let mut first = client.watch(&EVENT, &Query::all(), None, &stop).unwrap();
     assert!(matches!(first.next(), Some(Ok(WatchEvent::Bookmark(_)))), "a new watch begins without them");
 }
@@ -152,7 +152,7 @@ fn finalizers_hold_an_expired_event_too() {
     create(&client, &EVENT, "a", json!({"metadata": metadata}));
     clock.advance(Duration::from_secs(2 * HOUR));
     let held = client.get(&EVENT, &key("a")).unwrap();
-    assert_eq!(held["metadata"]["deletionTimestamp"], "1970-01-01T02:00:00Z");
+    assert_eq!(held.to_value()["metadata"]["deletionTimestamp"], "1970-01-01T02:00:00Z");
     clock.advance(Duration::from_secs(2 * HOUR));
     assert_eq!(client.get(&EVENT, &key("a")).unwrap(), held, "it is deleted once");
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -213,7 +213,10 @@ fn many_events_that_expire_at_once_do_not_end_the_watches_of_other_kinds() {
     for name in ["a", "b", "c", "d", "e", "f"] {
         create(&client, &THING, name, json!({}));
         let next = watch.find(|told| !matches!(told, Ok(WatchEvent::Bookmark(_))));
-        assert!(matches!(&next, Some(Ok(WatchEvent::Added(thing))) if thing["metadata"]["name"] == name), "{next:?}");
+        assert!(
+            matches!(&next, Some(Ok(WatchEvent::Added(thing))) if thing.to_value()["metadata"]["name"] == name),
+            "{next:?}"
+        );
     }
     assert!(names(&client, &EVENT).is_empty());
 }

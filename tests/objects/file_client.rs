@@ -146,7 +146,7 @@ fn a_reopened_file_has_the_same_objects() {
     let api = api(&path);
     assert_eq!(api.list(&Query::all()).unwrap(), before);
     let node = api.client().get(&Kind::cluster("", "v1", "Node"), &ObjectKey::cluster("node-1")).unwrap();
-    assert_eq!(node["metadata"]["resourceVersion"], before.version);
+    assert_eq!(node.to_value()["metadata"]["resourceVersion"], before.version);
 
     // A watch can resume from the last version but from no earlier one, because the history is not stored.
     let stop = CancellationToken::new();

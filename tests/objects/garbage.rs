@@ -245,9 +245,11 @@ fn empty_metadata_is_read_and_invalid_metadata_is_an_error() {
     world.marked("a", &MODEL, "gone");
     world.marked("b", &MODEL, "gone");
     world.pods.on_list(|list| {
-        for pod in list.items.iter_mut().map(Arc::make_mut) {
+        for item in &mut list.items {
+            let mut pod = item.to_value();
             let wrong = pod["metadata"]["name"] == "b";
             pod["metadata"]["finalizers"] = if wrong { json!("none") } else { json!(null) };
+            *item = pod.into();
         }
     });
     let collected = world.collect_marked();

@@ -129,7 +129,7 @@ impl Site {
     pub(crate) fn take_events(&self) -> Vec<String> {
         let mut events = support::events(&self.events);
         for event in self.events.list(&EventRecorder::KIND, &Query::all()).unwrap().items {
-            let text = |field: &str| event["metadata"][field].as_str().unwrap().to_owned();
+            let text = |field: &str| event.to_value()["metadata"][field].as_str().unwrap().to_owned();
             let key = ObjectKey::new(&text("namespace"), &text("name"));
             self.events.delete(&EventRecorder::KIND, &key, &DeleteOptions::default()).unwrap();
         }
@@ -149,7 +149,7 @@ impl Site {
 
     /// A config with a client that reads pages from a fixed cache. Its writes reach the real client.
     pub(crate) fn with_stale_cache(&self) -> Config {
-        let seen = self.all().iter().map(|page| Arc::new(page.to_json().unwrap())).collect();
+        let seen = self.all().iter().map(|page| page.to_json().unwrap().into()).collect();
         self.config.clone().with_client(self.client.with_snapshot(seen)).with_uncached(self.client.clone())
     }
 

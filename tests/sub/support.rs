@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use homeostat::objects::{Api, Client, Condition, EventRecorder, MemoryClient, Object, ObjectMeta, ObjectRef, Query};
+use homeostat::objects::{
+    Api, Client, Condition, EventRecorder, MemoryClient, Object, ObjectMeta, ObjectRef, Query, SharedObject,
+};
 use homeostat::sub::{Config, Request, SubContext, SubReconciler, SubResult};
 use homeostat::{Context, ManualClock};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::hooked_client::HookedClient;
 
@@ -68,7 +69,7 @@ thread_local! {
 pub(crate) fn events(client: &MemoryClient) -> Vec<String> {
     RECORDERS.with_borrow(|recorders| recorders.iter().for_each(EventRecorder::flush));
     let listed = client.list(&EventRecorder::KIND, &Query::all()).unwrap();
-    let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+    let text = |event: &SharedObject, field: &str| event.get(field).unwrap().as_str().unwrap_or_default().to_owned();
     listed
         .items
         .iter()

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use homeostat::CancellationToken;
 use homeostat::objects::{
     Api, Client, ClientError, DeleteOptions, DynamicObject, FieldOwner, Kind, MemoryClient, ObjectKey, ObjectList,
-    ObjectRef, ObjectStream, Patch, PatchTarget, Query,
+    ObjectRef, ObjectStream, Patch, PatchTarget, Query, SharedObject,
 };
 use parking_lot::{Mutex, ReentrantMutex};
 use serde_json::Value;
 
-type Answer = Result<Arc<Value>, ClientError>;
+type Answer = Result<SharedObject, ClientError>;
 type CallHook = dyn FnMut(&mut Call<'_>) -> Option<ClientError> + Send;
-type ListHook = dyn Fn(&mut ObjectList<Arc<Value>>) + Send + Sync;
+type ListHook = dyn Fn(&mut ObjectList<SharedObject>) + Send + Sync;
 type StreamHook = dyn Fn(Option<&str>, ObjectStream) -> Result<ObjectStream, ClientError> + Send + Sync;
 
 /// A call before it reaches the in-memory client.
@@ -35,7 +35,7 @@ pub(crate) struct HookedClient {
     pub(crate) inner: MemoryClient,
     hooks: Arc<Hooks>,
     /// If set, reads return only these objects, and pass no hook.
-    snapshot: Option<Vec<Arc<Value>>>,
+    snapshot: Option<Vec<SharedObject>>,
 }
 
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl HookedClient {
     }
 
     /// Returns a client that reads from `objects` and writes to this client.
-    pub(crate) fn with_snapshot(&self, objects: Vec<Arc<Value>>) -> Arc<Self> {
+    pub(crate) fn with_snapshot(&self, objects: Vec<SharedObject>) -> Arc<Self> {
         Arc::new(Self { inner: self.inner.clone(), hooks: Arc::clone(&self.hooks), snapshot: Some(objects) })
     }
 
@@ -100,7 +100,7 @@ impl HookedClient {
     }
 
     /// Passes each list through `hook`.
-    pub(crate) fn on_list(&self, hook: impl Fn(&mut ObjectList<Arc<Value>>) + Send + Sync + 'static) {
+    pub(crate) fn on_list(&self, hook: impl Fn(&mut ObjectList<SharedObject>) + Send + Sync + 'static) {
         *self.hooks.on_list.lock() = Some(Arc::new(hook));
     }
 
@@ -180,18 +180,16 @@ impl Client for HookedClient {
     fn get(&self, kind: &Kind, key: &ObjectKey) -> Answer {
         let object = ObjectRef::new(kind, key);
         if let Some(objects) = &self.snapshot {
-            let is_it = |seen: &&Arc<Value>| {
-                key_of(seen) == *key && seen["kind"] == kind.name() && seen["apiVersion"] == *kind.api_version()
-            };
+            let is_it = |seen: &&SharedObject| seen.key() == *key && seen.kind() == *kind;
             return objects.iter().find(is_it).cloned().ok_or_else(|| ClientError::not_found(object));
         }
         self.call("get", &object, None, None)?;
         self.inner.get(kind, key)
     }
 
-    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+    fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
         if let Some(objects) = &self.snapshot {
-            let items = objects.iter().filter(|seen| query.selects(seen)).cloned().collect();
+            let items = objects.iter().filter(|seen| query.selects(*seen)).cloned().collect();
             return Ok(ObjectList::new("1", items));
         }
         self.call("list", &all_of(kind, query), Some(query), None)?;

@@ -1,9 +1,7 @@
 //! How a dependent names its owner, and the dependents of an owner.
 
-use serde_json::Value;
-
 use super::super::json::{owners_of, uid_of};
-use crate::objects::{Client, ClientError, Kind, Object, ObjectMeta, Ownership, Query, set_controller};
+use crate::objects::{Client, ClientError, Kind, Object, ObjectMeta, Ownership, Query, SharedObject, set_controller};
 
 /// The way in which a dependent names its owner.
 #[derive(Clone, Debug)]
@@ -46,14 +44,18 @@ impl OwnerClaim {
     }
 }
 
-/// Returns the object in this JSON if it is a dependent of `owner`.
-pub(crate) fn take<C: Object>(claim: &OwnerClaim, owner: &impl Object, json: &Value) -> Result<Option<C>, ClientError> {
+/// Returns the object if it is a dependent of `owner`.
+pub(crate) fn take<C: Object>(
+    claim: &OwnerClaim,
+    owner: &impl Object,
+    object: &SharedObject,
+) -> Result<Option<C>, ClientError> {
     // An object of another owner need not have the type of the dependents.
-    let names = |uid: &str| owners_of(json).any(|reference| uid_of(reference) == uid);
+    let names = |uid: &str| owners_of(object).any(|reference| uid_of(reference) == uid);
     if matches!(claim, OwnerClaim::Controller) && !names(&owner.meta().uid) {
         return Ok(None);
     }
-    Ok(Some(C::from_json(json)?).filter(|dependent| claim.holds(owner, dependent.meta())))
+    Ok(Some(C::from_shared(object)?).filter(|dependent| claim.holds(owner, dependent.meta())))
 }
 
 /// Lists the dependents of `owner` that `query` selects, in the order of their keys.
@@ -65,5 +67,5 @@ pub(crate) fn list<C: Object>(
     owner: &impl Object,
 ) -> Result<Vec<C>, ClientError> {
     let listed = client.list(kind, query)?.items;
-    listed.iter().filter_map(|json| take(claim, owner, json).transpose()).collect()
+    listed.iter().filter_map(|object| take(claim, owner, object).transpose()).collect()
 }

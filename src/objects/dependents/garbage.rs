@@ -1,15 +1,12 @@
 //! Garbage collection: deletes objects that have lost their owners, for clients that do not.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use serde::Deserialize;
-use serde_json::Value;
-
-use super::super::json::{key_of, text_of};
 use super::super::owner;
 use super::writer::delete_as_read;
-use crate::objects::{Client, ClientError, Kind, ObjectKey, ObjectMeta, ObjectRef, Ownership, Query};
+use crate::objects::{
+    Client, ClientError, Kind, ObjectKey, ObjectMeta, ObjectRef, Ownership, Query, SharedObject, ValueRef,
+};
 
 /// The way in which objects refer to their owners.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +104,7 @@ pub fn garbage_collect(
 pub(crate) fn collect(
     client: &dyn Client,
     kind: &Kind,
-    candidates: impl Iterator<Item = Result<Arc<Value>, ClientError>>,
+    candidates: impl Iterator<Item = Result<SharedObject, ClientError>>,
     by: OwnedBy<'_>,
     owners: &Kind,
     mut exists: impl FnMut(&Owner) -> Result<bool, ClientError>,
@@ -115,11 +112,14 @@ pub(crate) fn collect(
     let (mut collected, mut known) = (Collected::default(), HashMap::new());
     for candidate in candidates {
         let parsed = candidate.and_then(|object| {
-            let key = key_of(&object);
+            let key = object.key();
             let invalid = |error: serde_json::Error| {
                 ClientError::invalid(ObjectRef::new(kind, &key), "metadata", "", error.to_string())
             };
-            ObjectMeta::deserialize(&object["metadata"]).map_err(invalid)
+            object
+                .get("metadata")
+                .map_or_else(|| serde_json::from_value(serde_json::Value::Null), ValueRef::to_typed)
+                .map_err(invalid)
         });
         let meta = match parsed {
             Ok(meta) => meta,
@@ -178,7 +178,7 @@ impl OwnedBy<'_> {
 /// The errors of [`Client::get`], except for [`ClientError::NotFound`].
 pub fn owner_exists(client: &dyn Client, kind: &Kind, owner: &Owner) -> Result<bool, ClientError> {
     match client.get(kind, &owner.key) {
-        Ok(object) => Ok(owner.uid.as_ref().is_none_or(|uid| text_of(&object, "uid") == uid)),
+        Ok(object) => Ok(owner.uid.as_ref().is_none_or(|uid| object.uid() == uid)),
         Err(ClientError::NotFound { .. }) => Ok(false),
         Err(error) => Err(error),
     }

@@ -1,14 +1,12 @@
 //! Compares one dependent with its desired state, and writes the difference.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
-use super::super::json::finalizers_of;
 use super::mutation_cache::MutationCache;
 use crate::base::clock::Clock;
 use crate::objects::{
-    Api, Client, ClientError, DeleteOptions, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, reasons,
+    Api, Client, ClientError, DeleteOptions, Ignore, Kind, Object, ObjectKey, ObjectMeta, ObjectRef, SharedObject,
+    reasons,
 };
 
 /// The result of writing a desired object, with the object as it is afterwards.
@@ -185,7 +183,7 @@ impl<C: Object> Session<'_, C> {
         }
         let dependent = current.object_ref();
         let updated = self.sent(DependentWrite::Update, &dependent, api.client().update(api.kind(), wanted))?;
-        let updated = C::from_json(&updated)?;
+        let updated = C::from_shared(&updated)?;
         writer.learn(clock, &updated, &desired)?;
         // The same version: the client has changed nothing.
         if updated.meta().resource_version == current.meta().resource_version {
@@ -207,7 +205,7 @@ impl<C: Object> Session<'_, C> {
         }
         journal.decided(DependentWrite::Delete, current, None);
         let last = delete_as_read(&**api.client(), api.kind(), meta);
-        let is_gone = last.as_ref().is_ok_and(|last| last.iter().all(|last| finalizers_of(last).next().is_none()));
+        let is_gone = last.as_ref().is_ok_and(|last| last.iter().all(|last| last.finalizers().next().is_none()));
         if !is_gone {
             journal.track(&key);
         }
@@ -278,7 +276,7 @@ pub(super) fn delete_as_read(
     client: &dyn Client,
     kind: &Kind,
     meta: &ObjectMeta,
-) -> Result<Option<Arc<Value>>, ClientError> {
+) -> Result<Option<SharedObject>, ClientError> {
     let options = DeleteOptions::default().uid(&*meta.uid).resource_version(&*meta.resource_version);
     client.delete(kind, &meta.key(), &options).ignore_not_found()
 }

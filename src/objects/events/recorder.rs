@@ -49,8 +49,9 @@ use crate::base::wait::Waiters;
 /// }
 /// recorder.flush();
 /// let events = client.list(&EventRecorder::KIND, &Query::all().namespace("default"))?.items;
-/// assert_eq!((events.len(), &events[0]["count"]), (1, &3.into()));
-/// assert_eq!(events[0]["involvedObject"]["name"], "vm-1");
+/// let [event] = &events[..] else { panic!("the same event three times is one object") };
+/// assert_eq!(event.get("count").and_then(|count| count.as_u64()), Some(3));
+/// assert_eq!(event.pointer("/involvedObject/name").unwrap(), "vm-1");
 /// # Ok::<_, homeostat::objects::ClientError>(())
 /// ```
 #[derive(Clone)]

@@ -5,14 +5,15 @@ use serde_json::{Map, Value, json};
 
 use super::change::Location;
 use super::txn::Txn;
+use crate::objects::SharedObject;
 use crate::objects::json::{finalizers_of, is_deleting, meta_mut, owners_of, uid_of};
 
 /// The finalizer of an object in foreground deletion. It is removed when no dependent blocks the deletion any more.
 const FOREGROUND: &str = "foregroundDeletion";
 
 /// Returns whether an object is in foreground deletion, waiting for its dependents.
-fn is_waiting(object: &Value) -> bool {
-    is_deleting(object) && finalizers_of(object).any(|name| name == FOREGROUND)
+fn is_waiting(object: &SharedObject) -> bool {
+    object.is_deleting() && object.finalizers().any(|name| name == FOREGROUND)
 }
 
 impl Txn<'_> {
@@ -20,10 +21,10 @@ impl Txn<'_> {
     pub(super) fn settle(&mut self) {
         while let Some(location) = self.unsettled.take() {
             let Some(object) = self.find(&location) else { continue };
-            if !is_deleting(&object) {
+            if !object.is_deleting() {
                 self.settle_owners(&location, &object);
-            } else if is_waiting(&object) && !self.is_blocked(uid_of(&object["metadata"])) {
-                let mut next = (*object).clone();
+            } else if is_waiting(&object) && !self.is_blocked(object.uid()) {
+                let mut next = object.to_value();
                 retain(&mut next, "finalizers", |name| name != FOREGROUND);
                 self.put_or_remove(&location, next);
             }
@@ -32,7 +33,7 @@ impl Txn<'_> {
 
     /// Deletes an object that has lost all its owners. If an owner is left, removes the references to owners that are gone or
     /// waiting.
-    fn settle_owners(&mut self, location: &Location, object: &Value) {
+    fn settle_owners(&mut self, location: &Location, object: &SharedObject) {
         let (mut solid, mut waiting, mut lost) = (false, false, Vec::new());
         for owner in owners_of(object) {
             match self.owner(location, owner).and_then(|owner| self.find(&owner)) {
@@ -48,13 +49,13 @@ impl Txn<'_> {
             return;
         }
         if solid {
-            let mut next = object.clone();
-            retain(&mut next, "ownerReferences", |owner| !lost.contains(&owner));
+            let mut next = object.to_value();
+            retain(&mut next, "ownerReferences", |owner| !lost.iter().any(|lost| *lost == *owner));
             self.put(location, next);
         } else {
             // If two objects own each other, one of them must not wait.
             let waits = |location: &Location| self.find(location).is_some_and(|object| is_waiting(&object));
-            let foreground = waiting && !self.dependents(uid_of(&object["metadata"])).iter().any(waits);
+            let foreground = waiting && !self.dependents(object.uid()).iter().any(waits);
             self.begin_deletion(location, foreground);
         }
     }
@@ -62,15 +63,15 @@ impl Txn<'_> {
     /// Begins a deletion. Removes the object at once if it has no finalizers, or in foreground deletion no dependents.
     pub(super) fn begin_deletion(&mut self, location: &Location, foreground: bool) {
         let Some(object) = self.find(location) else { return };
-        let mut next = (*object).clone();
+        let mut next = object.to_value();
         let meta = meta_mut(&mut next);
-        if !is_deleting(&object) {
+        if !object.is_deleting() {
             meta.insert("deletionTimestamp".to_owned(), self.now.to_string().into());
             meta.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
             raise_generation(meta);
         }
         if foreground && !is_waiting(&object) {
-            let dependents = self.dependents(uid_of(&object["metadata"]));
+            let dependents = self.dependents(object.uid());
             if !dependents.is_empty()
                 && let Value::Array(finalizers) = meta.entry("finalizers").or_insert_with(|| json!([]))
             {
@@ -78,17 +79,17 @@ impl Txn<'_> {
             }
             self.unsettled.extend(dependents);
         }
-        if next != *object {
+        if object != next {
             self.put_or_remove(location, next);
         }
     }
 
     /// Removes the references to this owner from its dependents.
-    pub(super) fn orphan_dependents(&mut self, owner: &Value) {
-        let uid = uid_of(&owner["metadata"]);
+    pub(super) fn orphan_dependents(&mut self, owner: &SharedObject) {
+        let uid = owner.uid();
         for location in self.dependents(uid) {
             let Some(object) = self.find(&location) else { continue };
-            let mut next = (*object).clone();
+            let mut next = object.to_value();
             retain(&mut next, "ownerReferences", |owner| uid_of(owner) != uid);
             self.put(&location, next);
         }

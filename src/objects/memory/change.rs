@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use crate::objects::{Kind, ObjectKey, ObjectRef};
+use crate::objects::{Kind, ObjectKey, ObjectRef, SharedObject};
 use crate::run::error::BoxError;
 
 /// The kind and key of an object.
@@ -26,9 +24,9 @@ pub(super) struct ObjectChange {
     pub(super) version: u64,
     pub(super) location: Location,
     /// The object before the change; `None` if the change creates it.
-    pub(super) old: Option<Arc<Value>>,
+    pub(super) old: Option<SharedObject>,
     /// The object after the change. For a removal, its last state.
-    pub(super) object: Arc<Value>,
+    pub(super) object: SharedObject,
     pub(super) removed: bool,
     /// About how many bytes the history needs for this change, once the object has changed again.
     pub(super) kept: usize,

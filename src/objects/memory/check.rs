@@ -9,7 +9,7 @@ use crate::objects::meta::{Misfit, is_empty};
 use crate::objects::validate::{
     DNS_LABEL, LABEL_VALUE, QUALIFIED, SUBDOMAIN, is_dns_label, is_label_value, is_qualified, is_subdomain,
 };
-use crate::objects::{ClientError, Kind, LabelSelector, ObjectKey, ObjectMeta, ObjectRef};
+use crate::objects::{ClientError, Kind, LabelSelector, ObjectKey, ObjectMeta, ObjectRef, SharedObject};
 
 /// The most bytes in the keys and values of an object's annotations together.
 const MOST_ANNOTATIONS: usize = 256 * 1024;
@@ -35,7 +35,7 @@ impl Check {
 /// Checks the rules that need no other object, and removes empty fields of the metadata. Returns the key. Its name is empty only
 /// if the object has a `generateName`.
 pub(super) fn check(kind: &Kind, object: &mut Value) -> Result<ObjectKey, ClientError> {
-    check_as(ObjectRef::new(kind, &key_of(object)), object)
+    check_as(ObjectRef::new(kind, &key_of(&*object)), object)
 }
 
 /// Does the same as [`check`] for an object with this kind. Errors name `named`.
@@ -138,8 +138,8 @@ pub(super) fn check_owners(txn: &Txn<'_>, location: &Location, object: &Value) -
 }
 
 /// Checks that no finalizer is added to an object that is being deleted.
-pub(super) fn check_finalizers(location: &Location, old: &Value, new: &Value) -> Result<(), ClientError> {
-    match finalizers_of(new).find(|name| !finalizers_of(old).any(|known| known == *name)) {
+pub(super) fn check_finalizers(location: &Location, old: &SharedObject, new: &Value) -> Result<(), ClientError> {
+    match finalizers_of(new).find(|name| !old.finalizers().any(|known| known == *name)) {
         Some(name) => Check(location.object_ref()).fail(
             "metadata.finalizers",
             name,

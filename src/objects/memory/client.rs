@@ -35,7 +35,7 @@ use crate::run::error::BoxError;
 ///     "apiVersion": "v1", "kind": "ConfigMap",
 ///     "metadata": {"namespace": "default", "name": "colours"}, "data": {"sky": "blue"},
 /// }))?;
-/// assert_eq!(created["metadata"]["generation"], 1);
+/// assert_eq!(created.pointer("/metadata/generation").unwrap(), json!(1));
 /// assert_eq!(client.get(&CONFIG_MAP, &ObjectKey::new("default", "colours"))?, created);
 /// # Ok::<_, homeostat::objects::ClientError>(())
 /// ```

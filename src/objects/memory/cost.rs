@@ -57,7 +57,7 @@ mod tests {
     }
 
     fn create(client: &MemoryClient, name: &str, owners: &[Value]) -> Value {
-        (*client.create(&THING, object(&THING, "default", name, owners)).unwrap()).clone()
+        client.create(&THING, object(&THING, "default", name, owners)).unwrap().to_value()
     }
 
     fn owner(object: &Value, blocks: bool) -> Value {
@@ -71,7 +71,7 @@ mod tests {
 
     fn names(client: &MemoryClient) -> Vec<Value> {
         let list = client.list(&THING, &Query::all()).unwrap();
-        list.items.iter().map(|object| object["metadata"]["name"].clone()).collect()
+        list.items.iter().map(|object| object.to_value()["metadata"]["name"].clone()).collect()
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
             assert!(matches!(told.next(), Some(Ok(WatchEvent::Added(_)))));
         }
         // A child that is deleted with its owner wakes the watches of the child's kind.
-        let parent = client.create(&OTHER, object(&OTHER, "default", "parent", &[])).unwrap();
+        let parent = client.create(&OTHER, object(&OTHER, "default", "parent", &[])).unwrap().to_value();
         create(&client, "child", &[owner(&parent, true)]);
         let gone = || client.delete(&OTHER, &key("parent"), &DeleteOptions::default()).unwrap();
         assert_eq!(wakeups_of(gone), 100 + 2);

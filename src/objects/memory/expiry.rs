@@ -1,11 +1,9 @@
 //! Decides which objects expire, and by which of their times.
 
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::change::Location;
-use crate::objects::Kind;
-use crate::objects::json::is_deleting;
+use crate::objects::{Kind, SharedObject};
 
 /// The paths of the times of an event. The latest one counts.
 const TIMES: [&str; 5] = [
@@ -22,8 +20,8 @@ pub(super) fn expires(kind: &Kind) -> bool {
 }
 
 /// Returns the latest time that an event states; `None` for any other object, and for an event that is being deleted already.
-pub(super) fn last_time(location: &Location, object: &Value) -> Option<Timestamp> {
-    if !expires(&location.kind) || is_deleting(object) {
+pub(super) fn last_time(location: &Location, object: &SharedObject) -> Option<Timestamp> {
+    if !expires(&location.kind) || object.is_deleting() {
         return None;
     }
     TIMES.iter().filter_map(|path| object.pointer(path)?.as_str()?.parse().ok()).max()

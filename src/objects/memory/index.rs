@@ -4,12 +4,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 use super::change::Location;
 use super::expiry::last_time;
 use super::persistent::PersistentMap;
 use crate::objects::json::{owners_of, uid_of};
+use crate::objects::{SharedObject, ValueRef};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ObjectIndex {
@@ -52,7 +52,7 @@ impl ObjectIndex {
     }
 
     /// Replaces an object at this location. `None` stands for a missing object.
-    pub(super) fn replace(&mut self, old: Option<&Value>, new: Option<&Value>, location: &Location) {
+    pub(super) fn replace(&mut self, old: Option<&SharedObject>, new: Option<&SharedObject>, location: &Location) {
         let is_known_alike = |old, new| entries_of(old, location) == entries_of(new, location);
         if old.zip(new).is_some_and(|(old, new)| is_known_alike(old, new)) {
             return;
@@ -65,8 +65,8 @@ impl ObjectIndex {
         }
     }
 
-    pub(super) fn insert(&mut self, object: &Value, location: &Location) {
-        self.locations.insert(uid_of(&object["metadata"]).into(), location.clone());
+    pub(super) fn insert(&mut self, object: &SharedObject, location: &Location) {
+        self.locations.insert(object.uid().into(), location.clone());
         if let Some(time) = last_time(location, object) {
             self.events.insert((time, location.clone()), ());
         }
@@ -77,8 +77,8 @@ impl ObjectIndex {
     }
 
     /// Removes an object. The index of a transaction need not contain it.
-    pub(super) fn remove(&mut self, object: &Value, location: &Location) {
-        let uid = uid_of(&object["metadata"]);
+    pub(super) fn remove(&mut self, object: &SharedObject, location: &Location) {
+        let uid = object.uid();
         if self.locations.get(uid) == Some(location) {
             self.locations.remove(uid);
         }
@@ -91,8 +91,8 @@ impl ObjectIndex {
         }
     }
 
-    fn count(&mut self, owner: &Value, more: isize) {
-        if owner["blockOwnerDeletion"] != json!(true) {
+    fn count(&mut self, owner: ValueRef<'_>, more: isize) {
+        if owner.get("blockOwnerDeletion").and_then(ValueRef::as_bool) != Some(true) {
             return;
         }
         let uid = uid_of(owner);
@@ -109,7 +109,6 @@ impl ObjectIndex {
 }
 
 /// Returns all that an index says about an object.
-fn entries_of<'a>(object: &'a Value, location: &Location) -> (&'a str, &'a Value, Option<Timestamp>) {
-    let meta = &object["metadata"];
-    (uid_of(meta), &meta["ownerReferences"], last_time(location, object))
+fn entries_of<'a>(object: &'a SharedObject, location: &Location) -> (&'a str, Option<ValueRef<'a>>, Option<Timestamp>) {
+    (object.uid(), object.pointer("/metadata/ownerReferences"), last_time(location, object))
 }

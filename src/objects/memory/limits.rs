@@ -59,29 +59,6 @@ pub(super) fn size(value: &Value) -> usize {
     count.0
 }
 
-/// Estimates how many bytes of memory a value takes.
-pub(super) fn footprint(value: &Value) -> usize {
-    // A node of a map has room for eleven fields, and some eight are used.
-    const NODE: usize = 11 * (size_of::<String>() + size_of::<Value>());
-    let mut bytes = size_of::<Value>();
-    let mut open = vec![value];
-    while let Some(value) = open.pop() {
-        match value {
-            Value::String(text) => bytes += text.len(),
-            Value::Array(items) => {
-                bytes += size_of_val(items.as_slice());
-                open.extend(items);
-            }
-            Value::Object(fields) => {
-                bytes += fields.len().div_ceil(8) * NODE + fields.keys().map(String::len).sum::<usize>();
-                open.extend(fields.values());
-            }
-            _ => {}
-        }
-    }
-    bytes
-}
-
 /// Drops a value of any depth without recursion.
 pub(super) fn dismantle(value: Value) {
     let mut open = vec![value];

@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
-
-use serde_json::Value;
 
 use super::state::ServerState;
-use crate::objects::{ClientError, Kind, ObjectKey, ObjectList, ObjectRef, Query};
+use crate::objects::{ClientError, Kind, ObjectKey, ObjectList, ObjectRef, Query, SharedObject};
 
 /// The position at which a list continues. Its text is opaque to users.
 struct ContinueToken {
@@ -40,25 +37,24 @@ impl NamespaceKeys {
 
 /// Returns whether a query selects an entry in the range of its namespace. Reads the key only if the namespace is empty, which has no
 /// range.
-fn selects(query: &Query, key: &ObjectKey, object: &Value) -> bool {
+fn selects(query: &Query, key: &ObjectKey, object: &SharedObject) -> bool {
     let is_inside = query.namespace.as_deref() != Some("") || key.namespace().is_empty();
     is_inside && query.selects_content(object)
 }
 
 impl ServerState {
     /// Returns the objects that a query selects, in the order of their keys.
-    pub(super) fn select(&self, kind: &Kind, query: &Query) -> Vec<Arc<Value>> {
+    pub(super) fn select(&self, kind: &Kind, query: &Query) -> Vec<SharedObject> {
         let keys = NamespaceKeys::of(query);
         let Some(table) = self.table(kind) else { return Vec::new() };
         let entries = table.range(Bound::Included(&keys.first), keys.end.as_ref());
         let mut selected = Vec::with_capacity(if query.selects_all() { table.len() } else { 0 });
-        selected
-            .extend(entries.filter(|(key, object)| selects(query, key, object)).map(|(_, object)| Arc::clone(object)));
+        selected.extend(entries.filter(|(key, object)| selects(query, key, object)).map(|(_, object)| object.clone()));
         selected
     }
 
     /// Lists the objects that a query selects, in the order of their keys.
-    pub(super) fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+    pub(super) fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
         let listed = || ObjectRef::new(kind, &ObjectKey::new(query.namespace.as_deref().unwrap_or_default(), ""));
         let token = match query.continue_token.as_deref() {
             None | Some("") => None,
@@ -92,7 +88,7 @@ impl ServerState {
 
         let (mut items, mut last) = (Vec::new(), None);
         for (key, object) in selected.by_ref().take(limit.unwrap_or(usize::MAX)) {
-            items.push(Arc::clone(object));
+            items.push(object.clone());
             last = Some(key);
         }
         let more = selected.peek().is_some();
@@ -102,7 +98,7 @@ impl ServerState {
 
     /// Returns the objects of a kind that have changed after this version, each as it was at that version. Returns `None` if the
     /// history does not go back that far.
-    fn changed_since(&self, kind: &Kind, version: u64) -> Option<BTreeMap<&ObjectKey, Option<&Arc<Value>>>> {
+    fn changed_since(&self, kind: &Kind, version: u64) -> Option<BTreeMap<&ObjectKey, Option<&SharedObject>>> {
         let mut then = BTreeMap::new();
         for change in self.since(version)?.filter(|change| *change.location.kind == *kind) {
             then.entry(&change.location.key).or_insert(change.old.as_ref());

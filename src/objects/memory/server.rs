@@ -27,7 +27,7 @@ use crate::base::clock::Clock;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::sync::{Mutex, MutexGuard, RwLock};
 use crate::objects::json::{key_of, whole_seconds};
-use crate::objects::{ClientError, Kind, ObjectRef};
+use crate::objects::{ClientError, Kind, ObjectRef, SharedObject};
 use crate::run::error::BoxError;
 
 /// The engine behind an embedded client.
@@ -81,7 +81,7 @@ impl Server {
         if found > MOST_DEPTH {
             let key = key_of(&object);
             let current = self.visible.read().get(kind, &key).cloned();
-            if current.is_none_or(|current| found > object_depth(&current)) {
+            if current.is_none_or(|current| found > object_depth(&current.to_value())) {
                 let error = too_deep(ObjectRef::new(kind, &key), &object);
                 dismantle(object);
                 return Err(error);
@@ -94,7 +94,7 @@ impl Server {
     pub(super) fn write(
         &self,
         verb: impl FnOnce(&mut Txn<'_>) -> Result<Location, ClientError>,
-    ) -> Result<Arc<Value>, ClientError> {
+    ) -> Result<SharedObject, ClientError> {
         let turn = self.writer.lock();
         let (location, result, changes) = {
             let state = self.snapshot();

@@ -14,10 +14,10 @@ use super::index::ObjectIndex;
 use super::persistent::PersistentMap;
 #[cfg(any(feature = "file-client", feature = "testing"))]
 use crate::objects::json::key_of;
-use crate::objects::{Kind, ObjectKey};
+use crate::objects::{Kind, ObjectKey, SharedObject};
 
 /// The objects of one kind.
-pub(super) type ObjectMap = PersistentMap<ObjectKey, Arc<Value>>;
+pub(super) type ObjectMap = PersistentMap<ObjectKey, SharedObject>;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerState {
@@ -53,7 +53,7 @@ impl ServerState {
         self.kinds.get(kind)
     }
 
-    pub(super) fn get(&self, kind: &Kind, key: &ObjectKey) -> Option<&Arc<Value>> {
+    pub(super) fn get(&self, kind: &Kind, key: &ObjectKey) -> Option<&SharedObject> {
         self.table(kind)?.get(key)
     }
 
@@ -69,14 +69,14 @@ impl ServerState {
         for change in changes {
             let Location { kind, key } = &change.location;
             self.head = change.version;
-            let new = (!change.removed).then_some(&*change.object);
-            self.index.replace(change.old.as_deref(), new, &change.location);
+            let new = (!change.removed).then_some(&change.object);
+            self.index.replace(change.old.as_ref(), new, &change.location);
             if change.removed {
                 if let Some(table) = self.kinds.get_mut(kind) {
                     table.remove(key);
                 }
             } else {
-                self.put(kind, key.clone(), Arc::clone(&change.object));
+                self.put(kind, key.clone(), change.object.clone());
             }
             self.history_bytes += change.kept;
             self.history.insert(change.version, Arc::new(change));
@@ -91,7 +91,7 @@ impl ServerState {
         forgotten
     }
 
-    fn put(&mut self, kind: &Arc<Kind>, key: ObjectKey, object: Arc<Value>) {
+    fn put(&mut self, kind: &Arc<Kind>, key: ObjectKey, object: SharedObject) {
         if let Some(table) = self.kinds.get_mut(kind) {
             table.insert(key, object);
         } else {
@@ -105,11 +105,11 @@ impl ServerState {
     #[cfg(any(feature = "file-client", feature = "testing"))]
     pub(super) fn load(&mut self, kind: &Kind, object: Value) {
         let location = Location { kind: self.kind(kind), key: key_of(&object) };
-        let object = Arc::new(object);
+        let object = SharedObject::from(object);
         self.history = PersistentMap::default();
         self.history_bytes = 0;
         let before = self.get(&location.kind, &location.key).cloned();
-        self.index.replace(before.as_deref(), Some(&object), &location);
+        self.index.replace(before.as_ref(), Some(&object), &location);
         self.put(&location.kind, location.key, object);
     }
 }
@@ -120,10 +120,10 @@ mod tests {
     use serde_json::json;
 
     fn change(version: u64, name: &str, old: bool, removed: bool) -> ObjectChange {
-        let object = Arc::new(json!({"metadata": {"name": name, "uid": name,
+        let object = SharedObject::from(json!({"metadata": {"name": name, "uid": name,
             "ownerReferences": [{"uid": "u", "blockOwnerDeletion": true}]}}));
         let location = Location { kind: Arc::new(Kind::of("v1", "X")), key: ObjectKey::cluster(name) };
-        ObjectChange { version, location, old: old.then(|| Arc::clone(&object)), object, removed, kept: 10 }
+        ObjectChange { version, location, old: old.then(|| object.clone()), object, removed, kept: 10 }
     }
 
     fn state(changes: usize, bytes: usize) -> ServerState {

@@ -4,15 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 
-use serde_json::Value;
-
 use super::change::ObjectChange;
 use super::server::Server;
 use super::state::ServerState;
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
-use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query, WatchEvent};
+use crate::objects::{ClientError, Kind, ObjectKey, ObjectRef, PollEvents, Query, SharedObject, WatchEvent};
 
 /// The versions that stand for any version. A watch from one of them begins with the objects that exist.
 const ANY: [&str; 2] = ["", "0"];
@@ -27,7 +25,7 @@ pub(super) struct Stream {
     read: u64,
     /// The last version that the reader has seen, in an event or a bookmark.
     seen: u64,
-    ready: VecDeque<WatchEvent<Arc<Value>>>,
+    ready: VecDeque<WatchEvent<SharedObject>>,
     signal: Arc<AutoResetEvent>,
     stop: CancellationToken,
     /// Sets the signal when `stop` is cancelled.
@@ -107,7 +105,7 @@ impl Stream {
 }
 
 impl Iterator for Stream {
-    type Item = Result<WatchEvent<Arc<Value>>, ClientError>;
+    type Item = Result<WatchEvent<SharedObject>, ClientError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -141,13 +139,13 @@ fn gone(kind: &Kind, query: &Query, version: String) -> ClientError {
 }
 
 /// Returns the event for readers who see only the selected objects; `None` if they see no change.
-fn event_of(change: &ObjectChange, query: &Query) -> Option<WatchEvent<Arc<Value>>> {
+fn event_of(change: &ObjectChange, query: &Query) -> Option<WatchEvent<SharedObject>> {
     if !query.may_select(&change.location.key) {
         return None;
     }
     let was = change.old.as_ref().is_some_and(|old| query.selects_content(old));
     let is = !change.removed && query.selects_content(&change.object);
-    let object = Arc::clone(&change.object);
+    let object = change.object.clone();
     match (was, is) {
         (false, true) => Some(WatchEvent::Added(object)),
         (true, true) => Some(WatchEvent::Modified(object)),

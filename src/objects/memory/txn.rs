@@ -1,17 +1,15 @@
 //! Transactions: collect the changes of one call. A transaction sees its own changes; nobody else does before they are stored.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::change::{Location, ObjectChange};
 use super::index::ObjectIndex;
-use super::limits::footprint;
 use super::state::ServerState;
-use crate::objects::json::{meta_mut, owners_of, uid_of};
-use crate::objects::{ClientError, Kind, ObjectKey};
+use crate::objects::json::{meta_mut, owners_of, string, uid_of};
+use crate::objects::{ClientError, Kind, ObjectKey, SharedObject, ValueRef};
 
 pub(super) struct Txn<'a> {
     pub(super) state: &'a ServerState,
@@ -21,7 +19,7 @@ pub(super) struct Txn<'a> {
     pub(super) now: Timestamp,
     changes: Vec<ObjectChange>,
     /// The objects written by this transaction; `None` if removed.
-    written: HashMap<Location, Option<Arc<Value>>>,
+    written: HashMap<Location, Option<SharedObject>>,
     /// The changes of this transaction to the index of the state.
     index: ObjectIndex,
     pub(super) unsettled: Unsettled,
@@ -64,7 +62,7 @@ impl<'a> Txn<'a> {
         Location { kind: self.state.kind(kind), key: key.clone() }
     }
 
-    pub(super) fn find(&self, location: &Location) -> Option<Arc<Value>> {
+    pub(super) fn find(&self, location: &Location) -> Option<SharedObject> {
         super::cost::visit();
         match self.written.get(location) {
             Some(written) => written.clone(),
@@ -72,7 +70,7 @@ impl<'a> Txn<'a> {
         }
     }
 
-    pub(super) fn get(&self, location: &Location) -> Result<Arc<Value>, ClientError> {
+    pub(super) fn get(&self, location: &Location) -> Result<SharedObject, ClientError> {
         self.find(location).ok_or_else(|| ClientError::not_found(location.object_ref()))
     }
 
@@ -97,7 +95,7 @@ impl<'a> Txn<'a> {
         let version = self.next_version();
         meta_mut(&mut object).insert("resourceVersion".to_owned(), version.to_string().into());
         let old = self.find(location);
-        let object = Arc::new(object);
+        let object = SharedObject::from(object);
         let owners = old.iter().flat_map(|old| self.owners(location, old)).collect::<Vec<_>>();
         self.unsettled.extend(owners);
         if let Some(old) = &old {
@@ -106,14 +104,14 @@ impl<'a> Txn<'a> {
         if !removed {
             self.index.insert(&object, location);
         }
-        self.written.insert(location.clone(), (!removed).then(|| Arc::clone(&object)));
+        self.written.insert(location.clone(), (!removed).then(|| object.clone()));
         if removed {
-            self.unsettled.extend(self.dependents(uid_of(&object["metadata"])));
+            self.unsettled.extend(self.dependents(object.uid()));
         } else {
             self.unsettled.extend([location.clone()]);
         }
         // The history need not count the new object, because the state holds it.
-        let kept = old.as_deref().map_or(0, footprint) + if removed { footprint(&object) } else { 0 };
+        let kept = old.as_ref().map_or(0, SharedObject::footprint) + if removed { object.footprint() } else { 0 };
         self.changes.push(ObjectChange { version, location: location.clone(), old, object, removed, kept });
     }
 
@@ -122,32 +120,32 @@ impl<'a> Txn<'a> {
     }
 
     /// Returns the object at the end of the transaction. If it was removed, returns its last state.
-    pub(super) fn outcome(&self, location: &Location) -> Result<Arc<Value>, ClientError> {
+    pub(super) fn outcome(&self, location: &Location) -> Result<SharedObject, ClientError> {
         match self.changes.iter().rfind(|change| change.location == *location) {
-            Some(change) => Ok(Arc::clone(&change.object)),
+            Some(change) => Ok(change.object.clone()),
             None => self.get(location),
         }
     }
 
     /// Returns the locations of the existing owners of an object.
-    fn owners(&self, location: &Location, object: &Value) -> Vec<Location> {
+    fn owners(&self, location: &Location, object: &SharedObject) -> Vec<Location> {
         owners_of(object).filter_map(|owner| self.owner(location, owner)).collect()
     }
 
     /// Returns the location of the owner that an entry of `ownerReferences` names, if the owner exists. It must have this uid and
     /// name and this kind in any version, and be in the object's namespace or cluster-wide.
-    pub(super) fn owner(&self, location: &Location, owner: &Value) -> Option<Location> {
+    pub(super) fn owner(&self, location: &Location, owner: ValueRef<'_>) -> Option<Location> {
         let is_near = |found: &Location| ["", location.key.namespace()].contains(&found.key.namespace());
         let found = self.namesake(owner)?;
-        (owner["name"] == *found.key.name() && is_near(&found)).then_some(found)
+        (string(owner, "name") == found.key.name() && is_near(&found)).then_some(found)
     }
 
     /// Returns the location of the object with the uid and kind in an entry of `ownerReferences`, in any namespace.
-    pub(super) fn namesake(&self, owner: &Value) -> Option<Location> {
-        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+    pub(super) fn namesake(&self, owner: ValueRef<'_>) -> Option<Location> {
         let uid = uid_of(owner);
         let location = self.index.location(uid).or_else(|| self.state.index.location(uid))?;
-        let is_there = || self.find(location).is_some_and(|found| uid_of(&found["metadata"]) == uid);
-        (location.kind.is_version_of(text("apiVersion"), text("kind")) && is_there()).then(|| location.clone())
+        let is_there = || self.find(location).is_some_and(|found| found.uid() == uid);
+        (location.kind.is_version_of(string(owner, "apiVersion"), string(owner, "kind")) && is_there())
+            .then(|| location.clone())
     }
 }

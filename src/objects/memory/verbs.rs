@@ -1,7 +1,6 @@
 //! The [`Client`] methods of the embedded clients, each as a transaction or a read of the engine.
 
 use std::fmt;
-use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -13,36 +12,36 @@ use super::stream::Stream;
 use crate::base::cancel::CancellationToken;
 use crate::objects::{
     Client, ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, ObjectList, ObjectRef, ObjectStream, Patch,
-    PatchTarget, Query,
+    PatchTarget, Query, SharedObject,
 };
 
 /// Implements [`Client`] for a type whose field `server` is an `Arc<Server>`.
 macro_rules! embedded_client {
     ($client:ty) => {
         impl Client for $client {
-            fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<Arc<Value>, ClientError> {
+            fn get(&self, kind: &Kind, key: &ObjectKey) -> Result<SharedObject, ClientError> {
                 self.server.expire_before_reading(kind);
                 let found = self.server.visible.read().get(kind, key).cloned();
                 found.ok_or_else(|| ClientError::not_found(ObjectRef::new(kind, key)))
             }
 
-            fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<Arc<Value>>, ClientError> {
+            fn list(&self, kind: &Kind, query: &Query) -> Result<ObjectList<SharedObject>, ClientError> {
                 check_selector(kind, &query.labels)?;
                 self.server.expire_before_reading(kind);
                 self.server.snapshot().list(kind, query)
             }
 
-            fn create(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+            fn create(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
                 let object = self.server.admit(kind, object)?;
                 self.server.write(|txn| txn.create(kind, object, self.server.names))
             }
 
-            fn update(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+            fn update(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
                 let object = self.server.admit(kind, object)?;
                 self.server.write(|txn| txn.update(kind, object, PatchTarget::Object))
             }
 
-            fn update_status(&self, kind: &Kind, object: Value) -> Result<Arc<Value>, ClientError> {
+            fn update_status(&self, kind: &Kind, object: Value) -> Result<SharedObject, ClientError> {
                 let object = self.server.admit(kind, object)?;
                 self.server.write(|txn| txn.update(kind, object, PatchTarget::Status))
             }
@@ -53,16 +52,21 @@ macro_rules! embedded_client {
                 key: &ObjectKey,
                 patch: &Patch,
                 target: PatchTarget,
-            ) -> Result<Arc<Value>, ClientError> {
+            ) -> Result<SharedObject, ClientError> {
                 self.server.write(|txn| txn.patch(kind, key, patch, target))
             }
 
-            fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<Arc<Value>, ClientError> {
+            fn apply(&self, kind: &Kind, object: Value, owner: &FieldOwner) -> Result<SharedObject, ClientError> {
                 let object = self.server.admit(kind, object)?;
                 self.server.write(|txn| txn.apply(kind, object, owner, self.server.names))
             }
 
-            fn delete(&self, kind: &Kind, key: &ObjectKey, options: &DeleteOptions) -> Result<Arc<Value>, ClientError> {
+            fn delete(
+                &self,
+                kind: &Kind,
+                key: &ObjectKey,
+                options: &DeleteOptions,
+            ) -> Result<SharedObject, ClientError> {
                 self.server.write(|txn| txn.delete(kind, key, options))
             }
 

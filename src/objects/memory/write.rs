@@ -1,7 +1,5 @@
 //! The write methods of clients, as steps of a transaction.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -13,8 +11,10 @@ use super::limits::check_limits;
 use super::names::{Names, SUFFIX, suffix};
 use super::patch::patched;
 use super::txn::Txn;
-use crate::objects::json::{is_deleting, meta_mut, text_of};
-use crate::objects::{ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, Patch, PatchTarget, Propagation};
+use crate::objects::json::{meta_mut, text_of};
+use crate::objects::{
+    ClientError, DeleteOptions, FieldOwner, Kind, ObjectKey, Patch, PatchTarget, Propagation, SharedObject,
+};
 
 /// The fields of the metadata that only the client sets.
 const OURS: [&str; 6] =
@@ -29,7 +29,7 @@ fn conflict(location: &Location, reason: impl Into<String>) -> ClientError {
     ClientError::conflict(location.object_ref(), reason)
 }
 
-fn same(location: &Location, current: &Value, field: &str, asked: &str) -> Result<(), ClientError> {
+fn same(location: &Location, current: &SharedObject, field: &str, asked: &str) -> Result<(), ClientError> {
     match text_of(current, field) {
         is if is == asked => Ok(()),
         is => Err(conflict(location, format!("its {field} is {is}, not {asked}"))),
@@ -111,7 +111,7 @@ impl Txn<'_> {
     ) -> Result<Location, ClientError> {
         let location = self.location(kind, key);
         let current = self.get(&location)?;
-        let mut object = patched(&location, &current, patch, self.most_size)?;
+        let mut object = patched(&location, &current.to_value(), patch, self.most_size)?;
         if object.is_object() && object["metadata"].is_object() {
             check_identity(&location, &object)?;
         }
@@ -155,9 +155,11 @@ impl Txn<'_> {
         }
         ignore(&mut object);
         let api_version = kind.api_version();
-        let (next, managed) = apply(current.as_deref(), &object, owner, &api_version, self.now).map_err(
-            |Clash { field, owner, .. }| conflict(&location, format!("{owner:?} has applied another value to {field}")),
-        )?;
+        let (next, managed) =
+            apply(current.as_ref().map(SharedObject::to_value).as_ref(), &object, owner, &api_version, self.now)
+                .map_err(|Clash { field, owner, .. }| {
+                    conflict(&location, format!("{owner:?} has applied another value to {field}"))
+                })?;
         let Some(current) = current else {
             return {
                 let uid = names.uid(self.next_version());
@@ -172,7 +174,7 @@ impl Txn<'_> {
     fn write(
         &mut self,
         location: &Location,
-        current: &Arc<Value>,
+        current: &SharedObject,
         wanted: Value,
         target: PatchTarget,
         managed: Option<Value>,
@@ -181,10 +183,11 @@ impl Txn<'_> {
         if !uid.is_empty() {
             same(location, current, "uid", uid)?;
         }
-        let status = if target == PatchTarget::Status { wanted.get("status") } else { current.get("status") }.cloned();
-        let mut next = if target == PatchTarget::Status { (**current).clone() } else { wanted };
+        let stored = current.to_value();
+        let status = if target == PatchTarget::Status { &wanted } else { &stored }.get("status").cloned();
+        let mut next = if target == PatchTarget::Status { stored.clone() } else { wanted };
         set(&mut next, "status", status);
-        let known = current["metadata"].as_object();
+        let known = stored["metadata"].as_object();
         let meta = meta_mut(&mut next);
         for field in OURS.iter().chain(&["resourceVersion"]) {
             match known.and_then(|known| known.get(*field)) {
@@ -192,22 +195,22 @@ impl Txn<'_> {
                 None => meta.remove(*field),
             };
         }
-        match managed.or_else(|| disown(current, &next)) {
+        match managed.or_else(|| disown(&stored, &next)) {
             Some(Value::Array(none)) if none.is_empty() => drop(meta_mut(&mut next).remove("managedFields")),
             Some(managed) => drop(meta_mut(&mut next).insert("managedFields".to_owned(), managed)),
             None => {}
         }
-        if is_deleting(current) {
+        if current.is_deleting() {
             check_finalizers(location, current, &next)?;
         }
-        if next == **current {
+        if next == stored {
             return Ok(());
         }
-        check_limits(location, Some(current), &next, self.most_size)?;
-        if next["metadata"]["ownerReferences"] != current["metadata"]["ownerReferences"] {
+        check_limits(location, Some(&stored), &next, self.most_size)?;
+        if next["metadata"]["ownerReferences"] != stored["metadata"]["ownerReferences"] {
             check_owners(self, location, &next)?;
         }
-        if !same_content(current, &next) {
+        if !same_content(&stored, &next) {
             raise_generation(meta_mut(&mut next));
         }
         self.put_or_remove(location, next);
@@ -231,7 +234,7 @@ impl Txn<'_> {
             self.orphan_dependents(&current);
         }
         if options.purge {
-            self.change(&location, (*current).clone(), true);
+            self.change(&location, current.to_value(), true);
         } else {
             self.begin_deletion(&location, options.propagation == Propagation::Foreground);
         }

@@ -7,7 +7,6 @@ use super::context::SubContext;
 use super::flow::{ErrorClass, Failures, SubResult};
 use super::setup::Setup;
 use crate::base::sync::Mutex;
-use crate::objects::json::uid_of;
 use crate::run::error::{BoxError, Cancelled, muted};
 
 mod counters;
@@ -86,7 +85,7 @@ impl<T> SuppressTransientErrors<T> {
 /// Whether the client has no such object.
 fn is_gone(cx: &SubContext<'_>, stale: &Stale) -> bool {
     match cx.original_config().client().get(cx.kind(), &stale.key) {
-        Ok(object) => uid_of(&object["metadata"]) != stale.uid,
+        Ok(object) => object.uid() != stale.uid,
         Err(error) => error.is_not_found(),
     }
 }

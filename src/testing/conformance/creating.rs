@@ -113,7 +113,7 @@ pub(super) fn create_makes_a_name(client: &TestedClient) -> CaseResult {
 pub(super) fn create_makes_names_in_no_namespace(client: &TestedClient) -> CaseResult {
     let created = client.create(with(without(zone(""), "/metadata/name"), "/metadata/generateName", json!("z-")))?;
     let got = client.inner.get(&ZONE, &ObjectKey::cluster(meta(&created, "name")))?;
-    same("the object of that name", &*got, &created)
+    same("the object of that name", &got, &created)
 }
 
 /// A generated name is short enough for a label value.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::fixture::{CaseResult, InPart, Refusal, TestedClient, failed, holds, only_one_succeeds, owned_answer, same};
 use super::objects::{A, FINALIZER, WIDGET, ZONE, held, is_deleting, key, meta, version, widget, with, without, zone};
-use crate::objects::{DeleteOptions, ObjectKey, Patch, PatchTarget, Query, WatchEvent};
+use crate::objects::{DeleteOptions, ObjectKey, Patch, PatchTarget, Query, SharedObject, WatchEvent};
 
 pub(super) fn delete_removes(client: &TestedClient) -> CaseResult {
     let created = client.create(widget("a"))?;
@@ -17,7 +17,7 @@ pub(super) fn delete_removes(client: &TestedClient) -> CaseResult {
     client.refused(Refusal::NotFound, A, || client.get("a"))?;
     same("the listed objects", client.list(&Query::all())?.1.len(), 0)?;
     let WatchEvent::Deleted(gone) = watch.change()? else { return Err(failed("the event is not a deletion")) };
-    same("the object of the event", &*gone, &last)?;
+    same("the object of the event", &gone, &last)?;
     holds("the version has changed", version(&gone) != version(&created))
 }
 
@@ -33,7 +33,7 @@ pub(super) fn delete_sets_a_time_after_that_of_the_creation(client: &TestedClien
 pub(super) fn delete_in_no_namespace(client: &TestedClient) -> CaseResult {
     client.create(zone("a"))?;
     client.create(widget("a"))?;
-    let last = client.inner.delete(&ZONE, &ObjectKey::cluster("a"), &DeleteOptions::default())?;
+    let last = client.inner.delete(&ZONE, &ObjectKey::cluster("a"), &DeleteOptions::default())?.to_value();
     holds("the last state has a deletion time", is_deleting(&last))?;
     same("the remaining objects", client.all()?.len(), 1)
 }
@@ -56,7 +56,7 @@ pub(super) fn delete_waits_for_finalizers(client: &TestedClient) -> CaseResult {
     same("finalizers of the last state", last["metadata"]["finalizers"].as_array().map_or(0, Vec::len), 0)?;
     client.refused(Refusal::NotFound, A, || client.get("a"))?;
     let changes = watch.expect_changes(&["Modified default/a", "Modified default/a", "Deleted default/a"])?;
-    same("the object of the last event", changes[2].object().map(|gone| (**gone).clone()), Some(last.clone()))?;
+    same("the object of the last event", changes[2].object().cloned(), Some(last.clone()))?;
     let versions: Vec<_> = changes.iter().filter_map(WatchEvent::object).map(|object| version(object)).collect();
     holds("the last version is new", versions[2] != versions[1])?;
     client.refused(Refusal::NotFound, A, || client.update(last))?;
@@ -100,7 +100,7 @@ pub(super) fn generation_rises_when_a_deletion_begins(client: &TestedClient) -> 
     same("generation", &deleting["metadata"]["generation"], &json!(2))?;
     same("deletionGracePeriodSeconds", &deleting["metadata"]["deletionGracePeriodSeconds"], &json!(0))?;
     let changes = watch.expect_changes(&["Modified default/a"])?;
-    same("the object of the event", changes[0].object().map(|object| &**object), Some(&deleting))?;
+    same("the object of the event", changes[0].object(), Some(&deleting))?;
     same("generation after a second deletion", &client.delete("a")?["metadata"]["generation"], &json!(2))
 }
 
@@ -157,7 +157,7 @@ pub(super) fn purge_removes_at_once(client: &TestedClient) -> CaseResult {
     same("deletionTimestamp", last["metadata"].get("deletionTimestamp"), None)?;
     client.refused(Refusal::NotFound, A, || client.get("a"))?;
     let changes = watch.expect_changes(&["Deleted default/a"])?;
-    same("the object of the event", changes[0].object().map(|gone| (**gone).clone()), Some(last))?;
+    same("the object of the event", changes[0].object().cloned(), Some(last))?;
 
     client.create(held(widget("a")))?;
     let deleting = client.delete("a")?;
@@ -179,14 +179,10 @@ pub(super) fn delete_collection_deletes_what_is_selected(client: &TestedClient) 
     client.create(with(labelled("d", "web"), "/metadata/namespace", json!("other")))?;
     let query = Query::all().namespace("default").labels("app=web".parse().map_err(failed)?);
     let deleted = client.inner.delete_collection(&WIDGET, &query, &DeleteOptions::default())?;
-    same(
-        "the names of the deleted objects",
-        deleted.iter().map(|last| meta(last, "name")).collect::<Vec<_>>(),
-        ["a", "b"],
-    )?;
+    same("the names of the deleted objects", deleted.iter().map(SharedObject::name).collect::<Vec<_>>(), ["a", "b"])?;
     client.refused(Refusal::NotFound, A, || client.get("a"))?;
-    same("the object with a finalizer", &*deleted[1], &client.get("b")?)?;
-    holds("the object has a deletion time", is_deleting(&deleted[1]))?;
+    same("the object with a finalizer", &deleted[1], &client.get("b")?)?;
+    holds("the object has a deletion time", is_deleting(&deleted[1].to_value()))?;
     holds("an object with other labels stays", client.get("c").is_ok_and(|c| !is_deleting(&c)))?;
     same("the remaining objects", client.list(&Query::all())?.1.len(), 3)?;
     let none = Query::all().namespace("none");

@@ -12,7 +12,8 @@ use super::objects::{WIDGET, ZONE, brief, is_deleting, key, kind_of, meta};
 use crate::base::cancel::CancellationToken;
 use crate::base::thread::ThreadOptions;
 use crate::objects::{
-    Client, ClientError, DeleteOptions, FieldOwner, ObjectStream, Patch, PatchTarget, Propagation, Query, WatchEvent,
+    Client, ClientError, DeleteOptions, FieldOwner, ObjectStream, Patch, PatchTarget, Propagation, Query, SharedObject,
+    WatchEvent,
 };
 
 /// The longest time that a client may take for a watch event. No case waits so long for a client that works.
@@ -187,7 +188,7 @@ impl TestedClient {
     /// Returns the version and the items of a list.
     pub(super) fn list(&self, query: &Query) -> Result<(String, Vec<Value>), ClientError> {
         let list = self.inner.list(&WIDGET, query)?;
-        Ok((list.version, list.items.iter().map(|item| (**item).clone()).collect()))
+        Ok((list.version, list.items.iter().map(|item| item.to_value()).collect()))
     }
 
     /// Returns the current version.
@@ -196,7 +197,7 @@ impl TestedClient {
     }
 
     /// Returns all objects.
-    pub(super) fn all(&self) -> Result<Vec<Arc<Value>>, ClientError> {
+    pub(super) fn all(&self) -> Result<Vec<SharedObject>, ClientError> {
         let mut all = self.inner.list(&WIDGET, &Query::all())?.items;
         all.extend(self.inner.list(&ZONE, &Query::all())?.items);
         Ok(all)
@@ -265,9 +266,9 @@ impl TestedClient {
     #[track_caller]
     pub(super) fn becomes(&self, name: &str, condition: impl Fn(Option<&Value>) -> bool) -> CaseResult {
         let watch = self.watch(&Query::all().namespace("default").field("metadata.name", name), None)?;
-        let mut object: Option<Arc<Value>> = None;
+        let mut object: Option<Value> = None;
         let mut complete = false;
-        while !complete || !condition(object.as_deref()) {
+        while !complete || !condition(object.as_ref()) {
             match watch.event() {
                 Ok(WatchEvent::Bookmark(_)) => complete = true,
                 Ok(WatchEvent::Deleted(_)) => object = None,
@@ -282,11 +283,11 @@ impl TestedClient {
     }
 }
 
-pub(super) fn owned_answer(answer: Result<Arc<Value>, ClientError>) -> CallResult {
-    answer.map(|object| (*object).clone())
+pub(super) fn owned_answer(answer: Result<SharedObject, ClientError>) -> CallResult {
+    answer.map(|object| object.to_value())
 }
 
-pub(super) type ObjectEvent = WatchEvent<Arc<Value>>;
+pub(super) type ObjectEvent = WatchEvent<Value>;
 
 /// A watch, and a thread that reads its events.
 pub(super) struct WatchReader {
@@ -298,7 +299,8 @@ impl WatchReader {
     #[track_caller]
     pub(super) fn of(stream: ObjectStream, stop: CancellationToken) -> CaseResult<Self> {
         let (sender, events) = channel();
-        let read = move || stream.map(|event| sender.send(event)).take_while(Result::is_ok).for_each(drop);
+        let event = |item: Result<WatchEvent<SharedObject>, ClientError>| item?.try_map(|object| Ok(object.to_value()));
+        let read = move || stream.map(|item| sender.send(event(item))).take_while(Result::is_ok).for_each(drop);
         ThreadOptions::new().spawn("conformance-watch".to_owned(), read).map_err(failed)?;
         Ok(Self { events, stop })
     }

@@ -1,7 +1,5 @@
 //! The objects of the cases, as JSON.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
 use crate::objects::{Kind, ObjectKey, WatchEvent};
@@ -78,7 +76,7 @@ pub(super) fn owner(object: &Value) -> Value {
 }
 
 /// An event as text: `Added default/a`.
-pub(super) fn brief(event: &WatchEvent<Arc<Value>>) -> String {
+pub(super) fn brief(event: &WatchEvent<Value>) -> String {
     let (verb, object) = match event {
         WatchEvent::Added(object) => ("Added", object),
         WatchEvent::Modified(object) => ("Modified", object),

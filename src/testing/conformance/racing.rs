@@ -216,7 +216,7 @@ pub(super) fn racing_watches_begin_without_a_gap(client: &TestedClient) -> CaseR
         }
         same(
             "the objects according to the watch",
-            objects.values().map(|object| (**object).clone()).collect::<Vec<_>>(),
+            objects.values().map(|object| object.clone()).collect::<Vec<_>>(),
             expected.clone(),
         )?;
     }

@@ -20,7 +20,7 @@ pub(super) fn get_gives_what_was_written(client: &TestedClient) -> CaseResult {
     same("apiVersion", &created["apiVersion"], &json!(WIDGET.api_version()))?;
     same("kind", &created["kind"], &json!(WIDGET.name()))?;
     let created = client.create(zone("a"))?;
-    same("a zone", &*client.inner.get(&ZONE, &ObjectKey::cluster("a"))?, &created)
+    same("a zone", &client.inner.get(&ZONE, &ObjectKey::cluster("a"))?, &created)
 }
 
 pub(super) fn get_of_nothing_is_not_found(client: &TestedClient) -> CaseResult {
@@ -53,7 +53,7 @@ pub(super) fn list_is_in_the_order_of_the_keys(client: &TestedClient) -> CaseRes
     same("the keys", names(&items), expected.map(|key| key.to_string()).to_vec())?;
     for item in items {
         let object = client.inner.get(&WIDGET, &ObjectKey::new(meta(&item, "namespace"), meta(&item, "name")))?;
-        same("an item", &item, &*object)?;
+        same("an item", &object, &item)?;
     }
     let zones = client.inner.list(&ZONE, &Query::all())?;
     same("zones", zones.items.len(), 1)
@@ -173,7 +173,7 @@ fn pages(client: &TestedClient, query: &Query) -> CaseResult<(String, Vec<Value>
         items.extend(page.items);
         token = page.continue_token;
     }
-    Ok((first.version, items.iter().map(|item| (**item).clone()).collect()))
+    Ok((first.version, items.iter().map(|item| item.to_value()).collect()))
 }
 
 pub(super) fn list_in_pages_has_all_objects_once(client: &TestedClient) -> CaseResult {
@@ -222,7 +222,7 @@ pub(super) fn list_in_pages_is_as_of_the_version_of_the_first(client: &TestedCli
     client.delete("c")?;
     client.create(widget("c"))?;
     let rest = pages(client, &query.continue_from(token.clone()))?;
-    let mut items: Vec<_> = first.items.iter().map(|item| (**item).clone()).collect();
+    let mut items: Vec<_> = first.items.iter().map(|item| item.to_value()).collect();
     items.extend(rest.1);
     same("all pages", items, then.1)?;
     same("the version", &rest.0, &then.0)?;
@@ -281,11 +281,11 @@ pub(super) fn versions_are_never_used_twice(client: &TestedClient) -> CaseResult
 pub(super) fn what_was_given_out_does_not_change(client: &TestedClient) -> CaseResult {
     let created = client.inner.create(&WIDGET, widget("a"))?;
     let list = client.inner.list(&WIDGET, &Query::all())?;
-    let (before, got) = ((*created).clone(), client.inner.get(&WIDGET, &key("a"))?);
+    let (before, got) = (created.to_value(), client.inner.get(&WIDGET, &key("a"))?);
     client.update(with(before.clone(), "/spec/size", json!(2)))?;
     client.delete("a")?;
     for (what, object) in [("created", &created), ("got", &got), ("listed", &list.items[0])] {
-        same(what, &**object, &before)?;
+        same(what, object, &before)?;
     }
     Ok(())
 }

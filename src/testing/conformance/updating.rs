@@ -63,7 +63,7 @@ pub(super) fn update_in_no_namespace(client: &TestedClient) -> CaseResult {
     let created = client.create(zone("a"))?;
     let updated = client.update(with(created, "/spec/size", json!(2)))?;
     let written = client.update_status(with(updated, "/status/ready", json!(true)))?;
-    same("the stored object", &*client.inner.get(&ZONE, &ObjectKey::cluster("a"))?, &written)?;
+    same("the stored object", &client.inner.get(&ZONE, &ObjectKey::cluster("a"))?, &written)?;
     same("the size", &written["spec"]["size"], &json!(2))
 }
 

@@ -1,7 +1,6 @@
 //! `watch`: its start, its selectors and its end.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -37,7 +36,7 @@ pub(super) fn watch_tells_what_each_call_returned(client: &TestedClient) -> Case
     for (verb, object) in objects {
         let change = watch.change()?;
         same("event", brief(&change), format!("{verb} default/a"))?;
-        same(verb, change.object().map(|object| &**object), Some(&object))?;
+        same(verb, change.object(), Some(&object))?;
     }
     Ok(())
 }
@@ -52,7 +51,7 @@ pub(super) fn watch_from_no_version_begins_with_all(client: &TestedClient) -> Ca
     let watch = client.watch(&Query::all(), None)?;
     let mut first = [watch.event()?, watch.event()?];
     first.sort_by_key(brief);
-    same("the existing objects", first, [WatchEvent::Added(Arc::new(a)), WatchEvent::Added(Arc::new(b))])?;
+    same("the existing objects", first, [WatchEvent::Added(a), WatchEvent::Added(b)])?;
     let WatchEvent::Bookmark(bookmark) = watch.event()? else {
         return Err(failed("expected a bookmark after the existing objects"));
     };
@@ -116,9 +115,9 @@ pub(super) fn watch_selects_by_labels(client: &TestedClient) -> CaseResult {
             ["Added default/b", "Modified default/b", "Deleted default/a", "Deleted default/b", "Added default/a"];
         let changes = watch.expect_changes(&verbs)?;
         let objects: Vec<_> = changes.iter().filter_map(WatchEvent::object).collect();
-        same("the object that begins to match", &**objects[0], &began)?;
+        same("the object that begins to match", objects[0], &began)?;
         same("the version of the object that no longer matches", version(objects[2]), version(&ceased))?;
-        same("the object that matches again", &**objects[4], &began_again)?;
+        same("the object that matches again", objects[4], &began_again)?;
     }
     Ok(())
 }
@@ -138,7 +137,7 @@ pub(super) fn watch_selects_by_fields(client: &TestedClient) -> CaseResult {
 
 /// Returns the expected events of a watch that starts after `history[..from]`: verb, object and version.
 fn due(history: &[ObjectEvent], from: usize, query: &Query) -> Vec<(String, String)> {
-    let mut objects: BTreeMap<String, Arc<Value>> = BTreeMap::new();
+    let mut objects: BTreeMap<String, Value> = BTreeMap::new();
     let mut due = Vec::new();
     for (number, event) in history.iter().enumerate() {
         let Some(object) = event.object() else { continue };
@@ -146,7 +145,7 @@ fn due(history: &[ObjectEvent], from: usize, query: &Query) -> Vec<(String, Stri
         let was = objects.remove(&path).is_some_and(|object| query.selects(&object));
         let is = !matches!(event, WatchEvent::Deleted(_)) && query.selects(object);
         if !matches!(event, WatchEvent::Deleted(_)) {
-            objects.insert(path.clone(), Arc::clone(object));
+            objects.insert(path.clone(), object.clone());
         }
         let verb = match (was, is) {
             (false, false) => continue,
@@ -228,7 +227,7 @@ pub(super) fn watch_from_now_tells_what_is_next(client: &TestedClient) -> CaseRe
     let watch = client.watch(&Query::all(), Some(&now))?;
     client.create(zone("next"))?;
     let next = client.create(widget("next"))?;
-    same("the next change", watch.change()?, WatchEvent::Added(Arc::new(next)))
+    same("the next change", watch.change()?, WatchEvent::Added(next))
 }
 
 /// The versions `"0"` and `""` mean any version: the watch begins with the existing objects.
@@ -238,9 +237,8 @@ pub(super) fn watch_from_any_version_begins_with_all(client: &TestedClient) -> C
     client.create(widget("b"))?;
     client.delete("b")?;
     let watch = [client.watch(&Query::all(), Some("0"))?, client.watch(&Query::all(), Some(""))?];
-    let a = Arc::new(a);
     for watch in &watch {
-        same("the first change", watch.change()?, WatchEvent::Added(Arc::clone(&a)))?;
+        same("the first change", watch.change()?, WatchEvent::Added(a.clone()))?;
     }
     client.create(widget("c"))?;
     watch.iter().try_for_each(|watch| watch.expect_changes(&["Added default/c"]).map(drop))
@@ -361,11 +359,11 @@ pub(super) fn watch_tells_what_can_be_read(client: &TestedClient) -> CaseResult 
         } else {
             client.merge("a", json!({"spec": {"size": size + 1}}))?
         };
-        same("the event", watch.change()?.object().map(|object| &**object), Some(&written))?;
-        same("the read object", &*client.inner.get(&WIDGET, &key("a"))?, &written)?;
+        same("the event", watch.change()?.object(), Some(&written))?;
+        same("the read object", &client.inner.get(&WIDGET, &key("a"))?, &written)?;
     }
     let gone = client.delete("a")?;
-    same("the event", watch.change()?, WatchEvent::Deleted(Arc::new(gone.clone())))?;
+    same("the event", watch.change()?, WatchEvent::Deleted(gone.clone()))?;
     same("the existing objects", client.list(&Query::all())?.1, Vec::<Value>::new())?;
     holds("the last state has a spec", without(gone, "/metadata").get("spec").is_some())
 }

@@ -249,7 +249,7 @@ impl<T: Object> Factory<T> {
         let edited = || {
             let mut json = self.0.to_json().map_err(|error| error.to_string())?;
             edit(&mut json)?;
-            T::from_json(&json).map_err(|error| error.to_string())
+            T::from_shared(&json.into()).map_err(|error| error.to_string())
         };
         Self(edited().unwrap_or_else(|error| panic!("{object}, as {what}: {error}")))
     }

@@ -123,9 +123,10 @@ impl World {
 
     /// The events of a site, sorted.
     pub(crate) fn recorded(&self, name: &str) -> Vec<String> {
-        use homeostat::objects::Client;
+        use homeostat::objects::{Client, SharedObject};
         self.recorder.flush();
         let events = self.events.list(&EventRecorder::KIND, &Query::all()).unwrap().items;
+        let events: Vec<_> = events.iter().map(SharedObject::to_value).collect();
         let of_site = events.iter().filter(|event| event["involvedObject"]["name"] == name);
         let text = |event: &serde_json::Value, field: &str| event[field].as_str().unwrap().to_owned();
         let mut texts: Vec<_> =

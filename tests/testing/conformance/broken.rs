@@ -39,7 +39,8 @@ impl Backend for Rule {
                 if sent["metadata"]["resourceVersion"].is_string() {
                     match inner.get(call.object.kind(), call.object.key()) {
                         Ok(current) => {
-                            sent["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
+                            sent["metadata"]["resourceVersion"] =
+                                current.to_value()["metadata"]["resourceVersion"].clone();
                         }
                         Err(error) => return Some(error),
                     }

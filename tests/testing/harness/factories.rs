@@ -198,7 +198,7 @@ fn invalid_changes_panic() {
     panics(|| shop().without("/list/1").build(), "as /list/1 is removed: nothing is there");
     panics(|| shop().deleted(i64::MAX).build(), "is no second of a date");
     let typed = |make: fn() -> Factory<Vm>, expected| {
-        panics(|| DynamicObject::from_json(&make().build().to_json().unwrap()).unwrap(), expected);
+        panics(|| DynamicObject::from_shared(&make().build().to_json().unwrap().into()).unwrap(), expected);
     };
     typed(|| vm().field("/spec/cores", "two"), "Vm default/vm-1, as /spec/cores is set");
     typed(|| vm().without("/spec/cores"), "missing field `cores`");

@@ -186,7 +186,7 @@ fn other_configs_are_identified_by_name() {
         let uids = [given.config(), given.config_named("a"), given.config_named("b")].map(|config| {
             let map = map("m").build();
             let made = config.client().create(&map.kind(), map.to_json().unwrap()).unwrap();
-            made["metadata"]["uid"].as_str().unwrap().to_owned()
+            made.to_value()["metadata"]["uid"].as_str().unwrap().to_owned()
         });
         assert_eq!(std::collections::BTreeSet::from(uids).len(), 3);
         idle

@@ -14,10 +14,10 @@ use serde_json::Value;
 use super::disk::{Disk, Storage};
 use crate::base::sync::Mutex;
 use crate::base::thread::panic_message;
-use crate::objects::Kind;
 use crate::objects::json_text::{altered_integer, parse_deep};
 use crate::objects::memory::change::{ChangeJournal, Location, ObjectChange};
 use crate::objects::memory::state::ServerState;
+use crate::objects::{Kind, SharedObject};
 use crate::run::error::BoxError;
 
 /// The database key of an object: `apiVersion`, `kind` and path (namespace and name).
@@ -47,7 +47,7 @@ struct File {
     head: u64,
     /// The present state of objects in failed writes. Such a write may be in the file, so the next write stores these states
     /// again.
-    doubtful: HashMap<Location, Option<Arc<Value>>>,
+    doubtful: HashMap<Location, Option<SharedObject>>,
 }
 
 impl FileStore {
@@ -106,7 +106,7 @@ impl File {
             {
                 let mut objects = writing.open_table(OBJECTS)?;
                 for (location, object) in &self.doubtful {
-                    put(&mut objects, location, object.as_deref())?;
+                    put(&mut objects, location, object.as_ref())?;
                 }
                 for ObjectChange { location, object, removed, .. } in changes {
                     put(&mut objects, location, (!removed).then_some(object))?;
@@ -249,7 +249,11 @@ fn head(reading: &ReadTransaction) -> Result<u64, BoxError> {
     Ok(reading.open_table(NUMBERS)?.get(HEAD)?.map_or(0, |head| head.value()))
 }
 
-fn put(objects: &mut Table<'_, RowKey, &[u8]>, location: &Location, object: Option<&Value>) -> Result<(), BoxError> {
+fn put(
+    objects: &mut Table<'_, RowKey, &[u8]>,
+    location: &Location,
+    object: Option<&SharedObject>,
+) -> Result<(), BoxError> {
     let (api_version, path) = (location.kind.api_version(), location.key.to_string());
     let key = (&*api_version, location.kind.name(), path.as_str());
     match object {

@@ -15,7 +15,9 @@ use super::FileClient;
 use super::disk::Disk;
 use crate::ManualClock;
 use crate::base::sync::Mutex;
-use crate::objects::{Client, ClientError, DeleteOptions, Kind, ObjectKey, ObjectList, Patch, PatchTarget, Query};
+use crate::objects::{
+    Client, ClientError, DeleteOptions, Kind, ObjectKey, ObjectList, Patch, PatchTarget, Query, SharedObject,
+};
 
 const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
 
@@ -151,14 +153,14 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new("default", name)
 }
 
-fn list(client: &FileClient) -> ObjectList<Arc<Value>> {
+fn list(client: &FileClient) -> ObjectList<SharedObject> {
     client.list(&THING, &Query::all()).unwrap()
 }
 
 /// Writes in several ways until one fails.
 fn write_some(client: &FileClient, bytes: usize) -> Result<(), ClientError> {
     client.patch(&THING, &key("kept"), &Patch::Merge(json!({"spec": {"count": 1}})), PatchTarget::Object)?;
-    let owner = client.create(&THING, thing("owner", None))?;
+    let owner = client.create(&THING, thing("owner", None))?.to_value();
     client.create(&THING, thing("child", Some(&owner)))?;
     client.delete(&THING, &key("owner"), &DeleteOptions::default())?;
     client.patch(&THING, &key("kept"), &Patch::Merge(json!({"data": "x".repeat(bytes)})), PatchTarget::Object)?;
@@ -296,7 +298,7 @@ fn a_file_that_lost_an_acknowledged_write_is_never_written_again() {
     disk.bytes.set_len(older.len() as u64).unwrap();
     disk.bytes.write(0, &older).unwrap();
     disk.repair();
-    let version = lost["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    let version = lost.to_value()["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
     for _ in 0..2 {
         let error = client.create(&THING, thing("d", None)).unwrap_err().to_string();
         let says = format!("version {version} was stored, but the file has version {} now", version - 1);
