@@ -241,17 +241,9 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
 
 /// Runs user code and contains its panic. Logs the panic as "`what` panicked".
 pub(crate) fn shielded(what: &str, code: impl FnOnce()) {
-    let Err(panic) = catch_unwind(AssertUnwindSafe(code)) else {
-        return;
-    };
-    // A panic of the logger, or of the drop of the payload, is ignored.
-    let report = AssertUnwindSafe(|| {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(code)) {
         let message = panic_message(&*panic);
         log::error!(panic = message; "{what} panicked: {message}");
-        drop(panic);
-    });
-    if let Err(again) = catch_unwind(report) {
-        std::mem::forget(again);
     }
 }
 

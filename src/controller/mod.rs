@@ -187,7 +187,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
                 Some(own.thread_options(options.clone()).start()?)
             }
         };
-        let pool = own_pool.as_ref().unwrap_or(pool);
+        let pool = own_pool.as_deref().unwrap_or(pool);
         if !pool.clock().is(&state.clock) {
             return Err(StartError::setting("clock", &name, "the same for a controller and its pool"));
         }
@@ -203,7 +203,7 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         let group = ThreadGroup::new(ThreadGroupKind::Controller, format!("{name}-control"), state.clock.clone(), 1);
         group.on_end(&state.end.hook());
         let wake = Arc::clone(&state.control);
-        let control = Handle::new(Arc::clone(&group), Vec::new(), Box::new(move || wake.set()), grace);
+        let control = Handle::new(Arc::clone(&group), Vec::new(), move || wake.set());
         let mut body = ControllerBody { state: Arc::clone(&state), started: Arc::clone(&started), control, own_pool };
         unstarted.started();
         let threads = sources.into_iter().try_for_each(|start| state.start_source(&started, start).map(drop));

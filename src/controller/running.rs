@@ -10,7 +10,7 @@ use super::source_list::RunningSource;
 use super::state::{ControllerState, Started};
 use crate::base::error::{StartError, StillRunning};
 use crate::base::group::Handle;
-use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable};
+use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable, Running};
 use crate::base::wait::Latch;
 use crate::queue::Key;
 use crate::run::pool::WorkerPool;
@@ -21,7 +21,7 @@ pub(super) struct ControllerBody<K: Key> {
     pub(super) state: Arc<ControllerState<K>>,
     pub(super) started: Arc<Started>,
     pub(super) control: Handle,
-    pub(super) own_pool: Option<WorkerPool>,
+    pub(super) own_pool: Option<Running<WorkerPool>>,
 }
 
 impl<K: Key> ControllerBody<K> {

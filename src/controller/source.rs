@@ -67,7 +67,8 @@ impl<K: Key + Sync + fmt::Debug> Sources<K> {
             self.bad.get_or_insert(error);
         }
         self.starts.push(Box::new(move |target| {
-            let poller = poller.of_controller(target.controller, target.thread_name.clone());
+            let poller =
+                poller.of_controller(target.controller, target.thread_name.clone()).clock(target.queue.clock());
             let handle = poller.or_thread_options(target.options).start(target.queue)?;
             let source = handle.source();
             Ok((Box::new(handle) as Box<dyn KeySource>, source))
@@ -178,7 +179,7 @@ impl KeySource for Running<PollerControl> {
     }
 }
 
-impl KeySource for Subscription {
+impl KeySource for Running<Subscription> {
     fn on_progress(&self, progress: Progress) {
         Subscription::on_progress(self, progress);
     }

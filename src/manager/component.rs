@@ -12,14 +12,13 @@ use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::{Runnable, Running};
 use crate::base::thread::{ThreadOptions, panic_message};
-use crate::base::wait::Latch;
 use crate::controller::{Controller, ControllerHealth, ControllerStatus};
 use crate::queue::{Enqueue, Key};
 use crate::run::context::Context;
 use crate::run::error::{BoxError, Cancelled, find};
 use crate::run::pool::WorkerPool;
 use crate::watch::poller::Poller;
-use crate::watch::source::{SourceHandle, SourceState};
+use crate::watch::source::SourceHandle;
 use crate::watch::{PollWatchControl, Watch};
 
 /// Something that a [`Manager`](super::Manager) runs: a [`Controller`], a poller, a watch or a function.
@@ -138,14 +137,10 @@ impl Component {
         K: 'static,
     {
         let (name, to) = (name.into(), to.clone());
-        let own = name.clone();
+        let mut poller = poller.name(name.clone());
         // Created here, so that its status is available before the start.
-        let clock = to.clock();
-        let (state, listed) = (SourceState::new(&name, None, clock.clone()), Latch::new(clock));
-        let source = SourceHandle::new(&state, &listed);
-        let poller = poller.writing_to(state, listed);
-        let start = move |env: &StartEnv<'_>| poller.name(own).or_thread_options(env.options).start(&to);
-        Self::new(name, start).with_source(source)
+        let source = poller.source();
+        Self::new(name, move |env| poller.or_thread_options(env.options).start(&to)).with_source(source)
     }
 }
 
@@ -200,7 +195,7 @@ impl fmt::Debug for Component {
 type FunctionBody = Box<dyn FnOnce(&Context) -> Result<(), BoxError> + Send>;
 
 /// Calls a function on its own thread.
-fn start_function(name: String, body: FunctionBody, env: &StartEnv<'_>) -> Result<Handle, StartError> {
+fn start_function(name: String, body: FunctionBody, env: &StartEnv<'_>) -> Result<Running<()>, StartError> {
     let group = ThreadGroup::new(ThreadGroupKind::Component, name, env.clock.clone(), 1);
     let stop = CancellationToken::new();
     let (report, name) = (Arc::clone(&env.report), group.name.clone());
@@ -220,5 +215,6 @@ fn start_function(name: String, body: FunctionBody, env: &StartEnv<'_>) -> Resul
     let component = group.name.as_str();
     log::info!(component; "{component}: the component starts");
     let joiners = vec![group.start_function(env.options, thread)?];
-    Ok(Handle::new(group, joiners, Box::new(move || stop.cancel()), Duration::MAX).that_may_end())
+    let handle = Handle::new(group, joiners, move || stop.cancel()).that_may_end();
+    Ok(Running::new((), handle, Duration::MAX))
 }

@@ -14,36 +14,35 @@ use super::state::{ManagerInner, ManagerPhase};
 use crate::base::cancel::OnCancel;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
+use crate::base::running::Running;
 use crate::base::task::{Next, Task};
-use crate::base::thread::{panic_message, shielded};
+use crate::base::thread::panic_message;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::manager::election::{Elector, Term};
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 
-/// The name of a term's drop in log lines. The drop is user code.
-const RESIGNING: &str = "an elector that resigns";
-
 impl ManagerInner {
     /// Starts a thread that campaigns and checks the term until `resign` is cancelled.
-    pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Handle>, StartError> {
+    pub(super) fn elect(self: &Arc<Self>) -> Result<Option<Running<()>>, StartError> {
         let Some(elector) = self.elector.clone() else { return Ok(None) };
-        let crew = ThreadGroup::new(ThreadGroupKind::Elector, format!("{}-elector", self.name), self.clock.clone(), 1);
-        let (signal, inner) = (AutoResetEvent::new(self.clock.clone()), Arc::clone(self));
-        let woken = Arc::clone(&signal);
+        let group = ThreadGroup::new(ThreadGroupKind::Elector, format!("{}-elector", self.name), self.clock.clone(), 1);
+        let (event, inner) = (AutoResetEvent::new(self.clock.clone()), Arc::clone(self));
+        let woken = Arc::clone(&event);
         let leading = Leading {
             cx: Context::detached_with(self.clock.clone(), self.resign.clone()),
             wakes: vec![self.resign.on_cancel(move || woken.set())],
-            signal: Arc::clone(&signal),
+            event: Arc::clone(&event),
             inner,
             elector,
             term: None,
             lost: false,
         };
-        let joiners = crew.start_one(&self.options, leading, &signal, None)?;
+        let joiners = group.start_one(&self.options, leading, &event, None)?;
         let resign = self.resign.clone();
-        Ok(Some(Handle::new(crew, joiners, Box::new(move || resign.cancel()), self.abort_grace)))
+        let handle = Handle::new(group, joiners, move || resign.cancel());
+        Ok(Some(Running::new((), handle, self.abort_grace)))
     }
 
     /// Begins to lead, unless the manager is stopping. Returns whether this process leads now.
@@ -60,8 +59,8 @@ struct Leading {
     elector: Arc<dyn Elector>,
     /// Cancelled when the elector must resign.
     cx: Context,
-    signal: Arc<AutoResetEvent>,
-    /// The callbacks that set the event.
+    event: Arc<AutoResetEvent>,
+    /// The callbacks that set the event. They are unregistered before the term is dropped, which gives the leadership back.
     wakes: Vec<OnCancel>,
     term: Option<Term>,
     lost: bool,
@@ -70,7 +69,7 @@ struct Leading {
 impl Leading {
     /// Campaigns. Returns whether this process leads now.
     fn begin(&mut self) -> bool {
-        let Self { inner, elector, cx, signal, wakes, term, .. } = self;
+        let Self { inner, elector, cx, event, wakes, term, .. } = self;
         let campaign = unless_it_panics(|| match elector.campaign(cx) {
             // A cancellation from elsewhere is a failure: the elector will never lead.
             Err(error) if error.is_cancelled() && cx.is_cancelled() => Ok(None),
@@ -83,7 +82,7 @@ impl Leading {
         let Some(term) = term.as_ref().filter(|_| inner.begins_to_lead()) else { return false };
         inner.signal.set();
         // A loss between two checks wakes this thread for a check.
-        let woken = Arc::clone(signal);
+        let woken = Arc::clone(event);
         wakes.push(term.lost().on_cancel(move || woken.set()));
         true
     }
@@ -127,18 +126,8 @@ impl Task for Leading {
     }
 }
 
-impl Drop for Leading {
-    fn drop(&mut self) {
-        self.wakes.clear();
-        shielded(RESIGNING, || drop(self.term.take()));
-    }
-}
-
 /// Converts a panic into an error.
 fn unless_it_panics<T>(code: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
-    catch_unwind(AssertUnwindSafe(code)).unwrap_or_else(|panic| {
-        let error = format!("it panicked: {}", panic_message(&*panic));
-        shielded("the drop of a panic", || drop(panic));
-        Err(error.into())
-    })
+    catch_unwind(AssertUnwindSafe(code))
+        .unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic)).into()))
 }

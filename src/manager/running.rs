@@ -9,7 +9,6 @@ use super::handle::Manager;
 use super::state::{ComponentFailure, HOOK, ManagerInner, ManagerPhase};
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::error::{StartError, StillRunning};
-use crate::base::group::Handle;
 use crate::base::running::{EndHook, RunPhase, RunStatus, Runnable, Running};
 use crate::base::spawn::{run, spawn};
 use crate::base::sync::Mutex;
@@ -155,8 +154,8 @@ impl Drop for ManagerBody {
 /// One run of a manager, from start to end. Blocks the thread that drives it.
 pub(super) struct ManagerRun {
     inner: Arc<ManagerInner>,
-    pool: Option<Arc<WorkerPool>>,
-    elector: Option<Handle>,
+    pool: Option<Arc<Running<WorkerPool>>>,
+    elector: Option<Running<()>>,
 }
 
 impl ManagerRun {

@@ -17,6 +17,7 @@ use super::member::Member;
 use super::removal::Removal;
 use crate::base::cancel::{CancellationToken, OnCancel};
 use crate::base::clock::Clock;
+use crate::base::running::Running;
 use crate::base::sync::Mutex;
 use crate::base::thread::ThreadOptions;
 use crate::base::wait::{AutoResetEvent, Latch};
@@ -64,7 +65,7 @@ pub(super) struct ManagerState {
     pub(super) controllers: HashMap<String, Arc<ControllerEntry>>,
     /// Watches that were requested by name.
     pub(super) watches: HashMap<String, KnownWatch>,
-    pub(super) pool: Option<Arc<WorkerPool>>,
+    pub(super) pool: Option<Arc<Running<WorkerPool>>>,
     pub(super) at_end: Vec<Box<dyn FnOnce() + Send>>,
     /// The pollers and watches that list, by component.
     pub(super) sources: HashMap<String, SourceHandle>,

@@ -187,8 +187,8 @@ impl Manager {
         for source in self.sources() {
             if !source.synced {
                 health.add(&source.name, &format!("its first listing is not in{}", why(&source)));
-            } else if let Some(trouble) = failing(&source, bound) {
-                health.add(&source.name, &trouble);
+            } else if let Some(fault) = failing(&source, bound) {
+                health.add(&source.name, &fault);
             }
         }
         for (name, entry) in self.entries() {
@@ -203,8 +203,8 @@ impl Manager {
             }
             let bound = controller.unready_after.unwrap_or(bound);
             for source in &controller.sources {
-                if let Some(trouble) = failing(source, bound) {
-                    health.add(&name, &format!("{}: {trouble}", OneLine(&source.name)));
+                if let Some(fault) = failing(source, bound) {
+                    health.add(&name, &format!("{}: {fault}", OneLine(&source.name)));
                 }
             }
         }
@@ -214,16 +214,16 @@ impl Manager {
 
 /// Formats the known failure of a listing that is not complete.
 fn why(source: &SourceStatus) -> String {
-    source.trouble().map_or_else(String::new, |trouble| format!(" ({trouble})"))
+    source.fault().map_or_else(String::new, |fault| format!(" ({fault})"))
 }
 
 /// Returns the failure of a source that has been failing for longer than `bound`.
 fn failing(source: &SourceStatus, bound: Duration) -> Option<String> {
-    source.failing_for.filter(|time| *time > bound).and_then(|_| source.trouble())
+    source.failing_for.filter(|time| *time > bound).and_then(|_| source.fault())
 }
 
 /// The number of failing and parked keys of a controller in the table.
-const TROUBLES: usize = 5;
+const SHOWN_KEYS: usize = 5;
 
 impl fmt::Display for ManagerStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -252,13 +252,13 @@ impl fmt::Display for ManagerStatus {
             )?;
         }
         self.controllers.iter().try_for_each(|controller| details(f, controller))?;
-        self.sources.iter().filter(|source| source.trouble().is_some()).try_for_each(|source| writeln!(f, "{source}"))
+        self.sources.iter().filter(|source| source.fault().is_some()).try_for_each(|source| writeln!(f, "{source}"))
     }
 }
 
 fn details(f: &mut fmt::Formatter<'_>, controller: &ControllerStatus<String>) -> fmt::Result {
     let name = OneLine(&controller.name);
-    for source in controller.sources.iter().filter(|source| source.trouble().is_some()) {
+    for source in controller.sources.iter().filter(|source| source.fault().is_some()) {
         writeln!(f, "{name}: {source}")?;
     }
     for run in &controller.running {
@@ -269,15 +269,15 @@ fn details(f: &mut fmt::Formatter<'_>, controller: &ControllerStatus<String>) ->
     if let Some((key, age)) = &controller.oldest_waiting {
         writeln!(f, "{name}: {} has been waiting for {}", OneLine(key), Rounded(*age))?;
     }
-    let troubles = controller.failing.iter().chain(&controller.parked);
-    for trouble in troubles.clone().take(TROUBLES) {
-        let fate = if trouble.parked { "is parked" } else { "is failing" };
-        let (key, error) = (OneLine(&trouble.key), OneLine(&trouble.error));
-        writeln!(f, "{name}: {key} {fate} after {} tries: {error}", trouble.failures)?;
+    let failed_keys = controller.failing.iter().chain(&controller.parked);
+    for failed in failed_keys.clone().take(SHOWN_KEYS) {
+        let fate = if failed.parked { "is parked" } else { "is failing" };
+        let (key, error) = (OneLine(&failed.key), OneLine(&failed.error));
+        writeln!(f, "{name}: {key} {fate} after {} tries: {error}", failed.failures)?;
     }
-    let more = troubles.count().saturating_sub(TROUBLES);
+    let more = failed_keys.count().saturating_sub(SHOWN_KEYS);
     if more > 0 {
-        writeln!(f, "{name}: {more} more keys are in trouble")?;
+        writeln!(f, "{name}: {more} more keys have failed")?;
     }
     Ok(())
 }

@@ -191,7 +191,7 @@ impl<T: Object> ObjectWatch<T> {
             stop.cancel();
             event.set();
         };
-        let handle = Handle::new(group, joiners, Box::new(on_stop), Duration::MAX);
+        let handle = Handle::new(group, joiners, on_stop);
         Ok(Running::new(watch, handle, Duration::MAX))
     }
 }
@@ -238,7 +238,7 @@ impl<T: Object> Follower<T> {
         let failed = !matches!(ended, Ok(Ok(_)));
         match ended {
             Ok(Ok(_)) if self.delivered => {}
-            Ok(Ok(_)) => self.source.ended_untold(),
+            Ok(Ok(_)) => self.source.ended_without_event(),
             Ok(Err(error)) if error.is_gone() && self.from.is_some() => {
                 let (source, shown) = (self.source.name(), Chain(&error));
                 log::info!(source, error:% = shown; "{source}: listing the objects again: {shown}");

@@ -9,16 +9,11 @@ use super::records::Wanted;
 use super::report::Tally;
 use super::request::{BATCH, EnqueueMethod, EnqueueOutcome, EnqueueRequest};
 use super::{Key, WorkQueue};
-use crate::base::clock::Clock;
 
 /// A queue, a view of a queue, or a wrapper around one, that takes keys.
 ///
 /// Only [`request`](Self::request) is required. The methods differ in how they treat a key that is already pending. The table
 /// at [`WorkQueue`] has the effect in each state.
-///
-/// # Examples
-///
-/// A feeder takes any of them:
 ///
 /// # Examples
 ///
@@ -47,12 +42,6 @@ pub trait Enqueue<K> {
             tally.count(self.request(key, request));
         }
         tally
-    }
-
-    /// Returns the clock that feeders of this queue use. For pollers only.
-    #[doc(hidden)]
-    fn clock(&self) -> Clock {
-        Clock::system()
     }
 
     /// "Still there": makes an idle key ready and leaves any other key as it is. For a feeder that will repeat the request, such
@@ -170,10 +159,6 @@ impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for &E {
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         (**self).request_all(keys, request)
     }
-
-    fn clock(&self) -> Clock {
-        (**self).clock()
-    }
 }
 
 impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for Arc<E> {
@@ -183,10 +168,6 @@ impl<K, E: Enqueue<K> + ?Sized> Enqueue<K> for Arc<E> {
 
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         (**self).request_all(keys, request)
-    }
-
-    fn clock(&self) -> Clock {
-        (**self).clock()
     }
 }
 
@@ -229,10 +210,6 @@ impl<K, E: Enqueue<K>, F: Fn(&K) -> bool> Enqueue<K> for Filter<E, F> {
         let tally = self.to.request_all(&mut kept, request);
         tally + refused
     }
-
-    fn clock(&self) -> Clock {
-        self.to.clock()
-    }
 }
 
 /// A queue with a key conversion. Made by [`Enqueue::map`].
@@ -266,10 +243,6 @@ impl<J, K, E: Enqueue<K>, F: Fn(J) -> K> Enqueue<J> for Map<E, F> {
 
     fn request_all(&self, keys: &mut dyn Iterator<Item = J>, request: EnqueueRequest) -> Tally {
         self.to.request_all(&mut keys.map(&self.to_key), request)
-    }
-
-    fn clock(&self) -> Clock {
-        self.to.clock()
     }
 }
 
@@ -310,10 +283,6 @@ impl<K: Clone, A: Enqueue<K>, B: Enqueue<K>> Enqueue<K> for Tee<A, B> {
             }
         }
     }
-
-    fn clock(&self) -> Clock {
-        self.first.clock()
-    }
 }
 
 impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
@@ -338,10 +307,6 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
     /// If the iterator or a key's `Hash` or `Eq` panics. Earlier keys may have been enqueued.
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         self.request_in_batches(keys, request, |key| self.hash(key), |known, key| known == key, |key| key)
-    }
-
-    fn clock(&self) -> Clock {
-        self.shared.config.clock.clone()
     }
 }
 

@@ -190,7 +190,7 @@ impl<K: Key> QueueShared<K> {
 
     /// Wakes all consumers, so that each checks its `stop` condition under the lock. Once this has returned, a consumer whose
     /// condition held before the call takes no key.
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake_consumers(&self) {
         let count = self.locked.lock().consumers.mark_woken(usize::MAX, &self.config.clock);
         self.consumers.notify(count);
     }

@@ -8,7 +8,6 @@ use super::records::Wanted;
 use super::report::Tally;
 use super::request::{EnqueueOutcome, EnqueueRequest, Priority, Reasons};
 use super::{Key, WorkQueue};
-use crate::base::clock::Clock;
 
 /// A queue that adds a priority and reasons to its requests.
 ///
@@ -79,10 +78,6 @@ impl<K: Key, S: BuildHasher> Enqueue<K> for View<'_, K, S> {
     fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
         self.queue.request_all(keys, self.with_defaults(request))
     }
-
-    fn clock(&self) -> Clock {
-        Enqueue::clock(self.queue)
-    }
 }
 
 /// A queue that takes borrowed keys. Only a new key is converted to an owned one, so a duplicate allocates nothing. Made by
@@ -139,9 +134,5 @@ where
             |known, key| known.borrow() == *key,
             K::from,
         )
-    }
-
-    fn clock(&self) -> Clock {
-        Enqueue::clock(self.0.queue)
     }
 }

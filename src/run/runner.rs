@@ -17,7 +17,7 @@ use crate::base::cancel::CancellationToken;
 use crate::base::clock::Clock;
 use crate::base::group::Overrun;
 use crate::base::group::{Run, WorkerSlot};
-use crate::base::thread::{Panic, panic_message};
+use crate::base::thread::{Panic, panic_message, shielded};
 use crate::base::time::{Nanos, Rounded};
 use crate::queue::{Claim, Ending, Key, NoClaim, QueueShared, Reasons};
 use crate::run::context::{Context, RunInfo};
@@ -299,7 +299,7 @@ impl<R, P, H> Runner<R, P, H> {
             let (shown, error_shown) = (Rounded(after), Chain(error));
             log::info!(
                 controller, key:?, after:% = shown, error:% = error_shown;
-                "{controller}: requeue asked by {key:?}, after {shown}: {error_shown}"
+                "{controller}: {key:?} requested a requeue after {shown}: {error_shown}"
             );
             runs.hooks.note(key, RunResult::Requeued(after));
             return Ending::RequeueAfter(after);
@@ -375,16 +375,18 @@ pub(crate) fn report_overrun<K: Key + fmt::Debug>(
 ) {
     overruns.count();
     let (thread, timeout) = (overrun.thread, Rounded(timeout));
-    // If the run ends now, the key may no longer belong to it.
-    if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
-        log::warn!(
-            controller, thread, key:?, timeout:%;
-            "{controller}: the run of {key:?} has passed its deadline and still runs, after {timeout}, on {thread}"
-        );
-    } else {
-        log::warn!(
-            controller, thread, timeout:%;
-            "{controller}: a run has passed its deadline of {timeout} and has ended since, on {thread}"
-        );
-    }
+    shielded("the report of an overrun", || {
+        // The key is cloned and shown, which is user code. If the run ends now, the key may no longer belong to it.
+        if let Some(key) = queue.key_in_process(overrun.record).filter(|_| overrun.goes_on()) {
+            log::warn!(
+                controller, thread, key:?, timeout:%;
+                "{controller}: the run of {key:?} has passed its deadline and still runs, after {timeout}, on {thread}"
+            );
+        } else {
+            log::warn!(
+                controller, thread, timeout:%;
+                "{controller}: a run has passed its deadline of {timeout} and has ended since, on {thread}"
+            );
+        }
+    });
 }

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, bounded};
 
-use super::{Push, PushMessage, Watch, WatchBuilder};
+use super::Watch;
+use super::builder::WatchBuilder;
+use super::push::{Push, PushMessage};
 use crate::base::error::StartError;
 use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
-use crate::base::thread::{panic_message, shielded};
+use crate::base::thread::panic_message;
 use crate::queue::Key;
 
 impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
@@ -51,16 +53,16 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         let push = self.push();
         let watch = push.watch().clone();
         let source = watch.name();
-        let crew = ThreadGroup::new(ThreadGroupKind::Watch, source.to_owned(), watch.clock(), 1);
+        let group = ThreadGroup::new(ThreadGroupKind::Watch, source.to_owned(), watch.clock(), 1);
         let (stop, stopped) = bounded(1);
         log::info!(source; "{source}: the watch starts");
-        let task = Receiving { crew: Arc::clone(&crew), push: push.clone(), receiver, stopped };
-        let joiners = vec![crew.start_function(&threads, move || task.run())?];
+        let task = Receiving { group: Arc::clone(&group), push: push.clone(), receiver, stopped };
+        let joiners = vec![group.start_function(&threads, move || task.run())?];
         let on_stop = move || {
             push.stop();
             wake(&stop);
         };
-        let handle = Handle::new(crew, joiners, Box::new(on_stop), Duration::MAX).that_may_end();
+        let handle = Handle::new(group, joiners, on_stop).that_may_end();
         Ok(Running::new(watch, handle, Duration::MAX))
     }
 }
@@ -72,7 +74,7 @@ fn wake(stop: &Sender<()>) {
 
 /// The body of the thread. It blocks on a channel, so it cannot use the loop of a thread group.
 struct Receiving<K: Key + Sync, T: Send + Sync + 'static, M> {
-    crew: Arc<ThreadGroup>,
+    group: Arc<ThreadGroup>,
     push: Push<K, T>,
     receiver: Receiver<M>,
     /// Receives a message when the thread group is stopping.
@@ -104,7 +106,7 @@ where
 
     /// Handles one message. Does not block.
     fn step(&self) -> Step {
-        if self.crew.is_stopping() {
+        if self.group.is_stopping() {
             return Step::Finished;
         }
         let message = match self.receiver.try_recv() {
@@ -116,10 +118,9 @@ where
             Ok(true) => Step::Again,
             Ok(false) => Step::Finished,
             Err(panic) => {
-                let source = self.crew.name.as_str();
+                let source = self.group.name.as_str();
                 let message = panic_message(&*panic);
                 log::error!(source, panic = message; "{source}: a message of the watch panicked: {message}");
-                shielded("the drop of a panic", || drop(panic));
                 Step::Again
             }
         }

@@ -10,7 +10,6 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::event_buffer::StoredChange;
-use super::push::{ChangeCounts, PushOutcome};
 use super::subscriber_buffer::SubscriberBuffer;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
@@ -23,6 +22,62 @@ use crate::watch::store::Store;
 
 /// Compares two values. A value that is the same as the stored one makes no event.
 pub(super) type Same<T> = Box<dyn Fn(&T, &T) -> bool + Send + Sync>;
+
+/// The effect of a push.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::Watch;
+/// use homeostat::watch::PushOutcome;
+///
+/// let push = Watch::push();
+/// assert_eq!(push.set("vm-1", 1), PushOutcome::Created);
+/// assert_eq!(push.set("vm-1", 2), PushOutcome::Updated);
+/// assert_eq!(push.remove("vm-1"), PushOutcome::Deleted);
+/// assert_eq!(push.remove("vm-1"), PushOutcome::Unchanged);
+/// push.stop();
+/// assert_eq!(push.set("vm-1", 3), PushOutcome::Closed);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PushOutcome {
+    /// The key was added.
+    Created,
+    /// The value of the key was replaced.
+    Updated,
+    /// The key was removed.
+    Deleted,
+    /// Nothing changed, and no event was sent.
+    Unchanged,
+    /// The watch has stopped; the call was ignored.
+    Closed,
+}
+
+/// The effect of a whole listing, as numbers of keys.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::Watch;
+///
+/// let push = Watch::push();
+/// push.replace_all([("vm-1", 1), ("vm-2", 1), ("vm-3", 1)]);
+/// let changes = push.replace_all([("vm-2", 1), ("vm-3", 2), ("vm-4", 1)]);
+/// assert_eq!((changes.created, changes.updated, changes.deleted, changes.unchanged), (1, 1, 1, 1));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChangeCounts {
+    /// Keys that were added.
+    pub created: usize,
+    /// Keys with a new value.
+    pub updated: usize,
+    /// Keys that were removed because the listing lacks them.
+    pub deleted: usize,
+    /// Keys with the same value as before.
+    pub unchanged: usize,
+}
 
 pub(super) struct WatchCore<K, T> {
     pub(super) name: String,

@@ -1,5 +1,6 @@
 //! Watches: a producer's changes are compared, stored, and delivered to any number of subscribers.
 
+mod builder;
 mod channel;
 #[cfg(all(unix, not(any(target_os = "netbsd", target_os = "openbsd", target_os = "redox"))))]
 mod child;
@@ -23,24 +24,25 @@ mod subscription;
 use std::fmt;
 use std::sync::Arc;
 
+pub use self::builder::WatchBuilder;
 #[cfg(all(unix, not(any(target_os = "netbsd", target_os = "openbsd", target_os = "redox"))))]
 pub use self::child::{ChildWatch, watch_child};
+pub use self::core::{ChangeCounts, PushOutcome};
 pub use self::directory::{Directory, FileKind, FileState};
 pub use self::event::{Event, EventKind};
 pub use self::poll::{PollWatch, PollWatchControl};
 pub use self::poller::{Poller, PollerControl};
 pub use self::predicate::Predicate;
-pub use self::push::{ChangeCounts, Push, PushMessage, PushOutcome};
+pub use self::push::{Push, PushMessage};
 pub use self::source::{SourceHandle, SourceStatus};
 pub use self::store::{Index, Store, WithValue, with_value};
 pub use self::subscriber::Subscriber;
 pub use self::subscription::Subscription;
 
-use self::core::{Same, WatchCore};
+use self::core::WatchCore;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::Running;
-use crate::base::thread::ThreadOptions;
 use crate::queue::Key;
 #[cfg(feature = "objects")]
 use crate::watch::source::SourceState;
@@ -93,41 +95,8 @@ pub struct Watch<K, T> {
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
-    /// Returns a handle that feeds a new watch with default settings.
-    #[must_use]
-    pub fn push() -> Push<K, T>
-    where
-        T: PartialEq,
-    {
-        Self::builder().push()
-    }
-
-    /// Returns settings for a watch that compares whole values.
-    pub fn builder() -> WatchBuilder<K, T>
-    where
-        T: PartialEq,
-    {
-        WatchBuilder::new()
-    }
-
-    /// Returns settings for a watch that compares values by their versions.
-    ///
-    /// ```
-    /// use homeostat::Watch;
-    /// use homeostat::watch::PushOutcome;
-    ///
-    /// struct Vm { revision: u64, load: f64 }
-    ///
-    /// let push = Watch::versioned(|vm: &Vm| vm.revision).push();
-    /// push.set("vm-1", Vm { revision: 1, load: 0.2 });
-    /// assert_eq!(push.set("vm-1", Vm { revision: 1, load: 0.9 }), PushOutcome::Unchanged);
-    /// ```
-    pub fn versioned<V: PartialEq>(version: impl Fn(&T) -> V + Send + Sync + 'static) -> WatchBuilder<K, T> {
-        WatchBuilder::with(Box::new(move |one, other| version(one) == version(other)))
-    }
-
     /// Delivers all existing items and every later change to `subscriber`. Works at any time. The subscription ends when the
-    /// [`Subscription`] is dropped or the watch stops.
+    /// handle is dropped or the watch stops.
     ///
     /// Returns once this thread has delivered the existing items. For a [`buffered`](Subscriber::buffered) subscriber it
     /// returns at once.
@@ -136,7 +105,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Watch<K, T> {
     ///
     /// If the watch has stopped, the name of the subscriber contains a NUL character, or the system cannot start the thread of
     /// a buffered subscriber.
-    pub fn subscribe(&self, subscriber: Subscriber<K, T>) -> Result<Subscription, StartError> {
+    pub fn subscribe(&self, subscriber: Subscriber<K, T>) -> Result<Running<Subscription>, StartError> {
         subscription::start(subscriber, &self.core)
     }
 
@@ -214,12 +183,6 @@ pub trait WatchProducer<K, T> {
     fn watch(&self) -> &Watch<K, T>;
 }
 
-impl<K: Key + Sync, T: Send + Sync + 'static> WatchProducer<K, T> for Running<PollWatchControl<K, T>> {
-    fn watch(&self) -> &Watch<K, T> {
-        PollWatchControl::watch(self)
-    }
-}
-
 impl<K: Key + Sync, T: Send + Sync + 'static> WatchProducer<K, T> for Running<Watch<K, T>> {
     fn watch(&self) -> &Watch<K, T> {
         self
@@ -248,74 +211,5 @@ impl<K: Key + Sync, T: Send + Sync + 'static> fmt::Debug for Watch<K, T> {
             .field("stopped", &self.is_stopped())
             .field("store", &self.core.store)
             .finish_non_exhaustive()
-    }
-}
-
-/// Settings for a [`Watch`] that is fed by a [`Push`] or a channel.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::Watch;
-///
-/// let push = Watch::<String, u32>::builder().name("vms").push();
-/// assert_eq!(push.watch().name(), "vms");
-/// ```
-#[must_use = "settings do nothing until they are used"]
-pub struct WatchBuilder<K, T> {
-    name: String,
-    clock: Clock,
-    same: Same<T>,
-    threads: ThreadOptions,
-    key: std::marker::PhantomData<fn(K)>,
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
-    fn new() -> Self
-    where
-        T: PartialEq,
-    {
-        Self::with(Box::new(T::eq))
-    }
-
-    pub(crate) fn with(same: Same<T>) -> Self {
-        Self {
-            name: "watch".to_owned(),
-            clock: Clock::system(),
-            same,
-            threads: ThreadOptions::new(),
-            key: std::marker::PhantomData,
-        }
-    }
-
-    /// Sets the name for log lines. Default: `watch`. It also names the thread of a [channel](Self::from_receiver) (`<name>-0`)
-    /// and prefixes the default names of subscriptions.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// Sets the clock of the watch and its subscriptions. Default: the system clock.
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Sets how the thread of a [channel](Self::from_receiver) is made.
-    pub fn thread_options(mut self, options: ThreadOptions) -> Self {
-        self.threads = options;
-        self
-    }
-
-    /// Creates the watch and returns the handle that feeds it. It has no thread.
-    #[must_use]
-    pub fn push(self) -> Push<K, T> {
-        Push::new(WatchCore::new(self.name, self.clock, self.same))
-    }
-}
-
-impl<K, T> fmt::Debug for WatchBuilder<K, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WatchBuilder").field("name", &self.name).field("clock", &self.clock).finish_non_exhaustive()
     }
 }

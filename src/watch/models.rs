@@ -13,6 +13,7 @@ use super::subscriber::Subscriber;
 use super::subscriber_buffer::{NextStep, SubscriberBuffer};
 use super::subscription::{self, Subscription};
 use crate::base::clock::ManualClock;
+use crate::base::running::Running;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 use crate::queue::Tally;
@@ -85,7 +86,7 @@ fn recorder(then: impl Fn(u32) + Send + 'static) -> (Arc<Mutex<Vec<u32>>>, Subsc
 }
 
 /// A subscriber to which the pushing threads deliver.
-fn subscribe(core: &Arc<Core>) -> (Shared, Subscription) {
+fn subscribe(core: &Arc<Core>) -> (Shared, Running<Subscription>) {
     let (believed, subscriber) = believer(core);
     (believed, subscription::start(subscriber, core).unwrap())
 }

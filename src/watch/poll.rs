@@ -4,15 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Watch;
 use super::core::{Same, WatchCore};
 use super::push::Producer;
+use super::source::SourceHandle;
+use super::{Watch, WatchProducer};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 use crate::base::wait::Latch;
-use crate::queue::{Enqueue, EnqueueOutcome, EnqueueRequest, Key, Tally};
+use crate::queue::Key;
 use crate::run::context::Context;
 use crate::run::error::BoxError;
 use crate::watch::poller::{Poller, PollerControl};
@@ -48,12 +49,10 @@ use crate::watch::poller::{Poller, PollerControl};
 #[must_use = "a watch does nothing until it is started"]
 pub struct PollWatch<K, T> {
     poller: Poller<List<K, T>>,
-    name: String,
-    clock: Clock,
     same: Same<T>,
 }
 
-type List<K, T> = Box<dyn FnMut(&Context) -> Result<Vec<(K, T)>, BoxError> + Send>;
+type List<K, T> = Box<dyn FnMut(&Context) -> Result<Vec<(K, Arc<T>)>, BoxError> + Send>;
 
 impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
     /// Calls `list` every `period`, the first time at once. An item that equals its last value makes no event.
@@ -104,23 +103,22 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
     {
         // Collects the whole list before any comparison: half a list would delete the other half.
         let list: List<K, T> = Box::new(move |cx| match list(cx) {
-            Ok(items) => Ok(items.into_iter().collect()),
+            Ok(items) => Ok(items.into_iter().map(|(key, value)| (key, Arc::new(value))).collect()),
             Err(error) => Err(error.into()),
         });
-        Self { poller: Poller::new(period, list), name: String::new(), clock: Clock::system(), same }.name("watch")
+        Self { poller: Poller::new(period, list).name("watch"), same }
     }
 
     /// Sets the name for log lines. Default: `watch`. It also names the threads (`<name>-0`, `<name>-watchdog`) and prefixes
     /// the default names of subscriptions.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self.poller = self.poller.name(self.name.clone());
+        self.poller = self.poller.name(name);
         self
     }
 
     /// Sets the clock of the watch and its subscriptions. Default: the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
+        self.poller = self.poller.clock(clock);
         self
     }
 
@@ -155,53 +153,24 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatch<K, T> {
     /// If the name contains a NUL character, the period is zero, the jitter is not between 0 and 1, or the system cannot start
     /// a thread.
     pub fn start(self) -> Result<Running<PollWatchControl<K, T>>, StartError> {
-        let core = WatchCore::new(self.name, self.clock, self.same);
-        let relist = Relist(Arc::new(Producer(Arc::clone(&core))));
-        let listed = Latch::new(core.clock.clone());
-        let grace = self.poller.grace();
-        let producer = Arc::clone(&relist.0);
-        let poller = self.poller.writing_to(Arc::clone(&core.source), listed);
-        let (poller, handle) = poller.start_parts(&relist, Box::new(move || producer.0.stop()))?;
-        Ok(Running::new(PollWatchControl { poller, watch: Watch { core } }, handle, grace))
+        let Self { poller, same } = self;
+        let core = WatchCore::new(poller.name.clone(), poller.clock.clone(), same);
+        // The poller has its own latch: a listing that comes after the stop must not open the latch of the store.
+        let source = SourceHandle::new(&core.source, &Latch::new(core.clock.clone()));
+        let producer = Producer(Arc::clone(&core));
+        let deliver = move |items: Vec<(K, Arc<T>)>| {
+            let counts = producer.0.replace_all(&items);
+            counts.created + counts.updated + counts.unchanged
+        };
+        let stopped = Arc::clone(&core);
+        let control = |poller| PollWatchControl { poller, watch: Watch { core } };
+        poller.with_source(source).start_with(deliver, move || stopped.stop(), control)
     }
 }
 
 impl<K, T> fmt::Debug for PollWatch<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PollWatch").field("poller", &self.poller).field("clock", &self.clock).finish_non_exhaustive()
-    }
-}
-
-/// The target of the poller: each batch is a whole listing.
-struct Relist<K: Key + Sync, T: Send + Sync + 'static>(Arc<Producer<K, T>>);
-
-impl<K: Key + Sync, T: Send + Sync + 'static> Clone for Relist<K, T> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> Enqueue<(K, T)> for Relist<K, T> {
-    fn request(&self, item: (K, T), request: EnqueueRequest) -> EnqueueOutcome {
-        self.request_all(&mut std::iter::once(item), request);
-        EnqueueOutcome::Queued
-    }
-
-    fn request_all(&self, items: &mut dyn Iterator<Item = (K, T)>, _request: EnqueueRequest) -> Tally {
-        let items: Vec<_> = items.map(|(key, value)| (key, Arc::new(value))).collect();
-        let changes = self.0.0.replace_all(&items);
-        let mut tally = Tally::default();
-        for _ in 0..changes.created + changes.updated {
-            tally.count(EnqueueOutcome::Queued);
-        }
-        for _ in 0..changes.unchanged {
-            tally.count(EnqueueOutcome::Ignored);
-        }
-        tally
-    }
-
-    fn clock(&self) -> Clock {
-        self.0.0.clock.clone()
+        f.debug_struct("PollWatch").field("poller", &self.poller).finish_non_exhaustive()
     }
 }
 
@@ -260,6 +229,12 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatchControl<K, T> {
     #[must_use]
     pub fn is_overdue(&self) -> bool {
         self.poller.is_overdue()
+    }
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> WatchProducer<K, T> for Running<PollWatchControl<K, T>> {
+    fn watch(&self) -> &Watch<K, T> {
+        PollWatchControl::watch(self)
     }
 }
 

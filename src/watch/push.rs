@@ -5,8 +5,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::core::WatchCore;
-use super::{Watch, WatchBuilder};
+use super::Watch;
+use super::core::{ChangeCounts, PushOutcome, WatchCore};
 use crate::queue::Key;
 
 /// Changes the values of a [`Watch`] from any thread. Cheap to clone. The watch stops when the last clone is dropped, or on
@@ -56,63 +56,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Drop for Producer<K, T> {
     }
 }
 
-/// The effect of a push.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::Watch;
-/// use homeostat::watch::PushOutcome;
-///
-/// let push = Watch::push();
-/// assert_eq!(push.set("vm-1", 1), PushOutcome::Created);
-/// assert_eq!(push.set("vm-1", 2), PushOutcome::Updated);
-/// assert_eq!(push.remove("vm-1"), PushOutcome::Deleted);
-/// assert_eq!(push.remove("vm-1"), PushOutcome::Unchanged);
-/// push.stop();
-/// assert_eq!(push.set("vm-1", 3), PushOutcome::Closed);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PushOutcome {
-    /// The key was added.
-    Created,
-    /// The value of the key was replaced.
-    Updated,
-    /// The key was removed.
-    Deleted,
-    /// Nothing changed, and no event was sent.
-    Unchanged,
-    /// The watch has stopped; the call was ignored.
-    Closed,
-}
-
-/// The effect of a whole listing, as numbers of keys.
-///
-/// # Examples
-///
-/// ```
-/// use homeostat::Watch;
-///
-/// let push = Watch::push();
-/// push.replace_all([("vm-1", 1), ("vm-2", 1), ("vm-3", 1)]);
-/// let changes = push.replace_all([("vm-2", 1), ("vm-3", 2), ("vm-4", 1)]);
-/// assert_eq!((changes.created, changes.updated, changes.deleted, changes.unchanged), (1, 1, 1, 1));
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ChangeCounts {
-    /// Keys that were added.
-    pub created: usize,
-    /// Keys with a new value.
-    pub updated: usize,
-    /// Keys that were removed because the listing lacks them.
-    pub deleted: usize,
-    /// Keys with the same value as before.
-    pub unchanged: usize,
-}
-
-/// A change as a message, for a watch [from a channel](WatchBuilder::from_receiver).
+/// A change as a message, for a watch [from a channel](crate::watch::WatchBuilder::from_receiver).
 ///
 /// # Examples
 ///
@@ -203,12 +147,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
     /// them, then end. The store keeps the last known values.
     pub fn stop(&self) {
         self.producer.0.stop();
-    }
-}
-
-impl<K: Key + Sync, T: PartialEq + Send + Sync + 'static> Default for Push<K, T> {
-    fn default() -> Self {
-        WatchBuilder::new().push()
     }
 }
 

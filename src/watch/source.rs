@@ -55,7 +55,7 @@ pub struct SourceStatus {
 
 impl SourceStatus {
     /// Returns why the source is unhealthy, without its name; `None` if it is healthy.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub(crate) fn fault(&self) -> Option<String> {
         let overdue = self.overdue.then(|| self.overdue_text());
         let failing = self.failing_for.map(|time| {
             let error = one_line(self.last_error.as_deref().unwrap_or_default());
@@ -76,12 +76,12 @@ impl SourceStatus {
 impl fmt::Display for SourceStatus {
     /// Formats the status as one line, with control characters escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = match self.trouble() {
-            Some(trouble) => trouble,
+        let state = match self.fault() {
+            Some(fault) => fault,
             None if self.synced => "ok".to_owned(),
             None => "the first listing is not in".to_owned(),
         };
-        write!(f, "{}: {said}", OneLine(&self.name))
+        write!(f, "{}: {state}", OneLine(&self.name))
     }
 }
 
@@ -112,7 +112,7 @@ pub struct SourceHandle {
     name: Arc<str>,
     /// Opens once the first listing is complete.
     synced: Arc<Latch>,
-    state: Arc<SourceState>,
+    pub(super) state: Arc<SourceState>,
 }
 
 impl SourceHandle {
@@ -241,14 +241,6 @@ impl SourceState {
         &self.name
     }
 
-    pub(crate) fn listings(&self) -> u64 {
-        self.listings.load(SeqCst)
-    }
-
-    pub(crate) fn failures(&self) -> u64 {
-        self.failures.load(SeqCst)
-    }
-
     /// Sets the function that starts a listing now. `trigger` must not own this state.
     pub(crate) fn on_trigger(&self, trigger: impl Fn() + Send + Sync + 'static) {
         let _ = self.trigger.set(Box::new(trigger));
@@ -296,7 +288,7 @@ impl SourceState {
 
     /// Records that a stream ended without an error and without an event since [`resumed`](Self::resumed).
     #[cfg(feature = "objects")]
-    pub(crate) fn ended_untold(&self) {
+    pub(crate) fn ended_without_event(&self) {
         if self.record.lock().is_calm(self.clock.nanos()) {
             self.succeeded();
         } else {
@@ -316,7 +308,7 @@ impl SourceState {
         if self.record.lock().is_calm(self.clock.nanos()) {
             self.succeeded();
         }
-        let said = if kind == "panic" { format!("panic: {text}") } else { text.to_owned() };
+        let cause = if kind == "panic" { format!("panic: {text}") } else { text.to_owned() };
         let failures = {
             let mut record = self.record.lock();
             self.failures.fetch_add(1, SeqCst);
@@ -325,14 +317,14 @@ impl SourceState {
             }
             record.resumed = None;
             record.failures = record.failures.saturating_add(1);
-            record.last_error = Some(said.clone());
+            record.last_error = Some(cause.clone());
             record.failures
         };
         let level = if failures.is_power_of_two() { level } else { log::Level::Debug };
-        let (text, said) = (one_line(text), one_line(&said));
+        let (text, cause) = (one_line(text), one_line(&cause));
         self.log(level, Some((kind, &text)), failures, |source| match failures {
-            1 => format!("{source}: failed: {said}"),
-            _ => format!("{source}: failed {failures} times in a row: {said}"),
+            1 => format!("{source}: failed: {cause}"),
+            _ => format!("{source}: failed {failures} times in a row: {cause}"),
         });
     }
 

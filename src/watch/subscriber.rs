@@ -48,12 +48,12 @@ use crate::queue::{Enqueue, EnqueueMethod, EnqueueRequest, FastState, Key, Prior
 /// # drop((primary, secondary));
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
-#[must_use = "a subscriber is told nothing until it is subscribed"]
+#[must_use = "a subscriber gets no event until it is subscribed"]
 #[doc(alias = "event handler")]
 pub struct Subscriber<K, T> {
     enqueue: EnqueueKeys<K, T>,
     predicate: Option<Predicate<K, T>>,
-    wishes: Wishes,
+    settings: RequestSettings,
     reasons: Option<ReasonsOf<K, T>>,
     pub(crate) name: Option<String>,
     pub(super) with_unchanged: bool,
@@ -69,8 +69,8 @@ type ReasonsOf<K, T> = Box<dyn FnMut(&Event<K, T>) -> Reasons + Send>;
 
 /// How the keys of an event are enqueued.
 #[derive(Clone, Copy, Debug)]
-struct Wishes {
-    verb: EnqueueMethod,
+struct RequestSettings {
+    method: EnqueueMethod,
     priority: Priority,
     initial_priority: Priority,
     reasons: Reasons,
@@ -148,8 +148,8 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         Self {
             enqueue: Box::new(enqueue),
             predicate: None,
-            wishes: Wishes {
-                verb: EnqueueMethod::EnqueueNow,
+            settings: RequestSettings {
+                method: EnqueueMethod::EnqueueNow,
                 priority: Priority::Normal,
                 initial_priority: Priority::Low,
                 reasons: Reasons::NONE,
@@ -173,7 +173,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
 
     /// Uses [`enqueue`](Enqueue::enqueue) for changes: a key with a pending delay or backoff does not run earlier.
     pub fn soft(mut self) -> Self {
-        self.wishes.verb = EnqueueMethod::Enqueue;
+        self.settings.method = EnqueueMethod::Enqueue;
         self
     }
 
@@ -203,13 +203,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     /// # Ok::<_, homeostat::BoxError>(())
     /// ```
     pub fn debounced(mut self, quiet: Duration, max_wait: Duration) -> Self {
-        self.wishes.verb = EnqueueMethod::EnqueueNowDebounced { quiet, max_wait };
+        self.settings.method = EnqueueMethod::EnqueueNowDebounced { quiet, max_wait };
         self
     }
 
     /// Adds `reasons` to the reasons for every event.
     pub fn because(mut self, reasons: Reasons) -> Self {
-        self.wishes.reasons |= reasons;
+        self.settings.reasons |= reasons;
         self
     }
 
@@ -221,11 +221,11 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
     ///
     /// let queue = WorkQueue::new();
     /// let push = Watch::<&str, u32>::push();
-    /// let told = Subscriber::to_itself(&queue).reasons(|event| match event.kind() {
+    /// let purging = Subscriber::to_itself(&queue).reasons(|event| match event.kind() {
     ///     EventKind::Deleted => Reasons::PURGED,
     ///     _ => Reasons::EVENT,
     /// });
-    /// let subscription = push.watch().subscribe(told)?;
+    /// let subscription = push.watch().subscribe(purging)?;
     /// push.set("vm-1", 1);
     /// assert_eq!(queue.dequeue()?.reasons(), Reasons::EVENT);
     /// # drop(subscription);
@@ -243,13 +243,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
 
     /// Sets the priority level for changes. Default: normal.
     pub fn priority(mut self, priority: Priority) -> Self {
-        self.wishes.priority = priority;
+        self.settings.priority = priority;
         self
     }
 
     /// Sets the priority level for the initial list. Default: low.
     pub fn initial_priority(mut self, priority: Priority) -> Self {
-        self.wishes.initial_priority = priority;
+        self.settings.initial_priority = priority;
         self
     }
 
@@ -310,25 +310,25 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Subscriber<K, T> {
         if self.predicate.as_ref().is_some_and(|predicate| !predicate.accepts(event)) {
             return None;
         }
-        let mut request = self.wishes.request(event.kind(), initial);
+        let mut request = self.settings.request(event.kind(), initial);
         if let Some(reasons) = &mut self.reasons {
-            request.reasons = reasons(event) | self.wishes.reasons;
+            request.reasons = reasons(event) | self.settings.reasons;
         }
         Some((self.enqueue)(event, request))
     }
 }
 
-impl Wishes {
+impl RequestSettings {
     fn request(&self, kind: EventKind, initial: bool) -> EnqueueRequest {
-        let (verb, priority, reasons) = match kind {
+        let (method, priority, reasons) = match kind {
             EventKind::Unchanged => (EnqueueMethod::EnqueueResync, Priority::Low, Reasons::RESYNC),
             EventKind::Synced => (EnqueueMethod::Enqueue, self.initial_priority, Reasons::NONE),
             EventKind::Created if initial => (EnqueueMethod::Enqueue, self.initial_priority, Reasons::CREATED),
-            EventKind::Created => (self.verb, self.priority, Reasons::CREATED),
-            EventKind::Updated => (self.verb, self.priority, Reasons::UPDATED),
-            EventKind::Deleted => (self.verb, self.priority, Reasons::DELETED),
+            EventKind::Created => (self.method, self.priority, Reasons::CREATED),
+            EventKind::Updated => (self.method, self.priority, Reasons::UPDATED),
+            EventKind::Deleted => (self.method, self.priority, Reasons::DELETED),
         };
-        EnqueueRequest::new(verb).at(priority).because(reasons | self.reasons)
+        EnqueueRequest::new(method).at(priority).because(reasons | self.reasons)
     }
 }
 
@@ -336,7 +336,7 @@ impl<K, T> fmt::Debug for Subscriber<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscriber")
             .field("name", &self.name)
-            .field("wishes", &self.wishes)
+            .field("settings", &self.settings)
             .field("predicate", &self.predicate.is_some())
             .finish_non_exhaustive()
     }

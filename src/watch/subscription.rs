@@ -1,4 +1,4 @@
-//! The handle of a subscription, and the thread of a buffered one.
+//! Running subscriptions, and the thread of a buffered one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,17 +9,24 @@ use super::delivery::{Delivery, DeliveryCounts};
 use super::subscriber::Subscriber;
 use super::subscriber_buffer::{NextStep, SubscriberBuffer};
 use crate::base::error::StartError;
-use crate::base::group::{Handle, StillRunning, ThreadGroup, ThreadGroupKind};
-use crate::base::running::{EndHook, RunStatus, Runnable};
+use crate::base::group::{Handle, ThreadGroup, ThreadGroupKind};
+use crate::base::running::Running;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::task::{Next, Task};
+use crate::base::thread::{JoinTask, Joiner};
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, HandedOver, Latch, Progress};
 use crate::queue::Key;
 
-/// A running subscription. Dropping it ends it, unless [`detach`](Self::detach) was called.
+/// The methods of a running subscription, which its handle [`Running<Subscription>`](Running) derefs to.
 ///
-/// A subscription also ends when its watch has stopped and all events have been delivered.
+/// A stop ends the subscription: buffered events are dropped, and an event that is being mapped is finished. Dropping the handle
+/// stops it and waits for the end. It also ends when its watch has stopped and all events have been delivered. After the end, the
+/// mapping does not run any more and has been dropped. [`join`](Running::join) and a drop in the subscription's own mapping do
+/// not wait.
+///
+/// A [detached](Running::detach) subscription runs until its watch stops. Its subscriber holds a handle of the queue, so the queue
+/// stays open too.
 ///
 /// # Events that are combined
 ///
@@ -57,10 +64,8 @@ use crate::queue::Key;
 /// assert_eq!(queue.len(), 2);
 /// # Ok::<_, homeostat::StartError>(())
 /// ```
-#[must_use = "dropping the handle ends the subscription"]
 pub struct Subscription {
-    handle: Handle,
-    has_thread: bool,
+    group: Arc<ThreadGroup>,
     attachment: Arc<dyn Attached>,
     counts: Arc<DeliveryCounts>,
     /// Opens once the whole initial list has been delivered; given up if the subscription ends before.
@@ -71,8 +76,6 @@ pub struct Subscription {
 trait Attached: Send + Sync {
     fn pending(&self) -> usize;
     fn resync(&self);
-    fn leave(&self);
-    fn is_delivering_here(&self) -> bool;
     fn on_progress(&self, progress: Progress);
     fn accepted(&self) -> HandedOver;
 }
@@ -89,14 +92,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Attached for Attachment<K, T> {
 
     fn resync(&self) {
         self.core.resync(|buffer| Arc::ptr_eq(buffer, &self.buffer));
-    }
-
-    fn leave(&self) {
-        self.buffer.leave();
-    }
-
-    fn is_delivering_here(&self) -> bool {
-        self.buffer.is_delivering_here()
     }
 
     fn on_progress(&self, progress: Progress) {
@@ -141,7 +136,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Drop for DeliveryTask<K, T> {
 pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
     mut subscriber: Subscriber<K, T>,
     core: &Arc<WatchCore<K, T>>,
-) -> Result<Subscription, StartError> {
+) -> Result<Running<Subscription>, StartError> {
     let clock = &core.clock;
     let own_thread = subscriber.buffered.then(|| AutoResetEvent::new(clock.clone()));
     let (buffer, number) = core.attach(subscriber.with_unchanged, own_thread.clone())?;
@@ -158,29 +153,47 @@ pub(super) fn start<K: Key + Sync, T: Send + Sync + 'static>(
         synced: Arc::clone(&buffer.synced),
         attendance: None,
     };
-    let has_thread = own_thread.is_some();
-    let handle = if let Some(event) = own_thread {
+    let (group, joiners) = if let Some(event) = own_thread {
         let group = ThreadGroup::new(ThreadGroupKind::Subscription, name, clock.clone(), 1);
         let one_event_per_step = clock.scheduler().is_some();
         let task = DeliveryTask { buffer: Arc::clone(&buffer), delivery, one_event_per_step };
         let joiners = group.start_one(&threads, task, &event, None)?;
-        Handle::new(group, joiners, Box::new(move || event.set()), Duration::MAX)
+        (group, joiners)
     } else {
-        let (group, attendance) = ThreadGroup::without_thread(ThreadGroupKind::Subscription, name, clock.clone());
+        let (group, attendance) =
+            ThreadGroup::without_thread(ThreadGroupKind::Subscription, name.clone(), clock.clone());
         delivery.attendance = Some(attendance);
         buffer.deliver_as(Box::new(delivery));
-        Handle::new(group, Vec::new(), Box::new(|| ()), Duration::MAX)
+        let delivering = DeliveringThread { buffer: Arc::clone(&buffer), group: Arc::clone(&group) };
+        (group, vec![Joiner::of_task(name, delivering)])
     };
-    let synced = Arc::clone(&buffer.synced);
+    let (synced, left) = (Arc::clone(&buffer.synced), Arc::clone(&buffer));
+    let handle = Handle::new(Arc::clone(&group), joiners, move || left.leave()).that_may_end();
     let attachment = Arc::new(Attachment { core: Arc::clone(core), buffer });
-    Ok(Subscription { handle, has_thread, attachment, counts, synced })
+    Ok(Running::new(Subscription { group, attachment, counts, synced }, handle, Duration::MAX))
+}
+
+/// The threads that deliver to a subscriber without its own thread.
+struct DeliveringThread<K, T> {
+    buffer: Arc<SubscriberBuffer<K, T>>,
+    group: Arc<ThreadGroup>,
+}
+
+impl<K: Key + Sync, T: Send + Sync + 'static> JoinTask for DeliveringThread<K, T> {
+    fn is_current(&self) -> bool {
+        self.buffer.is_delivering_here()
+    }
+
+    fn join(&self) {
+        self.group.wait_until_empty(Nanos::NEVER);
+    }
 }
 
 impl Subscription {
     /// Returns the name in log lines.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.handle.group.name
+        &self.group.name
     }
 
     /// Sets a callback for handled events and for the end. The first call counts.
@@ -263,51 +276,6 @@ impl Subscription {
         let attachment = Arc::clone(&self.attachment);
         Box::new(move || attachment.resync())
     }
-
-    /// Ends the subscription. Buffered events are dropped; an event that is being mapped is finished. Returns at once.
-    pub fn stop(&self) {
-        // First: the woken thread must find the subscription ended.
-        self.attachment.leave();
-        self.handle.stop();
-    }
-
-    /// Blocks until the subscription has ended: [`stop`](Self::stop) was called, or its watch has stopped and all events have
-    /// been delivered. Afterwards the mapping does not run any more and has been dropped. Returns at once in its own mapping.
-    pub fn join(mut self) {
-        self.wait_for_end();
-    }
-
-    fn wait_for_end(&mut self) {
-        // The handle joins the thread, if the subscriber has its own.
-        if !self.has_thread && !self.attachment.is_delivering_here() {
-            self.handle.group.wait_until_empty(Nanos::NEVER);
-        }
-        self.handle.join();
-    }
-
-    /// As [`join`](Self::join), for at most `timeout` by the watch's clock.
-    ///
-    /// # Errors
-    ///
-    /// [`StillRunning`] if the subscription has not ended by then.
-    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        self.handle.join_timeout(timeout)
-    }
-
-    /// Lets the subscription run until its watch stops. The subscriber holds a handle of its queue, so the queue stays open too.
-    pub fn detach(mut self) {
-        self.handle.detach();
-    }
-}
-
-impl Drop for Subscription {
-    /// Ends the subscription and waits as [`join`](Self::join) does.
-    fn drop(&mut self) {
-        if !self.handle.is_detached() {
-            self.stop();
-            self.wait_for_end();
-        }
-    }
 }
 
 impl fmt::Debug for Subscription {
@@ -318,39 +286,5 @@ impl fmt::Debug for Subscription {
             .field("delivered", &self.delivered())
             .field("synced", &self.has_synced())
             .finish_non_exhaustive()
-    }
-}
-
-impl Runnable for Subscription {
-    fn stop(&self) {
-        Subscription::stop(self);
-    }
-
-    fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        self.handle.join_timeout(timeout)
-    }
-
-    fn join(&mut self) {
-        self.wait_for_end();
-    }
-
-    fn detach(&mut self) {
-        self.handle.detach();
-    }
-
-    fn status(&self) -> RunStatus {
-        self.handle.status()
-    }
-
-    fn on_end(&self, hook: EndHook) {
-        self.handle.on_end(hook);
-    }
-
-    fn may_end(&self) -> bool {
-        true
-    }
-
-    fn kind(&self) -> &'static str {
-        "subscription"
     }
 }

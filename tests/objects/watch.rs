@@ -139,7 +139,7 @@ fn listener(mut call: impl FnMut(&Event<ObjectKey, Thing>) + Send + 'static) -> 
 fn tell(
     watch: &Watch<ObjectKey, Thing>,
     last: &'static str,
-) -> (homeostat::watch::Subscription, Arc<Mutex<Vec<String>>>) {
+) -> (Running<homeostat::watch::Subscription>, Arc<Mutex<Vec<String>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let to = Arc::clone(&told);
     let subscription = watch.subscribe(listener(move |event| {

@@ -215,7 +215,7 @@ impl fmt::Debug for CancellationToken {
 /// The registration of a callback. Dropping it unregisters the callback.
 ///
 /// After the drop has returned, the callback does not run:
-/// - If it has not run, it is dropped without running. A panic in the drop of its captured values is caught and logged.
+/// - If it has not run, it is dropped without running.
 /// - If it runs on another thread, the drop **blocks** until it has ended. Only that end wakes the drop.
 /// - If it runs on this thread (the callback drops its own guard), the drop returns at once.
 ///
@@ -224,7 +224,7 @@ impl fmt::Debug for CancellationToken {
 ///
 /// # Panics
 ///
-/// Dropping a guard never panics.
+/// Dropping a guard panics only if the callback has not run and the drop of its captured values panics.
 ///
 /// ```
 /// use homeostat::CancellationToken;

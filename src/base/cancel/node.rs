@@ -170,8 +170,9 @@ impl Node {
     pub(super) fn unregister(&self, id: u64) {
         let mut state = self.state.lock();
         if let Some(callback) = state.callbacks.remove(&id) {
+            // Outside the lock, because its captured values are user values.
             drop(state);
-            shielded("the drop of a cancellation callback", || drop(callback));
+            drop(callback);
             return;
         }
         while state.runs_elsewhere(id) {
@@ -192,11 +193,6 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Detached callbacks that have not run.
-        let callbacks = mem::take(&mut self.state.lock().callbacks);
-        for callback in callbacks.into_values() {
-            shielded("the drop of a cancellation callback", || drop(callback));
-        }
         // A loop instead of a recursion: each ancestor's link is taken before the ancestor is dropped.
         let mut link = self.parent.take();
         while let Some(ParentLink { parent, slot }) = link {

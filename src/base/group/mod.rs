@@ -18,7 +18,6 @@ use std::time::Duration;
 pub(crate) use self::handle::Handle;
 pub(crate) use self::slot::WorkerSlot;
 pub(crate) use self::start::Attendance;
-pub(crate) use crate::base::error::StillRunning;
 
 use crate::base::cancel::CancellationToken;
 use crate::base::clock::{Clock, Wake};

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use super::{Overrun, OverrunHook, ThreadGroup};
 use crate::base::sync::atomic::Ordering::Relaxed;
 use crate::base::task::{Next, Task};
-use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 
 pub(super) struct Watchdog {
@@ -47,9 +46,7 @@ impl Task for Watchdog {
                 token.cancel();
             }
             if let Some((run, record)) = slot.overrun(now) {
-                // The report clones, formats and drops a key, which is user code.
-                let overrun = Overrun { thread: &slot.name, slot, run, record };
-                shielded("the report of an overrun", || (self.report)(overrun));
+                (self.report)(Overrun { thread: &slot.name, slot, run, record });
             }
         }
         if self.group.is_empty() { Next::Finished } else { Next::At(self.earliest(now)) }

@@ -71,7 +71,7 @@ impl fmt::Display for ControllerError {
 /// Formats a source without a listing, with its failure if known.
 fn missing(source: &SourceStatus) -> String {
     let name = OneLine(&source.name);
-    source.trouble().map_or_else(|| name.to_string(), |trouble| format!("{name} ({trouble})"))
+    source.fault().map_or_else(|| name.to_string(), |fault| format!("{name} ({fault})"))
 }
 
 impl std::error::Error for ControllerError {}

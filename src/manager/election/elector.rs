@@ -40,7 +40,7 @@ use crate::run::error::{BoxError, Chain};
 ///             if owner == self.me {
 ///                 return Ok(Term::new("lease", Lease { me: self.me, row: self.row.clone() }));
 ///             }
-///             cx.sleep(Duration::from_secs(2))?; // ends early when the campaign is told to stop
+///             cx.sleep(Duration::from_secs(2))?; // ends early when the campaign is cancelled
 ///         }
 ///     }
 /// }
@@ -148,17 +148,17 @@ pub struct Term {
     elector: String,
     lost: CancellationToken,
     /// Dropped after [`Term::drop`] has cancelled `lost`.
-    tenure: Box<dyn Leadership>,
+    leadership: Box<dyn Leadership>,
 }
 
 impl Term {
     /// Begins a term. `elector` is its name in log lines and errors.
     ///
     /// If an elector learns of a loss outside a [check](Leadership::check), it cancels a clone of [`lost`](Self::lost).
-    pub fn new(elector: impl Into<String>, tenure: impl Leadership + 'static) -> Self {
+    pub fn new(elector: impl Into<String>, leadership: impl Leadership + 'static) -> Self {
         let elector = elector.into();
         log::info!(elector:%; "{elector}: elected");
-        Self { elector, lost: CancellationToken::new(), tenure: Box::new(tenure) }
+        Self { elector, lost: CancellationToken::new(), leadership: Box::new(leadership) }
     }
 
     /// Returns the token that is cancelled when the leadership ends.
@@ -173,7 +173,7 @@ impl Term {
     /// Returns the time from one check to the next. [`Duration::MAX`] if this term cannot be lost.
     #[must_use]
     pub fn check_interval(&self) -> Duration {
-        self.tenure.check_interval()
+        self.leadership.check_interval()
     }
 
     /// Checks that the leadership still holds. On a loss, cancels [`lost`](Self::lost) and runs its callbacks before it returns.
@@ -185,7 +185,7 @@ impl Term {
         if self.lost.is_cancelled() {
             return Err(LeadershipLost::new(&self.elector, "its token is cancelled".into()));
         }
-        self.tenure.check().map_err(|cause| {
+        self.leadership.check().map_err(|cause| {
             // First of all: work must not continue without leadership.
             self.lost.cancel();
             let (elector, shown) = (self.elector.as_str(), Chain(&*cause));

@@ -54,7 +54,7 @@ impl From<Cancelled> for ElectorError {
 impl fmt::Display for ElectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            ElectorCause::Cancelled(_) => f.write_str("the campaign was told to stop"),
+            ElectorCause::Cancelled(_) => f.write_str("the campaign was cancelled"),
             ElectorCause::Lock { path, .. } => write!(f, "cannot lock {}", path.display()),
             ElectorCause::Other(error) => error.fmt(f),
         }

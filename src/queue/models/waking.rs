@@ -261,15 +261,15 @@ fn a_stopping_consumer_passes_on_the_wakeup_of_a_key() {
         note_sleepers(seen, &clock);
         queue.enqueue(1);
         stop.store(true, SeqCst);
-        // No nudge: only the wakeup passed on by the stopped consumer can reach the other.
+        // No wake: only the wakeup passed on by the stopped consumer can reach the other.
         other.join().unwrap().done();
-        queue.shared.nudge();
+        queue.shared.wake_consumers();
         stopped.join().unwrap();
     });
 }
 
 #[test]
-fn a_nudge_stops_a_consumer_and_loses_no_key() {
+fn a_wake_stops_a_consumer_and_loses_no_key() {
     explore(3, &["stopped", "took a key"], |seen| {
         let (_clock, queue) = queue();
         let stop = Arc::new(AtomicBool::new(false));
@@ -278,15 +278,15 @@ fn a_nudge_stops_a_consumer_and_loses_no_key() {
             thread::spawn(move || queue.shared.dequeue(Nanos::NEVER, || stop.load(SeqCst)).map(|claim| *claim))
         };
         let other = taker(&queue);
-        let nudger = {
+        let waker = {
             let shared = Arc::clone(&queue.shared);
             thread::spawn(move || {
                 stop.store(true, SeqCst);
-                shared.nudge();
+                shared.wake_consumers();
             })
         };
         queue.enqueue(1);
-        nudger.join().unwrap();
+        waker.join().unwrap();
         if let Ok(key) = stopped.join().unwrap() {
             // The claim ended as failed: the key backs off, then the other consumer gets it.
             seen.note("took a key");
@@ -299,7 +299,7 @@ fn a_nudge_stops_a_consumer_and_loses_no_key() {
 }
 
 #[test]
-fn a_nudge_stops_every_consumer() {
+fn a_wake_stops_every_consumer() {
     explore(4, &["none asleep", "one asleep", "both asleep"], |seen| {
         let (clock, queue) = queue();
         let stop = Arc::new(AtomicBool::new(false));
@@ -309,7 +309,7 @@ fn a_nudge_stops_every_consumer() {
         });
         note_sleepers(seen, &clock);
         stop.store(true, SeqCst);
-        queue.shared.nudge();
+        queue.shared.wake_consumers();
         for consumer in consumers {
             assert!(matches!(consumer.join().unwrap(), Err(NoClaim::Stopped)));
         }

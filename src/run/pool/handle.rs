@@ -8,7 +8,8 @@ use super::Pool;
 use super::task::PoolTask;
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
-use crate::base::group::{Handle, Overrun, StillRunning, ThreadGroup, ThreadGroupKind};
+use crate::base::group::{Handle, Overrun, ThreadGroup, ThreadGroupKind};
+use crate::base::running::Running;
 use crate::base::thread::ThreadOptions;
 
 /// A bounded pool of worker threads that controllers share. Dropping it stops it and joins its threads.
@@ -36,11 +37,9 @@ use crate::base::thread::ThreadOptions;
 /// vms.shutdown(Duration::from_secs(30));
 /// # Ok::<_, BoxError>(())
 /// ```
-#[must_use = "dropping the pool stops it"]
 #[doc(alias = "thread pool")]
 pub struct WorkerPool {
     pub(crate) pool: Arc<Pool>,
-    handle: Handle,
 }
 
 /// The settings of a [`WorkerPool`].
@@ -115,28 +114,28 @@ impl PoolBuilder {
     /// # Errors
     ///
     /// Returns [`StartError`] if the name is invalid, if the number of threads is zero, or if the system refuses a thread.
-    pub fn start(self) -> Result<WorkerPool, StartError> {
+    pub fn start(self) -> Result<Running<WorkerPool>, StartError> {
         self.check()?;
         let group = ThreadGroup::with_spares(ThreadGroupKind::Pool, self.name, self.clock, self.threads, self.spares);
         let pool = Pool::new(Arc::clone(&group), self.threads, self.options.clone());
         let (pool_name, threads, spares) = (group.name.as_str(), self.threads, self.spares);
         log::info!(pool = pool_name, threads, spares; "{pool_name}: the pool starts, threads: {threads}, spares: {spares}");
         let mut number = 0..;
-        let body = |_seat| PoolTask { pool: Arc::clone(&pool), number: number.next().unwrap_or_default() };
+        let body = |_slot| PoolTask { pool: Arc::clone(&pool), number: number.next().unwrap_or_default() };
         let watched = Arc::downgrade(&pool);
         let watch = Box::new(move |overrun: Overrun<'_>| {
             if let Some(pool) = watched.upgrade() {
                 pool.overrun(&overrun);
             }
         });
-        let nudged = Arc::downgrade(&pool);
-        let nudge = move || {
-            if let Some(pool) = nudged.upgrade() {
-                pool.nudge();
+        let woken = Arc::downgrade(&pool);
+        let wake = move || {
+            if let Some(pool) = woken.upgrade() {
+                pool.wake();
             }
         };
-        let joiners = group.start(&self.options, body, Some(watch)).inspect_err(|_| nudge())?;
-        Ok(WorkerPool { handle: Handle::new(group, joiners, Box::new(nudge), self.grace), pool })
+        let joiners = group.start(&self.options, body, Some(watch)).inspect_err(|_| wake())?;
+        Ok(Running::new(WorkerPool { pool }, Handle::new(group, joiners, wake), self.grace))
     }
 }
 
@@ -170,39 +169,13 @@ impl WorkerPool {
     pub fn overdue(&self) -> Vec<String> {
         self.pool.group.overdue()
     }
-
-    /// Stops running keys. Active runs continue. Returns at once.
-    pub fn stop(&self) {
-        self.handle.stop();
-    }
-
-    /// Stops, and cancels the contexts of all active runs. Returns at once.
-    pub fn abort(&self) {
-        self.handle.abort();
-    }
-
-    /// Blocks until all threads have ended, for at most `timeout` by the pool's clock.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`StillRunning`] with the threads that have not ended: they are in a run, or the pool was not stopped.
-    pub fn join_timeout(&mut self, timeout: Duration) -> Result<(), StillRunning> {
-        self.handle.join_timeout(timeout)
-    }
-
-    /// Stops, waits up to `grace` for active runs, aborts the rest, and joins all threads. Blocks until every run has returned.
-    pub fn shutdown(mut self, grace: Duration) {
-        self.handle.shutdown(grace);
-    }
-
-    /// Lets the threads continue without joining them. For runs that ignore their cancellation.
-    pub fn detach(mut self) {
-        self.handle.detach();
-    }
 }
 
 impl fmt::Debug for WorkerPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkerPool").field("threads", &self.handle).finish_non_exhaustive()
+        f.debug_struct("WorkerPool")
+            .field("name", &self.name())
+            .field("overdue", &self.overdue())
+            .finish_non_exhaustive()
     }
 }

@@ -37,7 +37,7 @@ use crate::base::group::{Overrun, Run, ThreadGroup, WorkerSlot};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::{AcqRel, Relaxed};
-use crate::base::thread::{ThreadOptions, shielded};
+use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::base::wait::{WaiterCounts, Waiters};
 use crate::run::runner::KeyTurn;
@@ -202,7 +202,7 @@ impl Pool {
         drop(state);
         self.idle.notify(idle);
         if last {
-            shielded("the hook of a controller", || job.left());
+            job.left();
         }
     }
 
@@ -218,7 +218,7 @@ impl Pool {
     }
 
     /// Wakes all threads, so that they check whether to stop.
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake(&self) {
         let count = self.state.lock().idle.mark_woken(usize::MAX, &self.group.clock);
         self.idle.notify(count);
     }
@@ -240,7 +240,7 @@ struct IdleTimeout(Weak<Pool>);
 impl Wake for IdleTimeout {
     fn wake(&self) {
         if let Some(pool) = self.0.upgrade() {
-            pool.nudge();
+            pool.wake();
         }
     }
 }

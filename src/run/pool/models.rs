@@ -140,7 +140,7 @@ fn working(pool: &Arc<Pool>, number: usize) -> thread::JoinHandle<()> {
 
 fn stop(pool: &Pool) {
     pool.group.stop();
-    pool.nudge();
+    pool.wake();
 }
 
 /// Explores the interleavings with a bounded number of preemptions: all interleavings of three threads take too long.

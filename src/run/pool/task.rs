@@ -8,7 +8,6 @@ use crate::base::sync::atomic::Ordering::AcqRel;
 #[cfg(feature = "testing")]
 use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
-use crate::base::thread::shielded;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
 
@@ -80,7 +79,7 @@ impl Pool {
         self.idle.notify(count);
         // The report comes before the log line of the spare thread.
         if let Some(job) = job {
-            shielded("the report of an overrun", || job.overrun(overrun));
+            job.overrun(overrun);
         }
         if let Some(spare) = spare {
             self.start_spare(spare);

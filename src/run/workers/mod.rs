@@ -165,9 +165,9 @@ impl<R, P> Workers<R, P> {
         };
         let started = group.start(&self.options, body, watch);
         // Wakes the started threads, also after an error: the group is stopping then.
-        let nudge = move || queue.nudge();
-        let joiners = started.inspect_err(|_| nudge())?;
-        let handle = Handle::new(Arc::clone(&group), joiners, Box::new(nudge), self.grace).that_may_end();
+        let wake = move || queue.wake_consumers();
+        let joiners = started.inspect_err(|_| wake())?;
+        let handle = Handle::new(Arc::clone(&group), joiners, wake).that_may_end();
         Ok(Running::new(WorkersControl { group, counters, overruns }, handle, self.grace))
     }
 }

@@ -18,18 +18,18 @@ mod unix {
     use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, openat, statat};
     use rustix::io::Errno;
 
-    use super::super::{FileKind, FileState};
+    use crate::watch::directory::entry::{FileKind, FileState};
 
     /// The open root directory.
-    pub(in super::super) struct Tree(OwnedFd);
+    pub(crate) struct Tree(OwnedFd);
 
     impl Tree {
-        pub(in super::super) fn open(root: &Path) -> io::Result<Self> {
+        pub(crate) fn open(root: &Path) -> io::Result<Self> {
             open(CWD, root.as_os_str(), OFlags::empty()).map(Self)
         }
 
         /// Calls `each` with the name and the metadata of each entry of `folder`, a path relative to the root.
-        pub(in super::super) fn entries<E: From<io::Error>>(
+        pub(crate) fn entries<E: From<io::Error>>(
             &self,
             folder: &Path,
             mut each: impl FnMut(&OsStr, FileState) -> Result<(), E>,
@@ -117,19 +117,19 @@ mod others {
     use std::io::{self, ErrorKind};
     use std::path::{Path, PathBuf};
 
-    use super::super::{FileKind, FileState};
+    use crate::watch::directory::entry::{FileKind, FileState};
 
     /// The path of the root.
-    pub(in super::super) struct Tree(PathBuf);
+    pub(crate) struct Tree(PathBuf);
 
     impl Tree {
         #[expect(clippy::unnecessary_wraps, reason = "opening a root can fail elsewhere")]
-        pub(in super::super) fn open(root: &Path) -> io::Result<Self> {
+        pub(crate) fn open(root: &Path) -> io::Result<Self> {
             Ok(Self(root.to_owned()))
         }
 
         /// Calls `each` with the name and the metadata of each entry of `folder`, a path relative to the root.
-        pub(in super::super) fn entries<E: From<io::Error>>(
+        pub(crate) fn entries<E: From<io::Error>>(
             &self,
             folder: &Path,
             mut each: impl FnMut(&OsStr, FileState) -> Result<(), E>,

@@ -8,7 +8,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use self::polling::{PollerShared, Polling, SourceOf};
+use self::polling::{PollerShared, Polling};
+use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
@@ -51,16 +52,17 @@ use crate::watch::source::{SourceHandle, SourceState};
 pub struct Poller<F> {
     period: Duration,
     list: F,
-    name: String,
+    pub(super) name: String,
     /// The name of the threads, if it differs from `name`.
     thread_name: Option<String>,
     controller: Option<String>,
-    /// Where the poller records its health, if the caller has such a state.
-    source: Option<SourceOf>,
+    /// Where the poller records its health, once that is made.
+    source: Option<SourceHandle>,
     jitter: f64,
     first_after: bool,
-    verb: EnqueueMethod,
+    method: EnqueueMethod,
     priority: Priority,
+    pub(super) clock: Clock,
     grace: Duration,
     threads: Option<ThreadOptions>,
 }
@@ -82,8 +84,9 @@ impl<F> Poller<F> {
             source: None,
             jitter: 0.0,
             first_after: false,
-            verb: EnqueueMethod::EnqueueIfAbsent,
+            method: EnqueueMethod::EnqueueIfAbsent,
             priority: Priority::Normal,
+            clock: Clock::system(),
             grace: Duration::from_secs(30),
             threads: None,
         }
@@ -102,9 +105,9 @@ impl<F> Poller<F> {
         self
     }
 
-    /// Sets where the poller records its health. `listed` opens once its first listing has been enqueued.
-    pub(crate) fn writing_to(mut self, state: Arc<SourceState>, listed: Arc<Latch>) -> Self {
-        self.source = Some(SourceOf { state, listed });
+    /// Sets where the poller records its health. The handle counts as synced once the first listing has been enqueued.
+    pub(super) fn with_source(mut self, source: SourceHandle) -> Self {
+        self.source = Some(source);
         self
     }
 
@@ -124,13 +127,19 @@ impl<F> Poller<F> {
     /// Enqueues keys with [`enqueue`](Enqueue::enqueue): a key that is being processed runs again. Use it if the function lists
     /// changed keys.
     pub fn edge(mut self) -> Self {
-        self.verb = EnqueueMethod::Enqueue;
+        self.method = EnqueueMethod::Enqueue;
         self
     }
 
     /// Sets the priority level of the keys. Default: normal.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
+        self
+    }
+
+    /// Sets the clock. Default: the system clock. A poller of a controller uses the clock of the controller.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
         self
     }
 
@@ -163,7 +172,15 @@ impl<F> Poller<F> {
         Ok(())
     }
 
-    /// Starts polling into `to`, by the clock of `to` ([`Enqueue::clock`]).
+    /// Returns the handle of the poller's health. It takes the name and the clock that are set by now.
+    pub(crate) fn source(&mut self) -> SourceHandle {
+        let Self { source, name, controller, clock, .. } = self;
+        let new =
+            || SourceHandle::new(&SourceState::new(name, controller.take(), clock.clone()), &Latch::new(clock.clone()));
+        source.get_or_insert_with(new).clone()
+    }
+
+    /// Starts polling into `to`.
     ///
     /// # Errors
     ///
@@ -172,89 +189,79 @@ impl<F> Poller<F> {
     pub fn start<K, I, E, Q>(self, to: &Q) -> Result<Running<PollerControl>, StartError>
     where
         F: FnMut(&Context) -> Result<I, E> + Send + 'static,
-        I: IntoIterator<Item = K>,
+        I: IntoIterator<Item = K> + 'static,
         E: Into<BoxError>,
         Q: Enqueue<K> + Clone + Send + 'static,
         K: 'static,
     {
-        let grace = self.grace;
-        let (control, handle) = self.start_parts(to, Box::new(|| {}))?;
-        Ok(Running::new(control, handle, grace))
+        let to = to.clone();
+        let request = EnqueueRequest::new(self.method).at(self.priority).because(Reasons::POLL);
+        let deliver = move |keys: I| to.request_all(&mut keys.into_iter(), request).total();
+        self.start_with(deliver, || {}, |control| control)
     }
 
-    pub(crate) fn grace(&self) -> Duration {
-        self.grace
-    }
-
-    /// Starts polling. Each stop calls `on_stop`.
-    pub(crate) fn start_parts<K, I, E, Q>(
-        self,
-        to: &Q,
-        on_stop: Box<dyn Fn() + Send + Sync>,
-    ) -> Result<(PollerControl, Handle), StartError>
+    /// Starts polling. `deliver` gets each listing and returns the number of its keys. Each stop calls `on_stop`. The returned
+    /// handle derefs to the result of `control`.
+    pub(super) fn start_with<I, E, C>(
+        mut self,
+        deliver: impl FnMut(I) -> usize + Send + 'static,
+        on_stop: impl Fn() + Send + Sync + 'static,
+        control: impl FnOnce(PollerControl) -> C,
+    ) -> Result<Running<C>, StartError>
     where
         F: FnMut(&Context) -> Result<I, E> + Send + 'static,
-        I: IntoIterator<Item = K>,
         E: Into<BoxError>,
-        Q: Enqueue<K> + Clone + Send + 'static,
-        K: 'static,
     {
         self.check()?;
-        let (name, controller) = (self.name, self.controller);
-        let source = self.source.unwrap_or_else(|| SourceOf::new(&name, controller, to.clock()));
-        let SourceOf { state, listed } = source;
-        let crew = ThreadGroup::new(ThreadGroupKind::Poller, self.thread_name.unwrap_or(name), to.clock(), 1);
-        let signal = AutoResetEvent::new(crew.clock.clone());
+        let source = self.source();
+        let group = ThreadGroup::new(ThreadGroupKind::Poller, self.thread_name.unwrap_or(self.name), self.clock, 1);
+        let event = AutoResetEvent::new(group.clock.clone());
         let shared = Arc::new(PollerShared {
             triggered: AtomicBool::new(false),
             overruns: AtomicU64::new(0),
-            signal: Arc::clone(&signal),
+            event: Arc::clone(&event),
             new_period: Mutex::new(None),
             returned: AtomicU64::new(0),
             handed_over: AtomicU64::new(0),
             progress: OnceLock::new(),
         });
-        let pulled = Arc::clone(&shared);
-        state.on_trigger(move || pulled.trigger());
-        let now = crew.clock.nanos();
+        let triggered = Arc::clone(&shared);
+        source.state.on_trigger(move || triggered.trigger());
+        let now = group.clock.nanos();
         let mut polling = Polling {
-            crew: Arc::clone(&crew),
+            group: Arc::clone(&group),
             shared: Arc::clone(&shared),
-            source: Arc::clone(&state),
-            listed: Arc::clone(&listed),
-            to: to.clone(),
+            source: source.clone(),
             list: self.list,
+            deliver,
             period: self.period,
             planned: if self.first_after { now.after(self.period) } else { now },
             due: Nanos::ZERO,
             jitter: self.jitter,
-            draws: to.clock().draws(),
-            request: EnqueueRequest::new(self.verb).at(self.priority).because(Reasons::POLL),
-            seat: Arc::clone(&crew.slots[0]),
+            draws: group.clock.draws(),
         };
         polling.plan(now);
-        let (source, period) = (state.name(), Rounded(self.period));
-        log::info!(source, period:%; "{source}: the poller starts, with a period of {period}");
-        let watched = (Arc::clone(&shared), Arc::clone(&state));
-        let started = crew.start_one(
+        let (name, period) = (source.state.name(), Rounded(self.period));
+        log::info!(source = name, period:%; "{name}: the poller starts, with a period of {period}");
+        let watched = (Arc::clone(&shared), source.clone());
+        let started = group.start_one(
             &self.threads.unwrap_or_default(),
             polling,
-            &signal,
+            &event,
             Some(Box::new(move |_: Overrun| {
                 let (shared, source) = &watched;
                 shared.overruns.fetch_add(1, SeqCst);
-                source.overran();
+                source.state.overran();
             })),
         );
         // Also ends a poller that has started without its watchdog: its thread group is stopping then.
-        let nudge = move || {
+        let wake = move || {
             on_stop();
-            signal.set();
+            event.set();
         };
-        let joiners = started.inspect_err(|_| nudge())?;
-        let control =
-            PollerControl { group: Arc::clone(&crew), shared, source: SourceHandle::new(&state, &listed), state };
-        Ok((control, Handle::new(crew, joiners, Box::new(nudge), self.grace)))
+        let joiners = started.inspect_err(|_| wake())?;
+        let control = control(PollerControl { group: Arc::clone(&group), shared, source });
+        Ok(Running::new(control, Handle::new(group, joiners, wake), self.grace))
     }
 }
 
@@ -264,7 +271,7 @@ impl<F> fmt::Debug for Poller<F> {
             .field("name", &self.name)
             .field("period", &self.period)
             .field("jitter", &self.jitter)
-            .field("verb", &self.verb)
+            .field("method", &self.method)
             .field("priority", &self.priority)
             .finish_non_exhaustive()
     }
@@ -298,7 +305,6 @@ fn check_period(period: Duration) -> Result<(), StartError> {
 pub struct PollerControl {
     group: Arc<ThreadGroup>,
     shared: Arc<PollerShared>,
-    state: Arc<SourceState>,
     source: SourceHandle,
 }
 
@@ -306,7 +312,7 @@ impl PollerControl {
     /// Returns the name in log lines.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.state.name()
+        self.source.state.name()
     }
 
     /// Starts a poll now, independent of the schedule. Any number of calls during a poll cause one more.
@@ -328,7 +334,7 @@ impl PollerControl {
     /// let clock = ManualClock::new();
     /// let queue = WorkQueue::builder().clock(clock.clock()).build();
     /// let hourly = Poller::new(Duration::from_secs(3600), |_cx| Ok::<_, Infallible>(["vm-1"])).first_after_period();
-    /// let poller = hourly.start(&queue)?;
+    /// let poller = hourly.clock(clock.clock()).start(&queue)?;
     /// poller.set_period(Duration::from_secs(10))?;
     /// clock.advance(Duration::from_secs(10));
     /// assert_eq!(*queue.dequeue()?, "vm-1");
@@ -341,7 +347,7 @@ impl PollerControl {
             let mut new_period = self.shared.new_period.lock();
             *new_period = Some((period, self.group.clock.nanos()));
         }
-        self.shared.signal.set();
+        self.shared.event.set();
         Ok(())
     }
 
@@ -371,13 +377,13 @@ impl PollerControl {
     /// Returns the number of polls that have begun.
     #[must_use]
     pub fn polls(&self) -> u64 {
-        self.state.listings()
+        self.source.status().listings
     }
 
     /// Returns the number of polls that returned an error or panicked.
     #[must_use]
     pub fn failures(&self) -> u64 {
-        self.state.failures()
+        self.source.status().failures
     }
 
     /// Returns the number of polls that were still running 100 ms after their deadline.

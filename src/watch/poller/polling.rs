@@ -5,24 +5,23 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::base::backoff::Draws;
-use crate::base::clock::Clock;
-use crate::base::group::{ThreadGroup, WorkerSlot};
+use crate::base::group::ThreadGroup;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use crate::base::task::{Next, Task};
-use crate::base::thread::{panic_message, shielded};
+use crate::base::thread::panic_message;
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, Latch, Progress};
-use crate::queue::{Enqueue, EnqueueRequest, Reasons};
+use crate::base::wait::{AutoResetEvent, Progress};
+use crate::queue::Reasons;
 use crate::run::context::{Context, RunInfo};
 use crate::run::error::{BoxError, Chain};
-use crate::watch::source::SourceState;
+use crate::watch::source::SourceHandle;
 
 /// The state that the handle and the thread share.
 pub(super) struct PollerShared {
     pub(super) triggered: AtomicBool,
     pub(super) overruns: AtomicU64,
-    pub(super) signal: Arc<AutoResetEvent>,
+    pub(super) event: Arc<AutoResetEvent>,
     /// A new period that the thread has not applied yet, and when it was set.
     pub(super) new_period: Mutex<Option<(Duration, Nanos)>>,
     /// The number of listings that have returned, and of those that have been enqueued. A listing that panics while it is
@@ -36,15 +35,8 @@ pub(super) struct PollerShared {
 impl PollerShared {
     pub(super) fn trigger(&self) {
         self.triggered.store(true, SeqCst);
-        self.signal.set();
+        self.event.set();
     }
-}
-
-/// Where a poller records its health.
-pub(super) struct SourceOf {
-    pub(super) state: Arc<SourceState>,
-    /// Opens once a poll has succeeded and its keys are in the queue; given up if the poller ends before.
-    pub(super) listed: Arc<Latch>,
 }
 
 /// Counts a listing as enqueued when it is dropped.
@@ -66,21 +58,14 @@ impl Drop for HandingOver<'_> {
     }
 }
 
-impl SourceOf {
-    pub(super) fn new(name: &str, controller: Option<String>, clock: Clock) -> Self {
-        Self { state: SourceState::new(name, controller, clock.clone()), listed: Latch::new(clock) }
-    }
-}
-
 /// The body of the thread.
-pub(super) struct Polling<F, Q> {
-    pub(super) crew: Arc<ThreadGroup>,
+pub(super) struct Polling<F, D> {
+    pub(super) group: Arc<ThreadGroup>,
     pub(super) shared: Arc<PollerShared>,
-    pub(super) source: Arc<SourceState>,
-    pub(super) listed: Arc<Latch>,
-    pub(super) seat: Arc<WorkerSlot>,
-    pub(super) to: Q,
+    pub(super) source: SourceHandle,
     pub(super) list: F,
+    /// Enqueues or stores a listing. Returns the number of its keys.
+    pub(super) deliver: D,
     pub(super) period: Duration,
     /// The next multiple of the period, counted from the start or from the last new period.
     pub(super) planned: Nanos,
@@ -88,10 +73,9 @@ pub(super) struct Polling<F, Q> {
     pub(super) due: Nanos,
     pub(super) jitter: f64,
     pub(super) draws: Draws,
-    pub(super) request: EnqueueRequest,
 }
 
-impl<F, Q> Polling<F, Q> {
+impl<F, D> Polling<F, D> {
     /// Plans the next poll at the first multiple of the period, from `planned` on, that is not before `earliest`.
     pub(super) fn plan(&mut self, earliest: Nanos) {
         if self.planned < earliest {
@@ -114,23 +98,22 @@ impl<F, Q> Polling<F, Q> {
     }
 }
 
-impl<F, Q> Drop for Polling<F, Q> {
+impl<F, D> Drop for Polling<F, D> {
     fn drop(&mut self) {
-        self.listed.set(false);
-        let source = self.source.name();
-        shielded("the log of an end", || log::info!(source; "{source}: the poller has ended"));
+        self.source.synced().set(false);
+        let source = self.source.state.name();
+        log::info!(source; "{source}: the poller has ended");
     }
 }
 
-impl<F, I, E, Q> Task for Polling<F, Q>
+impl<F, I, E, D> Task for Polling<F, D>
 where
     F: FnMut(&Context) -> Result<I, E> + Send,
-    I: IntoIterator,
     E: Into<BoxError>,
-    Q: Enqueue<I::Item> + Send,
+    D: FnMut(I) -> usize + Send,
 {
     fn step(&mut self, now: Nanos) -> Next {
-        if self.crew.is_stopping() {
+        if self.group.is_stopping() {
             return Next::Finished;
         }
         self.take_new_period(Nanos::ZERO);
@@ -138,7 +121,7 @@ where
         if self.shared.triggered.swap(false, SeqCst) || now >= self.due {
             self.poll(now);
             // Also after a triggered poll: skips planned polls that would have begun while it ran.
-            let now = self.crew.clock.nanos();
+            let now = self.group.clock.nanos();
             if now >= self.due {
                 self.planned = self.planned.after(self.period);
                 self.plan(now);
@@ -146,50 +129,43 @@ where
             // A new period may have been set during the poll. Its polls that would have begun meanwhile are skipped too.
             self.take_new_period(now);
         }
-        self.seat.plan(self.due.after(self.period));
+        self.group.slots[0].plan(self.due.after(self.period));
         // A trigger, a new period or a stop during the poll has set the event, so the next step follows at once.
         Next::At(self.due)
     }
 }
 
-impl<F, I, E, Q> Polling<F, Q>
+impl<F, I, E, D> Polling<F, D>
 where
     F: FnMut(&Context) -> Result<I, E>,
-    I: IntoIterator,
     E: Into<BoxError>,
-    Q: Enqueue<I::Item>,
+    D: FnMut(I) -> usize,
 {
     fn poll(&mut self, now: Nanos) {
         let deadline = now.after(self.period);
         // Dropped last: a thread that sees the listing ended also sees its outcome.
-        let _listing = self.source.begin(now, deadline);
+        let _listing = self.source.state.begin(now, deadline);
         let outcome = {
-            let _run = self.crew.begin_until(&self.seat, deadline, 0);
+            let slot = &self.group.slots[0];
+            let _run = self.group.begin_until(slot, deadline, 0);
             let call = RunInfo { reasons: Reasons::POLL, ..RunInfo::default() };
-            let seat = Some(Arc::clone(&self.seat));
-            let cx = Context::new(self.crew.clock.clone(), deadline, self.crew.abort.clone(), seat, call);
+            let (clock, abort) = (self.group.clock.clone(), self.group.abort.clone());
+            let cx = Context::new(clock, deadline, abort, Some(Arc::clone(slot)), call);
             catch_unwind(AssertUnwindSafe(|| {
                 let keys = (self.list)(&cx).map_err(Into::into)?;
                 let _handing_over = HandingOver::new(&self.shared);
-                Ok::<_, BoxError>(self.to.request_all(&mut keys.into_iter(), self.request))
+                Ok::<_, BoxError>((self.deliver)(keys))
             }))
         };
         match outcome {
-            Ok(Ok(tally)) => {
-                let (source, keys) = (self.source.name(), tally.total());
+            Ok(Ok(keys)) => {
+                let source = self.source.state.name();
                 log::debug!(source, keys; "{source}: polled, keys: {keys}");
-                self.source.succeeded();
-                self.listed.set(true);
+                self.source.state.succeeded();
+                self.source.synced().set(true);
             }
-            Ok(Err(error)) => {
-                self.source.failed(Chain(&*error).to_string());
-                // The `Drop` of an error is user code.
-                shielded("the drop of an error", || drop(error));
-            }
-            Err(panic) => {
-                self.source.panicked(panic_message(&*panic));
-                shielded("the drop of a panic", || drop(panic));
-            }
+            Ok(Err(error)) => self.source.state.failed(Chain(&*error).to_string()),
+            Err(panic) => self.source.state.panicked(panic_message(&*panic)),
         }
     }
 }

@@ -32,7 +32,7 @@ fn has_listed_once_the_keys_of_the_first_successful_poll_are_enqueued() {
             _ => Ok(vec!["a"]),
         }
     };
-    let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).clock(queue.clock()).start(&queue).unwrap();
     let (said, heard) = mpsc::channel();
     let fed = queue.clone();
     poller.source().synced().on_set(Box::new(move |listed| said.send((listed, fed.len())).unwrap()));
@@ -55,7 +55,7 @@ fn waiting_for_the_first_listing_fails_when_the_poller_ends() {
         cx.sleep(Duration::MAX).map_err(io::Error::other)?;
         Ok(vec!["a"])
     };
-    let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).clock(queue.clock()).start(&queue).unwrap();
     let listed = Arc::clone(poller.source().synced());
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| listed.wait_for(Duration::MAX));
@@ -74,7 +74,7 @@ fn a_failure_after_the_first_listing_does_not_reset_has_listed() {
     let list = move |_cx: &Context| -> Keys {
         if std::mem::take(&mut first) { Ok(vec![]) } else { Err(io::ErrorKind::TimedOut.into()) }
     };
-    let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     clock.advance(PERIOD);
     clock.wait_for_sleepers(IDLE);

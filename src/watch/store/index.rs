@@ -4,9 +4,9 @@ use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use super::Store;
+use super::{Maintain, Store};
 use crate::base::sync::RwLock;
 use crate::base::thread::shielded;
 use crate::queue::{FastState, Key};
@@ -40,19 +40,13 @@ pub struct Index<I, K, T> {
     table: Arc<dyn Lookup<I, K> + Send + Sync>,
 }
 
-/// The store's side of an index.
-pub(super) trait Maintain<K, T>: Send + Sync {
-    /// Calls the index function for a new value, or not for `None`, a deletion. The returned closure updates the index.
-    fn prepare<'a>(&'a self, key: &'a K, value: Option<&T>) -> Box<dyn FnOnce() + 'a>;
-}
-
 /// The handle's side of an index.
-pub(super) trait Lookup<I, K> {
+trait Lookup<I, K> {
     fn with(&self, read: &mut dyn FnMut(&Found<I, K>));
 }
 
 /// The index function and the index.
-pub(super) struct IndexTable<I, K, F> {
+struct IndexTable<I, K, F> {
     of: F,
     rows: RwLock<Rows<I, K>>,
 }
@@ -68,7 +62,7 @@ struct Rows<I, K> {
 }
 
 impl<I, K, F> IndexTable<I, K, F> {
-    pub(super) fn new(of: F) -> Self {
+    fn new(of: F) -> Self {
         Self { of, rows: RwLock::new(Rows { found: HashMap::default(), under: HashMap::default() }) }
     }
 }
@@ -115,11 +109,45 @@ impl<I, K, F> Lookup<I, K> for IndexTable<I, K, F> {
     }
 }
 
-impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
-    pub(super) fn new(store: Store<K, T>, table: Arc<dyn Lookup<I, K> + Send + Sync>) -> Self {
-        Self { store, table }
+impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
+    /// Adds an index: `of` returns the index keys of an item. Works at any time, and indexes existing items before it returns.
+    /// The index is kept up to date until its last handle is dropped.
+    ///
+    /// `of` runs once per change of an item, before the change is stored, on the thread that stores it. It may read stores, but
+    /// must not change this watch. If it panics, the panic is logged, and the item is under no key of this index until it
+    /// changes again.
+    ///
+    /// ```
+    /// use homeostat::Watch;
+    ///
+    /// let push = Watch::push();
+    /// push.set("disk-1", "vm-1");
+    /// let by_vm = push.watch().store().index(|_disk, vm: &&str| [*vm]);
+    /// push.set("disk-2", "vm-1");
+    ///
+    /// let mut disks = by_vm.keys("vm-1");
+    /// disks.sort();
+    /// assert_eq!(disks, ["disk-1", "disk-2"]);
+    /// ```
+    pub fn index<I, V, F>(&self, of: F) -> Index<I, K, T>
+    where
+        I: Key + Sync,
+        V: IntoIterator<Item = I>,
+        F: Fn(&K, &T) -> V + Send + Sync + 'static,
+    {
+        let table = Arc::new(IndexTable::new(of));
+        let _turn = self.inner.turn.lock();
+        // `turn` excludes changes between the snapshot and the registration of the index.
+        for (key, value) in self.snapshot() {
+            table.prepare(&key, Some(&value))();
+        }
+        let known = Arc::downgrade(&table) as Weak<dyn Maintain<K, T>>;
+        self.inner.state.write().indexes.push(known);
+        Index { store: self.clone(), table }
     }
+}
 
+impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
     /// Returns the items under an index key, in no particular order.
     ///
     /// # Panics

@@ -16,7 +16,6 @@ use std::time::Duration;
 pub use self::index::Index;
 pub use self::value::{WithValue, with_value};
 
-use self::index::{IndexTable, Maintain};
 use crate::base::clock::Clock;
 use crate::base::sync::{Mutex, RwLock};
 use crate::base::thread::shielded;
@@ -67,6 +66,12 @@ struct State<K, T> {
     items: HashMap<K, Arc<T>, FastState>,
     /// The handles of an index own it.
     indexes: Vec<Weak<dyn Maintain<K, T>>>,
+}
+
+/// The store's side of an index.
+trait Maintain<K, T>: Send + Sync {
+    /// Calls the index function for a new value, or not for `None`, a deletion. The returned closure updates the index.
+    fn prepare<'a>(&'a self, key: &'a K, value: Option<&T>) -> Box<dyn FnOnce() + 'a>;
 }
 
 impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
@@ -136,42 +141,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
     /// Returns an item for which `accepts` returns true. `accepts` runs on a snapshot, without a lock.
     pub fn find(&self, mut accepts: impl FnMut(&K, &T) -> bool) -> Option<(K, Arc<T>)> {
         self.snapshot().into_iter().find(|(key, value)| accepts(key, value))
-    }
-
-    /// Adds an index: `of` returns the index keys of an item. Works at any time, and indexes existing items before it returns.
-    /// The index is kept up to date until its last handle is dropped.
-    ///
-    /// `of` runs once per change of an item, before the change is stored, on the thread that stores it. It may read stores, but
-    /// must not change this watch. If it panics, the panic is logged, and the item is under no key of this index until it
-    /// changes again.
-    ///
-    /// ```
-    /// use homeostat::Watch;
-    ///
-    /// let push = Watch::push();
-    /// push.set("disk-1", "vm-1");
-    /// let by_vm = push.watch().store().index(|_disk, vm: &&str| [*vm]);
-    /// push.set("disk-2", "vm-1");
-    ///
-    /// let mut disks = by_vm.keys("vm-1");
-    /// disks.sort();
-    /// assert_eq!(disks, ["disk-1", "disk-2"]);
-    /// ```
-    pub fn index<I, V, F>(&self, of: F) -> Index<I, K, T>
-    where
-        I: Key + Sync,
-        V: IntoIterator<Item = I>,
-        F: Fn(&K, &T) -> V + Send + Sync + 'static,
-    {
-        let table = Arc::new(IndexTable::new(of));
-        let _turn = self.inner.turn.lock();
-        // `turn` excludes changes between the snapshot and the registration of the index.
-        for (key, value) in self.snapshot() {
-            table.prepare(&key, Some(&value))();
-        }
-        let known = Arc::downgrade(&table) as Weak<dyn Maintain<K, T>>;
-        self.inner.state.write().indexes.push(known);
-        Index::new(self.clone(), table)
     }
 
     /// Returns whether the initial list is complete: the store has every item that existed when the watch began.

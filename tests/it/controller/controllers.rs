@@ -11,7 +11,7 @@ use homeostat::controller::{ControllerBuilder, ControllerError, ControllerPhase,
 use homeostat::queue::KeyState;
 use homeostat::run::NoRetry;
 use homeostat::{
-    Action, BoxError, Context, Controller, Enqueue, EnqueueOutcome, Exponential, ManualClock, Reasons, Watch,
+    Action, BoxError, Context, Controller, Enqueue, EnqueueOutcome, Exponential, ManualClock, Reasons, Running, Watch,
     WorkerPool, terminal,
 };
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ type Outcome = Result<Action, BoxError>;
 type Key = &'static str;
 
 /// Returns a held clock, and a pool of two threads on it.
-fn pool() -> (ManualClock, WorkerPool) {
+fn pool() -> (ManualClock, Running<WorkerPool>) {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().expect("there are threads");
     (clock, pool)

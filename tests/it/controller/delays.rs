@@ -34,7 +34,7 @@ struct Rig {
     push: Push<Key, u32>,
     vms: Running<ControllerHandle<Key>>,
     runs: Receiver<(Duration, Reasons)>,
-    _pool: WorkerPool,
+    _pool: Running<WorkerPool>,
 }
 
 impl Rig {

@@ -31,7 +31,7 @@ where
 }
 
 /// Returns a controller with two failed keys: `vm` backs off for an hour, and `bad` is parked.
-fn failed() -> (ManualClock, WorkerPool, Running<ControllerHandle<Key>>) {
+fn failed() -> (ManualClock, Running<WorkerPool>, Running<ControllerHandle<Key>>) {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().expect("there are threads");
     let running = builder(&clock, failing).build().expect("the settings are valid").start(&pool).expect("it starts");

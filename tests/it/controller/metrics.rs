@@ -59,7 +59,7 @@ fn metrics_of_sources_show_failures_and_hangs() {
     let poller = Poller::new(SECOND, list).name("inventory");
     manager.add(Controller::builder("vm", idle).clock(clock.clock()).poller(poller).build().unwrap()).unwrap();
     let queue = WorkQueue::builder().clock(clock.clock()).build();
-    let own = Poller::new(3600 * SECOND, |_: &Context| Ok::<_, BoxError>(["vm-1"]));
+    let own = Poller::new(3600 * SECOND, |_: &Context| Ok::<_, BoxError>(["vm-1"])).clock(clock.clock());
     manager.add(Component::poller("own", own, &queue)).unwrap();
     metrics::with_local_recorder(&recorder, || {
         let running = manager.start().unwrap();

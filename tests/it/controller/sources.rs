@@ -8,7 +8,9 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, unbounded};
 use homeostat::controller::WaitError;
 use homeostat::watch::Push;
-use homeostat::{Action, BoxError, Context, Controller, ManualClock, Poller, Reasons, Sources, Watch, WorkerPool};
+use homeostat::{
+    Action, BoxError, Context, Controller, ManualClock, Poller, Reasons, Running, Sources, Watch, WorkerPool,
+};
 
 use crate::support::HOUR;
 
@@ -34,7 +36,7 @@ fn controller(clock: &ManualClock) -> (Controller<Key>, Receiver<Run>, Push<Key,
     (built, ran, none)
 }
 
-fn pool(clock: &ManualClock) -> WorkerPool {
+fn pool(clock: &ManualClock) -> Running<WorkerPool> {
     WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap()
 }
 

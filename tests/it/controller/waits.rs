@@ -28,7 +28,7 @@ fn done(_: &Context, _: &Key) -> Outcome {
     Ok(Action::await_change())
 }
 
-fn held() -> (ManualClock, WorkerPool) {
+fn held() -> (ManualClock, Running<WorkerPool>) {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().expect("there are threads");
     (clock, pool)

@@ -102,7 +102,7 @@ fn a_waiting_candidate_can_be_cancelled() {
     second.stop.cancel();
     let error = second.end().unwrap_err();
     assert!(error.is_cancelled());
-    assert_eq!(error.to_string(), "the campaign was told to stop");
+    assert_eq!(error.to_string(), "the campaign was cancelled");
     assert_eq!((second.clock.sleepers(), second.clock.next_alarm()), (0, None));
     assert!(term.check().is_ok());
 }

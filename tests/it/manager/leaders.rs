@@ -199,7 +199,7 @@ fn a_campaign_that_cannot_be_won_is_a_failure() {
     };
     assert_eq!(fails(|_| panic!("out of luck")), "elector: it panicked: out of luck");
     assert_eq!(fails(|_| Err(ElectorError::new("no such database"))), "elector: no such database");
-    assert_eq!(fails(|_| Err(Cancelled::Aborted.into())), "elector: the campaign was told to stop", "by nobody");
+    assert_eq!(fails(|_| Err(Cancelled::Aborted.into())), "elector: the campaign was cancelled", "by nobody");
 }
 
 #[test]

@@ -40,7 +40,7 @@ struct Report {
 /// A held clock, a pool of two threads on it, and the reports of the runs.
 struct Rig {
     clock: ManualClock,
-    pool: WorkerPool,
+    pool: Running<WorkerPool>,
     heard: Receiver<Report>,
     /// The number of threads that sleep while the controller is idle: two of the pool, its watchdog and the control
     /// thread.

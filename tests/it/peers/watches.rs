@@ -3,7 +3,7 @@
 //! their listeners (`tools/cache/shared_informer_test.go`, Apache-2.0).
 
 use homeostat::watch::{Push, Subscription};
-use homeostat::{Action, BoxError, Context, Enqueue, Event, Subscriber, Watch, WorkQueue, Workers};
+use homeostat::{Action, BoxError, Context, Enqueue, Event, Running, Subscriber, Watch, WorkQueue, Workers};
 
 use crate::support::{SECOND, held_builder, serve};
 
@@ -22,7 +22,7 @@ type Pods = Push<&'static str, Pod>;
 struct Stage {
     queue: WorkQueue<String>,
     pods: Pods,
-    _subscription: Subscription,
+    _subscription: Running<Subscription>,
 }
 
 impl Stage {

@@ -71,7 +71,8 @@ fn what_threads_share_can_be_shared_and_what_they_hand_over_can_be_sent() {
     shared::<StartError>();
     shared::<(Watch<u32, u64>, Push<u32, u64>, Store<u32, u64>, Index<u8, u32, u64>)>();
     shared::<(Event<u32, u64>, EventKind, PushOutcome, ChangeCounts, PushMessage<u32, u64>)>();
-    shared::<(Predicate<u32, u64>, Subscription, Running<Watch<u32, u64>>, Running<PollWatchControl<u32, u64>>)>();
+    shared::<(Predicate<u32, u64>, Running<Subscription>, Running<Watch<u32, u64>>, Running<PollWatchControl<u32, u64>>)>(
+    );
     shared::<(WithValue<u32, u64, u8>, Directory, FileState, FileKind, WatchBuilder<u32, u64>)>();
     sent::<(Subscriber<u32, u64>, PollWatch<u32, u64>)>();
     shared::<(AlwaysLeader, FileElector, Holder)>();
@@ -162,8 +163,14 @@ fn everything_of_a_watch_prints_something_short() {
     says(watch.store().index(|_, value: &u32| [*value]), "Index { len: 0");
     says(Watch::<u8, u32>::builder(), "WatchBuilder { name: \"watch\"");
     says(Predicate::<u8, u32>::no_deletions(), "Predicate");
-    says(Subscriber::<&str, u32>::to_itself(&queue).soft(), "Subscriber { name: None, wishes: Wishes { verb: Enqueue,");
-    says(watch.subscribe(Subscriber::to_itself(&queue)).unwrap(), "Subscription { name: \"vms-subscription-1\"");
+    says(
+        Subscriber::<&str, u32>::to_itself(&queue).soft(),
+        "Subscriber { name: None, settings: RequestSettings { method: Enqueue,",
+    );
+    says(
+        watch.subscribe(Subscriber::to_itself(&queue)).unwrap(),
+        "Running { control: Subscription { name: \"vms-subscription-1\"",
+    );
     says(Event::Deleted { key: "vm-1", last: std::sync::Arc::new(1) }, "Deleted(\"vm-1\")");
     says(Event::<u8, u32>::Synced, "Synced");
     says(push.set("vm-1", 1), "Created");

@@ -55,9 +55,6 @@ const PURE: [&str; 14] = [
 const NOT_PURE: [&str; 7] =
     ["base/sync", "base/thread", "base/cancel", "base/clock", "base/wait", "base/group", "queue/shared"];
 
-/// Rooms whose files still use each other in a circle. Remove rooms from this list; do not add any.
-const CIRCULAR: [&str; 1] = ["watch"];
-
 const MOST_LINES: usize = 450;
 
 /// A source file: its path under `src` without `.rs`, and its lines without comments and tests.
@@ -362,13 +359,7 @@ fn assert_tidy(faults: &[String]) {
 fn every_file_keeps_to_its_floor() {
     let sources: Vec<_> = read("src").iter().map(|(path, text)| Source::new(path, text)).collect();
     assert!(sources.len() > 20, "the walk found {} files", sources.len());
-    let mut faults = faults(&sources);
-    let is_known = |fault: &String, room: &str| fault.starts_with(&format!("src/{room}: files use each other"));
-    for room in CIRCULAR {
-        assert!(faults.iter().any(|fault| is_known(fault, room)), "src/{room} has no circle: take it off CIRCULAR");
-        faults.retain(|fault| !is_known(fault, room));
-    }
-    assert_tidy(&faults);
+    assert_tidy(&faults(&sources));
 }
 
 #[test]

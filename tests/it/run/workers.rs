@@ -246,7 +246,7 @@ fn workers_a_poller_and_their_queue_end_in_every_order_of_drops() {
         };
         let workers = Workers::new(reconcile).threads(2).reconcile_timeout(SECOND).start(&queue).unwrap();
         let list = |_cx: &Context| -> Result<Vec<&'static str>, BoxError> { Ok(vec!["a", "b", "c"]) };
-        let poller = Poller::new(SECOND, list).start(&queue).unwrap();
+        let poller = Poller::new(SECOND, list).clock(queue.clock()).start(&queue).unwrap();
         for () in runs.iter().take(3) {}
         let (mut queue, mut workers, mut poller) = (Some(queue), Some(workers), Some(poller));
         for part in order {

@@ -67,7 +67,7 @@ fn assert_requeues<E: Into<BoxError> + 'static>(name: &'static str, reconcile: f
     assert_eq!(queue.state("vm"), KeyState::Delayed(Some(clock.now() + LATER)), "{name}");
     let metrics = workers.metrics();
     assert_eq!((metrics.requeues, metrics.errors(), metrics.runs()), (1, 0, 1), "{name}");
-    let line = &logs.wait_for(Level::Info, "requeue asked");
+    let line = &logs.wait_for(Level::Info, "requested a requeue");
     assert_eq!((line.field("key"), line.field("after")), ("\"vm\"", "5s"));
     assert!(line.field("error").contains("it still boots"), "{line:?}");
     assert_eq!(logs.at(Level::Warn), []);

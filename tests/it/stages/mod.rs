@@ -78,24 +78,6 @@ impl<T> Director<T> {
     }
 }
 
-/// A value that panics when it is dropped.
-#[derive(Debug)]
-pub(crate) struct PanicsInDrop;
-
-impl Drop for PanicsInDrop {
-    fn drop(&mut self) {
-        panic!("a drop that panics");
-    }
-}
-
-impl std::fmt::Display for PanicsInDrop {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an error whose drop panics")
-    }
-}
-
-impl std::error::Error for PanicsInDrop {}
-
 /// An error that panics when it is displayed.
 #[derive(Debug)]
 pub(crate) struct PanicsInDisplay;

@@ -40,7 +40,7 @@ fn the_first_poll_comes_at_once_and_the_others_at_multiples_of_the_period() {
     let (clock, queue) = held();
     let start = clock.now();
     let (list, starts) = recording();
-    let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).clock(queue.clock()).start(&queue).unwrap();
     for n in 0..5 {
         assert_eq!(starts.recv().unwrap() - start, n * PERIOD);
         clock.wait_for_sleepers(IDLE);
@@ -57,7 +57,7 @@ fn the_first_poll_may_wait_for_one_period() {
     let (clock, queue) = held();
     let start = clock.now();
     let (list, starts) = recording();
-    let poller = Poller::new(PERIOD, list).first_after_period().start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).first_after_period().clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     clock.advance(just_before(PERIOD));
     clock.wait_for_sleepers(IDLE);
@@ -112,7 +112,7 @@ fn jitter_puts_a_poll_off_within_its_share_and_does_not_move_the_plan() {
     let (clock, queue) = held();
     let start = clock.now();
     let (list, starts) = recording();
-    let poller = Poller::new(PERIOD, list).jitter(0.5).start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).jitter(0.5).clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     while poller.polls() < 60 {
         step(&clock);
@@ -131,7 +131,7 @@ fn jitter_may_take_the_whole_period_or_nothing() {
         let (clock, queue) = held();
         let start = clock.now();
         let (list, starts) = recording();
-        let poller = Poller::new(PERIOD, list).jitter(share).start(&queue).unwrap();
+        let poller = Poller::new(PERIOD, list).jitter(share).clock(queue.clock()).start(&queue).unwrap();
         clock.wait_for_sleepers(IDLE);
         while poller.polls() < 20 {
             step(&clock);
@@ -148,7 +148,7 @@ fn jitter_may_take_the_whole_period_or_nothing() {
 fn a_period_of_zero_and_a_jitter_out_of_range_are_refused_by_name_and_value() {
     let queue = WorkQueue::<&str>::new();
     let refused = |period, share| {
-        let error = Poller::new(period, recording().0).jitter(share).start(&queue).unwrap_err();
+        let error = Poller::new(period, recording().0).jitter(share).clock(queue.clock()).start(&queue).unwrap_err();
         assert!(error.is_invalid_setting());
         error.to_string()
     };
@@ -163,7 +163,7 @@ fn a_trigger_polls_at_once_and_does_not_shift_the_plan() {
     let (clock, queue) = held();
     let start = clock.now();
     let (list, starts) = recording();
-    let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).clock(queue.clock()).start(&queue).unwrap();
     assert_eq!(starts.recv().unwrap() - start, Duration::ZERO);
     clock.wait_for_sleepers(IDLE);
     clock.advance(7 * SECOND);
@@ -205,7 +205,7 @@ fn a_planned_poll_that_would_begin_during_a_triggered_one_is_skipped() {
         runs.enter(cx.clock().now());
         Ok(vec![])
     };
-    let poller = Poller::new(PERIOD, list).first_after_period().start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).first_after_period().clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     clock.advance(8 * SECOND);
     poller.trigger();
@@ -228,7 +228,7 @@ fn an_endless_period_polls_once_and_when_triggered() {
         asked.send((cx.deadline(), cx.remaining()))?;
         Ok(vec![])
     };
-    let poller = Poller::new(Duration::MAX, list).start(&queue).unwrap();
+    let poller = Poller::new(Duration::MAX, list).clock(queue.clock()).start(&queue).unwrap();
     assert_eq!(deadlines.recv().unwrap(), (None, None));
     clock.wait_for_sleepers(IDLE);
     assert_eq!(clock.next_alarm(), None);
@@ -244,7 +244,7 @@ fn an_endless_period_polls_once_and_when_triggered() {
 fn an_endless_first_period_never_polls() {
     let (clock, queue) = held();
     let (list, starts) = recording();
-    let poller = Poller::new(Duration::MAX, list).first_after_period().start(&queue).unwrap();
+    let poller = Poller::new(Duration::MAX, list).first_after_period().clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     clock.advance(Duration::MAX);
     clock.wait_for_sleepers(IDLE);
@@ -257,5 +257,5 @@ fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Sen
         poll(cx);
         Ok(vec![])
     };
-    Poller::new(PERIOD, list).start(queue).expect("settings in range")
+    Poller::new(PERIOD, list).clock(queue.clock()).start(queue).expect("settings in range")
 }

@@ -27,7 +27,7 @@ fn polling(
         starts.send(cx.clock().now())?;
         Ok(vec![])
     };
-    (Poller::new(period, list).jitter(jitter).start(queue).unwrap(), seen)
+    (Poller::new(period, list).jitter(jitter).clock(queue.clock()).start(queue).unwrap(), seen)
 }
 
 /// Checks that the next poll begins after exactly `by`.
@@ -96,7 +96,7 @@ fn a_poll_under_way_keeps_its_deadline_and_the_next_has_the_new_one() {
         runs.enter((cx.clock().now(), cx.remaining()));
         Ok(vec![])
     };
-    let poller = Poller::new(PERIOD, list).start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).clock(queue.clock()).start(&queue).unwrap();
     assert_eq!(director.next(), (start, Some(PERIOD)));
     clock.advance(2 * SECOND);
     poller.set_period(5 * SECOND).unwrap();

@@ -85,7 +85,7 @@ fn joining_for_a_time_names_the_thread_that_is_still_polling() {
         runs.enter(());
         Ok(vec![])
     };
-    let mut poller = Poller::new(PERIOD, list).name("stuck").start(&queue).unwrap();
+    let mut poller = Poller::new(PERIOD, list).name("stuck").clock(queue.clock()).start(&queue).unwrap();
     director.next();
     poller.stop();
     thread::scope(|scope| {
@@ -140,7 +140,7 @@ fn a_dropped_poller_is_joined_and_aborted_after_the_builders_grace() {
         cx.sleep(Duration::MAX)?;
         Ok(vec![])
     };
-    let poller = Poller::new(PERIOD, list).shutdown_grace(2 * SECOND).start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).shutdown_grace(2 * SECOND).clock(queue.clock()).start(&queue).unwrap();
     // The drop must abort a running poll: wait until the poll has begun.
     clock.wait_for_sleepers(2);
     thread::scope(|scope| {
@@ -181,7 +181,8 @@ fn the_threads_are_made_as_asked() {
         started.send(name.to_owned()).unwrap();
     });
     let list = |_cx: &Context| -> Keys { Ok(vec![]) };
-    let poller = Poller::new(PERIOD, list).name("made").thread_options(options).start(&queue).unwrap();
+    let poller =
+        Poller::new(PERIOD, list).name("made").thread_options(options).clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     let mut names: Vec<_> = names.try_iter().collect();
     names.sort();
@@ -194,7 +195,7 @@ fn a_start_hook_that_panics_does_not_keep_a_poller_from_polling() {
     let (clock, queue) = held();
     let options = ThreadOptions::new().on_start(|_| panic!("no such priority"));
     let list = |_cx: &Context| -> Keys { Ok(vec![]) };
-    let poller = Poller::new(PERIOD, list).thread_options(options).start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).thread_options(options).clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     assert_eq!(poller.polls(), 1);
     poller.shutdown(Duration::ZERO);
@@ -207,7 +208,8 @@ fn a_thread_that_the_system_refuses_is_an_error_that_names_it() {
     let queue = WorkQueue::new();
     let options = ThreadOptions::new().stack_size(1 << 60);
     let list = |_cx: &Context| -> Keys { Ok(vec![]) };
-    let error = Poller::new(PERIOD, list).name("huge").thread_options(options).start(&queue).unwrap_err();
+    let error =
+        Poller::new(PERIOD, list).name("huge").thread_options(options).clock(queue.clock()).start(&queue).unwrap_err();
     assert!(error.is_thread());
     assert_eq!(error.to_string(), "the system cannot start thread huge-0");
     assert!(std::error::Error::source(&error).is_some());
@@ -218,7 +220,7 @@ fn start_and_end_are_said_at_info_and_each_poll_at_debug() {
     let logs = Logs::of("talking-poller");
     let (clock, queue) = held();
     let list = |_cx: &Context| -> Keys { Ok(vec!["a", "b"]) };
-    let poller = Poller::new(PERIOD, list).name("talking-poller").start(&queue).unwrap();
+    let poller = Poller::new(PERIOD, list).name("talking-poller").clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     poller.shutdown(Duration::ZERO);
     let said: Vec<_> = logs.all().into_iter().map(|line| (line.level, line.message)).collect();
@@ -239,5 +241,5 @@ fn polling(queue: &WorkQueue<&'static str>, mut poll: impl FnMut(&Context) + Sen
         poll(cx);
         Ok(vec![])
     };
-    Poller::new(PERIOD, list).start(queue).expect("settings in range")
+    Poller::new(PERIOD, list).clock(queue.clock()).start(queue).expect("settings in range")
 }

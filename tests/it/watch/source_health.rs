@@ -127,7 +127,7 @@ fn live_names_a_hanging_poller_that_is_a_component() {
     let manager = manager(&clock);
     let queue = WorkQueue::<Key>::builder().clock(clock.clock()).build();
     let (director, list) = hanging();
-    manager.add(Component::poller("inventory", Poller::new(PERIOD, list), &queue)).unwrap();
+    manager.add(Component::poller("inventory", Poller::new(PERIOD, list).clock(clock.clock()), &queue)).unwrap();
     let running = manager.start().unwrap();
     director.next();
     assert_eq!(manager.ready().to_string(), "inventory: its first listing is not in");
@@ -356,7 +356,7 @@ fn sources_of_a_manager_can_be_checked_and_triggered() {
     };
     let (component, own) = (lists("component"), lists("own"));
     let poller = Poller::new(PERIOD, move |cx: &Context| component(cx).map(|items| items.map(|(key, _)| key)));
-    manager.add(Component::poller("component", poller, &queue)).unwrap();
+    manager.add(Component::poller("component", poller.clock(clock.clock()), &queue)).unwrap();
     manager.add(PollWatch::new(PERIOD, lists("watch")).name("watch").clock(clock.clock()).start().unwrap()).unwrap();
     let shared = || PollWatch::new(PERIOD, lists("shared")).clock(clock.clock()).start();
     let shared = manager.watch::<Key, i32, _>("shared", shared).unwrap();

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use homeostat::watch::{Push, Subscription};
-use homeostat::{Event, Subscriber, Watch, WorkQueue};
+use homeostat::{Event, Running, Subscriber, Watch, WorkQueue};
 use parking_lot::Mutex;
 
 const KEYS: u32 = 8;
@@ -44,7 +44,7 @@ impl Believed {
 }
 
 /// Subscribes a checker. Every other one is slow, and every other pair is buffered.
-fn believer(push: &Push<u32, u64>, number: usize) -> (Subscription, Arc<Mutex<Believed>>) {
+fn believer(push: &Push<u32, u64>, number: usize) -> (Running<Subscription>, Arc<Mutex<Believed>>) {
     let believed = Arc::new(Mutex::new(Believed::default()));
     let hearing = Arc::clone(&believed);
     let subscriber = Subscriber::to(&WorkQueue::<u32>::new(), move |event: &Event<u32, u64>| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{bounded, unbounded};
 use homeostat::watch::{Push, Subscription};
-use homeostat::{Event, ManualClock, Predicate, Subscriber, ThreadOptions, Watch, WorkQueue};
+use homeostat::{Event, ManualClock, Predicate, Running, Subscriber, ThreadOptions, Watch, WorkQueue};
 use log::Level;
 
 use crate::stages::logs::Logs;
@@ -127,7 +127,7 @@ fn a_mapping_may_subscribe_read_the_store_and_stop_the_watch() {
 #[test]
 fn a_mapping_may_drop_its_own_subscription() {
     let (_clock, queue, push) = watch();
-    let (give, take) = bounded::<Subscription>(1);
+    let (give, take) = bounded::<Running<Subscription>>(1);
     let (said, seen) = unbounded();
     let suicidal = Subscriber::to(&queue, move |event: &Event<&'static str, u32>| {
         if event.value().is_some() {

@@ -2,7 +2,7 @@
 
 use homeostat::queue::KeyState;
 use homeostat::watch::{ChangeCounts, EventKind, Push, PushOutcome, Subscription};
-use homeostat::{Enqueue, Event, ManualClock, Predicate, Priority, Reasons, Subscriber, Watch, WorkQueue};
+use homeostat::{Enqueue, Event, ManualClock, Predicate, Priority, Reasons, Running, Subscriber, Watch, WorkQueue};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn stage() -> (ManualClock, WorkQueue<&'static str>, Vms) {
     (clock, queue, push)
 }
 
-fn subscribed(push: &Vms, subscriber: Subscriber<&'static str, u32>) -> Subscription {
+fn subscribed(push: &Vms, subscriber: Subscriber<&'static str, u32>) -> Running<Subscription> {
     push.watch().subscribe(subscriber).unwrap()
 }
 

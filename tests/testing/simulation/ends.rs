@@ -58,7 +58,8 @@ fn a_run_that_waits_for_ever_ends_the_simulation() {
 fn an_endless_wait_panics_even_if_time_passes() {
     let sim = Simulation::new(1).most_turns(1_000);
     let (asked, waited) = [(); 2].map(|()| WorkQueue::<Key>::builder().clock(sim.clock()).build()).into();
-    let poller = Poller::new(MINUTE, |_cx: &Context| Ok::<_, BoxError>(["vm-1"])).start(&asked).unwrap();
+    let poller =
+        Poller::new(MINUTE, |_cx: &Context| Ok::<_, BoxError>(["vm-1"])).clock(asked.clock()).start(&asked).unwrap();
     let text = panic_of(|| drop(waited.dequeue()));
     assert!(text.contains("time goes on, and what it waits for does not come"), "{text}");
     assert!(text.contains("of the last turns: poller-0"), "{text}");
@@ -143,7 +144,10 @@ fn a_component_that_has_not_run_is_stopped_and_joined_at_once() {
     let sim = Simulation::new(6);
     let (notes, queue) = (Notes::new(&sim), WorkQueue::builder().clock(sim.clock()).build());
     let workers = Workers::new(notes.run(done)).threads(2).start(&queue).unwrap();
-    let poller = Poller::new(MINUTE, |cx: &Context| cx.sleep(HOUR).map(|()| [""; 0])).start(&queue).unwrap();
+    let poller = Poller::new(MINUTE, |cx: &Context| cx.sleep(HOUR).map(|()| [""; 0]))
+        .clock(queue.clock())
+        .start(&queue)
+        .unwrap();
     poller.shutdown(SECOND);
     queue.enqueue("vm-1");
     workers.shutdown(SECOND);
@@ -162,7 +166,7 @@ fn a_poll_that_drops_its_own_poller_continues() {
         said.add("dropped");
         Ok::<_, BoxError>(["vm-1"])
     });
-    *own.lock() = Some(poller.shutdown_grace(10 * SECOND).start(&queue).unwrap());
+    *own.lock() = Some(poller.clock(queue.clock()).shutdown_grace(10 * SECOND).start(&queue).unwrap());
     sim.run_for(HOUR);
     assert_eq!(notes.times(), [10 * SECOND]);
     assert_eq!(queue.len(), 1);
@@ -215,7 +219,8 @@ fn a_simulation_that_is_dropped_leaves_nothing_behind() {
     sim.run_for(MINUTE);
     let clock = sim.clock();
     drop(sim);
-    let refused = Poller::new(MINUTE, |_cx: &Context| Ok::<_, BoxError>([""; 0])).start(&queue).unwrap_err();
+    let refused =
+        Poller::new(MINUTE, |_cx: &Context| Ok::<_, BoxError>([""; 0])).clock(queue.clock()).start(&queue).unwrap_err();
     assert!(refused.is_thread(), "{refused}");
     assert_eq!(std::error::Error::source(&refused).unwrap().to_string(), "the simulation is over");
     // The thread has ended after the join.
@@ -250,7 +255,8 @@ fn nothing_runs_while_a_test_unwinds() {
         *notes.lock() = Some(own.clone());
         let vms = controller(&sim, &pool, &own);
         let queue = WorkQueue::<Key>::builder().clock(sim.clock()).build();
-        let poller = Poller::new(MINUTE, |_cx: &Context| Ok::<_, BoxError>([""; 0])).start(&queue).unwrap();
+        let poller =
+            Poller::new(MINUTE, |_cx: &Context| Ok::<_, BoxError>([""; 0])).clock(queue.clock()).start(&queue).unwrap();
         sim.run_for(SECOND);
         vms.enqueue("vm-1");
         assert!(poller.polls() > 1, "found out");

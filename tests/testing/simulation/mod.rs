@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use homeostat::testing::Simulation;
-use homeostat::{Action, BoxError, Clock, Context, WorkerPool};
+use homeostat::{Action, BoxError, Clock, Context, Running, WorkerPool};
 use parking_lot::Mutex;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ fn done(_cx: &Context, _key: Key) -> Outcome {
     Ok(Action::await_change())
 }
 
-fn pool(sim: &Simulation, threads: usize) -> WorkerPool {
+fn pool(sim: &Simulation, threads: usize) -> Running<WorkerPool> {
     WorkerPool::builder().threads(threads).clock(sim.clock()).start().unwrap()
 }
 

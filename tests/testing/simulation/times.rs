@@ -105,7 +105,7 @@ fn pollers_poll_at_their_rate() {
         polls.add("poll");
         Ok::<_, BoxError>(["vm-1"])
     });
-    let poller = poller.start(&queue).unwrap();
+    let poller = poller.clock(queue.clock()).start(&queue).unwrap();
     sim.run_for(5 * MINUTE);
     assert_eq!(notes.times(), seconds([0, 60, 120, 180, 240, 300]));
     assert_eq!(queue.len(), 1);

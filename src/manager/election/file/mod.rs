@@ -60,7 +60,7 @@ use crate::run::error::BoxError;
 /// # #[cfg(unix)]
 /// assert_eq!(elector.holder()?.unwrap().name(), Some("appliance-a"));
 ///
-/// // Another one waits, here until it is told to stop, else until this term ends.
+/// // Another one waits, here until it is cancelled, or until this term ends.
 /// std::thread::scope(|scope| {
 ///     let other = scope.spawn(|| elector.campaign(&Context::detached_with(Clock::system(), stop.clone())));
 ///     stop.cancel();

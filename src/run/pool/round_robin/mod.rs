@@ -82,22 +82,22 @@ struct MemberState {
     active: usize,
     open: bool,
     not_before: Nanos,
-    lined: Lined,
+    place: ListPlace,
     one_a_turn: bool,
     hint: Arc<Hint>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lined {
-    No,
+enum ListPlace {
+    None,
     Ready,
     Held(HeldAt),
 }
 
 impl MemberState {
-    fn set_lined(&mut self, lined: Lined) -> Lined {
-        self.hint.ready.store(lined == Lined::Ready, Relaxed);
-        std::mem::replace(&mut self.lined, lined)
+    fn set_place(&mut self, place: ListPlace) -> ListPlace {
+        self.hint.ready.store(place == ListPlace::Ready, Relaxed);
+        std::mem::replace(&mut self.place, place)
     }
 
     fn update(&self) {
@@ -129,7 +129,7 @@ impl RoundRobin {
             active: 0,
             open: false,
             not_before: Nanos::ZERO,
-            lined: Lined::No,
+            place: ListPlace::None,
             one_a_turn: self.one_a_turn,
             hint: own,
         };
@@ -143,30 +143,30 @@ impl RoundRobin {
 
     /// Removes a member. No thread may serve it.
     pub(super) fn remove(&mut self, id: MemberId) {
-        self.step_out(id);
+        self.leave_list(id);
         self.members[id.0] = None;
     }
 
     /// Reports that a member may have work. Returns whether it joins the ready list, behind held members that are due.
     pub(super) fn offer(&mut self, id: MemberId, now: impl FnOnce() -> Nanos) -> bool {
         let Some(member) = self.members[id.0].as_mut() else { return false };
-        if !member.open || member.lined != Lined::No || member.active >= member.limit {
+        if !member.open || member.place != ListPlace::None || member.active >= member.limit {
             return false;
         }
         let not_before = member.not_before;
         let now = if not_before > Nanos::ZERO || !self.held.is_empty() { now() } else { Nanos::ZERO };
-        self.let_in(now);
-        let lined = if not_before > now {
+        self.admit_due(now);
+        let place = if not_before > now {
             let at = (not_before, self.held_so_far);
             self.held_so_far += 1;
             self.held.insert(at, id);
-            Lined::Held(at)
+            ListPlace::Held(at)
         } else {
             self.ready.push_back(id);
-            Lined::Ready
+            ListPlace::Ready
         };
         if let Some(member) = self.members[id.0].as_mut() {
-            member.set_lined(lined);
+            member.set_place(place);
         }
         self.publish();
         true
@@ -175,13 +175,13 @@ impl RoundRobin {
     /// Takes the next member to serve, and counts a thread for it.
     pub(super) fn next(&mut self, now: impl FnOnce() -> Nanos) -> Option<(MemberId, Arc<Hint>)> {
         if !self.held.is_empty() {
-            self.let_in(now());
+            self.admit_due(now());
         }
         let id = self.ready.pop_front();
         self.publish();
         let id = id?;
         let member = self.members[id.0].as_mut()?;
-        member.set_lined(Lined::No);
+        member.set_place(ListPlace::None);
         member.active += 1;
         Some((id, Arc::clone(&member.hint)))
     }
@@ -193,11 +193,11 @@ impl RoundRobin {
     }
 
     /// Moves the held members that are due to the ready list, in the order of their times.
-    fn let_in(&mut self, now: Nanos) {
+    fn admit_due(&mut self, now: Nanos) {
         while let Some(first) = self.held.first_entry().filter(|first| first.key().0 <= now) {
             let id = first.remove();
             if let Some(member) = &mut self.members[id.0] {
-                member.set_lined(Lined::Ready);
+                member.set_place(ListPlace::Ready);
                 self.ready.push_back(id);
             }
         }
@@ -217,7 +217,7 @@ impl RoundRobin {
         if let Some(member) = self.members[id.0].as_mut() {
             member.not_before = time;
         }
-        self.step_out(id);
+        self.leave_list(id);
     }
 
     /// Ends a member's wait for a time. A held member leaves the list, and the caller offers it again. A ready member keeps its
@@ -225,8 +225,8 @@ impl RoundRobin {
     pub(super) fn free(&mut self, id: MemberId) {
         let Some(member) = self.members[id.0].as_mut() else { return };
         member.not_before = Nanos::ZERO;
-        if member.lined != Lined::Ready {
-            self.step_out(id);
+        if member.place != ListPlace::Ready {
+            self.leave_list(id);
         }
     }
 
@@ -237,7 +237,7 @@ impl RoundRobin {
             member.update();
         }
         if !open {
-            self.step_out(id);
+            self.leave_list(id);
         }
     }
 
@@ -246,17 +246,17 @@ impl RoundRobin {
             member.limit = limit;
             member.update();
             if member.active >= limit {
-                self.step_out(id);
+                self.leave_list(id);
             }
         }
     }
 
-    fn step_out(&mut self, id: MemberId) {
+    fn leave_list(&mut self, id: MemberId) {
         let Some(member) = self.members[id.0].as_mut() else { return };
-        match member.set_lined(Lined::No) {
-            Lined::No => {}
-            Lined::Ready => self.ready.retain(|other| *other != id),
-            Lined::Held(at) => {
+        match member.set_place(ListPlace::None) {
+            ListPlace::None => {}
+            ListPlace::Ready => self.ready.retain(|other| *other != id),
+            ListPlace::Held(at) => {
                 self.held.remove(&at);
             }
         }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use homeostat::queue::KeyState;
 use homeostat::run::PoolBuilder;
-use homeostat::{EnqueueOutcome, ThreadOptions};
+use homeostat::{EnqueueOutcome, Running, ThreadOptions};
 use log::Level;
 use parking_lot::Condvar;
 
@@ -19,14 +19,14 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const OVERRUN: Duration = TIMEOUT.saturating_add(ALLOWANCE);
 
 /// Starts a pool of one thread, and a controller with a limit above the number of threads.
-fn start(runs: &Runs, spares: usize, name: &str) -> (ManualClock, WorkerPool, Running<ControllerHandle<u32>>) {
+fn start(runs: &Runs, spares: usize, name: &str) -> (ManualClock, Running<WorkerPool>, Running<ControllerHandle<u32>>) {
     start_with(runs, |pool| pool.name(name).spares(spares))
 }
 
 fn start_with(
     runs: &Runs,
     set: impl FnOnce(PoolBuilder) -> PoolBuilder,
-) -> (ManualClock, WorkerPool, Running<ControllerHandle<u32>>) {
+) -> (ManualClock, Running<WorkerPool>, Running<ControllerHandle<u32>>) {
     let clock = ManualClock::new();
     let pool = set(WorkerPool::builder().threads(1).clock(clock.clock())).start().unwrap();
     let vms = runs.of("vm", &clock.clock()).max_concurrent_reconciles(8).reconcile_timeout(TIMEOUT);
@@ -307,7 +307,7 @@ fn a_run_on_a_spare_thread_may_end_its_pool() {
     let (pools, taken) = bounded(0);
     let (said, thread) = bounded(0);
     let ender = Controller::builder("ender", move |_: &Context, _: &u32| -> Outcome {
-        let pool: WorkerPool = taken.recv()?;
+        let pool: Running<WorkerPool> = taken.recv()?;
         pool.shutdown(Duration::ZERO);
         said.send(std::thread::current().name().unwrap_or_default().to_owned())?;
         Ok(Action::await_change())

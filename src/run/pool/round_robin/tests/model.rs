@@ -23,7 +23,7 @@ enum Step {
     /// A turn ends.
     Done(Index),
     /// No turn for this long from now.
-    LockedSection(Index, u64),
+    Hold(Index, u64),
     Limit(Index, usize),
     Advance(u64),
 }
@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => which().prop_map(Step::Offer),
         6 => (1..4usize).prop_map(Step::Next),
         5 => which().prop_map(Step::Done),
-        2 => (which(), 0..6u64).prop_map(|(which, ahead)| Step::LockedSection(which, ahead)),
+        2 => (which(), 0..6u64).prop_map(|(which, ahead)| Step::Hold(which, ahead)),
         2 => (which(), 1..4usize).prop_map(|(which, limit)| Step::Limit(which, limit)),
         3 => (0..5u64).prop_map(Step::Advance),
     ]
@@ -102,7 +102,7 @@ impl Pair {
                     assert_eq!(self.line.done(MemberId(place)), left);
                 }
             }
-            Step::LockedSection(which, ahead) => {
+            Step::Hold(which, ahead) => {
                 let time = self.now + ahead;
                 if let Some((place, member)) = self.any(which) {
                     member.not_before = time;
@@ -165,7 +165,7 @@ impl Pair {
         if !member.open || member.waits != Waits::No || member.active >= member.limit {
             return false;
         }
-        self.let_in();
+        self.admit_due();
         let (event, ahead, now) = (self.event(), self.ready(), self.now);
         let member = self.member(place);
         let held = member.not_before > now;
@@ -174,7 +174,7 @@ impl Pair {
     }
 
     /// Moves the members that are due to the wait for a thread, in the order of their times.
-    fn let_in(&mut self) {
+    fn admit_due(&mut self) {
         let due = self.there().filter_map(|(place, member)| match member.waits {
             Waits::ForTime(since) if member.not_before <= self.now => Some((member.not_before, since, place)),
             _ => None,
@@ -188,7 +188,7 @@ impl Pair {
     }
 
     fn next(&mut self) {
-        self.let_in();
+        self.admit_due();
         let first = self.there().filter_map(|(place, member)| match member.waits {
             Waits::ForThread(since, _) => Some((since, place)),
             _ => None,

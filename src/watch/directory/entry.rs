@@ -1,0 +1,66 @@
+//! The metadata of a directory entry.
+
+use std::time::SystemTime;
+
+/// The metadata of an entry. A difference in any field is a change of the entry.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::Context;
+/// use homeostat::watch::{Directory, FileKind};
+/// use std::path::Path;
+///
+/// let entries = Directory::new(env!("CARGO_MANIFEST_DIR")).list(&Context::detached())?;
+/// let (_, manifest) = entries.iter().find(|(path, _)| path == Path::new("Cargo.toml")).unwrap();
+/// assert!(manifest.is_file() && manifest.len > 0 && manifest.modified.is_some());
+/// # Ok::<_, homeostat::BoxError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileState {
+    /// The kind of the entry.
+    pub kind: FileKind,
+    /// The length of a file in bytes; 0 for other kinds.
+    pub len: u64,
+    /// The time of the last modification, if the platform has it. For a directory, when an entry was last added or removed.
+    pub modified: Option<SystemTime>,
+    /// The inode number, on Unix. A new number means a new file of the same name.
+    pub inode: Option<u64>,
+}
+
+/// The kind of a directory entry.
+///
+/// # Examples
+///
+/// ```
+/// use homeostat::watch::FileKind;
+///
+/// assert_ne!(FileKind::Symlink, FileKind::File);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link to anything.
+    Symlink,
+    /// Anything else, such as a socket, a pipe or a device.
+    Other,
+}
+
+impl FileState {
+    /// Returns whether the entry is a regular file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.kind == FileKind::File
+    }
+
+    /// Returns whether the entry is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+}
