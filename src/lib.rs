@@ -108,8 +108,8 @@
 //! # Guarantees
 //!
 //! - A change that arrives while its key is being reconciled is not forgotten. Two threads never reconcile one key at once.
-//! - A delay is never early and fires once. Delays follow the system's monotonic clock, which on most systems stands still while
-//!   the machine sleeps.
+//! - A delay is never early and fires once. The timer adds at most 1/256 of it (131 µs if that is more), and at most 8.4 ms. Delays
+//!   follow the system's monotonic clock, which on most systems stands still while the machine sleeps.
 //! - Every thread can be stopped and joined. Threads cannot be killed: a reconciler that ignores its cancellation is reported.
 //! - Each change leads to at least one run, so a reconciler must be idempotent.
 //! - A panic in a reconciler, a listing, a mapping, a hook or a key's `Hash`, `Eq` or `Clone` is caught and logged, and ends

@@ -5,8 +5,10 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::config::{CancelHook, QueueConfig, RefusalHook};
 use super::request::BATCH;
-use super::shared::{CancelHook, QueueConfig, QueueShared, RefusalHook};
+use super::shared::QueueShared;
+use super::slack::TimerSlack;
 use super::{Key, WorkQueue};
 use crate::base::backoff::Exponential;
 use crate::base::clock::Clock;
@@ -43,6 +45,7 @@ impl<K: Key> QueueBuilder<K> {
                 backoff: Exponential::default(),
                 floor: Duration::ZERO,
                 min_interval: Duration::ZERO,
+                timer_slack: TimerSlack::DEFAULT,
                 timing: false,
                 threads: OnceLock::new(),
                 sweep: BATCH,
@@ -84,6 +87,26 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
     /// Sets the least time between the end of a run of a key and the start of the next. Default: zero.
     pub fn min_interval(mut self, interval: Duration) -> Self {
         self.config.min_interval = interval;
+        self
+    }
+
+    /// Sets how late a delay may end: by one `part`th of itself, and by at most `most`. Default: 256 and 8.4 ms.
+    ///
+    /// Delays that end within the slack of each other share one wakeup, and may become ready in another order. More slack saves CPU
+    /// time and energy. Both limits are rounded down to powers of two. No slack is less than 131 µs. A held clock has no slack.
+    ///
+    /// ```
+    /// use homeostat::WorkQueue;
+    /// use std::time::Duration;
+    ///
+    /// // A delay of a minute or more ends up to a second late.
+    /// let relaxed: WorkQueue<u64> = WorkQueue::builder().timer_slack(60, Duration::from_secs(1)).build();
+    /// // Every delay ends at most 131 µs late.
+    /// let precise: WorkQueue<u64> = WorkQueue::builder().timer_slack(1, Duration::ZERO).build();
+    /// # drop((relaxed, precise));
+    /// ```
+    pub fn timer_slack(mut self, part: u32, most: Duration) -> Self {
+        self.config.timer_slack = TimerSlack::new(part, most);
         self
     }
 
@@ -156,6 +179,7 @@ impl<K, S> fmt::Debug for QueueBuilder<K, S> {
             backoff,
             floor,
             min_interval,
+            timer_slack,
             timing,
             threads,
             sweep: _,
@@ -168,6 +192,7 @@ impl<K, S> fmt::Debug for QueueBuilder<K, S> {
             .field("backoff", backoff)
             .field("floor", floor)
             .field("min_interval", min_interval)
+            .field("timer_slack", timer_slack)
             .field("timing", timing)
             .field("threads", threads)
             .field("on_ready", &on_ready.is_some())

@@ -16,14 +16,15 @@ use std::thread;
 use std::time::Duration;
 
 use super::Key;
+use super::config::{CancelHook, QueueConfig};
 use super::records::{Effects, RecordSettings, Records};
 use super::report::DrainReport;
 use super::request::Shutdown;
-use crate::base::backoff::{Draws, Exponential};
-use crate::base::clock::{Alarm, Clock, Wake};
+use crate::base::backoff::Draws;
+use crate::base::clock::{Alarm, Wake};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::task_thread::TaskWaker;
-use crate::base::thread::{Joiner, ThreadOptions, shielded};
+use crate::base::thread::{Joiner, shielded};
 use crate::base::time::Nanos;
 use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
 
@@ -41,28 +42,6 @@ pub(crate) struct QueueShared<K: Key> {
     pub(crate) config: QueueConfig,
     /// Called without the lock, with each key that lost its scheduled run to a cancel.
     pub(super) on_cancel: Option<CancelHook<K>>,
-}
-
-/// A hook that takes the cancelled key.
-pub(crate) type CancelHook<K> = Box<dyn Fn(&K) + Send + Sync>;
-
-pub(crate) type RefusalHook = Box<dyn Fn() + Send + Sync>;
-
-/// The settings of a queue.
-pub(crate) struct QueueConfig {
-    pub(crate) name: String,
-    pub(crate) clock: Clock,
-    pub(crate) backoff: Exponential,
-    pub(crate) floor: Duration,
-    pub(crate) min_interval: Duration,
-    pub(crate) timing: bool,
-    /// Options of the queue's own timer thread. Empty until somebody sets them.
-    pub(crate) threads: OnceLock<ThreadOptions>,
-    /// The most records that a shutdown looks at in one section.
-    pub(crate) sweep: u32,
-    pub(crate) on_ready: Option<Box<dyn Fn() + Send + Sync>>,
-    /// Called without the lock, when the system has refused the timer thread.
-    pub(crate) on_refusal: Option<RefusalHook>,
 }
 
 /// The data that the lock guards.
@@ -123,6 +102,7 @@ impl<K: Key> QueueShared<K> {
             min_interval: config.min_interval,
             timing: config.timing,
             tick_shift: config.clock.tick_shift(),
+            slack: config.slack(),
         };
         Arc::new(Self {
             locked: Mutex::new(Locked {

@@ -135,7 +135,13 @@ impl<K> Slab<K> {
             }
             self.delay.resize(index + 1, DelayState::default());
         }
-        self.delay[index] = delay;
+        let slack = self.delay[index].slack;
+        self.delay[index] = DelayState { slack, ..delay };
+    }
+
+    /// Sets the slack of a record that has a due time and is not in the wheel, as an exponent of ticks.
+    pub(crate) fn set_slack(&mut self, index: u32, slack: u8) {
+        self.delay[index as usize].slack = slack;
     }
 
     pub(crate) fn contains(&self, index: u32) -> bool {
@@ -196,7 +202,8 @@ impl<K> Entries for Slab<K> {
 
     #[inline]
     fn tick(&self, index: u32) -> u64 {
-        self.delay(index).due.tick_up(self.tick_shift)
+        let DelayState { due, slack, .. } = self.delay(index);
+        due.tick_up(self.tick_shift + u32::from(slack)) << slack
     }
 }
 

@@ -183,7 +183,8 @@ impl<K> Records<K> {
             let state = self.slab.state(index);
             (state.phase == Phase::Delayed).then_some(state.due)
         };
-        self.wheel.least(&self.slab, due).map(|(index, due)| (self.key(index), due))
+        let spread = self.settings.slack.spread(self.settings.tick_shift);
+        self.wheel.least(&self.slab, spread, due).map(|(index, due)| (self.key(index), due))
     }
 
     pub(crate) fn next_due(&self) -> Option<Nanos> {

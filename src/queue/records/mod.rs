@@ -26,6 +26,7 @@ use self::dropped::DroppedRuns;
 use super::levels::PriorityLevels;
 use super::request::{EnqueueOutcome, EnqueueRequest, Priority, Reasons, Shutdown};
 use super::slab::{Slab, fold, spread};
+use super::slack::TimerSlack;
 use super::state::{Bounds, DelayState, Ending, LineState, Phase, RecordState};
 use super::wheel::Wheel;
 use crate::base::time::Nanos;
@@ -70,6 +71,7 @@ pub(crate) struct RecordSettings {
     pub(crate) timing: bool,
     /// Ticks of the wheel are 2^this nanoseconds.
     pub(crate) tick_shift: u32,
+    pub(crate) slack: TimerSlack,
 }
 
 /// Changes that the caller acts on once it has released the lock.

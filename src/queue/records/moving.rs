@@ -110,6 +110,8 @@ impl<K> Records<K> {
         let shift = self.settings.tick_shift;
         // Brings an idle wheel up to the present, so that the new entry starts on a low level.
         self.wheel.pop(&mut self.slab, now.tick_down(shift), &mut 0);
+        let delay = Nanos(self.slab.delay(index).due.0.saturating_sub(now.0));
+        self.slab.set_slack(index, self.settings.slack.exponent(delay, shift));
         let turn = Nanos::of_tick(self.wheel.insert(&mut self.slab, index), shift);
         effects.turn_at = effects.turn_at.min(turn);
     }

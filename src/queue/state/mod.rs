@@ -112,6 +112,8 @@ pub(crate) struct DelayState {
     pub(crate) failures: u32,
     pub(crate) early: bool,
     pub(crate) aside: bool,
+    /// The slack of `due` in the wheel, as an exponent. No rule depends on it.
+    pub(crate) slack: u8,
 }
 
 impl LineState {
@@ -172,7 +174,7 @@ impl LineState {
 impl RecordState {
     #[inline]
     pub(crate) fn of(line: LineState, delay: DelayState) -> Self {
-        let (LineState { reasons, phase, priority }, DelayState { due, failures, early, aside }) = (line, delay);
+        let (LineState { reasons, phase, priority }, DelayState { due, failures, early, aside, .. }) = (line, delay);
         Self { due, failures, reasons, phase, priority, early, aside }
     }
 
@@ -183,7 +185,7 @@ impl RecordState {
 
     #[inline]
     pub(crate) fn delay(&self) -> DelayState {
-        DelayState { due: self.due, failures: self.failures, early: self.early, aside: self.aside }
+        DelayState { due: self.due, failures: self.failures, early: self.early, aside: self.aside, slack: 0 }
     }
 
     #[inline]

@@ -139,13 +139,19 @@ impl Wheel {
         None
     }
 
-    /// Returns the entry with the least rank, among entries for which `rank` returns one. `rank` must not decrease with the tick.
-    /// Looks only at the earliest slot, unless no entry there has a rank.
-    pub(crate) fn least<R: Ord>(&self, entries: &impl Entries, rank: impl Fn(u32) -> Option<R>) -> Option<(u32, R)> {
+    /// Returns the entry with the least rank, among entries for which `rank` returns one. If the ticks of two entries differ by
+    /// more than `spread`, the earlier one must not have the higher rank. Looks only at slots that begin within `spread` of an
+    /// entry of the earliest slot, unless no entry there has a rank.
+    pub(crate) fn least<R: Ord>(
+        &self,
+        entries: &impl Entries,
+        spread: u64,
+        rank: impl Fn(u32) -> Option<R>,
+    ) -> Option<(u32, R)> {
         let mut least: Option<(u32, R)> = None;
         for (slot, start) in self.slots_in_order() {
             // A slot that is being dealt out begins no later than those that its entries were dealt to.
-            if least.as_ref().is_some_and(|(index, _)| entries.tick(*index) < start) {
+            if least.as_ref().is_some_and(|(index, _)| entries.tick(*index).saturating_add(spread) < start) {
                 break;
             }
             let ranked = self.slots.iter(entries, slot).filter_map(|index| {

@@ -36,7 +36,7 @@ const RESERVED: [(&str, &str); 7] = [
 ];
 
 /// Files and folders of plain values. They must not use the modules of `NOT_PURE`: locks, clocks and threads.
-const PURE: [&str; 14] = [
+const PURE: [&str; 15] = [
     "queue/state",
     "queue/request",
     "queue/report",
@@ -44,6 +44,7 @@ const PURE: [&str; 14] = [
     "queue/lists",
     "queue/levels",
     "queue/slab",
+    "queue/slack",
     "queue/records",
     "watch/event",
     "watch/event_buffer",

@@ -7,6 +7,7 @@ mod workers;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use homeostat::WorkQueue;
@@ -78,7 +79,12 @@ pub(crate) const PLAN: &[Workload] = &[
     },
     Workload {
         name: "W5",
-        variants: &["100000", "1000000"],
+        variants: &["100000", "1000000", "100000-minute"],
+        peers: &["homeostat", "naive-fold", "delayqueue", "kube-scheduler", "wheel-crate"],
+    },
+    Workload {
+        name: "late",
+        variants: &["1ms", "100ms", "1s", "1min"],
         peers: &["homeostat", "naive-fold", "delayqueue", "kube-scheduler", "wheel-crate"],
     },
     Workload {
@@ -122,7 +128,7 @@ pub(crate) fn run(workload: &str, variant: &str, peer: &str, scale: Scale) -> Re
             _ => bail!("no key {variant}"),
         },
         "W4" => two_sides(variant, peer, scale),
-        "W5" | "idle" => delays(workload, variant, peer, scale),
+        "W5" | "late" | "idle" => delays(workload, variant, peer, scale),
         "W6" => memory(variant, peer, scale),
         "W7" => Ok(match peer {
             "homeostat" => with(homeostat(), |feed, take| threads::wake(feed, take, scale.of(5_000))),
@@ -254,13 +260,35 @@ fn delays(workload: &str, variant: &str, peer: &str, scale: Scale) -> Result<Fig
             _ => bail!("no peer {peer}"),
         };
     }
-    let keys = scale.of(variant.parse()?);
+    if workload == "late" {
+        let delay = match variant {
+            "1ms" => Duration::from_millis(1),
+            "100ms" => Duration::from_millis(100),
+            "1s" => Duration::from_secs(1),
+            "1min" => Duration::from_secs(if scale.quick { 2 } else { 60 }),
+            _ => bail!("no delay {variant}"),
+        };
+        let count = scale.of(1_000);
+        return Ok(match peer {
+            "homeostat" => timers::late::<HomeostatDelays>(count, delay),
+            "naive-fold" => timers::late::<NaiveDelays>(count, delay),
+            "delayqueue" => timers::late::<delay_queue::Timer>(count, delay),
+            "kube-scheduler" => timers::late::<kube::Timer>(count, delay),
+            "wheel-crate" => timers::late::<wheel::Timer>(count, delay),
+            _ => bail!("no peer {peer}"),
+        });
+    }
+    let (keys, span) = match variant.strip_suffix("-minute") {
+        Some(keys) => (keys, Duration::from_secs(if scale.quick { 1 } else { 60 })),
+        None => (variant, Duration::from_secs(1)),
+    };
+    let keys = scale.of(keys.parse()?);
     Ok(match peer {
-        "homeostat" => timers::spread::<HomeostatDelays>(keys),
-        "naive-fold" => timers::spread::<NaiveDelays>(keys),
-        "delayqueue" => timers::spread::<delay_queue::Timer>(keys),
-        "kube-scheduler" => timers::spread::<kube::Timer>(keys),
-        "wheel-crate" => timers::spread::<wheel::Timer>(keys),
+        "homeostat" => timers::spread::<HomeostatDelays>(keys, span),
+        "naive-fold" => timers::spread::<NaiveDelays>(keys, span),
+        "delayqueue" => timers::spread::<delay_queue::Timer>(keys, span),
+        "kube-scheduler" => timers::spread::<kube::Timer>(keys, span),
+        "wheel-crate" => timers::spread::<wheel::Timer>(keys, span),
         _ => bail!("no peer {peer}"),
     })
 }

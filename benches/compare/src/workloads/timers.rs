@@ -1,4 +1,4 @@
-//! W5, the delayed half of W6, and idle.
+//! W5, late, the delayed half of W6, and idle.
 
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -15,26 +15,15 @@ use crate::peers::{Delays, kube};
 const STAMPED: usize = 16;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// W5: `count` delays that end within one second after all are set, in another order than they are set.
-pub(super) fn spread<D: Delays>(count: usize) -> Figures {
+/// W5: `count` delays that end within `span` after all are set, in another order than they are set.
+pub(super) fn spread<D: Delays>(count: usize, span: Duration) -> Figures {
     // Longer than setting takes with any peer.
     let lead = Duration::from_millis(250) + Duration::from_nanos(2_000) * count as u32;
-    let second = Duration::from_secs(1);
     // A step that is coprime with the count visits every place once.
     let step = (1..).map(|extra| count * 5 / 8 + extra).find(|step| gcd(*step, count) == 1).unwrap_or(1);
-    let delay = |number: usize| lead + second.mul_f64((number * step % count) as f64 / count as f64);
+    let delay = |number: usize| lead + span.mul_f64((number * step % count) as f64 / count as f64);
 
-    let fired = Arc::new(Mutex::new(Vec::with_capacity(count)));
-    let delays = D::start({
-        let fired = Arc::clone(&fired);
-        let mut left = count;
-        // Only the consumer uses the lock until it has ended.
-        move |key| {
-            fired.lock().push((key as usize, Instant::now()));
-            left -= 1;
-            left > 0
-        }
-    });
+    let (fired, delays) = watched::<D>(count);
     let mut due = Vec::with_capacity(count);
     let set = OnceLock::new();
     let watch = Stopwatch::start();
@@ -52,7 +41,51 @@ pub(super) fn spread<D: Delays>(count: usize) -> Figures {
     delays.join();
     let spent = watch.stop();
 
+    let mut figures = set.get().copied().unwrap_or_default().named("set_cpu_ns", "set_wall_ns", count);
+    figures.insert("total_cpu_ms".to_owned(), spent.cpu.as_secs_f64() * 1e3);
+    figures.extend(lateness(&fired, &due));
+    figures
+}
+
+/// Late: `count` delays of one length, set a few milliseconds apart.
+pub(super) fn late<D: Delays>(count: usize, delay: Duration) -> Figures {
+    /// Coprime with the ticks of all peers, so that the delays end at any phase of a tick.
+    const PAUSE: Duration = Duration::from_nanos(3_141_593);
+    let (fired, delays) = watched::<D>(count);
+    let mut due = Vec::with_capacity(count);
+    delays.while_setting(|delays| {
+        for number in 0..count {
+            due.push(Instant::now() + delay);
+            delays.set(number as u64, delay);
+            thread::sleep(PAUSE);
+        }
+    });
+    delays.join();
+    lateness(&fired, &due)
+}
+
+type Fired = Arc<Mutex<Vec<(usize, Instant)>>>;
+
+/// Returns a timer, and the keys that its consumer has received, with the time. The consumer ends after `count` keys.
+fn watched<D: Delays>(count: usize) -> (Fired, D) {
+    let fired = Fired::new(Mutex::new(Vec::with_capacity(count)));
+    let delays = D::start({
+        let fired = Arc::clone(&fired);
+        let mut left = count;
+        // Only the consumer uses the lock until it has ended.
+        move |key| {
+            fired.lock().push((key as usize, Instant::now()));
+            left -= 1;
+            left > 0
+        }
+    });
+    (fired, delays)
+}
+
+/// Returns how many keys were early, and how late the others were.
+fn lateness(fired: &Fired, due: &[Instant]) -> Figures {
     let fired = std::mem::take(&mut *fired.lock());
+    let count = due.len();
     assert_eq!(fired.len(), count, "every key fires once");
     let mut late: Vec<f64> = Vec::with_capacity(count);
     let mut early = 0.0;
@@ -63,12 +96,9 @@ pub(super) fn spread<D: Delays>(count: usize) -> Figures {
         late.push(at.saturating_duration_since(due[key]).as_secs_f64() * 1e3);
     }
     late.sort_by(f64::total_cmp);
-    let mut figures = set.get().copied().unwrap_or_default().named("set_cpu_ns", "set_wall_ns", count);
-    figures.insert("total_cpu_ms".to_owned(), spent.cpu.as_secs_f64() * 1e3);
-    figures.insert("early".to_owned(), early);
-    figures.insert("p50_ms".to_owned(), percentile(&late, 0.5));
-    figures.insert("p99_ms".to_owned(), percentile(&late, 0.99));
-    figures
+    [("early", early), ("p50_ms", percentile(&late, 0.5)), ("p99_ms", percentile(&late, 0.99))]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
 }
 
 fn gcd(a: usize, b: usize) -> usize {

@@ -214,7 +214,7 @@ impl Pair {
         if let (Some(next), Some(earliest)) = (self.wheel.next_tick(), earliest) {
             assert!(self.wheel.elapsed() < next && next <= earliest);
         }
-        let least = self.wheel.least(&self.slab, |index| Some(self.slab.tick(index)));
+        let least = self.wheel.least(&self.slab, 0, |index| Some(self.slab.tick(index)));
         assert_eq!(least.map(|(_, tick)| tick), earliest);
         assert!(self.spent <= self.allowed, "more than a cascade per level");
     }

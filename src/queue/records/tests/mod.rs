@@ -1,14 +1,19 @@
 //! The number of records that each step of a bulk operation looks at.
 
+mod slack;
+
 use super::super::request::BATCH;
 use super::*;
 
 const KEYS: u32 = 5_000;
 
+fn settings(tick_shift: u32, slack: TimerSlack) -> RecordSettings {
+    RecordSettings { floor: Duration::ZERO, min_interval: Duration::ZERO, timing: false, tick_shift, slack }
+}
+
 /// Returns records of `KEYS` keys, each requested with its `method`.
 fn records(method: impl Fn(u64) -> super::super::request::EnqueueMethod) -> Records<u32> {
-    let settings = RecordSettings { floor: Duration::ZERO, min_interval: Duration::ZERO, timing: false, tick_shift: 0 };
-    let mut records = Records::new(settings);
+    let mut records = Records::new(settings(0, TimerSlack::NONE));
     for key in 0..KEYS {
         let request = EnqueueRequest::new(method(u64::from(key)));
         let wanted = Wanted { key: &mut Some(key), hash: u64::from(key), request: &request };
