@@ -118,6 +118,7 @@ pub(crate) mod meta;
 mod object;
 mod owner;
 mod ownership;
+mod packed;
 mod pager;
 mod primary;
 mod query;

@@ -316,7 +316,7 @@ impl FieldSelector {
         self.0.iter().all(|FieldRequirement { path, value, equal }| {
             let field = path.split('.').try_fold(object, |json, name| json.get(name));
             let same = match field {
-                Some(field) if field.is_number() || field.as_bool().is_some() => field.to_string() == *value,
+                Some(field) if field.as_number().is_some() || field.as_bool().is_some() => field.to_string() == *value,
                 field => field.and_then(ValueRef::as_str).unwrap_or_default() == value,
             };
             same == *equal

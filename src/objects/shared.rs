@@ -11,6 +11,7 @@ use super::json::{finalizers_of, is_deleting, key_of, kind_of, owners_of, text_o
 use super::key::ObjectKey;
 use super::kind::Kind;
 use super::meta::OwnerReference;
+use super::packed::{Packed, pack};
 use super::value_ref::ValueRef;
 
 /// An object as a [`Client`](super::Client) returns it: JSON that is shared and never changes. Cloning it copies only a pointer.
@@ -33,14 +34,14 @@ use super::value_ref::ValueRef;
 /// assert_eq!(pod.labels().collect::<Vec<_>>(), [("app", "web")]);
 /// assert_eq!(pod.to_value()["kind"], "Pod");
 /// ```
-#[derive(Clone, PartialEq)]
-pub struct SharedObject(Arc<Value>);
+#[derive(Clone)]
+pub struct SharedObject(Arc<str>);
 
 impl SharedObject {
     /// Returns a view of the whole object.
     #[must_use]
     pub fn as_value(&self) -> ValueRef<'_> {
-        ValueRef::from(&*self.0)
+        ValueRef::packed(Packed::new(&self.0))
     }
 
     /// Returns the value of a field at the top, such as `spec`; `None` if it is missing.
@@ -59,7 +60,7 @@ impl SharedObject {
     /// Returns a copy of the object, to be changed.
     #[must_use]
     pub fn to_value(&self) -> Value {
-        (*self.0).clone()
+        self.as_value().to_value()
     }
 
     /// Reads the object as a value of a type.
@@ -83,27 +84,10 @@ impl SharedObject {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// Estimates how many bytes of memory the object takes.
+    /// Returns how many bytes of memory the object takes.
     pub(crate) fn footprint(&self) -> usize {
-        // A node of a map has room for eleven fields, and some eight are used.
-        const NODE: usize = 11 * (size_of::<String>() + size_of::<Value>());
-        let mut bytes = size_of::<Value>();
-        let mut open = vec![&*self.0];
-        while let Some(value) = open.pop() {
-            match value {
-                Value::String(text) => bytes += text.len(),
-                Value::Array(items) => {
-                    bytes += size_of_val(items.as_slice());
-                    open.extend(items);
-                }
-                Value::Object(fields) => {
-                    bytes += fields.len().div_ceil(8) * NODE + fields.keys().map(String::len).sum::<usize>();
-                    open.extend(fields.values());
-                }
-                _ => {}
-            }
-        }
-        bytes
+        // An `Arc` stores two counts beside the text.
+        self.0.len() + 2 * size_of::<usize>()
     }
 
     /// Returns the namespace and name.
@@ -167,19 +151,25 @@ impl SharedObject {
 
 impl From<Value> for SharedObject {
     fn from(json: Value) -> Self {
-        Self(Arc::new(json))
+        Self::from(&json)
     }
 }
 
 impl From<&Value> for SharedObject {
     fn from(json: &Value) -> Self {
-        Self(Arc::new(json.clone()))
+        Self(pack(json))
     }
 }
 
 impl<'a> From<&'a SharedObject> for ValueRef<'a> {
     fn from(object: &'a SharedObject) -> Self {
         object.as_value()
+    }
+}
+
+impl PartialEq for SharedObject {
+    fn eq(&self, other: &Self) -> bool {
+        self.ptr_eq(other) || self.as_value() == other.as_value()
     }
 }
 

@@ -4,7 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Number, Value};
+
+use super::packed::{Node, Packed};
 
 /// A view of a JSON value, in a [`Value`] or in a [`SharedObject`](super::SharedObject). Copying it copies no JSON.
 ///
@@ -23,117 +25,195 @@ use serde_json::Value;
 /// assert_eq!(spec.to_string(), r#"{"replicas":3,"zones":["a","b"]}"#);
 /// ```
 #[derive(Clone, Copy)]
-pub struct ValueRef<'a>(&'a Value);
+pub struct ValueRef<'a>(Form<'a>);
+
+#[derive(Clone, Copy)]
+enum Form<'a> {
+    Value(&'a Value),
+    Packed(Packed<'a>),
+}
+
+/// One of two iterators.
+enum Either<A, B> {
+    Value(A),
+    Packed(B),
+}
+
+impl<A: Iterator, B: Iterator<Item = A::Item>> Iterator for Either<A, B> {
+    type Item = A::Item;
+
+    fn next(&mut self) -> Option<A::Item> {
+        match self {
+            Self::Value(items) => items.next(),
+            Self::Packed(items) => items.next(),
+        }
+    }
+}
 
 impl<'a> ValueRef<'a> {
+    pub(super) fn packed(value: Packed<'a>) -> Self {
+        Self(Form::Packed(value))
+    }
+
     /// Returns a field of an object; `None` if the field is missing or this is no object.
     #[must_use]
     pub fn get(self, field: &str) -> Option<Self> {
-        self.0.get(field).map(Self)
+        match self.0 {
+            Form::Value(value) => value.get(field).map(Self::from),
+            Form::Packed(value) => value.get(field).map(Self::packed),
+        }
     }
 
     /// Returns the value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)), such as `/spec/replicas`; `None`
     /// if it is missing.
     #[must_use]
     pub fn pointer(self, pointer: &str) -> Option<Self> {
-        self.0.pointer(pointer).map(Self)
+        match self.0 {
+            Form::Value(value) => value.pointer(pointer).map(Self::from),
+            Form::Packed(value) => value.pointer(pointer).map(Self::packed),
+        }
     }
 
     /// Returns the items of an array. Any other value has none.
     pub fn items(self) -> impl Iterator<Item = Self> {
-        self.0.as_array().into_iter().flatten().map(Self)
+        match self.0 {
+            Form::Value(value) => Either::Value(value.as_array().into_iter().flatten().map(Self::from)),
+            Form::Packed(value) => Either::Packed(value.items().map(Self::packed)),
+        }
     }
 
     /// Returns the names and values of an object's fields. Any other value has none.
     pub fn fields(self) -> impl Iterator<Item = (&'a str, Self)> {
-        self.0.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), Self(value)))
+        match self.0 {
+            Form::Value(value) => {
+                let fields = value.as_object().into_iter().flatten();
+                Either::Value(fields.map(|(name, value)| (name.as_str(), Self::from(value))))
+            }
+            Form::Packed(value) => Either::Packed(value.fields().map(|(name, value)| (name, Self::packed(value)))),
+        }
     }
 
     /// Returns a string; `None` for any other value.
     #[must_use]
     pub fn as_str(self) -> Option<&'a str> {
-        self.0.as_str()
+        match self.0 {
+            Form::Value(value) => value.as_str(),
+            Form::Packed(value) => value.as_str(),
+        }
     }
 
     /// Returns a bool; `None` for any other value.
     #[must_use]
     pub fn as_bool(self) -> Option<bool> {
-        self.0.as_bool()
+        match self.0 {
+            Form::Value(value) => value.as_bool(),
+            Form::Packed(value) => {
+                if let Node::Bool(bool) = value.node() {
+                    Some(bool)
+                } else {
+                    None
+                }
+            }
+        }
     }
 
     /// Returns an integer; `None` for any other value, and for integers outside the range of `i64`.
     #[must_use]
     pub fn as_i64(self) -> Option<i64> {
-        self.0.as_i64()
+        self.as_number()?.as_i64()
     }
 
     /// Returns an integer; `None` for any other value, and for integers outside the range of `u64`.
     #[must_use]
     pub fn as_u64(self) -> Option<u64> {
-        self.0.as_u64()
+        self.as_number()?.as_u64()
     }
 
     /// Returns a number, rounded if necessary; `None` for any other value.
     #[must_use]
     pub fn as_f64(self) -> Option<f64> {
-        self.0.as_f64()
+        self.as_number()?.as_f64()
+    }
+
+    /// Returns a number; `None` for any other value.
+    #[must_use]
+    pub fn as_number(self) -> Option<Number> {
+        match self.0 {
+            Form::Value(value) => value.as_number().cloned(),
+            Form::Packed(value) => value.number(),
+        }
     }
 
     /// Returns whether this is `null`.
     #[must_use]
     pub fn is_null(self) -> bool {
-        self.0.is_null()
-    }
-
-    /// Returns whether this is a number.
-    #[must_use]
-    pub fn is_number(self) -> bool {
-        self.0.is_number()
+        match self.0 {
+            Form::Value(value) => value.is_null(),
+            Form::Packed(value) => matches!(value.node(), Node::Null),
+        }
     }
 
     /// Returns whether this is an array.
     #[must_use]
     pub fn is_array(self) -> bool {
-        self.0.is_array()
+        match self.0 {
+            Form::Value(value) => value.is_array(),
+            Form::Packed(value) => matches!(value.node(), Node::Array(_)),
+        }
     }
 
     /// Returns whether this is an object.
     #[must_use]
     pub fn is_object(self) -> bool {
-        self.0.is_object()
+        match self.0 {
+            Form::Value(value) => value.is_object(),
+            Form::Packed(value) => matches!(value.node(), Node::Object(_)),
+        }
     }
 
     /// Returns a copy of the value.
     #[must_use]
     pub fn to_value(self) -> Value {
-        self.0.clone()
+        match self.0 {
+            Form::Value(value) => value.clone(),
+            Form::Packed(value) => value.to_value(),
+        }
     }
 
     /// Reads the value as a value of a type.
     ///
     /// # Errors
     ///
-    /// If the JSON does not match the type.
+    /// If the JSON does not match the type, or is nested more than 256 levels deep in a
+    /// [`SharedObject`](super::SharedObject).
     pub fn to_typed<T: DeserializeOwned>(self) -> Result<T, serde_json::Error> {
-        T::deserialize(self.0)
+        match self.0 {
+            Form::Value(value) => T::deserialize(value),
+            Form::Packed(value) => value.to_typed(),
+        }
     }
 }
 
 impl<'a> From<&'a Value> for ValueRef<'a> {
     fn from(json: &'a Value) -> Self {
-        Self(json)
+        Self(Form::Value(json))
     }
 }
 
 impl PartialEq for ValueRef<'_> {
     fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
+        match (self.0, other.0) {
+            (Form::Packed(one), Form::Packed(other)) if one == other => true,
+            (Form::Value(one), Form::Value(other)) => one == other,
+            // Equal values can be packed differently: 0.0 equals -0.0.
+            _ => self.to_value() == other.to_value(),
+        }
     }
 }
 
 impl PartialEq<Value> for ValueRef<'_> {
     fn eq(&self, other: &Value) -> bool {
-        self.0 == other
+        *self == ValueRef::from(other)
     }
 }
 
@@ -152,14 +232,20 @@ impl PartialEq<&str> for ValueRef<'_> {
 /// Writes the value as JSON.
 impl Serialize for ValueRef<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
+        match self.0 {
+            Form::Value(value) => value.serialize(serializer),
+            Form::Packed(value) => value.serialize(serializer),
+        }
     }
 }
 
 /// Writes the value as JSON.
 impl fmt::Display for ValueRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match self.0 {
+            Form::Value(value) => value.fmt(f),
+            Form::Packed(value) => value.fmt(f),
+        }
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) fn size(value: &Value) -> usize {
 }
 
 /// Drops a value of any depth without recursion.
-pub(super) fn dismantle(value: Value) {
+pub(crate) fn dismantle(value: Value) {
     let mut open = vec![value];
     while let Some(value) = open.pop() {
         match value {

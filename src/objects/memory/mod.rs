@@ -32,3 +32,5 @@ pub use self::builder::EmbeddedBuilder;
 pub use self::client::MemoryClient;
 #[cfg(feature = "file-client")]
 pub use self::file::{FileClient, OpenError};
+#[cfg(test)]
+pub(crate) use self::limits::dismantle;

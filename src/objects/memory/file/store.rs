@@ -257,7 +257,7 @@ fn put(
     let (api_version, path) = (location.kind.api_version(), location.key.to_string());
     let key = (&*api_version, location.kind.name(), path.as_str());
     match object {
-        Some(object) => objects.insert(key, serde_json::to_vec(object)?.as_slice())?,
+        Some(object) => objects.insert(key, object.to_string().as_bytes())?,
         None => objects.remove(key)?,
     };
     Ok(())
