@@ -101,7 +101,8 @@
 //! elector           campaigns and leads, if the manager has an elector
 //! pool-0 … pool-n   run the reconcilers of all controllers
 //! pool-watchdog     cancels runs at their deadline
-//! per controller    a control thread: syncs and resyncs; a timer thread, from the first delay on
+//! pool-control      syncs and resyncs all controllers
+//! pool-timer        ends the delays of all controllers
 //! per producer      a poller, a polled watch, a function of yours
 //! ```
 //!

@@ -311,6 +311,7 @@ impl<K: Key + Sync + fmt::Debug, R, P> ControllerBuilder<K, R, P> {
             .clock(self.clock.clone())
             .floor(policy.floor())
             .min_interval(self.min_interval)
+            .thread_options(self.options.clone().unwrap_or_default())
             .timing(true);
         let state = ControllerState::new(StateSettings {
             name: self.name,

@@ -118,7 +118,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
             return Err(StartError::setting("resync", &Duration::ZERO, "longer than zero"));
         }
         *self.state.resync.lock() = interval;
-        self.state.control.set();
+        self.state.wake_control();
         Ok(())
     }
 

@@ -16,6 +16,8 @@ mod source_list;
 mod state;
 mod status;
 mod suspended_keys;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod waiters;
 mod waiting;
 
@@ -178,7 +180,6 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         let Self { state: unstarted, job, sources, debounce, sync_timeout, own_threads, grace, options } = self;
         let state = Arc::clone(&unstarted);
         let options = options.unwrap_or_else(|| inherited.clone());
-        state.queue.shared.set_threads(&options);
         let name = state.name.as_str();
         let own_pool = match own_threads {
             None => None,
@@ -191,23 +192,29 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
         if !pool.clock().is(&state.clock) {
             return Err(StartError::setting("clock", &name, "the same for a controller and its pool"));
         }
+        state
+            .queue
+            .shared
+            .use_timer(&pool.timer)
+            .map_err(|error| StartError::thread(&format!("{name}-timer"), error))?;
+        let wake = pool.control.waker();
         let started = {
             // Locked, so that a change of the limit either comes before the start or reaches the pool.
             let max_concurrent = state.max_concurrent.lock();
             let membership = pool.pool.join(job(&state), *max_concurrent);
-            state.start(Started { membership, on_failure, debounce, options: options.clone() })
+            state.start(Started { membership, control: wake.clone(), on_failure, debounce, options })
         };
         state.set_conditions(|conditions| conditions.leading = leading);
         let count = sources.len();
         log::info!(controller = name, sources = count; "{name}: the controller starts, sources: {count}");
         let group = ThreadGroup::new(ThreadGroupKind::Controller, format!("{name}-control"), state.clock.clone(), 1);
         group.on_end(&state.end.hook());
-        let wake = Arc::clone(&state.control);
-        let control = Handle::new(Arc::clone(&group), Vec::new(), move || wake.set());
+        let waker = wake.clone();
+        let control = Handle::new(Arc::clone(&group), Vec::new(), move || waker.set());
         let mut body = ControllerBody { state: Arc::clone(&state), started: Arc::clone(&started), control, own_pool };
         unstarted.started();
-        let threads = sources.into_iter().try_for_each(|start| state.start_source(&started, start).map(drop));
-        let threads = threads.and_then(|()| {
+        let sources = sources.into_iter().try_for_each(|start| state.start_source(&started, start).map(drop));
+        let control = sources.and_then(|()| {
             let now = state.clock.nanos();
             let task = ControlTask {
                 group: Arc::clone(&group),
@@ -217,10 +224,10 @@ impl<K: Key + Sync + fmt::Debug> Controller<K> {
                 resynced: now,
                 synced: false,
             };
-            group.start_one(&options, task, &state.control, None)
+            group.start_task(&wake, task)
         });
         // After an error, a drop of the handle ends the running parts.
-        let failed = threads.map(|joiners| body.control.keep(joiners)).err();
+        let failed = control.map(|joiner| body.control.keep(vec![joiner])).err();
         let running = Running::new(ControllerHandle::new(state), body, grace);
         failed.map_or(Ok(running), Err)
     }

@@ -16,7 +16,7 @@ use crate::queue::Key;
 use crate::run::pool::WorkerPool;
 use crate::watch::source::SourceHandle;
 
-/// The parts that end with a controller: sources, control thread, runs and its own pool.
+/// The parts that end with a controller: sources, control task, timer task, runs and its own pool.
 pub(super) struct ControllerBody<K: Key> {
     pub(super) state: Arc<ControllerState<K>>,
     pub(super) started: Arc<Started>,
@@ -66,6 +66,7 @@ impl<K: Key> Runnable for ControllerBody<K> {
         }
         if state.is_stopped() {
             self.started.membership.end();
+            self.state.queue.shared.join_timer();
             if let Some(pool) = self.own_pool.take() {
                 pool.shutdown(Duration::ZERO);
             }
@@ -108,10 +109,10 @@ impl<K: Key> ControllerState<K> {
     ) -> Result<SourceHandle, StartError> {
         let name = self.name.as_str();
         let thread_name = format!("{name}-source-{}", self.sources.next_number());
-        let Started { debounce, options, .. } = started;
+        let Started { debounce, options, control, .. } = started;
         let target = Target { queue: &self.queue, controller: name, thread_name, debounce: *debounce, options };
         let (source, handle) = start(&target)?;
-        let control = Arc::clone(&self.control);
+        let control = control.clone();
         handle.synced().on_set(Box::new(move |_| control.set()));
         let waiters = Arc::clone(&self.waiters);
         source.on_progress(Box::new(move || waiters.settle()));
@@ -180,7 +181,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         let state = &*self.state;
         let Some(ended) = state.sources.remove(name) else { return Ok(false) };
         // The removed source may have been the last one without an initial listing.
-        state.control.set();
+        state.wake_control();
         if !ended.wait_until(state.clock.nanos().after(grace)) {
             let threads = state.sources.abort_removed(&ended);
             if !threads.is_empty() {

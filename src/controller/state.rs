@@ -19,6 +19,7 @@ use crate::base::group::Ended;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::AtomicBool;
 use crate::base::sync::atomic::Ordering::SeqCst;
+use crate::base::task_thread::TaskWaker;
 use crate::base::thread::ThreadOptions;
 use crate::base::time::Nanos;
 use crate::base::wait::AutoResetEvent;
@@ -64,8 +65,6 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) counters: Mutex<Vec<Arc<RunCounters>>>,
     /// Counted by the watchdog.
     pub(super) overruns: Counter,
-    /// Wakes the control thread.
-    pub(super) control: Arc<AutoResetEvent>,
     pub(super) end: Arc<EndNotifier>,
     /// The error that stopped the controller.
     failure: Mutex<Option<Arc<BoxError>>>,
@@ -75,6 +74,8 @@ pub(super) struct ControllerState<K: Key> {
 /// The parts of a controller that exist from its start on.
 pub(super) struct Started {
     pub(super) membership: Membership,
+    /// Triggers a step of the control task.
+    pub(super) control: TaskWaker,
     pub(super) on_failure: Option<FailureHook>,
     /// The debounce of subscriptions.
     pub(super) debounce: Option<(Duration, Duration)>,
@@ -119,8 +120,6 @@ impl EndNotifier {
 impl<K: Key> ControllerState<K> {
     pub(super) fn new(settings: StateSettings<K>) -> Arc<Self> {
         let StateSettings { name, queue, clock, timeout, max_concurrent, resync, .. } = settings;
-        let control = AutoResetEvent::new(clock.clone());
-        let refused = Arc::clone(&control);
         Arc::new_cyclic(|state: &Weak<Self>| {
             let (ready, cancelled) = (Weak::clone(state), Weak::clone(state));
             let queue = queue
@@ -129,7 +128,6 @@ impl<K: Key> ControllerState<K> {
                         started.membership.offer();
                     }
                 })
-                .on_refusal(Box::new(move || refused.set()))
                 .on_cancel(Box::new(move |key| {
                     if let Some(state) = cancelled.upgrade() {
                         state.cancelled(key);
@@ -153,7 +151,6 @@ impl<K: Key> ControllerState<K> {
                 sources: SourceList::default(),
                 counters: Mutex::new(Vec::new()),
                 overruns: Counter::default(),
-                control,
                 end: EndNotifier::new(clock.clone()),
                 clock,
                 failure: Mutex::new(None),
@@ -223,7 +220,14 @@ impl<K: Key> ControllerState<K> {
         self.waiters.freeze();
         self.sources.stop();
         self.queue.shutdown(Shutdown::Discard);
-        self.control.set();
+        self.wake_control();
+    }
+
+    /// Triggers a step of the control task, if the controller has been started.
+    pub(super) fn wake_control(&self) {
+        if let Some(started) = self.started() {
+            started.control.set();
+        }
     }
 
     pub(super) fn abort(&self) {

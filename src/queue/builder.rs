@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::config::{CancelHook, QueueConfig, RefusalHook};
+use super::config::{CancelHook, QueueConfig};
 use super::request::BATCH;
 use super::shared::QueueShared;
 use super::slack::TimerSlack;
@@ -47,10 +46,9 @@ impl<K: Key> QueueBuilder<K> {
                 min_interval: Duration::ZERO,
                 timer_slack: TimerSlack::DEFAULT,
                 timing: false,
-                threads: OnceLock::new(),
+                threads: ThreadOptions::new(),
                 sweep: BATCH,
                 on_ready: None,
-                on_refusal: None,
             },
             hasher: FastState::default(),
             on_cancel: None,
@@ -119,7 +117,7 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
 
     /// Sets the options of the timer thread.
     pub fn thread_options(mut self, options: ThreadOptions) -> Self {
-        self.config.threads = OnceLock::from(options);
+        self.config.threads = options;
         self
     }
 
@@ -140,12 +138,6 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
     /// Calls `hook` with each key that loses its scheduled run by [`cancel`](WorkQueue::cancel).
     pub(crate) fn on_cancel(mut self, hook: CancelHook<K>) -> Self {
         self.on_cancel = Some(hook);
-        self
-    }
-
-    /// Calls `hook` when the system refuses the timer thread, so that another thread calls `keep_timer` in time.
-    pub(crate) fn on_refusal(mut self, hook: RefusalHook) -> Self {
-        self.config.on_refusal = Some(hook);
         self
     }
 
@@ -173,19 +165,8 @@ impl<K: Key, S: BuildHasher> QueueBuilder<K, S> {
 
 impl<K, S> fmt::Debug for QueueBuilder<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let QueueConfig {
-            name,
-            clock,
-            backoff,
-            floor,
-            min_interval,
-            timer_slack,
-            timing,
-            threads,
-            sweep: _,
-            on_ready,
-            on_refusal: _,
-        } = &self.config;
+        let QueueConfig { name, clock, backoff, floor, min_interval, timer_slack, timing, threads, sweep: _, on_ready } =
+            &self.config;
         f.debug_struct("QueueBuilder")
             .field("name", name)
             .field("clock", clock)

@@ -1,6 +1,5 @@
 //! The settings of a queue.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::slack::TimerSlack;
@@ -11,8 +10,6 @@ use crate::base::thread::ThreadOptions;
 /// A hook that takes the cancelled key.
 pub(crate) type CancelHook<K> = Box<dyn Fn(&K) + Send + Sync>;
 
-pub(crate) type RefusalHook = Box<dyn Fn() + Send + Sync>;
-
 /// The settings of a queue.
 pub(crate) struct QueueConfig {
     pub(crate) name: String,
@@ -22,13 +19,11 @@ pub(crate) struct QueueConfig {
     pub(crate) min_interval: Duration,
     pub(crate) timer_slack: TimerSlack,
     pub(crate) timing: bool,
-    /// Options of the queue's own timer thread. Empty until somebody sets them.
-    pub(crate) threads: OnceLock<ThreadOptions>,
+    /// Options of the queue's own timer thread.
+    pub(crate) threads: ThreadOptions,
     /// The most records that a shutdown looks at in one section.
     pub(crate) sweep: u32,
     pub(crate) on_ready: Option<Box<dyn Fn() + Send + Sync>>,
-    /// Called without the lock, when the system has refused the timer thread.
-    pub(crate) on_refusal: Option<RefusalHook>,
 }
 
 impl QueueConfig {

@@ -284,10 +284,7 @@ impl<K: Key> QueueShared<K> {
         }
         // No caller is left for a panic of a key's `Clone`, and the timer must end in any case.
         shielded("a key of a queue that closes", || self.shut_down(Shutdown::ServeReady));
-        let timer = mem::replace(&mut self.locked.lock().timer, TimerThread::None);
-        if let TimerThread::Running(timer) = timer {
-            timer.join();
-        }
+        self.join_timer();
     }
 }
 

@@ -7,7 +7,7 @@ use loom::thread;
 use super::core::WatchCore;
 use super::delivery::{Delivery, DeliveryCounts};
 use super::event::Event;
-use super::push::PushOutcome;
+use super::core::PushOutcome;
 use super::store::Store;
 use super::subscriber::Subscriber;
 use super::subscriber_buffer::{NextStep, SubscriberBuffer};

@@ -76,7 +76,6 @@ impl ThreadGroup {
     }
 
     /// Runs `task` on the thread of `waker` instead of the group's only thread. The group ends when the task leaves.
-    #[allow(dead_code, reason = "its users follow")]
     pub(crate) fn start_task(
         self: &Arc<Self>,
         waker: &TaskWaker,

@@ -1,6 +1,6 @@
 //! One thread that runs the steps of many tasks.
 //!
-//! The thread sleeps until the earliest time that a task requests, or until a [`TaskWaker`] is set. The cost of a wake depends on
+//! The thread starts with the first task. It sleeps until the earliest time that a task requests, or until a [`TaskWaker`] is set. The cost of a wake depends on
 //! the tasks with work, not on the other tasks: due times are in an ordered set.
 //!
 //! Lock order: the lock of the shared state is never held together with another one. Tasks run and drop outside it.
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Wake};
-use crate::base::error::{StartError, StillRunning};
+use crate::base::error::StillRunning;
 use crate::base::spawn::spawn;
 use crate::base::sync::Mutex;
 #[cfg(feature = "testing")]
@@ -30,7 +30,10 @@ use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
 
 /// A thread that runs the steps of any number of [`Task`]s, one step at a time.
 ///
-/// A step that blocks delays all other tasks. In a simulation there is no thread: the scheduler runs each task separately.
+/// The thread starts with the first task. A step that blocks delays all other tasks. In a simulation there is no thread: the
+/// scheduler runs each task separately.
+///
+/// Dropping this stops the thread: it ends once every task has left. If all have left by then, the drop joins the thread.
 pub(crate) struct TaskThread {
     shared: Arc<TaskThreadShared>,
 }
@@ -45,6 +48,7 @@ pub(crate) struct TaskWaker {
 struct TaskThreadShared {
     name: String,
     clock: Clock,
+    options: ThreadOptions,
     /// Wakes the thread.
     event: Arc<AutoResetEvent>,
     state: Mutex<TaskState>,
@@ -69,25 +73,17 @@ struct TaskState {
 }
 
 impl TaskThread {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`StartError`] if the name is invalid, or if the operating system refuses a thread.
-    pub(crate) fn start(options: &ThreadOptions, clock: &Clock, name: &str) -> Result<Self, StartError> {
-        StartError::check_name(name)?;
+    /// Creates the thread without starting it.
+    pub(crate) fn new(name: String, options: ThreadOptions, clock: Clock) -> Self {
         let shared = Arc::new(TaskThreadShared {
-            name: name.to_owned(),
-            clock: clock.clone(),
+            name,
+            options,
             event: AutoResetEvent::new(clock.clone()),
+            clock,
             state: Mutex::new(TaskState::default()),
             left: Waiters::new(),
         });
-        if clock.scheduler().is_none() {
-            let joiner = spawn(options, clock, name.to_owned(), Executor::new(&shared), &shared.event);
-            shared.state.lock().thread = Some(joiner.map_err(|error| StartError::thread(name, error))?);
-        }
-        Ok(Self { shared })
+        Self { shared }
     }
 
     /// Returns the waker for a task that is not added yet.
@@ -136,6 +132,8 @@ impl TaskThread {
 impl Drop for TaskThread {
     fn drop(&mut self) {
         self.stop();
+        // Otherwise the thread ends with its last task.
+        let _ = self.join_timeout(Duration::ZERO);
     }
 }
 
@@ -149,14 +147,14 @@ impl fmt::Debug for TaskThread {
 }
 
 impl TaskWaker {
-    /// Adds the task of this waker. Its first step runs soon.
+    /// Adds the task of this waker, and starts the thread if this is the first task. Its first step runs soon.
     ///
     /// The returned joiner waits until the task has left: it returned [`Next::Finished`], or panicked. On the task thread itself,
     /// joining returns at once.
     ///
     /// # Errors
     ///
-    /// Returns an error if the thread was stopped.
+    /// Returns an error if the thread was stopped, or if the operating system refuses it.
     pub(crate) fn add(&self, name: &str, task: impl Task + 'static) -> io::Result<Joiner> {
         let Self { shared, id } = self;
         let task = {
@@ -164,6 +162,9 @@ impl TaskWaker {
             if state.stopped {
                 drop(state);
                 return Err(io::Error::other("its task thread has been stopped"));
+            }
+            if state.thread.is_none() && shared.clock.scheduler().is_none() {
+                state.thread = Some(shared.start()?);
             }
             state.present.insert(*id, name.to_owned());
             let presence = Presence { shared: Arc::clone(shared), id: *id };
@@ -208,6 +209,10 @@ impl JoinTask for TaskWaker {
 }
 
 impl TaskThreadShared {
+    fn start(self: &Arc<Self>) -> io::Result<Joiner> {
+        spawn(&self.options, &self.clock, self.name.clone(), Executor::new(self), &self.event)
+    }
+
     fn stop(&self) {
         self.state.lock().stopped = true;
         self.event.set();

@@ -8,15 +8,21 @@ use crate::base::spawn::run;
 use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::{Acquire, Release};
 
-fn shared() -> Arc<TaskThreadShared> {
-    let clock = ManualClock::new().clock();
-    Arc::new(TaskThreadShared {
-        name: "tasks".to_owned(),
-        event: AutoResetEvent::new(clock.clone()),
-        clock,
-        state: Mutex::new(TaskState::default()),
-        left: Waiters::new(),
-    })
+/// Stands for a thread that has been started. Each model runs its [`Executor`] itself, which keeps the interleavings few.
+struct Started;
+
+impl JoinTask for Started {
+    fn is_current(&self) -> bool {
+        false
+    }
+
+    fn join(&self) {}
+}
+
+fn task_thread() -> TaskThread {
+    let thread = TaskThread::new("tasks".to_owned(), ThreadOptions::new(), ManualClock::new().clock());
+    thread.shared.state.lock().thread = Some(Joiner::of_task("tasks".to_owned(), Started));
+    thread
 }
 
 /// A task that ends once its flag is set, and sleeps until then.
@@ -38,14 +44,14 @@ fn add(thread: &TaskThread, name: &str) -> (TaskWaker, Arc<AtomicUsize>) {
 #[test]
 fn a_wake_set_while_the_thread_goes_to_sleep_is_not_lost() {
     loom::model(|| {
-        let thread = TaskThread { shared: shared() };
+        let thread = task_thread();
         let (waker, flag) = add(&thread, "task");
         thread.stop();
         let waking = thread::spawn(move || {
             flag.store(1, Release);
             waker.set();
         });
-        // Returns once the task has left.
+        // Returns once the tasks have left.
         run(Executor::new(&thread.shared), &thread.shared.event);
         waking.join().unwrap();
     });
@@ -54,7 +60,7 @@ fn a_wake_set_while_the_thread_goes_to_sleep_is_not_lost() {
 #[test]
 fn each_of_two_tasks_receives_its_own_wake() {
     loom::model(|| {
-        let thread = TaskThread { shared: shared() };
+        let thread = task_thread();
         let (one, one_flag) = add(&thread, "one");
         let (two, two_flag) = add(&thread, "two");
         thread.stop();
@@ -64,6 +70,7 @@ fn each_of_two_tasks_receives_its_own_wake() {
             two_flag.store(1, Release);
             two.set();
         });
+        // Returns once the tasks have left.
         run(Executor::new(&thread.shared), &thread.shared.event);
         waking.join().unwrap();
     });
@@ -72,7 +79,7 @@ fn each_of_two_tasks_receives_its_own_wake() {
 #[test]
 fn a_task_added_while_the_thread_stops_is_run_or_refused() {
     loom::model(|| {
-        let thread = Arc::new(TaskThread { shared: shared() });
+        let thread = Arc::new(task_thread());
         let other = Arc::clone(&thread);
         let adding = thread::spawn(move || {
             let flag = Arc::new(AtomicUsize::new(1));

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
@@ -22,7 +22,7 @@ impl<F: FnMut(Nanos) -> Next + Send> Task for Steps<F> {
 }
 
 fn start(clock: &ManualClock) -> TaskThread {
-    TaskThread::start(&ThreadOptions::new(), &clock.clock(), "tasks").unwrap()
+    TaskThread::new("tasks".to_owned(), ThreadOptions::new(), clock.clock())
 }
 
 fn at(seconds: u32) -> Nanos {
@@ -72,6 +72,18 @@ fn each_task_is_stepped_when_it_is_added_and_at_the_times_that_it_wants() {
     clock.wait_for_sleepers(1);
     assert_eq!(clock.sleepers(), 1, "the thread is one sleeper");
     assert_eq!(thread.tasks(), ["one", "two"]);
+}
+
+#[test]
+fn the_thread_starts_with_its_first_task_and_a_refusal_is_an_error() {
+    let clock = ManualClock::new();
+    let options = ThreadOptions::new().refusing(Arc::new(AtomicUsize::new(1)));
+    let thread = TaskThread::new("tasks".to_owned(), options, clock.clock());
+    assert!(thread.shared.state.lock().thread.is_none());
+    let refused = thread.waker().add("task", Steps(|_| Next::Finished)).unwrap_err();
+    assert_eq!(refused.to_string(), "the test refuses it");
+    assert!(thread.tasks().is_empty());
+    thread.waker().add("task", Steps(|_| Next::Finished)).unwrap().join();
 }
 
 #[test]
@@ -192,7 +204,7 @@ fn the_group_of_a_task_ends_when_the_task_leaves() {
 #[test]
 fn a_simulation_plays_each_task_by_itself() {
     let simulation = crate::testing::Simulation::new(7);
-    let thread = TaskThread::start(&ThreadOptions::new(), &simulation.clock(), "tasks").unwrap();
+    let thread = TaskThread::new("tasks".to_owned(), ThreadOptions::new(), simulation.clock());
     let (said, heard) = steps();
     let (waker, _one) = add_periodic(&thread, "one", SECOND, &said);
     let finished = thread.waker();

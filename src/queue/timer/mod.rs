@@ -15,6 +15,7 @@ mod models;
 mod tests;
 
 use std::io;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +26,6 @@ use crate::base::clock::Wake;
 use crate::base::spawn::run;
 use crate::base::task::{Next, Task};
 use crate::base::task_thread::TaskThread;
-use crate::base::thread::ThreadOptions;
 use crate::base::time::{Nanos, Rounded};
 
 /// The pause after the first refusal of a thread. It doubles with each further refusal,
@@ -90,8 +90,7 @@ impl<K: Key> QueueShared<K> {
     ///
     /// # Errors
     ///
-    /// If `thread` has been stopped.
-    #[allow(dead_code, reason = "for the controllers of a manager, which do not share a timer yet")]
+    /// If `thread` has been stopped, or if the system refuses it.
     pub(crate) fn use_timer(self: &Arc<Self>, thread: &TaskThread) -> io::Result<()> {
         if self.config.clock.is_held() {
             return Ok(());
@@ -108,9 +107,12 @@ impl<K: Key> QueueShared<K> {
         Ok(())
     }
 
-    /// Sets the options of the queue's own timer thread. The first call counts.
-    pub(crate) fn set_threads(&self, options: &ThreadOptions) {
-        let _ = self.config.threads.set(options.clone());
+    /// Blocks until the queue's timer has ended. The queue must be shut down.
+    pub(crate) fn join_timer(&self) {
+        let timer = mem::replace(&mut self.locked.lock().timer, TimerThread::None);
+        if let TimerThread::Running(timer) = timer {
+            timer.join();
+        }
     }
 
     /// Whether to ask again for a refused timer thread. If so, the caller calls [`start_timer`](Self::start_timer) without the
@@ -123,25 +125,12 @@ impl<K: Key> QueueShared<K> {
         retry
     }
 
-    /// Asks again for a refused timer thread, if it is time. Returns when to call this again; [`Nanos::NEVER`] until the system
-    /// refuses one.
-    pub(crate) fn keep_timer(self: &Arc<Self>) -> Nanos {
-        let mut locked = self.locked.lock();
-        if self.retry_timer(&mut locked) {
-            drop(locked);
-            self.start_timer();
-            locked = self.locked.lock();
-        }
-        locked.retry_timer_at()
-    }
-
     /// Starts the queue's own timer thread. The caller has marked it as starting under the lock, so only one thread is started.
     pub(super) fn start_timer(self: &Arc<Self>) {
         let task = TurnWheel(Arc::clone(self));
         let event = Arc::clone(&self.timer);
         let name = format!("{}-timer", self.config.name);
-        let options = self.config.threads.get().cloned().unwrap_or_default();
-        let timer = match options.spawn(name, move || run(task, &event)) {
+        let timer = match self.config.threads.spawn(name, move || run(task, &event)) {
             Ok(timer) => timer,
             Err(error) => return self.timer_refused(&error),
         };
@@ -171,9 +160,6 @@ impl<K: Key> QueueShared<K> {
         self.consumers.notify(consumers);
         let (queue, backoff) = (self.config.name.as_str(), Rounded(pause));
         log::error!(queue, error:%, backoff:%; "{queue}: cannot start the timer thread, so delayed keys do not run; next attempt in {backoff}: {error}");
-        if let Some(hook) = &self.config.on_refusal {
-            hook();
-        }
     }
 }
 

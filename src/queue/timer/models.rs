@@ -134,7 +134,7 @@ fn delays_from_two_threads_wake_the_timer() {
 #[test]
 fn earlier_delays_of_two_queues_wake_their_shared_timer() {
     explore(2, || {
-        let timer = TaskThread::start(&ThreadOptions::new(), &Clock::system(), "timer").unwrap();
+        let timer = TaskThread::new("timer".to_owned(), ThreadOptions::new(), Clock::system());
         let queues = [(); 2].map(|()| queue(ThreadOptions::new()));
         let said = queues.each_ref().map(|queue| watch_on(&timer, &queue.shared));
         let feeder = {

@@ -72,7 +72,7 @@ fn a_queue_without_delays_asks_for_no_thread() {
 
 /// A timer thread for several queues.
 fn shared_timer() -> TaskThread {
-    TaskThread::start(&ThreadOptions::new(), &Clock::system(), "timer").unwrap()
+    TaskThread::new("timer".to_owned(), ThreadOptions::new(), Clock::system())
 }
 
 /// Returns a queue that uses `timer` and gets no thread of its own.

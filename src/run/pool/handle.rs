@@ -10,9 +10,13 @@ use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, Overrun, ThreadGroup, ThreadGroupKind};
 use crate::base::running::Running;
+use crate::base::task_thread::TaskThread;
 use crate::base::thread::ThreadOptions;
 
 /// A bounded pool of worker threads that controllers share. Dropping it stops it and joins its threads.
+///
+/// The controllers also share two threads that start with the first controller: one for their delays, and one for their initial
+/// listings and resyncs. They end with the last controller.
 ///
 /// It is fair: new work of a controller waits for at most one key of each other controller, however many keys those have queued.
 /// [`max_concurrent_reconciles`](crate::controller::ControllerBuilder::max_concurrent_reconciles) limits the threads that run
@@ -40,6 +44,10 @@ use crate::base::thread::ThreadOptions;
 #[doc(alias = "thread pool")]
 pub struct WorkerPool {
     pub(crate) pool: Arc<Pool>,
+    /// Runs the control tasks of the controllers.
+    pub(crate) control: TaskThread,
+    /// Ends the delays of the controllers.
+    pub(crate) timer: TaskThread,
 }
 
 /// The settings of a [`WorkerPool`].
@@ -64,7 +72,8 @@ pub struct PoolBuilder {
 }
 
 impl PoolBuilder {
-    /// Sets the pool's name, in log lines and thread names (`<name>-0` and so on, `<name>-watchdog`). Default: `pool`.
+    /// Sets the pool's name, in log lines and thread names (`<name>-0` and so on, `<name>-watchdog`, `<name>-control`,
+    /// `<name>-timer`). Default: `pool`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -116,6 +125,11 @@ impl PoolBuilder {
     /// Returns [`StartError`] if the name is invalid, if the number of threads is zero, or if the system refuses a thread.
     pub fn start(self) -> Result<Running<WorkerPool>, StartError> {
         self.check()?;
+        let task_thread = |role| {
+            let name = format!("{}-{role}", self.name);
+            TaskThread::new(name, self.options.clone(), self.clock.clone())
+        };
+        let (control, timer) = (task_thread("control"), task_thread("timer"));
         let group = ThreadGroup::with_spares(ThreadGroupKind::Pool, self.name, self.clock, self.threads, self.spares);
         let pool = Pool::new(Arc::clone(&group), self.threads, self.options.clone());
         let (pool_name, threads, spares) = (group.name.as_str(), self.threads, self.spares);
@@ -135,7 +149,7 @@ impl PoolBuilder {
             }
         };
         let joiners = group.start(&self.options, body, Some(watch)).inspect_err(|_| wake())?;
-        Ok(Running::new(WorkerPool { pool }, Handle::new(group, joiners, wake), self.grace))
+        Ok(Running::new(WorkerPool { pool, control, timer }, Handle::new(group, joiners, wake), self.grace))
     }
 }
 

@@ -2,11 +2,14 @@
 //! options.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use homeostat::controller::ControllerBuilder;
+use homeostat::watch::Push;
 use homeostat::{
     Action, BoxError, Component, Context, Controller, Manager, Poller, Subscriber, ThreadOptions, Watch, WorkQueue,
     WorkerPool,
@@ -58,8 +61,6 @@ fn controller(said: &Sender<Said>, watch: &Watch<Key, u32>) -> ControllerBuilder
     let reconcile = move |_: &Context, key: &Key| {
         if *key == "poll" {
             say(&runs, "run");
-        } else if *key == "delayed" {
-            return Ok(Action::requeue_after(SECOND));
         }
         Ok(Action::await_change())
     };
@@ -77,8 +78,8 @@ fn controller(said: &Sender<Said>, watch: &Watch<Key, u32>) -> ControllerBuilder
         })
 }
 
-/// Two pollers with their watchdogs, a subscription, the control thread, one worker and its watchdog.
-const THREADS: usize = 2 * 2 + 1 + 1 + 2;
+/// Two pollers with their watchdogs, a subscription, and a pool: one worker, its watchdog, the control and timer threads.
+const THREADS: usize = 2 * 2 + 1 + 4;
 
 #[test]
 fn thread_options_of_a_controller_reach_its_sources() {
@@ -134,7 +135,6 @@ fn thread_options_of_a_manager_reach_components_without_their_own() {
     let disks = Watch::push();
     disks.replace_all([("disk-1", 1)]);
     let vms = controller(&said, disks.watch()).own_threads(1).build().unwrap();
-    let handle = vms.handle();
     manager.add(vms).unwrap();
     let lists = said;
     let list = move |_: &Context| {
@@ -147,12 +147,59 @@ fn thread_options_of_a_manager_reach_components_without_their_own() {
     assert_eq!(sorted(&heard, 5), everybody);
     // These are the shared pool and its watchdog, the driver, the component and its watchdog, and the controller's
     // threads.
-    assert_eq!(sorted(&heard_names, 5 + THREADS).len(), 5 + THREADS);
-    // The timer of the controller's queue starts with the first delay.
-    handle.enqueue("delayed");
-    assert!(heard_names.recv().unwrap().contains("timer"));
+    let names = sorted(&heard_names, 5 + THREADS);
+    assert!(names.iter().any(|name| name == "vm-timer"), "{names:?}");
     manager.stop();
     running.wait().unwrap();
+}
+
+/// Twenty controllers with two watches each need no thread of their own, whether they share the watches or not.
+#[test]
+fn controllers_of_a_manager_share_all_its_threads() {
+    const CONTROLLERS: u32 = 20;
+    for shared in [true, false] {
+        let (ran, runs) = unbounded();
+        let (named, names) = unbounded();
+        let manager =
+            Manager::builder().name("m").threads(2).thread_options(options("manager", &named)).build().unwrap();
+        let pair = [Watch::push(), Watch::push()];
+        let mut pushes = vec![pair.clone()];
+        for controller in 0..CONTROLLERS {
+            let watches = if shared { pair.clone() } else { [Watch::push(), Watch::push()] };
+            let ran = ran.clone();
+            let reconcile = move |_: &Context, key: &u32| -> Result<Action, BoxError> {
+                ran.send((controller, *key))?;
+                Ok(Action::requeue_after(Duration::from_millis(1)))
+            };
+            let builder = Controller::builder(format!("c{controller}"), reconcile).resync(3600 * SECOND);
+            let subscribed = watches.iter().fold(builder, |builder, watch: &Push<u32, u32>| {
+                builder.watch(watch.watch(), |event| event.key().copied())
+            });
+            manager.add(subscribed.build().unwrap()).unwrap();
+            pushes.push(watches);
+        }
+        let running = manager.start().unwrap();
+        for (key, push) in pushes.iter().flat_map(|pair| (0..).zip(pair)) {
+            push.replace_all([(key, 1)]);
+        }
+        // Each key runs a second time after its delay.
+        let mut left: BTreeMap<_, u32> =
+            (0..CONTROLLERS).flat_map(|controller| [((controller, 0), 2), ((controller, 1), 2)]).collect();
+        while !left.is_empty() {
+            let run = runs.recv().unwrap();
+            if let Entry::Occupied(mut times) = left.entry(run) {
+                *times.get_mut() -= 1;
+                if *times.get() == 0 {
+                    times.remove();
+                }
+            }
+        }
+        running.shutdown(SECOND);
+        let mut names: Vec<_> = names.try_iter().collect();
+        names.sort_unstable();
+        let expected = ["driver", "pool-0", "pool-1", "pool-control", "pool-timer", "pool-watchdog"];
+        assert_eq!(names, expected.map(|role| format!("m-{role}")), "shared watches: {shared}");
+    }
 }
 
 #[test]

@@ -2,17 +2,16 @@
 
 #![expect(clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{bounded, unbounded};
 use homeostat::manager::{ElectorError, Leadership, Term};
 use homeostat::watch::{PollWatch, PushMessage};
 use homeostat::{
     Action, BoxError, CancellationToken, Component, Context, Controller, ControllerHandle, Elector, EnqueueOutcome,
-    Manager, ManualClock, ThreadOptions, Watch, WorkerPool,
+    Manager, ManualClock, Watch, WorkerPool,
 };
 use parking_lot::Mutex;
 
@@ -71,19 +70,6 @@ fn components_are_stopped_in_reverse_without_waiting_for_each_other() {
     assert_eq!(manager.status().doing, "ended");
 }
 
-/// Reports the end of the thread that holds it.
-struct LastWords(Sender<()>);
-
-impl Drop for LastWords {
-    fn drop(&mut self) {
-        let _ = self.0.send(());
-    }
-}
-
-thread_local! {
-    static LAST_WORDS: Cell<Option<LastWords>> = const { Cell::new(None) };
-}
-
 #[test]
 fn all_components_stop_taking_work_at_once_and_a_hanging_one_uses_no_grace_of_the_others() {
     let clock = ManualClock::new();
@@ -97,9 +83,7 @@ fn all_components_stop_taking_work_at_once_and_a_hanging_one_uses_no_grace_of_th
         entered.send((*key, if cx.is_cancelled() { "is aborted" } else { "ends" }))?;
         Ok(Action::await_change())
     };
-    let (ends, ended) = unbounded();
-    let options = ThreadOptions::new().on_start(move |_| LAST_WORDS.set(Some(LastWords(ends.clone()))));
-    let vms = Controller::builder("vm", reconcile).clock(clock.clock()).thread_options(options);
+    let vms = Controller::builder("vm", reconcile).clock(clock.clock());
     manager.add(vms.build().unwrap()).unwrap();
     let (free, caught) = bounded::<()>(0);
     let hang = move |_: &Context| {
@@ -123,12 +107,10 @@ fn all_components_stop_taking_work_at_once_and_a_hanging_one_uses_no_grace_of_th
     drop(go);
     // The iterator ends when the controller ends, because the controller then drops its reconciler.
     assert_eq!(runs.iter().collect::<Vec<_>>(), [("vm-1", "ends")]);
-    // The control thread has ended too.
-    ended.recv().unwrap();
-    // These are the manager's driver, two pool threads and the pool's watchdog.
-    clock.wait_for_sleepers(4);
+    // These are the manager's driver, and the pool's two workers, control thread and watchdog.
+    clock.wait_for_sleepers(5);
     clock.advance(10 * SECOND);
-    clock.wait_for_sleepers(4);
+    clock.wait_for_sleepers(5);
     clock.advance(SECOND);
     let error = running.wait().unwrap_err();
     assert_eq!((error.component(), error.still_running()), (None, &["hang-0".to_owned()][..]));

@@ -151,9 +151,14 @@ fn scene(state: State, grace: Duration) -> Scene {
 /// Advances the clock while a manager ends: short grace periods while threads may still end, then the abort grace
 /// once only stuck threads are left.
 fn pass_time(clock: &ManualClock, state: State, cause: Cause, over: &AtomicBool) {
+    // The driver, the threads of the pool and, beside a stuck listing, its watchdog sleep once they have nothing to do.
     let only_stuck_are_left = || match state {
-        State::IgnoringCancellation => threads("Zx-v").is_empty() && threads("Zx-other").is_empty(),
-        State::StuckListing => threads("Zx-v") == threads("Zx-vms") && threads("Zx-other").is_empty(),
+        State::IgnoringCancellation => {
+            threads("Zx-v").is_empty() && threads("Zx-other").is_empty() && clock.sleepers() == 4
+        }
+        State::StuckListing => {
+            threads("Zx-v") == threads("Zx-vms") && threads("Zx-other").is_empty() && clock.sleepers() == 6
+        }
         _ => false,
     };
     while !over.load(Ordering::SeqCst) {
@@ -201,7 +206,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     let running = manager.start().expect("it starts");
     under_way.recv().expect("something is going on");
     // A thread sets its name itself, after its start.
-    for name in ["control-0-Zx-vm", "source-0-0-Zx-v", "0-Zx-other", "pool-watchdog-Z"] {
+    for name in ["pool-control-Z", "source-0-0-Zx-v", "0-Zx-other", "pool-watchdog-Z"] {
         while threads(name).is_empty() {
             thread::yield_now();
         }
@@ -216,7 +221,7 @@ fn end(state: State, cause: Cause, grace: Duration) -> Result<(), ManagerError> 
     if state.is_stuck() {
         let expected = if state == State::StuckListing { "0-Zx-vms" } else { "pool-" };
         assert!(!threads(expected).is_empty(), "{state:?}, {cause:?}: {:?}", threads("-Z"));
-        while !threads("Zx-other").is_empty() || !threads("control-0-Zx-vm").is_empty() {
+        while !threads("Zx-other").is_empty() || !threads("pool-control-Z").is_empty() {
             thread::yield_now();
         }
     } else {

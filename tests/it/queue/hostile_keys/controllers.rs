@@ -64,8 +64,8 @@ fn run_beside_one_that_panics(op: Op, runs: Runs) {
     let honest = saying("honest", &clock, said, |key: &u32| Ok(*key)).build().unwrap().start(&pool).unwrap();
     hostile.suspend(traps.key(5));
     hostile.suspend_all();
-    // Two keepers, the watchdog, the pool's thread.
-    clock.wait_for_sleepers(4);
+    // These are the threads of the pool: control, watchdog and worker.
+    clock.wait_for_sleepers(3);
     for key in traps.keys(1..5) {
         hostile.queue().enqueue(key);
     }
@@ -73,10 +73,10 @@ fn run_beside_one_that_panics(op: Op, runs: Runs) {
         let key = traps.key(4);
         let hostile = &hostile;
         let waits = scope.spawn(move || hostile.wait(&key, Duration::MAX));
-        clock.wait_for_sleepers(5);
+        clock.wait_for_sleepers(4);
         if runs == Runs::Recover {
             hostile.resume_all();
-            clock.wait_for_sleepers(5);
+            clock.wait_for_sleepers(4);
             assert_eq!(hostile.failing().len(), 4);
             fails.store(false, Ordering::SeqCst);
         }
@@ -87,7 +87,7 @@ fn run_beside_one_that_panics(op: Op, runs: Runs) {
         if runs == Runs::Fail {
             // Each key backs off, and a thread waits for one.
             for _ in 0..3 {
-                clock.wait_for_sleepers(5);
+                clock.wait_for_sleepers(4);
                 clock.advance(10 * SECOND);
             }
         }
@@ -138,7 +138,7 @@ fn a_key_that_panics_as_its_overrun_is_reported_gets_its_thread_replaced() {
         assert_eq!(director.next(), 1);
         traps.arm(op, 1);
         honest.enqueue(7);
-        clock.wait_for_sleepers(3);
+        clock.wait_for_sleepers(2);
         clock.advance(SECOND + ALLOWANCE);
         assert_eq!(heard.recv().unwrap(), 7);
         assert_eq!(pool.overdue(), ["pool-0"]);

@@ -94,7 +94,7 @@ fn ten_keys_are_served_beside_a_hundred_thousand() {
         Ok(Action::await_change())
     });
     let few = few.clock(clock.clock()).build().unwrap().start(&pool).unwrap();
-    clock.wait_for_sleepers(4);
+    clock.wait_for_sleepers(3);
     feed(&many, 100_000);
     first.recv().unwrap();
     feed(&few, 10);
@@ -121,9 +121,9 @@ fn controllers_keep_their_rates_beside_one_with_work_for_all_threads() {
                 limited
             })
             .collect();
-        // Each has run its burst and waits for its next turn. The sleepers are the control threads, the watchdog and
-        // the pool thread.
-        clock.wait_for_sleepers(5);
+        // Each has run its burst and waits for its next turn. The sleepers are the threads of the pool: control,
+        // watchdog and worker.
+        clock.wait_for_sleepers(3);
         let moved = clock.clone();
         let busy = Controller::builder("busy", move |_: &Context, key: &u32| -> Outcome {
             if *key < 2000 {
@@ -134,7 +134,7 @@ fn controllers_keep_their_rates_beside_one_with_work_for_all_threads() {
         let busy = busy.clock(clock.clock()).build().unwrap().start(&pool).unwrap();
         feed(&busy, 2001);
         busy.wait(&2000, Duration::MAX).unwrap();
-        clock.wait_for_sleepers(6);
+        clock.wait_for_sleepers(3);
         let due = u64::try_from((clock.now() - start).as_millis() / 10).unwrap() + u64::from(burst);
         for limited in &limited {
             let runs = limited.metrics().runs.runs();

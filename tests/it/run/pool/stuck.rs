@@ -133,7 +133,7 @@ fn the_pool_has_its_size_again_once_the_run_returns() {
     pool.shutdown(Duration::ZERO);
     let mut started = started.lock();
     started.sort_unstable();
-    assert_eq!(*started, ["pool-0", "pool-1", "pool-watchdog"]);
+    assert_eq!(*started, ["pool-0", "pool-1", "pool-control", "pool-watchdog"]);
 }
 
 #[test]
@@ -170,15 +170,15 @@ fn a_stuck_run_counts_in_its_controllers_limit() {
     let disks = runs.of("disk", &clock.clock()).build().unwrap().start(&pool).unwrap();
     feed(&vms, 2);
     let stuck = runs.next();
-    clock.wait_for_sleepers(3);
+    clock.wait_for_sleepers(2);
     clock.advance(OVERRUN);
     // The spare thread finds no key that it may run, until another controller has one.
-    assert_quiet(&clock, &runs, 2);
+    assert_quiet(&clock, &runs, 1);
     disks.enqueue(7);
     let entry = runs.next();
     assert_eq!((entry.controller, entry.key, entry.thread.as_str()), ("disk", 7, "pool-1"));
     drop(entry);
-    assert_quiet(&clock, &runs, 2);
+    assert_quiet(&clock, &runs, 1);
     drop(stuck);
     assert_eq!(runs.next().key, 1);
     disks.wait(&7, Duration::MAX).unwrap();
@@ -193,21 +193,21 @@ fn a_thread_without_a_slot_sleeps_although_a_key_is_due() {
     let paced = runs.of("paced", &clock.clock()).rate_limit(1.0, 1).build().unwrap().start(&pool).unwrap();
     feed(&vms, 2);
     let stuck = runs.next();
-    clock.wait_for_sleepers(3);
+    clock.wait_for_sleepers(2);
     clock.advance(OVERRUN);
     let second = runs.next();
     drop(stuck);
-    clock.wait_for_sleepers(4);
+    clock.wait_for_sleepers(3);
     drop(second);
     // Two threads share one worker slot. One of them waits until the second key is due.
     feed(&paced, 2);
     drop(runs.next());
-    clock.wait_for_sleepers(5);
+    clock.wait_for_sleepers(4);
     vms.enqueue(9);
     let third = runs.next();
-    clock.wait_for_sleepers(4);
+    clock.wait_for_sleepers(3);
     clock.advance(SECOND);
-    clock.wait_for_sleepers(4);
+    clock.wait_for_sleepers(3);
     assert!(runs.is_quiet());
     drop(third);
     assert_eq!(runs.next().controller, "paced");
@@ -316,7 +316,7 @@ fn a_run_on_a_spare_thread_may_end_its_pool() {
     vms.enqueue(1);
     let stuck = runs.next();
     ender.enqueue(2);
-    clock.wait_for_sleepers(3);
+    clock.wait_for_sleepers(2);
     clock.advance(OVERRUN);
     pools.send(pool).unwrap();
     drop(stuck);

@@ -1,8 +1,4 @@
-//! The control task of a controller: waits for the initial listings, resyncs, and retries to start the queue's timer thread after
-//! the system has refused it.
-
-#[cfg(all(test, not(loom)))]
-mod tests;
+//! The control task of a controller: waits for the initial listings, then resyncs. The control thread of the pool runs it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -123,18 +119,16 @@ impl<K: Key> ControlTask<K> {
         if self.group.is_stopping() || self.state.is_stopped() {
             return Next::Finished;
         }
-        // The pool's threads do not wait in the queue, so only this task retries the timer of an idle queue.
-        let timer_at = self.state.queue.shared.keep_timer();
         if !self.synced {
             if !self.sync(now) {
                 return Next::Finished;
             }
             if !self.synced {
-                return Next::At(self.sync_until.min(timer_at));
+                return Next::At(self.sync_until);
             }
         }
         let Some(interval) = *self.state.resync.lock() else {
-            return Next::At(timer_at);
+            return Next::At(Nanos::NEVER);
         };
         if now >= self.resynced.after(interval) {
             self.resynced = now;
@@ -142,7 +136,7 @@ impl<K: Key> ControlTask<K> {
             log::debug!(controller; "{controller}: resync");
             self.state.sources.resync();
         }
-        Next::At(self.resynced.after(interval).min(timer_at))
+        Next::At(self.resynced.after(interval))
     }
 }
 

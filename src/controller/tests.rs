@@ -1,0 +1,60 @@
+//! Controllers to which the system refuses threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::base::thread::ThreadOptions;
+use crate::queue::KeyState;
+use crate::{Action, BoxError, Context, Controller, Enqueue, EnqueueOutcome, Running, WorkQueue, WorkerPool};
+
+/// The time limit of a failed test.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Returns a pool with one thread, and the number of further threads to refuse.
+fn pool() -> (Running<WorkerPool>, Arc<AtomicUsize>) {
+    let refusals = Arc::new(AtomicUsize::new(0));
+    let options = ThreadOptions::new().refusing(Arc::clone(&refusals));
+    (WorkerPool::builder().threads(1).thread_options(options).start().unwrap(), refusals)
+}
+
+fn reconcile(_cx: &Context, _key: &char) -> Result<Action, BoxError> {
+    Ok(Action::await_change())
+}
+
+#[test]
+fn a_controller_does_not_start_if_the_pool_gets_no_thread_for_delays_or_control() {
+    let (pool, refusals) = pool();
+    for thread in ["vm-timer", "vm-control-0"] {
+        refusals.store(1, SeqCst);
+        let controller = Controller::builder("vm", reconcile).build().unwrap();
+        let handle = controller.handle();
+        let error = controller.start(&pool).unwrap_err();
+        assert_eq!(error.to_string(), format!("the system cannot start thread {thread}"));
+        assert_eq!(refusals.load(SeqCst), 0);
+        assert_eq!(handle.enqueue('k'), EnqueueOutcome::Closed);
+        // From now on the pool has its timer thread.
+        WorkQueue::<char>::new().shared.use_timer(&pool.timer).unwrap();
+    }
+    let controller = Controller::builder("vm", reconcile).build().unwrap().start(&pool).unwrap();
+    controller.enqueue('k');
+    controller.wait(&'k', PATIENCE).unwrap();
+}
+
+#[test]
+fn a_start_ends_the_delay_of_a_queue_without_a_timer_thread() {
+    let (runs, ran) = mpsc::channel();
+    let reconcile = move |_cx: &Context, key: &char| -> Result<Action, BoxError> {
+        runs.send(*key)?;
+        Ok(Action::await_change())
+    };
+    let no_thread = ThreadOptions::new().refusing(Arc::new(AtomicUsize::new(1)));
+    let controller = Controller::builder("quiet", reconcile).thread_options(no_thread).build().unwrap();
+    let handle = controller.handle();
+    assert_eq!(handle.queue().enqueue_after('d', Duration::from_millis(1)), EnqueueOutcome::Scheduled);
+    assert!(matches!(handle.queue().state(&'d'), KeyState::Delayed(_)));
+    let (pool, _) = pool();
+    let _running = controller.start(&pool).unwrap();
+    assert_eq!(ran.recv_timeout(PATIENCE), Ok('d'));
+}
