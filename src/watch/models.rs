@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use loom::thread;
 
+use super::core::PushOutcome;
 use super::core::WatchCore;
 use super::delivery::{Delivery, DeliveryCounts};
 use super::event::Event;
-use super::core::PushOutcome;
 use super::store::Store;
 use super::subscriber::Subscriber;
 use super::subscriber_buffer::{NextStep, SubscriberBuffer};
