@@ -19,11 +19,11 @@ impl RunTimings {
     /// Uses the currently installed recorder.
     pub(super) fn new(controller: &str) -> Self {
         describe();
-        let name = controller.to_owned();
+        let labels = queue_labels(controller);
         Self {
-            queue_duration: histogram!("workqueue_queue_duration_seconds", "name" => name.clone()),
-            work_duration: histogram!("workqueue_work_duration_seconds", "name" => name.clone()),
-            reconcile_time: histogram!("controller_runtime_reconcile_time_seconds", "controller" => name),
+            queue_duration: histogram!("workqueue_queue_duration_seconds", &labels),
+            work_duration: histogram!("workqueue_work_duration_seconds", &labels),
+            reconcile_time: histogram!("controller_runtime_reconcile_time_seconds", "controller" => controller.to_owned()),
         }
     }
 
@@ -34,17 +34,24 @@ impl RunTimings {
     }
 }
 
+/// Returns the labels of a controller's queue, the same as those of controller-runtime.
+fn queue_labels(controller: &str) -> [(&'static str, String); 2] {
+    ["name", "controller"].map(|label| (label, controller.to_owned()))
+}
+
 /// Sets the counters and gauges to their current values.
 pub(super) fn export(name: &str, metrics: &ControllerMetrics, sources: &[SourceStatus]) {
     let ControllerMetrics { runs, queue, unfinished_work, longest_running, max_concurrent_reconciles, .. } = *metrics;
+    let labels = queue_labels(name);
     let name = name.to_owned();
     for (priority, depth) in [("high", queue.high), ("normal", queue.normal), ("low", queue.low)] {
-        gauge!("workqueue_depth", "name" => name.clone(), "priority" => priority).set(float(depth));
+        let [queue, controller] = queue_labels(&name);
+        gauge!("workqueue_depth", &[queue, controller, ("priority", priority.to_owned())]).set(float(depth));
     }
-    counter!("workqueue_adds_total", "name" => name.clone()).absolute(queue.adds);
-    counter!("workqueue_retries_total", "name" => name.clone()).absolute(runs.retries);
-    gauge!("workqueue_unfinished_work_seconds", "name" => name.clone()).set(unfinished_work);
-    gauge!("workqueue_longest_running_processor_seconds", "name" => name.clone()).set(longest_running);
+    counter!("workqueue_adds_total", &labels).absolute(queue.adds);
+    counter!("workqueue_retries_total", &labels).absolute(runs.retries);
+    gauge!("workqueue_unfinished_work_seconds", &labels).set(unfinished_work);
+    gauge!("workqueue_longest_running_processor_seconds", &labels).set(longest_running);
     for (result, count) in [("success", runs.successes), ("requeue_after", runs.requeues), ("error", runs.errors())] {
         counter!("controller_runtime_reconcile_total", "controller" => name.clone(), "result" => result)
             .absolute(count);

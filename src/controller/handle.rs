@@ -189,7 +189,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
     /// Exports counters and gauges to the `metrics` facade. Call this before the facade's recorder is read.
     ///
     /// Durations are recorded when runs end. They use the recorder that was installed when the controller started. Most names
-    /// come from client-go's work queue (`workqueue_…`, label `name`) and from controller-runtime (`controller_runtime_…`, label
+    /// come from client-go's work queue (`workqueue_…`, labels `name` and `controller`) and from controller-runtime (`controller_runtime_…`, label
     /// `controller`). Other names begin with `homeostat_` and have the label `controller`.
     #[cfg(feature = "metrics")]
     pub fn export_metrics(&self) {

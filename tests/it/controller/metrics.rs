@@ -131,15 +131,15 @@ fn every_metric_moves() {
         manager.export_metrics();
         let seen = read(&snapshots);
         let all = [
-            ("workqueue_depth{name=vm,priority=high}", "0"),
-            ("workqueue_depth{name=vm,priority=normal}", "1"),
-            ("workqueue_depth{name=vm,priority=low}", "0"),
-            ("workqueue_adds_total{name=vm}", "7"),
-            ("workqueue_retries_total{name=vm}", "2"),
-            ("workqueue_unfinished_work_seconds{name=vm}", "2"),
-            ("workqueue_longest_running_processor_seconds{name=vm}", "2"),
-            ("workqueue_queue_duration_seconds{name=vm}", "[0.0, 0.0, 0.0, 0.0, 0.0]"),
-            ("workqueue_work_duration_seconds{name=vm}", "[0.0, 0.0, 0.0, 0.0, 0.0]"),
+            ("workqueue_depth{name=vm,controller=vm,priority=high}", "0"),
+            ("workqueue_depth{name=vm,controller=vm,priority=normal}", "1"),
+            ("workqueue_depth{name=vm,controller=vm,priority=low}", "0"),
+            ("workqueue_adds_total{name=vm,controller=vm}", "7"),
+            ("workqueue_retries_total{name=vm,controller=vm}", "2"),
+            ("workqueue_unfinished_work_seconds{name=vm,controller=vm}", "2"),
+            ("workqueue_longest_running_processor_seconds{name=vm,controller=vm}", "2"),
+            ("workqueue_queue_duration_seconds{name=vm,controller=vm}", "[0.0, 0.0, 0.0, 0.0, 0.0]"),
+            ("workqueue_work_duration_seconds{name=vm,controller=vm}", "[0.0, 0.0, 0.0, 0.0, 0.0]"),
             ("controller_runtime_reconcile_time_seconds{controller=vm}", "[0.0, 0.0, 0.0, 0.0, 0.0]"),
             ("controller_runtime_reconcile_total{controller=vm,result=success}", "1"),
             ("controller_runtime_reconcile_total{controller=vm,result=requeue_after}", "1"),
@@ -167,12 +167,12 @@ fn every_metric_moves() {
         assert_eq!(value("controller_runtime_reconcile_total{controller=vm,result=success}"), "3");
         assert_eq!(value("controller_runtime_max_concurrent_reconciles{controller=vm}"), "3");
         assert_eq!(value("controller_runtime_active_workers{controller=vm}"), "0");
-        assert_eq!(value("workqueue_depth{name=vm,priority=normal}"), "0");
-        assert_eq!(value("workqueue_unfinished_work_seconds{name=vm}"), "0");
-        assert_eq!(value("workqueue_longest_running_processor_seconds{name=vm}"), "0");
+        assert_eq!(value("workqueue_depth{name=vm,controller=vm,priority=normal}"), "0");
+        assert_eq!(value("workqueue_unfinished_work_seconds{name=vm,controller=vm}"), "0");
+        assert_eq!(value("workqueue_longest_running_processor_seconds{name=vm,controller=vm}"), "0");
         // This recorder returns each value of a histogram once.
-        assert_eq!(value("workqueue_queue_duration_seconds{name=vm}"), "[0.0, 5.0]");
-        assert_eq!(value("workqueue_work_duration_seconds{name=vm}"), "[5.0, 0.0]");
+        assert_eq!(value("workqueue_queue_duration_seconds{name=vm,controller=vm}"), "[0.0, 5.0]");
+        assert_eq!(value("workqueue_work_duration_seconds{name=vm,controller=vm}"), "[5.0, 0.0]");
         assert_eq!(value("controller_runtime_reconcile_time_seconds{controller=vm}"), "[5.0, 0.0]");
         manager.stop();
         running.wait().unwrap();
