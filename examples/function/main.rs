@@ -120,7 +120,7 @@ impl Tour {
         self.until(&key, |status| status.latest_image.ends_with("c0ffee-by-bob-1"))?;
 
         println!("The config map names a new builder.");
-        images.fields["data"] = data("bob-2");
+        images.fields_mut()["data"] = data("bob-2");
         config_maps.update(&images)?;
         self.until(&key, |status| status.latest_image.ends_with("c0ffee-by-bob-2"))?;
 

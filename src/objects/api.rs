@@ -31,7 +31,7 @@ use crate::base::cancel::CancellationToken;
 /// let mut colours = DynamicObject::new(&CONFIG_MAP, "default", "colours").with("data", json!({"sky": "blue"}));
 ///
 /// colours = api.create(&colours)?;
-/// colours.fields["data"]["grass"] = json!("green");
+/// colours.fields_mut()["data"]["grass"] = json!("green");
 /// let updated = api.update(&colours)?;
 /// assert!(api.update(&colours).unwrap_err().is_conflict()); // the version is that before the update
 /// assert_eq!(api.list(&Query::all())?.items, [updated]);

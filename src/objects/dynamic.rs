@@ -1,12 +1,26 @@
 //! Objects of a kind that is known only at run time.
 
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer};
+use serde::ser::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
+use super::error::ClientError;
+use super::json::{kind_of, string};
+use super::key::ObjectKey;
 use super::kind::Kind;
 use super::meta::ObjectMeta;
 use super::object::Object;
+use super::shared::SharedObject;
+use super::value_ref::ValueRef;
 
 /// An object of any kind: its metadata, and all other fields as JSON. Writing an object that was read loses nothing.
+///
+/// An object that was read shares the JSON of the client, and a clone shares it too. The first change copies it. Until then,
+/// [`meta`](Object::meta), [`status`](Object::status) and [`fields`](Self::fields) build their answer at each call;
+/// [`get`](Self::get) and [`pointer`](Self::pointer) copy nothing.
 ///
 /// # Examples
 ///
@@ -15,57 +29,152 @@ use super::object::Object;
 /// use serde_json::json;
 ///
 /// const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
-/// let colours = DynamicObject::new(&CONFIG_MAP, "default", "colours").with("data", json!({"sky": "blue"}));
-/// assert_eq!(colours.pointer("/data/sky"), Some(&json!("blue")));
+/// let mut colours = DynamicObject::new(&CONFIG_MAP, "default", "colours").with("data", json!({"sky": "blue"}));
+/// assert_eq!(colours.pointer("/data/sky").unwrap(), "blue");
 /// assert_eq!(colours.object_ref().to_string(), "ConfigMap default/colours");
+/// colours.fields_mut()["data"]["grass"] = json!("green");
+/// colours.meta_mut().labels.insert("season".to_owned(), "summer".to_owned());
 /// ```
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone)]
+pub struct DynamicObject(State);
+
+#[derive(Clone)]
+enum State {
+    /// The object as it was read. Its metadata has been checked.
+    Read(SharedObject),
+    /// The object to be changed.
+    Parts(Box<Parts>),
+}
+
+#[derive(Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct DynamicObject {
-    /// The group and version of the kind.
-    pub api_version: String,
-    /// The name of the kind.
-    pub kind: String,
-    /// The metadata.
-    pub metadata: ObjectMeta,
-    /// All other fields, such as `spec`, `status` and `data`.
+struct Parts {
+    api_version: String,
+    kind: String,
+    metadata: ObjectMeta,
     #[serde(flatten)]
-    pub fields: Map<String, Value>,
+    fields: Map<String, Value>,
+}
+
+/// The fields that are not in [`DynamicObject::fields`].
+const HEAD: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+impl Parts {
+    fn of(object: &SharedObject) -> Self {
+        let mut fields = Map::new();
+        for (name, value) in object.as_value().fields() {
+            if !HEAD.contains(&name) {
+                fields.insert(name.to_owned(), value.to_value());
+            }
+        }
+        let (api_version, kind) = (string(object, "apiVersion").to_owned(), string(object, "kind").to_owned());
+        Self { api_version, kind, metadata: meta_of(object), fields }
+    }
+}
+
+/// Returns the metadata of an object that has been checked.
+fn meta_of(object: &SharedObject) -> ObjectMeta {
+    object.get("metadata").and_then(|metadata| metadata.to_typed().ok()).unwrap_or_default()
 }
 
 impl DynamicObject {
     /// Returns an object with this namespace and name, without other fields.
     #[must_use]
     pub fn new(kind: &Kind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
+        Self(State::Parts(Box::new(Parts {
             api_version: kind.api_version().into_owned(),
             kind: kind.name().to_owned(),
             metadata: ObjectMeta::new(namespace, name),
             fields: Map::new(),
-        }
+        })))
     }
 
     /// Sets a field.
     #[must_use]
     pub fn with(mut self, field: impl Into<String>, value: Value) -> Self {
-        self.fields.insert(field.into(), value);
+        self.parts_mut().fields.insert(field.into(), value);
         self
+    }
+
+    /// Returns the `apiVersion`: the group and version of the kind.
+    #[must_use]
+    pub fn api_version(&self) -> &str {
+        match &self.0 {
+            State::Read(object) => string(object, "apiVersion"),
+            State::Parts(parts) => &parts.api_version,
+        }
+    }
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match &self.0 {
+            State::Read(object) => object.name(),
+            State::Parts(parts) => &parts.metadata.name,
+        }
+    }
+
+    /// Returns the namespace; empty if the object is cluster-wide.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        match &self.0 {
+            State::Read(object) => object.namespace(),
+            State::Parts(parts) => &parts.metadata.namespace,
+        }
+    }
+
+    /// Changes the kind.
+    pub fn set_kind(&mut self, kind: &Kind) {
+        let parts = self.parts_mut();
+        (parts.api_version, parts.kind) = (kind.api_version().into_owned(), kind.name().to_owned());
+    }
+
+    /// Returns all fields except for `apiVersion`, `kind` and `metadata`, such as `spec`, `status` and `data`.
+    #[must_use]
+    pub fn fields(&self) -> Cow<'_, Map<String, Value>> {
+        match &self.0 {
+            State::Read(object) => Cow::Owned(Parts::of(object).fields),
+            State::Parts(parts) => Cow::Borrowed(&parts.fields),
+        }
+    }
+
+    /// Returns all fields except for `apiVersion`, `kind` and `metadata`, for changes.
+    pub fn fields_mut(&mut self) -> &mut Map<String, Value> {
+        &mut self.parts_mut().fields
+    }
+
+    /// Returns one of the [`fields`](Self::fields).
+    #[must_use]
+    pub fn get(&self, field: &str) -> Option<ValueRef<'_>> {
+        match &self.0 {
+            State::Read(object) => object.get(field).filter(|_| !HEAD.contains(&field)),
+            State::Parts(parts) => parts.fields.get(field).map(ValueRef::from),
+        }
     }
 
     /// Returns the value at a JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)) in [`fields`](Self::fields), such
     /// as `/spec/replicas`.
     #[must_use]
-    pub fn pointer(&self, pointer: &str) -> Option<&Value> {
+    pub fn pointer(&self, pointer: &str) -> Option<ValueRef<'_>> {
         let (first, rest) = split(pointer)?;
-        self.fields.get(&first)?.pointer(rest)
+        self.get(&first)?.pointer(rest)
     }
 
     /// Returns the value at a JSON pointer for changes.
     #[must_use]
     pub fn pointer_mut(&mut self, pointer: &str) -> Option<&mut Value> {
         let (first, rest) = split(pointer)?;
-        self.fields.get_mut(&first)?.pointer_mut(rest)
+        self.parts_mut().fields.get_mut(&first)?.pointer_mut(rest)
+    }
+
+    fn parts_mut(&mut self) -> &mut Parts {
+        if let State::Read(object) = &self.0 {
+            self.0 = State::Parts(Box::new(Parts::of(object)));
+        }
+        match &mut self.0 {
+            State::Parts(parts) => parts,
+            State::Read(_) => unreachable!("replaced just now"),
+        }
     }
 }
 
@@ -80,26 +189,100 @@ impl Object for DynamicObject {
     const KIND: Kind = Kind::UNKNOWN;
     type Status = Value;
 
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
+    fn meta(&self) -> Cow<'_, ObjectMeta> {
+        match &self.0 {
+            State::Read(object) => Cow::Owned(meta_of(object)),
+            State::Parts(parts) => Cow::Borrowed(&parts.metadata),
+        }
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+        &mut self.parts_mut().metadata
     }
 
-    fn status(&self) -> Option<&Value> {
-        self.fields.get("status")
+    fn status(&self) -> Option<Cow<'_, Value>> {
+        match &self.0 {
+            State::Read(object) => object.get("status").map(|status| Cow::Owned(status.to_value())),
+            State::Parts(parts) => parts.fields.get("status").map(Cow::Borrowed),
+        }
     }
 
     fn status_mut(&mut self) -> Option<&mut Value> {
-        Some(self.fields.entry("status").or_insert_with(|| json!({})))
+        Some(self.parts_mut().fields.entry("status").or_insert_with(|| json!({})))
     }
 
     /// Returns the kind that the object names. The kind is namespaced if the object has a namespace.
     fn kind(&self) -> Kind {
-        let kind = Kind::of(&self.api_version, &self.kind);
-        if self.metadata.namespace.is_empty() { kind.in_no_namespace() } else { kind }
+        let kind = match &self.0 {
+            State::Read(object) => object.kind(),
+            State::Parts(parts) => Kind::of(&parts.api_version, &parts.kind),
+        };
+        if self.namespace().is_empty() { kind.in_no_namespace() } else { kind }
+    }
+
+    fn key(&self) -> ObjectKey {
+        ObjectKey::new(self.namespace(), self.name())
+    }
+
+    fn has_version_of(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (State::Read(one), State::Read(other)) => one.resource_version() == other.resource_version(),
+            _ => self.meta().resource_version == other.meta().resource_version,
+        }
+    }
+
+    fn from_shared(object: &SharedObject) -> Result<Self, ClientError> {
+        super::object::read::<Head>(object, &kind_of(object))?;
+        Ok(Self(State::Read(object.clone())))
+    }
+}
+
+/// What an object must have to be read.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "reading it is the check")]
+struct Head {
+    api_version: String,
+    kind: String,
+    metadata: ObjectMeta,
+}
+
+impl PartialEq for DynamicObject {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |state: &State| match state {
+            State::Read(object) => Parts::of(object),
+            State::Parts(parts) => (**parts).clone(),
+        };
+        match (&self.0, &other.0) {
+            (State::Read(one), State::Read(other)) if one == other => true,
+            (State::Parts(one), State::Parts(other)) => one == other,
+            (one, other) => parts(one) == parts(other),
+        }
+    }
+}
+
+impl Serialize for DynamicObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            State::Read(object) => object.serialize(serializer),
+            State::Parts(parts) => parts.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for DynamicObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(State::Parts(Box::new(Parts::deserialize(deserializer)?))))
+    }
+}
+
+/// Writes the object as JSON.
+impl fmt::Debug for DynamicObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            State::Read(object) => object.fmt(f),
+            State::Parts(parts) => f.write_str(&serde_json::to_string(parts).map_err(|_| fmt::Error)?),
+        }
     }
 }
 
@@ -110,9 +293,9 @@ mod tests {
     #[test]
     fn pointers_find_fields() {
         let mut object = DynamicObject::new(&Kind::of("v1", "X"), "a", "b").with("a/b~c", json!({"d": [1, 2]}));
-        assert_eq!(object.pointer("/a~1b~0c/d/1"), Some(&json!(2)));
+        assert_eq!(object.pointer("/a~1b~0c/d/1").map(|value| value.to_value()), Some(json!(2)));
         *object.pointer_mut("/a~1b~0c/d/0").unwrap() = json!(3);
-        assert_eq!(object.pointer("/a~1b~0c"), Some(&json!({"d": [3, 2]})));
+        assert_eq!(object.pointer("/a~1b~0c").map(|value| value.to_value()), Some(json!({"d": [3, 2]})));
         for none in ["", "x", "/", "/metadata/name", "/a"] {
             assert_eq!(object.pointer(none), None, "{none}");
         }
@@ -123,6 +306,6 @@ mod tests {
         let mut object = DynamicObject::new(&Kind::of("v1", "X"), "a", "b");
         assert_eq!(object.status(), None);
         object.status_mut().unwrap()["ready"] = json!(true);
-        assert_eq!(object.status(), Some(&json!({"ready": true})));
+        assert_eq!(object.status().as_deref(), Some(&json!({"ready": true})));
     }
 }

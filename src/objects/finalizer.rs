@@ -35,7 +35,7 @@ const MOST_RETRIES: usize = 5;
 ///
 /// let held = add_finalizer(&vms, &vm, "example.com/disk")?;
 /// let deleting = vms.delete(&vm.key(), &DeleteOptions::default())?;
-/// assert!(deleting.metadata.is_deleting()); // and still there
+/// assert!(deleting.meta().is_deleting()); // and still there
 /// remove_finalizer(&vms, &deleting, "example.com/disk")?;
 /// assert!(vms.get(&vm.key()).unwrap_err().is_not_found());
 /// # Ok::<_, homeostat::objects::ClientError>(())
@@ -96,7 +96,8 @@ pub(crate) fn remove_finalizer_of_any<T: Object>(
 }
 
 fn write_without<T: Object>(api: &Api<T>, object: &T, finalizer: &str) -> Result<T, ClientError> {
-    let others: Vec<_> = object.meta().finalizers.iter().filter(|other| *other != finalizer).collect();
+    let meta = object.meta();
+    let others: Vec<_> = meta.finalizers.iter().filter(|other| *other != finalizer).collect();
     write(api, object, &if others.is_empty() { Value::Null } else { json!(others) })
 }
 

@@ -1,5 +1,7 @@
 //! The trait of object types, and the macro that implements it.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -21,6 +23,7 @@ use super::shared::SharedObject;
 /// ```
 /// use homeostat::objects::{Kind, Object, ObjectMeta};
 /// use serde::{Deserialize, Serialize};
+/// use std::borrow::Cow;
 ///
 /// #[derive(Clone, Serialize, Deserialize)]
 /// struct Vm {
@@ -32,8 +35,8 @@ use super::shared::SharedObject;
 ///     const KIND: Kind = Kind::namespaced("example.com", "v1", "Vm");
 ///     type Status = ();
 ///
-///     fn meta(&self) -> &ObjectMeta {
-///         &self.metadata
+///     fn meta(&self) -> Cow<'_, ObjectMeta> {
+///         Cow::Borrowed(&self.metadata)
 ///     }
 ///     fn meta_mut(&mut self) -> &mut ObjectMeta {
 ///         &mut self.metadata
@@ -52,14 +55,14 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     /// The type of the status; `()` if objects have none.
     type Status: Clone + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
 
-    /// Returns the metadata.
-    fn meta(&self) -> &ObjectMeta;
+    /// Returns the metadata. A type with a field for it borrows that; a [`DynamicObject`](super::DynamicObject) as read builds it.
+    fn meta(&self) -> Cow<'_, ObjectMeta>;
 
     /// Returns the metadata for changes.
     fn meta_mut(&mut self) -> &mut ObjectMeta;
 
     /// Returns the status; `None` if the object has none.
-    fn status(&self) -> Option<&Self::Status> {
+    fn status(&self) -> Option<Cow<'_, Self::Status>> {
         None
     }
 
@@ -78,6 +81,12 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     #[must_use]
     fn key(&self) -> ObjectKey {
         self.meta().key()
+    }
+
+    /// Returns whether two objects have the same version.
+    #[must_use]
+    fn has_version_of(&self, other: &Self) -> bool {
+        self.meta().resource_version == other.meta().resource_version
     }
 
     /// Returns the kind and key, for errors and log lines.
@@ -121,11 +130,15 @@ pub trait Object: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     ///
     /// [`ClientError::Invalid`] if the JSON does not match the type.
     fn from_shared(object: &SharedObject) -> Result<Self, ClientError> {
-        object.to_typed().map_err(|error| {
-            let kind = if Self::KIND == Kind::UNKNOWN { object.kind() } else { Self::KIND };
-            ClientError::invalid(ObjectRef::new(&kind, &object.key()), "", "", error.to_string())
-        })
+        read(object, &Self::KIND)
     }
+}
+
+/// Reads an object of this kind into a type.
+pub(super) fn read<T: DeserializeOwned>(object: &SharedObject, kind: &Kind) -> Result<T, ClientError> {
+    let invalid =
+        |error: serde_json::Error| ClientError::invalid(ObjectRef::new(kind, &object.key()), "", "", error.to_string());
+    object.to_typed().map_err(invalid)
 }
 
 /// Implements [`Object`] for a type with a field `metadata`, and perhaps a field `status`.
@@ -167,8 +180,8 @@ macro_rules! object {
             const KIND: $crate::objects::Kind = $crate::objects::Kind::$scope($group, $version, $kind);
             type Status = ();
 
-            fn meta(&self) -> &$crate::objects::ObjectMeta {
-                &self.metadata
+            fn meta(&self) -> ::std::borrow::Cow<'_, $crate::objects::ObjectMeta> {
+                ::std::borrow::Cow::Borrowed(&self.metadata)
             }
 
             fn meta_mut(&mut self) -> &mut $crate::objects::ObjectMeta {
@@ -181,16 +194,16 @@ macro_rules! object {
             const KIND: $crate::objects::Kind = $crate::objects::Kind::$scope($group, $version, $kind);
             type Status = $status;
 
-            fn meta(&self) -> &$crate::objects::ObjectMeta {
-                &self.metadata
+            fn meta(&self) -> ::std::borrow::Cow<'_, $crate::objects::ObjectMeta> {
+                ::std::borrow::Cow::Borrowed(&self.metadata)
             }
 
             fn meta_mut(&mut self) -> &mut $crate::objects::ObjectMeta {
                 &mut self.metadata
             }
 
-            fn status(&self) -> Option<&$status> {
-                $crate::objects::StatusField::status_field(&self.status)
+            fn status(&self) -> Option<::std::borrow::Cow<'_, $status>> {
+                $crate::objects::StatusField::status_field(&self.status).map(::std::borrow::Cow::Borrowed)
             }
 
             fn status_mut(&mut self) -> Option<&mut $status> {

@@ -20,13 +20,13 @@ use super::object::Object;
 /// const APP: Kind = Kind::namespaced("example.com", "v1", "App");
 /// const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 /// let mut app = DynamicObject::new(&APP, "default", "shop");
-/// app.metadata.uid = "u-1".into();
+/// app.meta_mut().uid = "u-1".into();
 /// let mut colours = DynamicObject::new(&CONFIG_MAP, "default", "colours");
-/// colours.metadata.owner_references.push(app.owner_reference());
+/// colours.meta_mut().owner_references.push(app.owner_reference());
 ///
 /// let queue = WorkQueue::new();
 /// let config_maps = Watch::push();
-/// let to_app = Subscriber::to_owner(&queue, |_key, map: &DynamicObject| owner_keys(map.meta(), &APP));
+/// let to_app = Subscriber::to_owner(&queue, |_key, map: &DynamicObject| owner_keys(&map.meta(), &APP));
 /// let subscription = config_maps.watch().subscribe(to_app.secondary())?;
 /// config_maps.set(colours.key(), colours);
 /// assert_eq!(*queue.dequeue()?, ObjectKey::new("default", "shop"));
@@ -74,7 +74,7 @@ pub(crate) fn key_of(meta: &ObjectMeta, owner: &OwnerReference, kind: &Kind) -> 
 /// let mut colours = DynamicObject::new(&CONFIG_MAP, "default", "colours");
 ///
 /// set_controller(&shop, &mut colours)?;
-/// assert_eq!(controller_key(colours.meta(), &APP), Some(shop.key()));
+/// assert_eq!(controller_key(&colours.meta(), &APP), Some(shop.key()));
 ///
 /// let other = apps.create(&DynamicObject::new(&APP, "default", "other"))?;
 /// let refused = set_controller(&other, &mut colours).unwrap_err();
@@ -128,7 +128,7 @@ mod tests {
 
     fn object(kind: &Kind, namespace: &str, name: &str, uid: &str) -> DynamicObject {
         let mut object = DynamicObject::new(kind, namespace, name);
-        object.metadata.uid = uid.into();
+        object.meta_mut().uid = uid.into();
         object
     }
 
@@ -136,21 +136,21 @@ mod tests {
     fn owners_are_found_by_group_and_kind() {
         let (shop, bank) = (object(&APP, "a", "shop", "1"), object(&APP, "a", "bank", "2"));
         let mut pod = object(&POD, "a", "p", "3");
-        pod.metadata.owner_references = vec![
+        pod.meta_mut().owner_references = vec![
             shop.owner_reference(),
             OwnerReference { api_version: "example.com/v1beta1".into(), ..bank.controller_reference() },
             object(&NODE, "", "n", "4").owner_reference(),
         ];
         let keys = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect::<Vec<ObjectKey>>();
-        assert_eq!(owner_keys(pod.meta(), &APP), keys(&["a/shop", "a/bank"]));
-        assert_eq!(owner_keys(pod.meta(), &NODE), keys(&["n"]));
-        assert_eq!(owner_keys(pod.meta(), &Kind::namespaced("example.org", "v1", "App")), []);
-        assert_eq!(owner_keys(pod.meta(), &Kind::namespaced("example.com", "v1", "Apple")), []);
-        assert_eq!(owner_keys(pod.meta(), &Kind::namespaced("example.com", "v1", "Node")), []);
-        assert_eq!(controller_key(pod.meta(), &APP), Some(ObjectKey::new("a", "bank")));
-        assert_eq!(controller_key(pod.meta(), &NODE), None);
-        pod.metadata.owner_references.remove(1);
-        assert_eq!(controller_key(pod.meta(), &APP), None);
+        assert_eq!(owner_keys(&pod.meta(), &APP), keys(&["a/shop", "a/bank"]));
+        assert_eq!(owner_keys(&pod.meta(), &NODE), keys(&["n"]));
+        assert_eq!(owner_keys(&pod.meta(), &Kind::namespaced("example.org", "v1", "App")), []);
+        assert_eq!(owner_keys(&pod.meta(), &Kind::namespaced("example.com", "v1", "Apple")), []);
+        assert_eq!(owner_keys(&pod.meta(), &Kind::namespaced("example.com", "v1", "Node")), []);
+        assert_eq!(controller_key(&pod.meta(), &APP), Some(ObjectKey::new("a", "bank")));
+        assert_eq!(controller_key(&pod.meta(), &NODE), None);
+        pod.meta_mut().owner_references.remove(1);
+        assert_eq!(controller_key(&pod.meta(), &APP), None);
     }
 
     /// Includes the cases of controller-runtime's `pkg/controller/controllerutil/controllerutil_test.go`
@@ -159,21 +159,21 @@ mod tests {
     fn an_object_has_one_controller() {
         let (shop, bank) = (object(&APP, "a", "shop", "1"), object(&APP, "a", "bank", "2"));
         let mut pod = object(&POD, "a", "p", "3");
-        pod.metadata.owner_references = vec![bank.owner_reference()];
+        pod.meta_mut().owner_references = vec![bank.owner_reference()];
 
         set_controller(&shop, &mut pod).unwrap();
         let owners = [bank.owner_reference(), shop.controller_reference()];
-        assert_eq!(pod.metadata.owner_references, owners);
+        assert_eq!(pod.meta().owner_references, owners);
         set_controller(&shop, &mut pod).unwrap();
-        assert_eq!(pod.metadata.owner_references, owners);
+        assert_eq!(pod.meta().owner_references, owners);
 
         let error = set_controller(&bank, &mut pod).unwrap_err().to_string();
         assert!(error.contains("Pod a/p") && error.contains("App shop") && error.contains("App a/bank"), "{error}");
-        assert_eq!(pod.metadata.owner_references, owners);
+        assert_eq!(pod.meta().owner_references, owners);
 
         assert!(remove_owner(&shop, &mut pod) && !remove_owner(&shop, &mut pod));
         set_controller(&bank, &mut pod).unwrap();
-        assert_eq!(pod.metadata.owner_references, [bank.controller_reference()]);
+        assert_eq!(pod.meta().owner_references, [bank.controller_reference()]);
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         let refused = |owner: &DynamicObject, namespace: &str| {
             let mut child = object(&POD, namespace, "p", "3");
             let result = set_controller(owner, &mut child);
-            assert_eq!(child.metadata.owner_references.is_empty(), result.is_err());
+            assert_eq!(child.meta().owner_references.is_empty(), result.is_err());
             result.map_err(|error| error.to_string())
         };
         let node = object(&NODE, "", "n", "1");

@@ -39,7 +39,7 @@ use super::validate::is_label_value;
 /// let mut pod = DynamicObject::new(&POD, "pods", "shop-1");
 ///
 /// ownership.mark(&owner, &mut pod)?;
-/// assert_eq!(ownership.owner_key(pod.meta(), &MODEL), Some(owner.key().clone()));
+/// assert_eq!(ownership.owner_key(&pod.meta(), &MODEL), Some(owner.key().clone()));
 /// assert!(ownership.query_of(&owner).selects(&pod.to_json()?)); // and a client lists all such
 /// # Ok::<_, homeostat::objects::ClientError>(())
 /// ```
@@ -90,7 +90,8 @@ impl Ownership {
     /// first. `child` is unchanged.
     pub fn mark(&self, owner: &ObjectRef, child: &mut impl Object) -> Result<(), ClientError> {
         let marks = [(&self.kind, name_of(owner.kind())), (&self.key, owner.key().to_string())];
-        let known = |name: &str| child.meta().annotations.get(name);
+        let meta = child.meta();
+        let known = |name: &str| meta.annotations.get(name);
         if let Some((name, _)) = marks.iter().find(|(name, value)| known(name).is_some_and(|known| known != value)) {
             let value = [&self.kind, &self.key].map(|name| known(name).map_or("", String::as_str)).join(" ");
             let (field, rule) =
@@ -177,11 +178,11 @@ mod tests {
     fn marks(owner: &ObjectRef) -> Vec<String> {
         let mut pod = pod();
         Ownership::new().mark(owner, &mut pod).unwrap();
-        let marked = Ownership::new().owner_of(pod.meta()).unwrap();
+        let marked = Ownership::new().owner_of(&pod.meta()).unwrap();
         assert!(marked.is_of(owner.kind()) && marked.key == *owner.key());
         assert!(Ownership::new().query_of(owner).selects(&pod.to_json().unwrap()));
-        assert!(pod.metadata.labels.values().all(|value| is_label_value(value)));
-        let read = |name: &str| [&pod.metadata.labels[name], &pod.metadata.annotations[name]].map(String::clone);
+        assert!(pod.meta().labels.values().all(|value| is_label_value(value)));
+        let read = |name: &str| [&pod.meta().labels[name], &pod.meta().annotations[name]].map(String::clone);
         [read("homeostat.dev/owner-kind"), read("homeostat.dev/owner-key")].concat()
     }
 
@@ -209,7 +210,7 @@ mod tests {
         Ownership::new().mark(&web, &mut pod).unwrap();
         let json = pod.to_json().unwrap();
         let beta = Kind::namespaced("apps", "v1beta1", "Deployment");
-        assert_eq!(Ownership::new().owner_key(pod.meta(), &beta), Some(web.key().clone()));
+        assert_eq!(Ownership::new().owner_key(&pod.meta(), &beta), Some(web.key().clone()));
         for other in [
             owner(&Kind::namespaced("example.com", "v1", "Deployment"), "default/web"),
             owner(&Kind::namespaced("apps", "v1", "StatefulSet"), "default/web"),
@@ -220,7 +221,7 @@ mod tests {
             assert!(error.contains("Deployment.apps default/web") && error.contains(&other.to_string()), "{error}");
             assert_eq!(pod.to_json().unwrap(), json);
         }
-        assert_eq!(Ownership::new().owner_key(pod.meta(), &NODE), None);
+        assert_eq!(Ownership::new().owner_key(&pod.meta(), &NODE), None);
         Ownership::new().mark(&web, &mut pod).unwrap();
         assert_eq!(pod.to_json().unwrap(), json);
     }
@@ -231,11 +232,11 @@ mod tests {
             (Ownership::named("kumori/ownerkind", "kumori/ownerkey"), owner(&DEPLOYMENT, "default/web"));
         let mut pod = pod();
         kumori.mark(&web, &mut pod).unwrap();
-        assert_eq!(pod.metadata.labels["kumori/ownerkey"], "default_web");
-        assert_eq!(Ownership::new().owner_of(pod.meta()), None);
+        assert_eq!(pod.meta().labels["kumori/ownerkey"], "default_web");
+        assert_eq!(Ownership::new().owner_of(&pod.meta()), None);
         Ownership::new().mark(&owner(&NODE, "n"), &mut pod).unwrap();
         assert!(kumori.unmark(&mut pod) && !kumori.unmark(&mut pod));
-        assert_eq!((kumori.owner_of(pod.meta()), pod.metadata.labels.len()), (None, 2));
+        assert_eq!((kumori.owner_of(&pod.meta()), pod.meta().labels.len()), (None, 2));
     }
 
     #[test]

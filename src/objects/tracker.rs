@@ -277,7 +277,7 @@ impl<K: Key> Tracker<K> {
         K: Sync,
     {
         let (tracker, kind) = (self.clone(), kind.clone());
-        Subscriber::to_owner(to, move |_key, object: &T| tracker.trackers_of(&kind, object.meta())).secondary()
+        Subscriber::to_owner(to, move |_key, object: &T| tracker.trackers_of(&kind, &object.meta())).secondary()
     }
 }
 

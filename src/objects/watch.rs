@@ -155,7 +155,7 @@ impl<T: Object> ObjectWatch<T> {
     /// [polled](super::ObjectStream::polled).
     pub fn start(self) -> Result<Running<Watch<ObjectKey, T>>, StartError> {
         let Self { api, query, name, clock, backoff, list_timeout, threads } = self;
-        let same = |one: &T, other: &T| one.meta().resource_version == other.meta().resource_version;
+        let same = |one: &T, other: &T| one.has_version_of(other);
         let push = WatchBuilder::with(Box::new(same)).name(name.clone()).clock(clock.clone()).push();
         let watch = push.watch().clone();
         let stop = CancellationToken::new();

@@ -25,7 +25,7 @@ use crate::run::error::BoxError;
 ///     app: &mut DynamicObject,
 ///     step: &dyn SubReconciler<DynamicObject>,
 /// ) -> SubResult {
-///     if app.metadata.annotations.contains_key("example.com/paused") {
+///     if app.meta().annotations.contains_key("example.com/paused") {
 ///         return Ok(Flow::proceed());
 ///     }
 ///     step.reconcile(cx, app)

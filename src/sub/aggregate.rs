@@ -50,8 +50,8 @@ use crate::watch::{Event, Subscriber};
 ///
 /// let watched = sites.clone();
 /// let count = SyncReconciler::new(move |_cx: &SubContext<'_>, index: &mut DynamicObject| {
-///     let names: Vec<_> = sites.list(&Query::all())?.items.into_iter().map(|site| site.metadata.name).collect();
-///     index.fields.insert("data".to_owned(), json!({"sites": names.join(" ")}));
+///     let names: Vec<_> = sites.list(&Query::all())?.items.into_iter().map(|site| site.name().to_owned()).collect();
+///     index.fields_mut().insert("data".to_owned(), json!({"sites": names.join(" ")}));
 ///     Ok(Flow::proceed())
 /// })
 /// .setup(move |setup| {
@@ -61,7 +61,7 @@ use crate::watch::{Event, Subscriber};
 /// });
 ///
 /// let manager = UpdatingObjectManager::of_kind(CONFIG_MAP, |current: &mut DynamicObject, desired| {
-///     current.fields = desired.fields.clone();
+///     *current.fields_mut() = desired.fields().into_owned();
 /// });
 /// let empty = DynamicObject::new(&CONFIG_MAP, "default", "sites");
 /// let reconciler = AggregateReconciler::new("sites", config, empty, manager).then(count);

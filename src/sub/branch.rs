@@ -22,7 +22,7 @@ pub(super) type StepCondition<T> = Box<dyn Fn(&SubContext<'_>, &T) -> bool + Sen
 /// use homeostat::sub::{Flow, IfThen, SubContext, SubResult};
 ///
 /// fn is_paused(_cx: &SubContext<'_>, app: &DynamicObject) -> bool {
-///     app.metadata.annotations.contains_key("example.com/paused")
+///     app.meta().annotations.contains_key("example.com/paused")
 /// }
 ///
 /// let stop = |_: &SubContext<'_>, _: &mut DynamicObject| -> SubResult { Ok(Flow::halt()) };

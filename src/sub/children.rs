@@ -115,7 +115,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
     /// Finds the children, in the order of their keys. They come from the index or the client, which may be a cache.
     pub(super) fn find(&self, resource: &T) -> Result<Vec<C>, ClientError> {
         let Some(index) = self.index() else { return self.list(resource, self.cx.config().client()) };
-        let mut found = index.get(&self.cx.subject().metadata.uid);
+        let mut found = index.get(&self.cx.subject().meta().uid);
         found.sort_by(|(one, _), (other, _)| one.cmp(other));
         let found = found.iter().map(|(_, child)| C::clone(child));
         Ok(found.filter(|child| self.is_ours(resource, child)).collect())
@@ -127,7 +127,8 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
 
     fn list(&self, resource: &T, client: &Arc<dyn Client>) -> Result<Vec<C>, ClientError> {
         let ChildSettings { kind, claim, listed_by, .. } = self.settings;
-        let namespace = Some(&*resource.meta().namespace).filter(|namespace| !namespace.is_empty());
+        let meta = resource.meta();
+        let namespace = Some(&*meta.namespace).filter(|namespace| !namespace.is_empty());
         let query = listed_by.as_ref().map_or_else(
             || namespace.map_or_else(Query::all, |namespace| Query::all().namespace(namespace)),
             |listed_by| listed_by(resource),
@@ -139,7 +140,7 @@ impl<'a, T: Object, C: Object> ChildRun<'a, T, C> {
 
     fn is_ours(&self, resource: &T, child: &C) -> bool {
         let ChildSettings { claim, ours, .. } = self.settings;
-        claim.holds(self.cx.subject(), child.meta()) && ours.as_ref().is_none_or(|ours| ours(resource, child))
+        claim.holds(self.cx.subject(), &child.meta()) && ours.as_ref().is_none_or(|ours| ours(resource, child))
     }
 
     /// Makes the reconciled object the owner of `desired`.

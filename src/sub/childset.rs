@@ -52,20 +52,22 @@ pub struct ChildResult<C> {
 /// let pages = ChildSetReconciler::of_kind(
 ///     PAGE,
 ///     |_cx, site: &mut DynamicObject, _pages: &[DynamicObject]| {
-///         let languages = site.fields["languages"].as_array().into_iter().flatten().filter_map(|language| language.as_str());
+///         let languages = site.get("languages").into_iter().flat_map(|languages| languages.items()).filter_map(|language| language.as_str());
 ///         let page = |language: &str| {
-///             let name = format!("{}-{language}", site.metadata.name);
-///             DynamicObject::new(&PAGE, &site.metadata.namespace, name).with("language", json!(language))
+///             let name = format!("{}-{language}", site.name());
+///             DynamicObject::new(&PAGE, site.namespace(), name).with("language", json!(language))
 ///         };
 ///         Ok(DesiredChild::This(languages.map(page).collect()))
 ///     },
-///     |page| page.fields["language"].as_str().unwrap_or_default().to_owned(),
+///     |page| page.get("language").and_then(|language| language.as_str()).unwrap_or_default().to_owned(),
 ///     |_cx, site, pages: &[ChildResult<DynamicObject>]| {
 ///         let ready = pages.iter().filter(|page| matches!(page.child, Ok(Some(_)))).count();
-///         site.fields.insert("status".to_owned(), json!({"pages": ready}));
+///         site.fields_mut().insert("status".to_owned(), json!({"pages": ready}));
 ///         Ok(Flow::proceed())
 ///     },
-///     UpdatingObjectManager::of_kind(PAGE, |current: &mut DynamicObject, desired| current.fields = desired.fields.clone()),
+///     UpdatingObjectManager::of_kind(PAGE, |current: &mut DynamicObject, desired| {
+///         *current.fields_mut() = desired.fields().into_owned();
+///     }),
 /// );
 ///
 /// let client = Arc::new(MemoryClient::new());
@@ -73,7 +75,7 @@ pub struct ChildResult<C> {
 /// let mut shop = Api::of_kind(client.clone(), SITE).create(&shop)?;
 /// let (cx, request) = (Context::detached(), Request::new(&shop, Config::new(client)));
 /// pages.reconcile(&SubContext::new("site", &cx, &request), &mut shop)?;
-/// assert_eq!(shop.fields["status"], json!({"pages": 2}));
+/// assert_eq!(shop.get("status").unwrap(), json!({"pages": 2}));
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
 #[must_use]

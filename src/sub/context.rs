@@ -37,7 +37,7 @@ impl Request {
     #[must_use]
     pub fn new(object: &impl Object, config: Config) -> Self {
         let (kind, meta) = (object.kind(), object.meta());
-        let subject = bare(&kind, meta);
+        let subject = bare(&kind, &meta);
         let reference = ObjectRef::new(&kind, &meta.key());
         let stash = Stash::new(reference.clone());
         Self { subject, reference, config, stash, skips_status: AtomicBool::new(false), tracking: None }
@@ -74,14 +74,14 @@ impl Request {
 /// use std::sync::Arc;
 ///
 /// let step = |cx: &SubContext<'_>, app: &mut DynamicObject| -> SubResult {
-///     app.fields.insert("seen".to_owned(), cx.now().to_string().into());
+///     app.fields_mut().insert("seen".to_owned(), cx.now().to_string().into());
 ///     Ok(Flow::proceed())
 /// };
 /// let config = Config::new(Arc::new(MemoryClient::new()));
 /// let mut app = DynamicObject::new(&Kind::namespaced("example.com", "v1", "App"), "default", "shop");
 /// let (cx, request) = (Context::detached(), Request::new(&app, config));
 /// step.reconcile(&SubContext::new("app", &cx, &request), &mut app)?;
-/// assert!(app.fields.contains_key("seen"));
+/// assert!(app.get("seen").is_some());
 /// # Ok::<_, homeostat::BoxError>(())
 /// ```
 #[derive(Clone)]
@@ -155,7 +155,7 @@ impl<'a> SubContext<'a> {
     /// Returns whether the object was being deleted when it was read.
     #[must_use]
     pub fn is_deleting(&self) -> bool {
-        self.request.subject.metadata.is_deleting()
+        self.request.subject.meta().is_deleting()
     }
 
     /// Returns the config of this step.
@@ -249,8 +249,9 @@ impl<'a> SubContext<'a> {
             let (mut written, as_read) = remove_finalizer_of_any(api, held, finalizer)?;
             if !as_read {
                 // The run has read an older version. Writes based on that must fail with a conflict.
-                written.metadata.resource_version.clone_from(&held.metadata.resource_version);
-                written.metadata.generation = held.metadata.generation;
+                let (meta, held) = (written.meta_mut(), held.meta());
+                meta.resource_version.clone_from(&held.resource_version);
+                meta.generation = held.generation;
             }
             Ok(written)
         }) {
@@ -271,9 +272,10 @@ impl<'a> SubContext<'a> {
         let api = Api::of_kind(self.original_config().client().clone(), self.kind().clone());
         match write(&api, &bare(self.kind(), meta), finalizer) {
             Ok(written) => {
-                meta.finalizers = written.metadata.finalizers;
-                meta.resource_version = written.metadata.resource_version;
-                meta.generation = written.metadata.generation;
+                let written = written.meta();
+                meta.finalizers.clone_from(&written.finalizers);
+                meta.resource_version.clone_from(&written.resource_version);
+                meta.generation = written.generation;
                 self.event(EventType::Normal, reasons::FINALIZER_PATCHED, &format!("Patched finalizer {finalizer:?}"));
                 Ok(())
             }
@@ -291,7 +293,9 @@ impl<'a> SubContext<'a> {
 
 /// Returns an object with this kind and metadata, and no other fields.
 fn bare(kind: &Kind, meta: &ObjectMeta) -> DynamicObject {
-    DynamicObject { metadata: meta.clone(), ..DynamicObject::new(kind, "", "") }
+    let mut object = DynamicObject::new(kind, "", "");
+    *object.meta_mut() = meta.clone();
+    object
 }
 
 impl Deref for SubContext<'_> {

@@ -98,10 +98,10 @@ impl<C, M: ObjectManager<C> + ?Sized> ObjectManager<C> for Arc<M> {
 /// const APP: Kind = Kind::namespaced("example.com", "v1", "App");
 /// const CONFIG_MAP: Kind = Kind::namespaced("", "v1", "ConfigMap");
 /// let manager = UpdatingObjectManager::of_kind(CONFIG_MAP, |current: &mut DynamicObject, desired| {
-///     current.metadata.labels = desired.metadata.labels.clone();
-///     current.fields = desired.fields.clone();
+///     current.meta_mut().labels = desired.meta().labels.clone();
+///     *current.fields_mut() = desired.fields().into_owned();
 /// })
-/// .sanitize(|map| json!(map.fields.keys().collect::<Vec<_>>()));
+/// .sanitize(|map| json!(map.fields().keys().collect::<Vec<_>>()));
 ///
 /// let client = Arc::new(MemoryClient::new());
 /// let mut app = DynamicObject::new(&APP, "default", "shop");

@@ -144,8 +144,8 @@ pub struct Cursor<I> {
 /// const PORT: StashKey<Cursor<u64>> = StashKey::new("port");
 ///
 /// fn ports(_cx: &SubContext<'_>, service: &DynamicObject) -> Result<Vec<u64>, BoxError> {
-///     let ports = service.pointer("/spec/ports").and_then(|ports| ports.as_array());
-///     Ok(ports.into_iter().flatten().filter_map(|port| port.as_u64()).collect())
+///     let ports = service.pointer("/spec/ports");
+///     Ok(ports.into_iter().flat_map(|ports| ports.items()).filter_map(|port| port.as_u64()).collect())
 /// }
 ///
 /// fn open(cx: &SubContext<'_>, _service: &mut DynamicObject) -> SubResult {

@@ -135,7 +135,7 @@ impl<'a> Setup<'a> {
     pub fn owned<U: Object>(&mut self, api: &Api<U>) -> Result<(), StartError> {
         let kind = self.kind.clone();
         self.once(api, How::Owned, move |queue| {
-            Subscriber::to_owner(queue, move |_key, object: &U| controller_key(object.meta(), &kind)).secondary()
+            Subscriber::to_owner(queue, move |_key, object: &U| controller_key(&object.meta(), &kind)).secondary()
         })
     }
 

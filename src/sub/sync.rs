@@ -23,8 +23,8 @@ use crate::run::error::BoxError;
 /// use serde_json::json;
 ///
 /// fn resolve(_cx: &SubContext<'_>, function: &mut DynamicObject) -> SubResult {
-///     let image = format!("registry.example.com/{}", function.metadata.name);
-///     function.fields.insert("status".to_owned(), json!({"image": image}));
+///     let image = format!("registry.example.com/{}", function.name());
+///     function.fields_mut().insert("status".to_owned(), json!({"image": image}));
 ///     Ok(Flow::proceed())
 /// }
 ///

@@ -27,15 +27,15 @@
 //!
 //! fn make_colours(cx: &SubContext<'_>, app: &mut DynamicObject) -> SubResult {
 //!     let maps = Api::<DynamicObject>::of_kind(cx.config().client().clone(), CONFIG_MAP);
-//!     let key = ObjectKey::new(&app.metadata.namespace, &format!("{}-colours", app.metadata.name));
+//!     let key = ObjectKey::new(app.namespace(), &format!("{}-colours", app.name()));
 //!     if cx.track_and_get(&maps, &key).ignore_not_found()?.is_none() {
-//!         let sky = app.pointer("/spec/sky").cloned().unwrap_or(json!("blue"));
+//!         let sky = app.pointer("/spec/sky").map_or(json!("blue"), |sky| sky.to_value());
 //!         let mut map = DynamicObject::new(&CONFIG_MAP, key.namespace(), key.name()).with("data", json!({"sky": sky}));
 //!         set_controller(app, &mut map)?;
 //!         maps.create(&map)?;
 //!         cx.event(EventType::Normal, "Created", &format!("Created ConfigMap {:?}", key.name()));
 //!     }
-//!     app.fields.insert("status".to_owned(), json!({"colours": key.name()}));
+//!     app.fields_mut().insert("status".to_owned(), json!({"colours": key.name()}));
 //!     cx.stash().put(COLOURS, key);
 //!     Ok(Flow::proceed())
 //! }
@@ -81,7 +81,7 @@
 //! # use serde_json::json;
 //! # const APP: Kind = Kind::namespaced("example.com", "v1", "App");
 //! # let step = |_: &SubContext<'_>, app: &mut DynamicObject| -> SubResult {
-//! #     app.fields["status"]["colours"] = json!("shop-colours");
+//! #     app.fields_mut()["status"]["colours"] = json!("shop-colours");
 //! #     Ok(Flow::proceed())
 //! # };
 //! let app = Factory::dynamic(&APP, "default", "shop").field("/status/colours", "none");

@@ -41,7 +41,7 @@ pub type SubReconcilerTable<T> = Table<OfStep<T>>;
 /// const APP: Kind = Kind::namespaced("example.com", "v1", "App");
 ///
 /// fn step(_cx: &SubContext<'_>, app: &mut DynamicObject) -> SubResult {
-///     app.fields.insert("status".to_owned(), json!({"ready": true}));
+///     app.fields_mut().insert("status".to_owned(), json!({"ready": true}));
 ///     Ok(Flow::proceed())
 /// }
 ///

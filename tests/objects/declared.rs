@@ -60,7 +60,7 @@ fn a_status_is_as_declared() {
     assert_eq!(plain.status(), None);
     assert_eq!(plain.status_mut(), None);
     let mut watched = Watched::default();
-    assert_eq!(watched.status(), Some(&Seen { ready: false }));
+    assert_eq!(watched.status().as_deref(), Some(&Seen { ready: false }));
     watched.status_mut().unwrap().ready = true;
     assert!(watched.status.ready);
     let mut optional = Optional::default();

@@ -25,13 +25,13 @@ fn key(name: &str) -> ObjectKey {
 }
 
 fn names(api: &Api<DynamicObject>) -> Vec<String> {
-    api.list(&Query::all()).unwrap().items.into_iter().map(|object| object.metadata.name).collect()
+    api.list(&Query::all()).unwrap().items.into_iter().map(|object| object.meta().name.clone()).collect()
 }
 
 fn owned(name: &str, owners: &[&DynamicObject], blocks: bool) -> DynamicObject {
     let mut object = thing(name);
-    object.metadata.owner_references = owners.iter().map(|owner| owner.owner_reference()).collect();
-    for owner in &mut object.metadata.owner_references {
+    object.meta_mut().owner_references = owners.iter().map(|owner| owner.owner_reference()).collect();
+    for owner in &mut object.meta_mut().owner_references {
         owner.block_owner_deletion = Some(blocks);
     }
     object
@@ -43,13 +43,13 @@ fn times_are_those_of_the_clock_in_whole_seconds() {
     let api = api(&MemoryClient::builder().clock(clock.clock()).seed(7).build());
     clock.advance(Duration::from_millis(90_500));
     let mut a = thing("a");
-    a.metadata.finalizers = vec!["example.com/x".into()];
+    a.meta_mut().finalizers = vec!["example.com/x".into()];
     let a = api.create(&a).unwrap();
-    assert_eq!(a.metadata.creation_timestamp.unwrap().to_string(), "1970-01-01T00:01:30Z");
-    assert_eq!(a.metadata.uid, "00000000-0000-0007-0000-000000000002", "a seed makes uids known");
+    assert_eq!(a.meta().creation_timestamp.unwrap().to_string(), "1970-01-01T00:01:30Z");
+    assert_eq!(a.meta().uid, "00000000-0000-0007-0000-000000000002", "a seed makes uids known");
     clock.advance(Duration::from_secs(10));
     let a = api.delete(&a.key(), &DeleteOptions::default()).unwrap();
-    assert_eq!(a.metadata.deletion_timestamp.unwrap().to_string(), "1970-01-01T00:01:40Z");
+    assert_eq!(a.meta().deletion_timestamp.unwrap().to_string(), "1970-01-01T00:01:40Z");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn objects_that_own_each_other_can_be_deleted_in_the_foreground() {
     let a = api.create(&thing("a")).unwrap();
     let b = api.create(&owned("b", &[&a], true)).unwrap();
     let mut a = a;
-    a.metadata.owner_references = owned("a", &[&b], true).metadata.owner_references;
+    a.meta_mut().owner_references = owned("a", &[&b], true).meta().owner_references.clone();
     let a = api.update(&a).unwrap();
     let foreground = DeleteOptions::default().propagation(Propagation::Foreground);
     api.delete(&a.key(), &foreground).unwrap();
@@ -82,7 +82,7 @@ fn a_child_is_deleted_with_an_owner_named_in_another_version() {
     let api = api(&MemoryClient::new());
     let a = api.create(&thing("a")).unwrap();
     let mut b = owned("b", &[&a], true);
-    b.metadata.owner_references[0].api_version = "example.com/v1beta1".into();
+    b.meta_mut().owner_references[0].api_version = "example.com/v1beta1".into();
     api.create(&b).unwrap();
     assert_eq!(names(&api), ["a", "b"]);
     api.delete(&a.key(), &DeleteOptions::default()).unwrap();
@@ -103,8 +103,8 @@ fn a_taken_generated_name_is_replaced_by_another() {
     // With a seed, two clients generate the same names. One client takes the names before the other generates them.
     let made = |client: &MemoryClient| {
         let mut object = thing("");
-        object.metadata.generate_name = "web-".into();
-        api(client).create(&object).map(|object| object.metadata.name)
+        object.meta_mut().generate_name = "web-".into();
+        api(client).create(&object).map(|object| object.meta().name.clone())
     };
     let first = made(&MemoryClient::builder().seed(1).build()).unwrap();
     let client = MemoryClient::builder().seed(1).build();

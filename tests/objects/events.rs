@@ -35,7 +35,7 @@ fn world(settings: impl FnOnce(EventRecorderBuilder) -> EventRecorderBuilder) ->
 
 fn vm(name: &str) -> DynamicObject {
     let mut vm = DynamicObject::new(&VM, "a", name);
-    vm.metadata.uid = format!("uid-{name}");
+    vm.meta_mut().uid = format!("uid-{name}");
     vm
 }
 
@@ -108,11 +108,11 @@ fn a_repeated_event_raises_the_count() {
 fn another_object_type_reason_or_message_is_another_event() {
     let world = world(|builder| builder);
     let mut anew = vm("vm-1");
-    anew.metadata.uid = "another".into();
+    anew.meta_mut().uid = "another".into();
     let mut unnamed = vm("vm-1");
-    unnamed.metadata.uid.clear();
+    unnamed.meta_mut().uid.clear();
     let mut elsewhere = unnamed.clone();
-    elsewhere.metadata.namespace = "b".into();
+    elsewhere.meta_mut().namespace = "b".into();
     for _ in 0..2 {
         world.recorder.event(&vm("vm-1"), EventType::Normal, "Started", "x");
         world.recorder.event(&vm("vm-1"), EventType::Warning, "Started", "x");
@@ -147,7 +147,7 @@ fn event_names_are_valid_for_clients() {
     let dashes = format!("{}{}x", "c".repeat(200), "-".repeat(52));
     for name in [&*long, &dashes, "system:node", "Node_1"] {
         let mut node = DynamicObject::new(&NODE, "", name);
-        node.metadata.uid = name.to_owned();
+        node.meta_mut().uid = name.to_owned();
         world.recorder.event(&node, EventType::Normal, "Started", name);
     }
     let stored = world.stored();
@@ -309,7 +309,7 @@ fn slow() -> (Arc<HookedClient>, EventRecorder, Receiver<thread::ThreadId>, Send
 
 fn counts_of(client: &HookedClient) -> Vec<Value> {
     let stored = client.inner(&EventRecorder::KIND).list(&Query::all()).unwrap().items;
-    stored.iter().map(|event| event.fields["count"].clone()).collect()
+    stored.iter().map(|event| event.fields()["count"].clone()).collect()
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn vms() -> (Arc<HookedClient>, Api<DynamicObject>) {
 /// Creates a VM with these finalizers.
 fn vm(api: &Api<DynamicObject>, finalizers: &[&str]) -> DynamicObject {
     let mut vm = DynamicObject::new(&VM, "a", "vm").with("spec", json!({"cores": 1}));
-    vm.metadata.finalizers = finalizers.iter().map(ToString::to_string).collect();
+    vm.meta_mut().finalizers = finalizers.iter().map(ToString::to_string).collect();
     api.create(&vm).unwrap()
 }
 
@@ -36,7 +36,7 @@ fn delete(api: &Api<DynamicObject>, vm: &DynamicObject) -> DynamicObject {
 /// Changes the VM as another writer.
 fn touch(api: &Api<DynamicObject>, cores: u32) -> DynamicObject {
     let mut vm = api.get(&"a/vm".parse().unwrap()).unwrap();
-    vm.fields["spec"]["cores"] = cores.into();
+    vm.fields_mut()["spec"]["cores"] = cores.into();
     api.update(&vm).unwrap()
 }
 
@@ -53,8 +53,8 @@ fn a_finalizer_is_added_once() {
     client.writes();
     let held = add_finalizer(&api, &before, DISK).unwrap();
     assert_eq!(held, api.get(&before.key()).unwrap());
-    assert_eq!(held.metadata.finalizers, [NET, DISK]);
-    assert_eq!((held.fields["spec"].clone(), held.metadata.generation), (json!({"cores": 1}), 1));
+    assert_eq!(held.meta().finalizers, [NET, DISK]);
+    assert_eq!((held.fields()["spec"].clone(), held.meta().generation), (json!({"cores": 1}), 1));
     assert_eq!(add_finalizer(&api, &held, DISK).unwrap(), held);
     assert_eq!(client.writes(), ["patch Vm a/vm"]);
     assert!(add_finalizer(&api, &held, "no finalizer").unwrap_err().is_invalid());
@@ -70,9 +70,9 @@ fn no_finalizer_is_added_to_a_changed_object() {
 
     client.writes();
     let mut unread = now.clone();
-    unread.metadata.resource_version.clear();
+    unread.meta_mut().resource_version.clear();
     assert_invalid(&add_finalizer(&api, &unread, DISK).unwrap_err(), "metadata.resourceVersion", "");
-    unread.metadata.finalizers = vec![DISK.into()];
+    unread.meta_mut().finalizers = vec![DISK.into()];
     assert_invalid(&remove_finalizer(&api, &unread, DISK).unwrap_err(), "metadata.resourceVersion", "");
     assert_eq!(client.writes(), [""; 0]);
 }
@@ -93,7 +93,7 @@ fn removing_the_last_finalizer_removes_the_object() {
     let held = vm(&api, &[DISK, NET]);
     let deleting = delete(&api, &held);
     let by_one = remove_finalizer(&api, &deleting, DISK).unwrap();
-    assert_eq!(by_one.metadata.finalizers, [NET]);
+    assert_eq!(by_one.meta().finalizers, [NET]);
     assert_eq!(api.get(&held.key()).unwrap(), by_one);
 
     client.writes();
@@ -101,7 +101,7 @@ fn removing_the_last_finalizer_removes_the_object() {
     assert_eq!(client.writes(), [""; 0]);
 
     let last = remove_finalizer(&api, &by_one, NET).unwrap();
-    assert_eq!(last.metadata.finalizers, [""; 0]);
+    assert_eq!(last.meta().finalizers, [""; 0]);
     assert!(api.get(&held.key()).unwrap_err().is_not_found());
 }
 
@@ -111,9 +111,9 @@ fn a_removal_reads_a_changed_object_again() {
     let old = vm(&api, &[DISK]);
     let now = touch(&api, 2);
     let held = add_finalizer(&api, &now, NET).unwrap();
-    assert_ne!(held.metadata.resource_version, old.metadata.resource_version);
+    assert_ne!(held.meta().resource_version, old.meta().resource_version);
     let free = remove_finalizer(&api, &old, DISK).unwrap();
-    assert_eq!((free.metadata.finalizers.clone(), &free.fields["spec"]), (vec![NET.to_owned()], &json!({"cores": 2})));
+    assert_eq!((free.meta().finalizers.clone(), &free.fields()["spec"]), (vec![NET.to_owned()], &json!({"cores": 2})));
 
     // Another writer removes it before it is read again.
     assert_eq!(remove_finalizer(&api, &old, DISK).unwrap(), free);
@@ -142,7 +142,7 @@ fn a_removal_gives_up_if_the_object_keeps_changing() {
     });
     assert!(remove_finalizer(&api, &held, DISK).unwrap_err().is_conflict());
     assert_eq!(client.writes().len(), 6);
-    assert_eq!(api.get(&held.key()).unwrap().metadata.finalizers, [DISK]);
+    assert_eq!(api.get(&held.key()).unwrap().meta().finalizers, [DISK]);
 }
 
 /// The calls of the closures, with the finalizers at that time, and their answers.
@@ -158,7 +158,7 @@ impl<'a> Steps<'a> {
     }
 
     fn step(&self, name: &str, vm: &DynamicObject) -> Result<Action, BoxError> {
-        self.called.borrow_mut().push(format!("{name} {}", vm.metadata.finalizers.join(",")));
+        self.called.borrow_mut().push(format!("{name} {}", vm.meta().finalizers.join(",")));
         Ok(self.answer?)
     }
 
@@ -240,7 +240,7 @@ fn a_finalization_may_write_the_object() {
     let (_, api) = vms();
     let deleting = delete(&api, &vm(&api, &[DISK]));
     let finalize = |vm: &mut DynamicObject| {
-        vm.fields.insert("status".into(), json!({"phase": "Finalized"}));
+        vm.fields_mut().insert("status".into(), json!({"phase": "Finalized"}));
         api.update_status(vm)?;
         Ok::<_, ClientError>(DONE)
     };

@@ -53,7 +53,7 @@ impl World {
     /// Creates a pod that refers to these owners.
     fn referring(&self, name: &str, owners: &[&DynamicObject]) {
         let mut pod = DynamicObject::new(&POD, "a", name);
-        pod.metadata.owner_references = owners.iter().map(|owner| owner.owner_reference()).collect();
+        pod.meta_mut().owner_references = owners.iter().map(|owner| owner.owner_reference()).collect();
         self.pods().create(&pod).unwrap();
     }
 
@@ -68,7 +68,7 @@ impl World {
 
     fn left(&self) -> Vec<String> {
         let pods = self.pods().list(&Query::all()).unwrap().items;
-        pods.into_iter().map(|pod| pod.metadata.name).collect()
+        pods.into_iter().map(|pod| pod.meta().name.clone()).collect()
     }
 }
 
@@ -83,7 +83,7 @@ fn marked_objects_of_lost_owners_are_deleted() {
     }
     let labels_alone = DynamicObject::new(&POD, "a", "e");
     let mut half = world.marked("f", &MODEL, "gone");
-    half.metadata.annotations.clear();
+    half.meta_mut().annotations.clear();
     world.pods().update(&half).unwrap();
     world.pods().create(&labels_alone).unwrap();
     world.referring("g", &[&world.model("gone")]);
@@ -122,7 +122,7 @@ fn only_selected_objects_are_considered() {
     let world = world();
     world.marked("a", &MODEL, "gone");
     let mut pod = world.marked("b", &MODEL, "gone");
-    pod.metadata.labels.insert("keep".into(), String::new());
+    pod.meta_mut().labels.insert("keep".into(), String::new());
     world.pods().update(&pod).unwrap();
     let query = Query::all().labels("!keep".parse().unwrap());
     let ownership = Ownership::new();
@@ -181,8 +181,8 @@ fn changed_objects_are_not_deleted() {
         ("created anew", |pods| {
             let pod = pods.delete(&key("a"), &DeleteOptions::default()).unwrap();
             let mut anew = DynamicObject::new(&POD, "a", "a");
-            anew.metadata.labels = pod.metadata.labels;
-            anew.metadata.annotations = pod.metadata.annotations;
+            anew.meta_mut().labels = pod.meta().labels.clone();
+            anew.meta_mut().annotations = pod.meta().annotations.clone();
             pods.create(&anew).unwrap();
         }),
     ];
@@ -229,7 +229,7 @@ fn one_failure_does_not_stop_the_others() {
 fn objects_being_deleted_are_left_alone() {
     let world = world();
     let mut pod = world.marked("a", &MODEL, "gone");
-    pod.metadata.finalizers = vec!["example.com/x".into()];
+    pod.meta_mut().finalizers = vec!["example.com/x".into()];
     world.pods().update(&pod).unwrap();
     assert_eq!(world.collect_marked().deleted, [key("a")]);
     assert_eq!(world.left(), ["a"], "held by its finalizer");

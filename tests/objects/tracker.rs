@@ -186,7 +186,7 @@ fn a_change_enqueues_the_keys_that_track_the_old_or_new_object() {
 
     let set = |app: &str| {
         let mut map = DynamicObject::new(&CONFIG_MAP, "a", "map");
-        map.metadata.labels.insert("app".into(), app.into());
+        map.meta_mut().labels.insert("app".into(), app.into());
         watch.set(map.key(), map);
     };
     let called = |count: usize, because: Reasons| {

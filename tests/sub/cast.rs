@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use homeostat::objects::{ClientError, DynamicObject, ObjectMeta};
+use homeostat::objects::{ClientError, DynamicObject, Kind, Object, ObjectMeta};
 use homeostat::sub::{CastResource, Failures, Flow, Sequence, SubContext, SubReconciler, SubResult, WithFinalizer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -118,9 +118,9 @@ fn a_step_sees_the_fields_that_its_type_knows() {
 #[test]
 fn the_json_has_a_kind_even_if_the_type_does_not_write_it() {
     let looks = cast::<App, DynamicObject>(|any| {
-        assert_eq!((any.api_version.as_str(), any.kind.as_str()), ("example.com/v1", "App"));
-        any.fields["spec"]["replicas"] = json!(3);
-        any.kind = "Other".to_owned();
+        assert_eq!((any.api_version(), any.kind().name()), ("example.com/v1", "App"));
+        any.fields_mut()["spec"]["replicas"] = json!(3);
+        any.set_kind(&Kind::of("example.com/v1", "Other"));
         on()
     });
     let mut changed = app();
@@ -247,8 +247,8 @@ fn a_nested_cast_changes_the_object() {
         on()
     });
     let any = cast::<Scaled, DynamicObject>(|any| {
-        assert_eq!((any.kind.as_str(), &any.fields["spec"]["replicas"]), ("App", &json!(3)));
-        any.metadata.annotations.insert("seen".to_owned(), "yes".to_owned());
+        assert_eq!((any.kind().name(), &any.fields()["spec"]["replicas"]), ("App", &json!(3)));
+        any.meta_mut().annotations.insert("seen".to_owned(), "yes".to_owned());
         Ok(Flow::requeue_after(seconds(2)))
     });
     let steps = CastResource::<App, Scaled>::new(Sequence::new().then(inner).then(any));
@@ -274,7 +274,7 @@ fn a_nested_cast_changes_the_object() {
 #[test]
 fn writes_a_status_set_through_a_cast() {
     let step = cast::<Thing, DynamicObject>(|any| {
-        any.fields["status"]["fields"] = json!({"trail": "cast"});
+        any.fields_mut()["status"]["fields"] = json!({"trail": "cast"});
         on()
     });
     assert_eq!(run_of(&step, &mut Thing::new("web")), ("cast".to_owned(), "on".to_owned()));

@@ -139,7 +139,7 @@ impl Site {
 
     /// Whether `web` tracks this page.
     pub(crate) fn tracks(&self, page: &Page) -> bool {
-        self.config.tracker().trackers_of(&Page::KIND, page.meta()) == [self.web.key()]
+        self.config.tracker().trackers_of(&Page::KIND, &page.meta()) == [self.web.key()]
     }
 
     /// Forgets the tracks of `web`.

@@ -646,7 +646,7 @@ fn logs_the_errors_before_a_cancellation() {
 /// Whether a change of the config map with this name enqueues the thing.
 fn is_called_by(config: &Config, name: &str) -> bool {
     let map = DynamicObject::new(&CONFIG_MAP, "default", name);
-    config.tracker().trackers_of(&CONFIG_MAP, &map.metadata) == [Thing::reference().key().clone()]
+    config.tracker().trackers_of(&CONFIG_MAP, &map.meta()) == [Thing::reference().key().clone()]
 }
 
 fn tracks(name: &'static str, result: fn() -> SubResult) -> impl SubReconciler<Thing> + 'static {

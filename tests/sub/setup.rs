@@ -97,7 +97,7 @@ fn marked(tracker: &Tracker, name: &str) {
 
 fn marks(config: &Config) -> Vec<String> {
     let mark = DynamicObject::new(&CONFIG_MAP, "default", "mark");
-    let marks = config.tracker().trackers_of(&CONFIG_MAP, &mark.metadata);
+    let marks = config.tracker().trackers_of(&CONFIG_MAP, &mark.meta());
     marks.iter().map(|key| key.name().to_owned()).collect()
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn take<C: Object>(
     if matches!(claim, OwnerClaim::Controller) && !names(&owner.meta().uid) {
         return Ok(None);
     }
-    Ok(Some(C::from_shared(object)?).filter(|dependent| claim.holds(owner, dependent.meta())))
+    Ok(Some(C::from_shared(object)?).filter(|dependent| claim.holds(owner, &dependent.meta())))
 }
 
 /// Lists the dependents of `owner` that `query` selects, in the order of their keys.

@@ -50,13 +50,13 @@ mod tests {
 
     fn page(name: &str, created: i64, is_deleting: bool) -> DynamicObject {
         let mut page = DynamicObject::new(&PAGE, "default", name);
-        page.metadata.creation_timestamp = Timestamp::from_second(created).ok();
-        page.metadata.deletion_timestamp = is_deleting.then_some(Timestamp::UNIX_EPOCH);
+        page.meta_mut().creation_timestamp = Timestamp::from_second(created).ok();
+        page.meta_mut().deletion_timestamp = is_deleting.then_some(Timestamp::UNIX_EPOCH);
         page
     }
 
-    fn names<'a>(pages: impl IntoIterator<Item = &'a DynamicObject>) -> Vec<&'a str> {
-        pages.into_iter().map(|page| &*page.metadata.name).collect()
+    fn names<'a>(pages: impl IntoIterator<Item = &'a DynamicObject>) -> Vec<String> {
+        pages.into_iter().map(|page| page.meta().name.clone()).collect()
     }
 
     #[test]
@@ -64,16 +64,20 @@ mod tests {
         let found = || vec![page("a", 3, false), page("b", 1, true), page("c", 2, false), page("d", 2, false)];
         for (desired, keep, delete) in [("a", "a", ["c", "d"]), ("b", "c", ["d", "a"]), ("x", "c", ["d", "a"])] {
             let plan = plan(found(), Some(page(desired, 0, false)));
-            assert_eq!((names(&plan.keep), names(&plan.delete)), (vec![keep], delete.to_vec()), "{desired}");
-            assert_eq!(plan.desired.unwrap().metadata.name, desired);
+            assert_eq!(
+                (names(&plan.keep), names(&plan.delete)),
+                (vec![keep.to_owned()], delete.map(str::to_owned).to_vec()),
+                "{desired}"
+            );
+            assert_eq!(plan.desired.unwrap().meta().name, desired);
         }
-        assert_eq!(foremost(found()).unwrap().metadata.name, "c");
+        assert_eq!(foremost(found()).unwrap().meta().name, "c");
     }
 
     #[test]
     fn deletes_all_if_none_is_desired() {
         let plan = plan(vec![page("a", 1, false), page("b", 1, true)], None);
-        assert_eq!((names(&plan.keep), names(&plan.delete)), (vec![], vec!["a", "b"]));
+        assert_eq!((names(&plan.keep), names(&plan.delete)), (vec![], vec!["a".to_owned(), "b".to_owned()]));
         assert!(plan.desired.is_none());
     }
 

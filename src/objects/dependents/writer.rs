@@ -109,7 +109,7 @@ impl<C: Object> DependentWriter<C> {
     fn learn(&self, clock: &Clock, made: &C, desired: &C) -> Result<(), ClientError> {
         let became = made.to_json()?;
         let wanted = self.merged(made, &became, desired)?;
-        self.cache.learn(clock, made.meta(), comparable(desired)?, &wanted, &became);
+        self.cache.learn(clock, &made.meta(), comparable(desired)?, &wanted, &became);
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl<C: Object> DependentWriter<C> {
     fn merged(&self, current: &C, json: &Value, desired: &C) -> Result<Value, ClientError> {
         let mut merged = current.clone();
         (self.merge)(&mut merged, desired);
-        let ObjectMeta { name, namespace, uid, resource_version, .. } = current.meta().clone();
+        let ObjectMeta { name, namespace, uid, resource_version, .. } = current.meta().into_owned();
         let meta = merged.meta_mut();
         *meta = ObjectMeta { name, namespace, uid, resource_version, ..std::mem::take(meta) };
         let mut merged = merged.to_json()?;
@@ -175,7 +175,7 @@ impl<C: Object> Session<'_, C> {
         journal.track(&current.key());
         let before = current.to_json()?;
         let mut wanted = writer.merged(current, &before, &desired)?;
-        writer.cache.apply(clock, current.meta(), &comparable(&desired)?, &mut wanted);
+        writer.cache.apply(clock, &current.meta(), &comparable(&desired)?, &mut wanted);
         let write = if wanted == before { DependentWrite::Keep } else { DependentWrite::Update };
         journal.decided(write, current, Some(&desired));
         if write == DependentWrite::Keep {
@@ -204,7 +204,7 @@ impl<C: Object> Session<'_, C> {
             return Ok(false);
         }
         journal.decided(DependentWrite::Delete, current, None);
-        let last = delete_as_read(&**api.client(), api.kind(), meta);
+        let last = delete_as_read(&**api.client(), api.kind(), &meta);
         let is_gone = last.as_ref().is_ok_and(|last| last.iter().all(|last| last.finalizers().next().is_none()));
         if !is_gone {
             journal.track(&key);

@@ -67,7 +67,7 @@ impl<S: Object> Secondary<S> {
     #[must_use]
     pub fn new(api: Api<S>) -> Self {
         let writer = Arc::new(DependentWriter::new(|current: &mut S, desired: &S| {
-            let meta = merged(current.meta(), desired.meta());
+            let meta = merged(&current.meta(), &desired.meta());
             current.clone_from(desired);
             *current.meta_mut() = meta;
         }));
@@ -109,7 +109,7 @@ impl<S: Object> Secondary<S> {
     /// Returns the key of the primary that an object belongs to, if that primary has this kind.
     #[must_use]
     pub fn owner_key(&self, object: &S, primaries: &Kind) -> Option<ObjectKey> {
-        self.ownership.owner_key(object.meta(), primaries)
+        self.ownership.owner_key(&object.meta(), primaries)
     }
 
     /// Creates or updates an object of the primary so that it has this content.
@@ -226,12 +226,12 @@ impl<S: Object> Secondary<S> {
 
     /// Refuses an object of another owner, and records that.
     fn check_owned(&self, primary: &impl Object, object: &S) -> Result<(), ClientError> {
-        if self.claim().holds(primary, object.meta()) {
+        if self.claim().holds(primary, &object.meta()) {
             return Ok(());
         }
         let which = object.object_ref();
         self.event(primary, EventType::Warning, reasons::ERR_RESOURCE_EXISTS, &reasons::exists(&which));
-        let owner = self.ownership.owner_of(object.meta());
+        let owner = self.ownership.owner_of(&object.meta());
         let owner = owner.map_or_else(String::new, |owner| format!("{} {}", owner.kind, owner.key));
         let rule =
             format!("must name {}: it already exists, and this controller does not manage it", primary.object_ref());

@@ -7,6 +7,7 @@ use super::context::SubContext;
 use super::flow::{ErrorClass, Failures, SubResult};
 use super::setup::Setup;
 use crate::base::sync::Mutex;
+use crate::objects::Object;
 use crate::run::error::{BoxError, Cancelled, muted};
 
 mod counters;
@@ -69,7 +70,7 @@ impl<T> SuppressTransientErrors<T> {
 
     /// Counts a failure. Returns the number of consecutive failures, unless too many objects fail.
     fn count(&self, cx: &SubContext<'_>) -> Option<u32> {
-        let meta = &cx.subject().metadata;
+        let meta = cx.subject().meta();
         let now = cx.original_config().clock().nanos();
         let mut counters = self.counters.lock();
         let count = counters.fail(cx.key(), &meta.uid, meta.generation, now);

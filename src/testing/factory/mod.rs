@@ -25,8 +25,8 @@ const VERSION: &str = "999";
 /// let app = Factory::config_map("default", "app").created(1);
 /// let create = Factory::config_map("default", "").generate_name("colours-").data("sky", "blue").controlled_by(&app);
 /// let given = create.name("colours-001").created(2);
-/// assert_eq!(create.build().metadata.name, "");
-/// assert_eq!(given.build().metadata.owner_references[0].uid, app.sample().metadata.uid);
+/// assert_eq!(create.build().name(), "");
+/// assert_eq!(given.build().meta().owner_references[0].uid, app.sample().meta().uid);
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
@@ -37,7 +37,7 @@ pub struct Factory<T = DynamicObject>(T);
 /// # Examples
 ///
 /// ```
-/// use homeostat::objects::Object;
+/// use homeostat::objects::{Object, Object};
 /// use homeostat::testing::{Factory, Sample};
 ///
 /// let colours = Factory::config_map("default", "colours");

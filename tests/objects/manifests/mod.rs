@@ -64,7 +64,7 @@ fn lists_are_unchanged_by_reading_and_writing() {
     for name in ["list", "pod-list"] {
         let list = DynamicObject::from_shared(&file(name).into()).unwrap();
         assert_eq!(serde_json::to_value(&list).unwrap(), file(name));
-        assert!(list.fields["items"].as_array().unwrap().len() >= 2);
+        assert!(list.fields()["items"].as_array().unwrap().len() >= 2);
     }
 }
 
@@ -72,15 +72,15 @@ fn lists_are_unchanged_by_reading_and_writing() {
 fn metadata_is_understood() {
     let pod = DynamicObject::from_shared(&file("pod").into()).unwrap();
     assert_eq!(pod.key().to_string(), "shop/web-6d5f8c7b9-x2x8p");
-    assert_eq!(pod.metadata.generate_name, "web-6d5f8c7b9-");
-    assert_eq!(pod.metadata.controller().unwrap().kind, "ReplicaSet");
-    assert_eq!(pod.metadata.creation_timestamp.unwrap().to_string(), "2024-05-05T08:14:32Z");
-    assert!(!pod.metadata.is_deleting() && pod.metadata.annotations.is_empty() && pod.metadata.finalizers.is_empty());
+    assert_eq!(pod.meta().generate_name, "web-6d5f8c7b9-");
+    assert_eq!(pod.meta().controller().unwrap().kind, "ReplicaSet");
+    assert_eq!(pod.meta().creation_timestamp.unwrap().to_string(), "2024-05-05T08:14:32Z");
+    assert!(!pod.meta().is_deleting() && pod.meta().annotations.is_empty() && pod.meta().finalizers.is_empty());
     let vm = DynamicObject::from_shared(&file("custom-resource").into()).unwrap();
-    assert!(vm.metadata.is_deleting() && vm.metadata.has_finalizer("foregroundDeletion"));
-    assert_eq!(vm.pointer("/spec/big"), Some(&json!(u64::MAX)));
-    assert_eq!(vm.pointer("/spec/negative"), Some(&json!(i64::MIN)));
-    assert_eq!(vm.metadata.generation, 12);
+    assert!(vm.meta().is_deleting() && vm.meta().has_finalizer("foregroundDeletion"));
+    assert_eq!(vm.pointer("/spec/big").map(|value| value.to_value()), Some(json!(u64::MAX)));
+    assert_eq!(vm.pointer("/spec/negative").map(|value| value.to_value()), Some(json!(i64::MIN)));
+    assert_eq!(vm.meta().generation, 12);
 }
 
 /// The fields of the metadata that the client sets or ignores.
@@ -117,7 +117,7 @@ fn a_client_keeps_manifests_unchanged() {
         let api = Api::<DynamicObject>::of_kind(Arc::clone(&client), kind.clone());
         let mut object = api.get(&DynamicObject::from_shared(&SharedObject::from(&json)).unwrap().key()).unwrap();
         if let Some(status) = status {
-            object.fields.insert("status".to_owned(), status);
+            object.fields_mut().insert("status".to_owned(), status);
             object = api.update_status(&object).unwrap();
         }
         assert_eq!(as_a_writer_says_it(&object.to_json().unwrap()), as_a_writer_says_it(&json), "{kind}");

@@ -24,7 +24,7 @@ fn creates_marks_and_updates_only_differences() {
         let OperationResult::Created(first) = pages.ensure(&a, page("p", "one")).unwrap() else {
             panic!("not created")
         };
-        assert_eq!(Ownership::new().owner_key(first.meta(), &Site::KIND), Some(a.key()));
+        assert_eq!(Ownership::new().owner_key(&first.meta(), &Site::KIND), Some(a.key()));
         assert_eq!(first.metadata.labels["homeostat.dev/owner-key"], "default_a");
         assert_eq!(world.of_pages.writes(), ["create Page pages/p"]);
 

@@ -1,6 +1,6 @@
 //! Bad input: the error names the object and the field, and the table shows it.
 
-use homeostat::objects::{ClientError, DynamicObject, EventType, Kind, ObjectMeta};
+use homeostat::objects::{ClientError, DynamicObject, EventType, Kind, Object, ObjectMeta};
 use homeostat::sub::{
     CastResource, ChildReconciler, DesiredChild, ErrorClass, Flow, StashKey, SubContext, SubReconciler, SubResult,
     UpdatingObjectManager, While,
@@ -22,12 +22,12 @@ fn child(namespace: &'static str) -> ChildReconciler<DynamicObject, DynamicObjec
     ChildReconciler::of_kind(
         CONFIG_MAP,
         move |_: &SubContext<'_>, app: &mut DynamicObject| {
-            let map = DynamicObject::new(&CONFIG_MAP, namespace, &app.metadata.name);
+            let map = DynamicObject::new(&CONFIG_MAP, namespace, &app.meta().name);
             Ok(DesiredChild::This(map.with("data", serde_json::json!({"sky": "blue"}))))
         },
         |_, _, _: Result<Option<&DynamicObject>, &ClientError>| Ok(Flow::proceed()),
         UpdatingObjectManager::of_kind(CONFIG_MAP, |current: &mut DynamicObject, desired: &DynamicObject| {
-            current.fields.clone_from(&desired.fields);
+            current.fields_mut().clone_from(&desired.fields());
         }),
     )
 }

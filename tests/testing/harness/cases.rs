@@ -30,7 +30,7 @@ fn fails(case: Case, step: Step, expected: &str) {
 }
 
 fn scale(_: &SubContext<'_>, app: &mut DynamicObject) -> SubResult {
-    app.fields.insert("spec".to_owned(), json!({"replicas": 2}));
+    app.fields_mut().insert("spec".to_owned(), json!({"replicas": 2}));
     Ok(Flow::proceed())
 }
 
@@ -115,7 +115,7 @@ fn a_change_of_metadata_is_reported() {
     passes(case("x").expect_resource(&app("shop").add_label("a", "b")), label);
     assert!(report(case("x"), label).contains("+    \"labels\": {"));
     let other_uid: Step = |_, app| {
-        app.metadata.uid = "other".to_owned();
+        app.meta_mut().uid = "other".to_owned();
         Ok(Flow::proceed())
     };
     assert!(report(case("x"), other_uid).contains("+    \"uid\": \"other\""));
@@ -125,7 +125,7 @@ fn a_change_of_metadata_is_reported() {
 #[test]
 fn a_change_of_finalizers_is_expected_as_a_patch() {
     let hold: Step = |cx, app| {
-        cx.add_finalizer(&mut app.metadata, "example.com/x")?;
+        cx.add_finalizer(&mut app.meta_mut(), "example.com/x")?;
         Ok(Flow::proceed())
     };
     let with_it = app("shop").finalizer("example.com/x");
@@ -150,7 +150,7 @@ fn times_of_conditions() {
     let ready: Step = |cx, app| {
         let mut conditions = vec![];
         set_condition(&mut conditions, Condition::new("Ready", ConditionStatus::True, "Fine"), cx.now());
-        app.fields.insert("status".to_owned(), json!({"conditions": conditions}));
+        app.fields_mut().insert("status".to_owned(), json!({"conditions": conditions}));
         Ok(Flow::proceed())
     };
     let condition = |time: Option<&str>| {

@@ -1,7 +1,7 @@
 //! Tables for a sub-reconciler with a child. The cases and their names come from reconcilerio/runtime,
 //! `reconcilers/child_test.go` (`TestChildReconciler`).
 
-use homeostat::objects::{ClientError, DynamicObject, EventType, Kind};
+use homeostat::objects::{ClientError, DynamicObject, EventType, Kind, Object};
 use homeostat::sub::{ChildReconciler, DesiredChild, ErrorClass, Flow, SubContext, UpdatingObjectManager};
 use homeostat::testing::{Factory, Given, Reactor, SubReconcilerTable, Verb};
 use serde_json::{Value, json};
@@ -16,22 +16,24 @@ fn mapped(_: &Given<'_>) -> ChildReconciler<DynamicObject, DynamicObject> {
     ChildReconciler::of_kind(
         CONFIG_MAP,
         |_: &SubContext<'_>, app: &mut DynamicObject| {
-            let Some(data) = app.pointer("/spec/data").cloned() else { return Ok(DesiredChild::Nothing) };
-            let mut map = DynamicObject::new(&CONFIG_MAP, &app.metadata.namespace, "").with("data", data);
-            map.metadata.generate_name = format!("{}-", app.metadata.name);
+            let Some(data) = app.pointer("/spec/data").map(|value| value.to_value()) else {
+                return Ok(DesiredChild::Nothing);
+            };
+            let mut map = DynamicObject::new(&CONFIG_MAP, &app.meta().namespace, "").with("data", data);
+            map.meta_mut().generate_name = format!("{}-", app.meta().name);
             Ok(DesiredChild::This(map))
         },
         |_, app, map: Result<Option<&DynamicObject>, &ClientError>| {
             let name = match map {
-                Ok(map) => map.map_or(Value::Null, |map| map.metadata.name.clone().into()),
+                Ok(map) => map.map_or(Value::Null, |map| map.meta().name.clone().into()),
                 Err(error) => error.to_string().into(),
             };
-            app.fields.insert("status".to_owned(), json!({"map": name}));
+            app.fields_mut().insert("status".to_owned(), json!({"map": name}));
             Ok(Flow::proceed())
         },
         UpdatingObjectManager::of_kind(CONFIG_MAP, |current: &mut DynamicObject, desired: &DynamicObject| {
-            current.fields.insert("data".to_owned(), desired.fields["data"].clone());
-            current.metadata.labels.extend(desired.metadata.labels.clone());
+            current.fields_mut().insert("data".to_owned(), desired.fields()["data"].clone());
+            current.meta_mut().labels.extend(desired.meta().labels.clone());
         }),
     )
 }

@@ -82,7 +82,7 @@ fn given_objects_are_read() {
 fn given_tracks_are_present_and_are_not_new() {
     let given = || ConfigCase::new().given_track(&r2(), &r1());
     passes(given(), |config| {
-        assert_eq!(config.tracker().trackers_of(&APP, r2().sample().meta()), [key("resource-1")]);
+        assert_eq!(config.tracker().trackers_of(&APP, &r2().sample().meta()), [key("resource-1")]);
     });
     let track = |config: &Config| config.tracker().track(&APP, TrackRef::name(key("resource-2")), key("resource-1"));
     passes(given().expect_track(&r2(), &r1()), track);
@@ -262,7 +262,7 @@ fn generated_names() {
         ConfigCase::new().expect_create(&named()).expect_create(&named()).given(&named().name("resource-002")),
         |config| {
             let maps = Api::<DynamicObject>::of_kind(config.client().clone(), named().build().kind());
-            let created = || maps.create(&named().build()).unwrap().metadata.name;
+            let created = || maps.create(&named().build()).unwrap().meta().name.clone();
             assert_eq!([created(), created()], ["resource-001", "resource-003"]);
         },
     );
@@ -287,7 +287,7 @@ fn generated_names() {
 fn updates() {
     let update = |config: &Config| {
         let mut app = apps(config).get(&key("resource-1")).unwrap();
-        app.fields.insert("spec".to_owned(), json!({"replicas": 2}));
+        app.fields_mut().insert("spec".to_owned(), json!({"replicas": 2}));
         apps(config).update(&app).unwrap();
     };
     let given = || ConfigCase::new().given(&r1());
@@ -460,8 +460,8 @@ fn deletes() {
 fn status_updates() {
     let update = |config: &Config| {
         let mut app = apps(config).get(&key("resource-1")).unwrap();
-        app.fields.insert("spec".to_owned(), json!({"replicas": 2}));
-        app.fields.insert("status".to_owned(), json!({"ready": true}));
+        app.fields_mut().insert("spec".to_owned(), json!({"replicas": 2}));
+        app.fields_mut().insert("status".to_owned(), json!({"ready": true}));
         apps(config).update_status(&app).unwrap();
     };
     let given = || ConfigCase::new().given(&r1());

@@ -25,7 +25,7 @@ const METHODS: [(Extend, &str, &str); 29] = [
     (|f| f.generation(7), "/metadata/generation", "7"),
     (|f| f.uid("u"), "/metadata/uid", "\"u\""),
     (|f| f.resource_version("12"), "/metadata/resourceVersion", "\"12\""),
-    (|f| f.change(|object| object.api_version = "v2".into()), "/apiVersion", "\"v2\""),
+    (|f| f.change(|object| object.set_kind(&Kind::of("v2", "App"))), "/apiVersion", "\"v2\""),
     (|f| f.meta(|meta| meta.name = "z".into()), "/metadata/name", "\"z\""),
     (|f| f.field("/a/b", 1).field("/a/l/-", 2).field("/a/l/0", 3), "/a", r#"{"b": 1, "l": [3]}"#),
     (|f| f.field("/a~1b/~0c", 1), "/a~1b/~0c", "1"),
@@ -98,14 +98,17 @@ fn predefined_factories_have_their_kinds() {
         assert_eq!(factory.sample().key().to_string(), "a/b");
     }
     let pod = Factory::pod("a", "b").image("main", "x:1").build();
-    assert_eq!(pod.pointer("/spec"), Some(&json!({"containers": [{"name": "main", "image": "x:1"}]})));
+    assert_eq!(
+        pod.pointer("/spec").map(|value| value.to_value()),
+        Some(json!({"containers": [{"name": "main", "image": "x:1"}]}))
+    );
     let service = Factory::service("a", "b").selector_label("app", "web").build();
-    assert_eq!(service.pointer("/spec"), Some(&json!({"selector": {"app": "web"}})));
+    assert_eq!(service.pointer("/spec").map(|value| value.to_value()), Some(json!({"selector": {"app": "web"}})));
 }
 
 #[test]
 fn created_objects_are_complete_and_reproducible() {
-    let meta = |factory: Factory| factory.build().metadata;
+    let meta = |factory: Factory| factory.build().meta().into_owned();
     let shop = meta(app("shop").created(1));
     assert_eq!(shop, meta(app("shop").created(1)));
     assert_eq!((&*shop.resource_version, shop.generation), ("999", 1));
@@ -130,19 +133,20 @@ fn created_objects_are_complete_and_reproducible() {
 
 #[test]
 fn an_owner_reference_has_the_uid_of_the_given_owner() {
-    let owned = |owner: Factory| Factory::pod("default", "p").controlled_by(&owner).build().metadata.owner_references;
+    let owned =
+        |owner: Factory| Factory::pod("default", "p").controlled_by(&owner).build().meta().owner_references.clone();
     let expected = app("shop").created(9).build().controller_reference();
     for owner in [app("shop"), app("shop").created(3)] {
         assert_eq!(owned(owner), std::slice::from_ref(&expected));
     }
     let twice = Factory::pod("default", "p").controlled_by(&app("a")).owned_by(&app("a")).owned_by(&app("b")).build();
-    assert_eq!(twice.metadata.owner_references.len(), 2);
-    assert_eq!(twice.metadata.controller(), None);
+    assert_eq!(twice.meta().owner_references.len(), 2);
+    assert_eq!(twice.meta().controller(), None);
 }
 
 #[test]
 fn a_condition_replaces_another_of_its_type() {
-    let status = |factory: Factory| factory.build().fields["status"].clone();
+    let status = |factory: Factory| factory.build().fields()["status"].clone();
     let one = app("shop")
         .condition(&Condition::new("Synced", ConditionStatus::True, ""))
         .condition(&ready(ConditionStatus::False));

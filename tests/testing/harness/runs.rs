@@ -27,7 +27,7 @@ fn map(name: &str) -> Factory {
 #[test]
 fn the_time_is_fixed_at_the_time_of_the_case() {
     let see: Step = |cx, app| {
-        app.fields.insert("now".to_owned(), cx.now().to_string().into());
+        app.fields_mut().insert("now".to_owned(), cx.now().to_string().into());
         assert_eq!(cx.clock().now(), cx.config().clock().now());
         Ok(Flow::proceed())
     };
@@ -48,7 +48,7 @@ fn metadata_is_for_the_closures() {
         assert_eq!(given.metadata::<String>("size"), None);
         let size = given.metadata("size").copied().unwrap_or(0_u32);
         move |_: &SubContext<'_>, app: &mut DynamicObject| -> SubResult {
-            app.fields.insert("size".to_owned(), size.into());
+            app.fields_mut().insert("size".to_owned(), size.into());
             Ok(Flow::proceed())
         }
     });
@@ -202,7 +202,7 @@ fn other_configs_are_identified_by_name() {
 fn counting(runs: &AtomicUsize, cx: &SubContext<'_>, app: &mut DynamicObject) -> SubResult {
     let run = runs.fetch_add(1, Relaxed) + 1;
     create(cx.config(), &format!("run-{run}"))?;
-    app.fields.insert("now".to_owned(), cx.now().to_string().into());
+    app.fields_mut().insert("now".to_owned(), cx.now().to_string().into());
     Ok(Flow::proceed())
 }
 
@@ -292,8 +292,8 @@ fn a_reconciler_is_run_for_a_key() {
 #[test]
 fn a_further_run_of_a_whole_reconciler_sees_earlier_writes() {
     fn grow(_: &SubContext<'_>, app: &mut DynamicObject) -> SubResult {
-        let size = app.pointer("/status/size").and_then(serde_json::Value::as_u64).unwrap_or(0);
-        app.fields.insert("status".to_owned(), json!({"size": size + 1}));
+        let size = app.pointer("/status/size").and_then(|number| number.as_u64()).unwrap_or(0);
+        app.fields_mut().insert("status".to_owned(), json!({"size": size + 1}));
         Ok(Flow::proceed())
     }
     let sized = |size: u64| app("shop").field("/status/size", size);

@@ -11,7 +11,7 @@ use homeostat::sub::{
 };
 use homeostat::testing::Simulation;
 use homeostat::{Action, BoxError, Controller, Manager, Predicate, Running};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{HOUR, Notes, SECOND};
 use crate::hooked_client::HookedClient;
@@ -53,8 +53,8 @@ impl World {
         let notes = self.notes.clone();
         let counts = move |cx: &SubContext<'_>, object: &mut DynamicObject| -> SubResult {
             notes.add(cx.key().to_string());
-            let runs = object.pointer("/status/runs").and_then(Value::as_u64).unwrap_or_default();
-            object.fields.insert("status".to_owned(), json!({"runs": 3.min(runs + 1)}));
+            let runs = object.pointer("/status/runs").and_then(|number| number.as_u64()).unwrap_or_default();
+            object.fields_mut().insert("status".to_owned(), json!({"runs": 3.min(runs + 1)}));
             Ok(Flow::proceed())
         };
         ResourceReconciler::of_kind("site", kind.clone(), config, counts)
@@ -105,10 +105,10 @@ fn a_write_of_the_status_does_not_run_its_own_key_again_and_all_other_changes_do
         world.api(&kind).create(&object(&kind, "a")).unwrap();
         assert_eq!(world.ran(), ["a/web"], "and its status has been written: {kind}");
         let changes: [fn(&mut DynamicObject); 4] = [
-            |object| drop(object.fields.insert("data".to_owned(), json!({"text": "two"}))),
-            |object| drop(object.metadata.labels.insert("a".to_owned(), "b".to_owned())),
-            |object| drop(object.metadata.annotations.insert("a".to_owned(), "b".to_owned())),
-            |object| object.metadata.finalizers.push("example.com/f".to_owned()),
+            |object| drop(object.fields_mut().insert("data".to_owned(), json!({"text": "two"}))),
+            |object| drop(object.meta_mut().labels.insert("a".to_owned(), "b".to_owned())),
+            |object| drop(object.meta_mut().annotations.insert("a".to_owned(), "b".to_owned())),
+            |object| object.meta_mut().finalizers.push("example.com/f".to_owned()),
         ];
         for (number, change) in changes.into_iter().enumerate() {
             assert_eq!(world.after(&kind, change), ["a/web"], "change {number} of a {kind}");
@@ -139,7 +139,9 @@ fn a_reconciler_of_one_namespace_needs_no_rights_in_others() {
             Ok(DesiredChild::This(object(&PAGE, cx.key().namespace())))
         },
         |_, _, _| Ok(Flow::proceed()),
-        UpdatingObjectManager::of_kind(PAGE, |page: &mut DynamicObject, desired| page.fields = desired.fields.clone()),
+        UpdatingObjectManager::of_kind(PAGE, |page: &mut DynamicObject, desired| {
+            *page.fields_mut() = desired.fields().into_owned()
+        }),
     );
     let _running = world.start(ResourceReconciler::of_kind("site", SITE, config, page).namespace("a"));
     for namespace in ["a", "b"] {
@@ -148,8 +150,8 @@ fn a_reconciler_of_one_namespace_needs_no_rights_in_others() {
     world.ran();
     let pages = world.api(&PAGE).list(&Query::all()).unwrap().items;
     assert_eq!(pages.iter().map(Object::key).collect::<Vec<_>>(), [ObjectKey::new("a", "web")]);
-    assert_eq!(controller_key(pages[0].meta(), &SITE), Some(ObjectKey::new("a", "web")));
-    assert_eq!(world.after(&PAGE, |page| drop(page.fields.remove("data")))[0], "a/web", "its child has changed");
+    assert_eq!(controller_key(&pages[0].meta(), &SITE), Some(ObjectKey::new("a", "web")));
+    assert_eq!(world.after(&PAGE, |page| drop(page.fields_mut().remove("data")))[0], "a/web", "its child has changed");
 }
 
 #[test]
@@ -159,9 +161,9 @@ fn an_object_that_is_not_selected_is_ignored() {
     let _running = world.start(world.reconciler(world.config(), &SITE).labels(labels));
     world.api(&SITE).create(&object(&SITE, "a")).unwrap();
     assert_eq!(world.ran(), [""; 0]);
-    let label = |site: &mut DynamicObject| drop(site.metadata.labels.insert("run".to_owned(), "yes".to_owned()));
+    let label = |site: &mut DynamicObject| drop(site.meta_mut().labels.insert("run".to_owned(), "yes".to_owned()));
     assert_eq!(world.after(&SITE, label), ["a/web"]);
-    assert_eq!(world.after(&SITE, |site| site.metadata.labels.clear()), [""; 0]);
+    assert_eq!(world.after(&SITE, |site| site.meta_mut().labels.clear()), [""; 0]);
 }
 
 /// Returns a controller of primaries. Each of them has a page in its namespace, and counts its runs in its status.
@@ -172,7 +174,7 @@ fn primary(world: &World, client: &Arc<dyn Client>) -> PrimaryController<Dynamic
     let sync = move |_: &PrimaryContext<'_>, site: &DynamicObject| -> Result<Action, BoxError> {
         notes.add(site.key().to_string());
         makes.ensure(site, object(&PAGE, "a"))?;
-        let runs = site.pointer("/status/runs").and_then(Value::as_u64).unwrap_or_default();
+        let runs = site.pointer("/status/runs").and_then(|number| number.as_u64()).unwrap_or_default();
         writes.update_status(&site.clone().with("status", json!({"runs": runs + 1})))?;
         Ok(Action::await_change())
     };
@@ -188,7 +190,7 @@ fn a_primary_controller_of_one_namespace_needs_no_rights_in_others_and_does_not_
         world.api(&SITE).create(&object(&SITE, namespace)).unwrap();
     }
     assert_eq!(world.ran(), ["a/web"; 2], "once for the site, and once for its page");
-    assert_eq!(world.after(&SITE, |site| drop(site.fields.remove("data"))), ["a/web"]);
+    assert_eq!(world.after(&SITE, |site| drop(site.fields_mut().remove("data"))), ["a/web"]);
 }
 
 /// The secondary stays, because the primary still exists.
@@ -198,10 +200,10 @@ fn a_primary_that_leaves_the_selection_is_ignored_with_its_secondaries() {
     let client: Arc<dyn Client> = Arc::new(world.client.clone());
     let _running = world.start_primary(primary(&world, &client).labels(LabelSelector::label("run", "yes")));
     let mut site = object(&SITE, "a");
-    site.metadata.labels.insert("run".to_owned(), "yes".to_owned());
+    site.meta_mut().labels.insert("run".to_owned(), "yes".to_owned());
     world.api(&SITE).create(&site).unwrap();
     assert_eq!(world.ran(), ["a/web"; 2]);
-    assert_eq!(world.after(&SITE, |site| site.metadata.labels.clear()), [""; 0]);
+    assert_eq!(world.after(&SITE, |site| site.meta_mut().labels.clear()), [""; 0]);
     assert_eq!(world.api(&PAGE).list(&Query::all()).unwrap().items.len(), 1);
 }
 

@@ -26,20 +26,21 @@ fn apps(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let (own, told) = (maps.clone(), notes.clone());
     let look = move |cx: &SubContext<'_>, app: &mut DynamicObject| -> SubResult {
         let colours = cx.track_and_get(&own, &ObjectKey::new("default", "colours")).ignore_not_found()?;
-        let sky = colours.and_then(|map| map.pointer("/data/sky").cloned());
-        told.add(format!("{} {sky:?}", app.metadata.name));
-        app.fields.insert("status".to_owned(), json!({"sky": sky}));
+        let sky = colours.and_then(|map| map.pointer("/data/sky").map(|value| value.to_value()));
+        told.add(format!("{} {sky:?}", app.meta().name));
+        app.fields_mut().insert("status".to_owned(), json!({"sky": sky}));
         Ok(Flow::proceed())
     };
     let tracked = maps.clone();
     let look = SyncReconciler::new(look).setup(move |setup: &mut Setup<'_>| Ok(setup.tracked(&tracked)?));
     let desired = |_: &SubContext<'_>, app: &mut DynamicObject| {
-        let name = format!("{}-sky", app.metadata.name);
-        let mut map = DynamicObject::new(&CONFIG_MAP, "default", name).with("data", app.fields["status"].clone());
+        let name = format!("{}-sky", app.meta().name);
+        let mut map = DynamicObject::new(&CONFIG_MAP, "default", name).with("data", app.fields()["status"].clone());
         set_controller(app, &mut map)?;
         Ok(DesiredChild::This(map))
     };
-    let merge = |current: &mut DynamicObject, desired: &DynamicObject| current.fields.clone_from(&desired.fields);
+    let merge =
+        |current: &mut DynamicObject, desired: &DynamicObject| current.fields_mut().clone_from(&desired.fields());
     let manager = UpdatingObjectManager::of_kind(CONFIG_MAP, merge);
     let child = ChildReconciler::of_kind(CONFIG_MAP, desired, |_, _, _| Ok(Flow::proceed()), manager).indexed();
     let steps = ResourceReconciler::of_kind("app", APP, config, Sequence::new().then(look).then(child));
@@ -55,7 +56,7 @@ fn apps(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     sim.run_for(MINUTE);
     assert_eq!(maps.list(&Query::all()).unwrap().items.len(), 6);
     for app in apps.list(&Query::all()).unwrap().items {
-        assert_eq!(app.pointer("/status/sky"), Some(&json!("blue")), "{}", app.key());
+        assert_eq!(app.pointer("/status/sky").map(|value| value.to_value()), Some(json!("blue")), "{}", app.key());
     }
     manager.stop();
     running.wait().unwrap();
