@@ -31,18 +31,6 @@ enum StartErrorKind {
     NotSimulated { name: String },
 }
 
-/// The error of starting a function in a simulation, which cannot interrupt it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NotSimulated;
-
-impl fmt::Display for NotSimulated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it waits for something other than the clock")
-    }
-}
-
-impl Error for NotSimulated {}
-
 impl StartError {
     pub(crate) fn setting(field: &'static str, value: &impl fmt::Debug, rule: &'static str) -> Self {
         Self(StartErrorKind::Setting { field, value: format!("{value:?}"), rule })
@@ -64,9 +52,6 @@ impl StartError {
     }
 
     pub(crate) fn thread(name: &str, source: std::io::Error) -> Self {
-        if source.get_ref().and_then(|cause| cause.downcast_ref::<NotSimulated>()).is_some() {
-            return Self::not_simulated(name);
-        }
         Self(StartErrorKind::Thread { name: name.to_owned(), source })
     }
 
@@ -126,21 +111,16 @@ impl fmt::Display for StartError {
             StartErrorKind::Panicked { component, message } => {
                 write!(f, "{component} panicked as it was started: {message}")
             }
-            StartErrorKind::NotSimulated { name } => write!(f, "{name} cannot be simulated: {NotSimulated}"),
+            StartErrorKind::NotSimulated { name } => {
+                write!(f, "{name} cannot be simulated: it waits for something other than the clock")
+            }
         }
     }
 }
 
 impl Error for StartError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.0 {
-            StartErrorKind::Setting { .. }
-            | StartErrorKind::Named { .. }
-            | StartErrorKind::Stopped { .. }
-            | StartErrorKind::Panicked { .. }
-            | StartErrorKind::NotSimulated { .. } => None,
-            StartErrorKind::Thread { source, .. } => Some(source),
-        }
+        if let StartErrorKind::Thread { source, .. } = &self.0 { Some(source) } else { None }
     }
 }
 

@@ -6,8 +6,6 @@ pub(crate) mod clock;
 pub(crate) mod error;
 pub(crate) mod group;
 pub(crate) mod running;
-#[cfg(feature = "testing")]
-pub(crate) mod simulation;
 pub(crate) mod spawn;
 pub(crate) mod sync;
 pub(crate) mod task;

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
-use crate::base::error::NotSimulated;
 #[cfg(feature = "testing")]
 use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
@@ -26,31 +25,13 @@ pub(crate) fn spawn(
 ) -> io::Result<Joiner> {
     let event = Arc::clone(event);
     match clock.scheduler() {
-        None => options.spawn(name, move || run(task, &event)),
+        None => options.spawn(name, move || run(&mut { task }, &event)),
         Some((clock, scheduler)) => Arc::clone(scheduler).enter(&clock, name, Box::new(EventTask { task, event })),
     }
 }
 
-/// Starts a thread that runs `function`.
-///
-/// # Errors
-///
-/// Returns an error if the operating system refuses a thread. [`NotSimulated`] in a simulation, which cannot interrupt a
-/// function.
-pub(crate) fn spawn_function(
-    options: &ThreadOptions,
-    clock: &Clock,
-    name: String,
-    function: impl FnOnce() + Send + 'static,
-) -> io::Result<Joiner> {
-    match clock.scheduler() {
-        None => options.spawn(name, function),
-        Some(_) => Err(io::Error::new(io::ErrorKind::Unsupported, NotSimulated)),
-    }
-}
-
 /// Runs the steps of a task until it is finished. Between steps, waits for `event` or for the time of the next step.
-pub(crate) fn run(mut task: impl Task, event: &Arc<AutoResetEvent>) {
+pub(crate) fn run(task: &mut impl Task, event: &Arc<AutoResetEvent>) {
     while let Next::At(time) = task.step(event.clock().nanos()) {
         event.wait_until(time);
     }

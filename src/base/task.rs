@@ -38,19 +38,3 @@ pub(crate) struct TurnContext<'a> {
     /// Adds the subject of the step to the trace.
     pub(crate) say: &'a dyn Fn(String),
 }
-
-impl<T: Task + ?Sized> Task for &mut T {
-    fn step(&mut self, now: Nanos) -> Next {
-        (**self).step(now)
-    }
-
-    #[cfg(feature = "testing")]
-    fn due(&mut self, next: Nanos) -> Nanos {
-        (**self).due(next)
-    }
-
-    #[cfg(feature = "testing")]
-    fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
-        (**self).take_turn(turn)
-    }
-}

@@ -169,7 +169,7 @@ where
     fn runner(&self, turn: &PoolTurn<'_>) -> ControllerRunner<K, R, P> {
         let idle = self.runners.lock().pop();
         if let Some(mut runner) = idle {
-            runner.sit(turn.slot());
+            runner.use_slot(turn.slot());
             return runner;
         }
         let counters = Arc::new(RunCounters::default());

@@ -12,13 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::failed_keys::bounded;
-use crate::base::clock::{Clock, Wake};
-use crate::base::sync::Mutex;
+use crate::base::clock::Clock;
 use crate::base::sync::atomic::AtomicUsize;
 use crate::base::sync::atomic::Ordering::SeqCst;
 use crate::base::thread::shielded;
 use crate::base::time::Nanos;
-use crate::base::wait::{WaiterCounts, Waiters};
+use crate::base::wait::Monitor;
 use crate::queue::{FastState, Key};
 use crate::run::error::Chain;
 use crate::run::runner::RunResult;
@@ -63,16 +62,13 @@ impl Error for WaitError {}
 
 /// The threads that wait for keys of one controller.
 pub(super) struct KeyWaiters<K> {
-    clock: Clock,
-    waits: Mutex<Waits<K>>,
+    waits: Arc<Monitor<Waits<K>>>,
     /// The number of waiting threads. While it is zero, runs take no lock here.
     waiting: AtomicUsize,
-    settled: Waiters,
 }
 
 struct Waits<K> {
     keys: HashMap<K, AwaitedKey, FastState>,
-    waiters: WaiterCounts,
     /// Keys are being dropped: from now on an idle key proves nothing.
     frozen: bool,
     /// Set once nothing can change any more.
@@ -91,25 +87,19 @@ struct AwaitedKey {
 
 impl<K: Key> KeyWaiters<K> {
     pub(super) fn new(clock: Clock) -> Arc<Self> {
-        let waits = Waits { keys: HashMap::default(), waiters: WaiterCounts::default(), frozen: false, closed: None };
-        Arc::new(Self { clock, waits: Mutex::new(waits), waiting: AtomicUsize::new(0), settled: Waiters::new() })
+        let waits = Waits { keys: HashMap::default(), frozen: false, closed: None };
+        Arc::new(Self { waits: Monitor::of(clock, waits), waiting: AtomicUsize::new(0) })
     }
 
     /// Counts a run that begins.
     #[inline]
     pub(super) fn begin(&self, key: &K) {
-        if self.waiting.load(SeqCst) > 0
-            && let Some(awaited) = self.waits.lock().keys.get_mut(key)
-        {
-            awaited.begun += 1;
-        }
+        self.count(key, |awaited| awaited.begun += 1);
     }
 
     /// Records the outcome of a run, before its claim ends.
     pub(super) fn note(&self, key: &K, outcome: &RunResult<'_>) {
-        if self.waiting.load(SeqCst) > 0
-            && let Some(awaited) = self.waits.lock().keys.get_mut(key)
-        {
+        self.count(key, |awaited| {
             let outcome = match outcome {
                 RunResult::Succeeded => RunOutcome::Succeeded,
                 RunResult::Requeued(after) => RunOutcome::Requeued(*after),
@@ -117,6 +107,14 @@ impl<K: Key> KeyWaiters<K> {
                 RunResult::Aborted => return,
             };
             awaited.ended = Some((awaited.begun, outcome));
+        });
+    }
+
+    /// Changes the record of a key with waiting threads.
+    #[inline]
+    fn count(&self, key: &K, change: impl FnOnce(&mut AwaitedKey)) {
+        if self.waiting.load(SeqCst) > 0 {
+            self.waits.with(|waits| waits.keys.get_mut(key).map(change));
         }
     }
 
@@ -124,25 +122,19 @@ impl<K: Key> KeyWaiters<K> {
     #[inline]
     pub(super) fn settle(&self) {
         if self.waiting.load(SeqCst) > 0 {
-            self.wake_all();
+            self.waits.change(|_| ());
         }
-    }
-
-    fn wake_all(&self) {
-        let count = self.waits.lock().waiters.mark_woken(usize::MAX, &self.clock);
-        self.settled.notify(count);
     }
 
     /// Prevents success of all waits until [`close`](Self::close). Called before keys are dropped, so that a dropped key does not
     /// count as idle.
     pub(super) fn freeze(&self) {
-        self.waits.lock().frozen = true;
+        self.waits.with(|waits| waits.frozen = true);
     }
 
     /// Ends all current and later waits with `why`. The first call decides.
     pub(super) fn close(&self, why: WaitError) {
-        self.waits.lock().closed.get_or_insert(why);
-        self.wake_all();
+        self.waits.change(|waits| *waits.closed.get_or_insert(why));
     }
 
     /// Starts a wait for `key`. Runs of the key are counted from now on.
@@ -161,28 +153,11 @@ impl<K: Key> KeyWaiters<K> {
     }
 
     fn look_until<T>(self: &Arc<Self>, deadline: Nanos, look: impl Fn(&Waits<K>) -> Option<T>) -> Result<T, WaitError> {
-        let mut waits = self.waits.lock();
-        loop {
-            if (!waits.frozen || waits.closed.is_some())
-                && let Some(found) = look(&waits)
-            {
-                return Ok(found);
-            }
-            if let Some(why) = waits.closed {
-                return Err(why);
-            }
-            if self.clock.reached(deadline) {
-                return Err(WaitError::Timeout);
-            }
-            let waker = || Arc::clone(self) as Arc<dyn Wake>;
-            self.settled.wait(&mut waits, |waits| &mut waits.waiters, &self.clock, deadline, waker);
-        }
-    }
-}
-
-impl<K: Key> Wake for KeyWaiters<K> {
-    fn wake(&self) {
-        self.wake_all();
+        let found = self.waits.wait_for_some(deadline, |waits| {
+            let found = if waits.frozen && waits.closed.is_none() { None } else { look(waits) };
+            found.map(Ok).or_else(|| waits.closed.map(Err))
+        });
+        found.unwrap_or(Err(WaitError::Timeout))
     }
 }
 
@@ -197,12 +172,11 @@ pub(super) struct KeyWait<'a, K: Key> {
 impl<'a, K: Key> KeyWait<'a, K> {
     fn new(waiters: &'a Arc<KeyWaiters<K>>, key: K) -> Self {
         let own = key.clone();
-        let before = {
-            let mut waits = waiters.waits.lock();
+        let before = waiters.waits.with(|waits| {
             let awaited = waits.keys.entry(own).or_default();
             awaited.waiting += 1;
             awaited.begun
-        };
+        });
         // Before the first check: from here on runs are counted and `settle` wakes this thread.
         waiters.waiting.fetch_add(1, SeqCst);
         Self { waiters, key, before }
@@ -223,16 +197,14 @@ impl<'a, K: Key> KeyWait<'a, K> {
     }
 
     fn leave(&self) {
-        let mut waits = self.waiters.waits.lock();
-        let gone = match waits.keys.get_mut(&self.key) {
+        // The removed key drops outside the lock.
+        self.waiters.waits.with(|waits| match waits.keys.get_mut(&self.key) {
             Some(awaited) if awaited.waiting > 1 => {
                 awaited.waiting -= 1;
                 None
             }
             _ => waits.keys.remove_entry(&self.key),
-        };
-        drop(waits);
-        drop(gone);
+        });
     }
 }
 

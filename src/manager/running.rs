@@ -33,10 +33,10 @@ impl Manager {
     #[doc(alias = "start")]
     #[doc(alias = "block_on")]
     pub fn run(&self, stop: &CancellationToken) -> Result<(), ManagerError> {
-        let course = ManagerRun::begin(&self.inner)?;
+        let run = ManagerRun::begin(&self.inner)?;
         let own = self.inner.stop.clone();
         let _stopped = stop.on_cancel(move || own.cancel());
-        course.start()?.drive()
+        run.start()?.drive()
     }
 
     /// Starts all components and returns. Does not block until the end.
@@ -205,10 +205,10 @@ impl ManagerRun {
         let inner = Arc::clone(&self.inner);
         let thread = format!("{}-driver", inner.name);
         // If no thread starts, this run is taken back and ends here.
-        let course = Arc::new(Mutex::new(Some(self)));
+        let manager_run = Arc::new(Mutex::new(Some(self)));
         let driving = Driving {
             driver: Driver::new(Arc::clone(&inner)),
-            course: Arc::clone(&course),
+            run: Arc::clone(&manager_run),
             _stops: inner.wake_on_stop(),
         };
         match spawn(&inner.options, &inner.clock, thread.clone(), driving, &inner.signal) {
@@ -218,8 +218,8 @@ impl ManagerRun {
             }
             Err(error) => {
                 inner.fail(&inner.name, &Arc::new(StartError::thread(&thread, error).into()));
-                let course = course.lock().take();
-                Err(course.and_then(|course| course.drive().err()).unwrap_or_else(|| inner.not_idle()))
+                let manager_run = manager_run.lock().take();
+                Err(manager_run.and_then(|run| run.drive().err()).unwrap_or_else(|| inner.not_idle()))
             }
         }
     }
@@ -298,7 +298,7 @@ impl ManagerRun {
 /// The task of a manager's driver thread.
 struct Driving {
     driver: Driver,
-    course: Arc<Mutex<Option<ManagerRun>>>,
+    run: Arc<Mutex<Option<ManagerRun>>>,
     _stops: [OnCancel; 2],
 }
 
@@ -306,8 +306,8 @@ impl Task for Driving {
     fn step(&mut self, now: Nanos) -> Next {
         let next = self.driver.step(now);
         if next == Next::Finished {
-            let course = self.course.lock().take();
-            let ended = course.map(|course| course.end(&mut self.driver));
+            let run = self.run.lock().take();
+            let ended = run.map(|run| run.end(&mut self.driver));
             *self.driver.inner.outcome.lock() = ended;
         }
         next

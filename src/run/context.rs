@@ -96,7 +96,7 @@ impl Context {
     }
 
     /// Moves this context to another worker slot.
-    pub(crate) fn sit(&mut self, slot: &Arc<WorkerSlot>) {
+    pub(crate) fn use_slot(&mut self, slot: &Arc<WorkerSlot>) {
         self.slot = Some(Arc::clone(slot));
     }
 

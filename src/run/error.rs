@@ -39,10 +39,11 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 /// # let error = reconcile(&Context::detached(), &"vm-1".to_owned()).unwrap_err();
 /// # assert_eq!(RequeueAfter::find(&*error).unwrap().after(), Duration::from_secs(5));
 /// ```
+#[derive(Clone)]
 pub struct RequeueAfter {
     after: Duration,
     reason: String,
-    echo: Option<Box<Echo>>,
+    echo: Option<Arc<Echo>>,
 }
 
 impl RequeueAfter {
@@ -50,7 +51,7 @@ impl RequeueAfter {
     pub fn new(after: Duration, reason: impl Into<String>) -> Self {
         let reason = reason.into();
         let again = Self { after, reason: reason.clone(), echo: None };
-        Self { after, reason, echo: Some(Box::new(Echo::of(again, "requeue requested"))) }
+        Self { after, reason, echo: Some(Arc::new(Echo::of(again, "requeue requested"))) }
     }
 
     /// Returns the time until the next run.
@@ -69,12 +70,6 @@ impl RequeueAfter {
     #[must_use]
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         find(error)
-    }
-}
-
-impl Clone for RequeueAfter {
-    fn clone(&self) -> Self {
-        Self::new(self.after, &*self.reason)
     }
 }
 

@@ -140,8 +140,8 @@ impl<R, P, H> Runner<R, P, H> {
     }
 
     /// Moves the runner to another worker slot.
-    pub(crate) fn sit(&mut self, slot: &Arc<WorkerSlot>) {
-        self.cx.sit(slot);
+    pub(crate) fn use_slot(&mut self, slot: &Arc<WorkerSlot>) {
+        self.cx.use_slot(slot);
     }
 
     fn name(&self) -> &str {

@@ -108,6 +108,7 @@ pub mod conformance;
 mod difference;
 mod factory;
 mod reactor;
+mod scheduler;
 mod simulation;
 mod subjects;
 mod table;

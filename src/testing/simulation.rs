@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::scheduler::{SimulationScheduler, TraceEntry};
 use crate::base::clock::{Clock, ManualClock};
-use crate::base::simulation::{SimulationScheduler, TraceEntry};
 use crate::base::thread::panic_message;
 use crate::base::time::Nanos;
 

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, Select, TryRecvError, bounded};
 
 use super::Watch;
 use super::builder::WatchBuilder;
@@ -54,22 +54,18 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchBuilder<K, T> {
         let watch = push.watch().clone();
         let source = watch.name();
         let group = ThreadGroup::new(ThreadGroupKind::Watch, source.to_owned(), watch.clock(), 1);
+        // The channel has room for one message, and one is enough to wake the thread.
         let (stop, stopped) = bounded(1);
         log::info!(source; "{source}: the watch starts");
         let task = Receiving { group: Arc::clone(&group), push: push.clone(), receiver, stopped };
         let joiners = vec![group.start_function(&threads, move || task.run())?];
         let on_stop = move || {
             push.stop();
-            wake(&stop);
+            let _ = stop.try_send(());
         };
         let handle = Handle::new(group, joiners, on_stop).that_may_end();
         Ok(Running::new(watch, handle, Duration::MAX))
     }
-}
-
-/// Wakes the thread. The channel has room for one message, and one is enough.
-fn wake(stop: &Sender<()>) {
-    let _ = stop.try_send(());
 }
 
 /// The body of the thread. It blocks on a channel, so it cannot use the loop of a thread group.
@@ -81,12 +77,6 @@ struct Receiving<K: Key + Sync, T: Send + Sync + 'static, M> {
     stopped: Receiver<()>,
 }
 
-enum Step {
-    Again,
-    Wait,
-    Finished,
-}
-
 impl<K, T, M> Receiving<K, T, M>
 where
     K: Key + Sync,
@@ -94,36 +84,24 @@ where
     M: Into<PushMessage<K, T>>,
 {
     fn run(self) {
-        loop {
-            match self.step() {
-                Step::Again => {}
-                Step::Wait => self.wait(),
-                Step::Finished => break,
+        let mut goes_on = true;
+        while goes_on && !self.group.is_stopping() {
+            match self.receiver.try_recv() {
+                Ok(message) => goes_on = self.apply(message),
+                Err(TryRecvError::Empty) => self.wait(),
+                Err(TryRecvError::Disconnected) => goes_on = false,
             }
         }
         self.push.stop();
     }
 
-    /// Handles one message. Does not block.
-    fn step(&self) -> Step {
-        if self.group.is_stopping() {
-            return Step::Finished;
-        }
-        let message = match self.receiver.try_recv() {
-            Ok(message) => message,
-            Err(TryRecvError::Empty) => return Step::Wait,
-            Err(TryRecvError::Disconnected) => return Step::Finished,
-        };
-        match catch_unwind(AssertUnwindSafe(|| self.push.apply(message.into()))) {
-            Ok(true) => Step::Again,
-            Ok(false) => Step::Finished,
-            Err(panic) => {
-                let source = self.group.name.as_str();
-                let message = panic_message(&*panic);
-                log::error!(source, panic = message; "{source}: a message of the watch panicked: {message}");
-                Step::Again
-            }
-        }
+    /// Applies a message. Returns whether the watch is still running. A panic skips the message.
+    fn apply(&self, message: M) -> bool {
+        catch_unwind(AssertUnwindSafe(|| self.push.apply(message.into()))).unwrap_or_else(|panic| {
+            let (source, message) = (self.group.name.as_str(), panic_message(&*panic));
+            log::error!(source, panic = message; "{source}: a message of the watch panicked: {message}");
+            true
+        })
     }
 
     /// Blocks until a message arrives, the last sender is dropped, or the watch is stopped.

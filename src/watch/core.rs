@@ -149,19 +149,16 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
+        // Declared before the lock, so that it drops after the release.
+        let known;
         let mut locked = self.lock();
         if locked.state.stopped {
             return PushOutcome::Closed;
         }
-        let Some((key, known)) = self.store.entry(key) else {
-            locked.after.unused_values.extend(last);
-            return PushOutcome::Unchanged;
-        };
-        // The store drops its handle of the value under the lock. This one keeps the value until the release.
-        let last = last.unwrap_or_else(|| Arc::clone(&known));
-        self.publish(&mut locked, &key, &StoredChange::Deleted { last: Arc::clone(&last) });
-        locked.after.discard([(key, known)]);
-        locked.after.unused_values.push(last);
+        known = self.store.entry(key);
+        let Some((key, value)) = &known else { return PushOutcome::Unchanged };
+        let last = Arc::clone(last.as_ref().unwrap_or(value));
+        self.publish(&mut locked, key, &StoredChange::Deleted { last });
         PushOutcome::Deleted
     }
 
@@ -170,13 +167,15 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         let numbered = items.iter().enumerate();
         let latest: HashMap<&K, usize, FastState> = numbered.map(|(number, (key, _))| (key, number)).collect();
         let mut counts = ChangeCounts::default();
+        // Declared before the lock, so that they drop after the release.
+        let (gone, mut found);
         let mut locked = self.lock();
         if locked.state.stopped {
             return counts;
         }
         let synced = locked.state.synced;
         // All comparisons come before the first change: a panic in one of them changes nothing.
-        let mut found = Vec::new();
+        found = Vec::new();
         for (number, (key, value)) in items.iter().enumerate() {
             if latest.get(key) != Some(&number) {
                 continue;
@@ -194,7 +193,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
             }
             found.push((key, change));
         }
-        let gone = self.store.missing(|key| latest.contains_key(key));
+        gone = self.store.missing(|key| latest.contains_key(key));
         counts.deleted = gone.len();
         let deletions = gone.iter().map(|(key, last)| (key, StoredChange::Deleted { last: Arc::clone(last) }));
         for (key, change) in found.into_iter().chain(deletions) {
@@ -204,7 +203,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
             }
         }
         locked.end_initial_list();
-        locked.after.discard(gone);
         counts
     }
 
@@ -218,15 +216,16 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
 
     /// Delivers every item as unchanged to the subscribers that `to` selects.
     pub(super) fn resync(&self, to: impl Fn(&Arc<SubscriberBuffer<K, T>>) -> bool) {
+        // Declared before the lock, so that it drops after the release.
+        let all;
         let mut locked = self.lock();
         if locked.state.stopped {
             return;
         }
-        let all = self.store.snapshot();
+        all = self.store.snapshot();
         for (key, value) in &all {
             locked.append(key, &StoredChange::Unchanged { value: Arc::clone(value) }, &to);
         }
-        locked.after.discard(all);
     }
 
     /// Adds a subscriber. Returns its buffer, which holds the items that exist, and the number of the subscription.
@@ -236,15 +235,16 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         own_thread: Option<Arc<AutoResetEvent>>,
     ) -> Result<(Arc<SubscriberBuffer<K, T>>, u64), StartError> {
         let buffer = SubscriberBuffer::new(&self.clock, with_unchanged, own_thread);
+        // Declared before the lock, so that it drops after the release.
+        let existing;
         let mut locked = self.lock();
         if locked.state.stopped {
             return Err(StartError::stopped(&self.name));
         }
-        let existing = self.store.snapshot();
+        existing = self.store.snapshot();
         for (key, new) in &existing {
             buffer.append(key, StoredChange::Created { new: Arc::clone(new), initial: true });
         }
-        locked.after.discard(existing);
         if locked.state.synced {
             buffer.append_synced();
         }
@@ -340,15 +340,6 @@ impl<K: Key + Sync, T: Send + Sync + 'static> LockedCore<'_, K, T> {
         for buffer in &self.state.buffers {
             change(buffer);
             self.after.to_deliver.push(Arc::clone(buffer));
-        }
-    }
-}
-
-impl<K: Key + Sync, T: Send + Sync + 'static> AfterRelease<'_, K, T> {
-    fn discard(&mut self, items: impl IntoIterator<Item = (K, Arc<T>)>) {
-        for (key, value) in items {
-            self.unused_keys.push(key);
-            self.unused_values.push(value);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A watch that is fed by a poller: each poll is a whole listing.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -174,7 +175,8 @@ impl<K, T> fmt::Debug for PollWatch<K, T> {
     }
 }
 
-/// The methods of a running [`PollWatch`], which its handle [`Running<PollWatchControl<K, T>>`](Running) derefs to.
+/// The methods of a running [`PollWatch`], which its handle [`Running<PollWatchControl<K, T>>`](Running) derefs to. It derefs to
+/// the control of the poller, whose polls are the listings.
 ///
 /// # Examples
 ///
@@ -201,34 +203,13 @@ impl<K: Key + Sync, T: Send + Sync + 'static> PollWatchControl<K, T> {
     pub fn watch(&self) -> &Watch<K, T> {
         &self.watch
     }
+}
 
-    /// Starts a listing now, independent of the schedule. Any number of calls during a listing cause one more.
-    pub fn trigger(&self) {
-        self.poller.trigger();
-    }
+impl<K, T> Deref for PollWatchControl<K, T> {
+    type Target = PollerControl;
 
-    /// Returns the number of listings that have begun.
-    #[must_use]
-    pub fn polls(&self) -> u64 {
-        self.poller.polls()
-    }
-
-    /// Returns the number of listings that returned an error or panicked.
-    #[must_use]
-    pub fn failures(&self) -> u64 {
-        self.poller.failures()
-    }
-
-    /// Returns the number of listings that were still running 100 ms after their deadline.
-    #[must_use]
-    pub fn overruns(&self) -> u64 {
-        self.poller.overruns()
-    }
-
-    /// Returns whether the current listing is still running 100 ms or more after its deadline.
-    #[must_use]
-    pub fn is_overdue(&self) -> bool {
-        self.poller.is_overdue()
+    fn deref(&self) -> &PollerControl {
+        &self.poller
     }
 }
 

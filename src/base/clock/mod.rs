@@ -42,7 +42,7 @@ pub struct Clock(ClockKind);
 #[derive(Clone)]
 enum ClockKind {
     System { origin: Instant },
-    Held(Arc<Held>),
+    Held(ManualClock),
 }
 
 /// A callback of a held clock for a given time. Runs outside its lock, on the thread that advances the clock.
@@ -86,7 +86,7 @@ impl Clock {
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (ClockKind::System { .. }, ClockKind::System { .. }) => true,
-            (ClockKind::Held(one), ClockKind::Held(other)) => Arc::ptr_eq(one, other),
+            (ClockKind::Held(one), ClockKind::Held(other)) => Arc::ptr_eq(&one.0, &other.0),
             _ => false,
         }
     }
@@ -117,7 +117,7 @@ impl Clock {
     pub(crate) fn nanos(&self) -> Nanos {
         match &self.0 {
             ClockKind::System { origin } => Nanos::ZERO.after(system_now().duration_since(*origin)),
-            ClockKind::Held(held) => held.state.lock().now,
+            ClockKind::Held(held) => held.nanos(),
         }
     }
 
@@ -125,7 +125,7 @@ impl Clock {
     pub(crate) fn instant(&self, time: Nanos) -> Option<Instant> {
         let origin = match &self.0 {
             ClockKind::System { origin } => *origin,
-            ClockKind::Held(held) => held.origin,
+            ClockKind::Held(held) => held.0.origin,
         };
         match time {
             Nanos::NEVER => None,
@@ -149,7 +149,7 @@ impl Clock {
     /// Returns the scheduler of the simulation. `None` outside a simulation.
     pub(crate) fn scheduler(&self) -> Option<(ManualClock, &Arc<dyn Scheduler>)> {
         let ClockKind::Held(held) = &self.0 else { return None };
-        held.scheduler.get().map(|scheduler| (ManualClock(Arc::clone(held)), scheduler))
+        held.0.scheduler.get().map(|scheduler| (held.clone(), scheduler))
     }
 
     /// Blocks on `condvar` until a notification, or until `deadline` on the system clock. In a simulation, the scheduler runs
@@ -175,7 +175,7 @@ impl Clock {
     /// Subtracts `count` threads from the sleepers, because a thread has decided to wake them.
     pub(crate) fn count_out(&self, count: usize) {
         if let ClockKind::Held(held) = &self.0 {
-            held.state.lock().asleep -= count;
+            held.0.state.lock().asleep -= count;
         }
     }
 
@@ -186,7 +186,7 @@ impl Clock {
         let ClockKind::Held(held) = &self.0 else {
             return false;
         };
-        let mut state = held.state.lock();
+        let mut state = held.0.state.lock();
         if at <= state.now {
             return true;
         }
@@ -198,7 +198,7 @@ impl Clock {
     pub(crate) fn clear_alarm(&self, alarm: &mut Option<Alarm>) {
         if let (ClockKind::Held(held), Some(alarm)) = (&self.0, alarm.take()) {
             // Bound to a name so that it drops after the lock: it may be the last handle of a waiting object.
-            let _wake = held.state.lock().alarms.remove(&alarm);
+            let _wake = held.0.state.lock().alarms.remove(&alarm);
         }
     }
 }
@@ -213,7 +213,7 @@ impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             ClockKind::System { .. } => f.write_str("Clock::system"),
-            ClockKind::Held(held) => write!(f, "Clock::held at {:?}", Duration::from_nanos(held.state.lock().now.0)),
+            ClockKind::Held(held) => write!(f, "Clock::held at {:?}", held.elapsed()),
         }
     }
 }
@@ -329,7 +329,7 @@ impl ManualClock {
 
     /// Advances to `target`, like [`advance`](Self::advance).
     pub(crate) fn advance_to(&self, target: Nanos) {
-        while let Some(due) = self.0.next_alarms(target) {
+        while let Some(due) = self.next_alarms(target) {
             for wake in due {
                 wake.wake();
             }
@@ -339,13 +339,14 @@ impl ManualClock {
     /// Returns a clock for a queue.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        Clock(ClockKind::Held(Arc::clone(&self.0)))
+        Clock(ClockKind::Held(self.clone()))
     }
 
     /// Returns the current time of this clock.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.0.now()
+        // Only a held clock that was advanced by centuries exceeds the range of some systems' `Instant`.
+        self.0.origin.checked_add(self.elapsed()).unwrap_or(self.0.origin)
     }
 
     /// Advances the clock by `duration`, stopping at each alarm in order.
@@ -401,35 +402,30 @@ impl fmt::Debug for ManualClock {
     }
 }
 
-impl Held {
+impl ManualClock {
     fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.state.lock().now.0)
-    }
-
-    fn now(&self) -> Instant {
-        // Only a held clock that was advanced by centuries exceeds the range of some systems' `Instant`.
-        self.origin.checked_add(self.elapsed()).unwrap_or(self.origin)
+        self.nanos().since(Nanos::ZERO)
     }
 
     fn time_of_day(&self) -> SystemTime {
-        self.time_of_day.checked_add(self.elapsed()).unwrap_or(self.time_of_day)
+        self.0.time_of_day.checked_add(self.elapsed()).unwrap_or(self.0.time_of_day)
     }
 
     fn fall_asleep(&self, deadline: Nanos, timeout: impl FnOnce() -> Arc<dyn Wake>) -> Option<Nap> {
-        let mut state = self.state.lock();
+        let mut state = self.0.state.lock();
         if deadline <= state.now {
             return None;
         }
         let alarm = (deadline != Nanos::NEVER).then(|| state.add_alarm(deadline, TIMEOUT, timeout()));
         state.asleep += 1;
-        self.fell_asleep.notify_all();
+        self.0.fell_asleep.notify_all();
         Some(Nap(alarm))
     }
 
     /// Moves to the next alarm up to `target`, and takes all alarms of that time. Returns `None` if no alarm is left and the
     /// clock has reached `target`.
     fn next_alarms(&self, target: Nanos) -> Option<Vec<Arc<dyn Wake>>> {
-        let mut state = self.state.lock();
+        let mut state = self.0.state.lock();
         match state.alarms.first_key_value() {
             Some((&(at, _), _)) if at <= target => {
                 let later = state.alarms.split_off(&(at.following(), 0));

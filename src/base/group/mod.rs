@@ -20,13 +20,13 @@ pub(crate) use self::slot::WorkerSlot;
 pub(crate) use self::start::Attendance;
 
 use crate::base::cancel::CancellationToken;
-use crate::base::clock::{Clock, Wake};
+use crate::base::clock::Clock;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::base::sync::atomic::{AtomicBool, AtomicU64};
 use crate::base::thread::Joiner;
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
+use crate::base::wait::{AutoResetEvent, Monitor};
 
 /// The state that the threads of one group share.
 pub(crate) struct ThreadGroup {
@@ -37,11 +37,10 @@ pub(crate) struct ThreadGroup {
     size: usize,
     stopping: AtomicBool,
     pub(crate) abort: CancellationToken,
-    /// The number of threads that have not ended, and the waiters for their end.
-    present: Mutex<Present>,
+    /// The number of threads that have not ended.
+    present: Arc<Monitor<usize>>,
     /// Threads that started later. They are joined with the others.
     adopted: Mutex<Vec<Joiner>>,
-    left: Waiters,
     /// The time until which the watchdog sleeps. Never if it has nothing to watch.
     watching_until: AtomicU64,
     watchdog: Arc<AutoResetEvent>,
@@ -49,12 +48,6 @@ pub(crate) struct ThreadGroup {
     kind: ThreadGroupKind,
     /// Called once the last thread has ended.
     on_end: OnceLock<Ended>,
-}
-
-#[derive(Debug, Default)]
-struct Present {
-    threads: usize,
-    waiting: WaiterCounts,
 }
 
 /// The time after its deadline at which a run becomes an overrun. A cancelled run needs a moment to end.
@@ -178,9 +171,8 @@ impl ThreadGroup {
             size,
             stopping: AtomicBool::new(false),
             abort: CancellationToken::new(),
-            present: Mutex::new(Present::default()),
+            present: Monitor::of(clock.clone(), 0),
             adopted: Mutex::new(Vec::new()),
-            left: Waiters::new(),
             watching_until: AtomicU64::new(Nanos::NEVER.0),
             watchdog: AutoResetEvent::new(clock.clone()),
             clock,
@@ -238,36 +230,12 @@ impl ThreadGroup {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.present.lock().threads == 0
+        self.present.with(|threads| *threads == 0)
     }
 
     /// Blocks until every thread has ended or `deadline` has passed. The last thread to end wakes it. Returns whether all have
     /// ended.
-    pub(crate) fn wait_until_empty(self: &Arc<Self>, deadline: Nanos) -> bool {
-        let mut present = self.present.lock();
-        while present.threads > 0 {
-            if self.clock.reached(deadline) {
-                return false;
-            }
-            self.left.wait(
-                &mut present,
-                |present| &mut present.waiting,
-                &self.clock,
-                deadline,
-                || Arc::clone(self) as Arc<dyn Wake>,
-            );
-        }
-        true
-    }
-
-    fn rouse_waiting(&self) {
-        let count = self.present.lock().waiting.mark_woken(usize::MAX, &self.clock);
-        self.left.notify(count);
-    }
-}
-
-impl Wake for ThreadGroup {
-    fn wake(&self) {
-        self.rouse_waiting();
+    pub(crate) fn wait_until_empty(&self, deadline: Nanos) -> bool {
+        self.present.wait_for_some(deadline, |threads| (*threads == 0).then_some(())).is_some()
     }
 }

@@ -346,7 +346,7 @@ fn the_token_of_a_run_is_cancelled_at_its_deadline_while_it_runs() {
         let present = present(&group);
         let (task, reports) = watchdog(&group);
         let signal = Arc::clone(&group.watchdog);
-        let watching = thread::spawn(move || run(task, &signal));
+        let watching = thread::spawn(move || run(&mut { task }, &signal));
         let current = group.begin_until(&group.slots[0], SOON, 1);
         let cx = context(&group, SOON);
         let token: CancellationToken = cx.token().clone();
@@ -425,7 +425,7 @@ fn the_watchdog_ends_with_the_last_thread() {
         let present = present(&group);
         let (task, _) = watchdog(&group);
         let signal = Arc::clone(&group.watchdog);
-        let watching = thread::spawn(move || run(task, &signal));
+        let watching = thread::spawn(move || run(&mut { task }, &signal));
         drop(present);
         watching.join().unwrap();
     });

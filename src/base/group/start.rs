@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::watchdog::Watchdog;
 use super::{OverrunHook, ThreadGroup, ThreadGroupKind, WorkerSlot};
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, Wake};
 use crate::base::error::StartError;
-use crate::base::spawn::{spawn, spawn_function};
+use crate::base::spawn::spawn;
 #[cfg(feature = "testing")]
 use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
@@ -32,7 +32,7 @@ impl ThreadGroup {
         mut task: impl FnMut(Arc<WorkerSlot>) -> T,
         watch: Option<OverrunHook>,
     ) -> Result<Vec<Joiner>, StartError> {
-        self.check_name()?;
+        StartError::check_name(&self.name)?;
         let mut joiners = Vec::with_capacity(self.slots.len() + 1);
         for (number, slot) in self.slots.iter().enumerate().take(self.size) {
             let event = AutoResetEvent::new(self.clock.clone());
@@ -51,28 +51,30 @@ impl ThreadGroup {
         event: &Arc<AutoResetEvent>,
         watch: Option<OverrunHook>,
     ) -> Result<Vec<Joiner>, StartError> {
-        self.check_name()?;
+        StartError::check_name(&self.name)?;
         let spawned = self.start_on(0, options, task, event);
         let mut joiners = vec![self.or_stop(&self.slots[0].name, spawned)?];
         self.start_watchdog(options, watch, &mut joiners)?;
         Ok(joiners)
     }
 
-    /// Starts the only thread of a group, which runs `function`. Fails in a simulation.
+    /// Starts the only thread of a group, which runs `function`. Fails in a simulation, which cannot interrupt a function.
     pub(crate) fn start_function(
         self: &Arc<Self>,
         options: &ThreadOptions,
         function: impl FnOnce() + Send + 'static,
     ) -> Result<Joiner, StartError> {
-        self.check_name()?;
+        StartError::check_name(&self.name)?;
         let slot = &self.slots[0];
+        if self.clock.scheduler().is_some() {
+            return Err(StartError::not_simulated(&slot.name));
+        }
         let attendance = Attendance::new(Arc::clone(self), Arc::clone(slot));
         let body = move || {
             let _attendance = attendance;
             function();
         };
-        let spawned = spawn_function(options, &self.clock, slot.name.clone(), body);
-        self.or_stop(&slot.name, spawned)
+        self.or_stop(&slot.name, options.spawn(slot.name.clone(), body))
     }
 
     /// Runs `task` on the thread of `waker` instead of the group's only thread. The group ends when the task leaves.
@@ -81,7 +83,7 @@ impl ThreadGroup {
         waker: &TaskWaker,
         task: impl Task + 'static,
     ) -> Result<Joiner, StartError> {
-        self.check_name()?;
+        StartError::check_name(&self.name)?;
         let slot = &self.slots[0];
         let attendance = Attendance::new(Arc::clone(self), Arc::clone(slot));
         let added = waker.add(&slot.name, Attending { task, _attendance: attendance });
@@ -117,17 +119,11 @@ impl ThreadGroup {
 
     /// Stops the whole group if the system has refused a thread.
     fn or_stop(&self, name: &str, spawned: std::io::Result<Joiner>) -> Result<Joiner, StartError> {
-        spawned.map_err(|error| self.fail(StartError::thread(name, error)))
-    }
-
-    fn check_name(&self) -> Result<(), StartError> {
-        StartError::check_name(&self.name).map_err(|error| self.fail(error))
-    }
-
-    fn fail(&self, error: StartError) -> StartError {
-        self.stop();
-        self.abort.cancel();
-        error
+        spawned.map_err(|error| {
+            self.stop();
+            self.abort.cancel();
+            StartError::thread(name, error)
+        })
     }
 }
 
@@ -136,7 +132,7 @@ pub(crate) struct Attendance(Arc<ThreadGroup>, Arc<WorkerSlot>);
 
 impl Attendance {
     pub(super) fn new(group: Arc<ThreadGroup>, slot: Arc<WorkerSlot>) -> Self {
-        group.present.lock().threads += 1;
+        group.present.with(|threads| *threads += 1);
         slot.come();
         Self(group, slot)
     }
@@ -169,13 +165,12 @@ impl Drop for Attendance {
     fn drop(&mut self) {
         let Self(group, slot) = self;
         slot.leave();
-        let last = {
-            let mut present = group.present.lock();
-            present.threads -= 1;
-            present.threads == 0
-        };
+        let last = group.present.with(|threads| {
+            *threads -= 1;
+            *threads == 0
+        });
         if last {
-            group.rouse_waiting();
+            group.present.wake();
             group.watchdog.set();
             group.kind.log_end(&group.name);
             if let Some(hook) = group.on_end.get() {

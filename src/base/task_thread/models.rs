@@ -52,7 +52,7 @@ fn a_wake_set_while_the_thread_goes_to_sleep_is_not_lost() {
             waker.set();
         });
         // Returns once the tasks have left.
-        run(Executor::new(&thread.shared), &thread.shared.event);
+        run(&mut Executor::new(&thread.shared), &thread.shared.event);
         waking.join().unwrap();
     });
 }
@@ -71,7 +71,7 @@ fn each_of_two_tasks_receives_its_own_wake() {
             two.set();
         });
         // Returns once the tasks have left.
-        run(Executor::new(&thread.shared), &thread.shared.event);
+        run(&mut Executor::new(&thread.shared), &thread.shared.event);
         waking.join().unwrap();
     });
 }
@@ -86,7 +86,7 @@ fn a_task_added_while_the_thread_stops_is_run_or_refused() {
             let _ = other.waker().add("task", Flag(flag));
         });
         thread.stop();
-        run(Executor::new(&thread.shared), &thread.shared.event);
+        run(&mut Executor::new(&thread.shared), &thread.shared.event);
         adding.join().unwrap();
         assert!(thread.tasks().is_empty());
     });

@@ -94,87 +94,107 @@ impl Waiters {
     }
 }
 
-/// An event for one waiting thread. It stays set until that thread has seen it.
+/// A value behind a lock. Threads wait until it has changed.
 #[derive(Debug)]
-pub(crate) struct AutoResetEvent {
-    state: Mutex<EventState>,
+pub(crate) struct Monitor<S> {
+    state: Mutex<MonitorState<S>>,
     waiters: Waiters,
     clock: Clock,
 }
 
-#[derive(Debug, Default)]
-struct EventState {
-    set: bool,
+#[derive(Debug)]
+struct MonitorState<S> {
+    value: S,
     sleepers: WaiterCounts,
 }
 
-impl AutoResetEvent {
-    pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(EventState::default()), waiters: Waiters::new(), clock })
-    }
-
-    pub(crate) fn set(&self) {
-        let count = {
-            let mut state = self.state.lock();
-            state.set = true;
-            state.sleepers.mark_woken(usize::MAX, &self.clock)
-        };
-        self.waiters.notify(count);
+impl<S: Send + 'static> Monitor<S> {
+    pub(crate) fn of(clock: Clock, value: S) -> Arc<Self> {
+        let state = Mutex::new(MonitorState { value, sleepers: WaiterCounts::default() });
+        Arc::new(Self { state, waiters: Waiters::new(), clock })
     }
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    #[cfg(feature = "testing")]
-    pub(crate) fn is_set(&self) -> bool {
-        self.state.lock().set
+    /// Calls `access` under the lock. Wakes no thread.
+    pub(crate) fn with<R>(&self, access: impl FnOnce(&mut S) -> R) -> R {
+        access(&mut self.state.lock().value)
     }
 
-    pub(crate) fn clear(&self) {
-        self.state.lock().set = false;
+    /// Calls `change` under the lock, then wakes all waiting threads.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
+        let (result, count) = {
+            let mut state = self.state.lock();
+            let result = change(&mut state.value);
+            (result, state.sleepers.mark_woken(usize::MAX, &self.clock))
+        };
+        self.waiters.notify(count);
+        result
     }
 
-    /// Blocks until the event is set or `deadline` has passed, and clears it. Returns whether it was set.
-    pub(crate) fn wait_until(self: &Arc<Self>, deadline: Nanos) -> bool {
+    /// Blocks until `check` returns a value or `deadline` has passed. Each [`change`](Self::change) wakes it. Calls `check` under
+    /// the lock.
+    pub(crate) fn wait_for_some<R>(
+        self: &Arc<Self>,
+        deadline: Nanos,
+        mut check: impl FnMut(&mut S) -> Option<R>,
+    ) -> Option<R> {
         let mut state = self.state.lock();
         loop {
-            if std::mem::take(&mut state.set) {
-                return true;
+            if let Some(found) = check(&mut state.value) {
+                return Some(found);
             }
             if self.clock.reached(deadline) {
-                return false;
+                return None;
             }
-            self.waiters.wait(
-                &mut state,
-                |state| &mut state.sleepers,
-                &self.clock,
-                deadline,
-                || Arc::clone(self) as Arc<dyn Wake>,
-            );
+            let waker = || Arc::clone(self) as Arc<dyn Wake>;
+            self.waiters.wait(&mut state, |state| &mut state.sleepers, &self.clock, deadline, waker);
         }
     }
 }
 
-impl Wake for AutoResetEvent {
+impl<S: Send + 'static> Wake for Monitor<S> {
     fn wake(&self) {
-        let count = self.state.lock().sleepers.mark_woken(usize::MAX, &self.clock);
-        self.waiters.notify(count);
+        self.change(|_| ());
+    }
+}
+
+/// An event for one waiting thread. It stays set until that thread has seen it.
+pub(crate) type AutoResetEvent = Monitor<bool>;
+
+impl AutoResetEvent {
+    pub(crate) fn new(clock: Clock) -> Arc<Self> {
+        Self::of(clock, false)
+    }
+
+    pub(crate) fn set(&self) {
+        self.change(|set| *set = true);
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_set(&self) -> bool {
+        self.with(|set| *set)
+    }
+
+    pub(crate) fn clear(&self) {
+        self.with(|set| *set = false);
+    }
+
+    /// Blocks until the event is set or `deadline` has passed, and clears it. Returns whether it was set.
+    pub(crate) fn wait_until(self: &Arc<Self>, deadline: Nanos) -> bool {
+        self.wait_for_some(deadline, |set| std::mem::take(set).then_some(())).is_some()
     }
 }
 
 /// A one-time event with an outcome, true or false. Any number of threads may wait for it.
-pub(crate) struct Latch {
-    state: Mutex<LatchState>,
-    waiters: Waiters,
-    clock: Clock,
-}
+pub(crate) type Latch = Monitor<LatchState>;
 
 #[derive(Default)]
-struct LatchState {
+pub(crate) struct LatchState {
     /// The outcome, once it is set.
     known: Option<bool>,
-    sleepers: WaiterCounts,
     /// Callbacks for the outcome. Empty once it is set.
     calls: Vec<LatchCallback>,
 }
@@ -187,21 +207,12 @@ pub(crate) type LatchCallback = Box<dyn FnOnce(bool) + Send>;
 
 impl Latch {
     pub(crate) fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(LatchState::default()), waiters: Waiters::new(), clock })
-    }
-
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
+        Self::of(clock, LatchState::default())
     }
 
     /// Sets the outcome. Only the first call counts. Call it without a lock, because it runs the callbacks.
     pub(crate) fn set(&self, truth: bool) {
-        let (truth, calls, count) = {
-            let mut state = self.state.lock();
-            let truth = *state.known.get_or_insert(truth);
-            (truth, std::mem::take(&mut state.calls), state.sleepers.mark_woken(usize::MAX, &self.clock))
-        };
-        self.waiters.notify(count);
+        let (truth, calls) = self.change(|state| (*state.known.get_or_insert(truth), std::mem::take(&mut state.calls)));
         for call in calls {
             shielded(CALL, || call(truth));
         }
@@ -210,51 +221,35 @@ impl Latch {
     /// Calls `call` once with the outcome: on the thread that sets the latch, or at once if it is already set. No lock is held
     /// during the call. A panic of `call` is logged. If the latch is never set, `call` is dropped with it.
     pub(crate) fn on_set(&self, call: LatchCallback) {
-        let truth = {
-            let mut state = self.state.lock();
-            let Some(truth) = state.known else {
-                state.calls.push(call);
-                return;
-            };
-            truth
-        };
-        shielded(CALL, || call(truth));
+        let mut call = Some(call);
+        let known = self.with(|state| {
+            if state.known.is_none() {
+                state.calls.extend(call.take());
+            }
+            state.known
+        });
+        if let (Some(truth), Some(call)) = (known, call) {
+            shielded(CALL, || call(truth));
+        }
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.state.lock().known == Some(true)
+        self.with(|state| state.known == Some(true))
     }
 
     /// Returns whether the outcome is false.
     pub(crate) fn is_given_up(&self) -> bool {
-        self.state.lock().known == Some(false)
+        self.with(|state| state.known == Some(false))
     }
 
     /// Blocks until the latch is set or `deadline` has passed. Returns whether the outcome is true.
     pub(crate) fn wait_until(self: &Arc<Self>, deadline: Nanos) -> bool {
-        let mut state = self.state.lock();
-        while state.known.is_none() && !self.clock.reached(deadline) {
-            self.waiters.wait(
-                &mut state,
-                |state| &mut state.sleepers,
-                &self.clock,
-                deadline,
-                || Arc::clone(self) as Arc<dyn Wake>,
-            );
-        }
-        state.known == Some(true)
+        self.wait_for_some(deadline, |state| state.known) == Some(true)
     }
 
     /// Like [`wait_until`](Self::wait_until), for at most `timeout` from now.
     pub(crate) fn wait_for(self: &Arc<Self>, timeout: Duration) -> bool {
         self.wait_until(self.clock.nanos().after(timeout))
-    }
-}
-
-impl Wake for Latch {
-    fn wake(&self) {
-        let count = self.state.lock().sleepers.mark_woken(usize::MAX, &self.clock);
-        self.waiters.notify(count);
     }
 }
 

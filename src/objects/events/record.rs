@@ -16,7 +16,6 @@ use super::super::kind::Kind;
 use super::super::object::Object;
 use super::super::stable_hash::stable_hash;
 use super::super::validate::is_subdomain;
-use crate::base::wait::WaiterCounts;
 
 /// The kind of event objects.
 pub(super) const EVENT: Kind = Kind::namespaced("", "v1", "Event");
@@ -123,8 +122,6 @@ pub(super) struct EventRecords {
     pending: BTreeMap<u64, Arc<Happening>>,
     /// Whether a thread stores an event now.
     storing: bool,
-    /// The threads that wait until no event is being stored.
-    pub(super) waiting: WaiterCounts,
     dropped: u64,
     next: u64,
 }
@@ -137,7 +134,6 @@ impl EventRecords {
             order: BTreeMap::new(),
             pending: BTreeMap::new(),
             storing: false,
-            waiting: WaiterCounts::default(),
             dropped: 0,
             next: 0,
         }

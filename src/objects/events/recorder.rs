@@ -12,8 +12,7 @@ use super::record::{EVENT, EventRecords, EventType, Happening};
 use super::storing::{Observer, RecorderCore};
 use super::writer::EventWriter;
 use crate::base::clock::Clock;
-use crate::base::sync::Mutex;
-use crate::base::wait::Waiters;
+use crate::base::wait::Monitor;
 
 /// Records events about objects: in the log, and as `Event` objects if it has a client. A cheap handle, for any number of threads.
 ///
@@ -111,8 +110,8 @@ impl EventRecorderBuilder {
     #[must_use]
     pub fn build(self) -> EventRecorder {
         let Self { component, client, log, clock, observer, most } = self;
-        let records = Mutex::new(EventRecords::new(most));
-        let core = RecorderCore { component, client, log, clock, observer, records, stored: Waiters::new() };
+        let records = Monitor::of(clock.clone(), EventRecords::new(most));
+        let core = RecorderCore { component, client, log, clock, observer, records };
         EventRecorder(Arc::new(RecorderHandle { core: Arc::new(core), writer: OnceLock::new() }))
     }
 }
@@ -138,7 +137,8 @@ impl EventRecorder {
             observer(&object.object_ref(), event, reason, message);
         }
         let happening = Happening::new(object, event, reason, message);
-        let (count, forgotten) = records.lock().raise(happening, clock.time_of_day(), client.is_some());
+        let (count, forgotten) =
+            records.with(|records| records.raise(happening, clock.time_of_day(), client.is_some()));
         if *log {
             let level = if event == EventType::Warning { log::Level::Warn } else { log::Level::Info };
             let object = object.object_ref();
@@ -169,13 +169,13 @@ impl EventRecorder {
     /// Returns how many events were dropped because too many waited for the client.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.0.core.records.lock().dropped()
+        self.0.core.records.with(|records| records.dropped())
     }
 
     /// Returns how many different events are remembered.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.core.records.lock().len()
+        self.0.core.records.with(|records| records.len())
     }
 
     /// Returns whether no event is remembered.

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use super::super::client::{Client, PatchTarget};
 use super::super::error::{ClientError, ObjectRef};
 use super::record::{EVENT, EventRecords, EventType, Recorded, StoreOutcome};
-use crate::base::clock::{Clock, Wake};
-use crate::base::sync::Mutex;
+use crate::base::clock::Clock;
 use crate::base::thread::shielded;
 use crate::base::time::Nanos;
-use crate::base::wait::Waiters;
+use crate::base::wait::Monitor;
 use crate::run::error::Chain;
 
 /// Called with each event: its object, type, reason and message.
@@ -23,14 +22,12 @@ pub(super) struct RecorderCore {
     pub(super) clock: Clock,
     pub(super) observer: Option<Observer>,
     /// Not held while a client is called.
-    pub(super) records: Mutex<EventRecords>,
-    /// The threads that wait until another thread has stored its event.
-    pub(super) stored: Waiters,
+    pub(super) records: Arc<Monitor<EventRecords>>,
 }
 
 impl RecorderCore {
     /// Stores events until none is left or the client cannot be reached.
-    pub(super) fn store_all(self: &Arc<Self>) {
+    pub(super) fn store_all(&self) {
         let Some(client) = &self.client else { return };
         while let Some(mut next) = Storing::next(self) {
             shielded("the client of an event recorder", || next.store(&**client));
@@ -38,13 +35,6 @@ impl RecorderCore {
                 return;
             }
         }
-    }
-}
-
-impl Wake for RecorderCore {
-    fn wake(&self) {
-        let count = self.records.lock().waiting.mark_woken(usize::MAX, &self.clock);
-        self.stored.notify(count);
     }
 }
 
@@ -70,21 +60,16 @@ fn store(client: &dyn Client, component: &str, recorded: &Recorded) -> Result<()
 
 /// An event that a thread is storing. Dropping it lets other threads store the next one, also if the client panics.
 struct Storing<'a> {
-    core: &'a Arc<RecorderCore>,
+    core: &'a RecorderCore,
     recorded: Recorded,
     outcome: StoreOutcome,
 }
 
 impl<'a> Storing<'a> {
     /// Takes the next event; `None` if none is left. Waits while another thread stores one.
-    fn next(core: &'a Arc<RecorderCore>) -> Option<Self> {
-        let mut records = core.records.lock();
-        while records.is_storing() {
-            let wake = || Arc::clone(core) as Arc<dyn Wake>;
-            core.stored.wait(&mut records, |records| &mut records.waiting, &core.clock, Nanos::NEVER, wake);
-        }
-        let recorded = records.take()?;
-        drop(records);
+    fn next(core: &'a RecorderCore) -> Option<Self> {
+        let idle = |records: &mut EventRecords| (!records.is_storing()).then(|| records.take());
+        let recorded = core.records.wait_for_some(Nanos::NEVER, idle).flatten()?;
         Some(Self { core, recorded, outcome: StoreOutcome::Refused })
     }
 
@@ -107,11 +92,6 @@ impl<'a> Storing<'a> {
 
 impl Drop for Storing<'_> {
     fn drop(&mut self) {
-        let count = {
-            let mut records = self.core.records.lock();
-            records.finish(&self.recorded, self.outcome);
-            records.waiting.mark_woken(usize::MAX, &self.core.clock)
-        };
-        self.core.stored.notify(count);
+        self.core.records.change(|records| records.finish(&self.recorded, self.outcome));
     }
 }

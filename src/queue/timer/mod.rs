@@ -130,7 +130,7 @@ impl<K: Key> QueueShared<K> {
         let task = TurnWheel(Arc::clone(self));
         let event = Arc::clone(&self.timer);
         let name = format!("{}-timer", self.config.name);
-        let timer = match self.config.threads.spawn(name, move || run(task, &event)) {
+        let timer = match self.config.threads.spawn(name, move || run(&mut { task }, &event)) {
             Ok(timer) => timer,
             Err(error) => return self.timer_refused(&error),
         };

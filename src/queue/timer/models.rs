@@ -66,7 +66,7 @@ fn watch(shared: &Arc<QueueShared<u8>>) -> (Arc<Said>, thread::JoinHandle<()>) {
     shared.locked.lock().timer = TimerThread::Starting;
     let task = Watched { task: TurnWheel(Arc::clone(shared)), said: Arc::clone(&said) };
     let signal = Arc::clone(&shared.timer);
-    (said, thread::spawn(move || run(task, &signal)))
+    (said, thread::spawn(move || run(&mut { task }, &signal)))
 }
 
 /// Adds the observed task to a shared timer thread.

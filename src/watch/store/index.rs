@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::{Maintain, Store};
 use crate::base::sync::RwLock;
@@ -37,18 +37,15 @@ use crate::queue::{FastState, Key};
 /// ```
 pub struct Index<I, K, T> {
     store: Store<K, T>,
-    table: Arc<dyn Lookup<I, K> + Send + Sync>,
-}
-
-/// The handle's side of an index.
-trait Lookup<I, K> {
-    fn with(&self, read: &mut dyn FnMut(&Found<I, K>));
+    rows: Arc<RwLock<Rows<I, K>>>,
+    /// Keeps the index up to date. The store has a weak reference.
+    table: Arc<dyn Maintain<K, T>>,
 }
 
 /// The index function and the index.
 struct IndexTable<I, K, F> {
     of: F,
-    rows: RwLock<Rows<I, K>>,
+    rows: Arc<RwLock<Rows<I, K>>>,
 }
 
 /// The keys under each index key.
@@ -59,12 +56,6 @@ struct Rows<I, K> {
     found: Found<I, K>,
     /// The index keys of each key, so that the index function is not called for old values.
     under: HashMap<K, Vec<I>, FastState>,
-}
-
-impl<I, K, F> IndexTable<I, K, F> {
-    fn new(of: F) -> Self {
-        Self { of, rows: RwLock::new(Rows { found: HashMap::default(), under: HashMap::default() }) }
-    }
 }
 
 impl<I, V, K, T, F> Maintain<K, T> for IndexTable<I, K, F>
@@ -103,12 +94,6 @@ impl<I: Key, K: Key> Rows<I, K> {
     }
 }
 
-impl<I, K, F> Lookup<I, K> for IndexTable<I, K, F> {
-    fn with(&self, read: &mut dyn FnMut(&Found<I, K>)) {
-        read(&self.rows.read().found);
-    }
-}
-
 impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
     /// Adds an index: `of` returns the index keys of an item. Works at any time, and indexes existing items before it returns.
     /// The index is kept up to date until its last handle is dropped.
@@ -135,15 +120,15 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Store<K, T> {
         V: IntoIterator<Item = I>,
         F: Fn(&K, &T) -> V + Send + Sync + 'static,
     {
-        let table = Arc::new(IndexTable::new(of));
+        let rows = Arc::new(RwLock::new(Rows { found: HashMap::default(), under: HashMap::default() }));
+        let table: Arc<dyn Maintain<K, T>> = Arc::new(IndexTable { of, rows: Arc::clone(&rows) });
         let _turn = self.inner.turn.lock();
         // `turn` excludes changes between the snapshot and the registration of the index.
         for (key, value) in self.snapshot() {
             table.prepare(&key, Some(&value))();
         }
-        let known = Arc::downgrade(&table) as Weak<dyn Maintain<K, T>>;
-        self.inner.state.write().indexes.push(known);
-        Index { store: self.clone(), table }
+        self.inner.state.write().indexes.push(Arc::downgrade(&table));
+        Index { store: self.clone(), rows, table }
     }
 }
 
@@ -161,11 +146,9 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
     {
         // Locks the store for both reads, so that they see the same moment.
         let state = self.store.inner.state.read();
-        let mut items = Vec::new();
-        self.table.with(&mut |found| {
-            let keys = found.get(under).into_iter().flatten();
-            items.extend(keys.filter_map(|key| Some((key.clone(), Arc::clone(state.items.get(key)?)))));
-        });
+        let rows = self.rows.read();
+        let keys = rows.found.get(under).into_iter().flatten();
+        let mut items: Vec<_> = keys.filter_map(|key| Some((key.clone(), Arc::clone(state.items.get(key)?)))).collect();
         self.store.clock().arrange(&mut items, |(key, _)| key);
         items
     }
@@ -182,8 +165,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
         Q: Hash + Eq + ?Sized,
     {
         let _state = self.store.inner.state.read();
-        let mut keys = Vec::new();
-        self.table.with(&mut |found| keys.extend(found.get(under).into_iter().flatten().cloned()));
+        let mut keys: Vec<_> = self.rows.read().found.get(under).into_iter().flatten().cloned().collect();
         self.store.clock().arrange(&mut keys, |key| key);
         keys
     }
@@ -192,8 +174,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
     #[must_use]
     pub fn index_keys(&self) -> Vec<I> {
         let _state = self.store.inner.state.read();
-        let mut keys = Vec::new();
-        self.table.with(&mut |found| keys.extend(found.keys().cloned()));
+        let mut keys: Vec<_> = self.rows.read().found.keys().cloned().collect();
         self.store.clock().arrange(&mut keys, |key| key);
         keys
     }
@@ -202,9 +183,7 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
     #[must_use]
     pub fn len(&self) -> usize {
         let _state = self.store.inner.state.read();
-        let mut len = 0;
-        self.table.with(&mut |found| len = found.len());
-        len
+        self.rows.read().found.len()
     }
 
     /// Returns whether no index key has items.
@@ -216,14 +195,13 @@ impl<I: Key, K: Key + Sync, T: Send + Sync + 'static> Index<I, K, T> {
 
 impl<I, K, T> Clone for Index<I, K, T> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), table: Arc::clone(&self.table) }
+        Self { store: self.store.clone(), rows: Arc::clone(&self.rows), table: Arc::clone(&self.table) }
     }
 }
 
 impl<I, K, T> fmt::Debug for Index<I, K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut len = 0;
-        self.table.with(&mut |found| len = found.len());
+        let len = self.rows.read().found.len();
         f.debug_struct("Index").field("len", &len).finish_non_exhaustive()
     }
 }
