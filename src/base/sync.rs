@@ -10,6 +10,10 @@ pub(crate) use self::shipped::{Condvar, Mutex, MutexGuard, RwLock, atomic};
 #[cfg(loom)]
 pub(crate) use self::modelled::{Condvar, Mutex, MutexGuard, RwLock, atomic};
 
+/// A counter for a `static`: it outlives each run of a model, so the model checker does not follow it.
+#[cfg(feature = "objects")]
+pub(crate) use std::sync::atomic::AtomicU64 as StaticCounter;
+
 #[cfg(not(loom))]
 mod shipped {
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};

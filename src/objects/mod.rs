@@ -169,6 +169,6 @@ pub use self::value_ref::ValueRef;
 pub use self::watch::ObjectWatch;
 pub(crate) use self::watch::{shared_watch, watch_name};
 
-pub use self::memory::{EmbeddedBuilder, MemoryClient};
 #[cfg(feature = "file-client")]
-pub use self::memory::{FileClient, OpenError};
+pub use self::memory::{CompactError, FileClient, OpenError};
+pub use self::memory::{EmbeddedBuilder, MemoryClient};

@@ -13,8 +13,8 @@ use super::object::Object;
 use super::selector::LabelSelector;
 use super::value_ref::ValueRef;
 use crate::base::clock::Clock;
-use crate::base::sync::Mutex;
-use crate::base::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::base::sync::atomic::Ordering::Relaxed;
+use crate::base::sync::{Mutex, StaticCounter};
 use crate::queue::{Enqueue, FastState, Key};
 use crate::watch::Subscriber;
 
@@ -74,7 +74,7 @@ pub(crate) struct Scope(u64);
 impl Scope {
     /// Returns an id that is unique in the process.
     pub(crate) fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
+        static NEXT: StaticCounter = StaticCounter::new(0);
         Self(NEXT.fetch_add(1, Relaxed))
     }
 }

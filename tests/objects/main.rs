@@ -7,6 +7,8 @@ mod events;
 mod expiry;
 #[cfg(feature = "file-client")]
 mod file_client;
+#[cfg(feature = "file-client")]
+mod file_writers;
 mod finalizer;
 mod garbage;
 mod globs;

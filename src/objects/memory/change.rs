@@ -35,5 +35,5 @@ pub(super) struct ObjectChange {
 /// Stores changes before they are applied to the state.
 pub(super) trait ChangeJournal: Send + Sync {
     /// Stores all of these changes or none.
-    fn store(&self, changes: &[ObjectChange]) -> Result<(), BoxError>;
+    fn store(&self, changes: &[Arc<ObjectChange>]) -> Result<(), BoxError>;
 }

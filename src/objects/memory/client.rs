@@ -6,12 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::builder::EmbeddedBuilder;
-use super::change::{ChangeJournal, ObjectChange};
 use super::server::Server;
 use super::state::ServerState;
 #[cfg(feature = "testing")]
 use crate::objects::{Kind, json::text_of};
-use crate::run::error::BoxError;
 
 /// A [`Client`](crate::objects::Client) that keeps its objects in memory and follows the rules of an API server.
 ///
@@ -61,11 +59,12 @@ impl MemoryClient {
     #[cfg(feature = "testing")]
     pub(crate) fn load(&self, kind: &Kind, object: Value) {
         let version = text_of(&object, "resourceVersion").parse().unwrap_or_default();
-        let _turn = self.server.writer.lock();
-        let mut state = self.server.visible.write();
-        let state = Arc::make_mut(&mut state);
-        state.head = state.head.max(version);
-        state.load(kind, object);
+        self.server.writers.alone(|| {
+            let mut state = self.server.visible.write();
+            let state = Arc::make_mut(&mut state);
+            state.head = state.head.max(version);
+            state.load(kind, object);
+        });
     }
 }
 
@@ -74,21 +73,12 @@ impl EmbeddedBuilder {
     #[must_use]
     pub fn build(self) -> MemoryClient {
         let state = ServerState::new(&self);
-        MemoryClient { server: Server::new(self, Box::new(NoJournal), state) }
+        MemoryClient { server: Server::new(self, None, state) }
     }
 }
 
 impl Default for MemoryClient {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// A journal that stores nothing.
-struct NoJournal;
-
-impl ChangeJournal for NoJournal {
-    fn store(&self, _changes: &[ObjectChange]) -> Result<(), BoxError> {
-        Ok(())
     }
 }

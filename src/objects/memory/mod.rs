@@ -14,6 +14,7 @@ mod cost;
 mod expiry;
 #[cfg(feature = "file-client")]
 mod file;
+mod group;
 mod index;
 mod limits;
 mod names;
@@ -31,6 +32,6 @@ mod write;
 pub use self::builder::EmbeddedBuilder;
 pub use self::client::MemoryClient;
 #[cfg(feature = "file-client")]
-pub use self::file::{FileClient, OpenError};
+pub use self::file::{CompactError, FileClient, OpenError};
 #[cfg(test)]
 pub(crate) use self::limits::dismantle;

@@ -1,13 +1,13 @@
 //! The engine of the embedded clients: runs transactions, stores them, applies them to the state, and wakes the watches.
 //!
-//! A write has three steps. A transaction computes the changes; only one thread writes at a time, so the state stays as it is
-//! meanwhile. The journal stores the changes. Then they are applied to the state, and the watches that they concern are woken.
-//! Readers wait for the last step only.
+//! A write has three steps. A transaction computes the changes; one thread at a time does this. If there is a
+//! journal, it stores the changes, together with the changes of concurrent writers. Then the changed state becomes visible, and the watches that the changes
+//! concern are woken. Readers take a snapshot of the visible state and hold no lock.
 //!
 //! Events expire without a thread of their own: each transaction first deletes some expired events, and a read of events first runs
 //! such transactions until no expired event is left.
 //!
-//! Lock order: the writer lock, the state, the list of watches. Nothing else is called under the last two.
+//! Lock order: the writers (see `group`), the visible state, the list of watches. Nothing else is called under the last two.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::builder::EmbeddedBuilder;
 use super::change::{ChangeJournal, Location, ObjectChange};
+use super::group::{GroupCommit, Ledger, Stored};
 use super::limits::{MOST_DEPTH, dismantle, object_depth, too_deep};
 use super::names::Names;
 use super::state::ServerState;
@@ -25,7 +26,8 @@ use super::watchers::Watchers;
 use super::{cost, expiry};
 use crate::base::clock::Clock;
 use crate::base::sync::atomic::{AtomicBool, Ordering};
-use crate::base::sync::{Mutex, MutexGuard, RwLock};
+use crate::base::sync::{Mutex, RwLock};
+use crate::base::wait::AutoResetEvent;
 use crate::objects::json::{key_of, whole_seconds};
 use crate::objects::{ClientError, Kind, ObjectRef, SharedObject};
 use crate::run::error::BoxError;
@@ -33,30 +35,34 @@ use crate::run::error::BoxError;
 /// The engine behind an embedded client.
 pub(super) struct Server {
     pub(super) clock: Clock,
-    journal: Box<dyn ChangeJournal>,
+    /// `None` if the objects are in memory only.
+    journal: Option<Box<dyn ChangeJournal>>,
     cascades: bool,
     pub(super) names: Names,
     most_size: usize,
     event_ttl: Duration,
     /// Whether the last transaction could not be stored.
     has_failed: AtomicBool,
-    /// Held by the one thread that writes.
-    pub(super) writer: Mutex<()>,
+    pub(super) writers: GroupCommit<Self>,
     /// The state that readers see. A reader clones the snapshot and works without the lock.
     pub(super) visible: RwLock<Arc<ServerState>>,
     pub(super) watchers: Mutex<Watchers>,
 }
 
 impl Server {
-    pub(super) fn new(settings: EmbeddedBuilder, journal: Box<dyn ChangeJournal>, mut state: ServerState) -> Arc<Self> {
+    pub(super) fn new(
+        settings: EmbeddedBuilder,
+        journal: Option<Box<dyn ChangeJournal>>,
+        mut state: ServerState,
+    ) -> Arc<Self> {
         // As in Kubernetes, version 0 stands for any version, so no object may have it.
         state.head = state.head.max(1);
         let EmbeddedBuilder { clock, cascades, most_size, event_ttl, seed, .. } = settings;
         let names = Names { seed: seed.or_else(|| clock.seed().map(|_| clock.draws().next())) };
-        let (writer, watchers) = (Mutex::new(()), Mutex::new(Watchers::new(state.head)));
+        let (writers, watchers) = (GroupCommit::new(), Mutex::new(Watchers::new(state.head)));
         let visible = RwLock::new(Arc::new(state));
         let has_failed = AtomicBool::new(false);
-        Arc::new(Self { clock, journal, cascades, names, most_size, event_ttl, has_failed, writer, visible, watchers })
+        Arc::new(Self { clock, journal, cascades, names, most_size, event_ttl, has_failed, writers, visible, watchers })
     }
 
     /// Returns the state as it is now.
@@ -95,19 +101,55 @@ impl Server {
         &self,
         verb: impl FnOnce(&mut Txn<'_>) -> Result<Location, ClientError>,
     ) -> Result<SharedObject, ClientError> {
-        let turn = self.writer.lock();
-        let (location, result, changes) = {
-            let state = self.snapshot();
-            let mut txn = self.begin(&state);
-            let location = verb(&mut txn)?;
+        let (result, stored) = self.transact(|txn| {
+            let location = verb(txn)?;
             if self.cascades {
                 txn.settle();
             }
-            let result = txn.outcome(&location)?;
-            (location, result, txn.into_changes())
+            let object = txn.outcome(&location)?;
+            Ok((location, object))
+        });
+        let lost = |object: ObjectRef, error: Arc<str>| Err(ClientError::transport(object, &*error));
+        match (result, stored) {
+            (result, Ok(())) => result.map(|(_, object)| object),
+            (Ok((location, _)), Err(error)) => lost(location.object_ref(), error),
+            (Err(refusal), Err(error)) => lost(refusal.object().clone(), error),
+        }
+    }
+
+    /// Runs a transaction, unless `verb` refuses. Returns the value of `verb` once all changes that it has made or seen are stored and
+    /// visible.
+    fn transact<T>(
+        &self,
+        verb: impl FnOnce(&mut Txn<'_>) -> Result<T, ClientError>,
+    ) -> (Result<T, ClientError>, Stored) {
+        let run = |state: &ServerState| {
+            let mut txn = self.begin(state);
+            match verb(&mut txn) {
+                Ok(value) => (Ok(value), txn.into_changes()),
+                Err(refusal) => (Err(refusal), Vec::new()),
+            }
         };
-        self.commit(turn, changes).map_err(|error| ClientError::transport(location.object_ref(), error))?;
-        Ok(result)
+        if self.journal.is_some() {
+            return self.writers.write(self, |state| run(state));
+        }
+        let (value, wake) = self.writers.alone(|| {
+            let (value, changes) = run(&self.snapshot());
+            let forgotten_and_concerned = (!changes.is_empty()).then(|| {
+                let mut state = self.visible.write();
+                let concerned = self.concerned(&changes, &state);
+                (Arc::make_mut(&mut state).apply(changes), concerned)
+            });
+            (value, forgotten_and_concerned)
+        });
+        wake_all(wake.into_iter().flat_map(|(_, concerned)| concerned));
+        (value, Ok(()))
+    }
+
+    /// Returns the signals of the streams that these changes concern. The caller locks the visible state: a stream registers before it
+    /// reads the state, so a stream that is not registered yet will read these changes.
+    fn concerned(&self, changes: &[Arc<ObjectChange>], state: &ServerState) -> Vec<Arc<AutoResetEvent>> {
+        self.watchers.lock().concerned(changes, state.most_history() as u64 / 4)
     }
 
     /// Begins a transaction and deletes the oldest expired events in it. They are at most a quarter of the history, so that watches
@@ -122,31 +164,6 @@ impl Server {
             }
         }
         txn
-    }
-
-    /// Stores the changes, applies them, and wakes the watches that they concern.
-    fn commit(&self, turn: MutexGuard<'_, ()>, changes: Vec<ObjectChange>) -> Result<(), BoxError> {
-        if changes.is_empty() {
-            return Ok(());
-        }
-        let stored = self.journal.store(&changes);
-        self.has_failed.store(stored.is_err(), Ordering::Relaxed);
-        stored?;
-        // A stream registers before it reads the state. A stream that is not registered yet will read these changes.
-        let (forgotten, concerned) = {
-            let mut state = self.visible.write();
-            let state = Arc::make_mut(&mut state);
-            let quarter = state.most_history() as u64 / 4;
-            let concerned = self.watchers.lock().concerned(&changes, quarter);
-            (state.apply(changes), concerned)
-        };
-        drop(turn);
-        drop(forgotten);
-        for signal in concerned {
-            cost::wakeup();
-            signal.set();
-        }
-        Ok(())
     }
 
     /// Deletes the expired events if objects of this kind expire. If that cannot be stored, readers still see these events.
@@ -169,20 +186,60 @@ impl Server {
 
     /// Deletes some expired events. Returns whether it deleted any.
     fn expire_some(&self) -> bool {
-        let turn = self.writer.lock();
-        let changes = {
-            let state = self.snapshot();
-            let mut txn = self.begin(&state);
+        let (count, stored) = self.transact(|txn| {
             if self.cascades {
                 txn.settle();
             }
-            txn.into_changes()
-        };
-        let count = changes.len();
-        if let Err(error) = self.commit(turn, changes) {
+            Ok(txn.count())
+        });
+        let count = count.unwrap_or_default();
+        if let Err(error) = stored {
             log::warn!(count, error:%; "at least {count} expired events cannot be deleted until a write succeeds: {error}");
             return false;
         }
         count > 0
+    }
+}
+
+impl Ledger for Server {
+    type State = Arc<ServerState>;
+    type Change = Arc<ObjectChange>;
+
+    fn visible(&self) -> Arc<ServerState> {
+        self.snapshot()
+    }
+
+    fn apply(state: &mut Arc<ServerState>, changes: &[Arc<ObjectChange>]) {
+        Arc::make_mut(state).apply(changes.iter().cloned());
+    }
+
+    /// A quarter of the history, so that watches can read on before the history forgets their version.
+    fn most_changes(state: &Arc<ServerState>) -> usize {
+        state.most_history() / 4
+    }
+
+    fn store(&self, changes: &[Arc<ObjectChange>]) -> Result<(), BoxError> {
+        let stored = self.journal.as_ref().map_or(Ok(()), |journal| journal.store(changes));
+        self.has_failed.store(stored.is_err(), Ordering::Relaxed);
+        stored
+    }
+
+    fn publish(&self, state: Arc<ServerState>, changes: &[Arc<ObjectChange>]) -> impl FnOnce() {
+        let (old, concerned) = {
+            let mut visible = self.visible.write();
+            let concerned = self.concerned(changes, &state);
+            (std::mem::replace(&mut *visible, state), concerned)
+        };
+        move || {
+            drop(old);
+            wake_all(concerned);
+        }
+    }
+}
+
+fn wake_all(streams: impl IntoIterator<Item = Arc<AutoResetEvent>>) {
+    for signal in streams {
+        cost::wakeup();
+        signal.set();
     }
 }

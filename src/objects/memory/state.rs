@@ -65,7 +65,7 @@ impl ServerState {
     }
 
     /// Applies the changes. Returns the forgotten ones, so that the caller can drop them without a lock.
-    pub(super) fn apply(&mut self, changes: Vec<ObjectChange>) -> Vec<Arc<ObjectChange>> {
+    pub(super) fn apply(&mut self, changes: impl IntoIterator<Item = Arc<ObjectChange>>) -> Vec<Arc<ObjectChange>> {
         for change in changes {
             let Location { kind, key } = &change.location;
             self.head = change.version;
@@ -79,7 +79,7 @@ impl ServerState {
                 self.put(kind, key.clone(), change.object.clone());
             }
             self.history_bytes += change.kept;
-            self.history.insert(change.version, Arc::new(change));
+            self.history.insert(change.version, change);
         }
         let mut forgotten = Vec::new();
         while self.history.len() > self.most_history || self.history_bytes > self.most_history_bytes {
@@ -119,11 +119,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn change(version: u64, name: &str, old: bool, removed: bool) -> ObjectChange {
+    fn change(version: u64, name: &str, old: bool, removed: bool) -> Arc<ObjectChange> {
         let object = SharedObject::from(json!({"metadata": {"name": name, "uid": name,
             "ownerReferences": [{"uid": "u", "blockOwnerDeletion": true}]}}));
         let location = Location { kind: Arc::new(Kind::of("v1", "X")), key: ObjectKey::cluster(name) };
-        ObjectChange { version, location, old: old.then(|| object.clone()), object, removed, kept: 10 }
+        Arc::new(ObjectChange { version, location, old: old.then(|| object.clone()), object, removed, kept: 10 })
     }
 
     fn state(changes: usize, bytes: usize) -> ServerState {

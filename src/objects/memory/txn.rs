@@ -1,6 +1,7 @@
 //! Transactions: collect the changes of one call. A transaction sees its own changes; nobody else does before they are stored.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -17,7 +18,7 @@ pub(super) struct Txn<'a> {
     pub(super) most_size: usize,
     /// The time, in whole seconds.
     pub(super) now: Timestamp,
-    changes: Vec<ObjectChange>,
+    changes: Vec<Arc<ObjectChange>>,
     /// The objects written by this transaction; `None` if removed.
     written: HashMap<Location, Option<SharedObject>>,
     /// The changes of this transaction to the index of the state.
@@ -54,8 +55,13 @@ impl<'a> Txn<'a> {
         Self { state, most_size, now, changes: Vec::new(), written, index, unsettled }
     }
 
-    pub(super) fn into_changes(self) -> Vec<ObjectChange> {
+    pub(super) fn into_changes(self) -> Vec<Arc<ObjectChange>> {
         self.changes
+    }
+
+    /// Returns the number of changes so far.
+    pub(super) fn count(&self) -> usize {
+        self.changes.len()
     }
 
     pub(super) fn location(&self, kind: &Kind, key: &ObjectKey) -> Location {
@@ -112,7 +118,8 @@ impl<'a> Txn<'a> {
         }
         // The history need not count the new object, because the state holds it.
         let kept = old.as_ref().map_or(0, SharedObject::footprint) + if removed { object.footprint() } else { 0 };
-        self.changes.push(ObjectChange { version, location: location.clone(), old, object, removed, kept });
+        let change = ObjectChange { version, location: location.clone(), old, object, removed, kept };
+        self.changes.push(Arc::new(change));
     }
 
     pub(super) fn put(&mut self, location: &Location, object: Value) {

@@ -27,7 +27,7 @@ impl Watchers {
 
     /// Returns the signals of the streams that these changes concern. Every `pace` versions it returns the signals of all streams, so
     /// that they read on before the history forgets where they are.
-    pub(super) fn concerned(&mut self, changes: &[ObjectChange], pace: u64) -> Vec<Arc<AutoResetEvent>> {
+    pub(super) fn concerned(&mut self, changes: &[Arc<ObjectChange>], pace: u64) -> Vec<Arc<AutoResetEvent>> {
         let head = changes.last().map_or(self.woken, |change| change.version);
         if head.saturating_sub(self.woken) > pace {
             self.woken = head;

@@ -7,6 +7,7 @@ mod tests;
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,8 +24,10 @@ use crate::run::error::BoxError;
 /// and in a file. Feature `file-client`.
 ///
 /// Clones are cheap and share the objects. A write returns once it is on the disk, so it survives a crash of the process or the
-/// system. The changes of one call (an object and the dependents deleted with it) are stored together or not at all. Reads do not
-/// wait for the file, except that a read of events may first delete expired ones. Watches cannot resume from a version before the
+/// system. The changes of one call (an object and the dependents deleted with it) are stored together or not at all. Calls of
+/// several threads that come at the same time share one sync of the disk. A refused write waits too if it was refused because of a
+/// change that is not on the disk yet: no answer follows from a change that may be lost. Reads see only changes that are on the disk. They do
+/// not wait for the file, except that a read of events may first delete expired ones. Watches cannot resume from a version before the
 /// file was opened: it is [gone](crate::objects::ClientError::Gone).
 ///
 /// Objects of kind `Event` expire [an hour](EmbeddedBuilder::event_ttl) after the latest time that they state. Opening the file
@@ -39,7 +42,8 @@ use crate::run::error::BoxError;
 ///   client opens with the state before it.
 /// - **Full disk**: writes fail with [`ClientError::Transport`](crate::objects::ClientError::Transport), and reads go on. Each
 ///   write opens the database again, so writing works again once there is room. A failed write is removed from the file by the
-///   next write or when the client is dropped. After a failed write, expired events stay readable until a write succeeds. If
+///   next write or when the client is dropped. All writes that share a failed sync fail, and so do writes that were made on top of
+///   them. After a failed write, expired events stay readable until a write succeeds. If
 ///   their deletion fails, the log says so at *warn*.
 /// - **Limits**: writing an object that is [too large](EmbeddedBuilder::max_object_bytes) or too deep is an error. A file from an
 ///   earlier version with such objects can be opened. They can be read and deleted, and written if they do not grow.
@@ -67,6 +71,7 @@ use crate::run::error::BoxError;
 #[derive(Clone)]
 pub struct FileClient {
     pub(super) server: Arc<Server>,
+    store: Arc<FileStore>,
 }
 
 impl FileClient {
@@ -85,15 +90,68 @@ impl FileClient {
         EmbeddedBuilder::new()
     }
 
+    /// Compacts the file: moves its contents together, and gives the free space back to the file system. Blocks until this is done.
+    ///
+    /// Deleted objects leave free space that later writes use, but only this call makes the file smaller. It rewrites much of the
+    /// file, so call it after many deletions, when few writes come. Meanwhile other writes wait, and a read of events may wait too
+    /// because it first deletes expired ones. All other reads and watches go on. If the process is killed, the file has the same
+    /// objects as before.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails or is full. All objects are still there, in memory and in the file.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use homeostat::objects::FileClient;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("objects.redb");
+    /// let client = FileClient::open(path)?;
+    /// let before = client.file_size()?;
+    /// client.compact()?;
+    /// assert!(client.file_size()? <= before);
+    /// # Ok::<_, homeostat::BoxError>(())
+    /// ```
+    pub fn compact(&self) -> Result<(), CompactError> {
+        let path = self.store.path();
+        self.store.compact().map_err(|source| CompactError { path: path.to_owned(), source })
+    }
+
+    /// Returns the size of the file in bytes. Free space inside the file counts, until [`compact`](Self::compact) gives it back.
+    ///
+    /// # Errors
+    ///
+    /// If the system cannot tell the size.
+    pub fn file_size(&self) -> io::Result<u64> {
+        self.store.size()
+    }
+
+    /// Sets the gauge `homeostat_file_client_bytes` to the size of the file, with the label `path`. Feature `metrics`.
+    ///
+    /// Call it before each scrape, like [`Manager::export_metrics`](crate::Manager::export_metrics). If the system cannot tell the
+    /// size, the gauge keeps its value.
+    #[cfg(feature = "metrics")]
+    pub fn export_metrics(&self) {
+        const BYTES: &str = "homeostat_file_client_bytes";
+        metrics::describe_gauge!(BYTES, metrics::Unit::Bytes, "The size of the file of a client, with its free space");
+        if let Ok(bytes) = self.file_size() {
+            let path = self.store.path().display().to_string();
+            #[expect(clippy::cast_precision_loss, reason = "nobody reads the last digit of a size above 8 PiB")]
+            metrics::gauge!(BYTES, "path" => path).set(bytes as f64);
+        }
+    }
+
     fn on(settings: EmbeddedBuilder, path: &Path, disk: Arc<dyn Disk>) -> Result<Self, OpenError> {
         let mut state = ServerState::new(&settings);
         let store = FileStore::open(path.to_owned(), disk, &mut state);
-        let store = store.map_err(|source| OpenError { path: path.to_owned(), source })?;
+        let store = Arc::new(store.map_err(|source| OpenError { path: path.to_owned(), source })?);
         let (shown, version) = (path.display(), state.head);
         log::debug!(path:% = shown, version; "{shown}: opened the file of objects at version {version}");
-        let server = Server::new(settings, Box::new(store), state);
+        let server = Server::new(settings, Some(Box::new(Arc::clone(&store))), state);
         server.expire();
-        Ok(Self { server })
+        Ok(Self { server, store })
     }
 }
 
@@ -107,6 +165,26 @@ impl EmbeddedBuilder {
         let path = path.as_ref();
         let disk = LockedFile::open(path).map_err(|source| OpenError { path: path.to_owned(), source })?;
         FileClient::on(self, path, Arc::new(disk))
+    }
+}
+
+/// The error of compacting a file of objects.
+#[derive(Debug)]
+pub struct CompactError {
+    path: PathBuf,
+    source: BoxError,
+}
+
+impl fmt::Display for CompactError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, source) = (self.path.display(), &self.source);
+        write!(f, "{path}: cannot be compacted: {source}; no object is lost: make room on the disk, then compact again")
+    }
+}
+
+impl Error for CompactError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.source()
     }
 }
 

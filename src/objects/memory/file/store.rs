@@ -1,8 +1,9 @@
 //! The database in a file: reads all objects when it is opened, stores changes, and recovers from disk failures.
 
 use std::collections::HashMap;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redb::{
@@ -76,8 +77,24 @@ impl FileStore {
     }
 }
 
-impl ChangeJournal for FileStore {
-    fn store(&self, changes: &[ObjectChange]) -> Result<(), BoxError> {
+impl FileStore {
+    /// Moves the contents of the file together and cuts off the free end. Stores meanwhile wait.
+    pub(super) fn compact(&self) -> Result<(), BoxError> {
+        self.file.lock().compact(&self.disk)
+    }
+
+    /// Returns the length of the file in bytes.
+    pub(super) fn size(&self) -> io::Result<u64> {
+        self.disk.bytes().len()
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl ChangeJournal for Arc<FileStore> {
+    fn store(&self, changes: &[Arc<ObjectChange>]) -> Result<(), BoxError> {
         let stored = self.file.lock().store(&self.disk, changes);
         stored.map_err(|error| format!("{}: {error}", self.path.display()).into())
     }
@@ -97,7 +114,7 @@ impl Drop for FileStore {
 }
 
 impl File {
-    fn store(&mut self, disk: &Arc<dyn Disk>, changes: &[ObjectChange]) -> Result<(), BoxError> {
+    fn store(&mut self, disk: &Arc<dyn Disk>, changes: &[Arc<ObjectChange>]) -> Result<(), BoxError> {
         self.reopen(disk)?;
         let Some(database) = &self.database else { return Ok(()) };
         let head = changes.last().map_or(self.head, |change| change.version);
@@ -108,7 +125,8 @@ impl File {
                 for (location, object) in &self.doubtful {
                     put(&mut objects, location, object.as_ref())?;
                 }
-                for ObjectChange { location, object, removed, .. } in changes {
+                for change in changes {
+                    let ObjectChange { location, object, removed, .. } = &**change;
                     put(&mut objects, location, (!removed).then_some(object))?;
                 }
                 writing.open_table(NUMBERS)?.insert(HEAD, head)?;
@@ -116,7 +134,8 @@ impl File {
             Ok(writing.commit()?)
         });
         if let Err(error) = written {
-            for ObjectChange { location, old, .. } in changes {
+            for change in changes {
+                let ObjectChange { location, old, .. } = &**change;
                 // If one object changes several times, its first change holds the present state.
                 self.doubtful.entry(location.clone()).or_insert_with(|| old.clone());
             }
@@ -126,6 +145,17 @@ impl File {
         self.head = head;
         self.doubtful.clear();
         Ok(())
+    }
+
+    fn compact(&mut self, disk: &Arc<dyn Disk>) -> Result<(), BoxError> {
+        // Also opens the database again, and removes failed writes.
+        self.store(disk, &[])?;
+        let Some(database) = &mut self.database else { return Ok(()) };
+        let compacted = guard(|| Ok(database.compact()?));
+        if compacted.is_err() {
+            self.close();
+        }
+        compacted.map(drop)
     }
 
     /// Opens the database again if the previous call has closed it after a failure.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
+mod batches;
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -55,6 +57,8 @@ struct ServerState {
     failed: usize,
     /// The names of the calls.
     log: Vec<&'static str>,
+    /// The bytes as they were at the last sync: all that survives a crash of the system. `None` if no test asks for them.
+    synced: Option<Arc<Vec<u8>>>,
 }
 
 impl TestDisk {
@@ -62,6 +66,20 @@ impl TestDisk {
     fn fail_after(&self, calls: usize, fault: Fault) {
         let mut state = self.state.lock();
         state.fault = Some((state.calls + calls, fault));
+    }
+
+    /// Returns all bytes, also those that are not synced.
+    fn image(&self) -> io::Result<Vec<u8>> {
+        let mut image = vec![0; usize::try_from(self.bytes.len()?).unwrap()];
+        self.bytes.read(0, &mut image)?;
+        Ok(image)
+    }
+
+    fn with(image: &[u8]) -> io::Result<Self> {
+        let disk = Self::default();
+        disk.bytes.set_len(image.len() as u64)?;
+        disk.bytes.write(0, image)?;
+        Ok(disk)
     }
 
     fn repair(&self) {
@@ -108,7 +126,13 @@ impl StorageBackend for TestDisk {
         match self.call("sync", |fault| matches!(fault, Fault::Sync | Fault::Panic)) {
             Some(Fault::Panic) => panic!("the driver fails"),
             Some(_) => Err(no_space()),
-            None => Ok(()),
+            None => {
+                let mut state = self.state.lock();
+                if state.synced.is_some() {
+                    state.synced = Some(Arc::new(self.image()?));
+                }
+                Ok(())
+            }
         }
     }
 
@@ -290,8 +314,7 @@ fn a_file_that_lost_an_acknowledged_write_is_never_written_again() {
     let disk = Arc::new(TestDisk::default());
     let client = open(&disk);
     client.create(&THING, thing("a", None)).unwrap();
-    let mut older = vec![0; usize::try_from(disk.bytes.len().unwrap()).unwrap()];
-    disk.bytes.read(0, &mut older).unwrap();
+    let older = disk.image().unwrap();
     let lost = client.create(&THING, thing("b", None)).unwrap();
     disk.fail_after(0, Fault::Full);
     client.create(&THING, thing("c", None)).unwrap_err();
@@ -305,6 +328,66 @@ fn a_file_that_lost_an_acknowledged_write_is_never_written_again() {
         assert!(error.contains(&says), "{error}");
     }
     assert_eq!(list(&client).items.len(), 2, "what is in memory can still be read");
+}
+
+/// Creates objects and deletes nine of ten.
+fn create_and_delete_many(client: &FileClient) {
+    for number in 0..300 {
+        let mut object = thing(&format!("thing-{number}"), None);
+        object["data"] = json!("x".repeat(10_000));
+        client.create(&THING, object).unwrap();
+    }
+    for number in (0..300).filter(|number| number % 10 > 0) {
+        client.delete(&THING, &key(&format!("thing-{number}")), &DeleteOptions::default()).unwrap();
+    }
+}
+
+#[test]
+fn a_compaction_makes_the_file_smaller_after_deletions() {
+    let disk = Arc::new(TestDisk::default());
+    let client = open(&disk);
+    create_and_delete_many(&client);
+    let (before, memory) = (client.file_size().unwrap(), list(&client));
+    client.compact().unwrap();
+    let after = client.file_size().unwrap();
+    assert!(after * 2 < before, "from {before} to {after} bytes");
+    client.create(&THING, thing("after", None)).unwrap();
+    client.delete(&THING, &key("after"), &DeleteOptions::default()).unwrap();
+    drop(client);
+    assert_eq!(list(&open(&disk)).items, memory.items);
+}
+
+#[test]
+fn a_compaction_that_fails_leaves_all_objects() {
+    let full = Arc::new(TestDisk::default());
+    create_and_delete_many(&open(&full));
+    let image = full.image().unwrap();
+    for fault in FAULTS {
+        for calls in (0..).step_by(17) {
+            let disk = Arc::new(TestDisk::with(&image).unwrap());
+            let client = open(&disk);
+            let before = list(&client);
+            disk.fail_after(calls, fault);
+            let compacted = client.compact();
+            assert_eq!(compacted.is_err(), disk.has_failed(), "{fault:?} at {calls}: {compacted:?}");
+            if let Err(error) = &compacted {
+                let says = error.to_string();
+                assert!(says.starts_with("objects.redb: ") && says.contains("no object is lost"), "{says}");
+            }
+            assert_eq!(list(&client), before);
+            let crashed = Arc::new(TestDisk::with(&disk.image().unwrap()).unwrap());
+            assert_eq!(list(&open(&crashed)), before, "{fault:?} at {calls}");
+            disk.repair();
+            client.create(&THING, thing("after", None)).unwrap();
+            client.compact().unwrap();
+            let memory = list(&client);
+            drop(client);
+            assert_eq!(list(&open(&disk)), memory, "{fault:?} at {calls}");
+            if compacted.is_ok() {
+                break;
+            }
+        }
+    }
 }
 
 #[test]

@@ -2,15 +2,16 @@
 
 #![expect(clippy::expect_used, reason = "a bench ends where its premise fails")]
 
+mod durable;
+
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use homeostat::CancellationToken;
-use homeostat::objects::{
-    Api, Client, DynamicObject, FileClient, Kind, MemoryClient, ObjectKey, Patch, PatchTarget, Query,
-};
+use homeostat::objects::{Api, Client, DynamicObject, Kind, MemoryClient, ObjectKey, Patch, PatchTarget, Query};
 use serde_json::{Value, json};
 
 const DEPLOYMENT: Kind = Kind::namespaced("apps", "v1", "Deployment");
@@ -98,16 +99,35 @@ fn write(c: &mut Criterion) {
             });
         });
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let client = FileClient::open(folder.path().join("objects.redb")).expect("a new file");
-    client.create(&DEPLOYMENT, deployment(0)).expect("a new one");
-    let mut next = 0_usize;
-    group.bench_function("patch-in-a-file", |b| {
-        b.iter(|| {
-            next += 1;
-            client.patch(&DEPLOYMENT, &key(0), &Patch::Merge(json!({"spec": {"replicas": next}})), PatchTarget::Object)
+}
+
+/// Prints how long a get takes while another thread lists all objects again and again.
+#[expect(clippy::print_stdout, reason = "criterion shows no percentiles")]
+fn get_while_listing(_c: &mut Criterion) {
+    let count = counts()[counts().len() - 1];
+    let client = filled(count);
+    let (is_done, mut lists) = (AtomicBool::new(false), 0_usize);
+    let mut times = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                black_box(client.list(&DEPLOYMENT, &Query::all()).expect("a list"));
+                lists += 1;
+            }
         });
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(3) {
+            let begin = Instant::now();
+            black_box(client.get(&DEPLOYMENT, &key(times.len() % count)).expect("it is there"));
+            times.push(begin.elapsed());
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        is_done.store(true, Ordering::Relaxed);
     });
+    times.sort();
+    let at = |part: usize| times[times.len() * part / 1_000];
+    let [p50, p99, p999] = [500, 990, 999].map(at);
+    println!("objects/get-while-listing: {count} objects, {lists} lists: p50 {p50:?}, p99 {p99:?}, p99.9 {p999:?}");
 }
 
 /// The time from a write on one thread to the event on another, and back.
@@ -165,6 +185,6 @@ fn quick() -> Criterion {
 criterion_group! {
     name = objects;
     config = quick();
-    targets = memory, read, write, follow
+    targets = memory, get_while_listing, read, write, durable::durable, follow
 }
 criterion_main!(objects);

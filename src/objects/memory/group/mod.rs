@@ -1,0 +1,212 @@
+//! Group commit: writers that come at the same time share one write of the journal, and so one sync of the disk.
+//!
+//! A transaction runs on the *tip*: the state with all accepted changes, stored or not. Its changes join the open batch. The writer
+//! that opens a batch leads it: it waits until the batch before is stored, closes its own, stores it, and makes it visible. The other
+//! writers of the batch wait for its end. Meanwhile later writers open the next batch. This is the leader and follower scheme of
+//! `LevelDB`'s write queue.
+//!
+//! # Invariants
+//!
+//! - Batches are stored and become visible one after the other, in the order of their versions. A change is stored before it is
+//!   visible.
+//! - The tip is the visible state, the batch that is being stored, and the open batch. It is `None` if there is no such batch.
+//! - If a batch cannot be stored, the open batch fails with it, because its transactions saw the lost changes. The tip is the visible
+//!   state again.
+//! - A call without changes may have seen changes that are not stored. It waits until the last batch that it saw is stored, and fails
+//!   with that batch. Therefore no answer, not even a refusal, follows from a lost change.
+//! - Every batch ends: its leader waits only for leaders of earlier batches.
+//!
+//! Lock order: the leader's turn, the writers' turn, then the locks of the ledger. The end of a batch is a separate lock.
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::run::error::BoxError;
+
+/// The state that the writers change, and the place where its changes are stored.
+pub(super) trait Ledger {
+    /// A snapshot of the state. Clones are cheap.
+    type State: Clone;
+    type Change;
+
+    /// Returns the state that readers see.
+    fn visible(&self) -> Self::State;
+
+    /// Applies changes to a state.
+    fn apply(state: &mut Self::State, changes: &[Self::Change]);
+
+    /// Returns how many changes a batch on this state may have before it accepts no further transaction.
+    fn most_changes(state: &Self::State) -> usize;
+
+    /// Stores all of these changes or none. Does not panic.
+    fn store(&self, changes: &[Self::Change]) -> Result<(), BoxError>;
+
+    /// Makes a state visible that has these new changes. Returns the calls that wake readers. They run without a lock.
+    fn publish(&self, state: Self::State, changes: &[Self::Change]) -> impl FnOnce();
+}
+
+/// The writers of one ledger.
+pub(super) struct GroupCommit<L: Ledger> {
+    /// Held while a transaction runs.
+    writing: Mutex<Writing<L>>,
+    /// Held by the leader that stores a batch.
+    leading: Mutex<()>,
+}
+
+struct Writing<L: Ledger> {
+    tip: Option<L::State>,
+    open: Option<OpenBatch<L::Change>>,
+    /// The batch that is being stored.
+    closed: Option<Arc<Batch>>,
+}
+
+struct OpenBatch<C> {
+    changes: Vec<C>,
+    batch: Arc<Batch>,
+}
+
+/// The end of a batch, for all calls that wait for it.
+struct Batch {
+    end: Mutex<Option<Stored>>,
+    ended: Condvar,
+}
+
+/// Whether a batch was stored. The error is shared among the calls of the batch.
+pub(super) type Stored = Result<(), Arc<str>>;
+
+impl<L: Ledger> GroupCommit<L> {
+    pub(super) fn new() -> Self {
+        Self { writing: Mutex::new(Writing { tip: None, open: None, closed: None }), leading: Mutex::new(()) }
+    }
+
+    /// Runs `work` while no transaction runs. No batch may be under way.
+    pub(super) fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _writing = self.writing.lock();
+        work()
+    }
+
+    /// Runs a transaction, which returns a value and its changes. Blocks until the changes are stored and visible. Without changes,
+    /// blocks until the changes that the transaction has seen are stored and visible. In case of an error the value is void.
+    pub(super) fn write<T>(
+        &self,
+        ledger: &L,
+        transaction: impl FnOnce(&L::State) -> (T, Vec<L::Change>),
+    ) -> (T, Stored) {
+        let mut writing = self.turn();
+        let state = writing.tip.clone().unwrap_or_else(|| ledger.visible());
+        let (value, changes) = transaction(&state);
+        if changes.is_empty() {
+            let last = writing.open.as_ref().map(|open| &open.batch).or(writing.closed.as_ref()).cloned();
+            drop(writing);
+            return (value, last.map_or(Ok(()), |batch| batch.wait()));
+        }
+        let (batch, leads) = writing.accept(state, changes);
+        drop(writing);
+        if leads {
+            self.lead(ledger, &batch);
+        }
+        (value, batch.wait())
+    }
+
+    /// Waits for the turn of a writer. If the open batch is full, waits until that batch has ended.
+    fn turn(&self) -> MutexGuard<'_, Writing<L>> {
+        loop {
+            let writing = self.writing.lock();
+            let Some(full) = writing.full() else { return writing };
+            drop(writing);
+            let _ = full.wait();
+        }
+    }
+
+    /// Stores the batch that this thread has opened, and makes it visible.
+    fn lead(&self, ledger: &L, batch: &Arc<Batch>) {
+        let turn = self.leading.lock();
+        // If the batch before has failed, this one has failed with it.
+        let Some((state, changes)) = self.writing.lock().close(batch) else { return };
+        match ledger.store(&changes) {
+            Ok(()) => {
+                let wake = ledger.publish(state, &changes);
+                let unused = self.writing.lock().stored();
+                drop(turn);
+                batch.end(Ok(()));
+                wake();
+                drop(unused);
+            }
+            Err(error) => {
+                let error: Arc<str> = error.to_string().into();
+                let (unused, open) = self.writing.lock().failed();
+                drop(turn);
+                batch.end(Err(Arc::clone(&error)));
+                if let Some(open) = open {
+                    open.batch.end(Err(error));
+                }
+                drop(unused);
+            }
+        }
+    }
+}
+
+impl<L: Ledger> Writing<L> {
+    /// Returns the open batch if it is full.
+    fn full(&self) -> Option<Arc<Batch>> {
+        let (open, tip) = self.open.as_ref().zip(self.tip.as_ref())?;
+        (open.changes.len() >= L::most_changes(tip).max(1)).then(|| Arc::clone(&open.batch))
+    }
+
+    /// Applies changes to the state that they were made on, and adds them to the open batch. Returns the batch, and whether the
+    /// caller has opened it and leads it.
+    fn accept(&mut self, mut state: L::State, changes: Vec<L::Change>) -> (Arc<Batch>, bool) {
+        // Give up the tip first, so that parts that no other state shares change in place.
+        self.tip = None;
+        L::apply(&mut state, &changes);
+        self.tip = Some(state);
+        if let Some(open) = &mut self.open {
+            open.changes.extend(changes);
+            return (Arc::clone(&open.batch), false);
+        }
+        let batch = Arc::new(Batch { end: Mutex::new(None), ended: Condvar::new() });
+        self.open = Some(OpenBatch { changes, batch: Arc::clone(&batch) });
+        (batch, true)
+    }
+
+    /// Closes the open batch, if it is this one. Returns the tip and the changes of the batch.
+    fn close(&mut self, batch: &Arc<Batch>) -> Option<(L::State, Vec<L::Change>)> {
+        let open = self.open.take_if(|open| Arc::ptr_eq(&open.batch, batch))?;
+        self.closed = Some(open.batch);
+        Some((self.tip.clone()?, open.changes))
+    }
+
+    /// Notes that the closed batch is visible. Returns the tip if it is not needed any more, to be dropped without a lock.
+    fn stored(&mut self) -> Option<L::State> {
+        self.closed = None;
+        if self.open.is_none() { self.tip.take() } else { None }
+    }
+
+    /// Notes that the closed batch could not be stored. Returns the tip and the open batch, which have failed too.
+    fn failed(&mut self) -> (Option<L::State>, Option<OpenBatch<L::Change>>) {
+        self.closed = None;
+        (self.tip.take(), self.open.take())
+    }
+}
+
+impl Batch {
+    fn wait(&self) -> Stored {
+        let mut end = self.end.lock();
+        loop {
+            match &*end {
+                Some(stored) => return stored.clone(),
+                None => self.ended.wait(&mut end),
+            }
+        }
+    }
+
+    fn end(&self, stored: Stored) {
+        *self.end.lock() = Some(stored);
+        self.ended.notify_all();
+    }
+}
