@@ -273,15 +273,15 @@ mod tests {
 
     #[test]
     fn only_the_system_sees_the_reordered_name() {
-        let (said, heard) = std::sync::mpsc::channel();
-        let hooked = said.clone();
+        let (report, reported) = std::sync::mpsc::channel();
+        let hooked = report.clone();
         let options = ThreadOptions::new().on_start(move |name| hooked.send(name.to_owned()).unwrap());
         let body = move || {
-            said.send(thread::current().name().unwrap().to_owned()).unwrap();
-            said.send(std::fs::read_to_string("/proc/thread-self/comm").unwrap().trim_end().to_owned()).unwrap();
+            report.send(thread::current().name().unwrap().to_owned()).unwrap();
+            report.send(std::fs::read_to_string("/proc/thread-self/comm").unwrap().trim_end().to_owned()).unwrap();
         };
         let name = "a-rather-long-name-watchdog";
         options.spawn(name.to_owned(), body).unwrap().join();
-        assert_eq!(heard.iter().take(3).collect::<Vec<_>>(), [name, name, "watchdog-a-rath"]);
+        assert_eq!(reported.iter().take(3).collect::<Vec<_>>(), [name, name, "watchdog-a-rath"]);
     }
 }

@@ -348,8 +348,8 @@ impl<K: Key> LockedSection<'_, K> {
     #[inline]
     fn wakeups(&mut self) -> Option<PendingWakeups> {
         let (effects, locked) = (&self.effects, &*self.guard);
-        let heard = locked.consumers.asleep() > 0 || self.shared.config.on_ready.is_some();
-        let none = !(effects.readied > 0 && heard) && effects.turn_at >= locked.turn_at && !locked.restless;
+        let reported = locked.consumers.asleep() > 0 || self.shared.config.on_ready.is_some();
+        let none = !(effects.readied > 0 && reported) && effects.turn_at >= locked.turn_at && !locked.restless;
         if none { None } else { Some(self.collect_wakeups()) }
     }
 

@@ -73,9 +73,9 @@ fn believer(core: &Core) -> (Shared, Subscriber<u8, u32>) {
 /// A subscriber that writes down the values of its events, then calls `then`.
 fn recorder(then: impl Fn(u32) + Send + 'static) -> (Arc<Mutex<Vec<u32>>>, Subscriber<u8, u32>) {
     let values = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&values);
+    let reported = Arc::clone(&values);
     let subscriber = Subscriber::new(move |event: &Event<u8, u32>, _| {
-        let mut values = heard.try_lock().expect("two threads deliver at once");
+        let mut values = reported.try_lock().expect("two threads deliver at once");
         if let Some(value) = event.value() {
             values.push(*value);
             then(*value);

@@ -233,11 +233,11 @@ fn the_history_keeps_to_its_limit_of_bytes() {
     let watch = |version: u64| client.watch(&THING, &Query::all(), Some(&version.to_string()), &stop);
     assert!(watch(40).unwrap_err().is_gone());
     let mut watch = watch(48).unwrap();
-    let told = (0..3).map(|_| match watch.next().unwrap().unwrap() {
+    let notice = (0..3).map(|_| match watch.next().unwrap().unwrap() {
         WatchEvent::Modified(object) => object.to_value()["metadata"]["resourceVersion"].as_str().unwrap().to_owned(),
         other => panic!("{other:?}"),
     });
-    assert_eq!(told.collect::<Vec<_>>(), ["49", "50", "51"]);
+    assert_eq!(notice.collect::<Vec<_>>(), ["49", "50", "51"]);
 
     let versions = versions_in_memory(&MemoryClient::new(), 52, 1_400_000);
     assert!((42..=48).contains(&versions), "{versions} versions of 1.4 MB, of 64 MiB by default");

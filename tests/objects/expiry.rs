@@ -212,7 +212,7 @@ fn many_events_that_expire_at_once_do_not_end_the_watches_of_other_kinds() {
     clock.advance(Duration::from_secs(HOUR));
     for name in ["a", "b", "c", "d", "e", "f"] {
         create(&client, &THING, name, json!({}));
-        let next = watch.find(|told| !matches!(told, Ok(WatchEvent::Bookmark(_))));
+        let next = watch.find(|notice| !matches!(notice, Ok(WatchEvent::Bookmark(_))));
         assert!(
             matches!(&next, Some(Ok(WatchEvent::Added(thing))) if thing.to_value()["metadata"]["name"] == name),
             "{next:?}"

@@ -88,21 +88,22 @@ fn a_killed_writer_loses_no_acknowledged_write() {
         let mut writer = Writer::start(&path);
         let lines = BufReader::new(writer.0.stdout.take().unwrap()).lines().map(Result::unwrap);
         // Read a growing number of lines, then kill the child.
-        let mut told = lines.filter(|line| line.split(' ').count() == 2 && !line.contains("..."));
-        let heard: Vec<_> = told.by_ref().take(3 + round % 7).collect();
+        let mut notice = lines.filter(|line| line.split(' ').count() == 2 && !line.contains("..."));
+        let reported: Vec<_> = notice.by_ref().take(3 + round % 7).collect();
         writer.kill();
-        let rest: Vec<_> = told.collect();
-        let said = |word: &str| {
-            let all = heard.iter().chain(&rest).filter_map(|line| line.strip_prefix(word)?.trim().parse::<u64>().ok());
+        let rest: Vec<_> = notice.collect();
+        let report = |word: &str| {
+            let all =
+                reported.iter().chain(&rest).filter_map(|line| line.strip_prefix(word)?.trim().parse::<u64>().ok());
             all.max().unwrap_or(0)
         };
         let api = api(&path);
         let list = api.list(&Query::all()).unwrap();
         let count = api.get(&key("counter")).unwrap().pointer("/spec/count").unwrap().as_u64().unwrap();
-        assert!(count >= said("count") && count >= seen, "{count} of {}", said("count"));
-        assert!(count <= said("count").max(seen) + 1, "no more than one write can have been under way");
+        assert!(count >= report("count") && count >= seen, "{count} of {}", report("count"));
+        assert!(count <= report("count").max(seen) + 1, "no more than one write can have been under way");
         let is_there = |name: String| list.items.iter().any(|object| object.meta().name == name);
-        let (created, deleted) = (said("created"), said("deleted"));
+        let (created, deleted) = (report("created"), report("deleted"));
         let next = format!("owner-{}", created + 1);
         assert!(created == 0 || is_there(format!("child-{created}")) || is_there(next));
         assert!(deleted == 0 || !is_there(format!("owner-{deleted}")));

@@ -123,8 +123,8 @@ fn an_error_names_the_field_that_does_not_match() {
         ("/metadata/name", json!([1]), "metadata.name", "[1]"),
         ("/metadata", json!("x"), "metadata", "\"x\""),
     ] {
-        let (field, told, text) = invalid(scheme.check(&vm(pointer, &wrong)));
-        assert_eq!((&*field, &*told), (path, value), "{text}");
+        let (field, notice, text) = invalid(scheme.check(&vm(pointer, &wrong)));
+        assert_eq!((&*field, &*notice), (path, value), "{text}");
         assert!(text.starts_with("VirtualMachine ") && text.contains(path), "{text}");
     }
     let mut without = file("custom-resource");
@@ -150,13 +150,13 @@ fn several_documents_are_read() {
     let documents = format!("{}\n\n{} {}", file("node"), file("list"), file("event"));
     assert_eq!(scheme().read(&documents).unwrap().len(), 5);
     assert_eq!(scheme().read(" \n").unwrap(), []);
-    for (documents, said) in [
+    for (documents, report) in [
         (format!("{} {{\"kind\": ", file("node")), "EOF"),
         ("nothing".to_owned(), "line 1"),
         (format!("{} {}", file("node"), json!({"apiVersion": "v1", "kind": "Cat"})), "Cat"),
     ] {
         let (_, _, text) = invalid(scheme().read(&documents));
-        assert!(text.contains(said), "{text}");
+        assert!(text.contains(report), "{text}");
     }
 }
 

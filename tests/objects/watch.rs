@@ -140,8 +140,8 @@ fn tell(
     watch: &Watch<ObjectKey, Thing>,
     last: &'static str,
 ) -> (Running<homeostat::watch::Subscription>, Arc<Mutex<Vec<String>>>) {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let to = Arc::clone(&told);
+    let notice = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&notice);
     let subscription = watch.subscribe(listener(move |event| {
         let size = event.value().map_or(0, |thing| thing.size);
         let key = event.key().map_or("", ObjectKey::name);
@@ -149,7 +149,7 @@ fn tell(
             to.lock().push(format!("{} {key} {size}", event.kind()));
         }
     }));
-    (subscription.unwrap(), told)
+    (subscription.unwrap(), notice)
 }
 
 /// If it hangs, the test runner ends it.
@@ -167,22 +167,22 @@ fn existing_and_changed_objects_are_delivered() {
     let things = watch(&client).start().unwrap();
     assert!(things.watch().store().wait_synced(LONG));
     assert_eq!(things.watch().store().get(&key("a")).unwrap().size, 1);
-    let (_subscription, told) = tell(things.watch(), "end");
-    until(|| told.lock().len() == 2);
+    let (_subscription, notice) = tell(things.watch(), "end");
+    until(|| notice.lock().len() == 2);
     let mut a = api.get(&key("a")).unwrap();
     a.size = 2;
     api.update(&a).unwrap();
-    until(|| told.lock().len() == 3);
+    until(|| notice.lock().len() == 3);
     api.create(&thing("b", 3)).unwrap();
     api.delete(&key("b"), &DeleteOptions::default()).unwrap();
     until(|| things.watch().store().len() == 1);
     api.delete(&key("a"), &DeleteOptions::default()).unwrap();
     api.create(&thing("end", 0)).unwrap();
     api.delete(&key("end"), &DeleteOptions::default()).unwrap();
-    until(|| told.lock().last().is_some_and(|last| last.contains("end")));
-    let told = told.lock().clone();
-    assert_eq!(told[..3], ["created a 1", "synced  0", "updated a 2"]);
-    assert!(told.contains(&"deleted b 3".to_owned()) && told.contains(&"deleted a 2".to_owned()), "{told:?}");
+    until(|| notice.lock().last().is_some_and(|last| last.contains("end")));
+    let notice = notice.lock().clone();
+    assert_eq!(notice[..3], ["created a 1", "synced  0", "updated a 2"]);
+    assert!(notice.contains(&"deleted b 3".to_owned()) && notice.contains(&"deleted a 2".to_owned()), "{notice:?}");
     assert_eq!(counts(&client), [1, 1]);
 }
 
@@ -257,7 +257,7 @@ fn a_broken_stream_resumes_where_it_broke() {
         let client = flaky([fault(1), fault(2), fault(0)]);
         let api = api(&client);
         let things = watch(&client).clock(clock.clock()).start().unwrap();
-        let (_subscription, told) = tell(things.watch(), "end");
+        let (_subscription, notice) = tell(things.watch(), "end");
         until(|| things.watch().store().has_synced());
         for size in 1..=6 {
             api.create(&thing(&format!("t-{size}"), size)).unwrap();
@@ -266,10 +266,10 @@ fn a_broken_stream_resumes_where_it_broke() {
         clock.wait_for_sleepers(1);
         assert_eq!(things.watch().store().len(), 3);
         clock.advance(SECOND);
-        until(|| told.lock().len() == 7);
-        let told = told.lock().clone();
-        let created = told.iter().filter(|line| line.starts_with("created")).count();
-        assert_eq!(created, 6, "each once: {told:?}");
+        until(|| notice.lock().len() == 7);
+        let notice = notice.lock().clone();
+        let created = notice.iter().filter(|line| line.starts_with("created")).count();
+        assert_eq!(created, 6, "each once: {notice:?}");
         assert_eq!(counts(&client), [1, 4], "it is not listed again");
     }
 }
@@ -366,7 +366,7 @@ fn after_a_gone_version_a_new_list_finds_deletions() {
         api.create(&thing(name, 1)).unwrap();
     }
     let things = watch(&client).clock(clock.clock()).start().unwrap();
-    let (_subscription, told) = tell(things.watch(), "end");
+    let (_subscription, notice) = tell(things.watch(), "end");
     until(|| things.watch().store().has_synced());
     // The stream breaks after this event. Then the version is gone, and the watch pauses.
     api.create(&thing("c", 1)).unwrap();
@@ -377,8 +377,8 @@ fn after_a_gone_version_a_new_list_finds_deletions() {
     b.size = 2;
     api.update(&b).unwrap();
     clock.advance(SECOND);
-    until(|| told.lock().len() == 6);
-    let mut lines = told.lock().clone();
+    until(|| notice.lock().len() == 6);
+    let mut lines = notice.lock().clone();
     lines[..2].sort();
     assert_eq!(lines[..3], ["created a 1", "created b 1", "synced  0"]);
     assert!(lines.contains(&"deleted a 1".to_owned()) && lines.contains(&"updated b 2".to_owned()));
@@ -516,9 +516,10 @@ fn a_client_that_cannot_list_makes_the_source_fail() {
     let source = manager.source("things").unwrap();
     for (failures, wait) in [(1, 1), (2, 2), (3, 4)] {
         until(|| source.status().failures == failures);
-        let said = manager.ready().to_string();
+        let report = manager.ready().to_string();
         assert!(
-            said.starts_with("things: its first listing is not in (failing for ") && said.contains("the line is cut")
+            report.starts_with("things: its first listing is not in (failing for ")
+                && report.contains("the line is cut")
         );
         // The watch, the pool with its watchdog, and the driver.
         clock.wait_for_sleepers(4);

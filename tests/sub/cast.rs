@@ -192,16 +192,16 @@ fn names_the_object_and_field_that_do_not_fit() {
     missing.spec.remove("replicas");
     let (field, _) = invalid(&never(), &mut missing);
     assert_eq!(field, "/spec");
-    let said = run(&never(), &mut missing);
-    assert!(said.contains("cast::Scaled: missing field `replicas`"), "{said}");
+    let report = run(&never(), &mut missing);
+    assert!(report.contains("cast::Scaled: missing field `replicas`"), "{report}");
 }
 
 #[test]
 fn names_an_object_that_cannot_be_serialized() {
     let mut unwritable = App { note: Some(Note::Unwritable), ..app() };
-    let said = run(&cast::<App, Scaled>(|_| unreachable!("not to be called")), &mut unwritable);
-    assert!(said.starts_with("failed: App default/shop is invalid: must be written as JSON"), "{said}");
-    assert!(said.ends_with("it is not to be written"), "{said}");
+    let report = run(&cast::<App, Scaled>(|_| unreachable!("not to be called")), &mut unwritable);
+    assert!(report.starts_with("failed: App default/shop is invalid: must be written as JSON"), "{report}");
+    assert!(report.ends_with("it is not to be written"), "{report}");
 }
 
 /// The result of the step is not JSON or does not fit the type: the object stays as it was.
@@ -225,9 +225,9 @@ fn a_change_that_does_not_fit_leaves_the_object_as_it_was() {
     {
         let mut same = app();
         assert_eq!(invalid(&notes(note.clone()), &mut same).0, field);
-        let said = run(&notes(note), &mut same);
-        assert!(said.starts_with("failed: subreconciler error; App default/shop is invalid"), "{said}");
-        assert!(said.ends_with(why), "{said}");
+        let report = run(&notes(note), &mut same);
+        assert!(report.starts_with("failed: subreconciler error; App default/shop is invalid"), "{report}");
+        assert!(report.ends_with(why), "{report}");
         assert_eq!(same, app());
     }
 }

@@ -158,12 +158,12 @@ fn does_not_call_a_step_without_its_config() {
 }
 
 /// Tracks and reads the config map with this name, and leaves whether it exists.
-fn reads(name: &'static str, said: &crossbeam_channel::Sender<String>) -> SyncReconciler<Thing> {
+fn reads(name: &'static str, report: &crossbeam_channel::Sender<String>) -> SyncReconciler<Thing> {
     let api = |config: &Config| Api::<DynamicObject>::of_kind(config.client().clone(), CONFIG_MAP);
-    let said = said.clone();
+    let report = report.clone();
     let step = move |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
         let found = cx.track_and_get(&api(cx.config()), &ObjectKey::new("default", name)).ignore_not_found()?;
-        said.send(format!("{name} {}", found.is_some()))?;
+        report.send(format!("{name} {}", found.is_some()))?;
         on()
     };
     SyncReconciler::new(step).setup(move |setup| {
@@ -174,7 +174,7 @@ fn reads(name: &'static str, said: &crossbeam_channel::Sender<String>) -> SyncRe
 }
 
 #[track_caller]
-fn said(seen: &Receiver<String>) -> [String; 2] {
+fn report(seen: &Receiver<String>) -> [String; 2] {
     [(); 2].map(|()| seen.recv_timeout(seconds(60)).unwrap())
 }
 
@@ -194,12 +194,12 @@ fn tracks_of_all_configs_enqueue_the_object() {
     manager.add(Controller::builder("thing", reconciler).sources(sources).build().unwrap()).unwrap();
     let running = manager.start().unwrap();
     things(&spy).create(&Thing::new("web")).unwrap();
-    assert_eq!(said(&seen), ["a false", "b false"]);
+    assert_eq!(report(&seen), ["a false", "b false"]);
     let config_maps = Api::<DynamicObject>::of_kind(spy.clone(), CONFIG_MAP);
     config_maps.create(&DynamicObject::new(&CONFIG_MAP, "default", "a")).unwrap();
-    assert_eq!(said(&seen), ["a true", "b false"]);
+    assert_eq!(report(&seen), ["a true", "b false"]);
     config_maps.create(&DynamicObject::new(&CONFIG_MAP, "default", "b")).unwrap();
-    assert_eq!(said(&seen), ["a true", "b true"]);
+    assert_eq!(report(&seen), ["a true", "b true"]);
     manager.stop();
     running.wait().unwrap();
     assert!(seen.is_empty(), "each of them once");

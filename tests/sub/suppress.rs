@@ -262,7 +262,7 @@ impl<K> RetryPolicy<K> for Noting {
 fn the_policy_of_the_controller_decides_the_delay() {
     let clock = ManualClock::new();
     let spy = spy();
-    let (tried, heard) = unbounded();
+    let (tried, reported) = unbounded();
     let step = move |cx: &SubContext<'_>, _: &mut Thing| -> SubResult {
         tried.send((cx.clock().now(), cx.attempt()))?;
         Err(io::Error::from(io::ErrorKind::TimedOut).into())
@@ -282,7 +282,7 @@ fn the_policy_of_the_controller_decides_the_delay() {
     things(&spy).create(&Thing::new("web")).unwrap();
     let mut seen = Vec::new();
     for delay in [1, 2, 4] {
-        let (at, attempt) = heard.recv_timeout(seconds(60)).unwrap();
+        let (at, attempt) = reported.recv_timeout(seconds(60)).unwrap();
         seen.push(((at - start).as_secs(), attempt));
         // Wait until the run has ended and the retry is scheduled.
         while handle.queue().delayed_count() == 0 || handle.failing().is_empty() {
@@ -291,7 +291,7 @@ fn the_policy_of_the_controller_decides_the_delay() {
         clock.advance(seconds(delay));
     }
     assert_eq!(seen, [(0, 1), (1, 2), (3, 3)]);
-    assert_eq!(heard.recv_timeout(seconds(60)).unwrap().1, 4);
+    assert_eq!(reported.recv_timeout(seconds(60)).unwrap().1, 4);
     manager.stop();
     running.wait().unwrap();
     assert_eq!(asked.iter().collect::<Vec<_>>(), [true; 4]);

@@ -160,7 +160,7 @@ fn until(is_so: impl Fn() -> Result<(), String>) {
     for _ in 0..40_000 {
         match is_so() {
             Ok(()) => return,
-            Err(said) => last = said,
+            Err(report) => last = report,
         }
         thread::park_timeout(Duration::from_millis(1));
     }

@@ -56,17 +56,17 @@ fn add_periodic(
 fn each_task_is_stepped_when_it_is_added_and_at_the_times_that_it_wants() {
     let clock = ManualClock::new();
     let thread = start(&clock);
-    let (said, heard) = steps();
-    let _one = add_periodic(&thread, "one", 2 * SECOND, &said);
-    let _two = add_periodic(&thread, "two", 3 * SECOND, &said);
-    assert_eq!(heard.recv(), Ok(("one", at(0))));
-    assert_eq!(heard.recv(), Ok(("two", at(0))));
+    let (report, reported) = steps();
+    let _one = add_periodic(&thread, "one", 2 * SECOND, &report);
+    let _two = add_periodic(&thread, "two", 3 * SECOND, &report);
+    assert_eq!(reported.recv(), Ok(("one", at(0))));
+    assert_eq!(reported.recv(), Ok(("two", at(0))));
     for (advance, expected) in [(2, &["one"][..]), (1, &["two"]), (1, &["one"]), (2, &["one", "two"])] {
         clock.wait_for_sleepers(1);
-        assert!(heard.try_recv().is_err());
+        assert!(reported.try_recv().is_err());
         clock.advance(SECOND * advance);
         for name in expected {
-            assert_eq!(heard.recv().unwrap().0, *name);
+            assert_eq!(reported.recv().unwrap().0, *name);
         }
     }
     clock.wait_for_sleepers(1);
@@ -90,18 +90,18 @@ fn the_thread_starts_with_its_first_task_and_a_refusal_is_an_error() {
 fn a_waker_brings_the_step_of_its_own_task_forward() {
     let clock = ManualClock::new();
     let thread = start(&clock);
-    let (said, heard) = steps();
-    let (waker, _one) = add_periodic(&thread, "one", Duration::MAX, &said);
-    let _two = add_periodic(&thread, "two", Duration::MAX, &said);
-    heard.recv().unwrap();
-    heard.recv().unwrap();
+    let (report, reported) = steps();
+    let (waker, _one) = add_periodic(&thread, "one", Duration::MAX, &report);
+    let _two = add_periodic(&thread, "two", Duration::MAX, &report);
+    reported.recv().unwrap();
+    reported.recv().unwrap();
     for _ in 0..3 {
         clock.wait_for_sleepers(1);
         waker.set();
-        assert_eq!(heard.recv(), Ok(("one", at(0))));
+        assert_eq!(reported.recv(), Ok(("one", at(0))));
     }
     clock.wait_for_sleepers(1);
-    assert!(heard.try_recv().is_err());
+    assert!(reported.try_recv().is_err());
 }
 
 #[test]
@@ -123,14 +123,14 @@ fn a_task_that_wakes_itself_during_its_step_is_stepped_again() {
 fn a_task_may_add_another_one() {
     let clock = ManualClock::new();
     let thread = Arc::new(start(&clock));
-    let (said, heard) = steps();
+    let (report, reported) = steps();
     let (inner, outer) = (Arc::clone(&thread), thread.waker());
     let task = Steps(move |_| {
-        add_periodic(&inner, "inner", SECOND, &said);
+        add_periodic(&inner, "inner", SECOND, &report);
         Next::Finished
     });
     outer.add("outer", task).unwrap().join();
-    assert_eq!(heard.recv(), Ok(("inner", at(0))));
+    assert_eq!(reported.recv(), Ok(("inner", at(0))));
 }
 
 #[test]
@@ -157,24 +157,24 @@ fn a_stopped_thread_ends_with_its_last_task_and_takes_no_other() {
 fn a_task_that_panics_leaves_and_the_others_stay() {
     let clock = ManualClock::new();
     let thread = start(&clock);
-    let (said, heard) = steps();
-    let _other = add_periodic(&thread, "other", SECOND, &said);
-    heard.recv().unwrap();
+    let (report, reported) = steps();
+    let _other = add_periodic(&thread, "other", SECOND, &report);
+    reported.recv().unwrap();
     let waker = thread.waker();
     waker.add("broken", Steps(|_| panic!("out of luck"))).unwrap().join();
     assert_eq!(thread.tasks(), ["other"]);
     clock.wait_for_sleepers(1);
     clock.advance(SECOND);
-    assert_eq!(heard.recv(), Ok(("other", at(1))));
+    assert_eq!(reported.recv(), Ok(("other", at(1))));
 }
 
 #[test]
 fn a_task_does_not_wait_for_its_own_thread() {
     let clock = ManualClock::new();
     let thread = Arc::new(start(&clock));
-    let (said, heard) = steps();
-    let (_, other) = add_periodic(&thread, "other", SECOND, &said);
-    heard.recv().unwrap();
+    let (report, reported) = steps();
+    let (_, other) = add_periodic(&thread, "other", SECOND, &report);
+    reported.recv().unwrap();
     let (waker, own, mut other) = (thread.waker(), Arc::clone(&thread), Some(other));
     let task = Steps(move |_| {
         other.take().unwrap().join();
@@ -205,15 +205,15 @@ fn the_group_of_a_task_ends_when_the_task_leaves() {
 fn a_simulation_plays_each_task_by_itself() {
     let simulation = crate::testing::Simulation::new(7);
     let thread = TaskThread::new("tasks".to_owned(), ThreadOptions::new(), simulation.clock());
-    let (said, heard) = steps();
-    let (waker, _one) = add_periodic(&thread, "one", SECOND, &said);
+    let (report, reported) = steps();
+    let (waker, _one) = add_periodic(&thread, "one", SECOND, &report);
     let finished = thread.waker();
     let joiner = finished.add("two", Steps(|_| Next::Finished)).unwrap();
     joiner.join();
     simulation.run_for(3 * SECOND);
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3].map(|seconds| ("one", at(seconds))));
+    assert_eq!(reported.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3].map(|seconds| ("one", at(seconds))));
     waker.set();
     simulation.run_for(Duration::ZERO);
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [("one", at(3))]);
+    assert_eq!(reported.try_iter().collect::<Vec<_>>(), [("one", at(3))]);
     assert_eq!(thread.join_timeout(Duration::ZERO).unwrap_err().threads(), ["one"]);
 }

@@ -266,53 +266,53 @@ mod tests {
     use super::*;
 
     fn latch() -> (Arc<Latch>, mpsc::Sender<bool>, mpsc::Receiver<bool>) {
-        let (said, heard) = mpsc::channel();
-        (Latch::new(Clock::system()), said, heard)
+        let (report, reported) = mpsc::channel();
+        (Latch::new(Clock::system()), report, reported)
     }
 
-    fn say(said: &mpsc::Sender<bool>) -> LatchCallback {
-        let said = said.clone();
+    fn say(report: &mpsc::Sender<bool>) -> LatchCallback {
+        let report = report.clone();
         Box::new(move |truth| {
-            let _ = said.send(truth);
+            let _ = report.send(truth);
         })
     }
 
     #[test]
     fn callbacks_run_once_at_the_set_and_immediately_afterwards() {
         for truth in [true, false] {
-            let (latch, said, heard) = latch();
-            latch.on_set(say(&said));
-            latch.on_set(say(&said));
-            assert!(heard.try_recv().is_err());
+            let (latch, report, reported) = latch();
+            latch.on_set(say(&report));
+            latch.on_set(say(&report));
+            assert!(reported.try_recv().is_err());
             latch.set(truth);
-            assert_eq!(heard.try_iter().collect::<Vec<_>>(), [truth; 2]);
+            assert_eq!(reported.try_iter().collect::<Vec<_>>(), [truth; 2]);
             latch.set(!truth);
-            assert!(heard.try_recv().is_err());
-            latch.on_set(say(&said));
-            assert_eq!(heard.try_iter().collect::<Vec<_>>(), [truth], "what has been said first stands");
+            assert!(reported.try_recv().is_err());
+            latch.on_set(say(&report));
+            assert_eq!(reported.try_iter().collect::<Vec<_>>(), [truth], "what has been said first stands");
         }
     }
 
     #[test]
     fn a_callback_may_use_its_latch() {
-        let (latch, said, heard) = latch();
-        let (own, say) = (Arc::clone(&latch), say(&said));
+        let (latch, report, reported) = latch();
+        let (own, say) = (Arc::clone(&latch), say(&report));
         latch.on_set(Box::new(move |_| {
             own.set(false);
             assert!(own.is_open());
             own.on_set(say);
         }));
         latch.set(true);
-        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [true]);
+        assert_eq!(reported.try_iter().collect::<Vec<_>>(), [true]);
     }
 
     #[test]
     fn a_panicking_callback_affects_no_other_code() {
-        let (latch, said, heard) = latch();
+        let (latch, report, reported) = latch();
         latch.on_set(Box::new(|_| panic!("out of luck")));
-        latch.on_set(say(&said));
+        latch.on_set(say(&report));
         latch.set(true);
         latch.on_set(Box::new(|_| panic!("out of luck again")));
-        assert_eq!(heard.try_iter().collect::<Vec<_>>(), [true]);
+        assert_eq!(reported.try_iter().collect::<Vec<_>>(), [true]);
     }
 }

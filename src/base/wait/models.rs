@@ -15,10 +15,10 @@ fn latch() -> Arc<Latch> {
 
 /// Registers a callback that records its outcomes.
 fn listen(latch: &Latch) -> Arc<Mutex<Vec<bool>>> {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let writes = Arc::clone(&heard);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let writes = Arc::clone(&reported);
     latch.on_set(Box::new(move |truth| writes.lock().push(truth)));
-    heard
+    reported
 }
 
 #[test]
@@ -27,9 +27,9 @@ fn a_callback_registered_during_a_set_runs_once() {
         let latch = latch();
         let other = Arc::clone(&latch);
         let setting = thread::spawn(move || other.set(true));
-        let heard = listen(&latch);
+        let reported = listen(&latch);
         setting.join().unwrap();
-        assert_eq!(*heard.lock(), [true]);
+        assert_eq!(*reported.lock(), [true]);
     });
 }
 
@@ -37,13 +37,13 @@ fn a_callback_registered_during_a_set_runs_once() {
 fn waiters_and_callbacks_get_the_same_outcome_of_two_sets() {
     loom::model(|| {
         let latch = latch();
-        let heard = listen(&latch);
+        let reported = listen(&latch);
         let other = Arc::clone(&latch);
         let giving_up = thread::spawn(move || other.set(false));
         latch.set(true);
         let truth = latch.wait_until(Nanos::NEVER);
         giving_up.join().unwrap();
-        assert_eq!(*heard.lock(), [truth]);
+        assert_eq!(*reported.lock(), [truth]);
     });
 }
 

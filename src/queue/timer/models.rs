@@ -47,37 +47,37 @@ struct Said {
 /// The timer's task with an observer.
 struct Watched {
     task: TurnWheel<u8>,
-    said: Arc<Said>,
+    report: Arc<Said>,
 }
 
 impl Task for Watched {
     fn step(&mut self, now: Nanos) -> Next {
         let next = self.task.step(now);
-        self.said.steps.fetch_add(1, SeqCst);
-        *self.said.next.lock() = Some(next);
-        self.said.changed.notify_all();
+        self.report.steps.fetch_add(1, SeqCst);
+        *self.report.next.lock() = Some(next);
+        self.report.changed.notify_all();
         next
     }
 }
 
 /// Starts the timer thread as [`QueueShared::start_timer`] does, with an observer.
 fn watch(shared: &Arc<QueueShared<u8>>) -> (Arc<Said>, thread::JoinHandle<()>) {
-    let said = Arc::new(Said { next: Mutex::new(None), changed: Condvar::new(), steps: AtomicUsize::new(0) });
+    let report = Arc::new(Said { next: Mutex::new(None), changed: Condvar::new(), steps: AtomicUsize::new(0) });
     shared.locked.lock().timer = TimerThread::Starting;
-    let task = Watched { task: TurnWheel(Arc::clone(shared)), said: Arc::clone(&said) };
+    let task = Watched { task: TurnWheel(Arc::clone(shared)), report: Arc::clone(&report) };
     let signal = Arc::clone(&shared.timer);
-    (said, thread::spawn(move || run(&mut { task }, &signal)))
+    (report, thread::spawn(move || run(&mut { task }, &signal)))
 }
 
 /// Adds the observed task to a shared timer thread.
 fn watch_on(timer: &TaskThread, shared: &Arc<QueueShared<u8>>) -> Arc<Said> {
-    let said = Arc::new(Said { next: Mutex::new(None), changed: Condvar::new(), steps: AtomicUsize::new(0) });
-    let task = Watched { task: TurnWheel(Arc::clone(shared)), said: Arc::clone(&said) };
+    let report = Arc::new(Said { next: Mutex::new(None), changed: Condvar::new(), steps: AtomicUsize::new(0) });
+    let task = Watched { task: TurnWheel(Arc::clone(shared)), report: Arc::clone(&report) };
     let mut locked = shared.locked.lock();
     let waker = timer.waker();
     locked.timer = TimerThread::Running(waker.add("timer", task).unwrap());
     assert!(shared.shared_timer.set(waker).is_ok());
-    said
+    report
 }
 
 impl Said {
@@ -99,17 +99,17 @@ fn every_earlier_delay_wakes_the_timer() {
     let (one, more) = (Arc::clone(&in_one_step), Arc::clone(&in_steps));
     explore(4, move || {
         let queue = queue(ThreadOptions::new());
-        let (said, timer) = watch(&queue.shared);
+        let (report, timer) = watch(&queue.shared);
         queue.enqueue_after(1, HOUR);
         queue.enqueue_after(2, MINUTE);
-        said.wait_for_earliest(&queue.shared);
-        let steps = said.steps.load(SeqCst);
+        report.wait_for_earliest(&queue.shared);
+        let steps = report.steps.load(SeqCst);
         // One step at its start, and at most one for each delay: the timer does not wake itself.
         assert!(steps <= 3, "{steps} steps");
         if steps == 1 { &one } else { &more }.store(true, SeqCst);
         drop(queue);
         timer.join().unwrap();
-        assert!(said.steps.load(SeqCst) <= 4);
+        assert!(report.steps.load(SeqCst) <= 4);
     });
     assert!(in_one_step.load(SeqCst) && in_steps.load(SeqCst));
 }
@@ -118,14 +118,14 @@ fn every_earlier_delay_wakes_the_timer() {
 fn delays_from_two_threads_wake_the_timer() {
     explore(3, || {
         let queue = queue(ThreadOptions::new());
-        let (said, timer) = watch(&queue.shared);
+        let (report, timer) = watch(&queue.shared);
         let feeder = {
             let queue = queue.clone();
             thread::spawn(move || queue.enqueue_after(1, MINUTE))
         };
         queue.enqueue_after(2, HOUR);
         feeder.join().unwrap();
-        said.wait_for_earliest(&queue.shared);
+        report.wait_for_earliest(&queue.shared);
         drop(queue);
         timer.join().unwrap();
     });
@@ -136,7 +136,7 @@ fn earlier_delays_of_two_queues_wake_their_shared_timer() {
     explore(2, || {
         let timer = TaskThread::new("timer".to_owned(), ThreadOptions::new(), Clock::system());
         let queues = [(); 2].map(|()| queue(ThreadOptions::new()));
-        let said = queues.each_ref().map(|queue| watch_on(&timer, &queue.shared));
+        let report = queues.each_ref().map(|queue| watch_on(&timer, &queue.shared));
         let feeder = {
             let queue = queues[0].clone();
             thread::spawn(move || queue.enqueue_after(1, MINUTE))
@@ -145,8 +145,8 @@ fn earlier_delays_of_two_queues_wake_their_shared_timer() {
             queue.enqueue_after(2, HOUR);
         }
         feeder.join().unwrap();
-        for (queue, said) in queues.iter().zip(&said) {
-            said.wait_for_earliest(&queue.shared);
+        for (queue, report) in queues.iter().zip(&report) {
+            report.wait_for_earliest(&queue.shared);
         }
         let left = queues.each_ref().map(|queue| Arc::downgrade(&queue.shared));
         drop(queues);

@@ -33,8 +33,8 @@ fn changes(before: Option<u32>, steps: &[Option<u32>]) -> (Vec<StoredChange<u32>
     (changes, now)
 }
 
-fn text(told: &NextEvent<u8, u32>) -> String {
-    match &told.event {
+fn text(notice: &NextEvent<u8, u32>) -> String {
+    match &notice.event {
         Event::Created { new, .. } => format!("+{new}"),
         Event::Updated { old, new, .. } => format!("{old}>{new}"),
         Event::Deleted { last, .. } => format!("-{last}"),
@@ -50,9 +50,9 @@ fn events_of(before: Option<u32>, steps: &[Option<u32>]) -> String {
         subject.add(&0, change);
         assert_eq!(subject.len(), 1);
     }
-    let told: Vec<_> = std::iter::from_fn(|| subject.take()).map(|told| text(&told)).collect();
+    let notice: Vec<_> = std::iter::from_fn(|| subject.take()).map(|notice| text(&notice)).collect();
     assert!(subject.is_empty() && subject.index.is_empty());
-    told.join(" ")
+    notice.join(" ")
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn changes_between_two_events_of_one_entry_are_delivered() {
         for change in all.by_ref().take(adds) {
             subject.add(&0, change);
         }
-        subject.take().map(|told| text(&told))
+        subject.take().map(|notice| text(&notice))
     };
     assert_eq!(next(&mut subject, 3).unwrap(), "1>2");
     assert_eq!(next(&mut subject, 0).unwrap(), "-2");
@@ -104,7 +104,7 @@ fn an_unchanged_item_adds_nothing_to_other_changes() {
     let one = value(1);
     let unchanged = || StoredChange::Unchanged { value: Arc::clone(&one) };
     let update = || StoredChange::Updated { old: Arc::clone(&one), new: value(2) };
-    let take = |subject: &mut Subject| subject.take().map(|told| text(&told));
+    let take = |subject: &mut Subject| subject.take().map(|notice| text(&notice));
     let mut subject = Subject::new();
     subject.add(&0, unchanged());
     subject.add(&0, unchanged());
@@ -134,7 +134,7 @@ fn only_a_creation_without_later_changes_is_initial() {
             subject.add(&0, change);
         }
         subject.add(&0, StoredChange::Unchanged { value: value(9) });
-        std::iter::from_fn(|| subject.take()).map(|told| told.initial).collect::<Vec<_>>()
+        std::iter::from_fn(|| subject.take()).map(|notice| notice.initial).collect::<Vec<_>>()
     };
     assert_eq!(initial(&[Some(1)]), [true]);
     assert_eq!(initial(&[Some(1), Some(2)]), [false]);
@@ -152,7 +152,7 @@ fn keys_and_the_end_of_the_list_keep_their_order() {
     subject.add(&3, created());
     subject.add(&2, StoredChange::Updated { old: value(1), new: value(5) });
     assert_eq!(subject.len(), 4);
-    let keys: Vec<_> = std::iter::from_fn(|| subject.take()).map(|told| told.event.key().copied()).collect();
+    let keys: Vec<_> = std::iter::from_fn(|| subject.take()).map(|notice| notice.event.key().copied()).collect();
     assert_eq!(keys, [Some(2), Some(1), None, Some(3)]);
 }
 
@@ -221,8 +221,8 @@ impl Model {
     }
 
     /// Checks one event against the history of its key, and applies it to `believed`.
-    fn hear(&mut self, told: &NextEvent<u8, u32>) {
-        let Some(key) = told.event.key().copied() else {
+    fn hear(&mut self, notice: &NextEvent<u8, u32>) {
+        let Some(key) = notice.event.key().copied() else {
             assert_eq!(self.order.remove(0), None);
             return;
         };
@@ -231,10 +231,10 @@ impl Model {
         let deletions = history.contains(&EventKind::Deleted);
         let believed = self.believed.get(&key).cloned();
         let same = |one: &Arc<u32>, other: &Arc<u32>| Arc::ptr_eq(one, other);
-        match &told.event {
+        match &notice.event {
             Event::Created { new, .. } => {
                 assert!(believed.is_none() && same(new, &self.store[&key]));
-                assert!(!told.initial);
+                assert!(!notice.initial);
                 self.believed.insert(key, Arc::clone(new));
             }
             Event::Updated { old, new, .. } => {
@@ -306,15 +306,15 @@ proptest! {
                     subject.add_synced();
                 }
                 Step::Take => match subject.take() {
-                    Some(told) => model.hear(&told),
+                    Some(notice) => model.hear(&notice),
                     None => prop_assert!(model.order.is_empty()),
                 },
             }
             prop_assert_eq!(subject.len(), model.order.len());
             prop_assert!(subject.index.len() <= 4);
         }
-        while let Some(told) = subject.take() {
-            model.hear(&told);
+        while let Some(notice) = subject.take() {
+            model.hear(&notice);
         }
         prop_assert!(model.order.is_empty() && model.untold.is_empty());
         prop_assert_eq!(model.believed, model.store);

@@ -33,9 +33,9 @@ fn has_listed_once_the_keys_of_the_first_successful_poll_are_enqueued() {
         }
     };
     let poller = Poller::new(PERIOD, list).clock(queue.clock()).start(&queue).unwrap();
-    let (said, heard) = mpsc::channel();
+    let (report, reported) = mpsc::channel();
     let fed = queue.clone();
-    poller.source().synced().on_set(Box::new(move |listed| said.send((listed, fed.len())).unwrap()));
+    poller.source().synced().on_set(Box::new(move |listed| report.send((listed, fed.len())).unwrap()));
     for _ in 0..2 {
         clock.wait_for_sleepers(IDLE);
         assert!(!poller.has_listed());
@@ -43,9 +43,9 @@ fn has_listed_once_the_keys_of_the_first_successful_poll_are_enqueued() {
     }
     assert!(poller.source().synced().wait_for(Duration::MAX));
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(heard.try_recv(), Ok((true, 1)));
+    assert_eq!(reported.try_recv(), Ok((true, 1)));
     poller.shutdown(Duration::ZERO);
-    assert!(heard.recv().is_err(), "it is told once");
+    assert!(reported.recv().is_err(), "the callback runs once");
 }
 
 #[test]

@@ -35,8 +35,8 @@ fn options(owner: &'static str, names: &Sender<String>) -> ThreadOptions {
     })
 }
 
-fn say(said: &Sender<Said>, who: &'static str) {
-    let _ = said.send((who, MADE_BY.get()));
+fn say(report: &Sender<Said>, who: &'static str) {
+    let _ = report.send((who, MADE_BY.get()));
 }
 
 fn sorted<T: Ord>(received: &Receiver<T>, count: usize) -> Vec<T> {
@@ -49,15 +49,15 @@ type Reconcile = Box<dyn Fn(&Context, &Key) -> Result<Action, BoxError> + Send +
 
 /// Returns a controller with a poll, a poller with settings and a watch. Each of them reports its thread's owner
 /// once, and the reconciler too.
-fn controller(said: &Sender<Said>, watch: &Watch<Key, u32>) -> ControllerBuilder<Key, Reconcile> {
+fn controller(report: &Sender<Said>, watch: &Watch<Key, u32>) -> ControllerBuilder<Key, Reconcile> {
     let lists = |who: &'static str| {
-        let said = said.clone();
+        let report = report.clone();
         move |_: &Context| {
-            say(&said, who);
+            say(&report, who);
             Ok::<_, Infallible>([who])
         }
     };
-    let (maps, runs) = (said.clone(), said.clone());
+    let (maps, runs) = (report.clone(), report.clone());
     let reconcile = move |_: &Context, key: &Key| {
         if *key == "poll" {
             say(&runs, "run");
@@ -86,10 +86,10 @@ fn thread_options_of_a_controller_reach_its_sources() {
     let pool = WorkerPool::builder().threads(1).start().unwrap();
     let disks = Watch::push();
     disks.replace_all([("disk-1", 1)]);
-    let ((said, heard), (named, heard_names)) = (unbounded(), unbounded());
-    let vms = controller(&said, disks.watch()).own_threads(1).thread_options(options("vm", &named));
+    let ((report, reported), (named, heard_names)) = (unbounded(), unbounded());
+    let vms = controller(&report, disks.watch()).own_threads(1).thread_options(options("vm", &named));
     let running = vms.build().unwrap().start(&pool).unwrap();
-    assert_eq!(sorted(&heard, 4), [("mapping", "vm"), ("poll", "vm"), ("poller", "vm"), ("run", "vm")]);
+    assert_eq!(sorted(&reported, 4), [("mapping", "vm"), ("poll", "vm"), ("poller", "vm"), ("run", "vm")]);
     assert_eq!(sorted(&heard_names, THREADS).len(), THREADS);
     running.shutdown(Duration::ZERO);
     pool.shutdown(Duration::ZERO);
@@ -100,8 +100,8 @@ fn a_source_with_thread_options_of_its_own_keeps_them() {
     let pool = WorkerPool::builder().threads(1).start().unwrap();
     let disks = Watch::<Key, u32>::push();
     disks.replace_all([("disk-1", 1)]);
-    let ((said, heard), (named, _names)) = (unbounded(), unbounded());
-    let (lists, maps) = (said.clone(), said);
+    let ((report, reported), (named, _names)) = (unbounded(), unbounded());
+    let (lists, maps) = (report.clone(), report);
     let list = move |_: &Context| {
         say(&lists, "poller");
         Ok::<_, Infallible>(["vm-1"])
@@ -123,20 +123,20 @@ fn a_source_with_thread_options_of_its_own_keeps_them() {
         .unwrap()
         .start(&pool)
         .unwrap();
-    assert_eq!(sorted(&heard, 2), [("mapping", "subscriber"), ("poller", "poller")]);
+    assert_eq!(sorted(&reported, 2), [("mapping", "subscriber"), ("poller", "poller")]);
     running.shutdown(Duration::ZERO);
     pool.shutdown(Duration::ZERO);
 }
 
 #[test]
 fn thread_options_of_a_manager_reach_components_without_their_own() {
-    let ((said, heard), (named, heard_names)) = (unbounded(), unbounded());
+    let ((report, reported), (named, heard_names)) = (unbounded(), unbounded());
     let manager = Manager::builder().threads(1).thread_options(options("manager", &named)).build().unwrap();
     let disks = Watch::push();
     disks.replace_all([("disk-1", 1)]);
-    let vms = controller(&said, disks.watch()).own_threads(1).build().unwrap();
+    let vms = controller(&report, disks.watch()).own_threads(1).build().unwrap();
     manager.add(vms).unwrap();
-    let lists = said;
+    let lists = report;
     let list = move |_: &Context| {
         say(&lists, "component");
         Ok::<_, Infallible>(["vm-1"])
@@ -144,7 +144,7 @@ fn thread_options_of_a_manager_reach_components_without_their_own() {
     manager.add(Component::poller("component", Poller::new(3600 * SECOND, list), &WorkQueue::new())).unwrap();
     let running = manager.start().unwrap();
     let everybody = ["component", "mapping", "poll", "poller", "run"].map(|who| (who, "manager"));
-    assert_eq!(sorted(&heard, 5), everybody);
+    assert_eq!(sorted(&reported, 5), everybody);
     // These are the shared pool and its watchdog, the driver, the component and its watchdog, and the controller's
     // threads.
     let names = sorted(&heard_names, 5 + THREADS);
@@ -204,15 +204,15 @@ fn controllers_of_a_manager_share_all_its_threads() {
 
 #[test]
 fn a_controller_with_thread_options_of_its_own_keeps_them_in_a_manager() {
-    let ((said, heard), (named, _names)) = (unbounded(), unbounded());
+    let ((report, reported), (named, _names)) = (unbounded(), unbounded());
     let manager = Manager::builder().threads(1).thread_options(options("manager", &named)).build().unwrap();
     let disks = Watch::push();
     disks.replace_all([("disk-1", 1)]);
-    let vms = controller(&said, disks.watch()).thread_options(options("vm", &named)).build().unwrap();
+    let vms = controller(&report, disks.watch()).thread_options(options("vm", &named)).build().unwrap();
     manager.add(vms).unwrap();
     let running = manager.start().unwrap();
     let expected = [("mapping", "vm"), ("poll", "vm"), ("poller", "vm"), ("run", "manager")];
-    assert_eq!(sorted(&heard, 4), expected);
+    assert_eq!(sorted(&reported, 4), expected);
     manager.stop();
     running.wait().unwrap();
 }

@@ -29,9 +29,9 @@ fn pool() -> (ManualClock, Running<WorkerPool>) {
 }
 
 /// Returns a reconciler that reports each run, and succeeds.
-fn reporting(said: Sender<(Key, Instant, Reasons)>) -> impl Fn(&Context, &Key) -> Outcome + Send + Sync {
+fn reporting(report: Sender<(Key, Instant, Reasons)>) -> impl Fn(&Context, &Key) -> Outcome + Send + Sync {
     move |cx, key| {
-        said.send((*key, cx.clock().now(), cx.reasons()))?;
+        report.send((*key, cx.clock().now(), cx.reasons()))?;
         Ok(Action::await_change())
     }
 }
@@ -47,22 +47,22 @@ where
 /// thread.
 const IDLE: usize = 4;
 
-fn keys(said: &Receiver<(Key, Instant, Reasons)>) -> Vec<Key> {
-    said.try_iter().map(|(key, ..)| key).collect()
+fn keys(report: &Receiver<(Key, Instant, Reasons)>) -> Vec<Key> {
+    report.try_iter().map(|(key, ..)| key).collect()
 }
 
 #[test]
 fn enqueued_keys_are_run() {
     let (clock, pool) = pool();
-    let (said, heard) = unbounded();
-    let controller = builder(&clock, reporting(said)).build().unwrap();
+    let (report, reported) = unbounded();
+    let controller = builder(&clock, reporting(report)).build().unwrap();
     let vms = controller.handle();
     assert_eq!(vms.enqueue("early"), EnqueueOutcome::Queued);
     let running = controller.start(&pool).unwrap();
     vms.enqueue("late");
     running.wait(&"late", Duration::MAX).unwrap();
     running.wait(&"early", Duration::MAX).unwrap();
-    let mut seen = keys(&heard);
+    let mut seen = keys(&reported);
     seen.sort_unstable();
     assert_eq!(seen, ["early", "late"]);
     running.shutdown(Duration::ZERO);
@@ -73,9 +73,9 @@ fn enqueued_keys_are_run() {
 #[test]
 fn no_key_is_run_before_all_initial_listings_are_in() {
     let (clock, pool) = pool();
-    let (said, heard) = unbounded();
+    let (report, reported) = unbounded();
     let (vms, disks) = (Watch::builder().clock(clock.clock()).push(), Watch::builder().clock(clock.clock()).push());
-    let running = builder(&clock, reporting(said))
+    let running = builder(&clock, reporting(report))
         .watch(vms.watch(), |event| event.key().copied())
         .watch(disks.watch(), |event| event.value().copied())
         .build()
@@ -87,14 +87,14 @@ fn no_key_is_run_before_all_initial_listings_are_in() {
     running.enqueue("vm-3");
     // These are the control thread and the pool's three threads. The subscriptions have no threads.
     clock.wait_for_sleepers(IDLE);
-    assert_eq!((keys(&heard).len(), running.queue().len(), running.has_synced()), (0, 3, false));
+    assert_eq!((keys(&reported).len(), running.queue().len(), running.has_synced()), (0, 3, false));
     assert_eq!(running.status().phase, ControllerPhase::Syncing);
     disks.synced();
     for key in ["vm-1", "vm-2", "vm-3"] {
         running.wait(&key, Duration::MAX).unwrap();
     }
     assert!(running.has_synced());
-    assert_eq!(keys(&heard).len(), 3);
+    assert_eq!(keys(&reported).len(), 3);
 }
 
 #[test]
@@ -136,16 +136,16 @@ fn a_watch_that_stops_before_its_listing_is_an_error() {
     while running.failure().is_none() {
         std::thread::yield_now();
     }
-    let said = running.failure().unwrap().to_string();
-    assert_eq!(said, "controller vm: watch has ended before its initial listing was in");
+    let report = running.failure().unwrap().to_string();
+    assert_eq!(report, "controller vm: watch has ended before its initial listing was in");
 }
 
 #[test]
 fn keys_are_taken_at_the_limited_rate() {
     let (clock, pool) = pool();
     let start = clock.now();
-    let (said, heard) = unbounded();
-    let running = builder(&clock, reporting(said)).rate_limit(1.0, 2).build().unwrap().start(&pool).unwrap();
+    let (report, reported) = unbounded();
+    let running = builder(&clock, reporting(report)).rate_limit(1.0, 2).build().unwrap().start(&pool).unwrap();
     for key in ["a", "b", "c", "d"] {
         running.enqueue(key);
     }
@@ -154,17 +154,17 @@ fn keys_are_taken_at_the_limited_rate() {
         clock.advance(SECOND);
     }
     clock.wait_for_sleepers(IDLE);
-    let seen: Vec<_> = heard.try_iter().map(|(key, at, _)| (key, (at - start).as_secs())).collect();
+    let seen: Vec<_> = reported.try_iter().map(|(key, at, _)| (key, (at - start).as_secs())).collect();
     assert_eq!(seen, [("a", 0), ("b", 0), ("c", 1), ("d", 2)]);
     // The limiter gained one token in the idle second. Then the limit is removed.
     for key in ["e", "f", "g"] {
         running.enqueue(key);
     }
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(keys(&heard), ["e"]);
+    assert_eq!(keys(&reported), ["e"]);
     running.set_rate_limit(None).unwrap();
     clock.wait_for_sleepers(IDLE);
-    let mut seen = keys(&heard);
+    let mut seen = keys(&reported);
     seen.sort_unstable();
     assert_eq!(seen, ["f", "g"]);
 }
@@ -172,10 +172,10 @@ fn keys_are_taken_at_the_limited_rate() {
 #[test]
 fn a_resync_enqueues_every_known_key() {
     let (clock, pool) = pool();
-    let (said, heard) = unbounded();
+    let (report, reported) = unbounded();
     let vms = Watch::builder().clock(clock.clock()).push();
     vms.replace_all([("vm-1", 1), ("vm-2", 1)]);
-    let running = builder(&clock, reporting(said))
+    let running = builder(&clock, reporting(report))
         .watch(vms.watch(), |event| event.key().copied())
         .resync(60 * SECOND)
         .build()
@@ -183,35 +183,35 @@ fn a_resync_enqueues_every_known_key() {
         .start(&pool)
         .unwrap();
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(keys(&heard).len(), 2);
+    assert_eq!(keys(&reported).len(), 2);
     clock.advance(just_before(60 * SECOND));
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(heard.len(), 0);
+    assert_eq!(reported.len(), 0);
     clock.advance(Duration::from_nanos(1));
     clock.wait_for_sleepers(IDLE);
-    let mut seen: Vec<_> = heard.try_iter().map(|(key, _, reasons)| (key, reasons)).collect();
+    let mut seen: Vec<_> = reported.try_iter().map(|(key, _, reasons)| (key, reasons)).collect();
     seen.sort_unstable_by_key(|(key, _)| *key);
     assert_eq!(seen, [("vm-1", Reasons::RESYNC), ("vm-2", Reasons::RESYNC)]);
     running.set_resync(Some(5 * SECOND)).unwrap();
     clock.wait_for_sleepers(IDLE);
     clock.advance(5 * SECOND);
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(heard.len(), 2);
+    assert_eq!(reported.len(), 2);
     running.set_resync(None).unwrap();
     clock.wait_for_sleepers(IDLE);
     clock.advance(500 * SECOND);
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(heard.len(), 2);
+    assert_eq!(reported.len(), 2);
 }
 
 #[test]
 fn bursts_are_debounced_up_to_the_cap() {
     let (clock, pool) = pool();
     let start = clock.now();
-    let (said, heard) = unbounded();
+    let (report, reported) = unbounded();
     let vms = Watch::builder().clock(clock.clock()).push();
     vms.replace_all([("vm", 0)]);
-    let running = builder(&clock, reporting(said))
+    let running = builder(&clock, reporting(report))
         .watch(vms.watch(), |event| event.key().copied())
         .debounce(2 * SECOND, 5 * SECOND)
         .build()
@@ -220,14 +220,14 @@ fn bursts_are_debounced_up_to_the_cap() {
         .unwrap();
     // A held clock needs no thread for the queue's timer.
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(keys(&heard), ["vm"]);
+    assert_eq!(keys(&reported), ["vm"]);
     for value in 1..=12 {
         vms.set("vm", value);
         clock.wait_for_sleepers(IDLE);
         clock.advance(SECOND);
         clock.wait_for_sleepers(IDLE);
     }
-    let seen: Vec<_> = heard.try_iter().map(|(_, at, _)| (at - start).as_secs()).collect();
+    let seen: Vec<_> = reported.try_iter().map(|(_, at, _)| (at - start).as_secs()).collect();
     // A change arrives every second, so the quiet time never ends, and the latest wait decides.
     assert_eq!(seen, [5, 10]);
     drop(running);
@@ -237,8 +237,8 @@ fn bursts_are_debounced_up_to_the_cap() {
 fn runs_of_a_key_keep_the_minimum_interval() {
     let (clock, pool) = pool();
     let start = clock.now();
-    let (said, heard) = unbounded();
-    let running = builder(&clock, reporting(said)).min_interval(3 * SECOND).build().unwrap().start(&pool).unwrap();
+    let (report, reported) = unbounded();
+    let running = builder(&clock, reporting(report)).min_interval(3 * SECOND).build().unwrap().start(&pool).unwrap();
     running.enqueue("vm");
     clock.wait_for_sleepers(IDLE);
     for _ in 0..7 {
@@ -247,7 +247,7 @@ fn runs_of_a_key_keep_the_minimum_interval() {
         clock.advance(SECOND);
         clock.wait_for_sleepers(IDLE);
     }
-    let seen: Vec<_> = heard.try_iter().map(|(_, at, _)| (at - start).as_secs()).collect();
+    let seen: Vec<_> = reported.try_iter().map(|(_, at, _)| (at - start).as_secs()).collect();
     assert_eq!(seen, [0, 3, 6]);
 }
 
@@ -307,34 +307,34 @@ fn retried_keys_are_listed_as_failing_and_terminal_ones_as_parked() {
 #[test]
 fn a_key_that_is_suspended_waits_and_keeps_its_reasons() {
     let (clock, pool) = pool();
-    let (said, heard) = unbounded();
-    let running = builder(&clock, reporting(said)).build().unwrap().start(&pool).unwrap();
+    let (report, reported) = unbounded();
+    let running = builder(&clock, reporting(report)).build().unwrap().start(&pool).unwrap();
     running.suspend("vm");
     running.suspend("other");
     running.enqueue("vm");
     clock.wait_for_sleepers(IDLE);
-    assert_eq!((heard.len(), running.status().suspended.len()), (0, 2));
+    assert_eq!((reported.len(), running.status().suspended.len()), (0, 2));
     running.resume(&"vm");
     running.resume(&"other");
     clock.wait_for_sleepers(IDLE);
-    let seen: Vec<_> = heard.try_iter().map(|(key, _, reasons)| (key, reasons)).collect();
+    let seen: Vec<_> = reported.try_iter().map(|(key, _, reasons)| (key, reasons)).collect();
     assert_eq!(seen, [("vm", Reasons::MANUAL)]);
     running.suspend_all();
     running.enqueue("vm");
     clock.wait_for_sleepers(IDLE);
-    assert_eq!((heard.len(), running.status().phase), (0, ControllerPhase::Suspended));
+    assert_eq!((reported.len(), running.status().phase), (0, ControllerPhase::Suspended));
     running.resume_all();
     running.wait(&"vm", Duration::MAX).unwrap();
-    assert_eq!(heard.len(), 1);
+    assert_eq!(reported.len(), 1);
 }
 
 /// After the resumption, the backoff takes its next step, because the run does not count as an early one.
 #[test]
 fn a_key_that_is_suspended_keeps_its_failures() {
     let (clock, pool) = pool();
-    let (said, heard) = unbounded();
+    let (report, reported) = unbounded();
     let reconcile = move |cx: &Context, _: &Key| -> Outcome {
-        said.send((cx.attempt(), cx.clock().now(), cx.reasons()))?;
+        report.send((cx.attempt(), cx.clock().now(), cx.reasons()))?;
         Err("no answer".into())
     };
     let backoff = Exponential::new(SECOND, 100 * SECOND).jitter(0.0);
@@ -352,12 +352,12 @@ fn a_key_that_is_suspended_keeps_its_failures() {
     assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout), "it is wanted");
     clock.advance(7 * SECOND);
     clock.wait_for_sleepers(IDLE);
-    assert_eq!(heard.len(), 2);
+    assert_eq!(reported.len(), 2);
     running.resume(&"vm");
     clock.wait_for_sleepers(IDLE);
     clock.advance(4 * SECOND);
     clock.wait_for_sleepers(IDLE);
-    let seen: Vec<_> = heard.try_iter().map(|(attempt, at, _)| (attempt, (at - start).as_secs())).collect();
+    let seen: Vec<_> = reported.try_iter().map(|(attempt, at, _)| (attempt, (at - start).as_secs())).collect();
     assert_eq!(seen, [(1, 0), (2, 1), (3, 10), (4, 14)]);
     assert_eq!(running.failing()[0].failures, 4);
 }
@@ -366,8 +366,8 @@ fn a_key_that_is_suspended_keeps_its_failures() {
 #[test]
 fn a_suspended_key_with_a_request_is_not_idle_and_runs_once_when_it_is_resumed() {
     let (clock, pool) = pool();
-    let (said, heard) = unbounded();
-    let running = builder(&clock, reporting(said)).min_interval(SECOND).build().unwrap().start(&pool).unwrap();
+    let (report, reported) = unbounded();
+    let running = builder(&clock, reporting(report)).min_interval(SECOND).build().unwrap().start(&pool).unwrap();
     running.suspend("vm");
     assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
     assert_eq!(running.queue().because(Reasons::EVENT).enqueue_if_absent("vm"), EnqueueOutcome::Queued);
@@ -376,10 +376,10 @@ fn a_suspended_key_with_a_request_is_not_idle_and_runs_once_when_it_is_resumed()
     running.enqueue("vm");
     clock.wait_for_sleepers(IDLE);
     assert_eq!(running.wait(&"vm", Duration::ZERO), Err(WaitError::Timeout));
-    assert!(heard.is_empty());
+    assert!(reported.is_empty());
     running.resume(&"vm");
     clock.wait_for_sleepers(IDLE);
-    let seen: Vec<_> = heard.try_iter().map(|(key, _, reasons)| (key, reasons)).collect();
+    let seen: Vec<_> = reported.try_iter().map(|(key, _, reasons)| (key, reasons)).collect();
     assert_eq!(seen, [("vm", Reasons::EVENT | Reasons::POLL | Reasons::MANUAL)], "at once: it has not run before");
     assert_eq!(running.wait(&"vm", Duration::ZERO), Ok(None));
     // After another resumption it does not run, because no request is pending.
@@ -387,14 +387,14 @@ fn a_suspended_key_with_a_request_is_not_idle_and_runs_once_when_it_is_resumed()
     running.resume(&"vm");
     clock.advance(10 * SECOND);
     clock.wait_for_sleepers(IDLE);
-    assert!(heard.is_empty());
+    assert!(reported.is_empty());
 }
 
 #[test]
 fn a_wait_for_a_key_that_a_stop_discards_returns_stopped() {
     let (clock, pool) = pool();
-    let (said, heard) = unbounded();
-    let running = builder(&clock, reporting(said)).build().unwrap().start(&pool).unwrap();
+    let (report, reported) = unbounded();
+    let running = builder(&clock, reporting(report)).build().unwrap().start(&pool).unwrap();
     running.suspend_all();
     running.enqueue("vm");
     clock.wait_for_sleepers(IDLE);
@@ -406,7 +406,7 @@ fn a_wait_for_a_key_that_a_stop_discards_returns_stopped() {
     });
     assert_eq!(running.queue().state("vm"), KeyState::Idle);
     assert_eq!(running.wait(&"vm", Duration::MAX), Err(WaitError::Stopped), "also afterwards");
-    assert!(heard.is_empty());
+    assert!(reported.is_empty());
 }
 
 #[test]

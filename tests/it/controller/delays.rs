@@ -44,9 +44,9 @@ impl Rig {
         let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().expect("there are threads");
         let push = Watch::builder().clock(clock.clock()).push();
         push.replace_all([("vm", 0)]);
-        let (told, runs) = unbounded();
+        let (notice, runs) = unbounded();
         let reconcile: Run = Box::new(move |cx, _| {
-            told.send((cx.clock().now() - start, cx.reasons()))?;
+            notice.send((cx.clock().now() - start, cx.reasons()))?;
             outcome()
         });
         let builder = Controller::builder("vm", reconcile).clock(clock.clock());

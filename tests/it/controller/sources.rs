@@ -122,10 +122,10 @@ fn a_poll_that_does_not_end_is_aborted_and_named_when_its_source_is_removed() {
     let (controller, _ran, _none) = controller(&clock);
     let mut running = controller.start(&pool).unwrap();
     let (began, starts) = unbounded();
-    let (go_on, told) = unbounded::<()>();
+    let (go_on, notice) = unbounded::<()>();
     let stuck = Poller::new(HOUR, move |_: &Context| {
         began.send(()).unwrap();
-        let _ = told.recv();
+        let _ = notice.recv();
         Ok::<_, Infallible>(["vm-1"])
     });
     let mut sources = Sources::new();

@@ -221,11 +221,11 @@ fn a_wait_covers_changes_that_predicates_refuse_and_mappings_that_panic() {
     let (clock, pool) = held();
     let vms = Watch::builder().clock(clock.clock()).push();
     vms.synced();
-    let (told, heard) = unbounded();
+    let (notice, reported) = unbounded();
     let running = builder(&clock, done)
         .subscribe(vms.watch(), move |queue| {
             Subscriber::to(queue, move |event: &Event<Key, u32>| {
-                let _ = told.send(event.key().copied());
+                let _ = notice.send(event.key().copied());
                 assert_ne!(event.key(), Some(&"panics"));
                 event.key().copied()
             })
@@ -238,7 +238,7 @@ fn a_wait_covers_changes_that_predicates_refuse_and_mappings_that_panic() {
     vms.set("panics", 1);
     vms.set("vm", 1);
     running.wait(&"panics", Duration::MAX).unwrap();
-    assert_eq!(heard.try_iter().flatten().collect::<Vec<_>>(), ["panics", "vm"]);
+    assert_eq!(reported.try_iter().flatten().collect::<Vec<_>>(), ["panics", "vm"]);
 }
 
 #[test]

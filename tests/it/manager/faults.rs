@@ -69,8 +69,8 @@ fn noting(name: &'static str, notes: &Notes) -> Component {
 fn noting_its_stop(name: &'static str, notes: &Notes) -> Component {
     let notes = Arc::clone(notes);
     Component::function(name, move |cx: &Context| {
-        let told = Arc::clone(&notes);
-        cx.on_cancel(move || told.lock().push(format!("{name} is told"))).detach();
+        let notice = Arc::clone(&notes);
+        cx.on_cancel(move || notice.lock().push(format!("{name} is told"))).detach();
         notes.lock().push(format!("{name} begins"));
         cx.token().wait();
         Ok::<_, Infallible>(())
@@ -312,8 +312,8 @@ fn a_running_manager_that_its_component_drops_ends_after_the_grace_periods() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(1).shutdown_grace(SECOND).build().unwrap();
     let slot = Arc::new(Mutex::new(None));
-    let (own, said) = (Arc::clone(&slot), Notes::default());
-    let notes = Arc::clone(&said);
+    let (own, report) = (Arc::clone(&slot), Notes::default());
+    let notes = Arc::clone(&report);
     let (go, gate) = bounded::<()>(0);
     manager
         .add(Component::function("suicide", move |_: &Context| {
@@ -329,11 +329,11 @@ fn a_running_manager_that_its_component_drops_ends_after_the_grace_periods() {
     until(&manager, "stopping");
     for _ in 0..2 {
         clock.wait_for_sleepers(3);
-        assert_eq!(*said.lock(), [""; 0]);
+        assert_eq!(*report.lock(), [""; 0]);
         clock.advance(SECOND);
     }
     until(&manager, "ended");
-    while said.lock().is_empty() {
+    while report.lock().is_empty() {
         std::thread::yield_now();
     }
 }
@@ -343,10 +343,10 @@ fn a_started_manager_ends_without_a_waiter() {
     let notes = Notes::default();
     let manager = Manager::builder().build().unwrap();
     manager.add(noting("other", &notes)).unwrap();
-    let (fail, told) = bounded::<()>(0);
+    let (fail, notice) = bounded::<()>(0);
     manager
         .add(Component::function("broken", move |_: &Context| {
-            let _ = told.recv();
+            let _ = notice.recv();
             Err("no such device")
         }))
         .unwrap();
@@ -549,9 +549,9 @@ fn a_controller_that_cannot_be_started_takes_no_keys() {
 #[test]
 fn keys_that_are_enqueued_before_the_start_run_after_it() {
     let manager = Manager::builder().threads(1).build().unwrap();
-    let (said, heard) = unbounded();
+    let (report, reported) = unbounded();
     let reconcile = move |_: &Context, key: &Key| -> Result<Action, BoxError> {
-        said.send(*key)?;
+        report.send(*key)?;
         Ok(Action::await_change())
     };
     manager.add(Controller::builder("vm", reconcile).build().unwrap()).unwrap();
@@ -565,7 +565,7 @@ fn keys_that_are_enqueued_before_the_start_run_after_it() {
     assert!(matches!(vms.wait(&"vm-1", Duration::MAX), Ok(None | Some(RunOutcome::Succeeded))));
     manager.stop();
     running.wait().unwrap();
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), ["vm-1"]);
+    assert_eq!(reported.try_iter().collect::<Vec<_>>(), ["vm-1"]);
 }
 
 /// Many threads add components while another one stops the manager. In the end, every added component has ended.

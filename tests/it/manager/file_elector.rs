@@ -88,8 +88,8 @@ fn a_second_candidate_waits_and_leads_when_the_first_one_resigns() {
     let path = path.display().to_string();
     let campaigning = format!("campaigning for {path}");
     let name = logs.all()[0].field("elector").to_owned();
-    let said = [campaigning.as_str(), "elected", "resigning"];
-    assert_eq!(lines, said.map(|message| (Level::Info, format!("{name}: {message}"))));
+    let report = [campaigning.as_str(), "elected", "resigning"];
+    assert_eq!(lines, report.map(|message| (Level::Info, format!("{name}: {message}"))));
     assert_eq!(logs.all()[0].field("path"), path);
 }
 
@@ -172,10 +172,10 @@ fn a_leader_notices_that_its_file_was_deleted_replaced_or_moved() {
         assert!(!work.is_cancelled());
         let error = term.check().unwrap_err();
         assert!(work.is_cancelled() && error.source().is_some());
-        let said = logs.at(Level::Error);
-        assert_eq!(said.len(), 1);
+        let report = logs.at(Level::Error);
+        assert_eq!(report.len(), 1);
         if name != "unreachable" {
-            assert_eq!(said[0].field("error"), format!("{} was deleted or replaced", path.display()));
+            assert_eq!(report[0].field("error"), format!("{} was deleted or replaced", path.display()));
             // The lock of the old file blocks no other elector.
             drop(elected(&elector(&path, "next")));
         }
@@ -284,10 +284,10 @@ fn a_file_that_cannot_be_written_does_not_prevent_an_election() {
     let logs = Logs::of("unwritten");
     let mut term = elected(&elector(&path, "unwritten"));
     assert!(term.check().is_ok());
-    let said = logs.at(Level::Warn);
-    assert_eq!(said.len(), 1);
+    let report = logs.at(Level::Warn);
+    assert_eq!(report.len(), 1);
     assert!(
-        said[0].message.starts_with(&format!("unwritten: cannot write to {} who leads: ", path.display())),
-        "{said:?}"
+        report[0].message.starts_with(&format!("unwritten: cannot write to {} who leads: ", path.display())),
+        "{report:?}"
     );
 }

@@ -173,16 +173,16 @@ fn a_loss_between_two_checks_takes_effect_at_once() {
 fn components_added_to_a_leader_start_to_lead_too() {
     let notes = Notes::default();
     let manager = Manager::builder().elector(leading(MS, &notes, || Ok(()))).build().unwrap();
-    let (said, heard) = bounded(0);
+    let (report, reported) = bounded(0);
     let leads = |name: &'static str| {
-        let said = said.clone();
-        Component::leading_function(name, move |_: &Context| said.send(name))
+        let report = report.clone();
+        Component::leading_function(name, move |_: &Context| report.send(name))
     };
     manager.add(leads("first")).unwrap();
     let running = manager.start().unwrap();
-    assert_eq!(heard.recv(), Ok("first"));
+    assert_eq!(reported.recv(), Ok("first"));
     manager.add(leads("late")).unwrap();
-    assert_eq!(heard.recv(), Ok("late"));
+    assert_eq!(reported.recv(), Ok("late"));
     let (run, begun) = bounded(1);
     manager.add(working(&notes, run, bounded(0).1)).unwrap();
     begun.recv().unwrap();
@@ -246,9 +246,9 @@ impl Drop for AskingLeadership {
 fn the_manager_reports_the_end_of_its_leadership_before_it_resigns() {
     let leads = Arc::new(Mutex::new(None::<Manager>));
     let notes = Notes::default();
-    let (own, said) = (Arc::clone(&leads), Arc::clone(&notes));
+    let (own, report) = (Arc::clone(&leads), Arc::clone(&notes));
     let elector =
-        ElectorFn(move |_: &Context| Ok(Term::new("asks", AskingLeadership(Arc::clone(&own), Arc::clone(&said)))));
+        ElectorFn(move |_: &Context| Ok(Term::new("asks", AskingLeadership(Arc::clone(&own), Arc::clone(&report)))));
     let manager = Manager::builder().elector(elector).build().unwrap();
     *leads.lock() = Some(manager.clone());
     let running = manager.start().unwrap();
@@ -334,29 +334,29 @@ impl Candidate {
     fn start(path: &Path, who: usize, record: &Record) -> Self {
         let file = FileElector::new(path).name(format!("candidate-{who}")).interval(MS);
         let lost = Arc::<AtomicBool>::default();
-        let told = Arc::clone(&lost);
+        let notice = Arc::clone(&lost);
         let elector = ElectorFn(move |cx: &Context| {
             let file = file.campaign(cx)?;
-            Ok(Term::new("lossy", Lossy { file, lost: Arc::clone(&told) }))
+            Ok(Term::new("lossy", Lossy { file, lost: Arc::clone(&notice) }))
         });
         let manager = Manager::builder().elector(elector).threads(2).abort_grace(HOUR).build().unwrap();
-        let said = record.clone();
+        let report = record.clone();
         let reconcile = move |cx: &Context, _: &u64| -> Result<Action, BoxError> {
-            said.say(who, "begin");
+            report.say(who, "begin");
             let slept = cx.sleep(MS / 4);
-            said.say(who, "end");
+            report.say(who, "end");
             slept?;
             Ok(Action::requeue_after(Duration::ZERO))
         };
         manager.add(Controller::builder("vm", reconcile).build().unwrap()).unwrap();
         manager.enqueue("vm", 0_u64).unwrap();
-        let said = record.clone();
+        let report = record.clone();
         let janitor = move |cx: &Context| -> Result<(), BoxError> {
-            said.say(who, "begin");
+            report.say(who, "begin");
             while cx.sleep(MS).is_ok() {}
             // The function does not end at once after its cancellation.
             std::thread::yield_now();
-            said.say(who, "end");
+            report.say(who, "end");
             cx.check()?;
             Ok(())
         };

@@ -45,8 +45,8 @@ fn components_are_stopped_in_reverse_without_waiting_for_each_other() {
     for name in ["first", "second", "third"] {
         let (notes, begun, gone) = (Arc::clone(&notes), begun.clone(), gone.clone());
         let function = move |cx: &Context| {
-            let told = Arc::clone(&notes);
-            let _noted = cx.on_cancel(move || told.lock().push(name));
+            let notice = Arc::clone(&notes);
+            let _noted = cx.on_cancel(move || notice.lock().push(name));
             begun.send(())?;
             let _ = gone.recv();
             notes.lock().push("one ends");
@@ -299,11 +299,11 @@ impl Drop for ScriptedElector {
 #[test]
 fn controllers_and_leading_functions_wait_for_the_leadership() {
     let clock = ManualClock::new();
-    let told = ScriptedElector::new();
-    let (lead, lost, resigned) = (told.lead.clone(), Arc::clone(&told.lost), Arc::clone(&told.resigned));
-    let manager = Manager::builder().clock(clock.clock()).threads(1).elector(told).build().unwrap();
-    let (said, heard) = unbounded();
-    let function = said.clone();
+    let notice = ScriptedElector::new();
+    let (lead, lost, resigned) = (notice.lead.clone(), Arc::clone(&notice.lost), Arc::clone(&notice.resigned));
+    let manager = Manager::builder().clock(clock.clock()).threads(1).elector(notice).build().unwrap();
+    let (report, reported) = unbounded();
+    let function = report.clone();
     manager
         .add(Component::leading_function("janitor", move |cx: &Context| {
             function.send("janitor")?;
@@ -312,7 +312,7 @@ fn controllers_and_leading_functions_wait_for_the_leadership() {
         }))
         .unwrap();
     let reconcile = move |_: &Context, key: &Key| -> Result<Action, BoxError> {
-        said.send(*key)?;
+        report.send(*key)?;
         Ok(Action::await_change())
     };
     manager.add(Controller::builder("vm", reconcile).clock(clock.clock()).build().unwrap()).unwrap();
@@ -322,11 +322,11 @@ fn controllers_and_leading_functions_wait_for_the_leadership() {
         let run = scope.spawn(move || running.wait());
         // These are the manager's driver, the pool thread, its watchdog and the control thread.
         clock.wait_for_sleepers(4);
-        assert_eq!((heard.len(), manager.is_leading()), (0, false));
+        assert_eq!((reported.len(), manager.is_leading()), (0, false));
         assert_eq!(manager.status().doing, "running, another process leads");
         assert!(manager.ready().is_ok(), "{}", manager.ready());
         lead.cancel();
-        let mut seen = [heard.recv().unwrap(), heard.recv().unwrap()];
+        let mut seen = [reported.recv().unwrap(), reported.recv().unwrap()];
         seen.sort_unstable();
         assert_eq!(seen, ["janitor", "vm-1"]);
         // The elector's thread sleeps too.
@@ -342,10 +342,10 @@ fn controllers_and_leading_functions_wait_for_the_leadership() {
 
 #[test]
 fn the_leadership_is_given_back_at_the_end() {
-    let told = ScriptedElector::new();
-    told.lead.cancel();
-    let resigned = Arc::clone(&told.resigned);
-    let manager = Manager::builder().elector(told).build().unwrap();
+    let notice = ScriptedElector::new();
+    notice.lead.cancel();
+    let resigned = Arc::clone(&notice.resigned);
+    let manager = Manager::builder().elector(notice).build().unwrap();
     let running = manager.start().unwrap();
     while !manager.is_leading() {
         std::thread::yield_now();
@@ -365,8 +365,8 @@ fn the_leadership_is_given_back_at_the_end() {
 
 #[test]
 fn a_campaign_ends_with_the_manager() {
-    let told = ScriptedElector::new();
-    let manager = Manager::builder().elector(told).build().unwrap();
+    let notice = ScriptedElector::new();
+    let manager = Manager::builder().elector(notice).build().unwrap();
     let running = manager.start().unwrap();
     drop(running);
     assert_eq!(manager.status().doing, "ended");

@@ -139,7 +139,7 @@ fn scene(state: State, grace: Duration) -> Scene {
             let (done, end) = bounded::<()>(0);
             let _guard = cx.on_cancel(move || drop(done));
             crossbeam_channel::select! {
-                recv(told_to_fail) -> told => if told.is_ok() { return Err("no such device") },
+                recv(told_to_fail) -> notice => if notice.is_ok() { return Err("no such device") },
                 recv(end) -> _ => {}
             }
             Ok(())

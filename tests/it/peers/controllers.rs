@@ -41,7 +41,7 @@ struct Report {
 struct Rig {
     clock: ManualClock,
     pool: Running<WorkerPool>,
-    heard: Receiver<Report>,
+    reported: Receiver<Report>,
     /// The number of threads that sleep while the controller is idle: two of the pool, its watchdog and the control
     /// thread.
     idle: usize,
@@ -82,18 +82,18 @@ impl Rig {
         R: Fn(&Context, &Key) -> Outcome + Send + Sync + 'static,
     {
         let pool = WorkerPool::builder().threads(2).clock(clock.clock()).start().unwrap();
-        let (said, heard) = unbounded();
+        let (report, reported) = unbounded();
         let start = clock.now();
         let reconcile = move |cx: &Context, key: &Key| {
             let at = (cx.clock().now() - start).as_secs();
-            said.send(Report { key, at, attempt: cx.attempt(), priority: cx.priority() })?;
+            report.send(Report { key, at, attempt: cx.attempt(), priority: cx.priority() })?;
             run(cx, key)
         };
         let reconcile: Run = Box::new(reconcile);
         let builder = set(Controller::builder("vm", reconcile).clock(clock.clock()));
         let builder = builder.retry(Exponential::new(SECOND, 1000 * SECOND).jitter(0.0));
         let running = builder.build().unwrap().start(&pool).unwrap();
-        (Self { clock, pool, heard, idle }, running)
+        (Self { clock, pool, reported, idle }, running)
     }
 
     /// Does the same with runs that return the results of `script` in order, and then succeed.
@@ -120,7 +120,7 @@ impl Rig {
     }
 
     fn times(&self) -> Vec<u64> {
-        self.heard.try_iter().map(|said| said.at).collect()
+        self.reported.try_iter().map(|report| report.at).collect()
     }
 }
 
@@ -136,7 +136,7 @@ fn a_failed_key_is_tried_again_and_the_others_are_run_meanwhile() {
     rig.clock.wait_for_sleepers(rig.idle);
     vms.enqueue("fine");
     rig.pass(1);
-    let seen: Vec<_> = rig.heard.try_iter().map(|said| (said.key, said.at)).collect();
+    let seen: Vec<_> = rig.reported.try_iter().map(|report| (report.key, report.at)).collect();
     assert_eq!(seen, [("broken", 0), ("fine", 0), ("broken", 1)]);
     assert_eq!((vms.metrics().runs.retries, vms.metrics().runs.successes), (1, 2));
     assert!(vms.queue().is_empty() && vms.queue().delayed_count() == 0);
@@ -151,7 +151,7 @@ fn the_backoff_grows_until_a_run_does_not_fail() {
     vms.enqueue("vm");
     rig.pass(20);
     // The delays are 1 s, 2 s, 4 s, then the requested second, then 1 s and 2 s.
-    let seen: Vec<_> = rig.heard.try_iter().map(|said| (said.at, said.attempt)).collect();
+    let seen: Vec<_> = rig.reported.try_iter().map(|report| (report.at, report.attempt)).collect();
     assert_eq!(seen, [(0, 1), (1, 2), (3, 3), (7, 4), (8, 1), (9, 2), (11, 3)]);
     assert!(vms.failing().is_empty());
     vms.enqueue("vm");
@@ -171,7 +171,7 @@ fn a_terminal_error_is_not_retried_and_resets_the_failures() {
     assert_eq!(vms.metrics().runs.terminal_errors, 1);
     vms.enqueue("vm");
     rig.pass(3);
-    let seen: Vec<_> = rig.heard.try_iter().map(|said| (said.at, said.attempt)).collect();
+    let seen: Vec<_> = rig.reported.try_iter().map(|report| (report.at, report.attempt)).collect();
     assert_eq!(seen, [(100, 1), (101, 2)]);
     assert!(vms.parked().is_empty());
 }
@@ -189,7 +189,7 @@ fn a_requeue_comes_at_its_time_and_is_no_failure() {
     ]);
     vms.enqueue("vm");
     rig.pass(20);
-    let seen: Vec<_> = rig.heard.try_iter().map(|said| (said.at, said.attempt)).collect();
+    let seen: Vec<_> = rig.reported.try_iter().map(|report| (report.at, report.attempt)).collect();
     assert_eq!(seen, [(0, 1), (1, 2), (6, 1), (9, 1), (9, 1), (10, 2)]);
     assert_eq!((vms.metrics().runs.requeues, vms.metrics().runs.errors()), (3, 2));
 }
@@ -222,7 +222,7 @@ fn a_key_keeps_its_priority_however_its_run_ends() {
             let (rig, vms) = Rig::scripted([ending(), ending()]);
             vms.queue().at(priority).enqueue("vm");
             rig.pass(4);
-            let lanes: Vec<_> = rig.heard.try_iter().map(|said| said.priority).collect();
+            let lanes: Vec<_> = rig.reported.try_iter().map(|report| report.priority).collect();
             assert_eq!(lanes, [priority; 3]);
         }
     }
@@ -370,7 +370,7 @@ fn a_key_from_a_channel_is_run() {
     );
     events.send(PushMessage::Synced).unwrap();
     events.send(PushMessage::Set("vm", 1)).unwrap();
-    assert_eq!(rig.heard.recv().unwrap().key, "vm");
+    assert_eq!(rig.reported.recv().unwrap().key, "vm");
     vms.wait(&"vm", Duration::MAX).unwrap();
 }
 
@@ -520,10 +520,10 @@ fn a_resync_leaves_a_backoff_alone() {
     watch.replace_all([("broken", 1), ("fine", 1)]);
     Rig::listed(&vms, "fine");
     rig.pass(8);
-    let said: Vec<_> = rig.heard.try_iter().collect();
-    let of = |key| said.iter().filter(|said| said.key == key).map(|said| said.at).collect::<Vec<_>>();
+    let report: Vec<_> = rig.reported.try_iter().collect();
+    let of = |key| report.iter().filter(|report| report.key == key).map(|report| report.at).collect::<Vec<_>>();
     assert_eq!((of("broken"), of("fine")), (vec![0, 1, 3, 7], vec![0, 2, 4, 6, 8]));
-    assert!(said.iter().all(|said| said.priority == Priority::Low));
+    assert!(report.iter().all(|report| report.priority == Priority::Low));
     assert!(reasons.lock().iter().all(|(key, resync)| !resync || *key == "fine"));
 }
 

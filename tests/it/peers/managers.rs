@@ -48,15 +48,15 @@ fn until(condition: impl Fn() -> bool) {
 #[test]
 fn each_component_is_started() {
     let manager = manager().build().unwrap();
-    let (said, heard) = bounded(2);
+    let (report, reported) = bounded(2);
     for name in ["one", "other"] {
-        let said = said.clone();
-        manager.add(Component::function(name, move |_: &Context| said.send(name))).unwrap();
+        let report = report.clone();
+        manager.add(Component::function(name, move |_: &Context| report.send(name))).unwrap();
     }
     let stop = CancellationToken::new();
     std::thread::scope(|scope| {
         let run = scope.spawn(|| manager.run(&stop));
-        let mut seen = [heard.recv().unwrap(), heard.recv().unwrap()];
+        let mut seen = [reported.recv().unwrap(), reported.recv().unwrap()];
         seen.sort_unstable();
         assert_eq!(seen, ["one", "other"]);
         stop.cancel();
@@ -90,17 +90,17 @@ fn no_key_is_run_before_the_initial_listing_even_of_a_watch_added_later() {
         };
         let watch = manager.watch::<Key, i32, _>(disks, || PollWatch::new(HOUR, list).start()).unwrap();
         let store = watch.store();
-        let (said, heard) = unbounded();
+        let (report, reported) = unbounded();
         let reconcile = move |_: &Context, _: &Key| -> Result<Action, BoxError> {
-            said.send(store.has_synced())?;
+            report.send(store.has_synced())?;
             Ok(Action::await_change())
         };
         let vms = Controller::builder(name, reconcile).watch(&watch, |event| event.key().copied()).build().unwrap();
         manager.add(vms).unwrap();
         manager.enqueue(name, "vm").unwrap();
-        assert!(!manager.ready().is_ok() && heard.is_empty());
+        assert!(!manager.ready().is_ok() && reported.is_empty());
         drop(go);
-        assert!(heard.recv().unwrap(), "{name}");
+        assert!(reported.recv().unwrap(), "{name}");
         until(|| manager.ready().is_ok());
     }
     manager.stop();
@@ -127,14 +127,14 @@ fn a_failed_component_is_returned_when_the_others_have_ended() {
 fn a_stop_waits_for_slow_components() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(1).shutdown_grace(Duration::MAX).build().unwrap();
-    let (said, ended) = unbounded();
+    let (report, ended) = unbounded();
     for number in 1..=4_u32 {
-        let (said, clock) = (said.clone(), clock.clock());
+        let (report, clock) = (report.clone(), clock.clock());
         manager
             .add(Component::function(format!("component-{number}"), move |cx: &Context| {
                 cx.token().wait();
                 Context::detached_with(clock, CancellationToken::new()).sleep(number * HOUR)?;
-                Ok::<_, BoxError>(said.send(number)?)
+                Ok::<_, BoxError>(report.send(number)?)
             }))
             .unwrap();
     }
@@ -179,10 +179,10 @@ fn no_component_is_added_during_the_stop() {
 fn a_component_that_returns_its_own_cancellation_has_not_failed() {
     let manager = manager().build().unwrap();
     let (began, seen) = bounded(2);
-    let said = began.clone();
+    let report = began.clone();
     manager
         .add(Component::function("sleeps", move |cx: &Context| -> Result<(), BoxError> {
-            said.send(())?;
+            report.send(())?;
             Ok(cx.sleep(Duration::MAX)?)
         }))
         .unwrap();
@@ -228,12 +228,12 @@ fn the_error_names_the_failed_and_the_stuck_component() {
         let clock = ManualClock::new();
         let builder = Manager::builder().clock(clock.clock()).threads(1);
         let manager = builder.shutdown_grace(SECOND).abort_grace(SECOND).build().unwrap();
-        let (told, stopped) = bounded(1);
+        let (notice, stopped) = bounded(1);
         let (go, gate) = bounded::<()>(0);
         manager
             .add(Component::function("stuck", move |cx: &Context| {
                 cx.token().wait();
-                told.send(())?;
+                notice.send(())?;
                 if stuck {
                     let _ = gate.recv();
                 }

@@ -58,9 +58,9 @@ fn a_closure_without_types_is_reported_with_the_signature_that_it_must_have() {
 
 #[test]
 fn what_is_no_reconciler_is_told_how_to_write_one() {
-    let said = errors("Controller::<String>::builder(\"vm\", 5).build()");
-    assert!(said.contains("`{integer}` is not a reconciler of keys of type `String`"), "{said}");
-    assert!(said.contains("`|cx: &Context, key: &String|`"), "{said}");
+    let report = errors("Controller::<String>::builder(\"vm\", 5).build()");
+    assert!(report.contains("`{integer}` is not a reconciler of keys of type `String`"), "{report}");
+    assert!(report.contains("`|cx: &Context, key: &String|`"), "{report}");
     let errors = errors("Sequence::<String>::new().then(5)");
     assert!(errors.contains("is not a step of the reconciliation of `String`"), "{errors}");
     assert!(errors.contains("`|cx: &SubContext<'_>, resource: &mut String| -> SubResult`"), "{errors}");

@@ -212,10 +212,10 @@ fn workers_log_each_event_at_its_level() {
     let workers = Workers::new(reconcile).name("talking-workers").retry(NoRetry).start(&queue).unwrap();
     clock.wait_for_sleepers(1);
     workers.shutdown(Duration::ZERO);
-    let said = logs.all();
-    let said: Vec<_> = said.iter().map(|line| (line.level, line.message.as_str(), line.field("key"))).collect();
+    let report = logs.all();
+    let report: Vec<_> = report.iter().map(|line| (line.level, line.message.as_str(), line.field("key"))).collect();
     assert_eq!(
-        said,
+        report,
         [
             (Level::Info, "talking-workers: the workers start, threads: 1, queue: queue", ""),
             (Level::Trace, "talking-workers: reconciling \"calm\" on talking-workers-0", "\"calm\""),

@@ -113,19 +113,19 @@ fn every_thread_that_overruns_is_named() {
 fn a_deadline_cancels_callbacks_tokens_and_sleeps_at_its_time() {
     let (clock, queue) = held();
     let start = clock.now();
-    let (said, seen) = unbounded();
+    let (report, seen) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
         assert_eq!((cx.deadline(), cx.remaining()), (Some(start + TIMEOUT), Some(TIMEOUT)));
         assert_eq!((cx.check(), cx.is_cancelled()), (Ok(()), false));
         assert_eq!(cx.sleep(SECOND), Ok(()));
         assert_eq!(cx.remaining(), Some(9 * SECOND));
-        let (callback, clock) = (said.clone(), cx.clock().clone());
+        let (callback, clock) = (report.clone(), cx.clock().clone());
         // The callback is detached: the run may see the cancellation, return and drop a guard before the callback is
         // called.
         cx.on_cancel(move || callback.send(("callback", clock.now() - start)).expect("the test listens")).detach();
         let child = cx.token().child();
         assert_eq!(cx.sleep(Duration::MAX), Err(Cancelled::DeadlineExceeded));
-        said.send(("sleep", cx.clock().now() - start))?;
+        report.send(("sleep", cx.clock().now() - start))?;
         child.wait();
         assert_eq!((cx.check(), cx.remaining()), (Err(Cancelled::DeadlineExceeded), Some(Duration::ZERO)));
         assert_eq!(cx.sleep(SECOND), Err(Cancelled::DeadlineExceeded));
@@ -141,9 +141,9 @@ fn a_deadline_cancels_callbacks_tokens_and_sleeps_at_its_time() {
     clock.wait_for_sleepers(2);
     assert!(seen.is_empty());
     clock.advance(Duration::from_nanos(1));
-    let mut said = [seen.recv().unwrap(), seen.recv().unwrap()];
-    said.sort();
-    assert_eq!(said, [("callback", TIMEOUT), ("sleep", TIMEOUT)]);
+    let mut report = [seen.recv().unwrap(), seen.recv().unwrap()];
+    report.sort();
+    assert_eq!(report, [("callback", TIMEOUT), ("sleep", TIMEOUT)]);
     clock.wait_for_sleepers(IDLE);
     // A run that passes its deadline and returns an error has failed.
     assert_eq!((workers.metrics().drops, workers.metrics().panics, workers.metrics().aborted), (1, 0, 0));
@@ -154,11 +154,11 @@ fn a_deadline_cancels_callbacks_tokens_and_sleeps_at_its_time() {
 fn a_token_asked_for_after_the_deadline_is_cancelled() {
     let (clock, queue) = held();
     let (runs, director) = stage();
-    let (said, seen) = unbounded();
+    let (report, seen) = unbounded();
     let reconcile = move |cx: &Context, key: &&'static str| -> Outcome {
         runs.enter(*key);
-        said.send(cx.token().is_cancelled())?;
-        let called = said.clone();
+        report.send(cx.token().is_cancelled())?;
+        let called = report.clone();
         let _guard = cx.on_cancel(move || called.send(true).expect("the test listens"));
         Ok(Action::await_change())
     };
@@ -205,9 +205,9 @@ fn the_token_of_an_ended_run_ignores_the_deadline_of_a_later_run() {
 #[test]
 fn without_a_timeout_a_run_sleeps_for_its_full_time() {
     let (clock, queue) = held();
-    let (said, seen) = unbounded();
+    let (report, seen) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
-        said.send((cx.sleep(1000 * TIMEOUT), cx.deadline(), cx.remaining()))?;
+        report.send((cx.sleep(1000 * TIMEOUT), cx.deadline(), cx.remaining()))?;
         Ok(Action::await_change())
     };
     let workers = Workers::new(reconcile).start(&queue).unwrap();
@@ -224,14 +224,14 @@ fn without_a_timeout_a_run_sleeps_for_its_full_time() {
 #[test]
 fn an_aborted_run_sees_the_abort_and_its_key_returns_unchanged() {
     let (clock, queue) = held();
-    let (said, seen) = unbounded();
+    let (report, seen) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
         if cx.attempt() < 3 {
             return Err("no answer".into());
         }
         assert_eq!(cx.check(), Ok(()));
         let slept = cx.sleep(Duration::MAX);
-        said.send((slept, cx.check(), cx.attempt()))?;
+        report.send((slept, cx.check(), cx.attempt()))?;
         slept?;
         Ok(Action::await_change())
     };

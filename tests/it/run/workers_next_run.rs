@@ -21,7 +21,7 @@ const IDLE: usize = 2;
 fn a_run_sees_no_state_of_the_previous_run_however_it_ended() {
     let (clock, queue) = held();
     let start = clock.now();
-    let (said, seen) = unbounded::<(CancellationToken, Weak<()>)>();
+    let (report, seen) = unbounded::<(CancellationToken, Weak<()>)>();
     let reconcile = move |cx: &Context, key: &&'static str| -> Outcome {
         if *key == "next" {
             assert_eq!((cx.attempt(), cx.priority(), cx.reasons()), (1, Priority::Low, Reasons::POLL));
@@ -34,7 +34,7 @@ fn a_run_sees_no_state_of_the_previous_run_however_it_ended() {
         let kept = Arc::new(());
         let gone = Arc::downgrade(&kept);
         cx.on_cancel(move || drop(kept)).detach();
-        said.send((cx.token().child(), gone))?;
+        report.send((cx.token().child(), gone))?;
         match *key {
             "ok" => Ok(Action::await_change()),
             "error" => Err("no answer".into()),
@@ -68,10 +68,10 @@ fn a_run_sees_no_state_of_the_previous_run_however_it_ended() {
 #[test]
 fn the_token_of_a_run_is_dropped_when_the_run_ends() {
     let (clock, queue) = held();
-    let (said, seen) = unbounded::<Weak<()>>();
+    let (report, seen) = unbounded::<Weak<()>>();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
         let kept = Arc::new(());
-        said.send(Arc::downgrade(&kept))?;
+        report.send(Arc::downgrade(&kept))?;
         cx.on_cancel(move || drop(kept)).detach();
         Ok(Action::await_change())
     };
@@ -128,11 +128,11 @@ fn an_overdue_run_leaves_the_next_one_alone() {
 #[test]
 fn a_token_requested_on_another_thread_belongs_to_the_run() {
     let (clock, queue) = held();
-    let (said, seen) = unbounded::<CancellationToken>();
+    let (report, seen) = unbounded::<CancellationToken>();
     let reconcile = move |cx: &Context, key: &&'static str| -> Outcome {
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                said.send(cx.token().clone())?;
+                report.send(cx.token().clone())?;
                 if *key == "late" {
                     cx.token().wait();
                 }

@@ -26,9 +26,9 @@ fn failing(
     queue: &WorkQueue<&'static str>,
     policy: impl RetryPolicy<&'static str> + 'static,
 ) -> (Running<WorkersControl>, Receiver<(Instant, u32)>) {
-    let (said, tries) = unbounded();
+    let (report, tries) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
-        said.send((cx.clock().now(), cx.attempt()))?;
+        report.send((cx.clock().now(), cx.attempt()))?;
         Err("no answer".into())
     };
     let workers = Workers::new(reconcile).retry(policy).start(queue).expect("its settings are in range");
@@ -88,10 +88,10 @@ fn a_key_is_dropped_after_exactly_its_retries_and_starts_over_when_it_is_enqueue
 #[test]
 fn a_success_in_between_sets_the_failures_to_zero() {
     let (clock, queue) = held();
-    let (said, tries) = unbounded();
+    let (report, tries) = unbounded();
     let runs = Mutex::new(0);
     let reconcile = move |cx: &Context, _key: &&str| -> Outcome {
-        said.send(cx.attempt())?;
+        report.send(cx.attempt())?;
         let mut runs = runs.lock();
         *runs += 1;
         if *runs == 3 { Ok(Action::requeue_after(SECOND)) } else { Err("no answer".into()) }
@@ -108,9 +108,9 @@ fn a_success_in_between_sets_the_failures_to_zero() {
 #[test]
 fn failed_runs_back_off_exponentially_by_default() {
     let (clock, queue) = held();
-    let (said, tries) = unbounded();
+    let (report, tries) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
-        said.send((cx.clock().now(), cx.attempt()))?;
+        report.send((cx.clock().now(), cx.attempt()))?;
         Err("no answer".into())
     };
     let workers = Workers::new(reconcile).start(&queue).unwrap();
@@ -192,9 +192,9 @@ fn a_user_defined_policy_sees_key_failures_and_error() {
     let (clock, queue) = held();
     let start = clock.now();
     let policy = TimedOutOnly::default();
-    let (said, tries) = unbounded();
+    let (report, tries) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Result<Action, io::Error> {
-        said.send(cx.clock().now() - start).expect("the test listens");
+        report.send(cx.clock().now() - start).expect("the test listens");
         Err(if cx.attempt() < 3 { io::ErrorKind::TimedOut } else { io::ErrorKind::NotFound }.into())
     };
     let workers = Workers::new(reconcile).retry(policy.clone()).start(&queue).unwrap();

@@ -39,10 +39,10 @@ fn sleeping(
     name: &str,
     grace: Duration,
 ) -> (Running<WorkersControl>, Receiver<Result<(), Cancelled>>) {
-    let (said, seen) = unbounded();
+    let (report, seen) = unbounded();
     let reconcile = move |cx: &Context, _key: &&'static str| -> Outcome {
         let slept = cx.sleep(Duration::MAX);
-        said.send(slept)?;
+        report.send(slept)?;
         slept?;
         Ok(Action::await_change())
     };

@@ -138,9 +138,9 @@ fn a_message_that_panics_is_skipped() {
     watch.join_timeout(Duration::MAX).unwrap();
     assert_eq!(watch.watch().store().get("a").as_deref(), Some(&3));
     assert_eq!(logs.at(Level::Error).len(), 2);
-    let said: Vec<_> = logs.at(Level::Info).into_iter().map(|line| line.message).collect();
+    let report: Vec<_> = logs.at(Level::Info).into_iter().map(|line| line.message).collect();
     let name = logs.at(Level::Info)[0].field("source").to_owned();
-    assert_eq!(said, ["the watch starts", "the watch has ended"].map(|said| format!("{name}: {said}")));
+    assert_eq!(report, ["the watch starts", "the watch has ended"].map(|report| format!("{name}: {report}")));
 }
 
 #[test]

@@ -28,17 +28,17 @@ fn seen(event: &Event<&'static str, u32>) -> Seen {
 fn the_thread_that_pushes_subscribes_or_resyncs_maps_the_events() {
     let (queue, push) = watch();
     push.set("a", 1);
-    let (said, heard) = unbounded::<(Seen, ThreadId)>();
+    let (report, reported) = unbounded::<(Seen, ThreadId)>();
     let mapping = move |event: &Event<&'static str, u32>| {
-        said.send((seen(event), thread::current().id())).unwrap();
+        report.send((seen(event), thread::current().id())).unwrap();
         event.key().copied()
     };
     let subscription = push.watch().subscribe(Subscriber::to(&queue, mapping)).unwrap();
     let here = thread::current().id();
     assert!(subscription.has_synced());
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [((Some("a"), Some(1)), here), ((None, None), here)]);
+    assert_eq!(reported.try_iter().collect::<Vec<_>>(), [((Some("a"), Some(1)), here), ((None, None), here)]);
     subscription.resync();
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [((Some("a"), Some(1)), here)]);
+    assert_eq!(reported.try_iter().collect::<Vec<_>>(), [((Some("a"), Some(1)), here)]);
     let there = thread::scope(|scope| {
         let pushing = scope.spawn(|| {
             push.set("b", 2);
@@ -46,7 +46,7 @@ fn the_thread_that_pushes_subscribes_or_resyncs_maps_the_events() {
         });
         pushing.join().unwrap()
     });
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [((Some("b"), Some(2)), there)]);
+    assert_eq!(reported.try_iter().collect::<Vec<_>>(), [((Some("b"), Some(2)), there)]);
     assert_eq!((subscription.pending(), queue.len()), (0, 2));
 }
 
@@ -173,8 +173,8 @@ fn mappings_may_push_into_each_others_watch() {
 fn events_of_a_key_keep_the_order_of_the_store() {
     let push = Watch::<u32, u64>::push();
     let queue = WorkQueue::<u32>::new();
-    let heard = Arc::new(Mutex::new(vec![Vec::new(); 4]));
-    let recorded = Arc::clone(&heard);
+    let reported = Arc::new(Mutex::new(vec![Vec::new(); 4]));
+    let recorded = Arc::clone(&reported);
     let mapping = move |event: &Event<u32, u64>| {
         if let (Some(key), Some(value)) = (event.key(), event.value()) {
             recorded.try_lock().expect("two threads deliver at once")[*key as usize]
@@ -190,7 +190,7 @@ fn events_of_a_key_keep_the_order_of_the_store() {
         }
     });
     assert_eq!((subscription.pending(), subscription.panics()), (0, 0));
-    for (key, values) in (0..).zip(&*heard.lock()) {
+    for (key, values) in (0..).zip(&*reported.lock()) {
         let mut known = None;
         for (old, value) in values {
             assert_eq!(*old, known, "key {key}");

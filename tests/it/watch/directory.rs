@@ -119,29 +119,29 @@ fn edits_renames_and_deletions_are_delivered() {
     let _subscription = watch.watch().subscribe(Subscriber::to_itself(&queue).when(files)).unwrap();
     // Returns the keys and reasons after the next listing. Files change only while all threads sleep, so each listing sees a
     // whole change.
-    let told = |pause| {
+    let notice = |pause| {
         clock.advance(pause);
         clock.wait_for_sleepers(2);
-        let mut told: Vec<_> = std::iter::from_fn(|| {
+        let mut notice: Vec<_> = std::iter::from_fn(|| {
             let claim = queue.try_dequeue().ok()?;
-            let told = (claim.to_str().unwrap().replace('\\', "/"), claim.reasons());
+            let notice = (claim.to_str().unwrap().replace('\\', "/"), claim.reasons());
             claim.done();
-            Some(told)
+            Some(notice)
         })
         .collect();
-        told.sort_by(|(one, _), (other, _)| one.cmp(other));
-        told
+        notice.sort_by(|(one, _), (other, _)| one.cmp(other));
+        notice
     };
     let is = |path: &str, reasons| (path.to_owned(), reasons);
     let (created, updated, deleted) = (Reasons::CREATED, Reasons::UPDATED, Reasons::DELETED);
-    assert_eq!(told(Duration::ZERO), [is("a", created), is("sub/b", created), is("sub/deep/c", created)]);
-    assert_eq!(told(SECOND), []);
+    assert_eq!(notice(Duration::ZERO), [is("a", created), is("sub/b", created), is("sub/deep/c", created)]);
+    assert_eq!(notice(SECOND), []);
     fs::write(folder.path().join("a"), "longer").unwrap();
     fs::rename(folder.path().join("sub/b"), folder.path().join("b")).unwrap();
-    assert_eq!(told(SECOND), [is("a", updated), is("b", created), is("sub/b", deleted)]);
+    assert_eq!(notice(SECOND), [is("a", updated), is("b", created), is("sub/b", deleted)]);
     fs::remove_dir_all(folder.path().join("sub")).unwrap();
     // The predicate refuses directories, but their deletions pass.
-    assert_eq!(told(SECOND), [is("sub", deleted), is("sub/deep", deleted), is("sub/deep/c", deleted)]);
+    assert_eq!(notice(SECOND), [is("sub", deleted), is("sub/deep", deleted), is("sub/deep/c", deleted)]);
 }
 
 /// If the directory itself vanishes, as with an unmounted volume, its files do not count as deleted.
@@ -171,12 +171,12 @@ fn a_deadline_does_not_end_a_listing_and_an_abort_does() {
     let folder = folder();
     let directory = Directory::new(folder.path()).recursive();
     let (clock, slow) = (ManualClock::new(), directory.clone());
-    let (said, listed) = crossbeam_channel::unbounded();
+    let (report, listed) = crossbeam_channel::unbounded();
     let time = clock.clone();
     let list = move |cx: &Context| {
         time.advance(SECOND);
         let entries = slow.list(cx);
-        said.send((cx.is_cancelled(), entries.as_ref().map_or(0, Vec::len)))?;
+        report.send((cx.is_cancelled(), entries.as_ref().map_or(0, Vec::len)))?;
         entries
     };
     let _watch = PollWatch::new(SECOND, list).clock(clock.clock()).start().unwrap();

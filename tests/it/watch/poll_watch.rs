@@ -46,9 +46,9 @@ fn advance(clock: &ManualClock, by: Duration) {
 fn served(queue: &WorkQueue<&'static str>) -> Vec<(&'static str, Reasons)> {
     std::iter::from_fn(|| {
         let claim = queue.try_dequeue().ok()?;
-        let told = (*claim, claim.reasons());
+        let notice = (*claim, claim.reasons());
         claim.done();
-        Some(told)
+        Some(notice)
     })
     .collect()
 }
@@ -235,9 +235,9 @@ fn a_listing_that_blocks_is_cancelled_by_an_abort_and_after_the_grace() {
 #[test]
 fn a_listing_has_a_deadline() {
     let clock = ManualClock::new();
-    let (said, seen) = unbounded();
+    let (report, seen) = unbounded();
     let list = move |cx: &Context| -> Listing {
-        said.send((cx.remaining(), cx.reasons()))?;
+        report.send((cx.remaining(), cx.reasons()))?;
         Ok(vec![])
     };
     let watch = PollWatch::new(PERIOD, list).clock(clock.clock()).start().unwrap();

@@ -22,7 +22,7 @@ type Keys = Result<Vec<&'static str>, BoxError>;
 fn the_deadline_of_a_poll_is_one_period_after_it_began() {
     let (clock, queue) = held();
     let (ask, asked) = unbounded();
-    let (tell, told) = unbounded();
+    let (tell, notice) = unbounded();
     let list = move |cx: &Context| -> Keys {
         for () in &asked {
             tell.send((cx.remaining(), cx.is_cancelled(), cx.check()))?;
@@ -32,7 +32,7 @@ fn the_deadline_of_a_poll_is_one_period_after_it_began() {
     let poller = Poller::new(PERIOD, list).clock(queue.clock()).start(&queue).unwrap();
     let look = || {
         ask.send(()).unwrap();
-        told.recv().unwrap()
+        notice.recv().unwrap()
     };
     assert_eq!(look(), (Some(PERIOD), false, Ok(())));
     clock.advance(4 * SECOND);

@@ -56,10 +56,10 @@ fn an_idle_poller_ends_as_soon_as_it_is_stopped() {
 fn a_poll_may_shut_its_own_poller_down() {
     let (_clock, queue) = held();
     let (give, take) = unbounded::<Running<PollerControl>>();
-    let (said, seen) = unbounded();
+    let (report, seen) = unbounded();
     let poller = polling(&queue, move |_| {
         take.recv().unwrap().shutdown(Duration::ZERO);
-        said.send(()).unwrap();
+        report.send(()).unwrap();
     });
     give.send(poller).unwrap();
     assert_eq!(seen.recv(), Ok(()));
@@ -158,8 +158,8 @@ fn a_dropped_poller_is_joined_and_aborted_after_the_builders_grace() {
 #[test]
 fn a_detached_poller_polls_on() {
     let (clock, queue) = held();
-    let (said, polls) = unbounded();
-    let poller = polling(&queue, move |_| said.send(()).unwrap());
+    let (report, polls) = unbounded();
+    let poller = polling(&queue, move |_| report.send(()).unwrap());
     polls.recv().unwrap();
     clock.wait_for_sleepers(IDLE);
     poller.detach();
@@ -223,10 +223,10 @@ fn start_and_end_are_said_at_info_and_each_poll_at_debug() {
     let poller = Poller::new(PERIOD, list).name("talking-poller").clock(queue.clock()).start(&queue).unwrap();
     clock.wait_for_sleepers(IDLE);
     poller.shutdown(Duration::ZERO);
-    let said: Vec<_> = logs.all().into_iter().map(|line| (line.level, line.message)).collect();
-    let said: Vec<_> = said.iter().map(|(level, message)| (*level, message.as_str())).collect();
+    let report: Vec<_> = logs.all().into_iter().map(|line| (line.level, line.message)).collect();
+    let report: Vec<_> = report.iter().map(|(level, message)| (*level, message.as_str())).collect();
     assert_eq!(
-        said,
+        report,
         [
             (Level::Info, "talking-poller: the poller starts, with a period of 60s"),
             (Level::Debug, "talking-poller: polled, keys: 2"),

@@ -291,12 +291,12 @@ fn a_missing_directory_is_a_failing_source() {
     until_listed(&source, 2);
     assert!(manager.ready().is_ok());
     clock.advance(2 * MINUTE);
-    let said = manager.ready().to_string();
+    let report = manager.ready().to_string();
     assert!(
-        said.starts_with("files: ")
-            && said.contains("failing for 120s (")
-            && said.contains("No such file or directory"),
-        "{said}"
+        report.starts_with("files: ")
+            && report.contains("failing for 120s (")
+            && report.contains("No such file or directory"),
+        "{report}"
     );
     end(&manager, running);
 }
@@ -392,8 +392,8 @@ fn names_and_errors_are_escaped_and_bounded_in_status_and_health() {
     let clock = ManualClock::new();
     let manager = Manager::builder().clock(clock.clock()).threads(1).unready_after(SECOND).build().unwrap();
     let bad = format!("one\ntwo\x1b[2J{}", "x".repeat(100_000));
-    let said = bad.clone();
-    let reconcile = move |_: &Context, _: &Key| Err::<Action, BoxError>(said.clone().into());
+    let report = bad.clone();
+    let reconcile = move |_: &Context, _: &Key| Err::<Action, BoxError>(report.clone().into());
     let (answer, list) = answers();
     let vms = Controller::builder("v\nm", reconcile).clock(clock.clock());
     let vms = vms.poller(Poller::new(PERIOD, list).name("in\nventory")).build().unwrap();

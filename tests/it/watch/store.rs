@@ -178,9 +178,9 @@ fn the_store_holds_a_change_before_its_key_comes_out_of_the_queue() {
         let push = Watch::<u32, u32>::push();
         let store = push.watch().store();
         let by_parity = store.index(|_, value: &u32| [value % 2]);
-        let told = Arc::new(parking_lot::Mutex::new(HashMap::<u32, Option<u32>>::new()));
+        let notice = Arc::new(parking_lot::Mutex::new(HashMap::<u32, Option<u32>>::new()));
         let queue = WorkQueue::new();
-        let (seen, at_hand) = (Arc::clone(&told), store.clone());
+        let (seen, at_hand) = (Arc::clone(&notice), store.clone());
         let checked = Subscriber::to(&queue, move |event: &Event<u32, u32>| {
             let key = event.key().copied()?;
             let value = event.value().copied().unwrap_or_default();
@@ -195,9 +195,9 @@ fn the_store_holds_a_change_before_its_key_comes_out_of_the_queue() {
         });
         let subscription = push.watch().subscribe(checked).unwrap();
         let reconciler = {
-            let (store, told) = (store.clone(), Arc::clone(&told));
+            let (store, notice) = (store.clone(), Arc::clone(&notice));
             move |_cx: &Context, key: &u32| -> Result<Action, BoxError> {
-                let version = told.lock().get(key).copied().flatten();
+                let version = notice.lock().get(key).copied().flatten();
                 let found = store.get(key).map(|value| *value);
                 if let (Some(version), Some(found)) = (version, found) {
                     assert!(found >= version, "key {key}: told of {version}, found {found}");
@@ -225,7 +225,7 @@ fn the_store_holds_a_change_before_its_key_comes_out_of_the_queue() {
         subscription.join();
         assert!(queue.drain(std::time::Duration::MAX).is_drained());
         assert_eq!(workers.metrics().panics, 0);
-        let believed: HashMap<_, _> = told.lock().iter().filter_map(|(key, value)| Some((*key, (*value)?))).collect();
+        let believed: HashMap<_, _> = notice.lock().iter().filter_map(|(key, value)| Some((*key, (*value)?))).collect();
         let stored: HashMap<_, _> = store.snapshot().into_iter().map(|(key, value)| (key, *value)).collect();
         assert_eq!(believed, stored);
         assert_eq!(by_parity.get(&0).len() + by_parity.get(&1).len(), stored.len());

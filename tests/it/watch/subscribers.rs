@@ -128,11 +128,11 @@ fn a_mapping_may_subscribe_read_the_store_and_stop_the_watch() {
 fn a_mapping_may_drop_its_own_subscription() {
     let (_clock, queue, push) = watch();
     let (give, take) = bounded::<Running<Subscription>>(1);
-    let (said, seen) = unbounded();
+    let (report, seen) = unbounded();
     let suicidal = Subscriber::to(&queue, move |event: &Event<&'static str, u32>| {
         if event.value().is_some() {
             drop(take.recv().unwrap());
-            said.send(()).unwrap();
+            report.send(()).unwrap();
         }
         None
     });
@@ -345,8 +345,8 @@ fn every_thread_ends_in_whatever_order_the_handles_are_dropped() {
 #[test]
 fn subscriptions_come_and_go_while_events_flow() {
     let push = Watch::push();
-    let told = Arc::new(AtomicUsize::new(0));
-    let seen = Arc::clone(&told);
+    let notice = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&notice);
     let queue = WorkQueue::new();
     let steady = Subscriber::to(&queue, move |event: &Event<u32, u32>| {
         seen.fetch_add(usize::from(event.key().is_some()), SeqCst);
@@ -375,5 +375,5 @@ fn subscriptions_come_and_go_while_events_flow() {
     assert_eq!(push.watch().subscriptions(), 1);
     push.stop();
     steady.join_timeout(Duration::MAX).unwrap();
-    assert_eq!((told.load(SeqCst), queue.len()), (5_000, 5_000));
+    assert_eq!((notice.load(SeqCst), queue.len()), (5_000, 5_000));
 }

@@ -25,9 +25,9 @@ fn subscribed(push: &Vms, subscriber: Subscriber<&'static str, u32>) -> Running<
 /// Takes the next key, and returns it with its priority level and its reasons.
 fn next(queue: &WorkQueue<&'static str>) -> (&'static str, Priority, Reasons) {
     let claim = take(queue);
-    let told = (*claim, claim.priority(), claim.reasons());
+    let notice = (*claim, claim.priority(), claim.reasons());
     claim.done();
-    told
+    notice
 }
 
 #[test]
@@ -141,9 +141,9 @@ fn a_subscription_can_be_resynced_alone() {
     crate::support::serve(&queue);
     crate::support::serve(&other);
     subscription.resync();
-    let mut told = [next(&queue), next(&queue)];
-    told.sort_by_key(|(key, ..)| *key);
-    assert_eq!(told, ["a", "b"].map(|key| (key, Priority::Low, Reasons::RESYNC)));
+    let mut notice = [next(&queue), next(&queue)];
+    notice.sort_by_key(|(key, ..)| *key);
+    assert_eq!(notice, ["a", "b"].map(|key| (key, Priority::Low, Reasons::RESYNC)));
     assert!(other.is_empty());
     assert_eq!((subscription.delivered(), beside.delivered()), (5, 3));
 
@@ -168,12 +168,12 @@ fn a_resync_adds_nothing_to_buffered_changes() {
         event.key().copied()
     };
     let subscription = push.watch().subscribe(Subscriber::to(&queue, mapping).buffered()).unwrap();
-    let told = || {
-        let told = director.next();
+    let notice = || {
+        let notice = director.next();
         director.cue();
-        told
+        notice
     };
-    let mut initial = [told(), told(), told()];
+    let mut initial = [notice(), notice(), notice()];
     initial.sort_by_key(|(key, _)| *key);
     assert_eq!(initial[0], (None, EventKind::Synced));
     clock.wait_for_sleepers(1);
@@ -185,7 +185,7 @@ fn a_resync_adds_nothing_to_buffered_changes() {
     subscription.resync();
     assert_eq!(subscription.pending(), 4);
     director.cue();
-    let mut rest = [told(), told(), told(), told()];
+    let mut rest = [notice(), notice(), notice(), notice()];
     rest.sort_by_key(|(key, _)| *key);
     let unchanged = |key| (Some(key), EventKind::Unchanged);
     assert_eq!(
@@ -235,8 +235,8 @@ fn a_late_subscriber_gets_existing_items_and_then_synced() {
     push.set("a", 2);
     push.remove("b");
     let queue = WorkQueue::builder().clock(clock.clock()).build();
-    let told = |event: &Event<&'static str, u32>| [(event.key().copied(), event.kind(), event.value().copied())];
-    let subscription = push.watch().subscribe(Subscriber::to(&queue, told)).unwrap();
+    let notice = |event: &Event<&'static str, u32>| [(event.key().copied(), event.kind(), event.value().copied())];
+    let subscription = push.watch().subscribe(Subscriber::to(&queue, notice)).unwrap();
     assert!(subscription.has_synced() && subscription.wait_synced(Duration::ZERO));
     let events = crate::support::serve(&queue);
     assert_eq!(events, [(Some("a"), EventKind::Created, Some(2)), (None, EventKind::Synced, None)]);
@@ -326,17 +326,17 @@ fn both_the_old_and_the_new_owner_run() {
     let owners = ["zero", "one", "two"];
     let owner = move |_key: &&str, owner: &u32| owners.get(*owner as usize).copied();
     let _subscription = subscribed(&push, Subscriber::to_owner(&queue, owner).secondary());
-    let told = || std::iter::from_fn(|| (!queue.is_empty()).then(|| next(&queue))).collect::<Vec<_>>();
+    let notice = || std::iter::from_fn(|| (!queue.is_empty()).then(|| next(&queue))).collect::<Vec<_>>();
     let because = |key, reason| (key, Priority::Normal, reason | Reasons::SECONDARY);
     push.set("disk", 1);
-    assert_eq!(told(), [because("one", Reasons::CREATED)]);
+    assert_eq!(notice(), [because("one", Reasons::CREATED)]);
     push.set("disk", 2);
-    assert_eq!(told(), [because("one", Reasons::UPDATED), because("two", Reasons::UPDATED)]);
+    assert_eq!(notice(), [because("one", Reasons::UPDATED), because("two", Reasons::UPDATED)]);
     push.set("disk", 77);
-    assert_eq!(told(), [because("two", Reasons::UPDATED)]);
+    assert_eq!(notice(), [because("two", Reasons::UPDATED)]);
     push.set("disk", 0);
     push.remove("disk");
-    assert!(told().iter().any(|(owner, ..)| *owner == "zero"));
+    assert!(notice().iter().any(|(owner, ..)| *owner == "zero"));
 }
 
 #[test]

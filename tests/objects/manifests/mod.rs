@@ -107,9 +107,9 @@ fn as_a_writer_says_it(json: &Value) -> Value {
 fn a_client_keeps_manifests_unchanged() {
     let client: Arc<dyn Client> = Arc::new(MemoryClient::builder().cascade(false).build());
     for (kind, json) in objects() {
-        let mut said = json.clone();
-        said["metadata"].as_object_mut().unwrap().remove("resourceVersion");
-        let created = client.create(&kind, said).unwrap();
+        let mut report = json.clone();
+        report["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+        let created = client.create(&kind, report).unwrap();
         let mut expected = as_a_writer_says_it(&json);
         let status = expected.as_object_mut().unwrap().remove("status");
         assert_eq!(as_a_writer_says_it(&created.to_value()), expected, "{kind}");

@@ -264,7 +264,7 @@ pub(crate) fn until(mut is_so: impl FnMut() -> Result<(), String>) {
     for _ in 0..40_000 {
         match is_so() {
             Ok(()) => return,
-            Err(said) => last = said,
+            Err(report) => last = report,
         }
         thread::park_timeout(Duration::from_millis(1));
     }

@@ -116,8 +116,8 @@ fn created_objects_are_complete_and_reproducible() {
         meta(app("shop").created(1).created(2)).creation_timestamp,
         meta(app("shop").created(2)).creation_timestamp
     );
-    let said = meta(app("shop").uid("u").resource_version("5").generation(3).created(1));
-    assert_eq!((&*said.uid, &*said.resource_version, said.generation), ("u", "5", 3));
+    let report = meta(app("shop").uid("u").resource_version("5").generation(3).created(1));
+    assert_eq!((&*report.uid, &*report.resource_version, report.generation), ("u", "5", 3));
     let uids = [
         app("shop"),
         app("bank"),

@@ -160,10 +160,10 @@ fn a_poll_that_drops_its_own_poller_continues() {
     let sim = Simulation::new(6);
     let (notes, queue) = (Notes::new(&sim), WorkQueue::<Key>::builder().clock(sim.clock()).build());
     let own = Arc::new(Mutex::new(None));
-    let (taken, said) = (Arc::clone(&own), notes.clone());
+    let (taken, report) = (Arc::clone(&own), notes.clone());
     let poller = Poller::new(MINUTE, move |_cx: &Context| {
         drop(taken.lock().take());
-        said.add("dropped");
+        report.add("dropped");
         Ok::<_, BoxError>(["vm-1"])
     });
     *own.lock() = Some(poller.clock(queue.clock()).shutdown_grace(10 * SECOND).start(&queue).unwrap());

@@ -211,9 +211,9 @@ fn a_watch_of_objects_waits_for_its_client_on_simulated_time() {
             if self.1 {
                 return Poll::Ready(None);
             }
-            let told = self.0.poll();
-            self.1 = told.is_ready();
-            told
+            let notice = self.0.poll();
+            self.1 = notice.is_ready();
+            notice
         }
     }
 
@@ -385,8 +385,8 @@ fn a_trace_is_the_same_in_another_process() {
     child
         .args(["--exact", "simulation::manager::a_trace_is_the_same_in_another_process", "--nocapture"])
         .env(CHILD, "1");
-    let said = String::from_utf8(child.output().unwrap().stdout).unwrap();
-    let other: Vec<_> = said.lines().filter(|line| line.starts_with("turn ")).collect();
+    let report = String::from_utf8(child.output().unwrap().stdout).unwrap();
+    let other: Vec<_> = report.lines().filter(|line| line.starts_with("turn ")).collect();
     assert_eq!(other, own);
 }
 

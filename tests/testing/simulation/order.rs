@@ -56,12 +56,12 @@ fn order_of_events(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     }
     sim.run_until_idle();
     drop(subscriptions);
-    let told = notes.whats();
+    let notice = notes.whats();
     for name in ["one", "two", "three"] {
-        let own: Vec<_> = told.iter().filter_map(|told| told.strip_prefix(name)).collect();
+        let own: Vec<_> = notice.iter().filter_map(|notice| notice.strip_prefix(name)).collect();
         assert_eq!(own, [" Some(\"x\")", " Some(\"y\")"], "each is told in the order in which it happened");
     }
-    (told, sim.trace())
+    (notice, sim.trace())
 }
 
 /// Returns the order of a store's keys, and the trace.
@@ -104,7 +104,7 @@ fn order_of_a_status(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
 #[test]
 fn events_of_subscribers_are_interleaved() {
     let interleaved = |order: &[String]| {
-        let whose: Vec<_> = order.iter().map(|told| told.split(' ').next()).collect();
+        let whose: Vec<_> = order.iter().map(|notice| notice.split(' ').next()).collect();
         let mut blocks = whose.clone();
         blocks.dedup();
         blocks.len() == whose.len()

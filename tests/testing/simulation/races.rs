@@ -30,10 +30,10 @@ fn app(sim: &Simulation, relies_on_order: bool) {
     let (configs, secrets) = (watch(sim, &client, &CONFIG), watch(sim, &client, &SECRET));
     let (notes, pool) = (Notes::new(sim), pool(sim, 1));
     let (config, secret) = (configs.watch().store(), secrets.watch().store());
-    let said = notes.clone();
+    let report = notes.clone();
     let reconcile = move |_cx: &Context, key: &ObjectKey| -> Outcome {
         if secret.contains(key) && (relies_on_order || config.contains(key)) {
-            said.add(if config.contains(key) { "runs" } else { "crashes" });
+            report.add(if config.contains(key) { "runs" } else { "crashes" });
         }
         Ok(Action::await_change())
     };
@@ -87,13 +87,13 @@ fn code_that_relies_on_an_order_fails_repeatably() {
         let output = child.env(CHILD, "1").env("HOMEOSTAT_SEED", seed).output().unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (passed, said) = alone(seed);
-    assert!(!passed && said.contains(&text), "{said}");
+    let (passed, report) = alone(seed);
+    assert!(!passed && report.contains(&text), "{report}");
     let good = SEEDS
         .filter(|seed| *seed != bad)
         .find(|seed| std::panic::catch_unwind(|| app(&Simulation::new(*seed), true)).is_ok());
-    let (passed, said) = alone(&good.unwrap().to_string());
-    assert!(passed, "{said}");
-    let (passed, said) = alone("many");
-    assert!(!passed && said.contains("HOMEOSTAT_SEED is \"many\", but must be a number"), "{said}");
+    let (passed, report) = alone(&good.unwrap().to_string());
+    assert!(passed, "{report}");
+    let (passed, report) = alone("many");
+    assert!(!passed && report.contains("HOMEOSTAT_SEED is \"many\", but must be a number"), "{report}");
 }

@@ -23,11 +23,11 @@ fn apps(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let (notes, client) = (Notes::new(&sim), Arc::new(MemoryClient::builder().clock(sim.clock()).build()));
     let [apps, maps] = [APP, CONFIG_MAP].map(|kind| Api::<DynamicObject>::of_kind(client.clone(), kind));
     let config = Config::new(client).with_clock(sim.clock());
-    let (own, told) = (maps.clone(), notes.clone());
+    let (own, notice) = (maps.clone(), notes.clone());
     let look = move |cx: &SubContext<'_>, app: &mut DynamicObject| -> SubResult {
         let colours = cx.track_and_get(&own, &ObjectKey::new("default", "colours")).ignore_not_found()?;
         let sky = colours.and_then(|map| map.pointer("/data/sky").map(|value| value.to_value()));
-        told.add(format!("{} {sky:?}", app.meta().name));
+        notice.add(format!("{} {sky:?}", app.meta().name));
         app.fields_mut().insert("status".to_owned(), json!({"sky": sky}));
         Ok(Flow::proceed())
     };

@@ -246,16 +246,16 @@ fn other_runs_take_place_during_a_sleep() {
 fn a_run_that_passes_its_deadline_is_cancelled_and_reported() {
     Simulation::seeds(0..20, |sim| {
         let (notes, pool) = (Notes::new(sim), pool(sim, 1));
-        let said = notes.clone();
+        let report = notes.clone();
         let sleep = move |cx: &Context, key: Key| {
             match key {
                 "heeds" => {
                     assert_eq!(cx.sleep(HOUR), Err(Cancelled::DeadlineExceeded));
-                    said.add("deadline");
+                    report.add("deadline");
                 }
                 "ignores" => {
-                    let told = said.clone();
-                    cx.on_cancel(move || told.add("cancelled")).detach();
+                    let notice = report.clone();
+                    cx.on_cancel(move || notice.add("cancelled")).detach();
                     Context::detached_with(cx.clock().clone(), CancellationToken::new()).sleep(MINUTE)?;
                 }
                 _ => {}

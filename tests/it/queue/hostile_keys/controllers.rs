@@ -18,22 +18,22 @@ type Outcome = Result<Action, BoxError>;
 fn saying<K: homeostat::Key + Sync + fmt::Debug>(
     name: &str,
     clock: &ManualClock,
-    said: Sender<u32>,
+    report: Sender<u32>,
     run: impl Fn(&K) -> Result<u32, BoxError> + Send + Sync + 'static,
 ) -> ControllerBuilder<K, impl Fn(&Context, &K) -> Outcome + Send + Sync + 'static> {
     let reconcile = move |_: &Context, key: &K| -> Outcome {
-        said.send(run(key)?)?;
+        report.send(run(key)?)?;
         Ok(Action::await_change())
     };
     Controller::builder(name, reconcile).clock(clock.clock())
 }
 
 /// Waits for runs of all these keys, through any number of backoffs.
-fn wait_for(clock: &ManualClock, heard: &Receiver<u32>, mut missing: Vec<u32>) {
+fn wait_for(clock: &ManualClock, reported: &Receiver<u32>, mut missing: Vec<u32>) {
     while !missing.is_empty() {
         clock.advance(10 * SECOND);
         thread::yield_now();
-        for key in heard.try_iter() {
+        for key in reported.try_iter() {
             missing.retain(|other| *other != key);
         }
     }
@@ -55,13 +55,13 @@ fn run_beside_one_that_panics(op: Op, runs: Runs) {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
     let fails = Arc::new(AtomicBool::new(runs != Runs::Succeed));
-    let (said, heard) = unbounded();
+    let (report, reported) = unbounded();
     let now = Arc::clone(&fails);
-    let hostile = saying("hostile", &clock, said.clone(), move |key: &Key| {
+    let hostile = saying("hostile", &clock, report.clone(), move |key: &Key| {
         if now.load(Ordering::SeqCst) { Err("not yet".into()) } else { Ok(key.0.id) }
     });
     let hostile = hostile.retry(Exponential::new(SECOND, SECOND).jitter(0.0)).build().unwrap().start(&pool).unwrap();
-    let honest = saying("honest", &clock, said, |key: &u32| Ok(*key)).build().unwrap().start(&pool).unwrap();
+    let honest = saying("honest", &clock, report, |key: &u32| Ok(*key)).build().unwrap().start(&pool).unwrap();
     hostile.suspend(traps.key(5));
     hostile.suspend_all();
     // These are the threads of the pool: control, watchdog and worker.
@@ -83,7 +83,7 @@ fn run_beside_one_that_panics(op: Op, runs: Runs) {
         traps.arm(op, 1);
         hostile.resume_all();
         honest.enqueue(7);
-        wait_for(&clock, &heard, if runs == Runs::Fail { vec![7] } else { vec![2, 3, 4, 7] });
+        wait_for(&clock, &reported, if runs == Runs::Fail { vec![7] } else { vec![2, 3, 4, 7] });
         if runs == Runs::Fail {
             // Each key backs off, and a thread waits for one.
             for _ in 0..3 {
@@ -95,7 +95,7 @@ fn run_beside_one_that_panics(op: Op, runs: Runs) {
         fails.store(false, Ordering::SeqCst);
         hostile.queue().enqueue_now(traps.key(1));
         honest.enqueue(8);
-        wait_for(&clock, &heard, if runs == Runs::Fail { vec![1, 2, 3, 4, 8] } else { vec![1, 8] });
+        wait_for(&clock, &reported, if runs == Runs::Fail { vec![1, 2, 3, 4, 8] } else { vec![1, 8] });
         let outcome = waits.join().unwrap();
         assert!(outcome.is_ok(), "{place}: {outcome:?}");
     });
@@ -104,7 +104,7 @@ fn run_beside_one_that_panics(op: Op, runs: Runs) {
     assert_eq!(counts(hostile.queue()), [0; 3], "{place}");
     hostile.shutdown(Duration::ZERO);
     honest.shutdown(Duration::ZERO);
-    drop(heard);
+    drop(reported);
     assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "{place}: keys that are left");
 }
 
@@ -127,25 +127,25 @@ fn a_key_that_panics_as_its_overrun_is_reported_gets_its_thread_replaced() {
         let clock = ManualClock::new();
         let pool = WorkerPool::builder().threads(1).spares(1).clock(clock.clock()).start().unwrap();
         let (runs, director) = stage();
-        let (said, heard) = unbounded();
-        let hostile = saying("hostile", &clock, said.clone(), move |key: &Key| {
+        let (report, reported) = unbounded();
+        let hostile = saying("hostile", &clock, report.clone(), move |key: &Key| {
             runs.enter(key.0.id);
             Ok(key.0.id)
         });
         let hostile = hostile.reconcile_timeout(SECOND).build().unwrap().start(&pool).unwrap();
-        let honest = saying("honest", &clock, said, |key: &u32| Ok(*key)).build().unwrap().start(&pool).unwrap();
+        let honest = saying("honest", &clock, report, |key: &u32| Ok(*key)).build().unwrap().start(&pool).unwrap();
         hostile.enqueue(traps.key(1));
         assert_eq!(director.next(), 1);
         traps.arm(op, 1);
         honest.enqueue(7);
         clock.wait_for_sleepers(2);
         clock.advance(SECOND + ALLOWANCE);
-        assert_eq!(heard.recv().unwrap(), 7);
+        assert_eq!(reported.recv().unwrap(), 7);
         assert_eq!(pool.overdue(), ["pool-0"]);
         assert_eq!(hostile.metrics().runs.overruns, 1);
         traps.disarm();
         director.cue();
-        assert_eq!(heard.recv().unwrap(), 1);
+        assert_eq!(reported.recv().unwrap(), 1);
         hostile.shutdown(Duration::ZERO);
         honest.shutdown(Duration::ZERO);
         pool.shutdown(Duration::ZERO);
@@ -170,10 +170,10 @@ fn a_call_to_a_handle_with_a_key_that_panics_harms_no_other_key() {
             let traps = Traps::new();
             let clock = ManualClock::new();
             let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
-            let (said, heard) = unbounded();
+            let (report, reported) = unbounded();
             let failing = Arc::new(AtomicBool::new(true));
             let fails = Arc::clone(&failing);
-            let vms = saying("vm", &clock, said, move |key: &Key| {
+            let vms = saying("vm", &clock, report, move |key: &Key| {
                 if key.0.id == 1 && fails.load(Ordering::SeqCst) { Err("not yet".into()) } else { Ok(key.0.id) }
             });
             let vms = vms.retry(Exponential::new(SECOND, SECOND).jitter(0.0)).build().unwrap().start(&pool).unwrap();
@@ -190,7 +190,7 @@ fn a_call_to_a_handle_with_a_key_that_panics_harms_no_other_key() {
             vms.resume(&traps.key(1));
             vms.retry_now();
             vms.wait(&traps.key(1), Duration::MAX).unwrap();
-            assert_eq!(heard.try_iter().collect::<HashSet<_>>(), HashSet::from([1, 2]), "{call}, {op:?}");
+            assert_eq!(reported.try_iter().collect::<HashSet<_>>(), HashSet::from([1, 2]), "{call}, {op:?}");
             vms.shutdown(Duration::ZERO);
             pool.shutdown(Duration::ZERO);
             assert_eq!(traps.alive.load(Ordering::Relaxed), 0, "{call}, {op:?}: keys that are left");
@@ -205,8 +205,8 @@ fn a_rate_that_is_lifted_as_a_turn_ends_delays_no_key() {
     let traps = Traps::new();
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
-    let (said, heard) = unbounded();
-    let vms = saying("vm", &clock, said, |key: &Key| Ok(key.0.id)).rate_limit(0.001, 1).build().unwrap();
+    let (report, reported) = unbounded();
+    let vms = saying("vm", &clock, report, |key: &Key| Ok(key.0.id)).rate_limit(0.001, 1).build().unwrap();
     let (first, handle) = (traps.key(1), vms.handle());
     vms.handle().suspend_all();
     let vms = vms.start(&pool).unwrap();
@@ -219,11 +219,11 @@ fn a_rate_that_is_lifted_as_a_turn_ends_delays_no_key() {
     }));
     vms.resume_all();
     clock.wait_for_sleepers(2);
-    while heard.is_empty() {
+    while reported.is_empty() {
         thread::yield_now();
     }
     clock.wait_for_sleepers(3);
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(reported.try_iter().collect::<Vec<_>>(), [1, 2]);
     *traps.on_drop.lock() = None;
     vms.shutdown(Duration::ZERO);
     pool.shutdown(Duration::ZERO);
@@ -236,8 +236,8 @@ fn a_wait_for_a_key_returns_although_the_next_key_panics() {
     let clock = ManualClock::new();
     let pool = WorkerPool::builder().threads(1).clock(clock.clock()).start().unwrap();
     let (runs, director) = stage();
-    let (said, heard) = unbounded();
-    let vms = saying("vm", &clock, said, move |key: &Key| {
+    let (report, reported) = unbounded();
+    let vms = saying("vm", &clock, report, move |key: &Key| {
         runs.enter(key.0.id);
         Ok(key.0.id)
     });
@@ -254,7 +254,7 @@ fn a_wait_for_a_key_returns_although_the_next_key_panics() {
         director.cue();
         assert!(waits.join().unwrap().is_ok());
     });
-    assert_eq!(heard.recv().unwrap(), 1);
+    assert_eq!(reported.recv().unwrap(), 1);
     vms.shutdown(Duration::ZERO);
     pool.shutdown(Duration::ZERO);
 }

@@ -13,7 +13,7 @@ type Keys = Push<Key, u32>;
 /// The key and the kind of an event.
 type Heard = (Option<u32>, EventKind);
 
-fn heard(event: &Event<Key, u32>) -> Heard {
+fn reported(event: &Event<Key, u32>) -> Heard {
     (event.key().map(|key| key.0.id), event.kind())
 }
 
@@ -21,7 +21,7 @@ fn heard(event: &Event<Key, u32>) -> Heard {
 fn slow(queue: &WorkQueue<Key>) -> (Subscriber<Key, u32>, Director<Heard>) {
     let (runs, director) = stage();
     let mapping = move |event: &Event<Key, u32>| {
-        runs.enter(heard(event));
+        runs.enter(reported(event));
         None
     };
     (Subscriber::to(queue, mapping).buffered(), director)
@@ -50,14 +50,14 @@ fn a_key_that_panics_in_a_subscriber_loses_only_its_own_events() {
         traps.arm(op, 2);
     }
     director.cue();
-    let told: Vec<_> = (0..3)
+    let notice: Vec<_> = (0..3)
         .map(|_| {
-            let told = director.next();
+            let notice = director.next();
             director.cue();
-            told
+            notice
         })
         .collect();
-    assert_eq!(told, [(Some(1), EventKind::Updated), (Some(1), EventKind::Deleted), (Some(3), EventKind::Updated)]);
+    assert_eq!(notice, [(Some(1), EventKind::Updated), (Some(1), EventKind::Deleted), (Some(3), EventKind::Updated)]);
     traps.disarm();
     // Later events arrive.
     push.set(traps.key(2), 3);
@@ -96,15 +96,15 @@ fn a_subscription_of_keys_that_panic_ends_like_any_other() {
 fn a_key_that_panics_in_the_producer_changes_nothing() {
     let traps = Traps::new();
     let (queue, push) = (WorkQueue::new(), Keys::default());
-    let (said, told) = unbounded();
+    let (report, notice) = unbounded();
     let mapping = move |event: &Event<Key, u32>| {
-        let _ = said.send(heard(event));
+        let _ = report.send(reported(event));
         None
     };
     let subscription = push.watch().subscribe(Subscriber::to(&queue, mapping)).unwrap();
     push.synced();
     push.set(traps.key(1), 1);
-    told.iter().take(2).for_each(drop);
+    notice.iter().take(2).for_each(drop);
     let calls: [(&str, &dyn Fn()); 3] = [
         ("set", &|| {
             push.set(traps.key(1), 2);
@@ -123,9 +123,9 @@ fn a_key_that_panics_in_the_producer_changes_nothing() {
     }
     let store = push.watch().store();
     assert_eq!((store.len(), store.get(&traps.probe(1)).as_deref()), (1, Some(&1)));
-    assert!(told.is_empty());
+    assert!(notice.is_empty());
     push.set(traps.key(2), 1);
-    assert_eq!(told.recv().unwrap(), (Some(2), EventKind::Created));
+    assert_eq!(notice.recv().unwrap(), (Some(2), EventKind::Created));
     drop((subscription, push, store));
     traps.close(queue);
 }

@@ -139,7 +139,7 @@ fn consume(checker: &Checker<'_>, queue: &Queue, number: u32, consumers: Consume
             });
         }
     }
-    assert!(checker.is_closing(), "a consumer was told that an open queue is over");
+    assert!(checker.is_closing(), "an open queue has ended a consumer");
 }
 
 /// Runs one round: 8 producers with `requests` each, and 8 consumers. The queue is shut down in `mode` after all requests, or

@@ -252,11 +252,11 @@ thread_local! {
 fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
     // The logger formats the key.
     let _logs = Logs::of("late");
-    let (said, heard) = unbounded();
+    let (report, reported) = unbounded();
     let (joined, returned) = bounded(1);
     let options = ThreadOptions::new().on_start(move |name| {
         if name == "late-1" {
-            LAST.set(Some(Last(returned.clone(), said.clone())));
+            LAST.set(Some(Last(returned.clone(), report.clone())));
         }
     });
     let clock = ManualClock::new();
@@ -295,7 +295,7 @@ fn a_spare_thread_that_is_started_while_the_pool_is_joined_is_joined_too() {
         advancing.join().unwrap();
         joining.join().unwrap();
     });
-    assert_eq!(heard.try_iter().collect::<Vec<_>>(), [false], "it returns before the thread has ended");
+    assert_eq!(reported.try_iter().collect::<Vec<_>>(), [false], "it returns before the thread has ended");
 }
 
 /// The shutdown waits for the threads of the other worker slots. It does not wait for the watchdog, which waits for
@@ -305,11 +305,11 @@ fn a_run_on_a_spare_thread_may_end_its_pool() {
     let runs = Runs::new();
     let (clock, pool, vms) = start(&runs, 1, "pool");
     let (pools, taken) = bounded(0);
-    let (said, thread) = bounded(0);
+    let (report, thread) = bounded(0);
     let ender = Controller::builder("ender", move |_: &Context, _: &u32| -> Outcome {
         let pool: Running<WorkerPool> = taken.recv()?;
         pool.shutdown(Duration::ZERO);
-        said.send(std::thread::current().name().unwrap_or_default().to_owned())?;
+        report.send(std::thread::current().name().unwrap_or_default().to_owned())?;
         Ok(Action::await_change())
     });
     let ender = ender.clock(clock.clock()).build().unwrap().start(&pool).unwrap();
