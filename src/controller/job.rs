@@ -136,7 +136,7 @@ impl<K: Key, R: Reconciler<K>> Reconciler<K> for Checked<K, R> {
 }
 
 type ControllerRuns<K, R, P> = RunSettings<Checked<K, R>, P, RunRecorder<K>>;
-type ControllerRunner<K, R, P> = Runner<Checked<K, R>, P, RunRecorder<K>>;
+type ControllerRunner<K, R, P> = Runner<K, Checked<K, R>, P, RunRecorder<K>>;
 
 /// The job of one controller.
 pub(super) struct ControllerJob<K: Key, R, P> {

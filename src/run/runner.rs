@@ -6,6 +6,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,21 +123,28 @@ pub(crate) enum NextAttempt {
 }
 
 /// Runs keys one after the other. Reuses its parts, so that a run allocates nothing.
-pub(crate) struct Runner<R, P, H> {
+pub(crate) struct Runner<K, R, P, H> {
     runs: Arc<RunSettings<R, P, H>>,
     counters: Arc<RunCounters>,
     /// The context of all runs, one after the other.
     cx: Context,
     draws: Draws,
+    key: PhantomData<fn(K)>,
 }
 
-impl<R, P, H> Runner<R, P, H> {
+impl<K, R, P, H> Runner<K, R, P, H>
+where
+    K: Key + fmt::Debug,
+    R: Reconciler<K>,
+    P: RetryPolicy<K>,
+    H: RunHooks<K>,
+{
     /// Creates a runner that counts in `counters`, which it alone writes.
     pub(crate) fn new(runs: Arc<RunSettings<R, P, H>>, counters: Arc<RunCounters>, slot: &Arc<WorkerSlot>) -> Self {
         let slot = Some(Arc::clone(slot));
         let cx = Context::new(runs.clock.clone(), Nanos::NEVER, runs.abort.clone(), slot, RunInfo::default());
         let draws = runs.clock.draws();
-        Self { runs, counters, cx, draws }
+        Self { runs, counters, cx, draws, key: PhantomData }
     }
 
     /// Moves the runner to another worker slot.
@@ -152,13 +160,7 @@ impl<R, P, H> Runner<R, P, H> {
     ///
     /// Stops when the turn is over, the queue is empty, or no key may be run now. Blocks only in `first` and in the reconciler. A
     /// panic in the key's own code or in the policy ends its claim as failed, and counts as an empty queue.
-    pub(crate) fn serve<K>(&mut self, turn: &impl KeyTurn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim
-    where
-        K: Key + fmt::Debug,
-        R: Reconciler<K>,
-        P: RetryPolicy<K>,
-        H: RunHooks<K>,
-    {
+    pub(crate) fn serve(&mut self, turn: &impl KeyTurn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim {
         catch_unwind(AssertUnwindSafe(|| self.serve_keys(turn, first))).unwrap_or_else(|panic| {
             let (controller, message) = (self.name(), panic_message(&*panic));
             log::error!(controller, panic = message; "{controller}: a key's own code or a policy panicked: {message}");
@@ -167,13 +169,7 @@ impl<R, P, H> Runner<R, P, H> {
         })
     }
 
-    fn serve_keys<K>(&mut self, turn: &impl KeyTurn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim
-    where
-        K: Key + fmt::Debug,
-        R: Reconciler<K>,
-        P: RetryPolicy<K>,
-        H: RunHooks<K>,
-    {
+    fn serve_keys(&mut self, turn: &impl KeyTurn, first: impl FnOnce() -> Result<Claim<K>, NoClaim>) -> NoClaim {
         if !self.runs.hooks.take_token() {
             return NoClaim::Stopped;
         }
@@ -210,13 +206,7 @@ impl<R, P, H> Runner<R, P, H> {
     }
 
     /// Runs the key of a claim.
-    fn run<K>(&mut self, claim: &Claim<K>, turn: &impl KeyTurn) -> Ending
-    where
-        K: Key + fmt::Debug,
-        R: Reconciler<K>,
-        P: RetryPolicy<K>,
-        H: RunHooks<K>,
-    {
+    fn run(&mut self, claim: &Claim<K>, turn: &impl KeyTurn) -> Ending {
         let Self { runs, cx, counters, .. } = self;
         let (controller, thread, key) = (runs.name.as_str(), turn.slot().name.as_str(), claim.key());
         log::trace!(controller, thread, key:?; "{controller}: reconciling {key:?} on {thread}");
@@ -252,11 +242,7 @@ impl<R, P, H> Runner<R, P, H> {
         }
     }
 
-    fn succeeded<K>(&self, claim: &Claim<K>, action: Action) -> Ending
-    where
-        K: Key + fmt::Debug,
-        H: RunHooks<K>,
-    {
+    fn succeeded(&self, claim: &Claim<K>, action: Action) -> Ending {
         let Self { counters, runs, .. } = self;
         let (controller, key) = (self.name(), claim.key());
         let (after, ending) = match action.0 {
@@ -276,12 +262,7 @@ impl<R, P, H> Runner<R, P, H> {
         ending
     }
 
-    fn failed<K>(&mut self, claim: &Claim<K>, error: &(dyn Error + 'static)) -> Ending
-    where
-        K: Key + fmt::Debug,
-        P: RetryPolicy<K>,
-        H: RunHooks<K>,
-    {
+    fn failed(&mut self, claim: &Claim<K>, error: &(dyn Error + 'static)) -> Ending {
         let Self { counters, runs, .. } = &*self;
         let (controller, key) = (self.name(), claim.key());
         // Checked first: the source of a terminal error may be one of the errors below.
@@ -314,12 +295,7 @@ impl<R, P, H> Runner<R, P, H> {
         self.decide(claim, error)
     }
 
-    fn panicked<K>(&mut self, claim: &Claim<K>, panic: &Panic) -> Ending
-    where
-        K: Key + fmt::Debug,
-        P: RetryPolicy<K>,
-        H: RunHooks<K>,
-    {
+    fn panicked(&mut self, claim: &Claim<K>, panic: &Panic) -> Ending {
         self.counters.panics.count();
         let error = Panicked::new(panic_message(&**panic));
         let (controller, key, message) = (self.name(), claim.key(), error.message());
@@ -328,12 +304,7 @@ impl<R, P, H> Runner<R, P, H> {
     }
 
     /// Lets the policy decide about a failed run.
-    fn decide<K>(&mut self, claim: &Claim<K>, error: &(dyn Error + 'static)) -> Ending
-    where
-        K: Key + fmt::Debug,
-        P: RetryPolicy<K>,
-        H: RunHooks<K>,
-    {
+    fn decide(&mut self, claim: &Claim<K>, error: &(dyn Error + 'static)) -> Ending {
         let failures = claim.failures_if_retried();
         let random = self.draws.next();
         let Self { counters, runs, .. } = &*self;

@@ -28,7 +28,7 @@ pub(super) struct Worker<K: Key, R, P> {
     pub(super) queue: Arc<QueueShared<K>>,
     pub(super) group: Arc<ThreadGroup>,
     pub(super) slot: Arc<WorkerSlot>,
-    pub(super) runner: Runner<R, P, WorkerHooks>,
+    pub(super) runner: Runner<K, R, P, WorkerHooks>,
 }
 
 /// The turn of a worker. It lasts until the queue is empty; in a simulation, for one key.

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use self::polling::{PollerShared, Polling};
+use self::polling::{HandingOver, PollerShared, Polling};
 use crate::base::clock::Clock;
 use crate::base::error::StartError;
 use crate::base::group::{Handle, Overrun, ThreadGroup, ThreadGroupKind};
@@ -204,7 +204,7 @@ impl<F> Poller<F> {
     /// handle derefs to the result of `control`.
     pub(super) fn start_with<I, E, C>(
         mut self,
-        deliver: impl FnMut(I) -> usize + Send + 'static,
+        mut deliver: impl FnMut(I) -> usize + Send + 'static,
         on_stop: impl Fn() + Send + Sync + 'static,
         control: impl FnOnce(PollerControl) -> C,
     ) -> Result<Running<C>, StartError>
@@ -227,13 +227,18 @@ impl<F> Poller<F> {
         });
         let triggered = Arc::clone(&shared);
         source.state.on_trigger(move || triggered.trigger());
+        let mut list = self.list;
+        let list = Box::new(move |cx: &Context, shared: &PollerShared| {
+            let keys = list(cx).map_err(Into::into)?;
+            let _handing_over = HandingOver::new(shared);
+            Ok(deliver(keys))
+        });
         let now = group.clock.nanos();
         let mut polling = Polling {
             group: Arc::clone(&group),
             shared: Arc::clone(&shared),
             source: source.clone(),
-            list: self.list,
-            deliver,
+            list,
             period: self.period,
             planned: if self.first_after { now.after(self.period) } else { now },
             due: Nanos::ZERO,

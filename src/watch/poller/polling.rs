@@ -40,10 +40,10 @@ impl PollerShared {
 }
 
 /// Counts a listing as enqueued when it is dropped.
-struct HandingOver<'a>(&'a PollerShared);
+pub(super) struct HandingOver<'a>(&'a PollerShared);
 
 impl<'a> HandingOver<'a> {
-    fn new(shared: &'a PollerShared) -> Self {
+    pub(super) fn new(shared: &'a PollerShared) -> Self {
         shared.returned.fetch_add(1, SeqCst);
         Self(shared)
     }
@@ -58,14 +58,15 @@ impl Drop for HandingOver<'_> {
     }
 }
 
+/// Calls the listing function, and enqueues or stores the listing. Returns the number of its keys.
+pub(super) type ListAndDeliver = Box<dyn FnMut(&Context, &PollerShared) -> Result<usize, BoxError> + Send>;
+
 /// The body of the thread.
-pub(super) struct Polling<F, D> {
+pub(super) struct Polling {
     pub(super) group: Arc<ThreadGroup>,
     pub(super) shared: Arc<PollerShared>,
     pub(super) source: SourceHandle,
-    pub(super) list: F,
-    /// Enqueues or stores a listing. Returns the number of its keys.
-    pub(super) deliver: D,
+    pub(super) list: ListAndDeliver,
     pub(super) period: Duration,
     /// The next multiple of the period, counted from the start or from the last new period.
     pub(super) planned: Nanos,
@@ -75,7 +76,7 @@ pub(super) struct Polling<F, D> {
     pub(super) draws: Draws,
 }
 
-impl<F, D> Polling<F, D> {
+impl Polling {
     /// Plans the next poll at the first multiple of the period, from `planned` on, that is not before `earliest`.
     pub(super) fn plan(&mut self, earliest: Nanos) {
         if self.planned < earliest {
@@ -96,9 +97,33 @@ impl<F, D> Polling<F, D> {
             self.plan(earliest);
         }
     }
+
+    fn poll(&mut self, now: Nanos) {
+        let deadline = now.after(self.period);
+        // Dropped last: a thread that sees the listing ended also sees its outcome.
+        let _listing = self.source.state.begin(now, deadline);
+        let outcome = {
+            let slot = &self.group.slots[0];
+            let _run = self.group.begin_until(slot, deadline, 0);
+            let call = RunInfo { reasons: Reasons::POLL, ..RunInfo::default() };
+            let (clock, abort) = (self.group.clock.clone(), self.group.abort.clone());
+            let cx = Context::new(clock, deadline, abort, Some(Arc::clone(slot)), call);
+            catch_unwind(AssertUnwindSafe(|| (self.list)(&cx, &self.shared)))
+        };
+        match outcome {
+            Ok(Ok(keys)) => {
+                let source = self.source.state.name();
+                log::debug!(source, keys; "{source}: polled, keys: {keys}");
+                self.source.state.succeeded();
+                self.source.synced().set(true);
+            }
+            Ok(Err(error)) => self.source.state.failed(Chain(&*error).to_string()),
+            Err(panic) => self.source.state.panicked(panic_message(&*panic)),
+        }
+    }
 }
 
-impl<F, D> Drop for Polling<F, D> {
+impl Drop for Polling {
     fn drop(&mut self) {
         self.source.synced().set(false);
         let source = self.source.state.name();
@@ -106,12 +131,7 @@ impl<F, D> Drop for Polling<F, D> {
     }
 }
 
-impl<F, I, E, D> Task for Polling<F, D>
-where
-    F: FnMut(&Context) -> Result<I, E> + Send,
-    E: Into<BoxError>,
-    D: FnMut(I) -> usize + Send,
-{
+impl Task for Polling {
     fn step(&mut self, now: Nanos) -> Next {
         if self.group.is_stopping() {
             return Next::Finished;
@@ -132,40 +152,5 @@ where
         self.group.slots[0].plan(self.due.after(self.period));
         // A trigger, a new period or a stop during the poll has set the event, so the next step follows at once.
         Next::At(self.due)
-    }
-}
-
-impl<F, I, E, D> Polling<F, D>
-where
-    F: FnMut(&Context) -> Result<I, E>,
-    E: Into<BoxError>,
-    D: FnMut(I) -> usize,
-{
-    fn poll(&mut self, now: Nanos) {
-        let deadline = now.after(self.period);
-        // Dropped last: a thread that sees the listing ended also sees its outcome.
-        let _listing = self.source.state.begin(now, deadline);
-        let outcome = {
-            let slot = &self.group.slots[0];
-            let _run = self.group.begin_until(slot, deadline, 0);
-            let call = RunInfo { reasons: Reasons::POLL, ..RunInfo::default() };
-            let (clock, abort) = (self.group.clock.clone(), self.group.abort.clone());
-            let cx = Context::new(clock, deadline, abort, Some(Arc::clone(slot)), call);
-            catch_unwind(AssertUnwindSafe(|| {
-                let keys = (self.list)(&cx).map_err(Into::into)?;
-                let _handing_over = HandingOver::new(&self.shared);
-                Ok::<_, BoxError>((self.deliver)(keys))
-            }))
-        };
-        match outcome {
-            Ok(Ok(keys)) => {
-                let source = self.source.state.name();
-                log::debug!(source, keys; "{source}: polled, keys: {keys}");
-                self.source.state.succeeded();
-                self.source.synced().set(true);
-            }
-            Ok(Err(error)) => self.source.state.failed(Chain(&*error).to_string()),
-            Err(panic) => self.source.state.panicked(panic_message(&*panic)),
-        }
     }
 }
