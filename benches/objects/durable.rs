@@ -1,63 +1,86 @@
 //! Durable writes of concurrent threads, beside the bare database with the same group commit on the same disk.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use criterion::{BenchmarkId, Criterion, Throughput};
+use criterion::Criterion;
 use homeostat::objects::{Client, FileClient, Patch, PatchTarget};
 use parking_lot::{Condvar, Mutex};
 use redb::{Database, TableDefinition};
 use serde_json::json;
 
-use super::{DEPLOYMENT, deployment, key};
+use super::{DEPLOYMENT, deployment, is_test, key};
 
 const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
 /// The objects that a thread writes in turn.
 const OBJECTS_OF_A_THREAD: usize = 100;
 
-pub(crate) fn durable(c: &mut Criterion) {
-    let mut group = c.benchmark_group("objects/durable");
+/// Prints the writes a second, of the client and of the bare database. Both take turns, because the speed of a disk changes.
+#[expect(clippy::print_stdout, reason = "criterion does not interleave what it compares")]
+pub(crate) fn durable(_c: &mut Criterion) {
+    let (rounds, time) = if is_test() { (1, Duration::from_millis(50)) } else { (9, Duration::from_secs(1)) };
     for threads in [1, 8, 32] {
-        group.throughput(Throughput::Elements(threads as u64));
         let folder = tempfile::tempdir().expect("a folder");
         let client = FileClient::open(folder.path().join("objects.redb")).expect("a new file");
         for number in 0..threads * OBJECTS_OF_A_THREAD {
             client.create(&DEPLOYMENT, deployment(number)).expect("a new one");
         }
-        group.bench_function(BenchmarkId::new("file-client", threads), |b| {
-            let mut round = 0;
-            b.iter_custom(|writes| {
-                round += 1;
-                side_by_side(threads, writes, |number, at| {
-                    let patch = Patch::Merge(json!({"spec": {"replicas": round * 1_000_000 + at}}));
-                    client.patch(&DEPLOYMENT, &key(number), &patch, PatchTarget::Object).expect("a write");
-                })
-            });
-        });
         let bare = Bare::open(&folder.path().join("bare.redb"));
-        let value = serde_json::to_vec(&*client.get(&DEPLOYMENT, &key(0)).expect("it is there")).expect("JSON");
-        group.bench_function(BenchmarkId::new("bare-redb", threads), |b| {
-            b.iter_custom(|writes| {
-                side_by_side(threads, writes, |number, _| bare.write(key(number).to_string(), value.clone()))
+        let value = serde_json::to_vec(&client.get(&DEPLOYMENT, &key(0)).expect("it is there")).expect("JSON");
+        for number in 0..threads * OBJECTS_OF_A_THREAD {
+            bare.write(key(number).to_string(), value.clone());
+        }
+        let (mut ours, mut bares, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let count = AtomicUsize::new(0);
+        for _ in 0..rounds {
+            let our = writes_a_second(threads, time, |number| {
+                // Each write changes something.
+                let patch = Patch::Merge(json!({"spec": {"replicas": count.fetch_add(1, Ordering::Relaxed)}}));
+                client.patch(&DEPLOYMENT, &key(number), &patch, PatchTarget::Object).expect("a write");
             });
+            let bare = writes_a_second(threads, time, |number| bare.write(key(number).to_string(), value.clone()));
+            ours.push(our);
+            bares.push(bare);
+            ratios.push(our / bare);
+        }
+        let [ours, bares, ratios] = [ours, bares, ratios].map(|mut all| {
+            all.sort_by(f64::total_cmp);
+            [all[rounds / 2], all[0], all[rounds - 1]]
         });
+        let whole = |[median, least, most]: [f64; 3]| format!("{median:.0} ({least:.0}–{most:.0})");
+        let [median, least, most] = ratios;
+        println!(
+            "objects/durable: {threads} threads, writes a second: {}, bare redb {}, ratio {median:.2} ({least:.2}–{most:.2})",
+            whole(ours),
+            whole(bares),
+        );
     }
 }
 
-/// Runs `write` this many times on each thread, with the number of an object and of the write. Returns the time for all.
-fn side_by_side(threads: usize, writes: u64, write: impl Fn(usize, u64) + Sync) -> Duration {
+/// Calls `write` on each thread for some time, with the number of an object. Returns the calls a second.
+fn writes_a_second(threads: usize, time: Duration, write: impl Fn(usize) + Sync) -> f64 {
     let begin = Instant::now();
-    std::thread::scope(|scope| {
-        for thread in 0..threads {
+    let writes: u32 = std::thread::scope(|scope| {
+        let threads = (0..threads).map(|thread| {
             let write = &write;
             scope.spawn(move || {
-                for (number, at) in (0..OBJECTS_OF_A_THREAD).cycle().zip(0..writes) {
-                    write(thread * OBJECTS_OF_A_THREAD + number, at);
+                let mut writes = 0;
+                for number in (0..OBJECTS_OF_A_THREAD).cycle() {
+                    write(thread * OBJECTS_OF_A_THREAD + number);
+                    writes += 1;
+                    if begin.elapsed() >= time {
+                        break;
+                    }
                 }
-            });
-        }
+                writes
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().map(|thread| thread.join().expect("a writer")).sum()
     });
-    begin.elapsed()
+    f64::from(writes) / begin.elapsed().as_secs_f64()
 }
 
 /// The database alone, with leader and followers: the writer that opens a batch stores it when the batch before has ended.
@@ -74,7 +97,7 @@ struct Batch {
 }
 
 impl Bare {
-    fn open(path: &std::path::Path) -> Self {
+    fn open(path: &Path) -> Self {
         let database = Database::create(path).expect("a new file");
         Self { database, open: Mutex::default(), leading: Mutex::default() }
     }

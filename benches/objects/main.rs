@@ -6,7 +6,7 @@ mod durable;
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -47,9 +47,14 @@ fn filled(count: usize) -> MemoryClient {
     client
 }
 
-/// Reduces counts in runs that only test whether everything works.
+/// Returns whether this run only tests that everything works.
+fn is_test() -> bool {
+    std::env::args().any(|argument| argument == "--test")
+}
+
+/// Returns the numbers of objects to measure with.
 fn counts() -> &'static [usize] {
-    if std::env::args().any(|argument| argument == "--test") { &[1_000] } else { &[1_000, 100_000] }
+    if is_test() { &[1_000] } else { &[1_000, 100_000] }
 }
 
 fn read(c: &mut Criterion) {
@@ -101,22 +106,32 @@ fn write(c: &mut Criterion) {
     }
 }
 
-/// Prints how long a get takes while another thread lists all objects again and again.
+/// Prints how long a get takes while one thread lists all objects again and again, and another one writes.
 #[expect(clippy::print_stdout, reason = "criterion shows no percentiles")]
 fn get_while_listing(_c: &mut Criterion) {
     let count = counts()[counts().len() - 1];
+    let time = if is_test() { Duration::from_millis(50) } else { Duration::from_secs(3) };
     let client = filled(count);
-    let (is_done, mut lists) = (AtomicBool::new(false), 0_usize);
+    let is_done = AtomicBool::new(false);
+    let (lists, writes) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let mut times = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
                 black_box(client.list(&DEPLOYMENT, &Query::all()).expect("a list"));
-                lists += 1;
+                lists.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                let next = writes.fetch_add(1, Ordering::Relaxed);
+                let patch = Patch::Merge(json!({"spec": {"replicas": next}}));
+                client.patch(&DEPLOYMENT, &key(next % count), &patch, PatchTarget::Object).expect("a write");
+                std::thread::sleep(Duration::from_millis(1));
             }
         });
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(3) {
+        while begin.elapsed() < time {
             let begin = Instant::now();
             black_box(client.get(&DEPLOYMENT, &key(times.len() % count)).expect("it is there"));
             times.push(begin.elapsed());
@@ -127,7 +142,10 @@ fn get_while_listing(_c: &mut Criterion) {
     times.sort();
     let at = |part: usize| times[times.len() * part / 1_000];
     let [p50, p99, p999] = [500, 990, 999].map(at);
-    println!("objects/get-while-listing: {count} objects, {lists} lists: p50 {p50:?}, p99 {p99:?}, p99.9 {p999:?}");
+    let (lists, writes) = (lists.into_inner(), writes.into_inner());
+    println!(
+        "objects/get-while-listing: {count} objects, {lists} lists, {writes} writes: p50 {p50:?}, p99 {p99:?}, p99.9 {p999:?}"
+    );
 }
 
 /// The time from a write on one thread to the event on another, and back.

@@ -16,7 +16,11 @@
 //!   with that batch. Therefore no answer, not even a refusal, follows from a lost change.
 //! - Every batch ends: its leader waits only for leaders of earlier batches.
 //!
-//! Lock order: the leader's turn, the writers' turn, then the locks of the ledger. The end of a batch is a separate lock.
+//! - A transaction whose state is lost while it runs joins no batch. It fails with the batch that it saw.
+//!
+//! Lock order: the turn of a writer, then the accepted changes, which are locked for a moment only; or the turn of a leader, then these.
+//! Transactions and the ledger run under the turns alone. Therefore a leader never waits behind transactions. The end of a batch is a
+//! separate lock.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -53,16 +57,20 @@ pub(super) trait Ledger {
 /// The writers of one ledger.
 pub(super) struct GroupCommit<L: Ledger> {
     /// Held while a transaction runs.
-    writing: Mutex<Writing<L>>,
+    writing: Mutex<()>,
+    accepted: Mutex<Accepted<L>>,
     /// Held by the leader that stores a batch.
     leading: Mutex<()>,
 }
 
-struct Writing<L: Ledger> {
+/// The changes that are accepted and not visible yet.
+struct Accepted<L: Ledger> {
     tip: Option<L::State>,
     open: Option<OpenBatch<L::Change>>,
     /// The batch that is being stored.
     closed: Option<Arc<Batch>>,
+    /// The number of batches that could not be stored.
+    failures: u64,
 }
 
 struct OpenBatch<C> {
@@ -81,7 +89,8 @@ pub(super) type Stored = Result<(), Arc<str>>;
 
 impl<L: Ledger> GroupCommit<L> {
     pub(super) fn new() -> Self {
-        Self { writing: Mutex::new(Writing { tip: None, open: None, closed: None }), leading: Mutex::new(()) }
+        let accepted = Accepted { tip: None, open: None, closed: None, failures: 0 };
+        Self { writing: Mutex::new(()), accepted: Mutex::new(accepted), leading: Mutex::new(()) }
     }
 
     /// Runs `work` while no transaction runs. No batch may be under way.
@@ -97,16 +106,22 @@ impl<L: Ledger> GroupCommit<L> {
         ledger: &L,
         transaction: impl FnOnce(&L::State) -> (T, Vec<L::Change>),
     ) -> (T, Stored) {
-        let mut writing = self.turn();
-        let state = writing.tip.clone().unwrap_or_else(|| ledger.visible());
+        let turn = self.turn();
+        let (tip, last, failures) = self.accepted.lock().read();
+        // Without a tip there is no batch, and none begins before this turn ends: the visible state stays as it is.
+        let mut state = tip.unwrap_or_else(|| ledger.visible());
         let (value, changes) = transaction(&state);
+        let last = || last.map_or(Ok(()), |batch| batch.wait());
         if changes.is_empty() {
-            let last = writing.open.as_ref().map(|open| &open.batch).or(writing.closed.as_ref()).cloned();
-            drop(writing);
-            return (value, last.map_or(Ok(()), |batch| batch.wait()));
+            drop(turn);
+            return (value, last());
         }
-        let (batch, leads) = writing.accept(state, changes);
-        drop(writing);
+        L::apply(&mut state, &changes);
+        let accepted = self.accepted.lock().accept(state, changes, failures);
+        drop(turn);
+        // A transaction on a lost state fails with the last batch that it saw.
+        let Some((batch, leads, old)) = accepted else { return (value, last()) };
+        drop(old);
         if leads {
             self.lead(ledger, &batch);
         }
@@ -114,11 +129,11 @@ impl<L: Ledger> GroupCommit<L> {
     }
 
     /// Waits for the turn of a writer. If the open batch is full, waits until that batch has ended.
-    fn turn(&self) -> MutexGuard<'_, Writing<L>> {
+    fn turn(&self) -> MutexGuard<'_, ()> {
         loop {
-            let writing = self.writing.lock();
-            let Some(full) = writing.full() else { return writing };
-            drop(writing);
+            let turn = self.writing.lock();
+            let Some(full) = self.accepted.lock().full() else { return turn };
+            drop(turn);
             let _ = full.wait();
         }
     }
@@ -127,11 +142,11 @@ impl<L: Ledger> GroupCommit<L> {
     fn lead(&self, ledger: &L, batch: &Arc<Batch>) {
         let turn = self.leading.lock();
         // If the batch before has failed, this one has failed with it.
-        let Some((state, changes)) = self.writing.lock().close(batch) else { return };
+        let Some((state, changes)) = self.accepted.lock().close(batch) else { return };
         match ledger.store(&changes) {
             Ok(()) => {
                 let wake = ledger.publish(state, &changes);
-                let unused = self.writing.lock().stored();
+                let unused = self.accepted.lock().stored();
                 drop(turn);
                 batch.end(Ok(()));
                 wake();
@@ -139,7 +154,7 @@ impl<L: Ledger> GroupCommit<L> {
             }
             Err(error) => {
                 let error: Arc<str> = error.to_string().into();
-                let (unused, open) = self.writing.lock().failed();
+                let (unused, open) = self.accepted.lock().failed();
                 drop(turn);
                 batch.end(Err(Arc::clone(&error)));
                 if let Some(open) = open {
@@ -151,27 +166,38 @@ impl<L: Ledger> GroupCommit<L> {
     }
 }
 
-impl<L: Ledger> Writing<L> {
+impl<L: Ledger> Accepted<L> {
+    /// Returns the tip, the last batch in it, and the number of failures.
+    fn read(&self) -> (Option<L::State>, Option<Arc<Batch>>, u64) {
+        let last = self.open.as_ref().map(|open| &open.batch).or(self.closed.as_ref());
+        (self.tip.clone(), last.cloned(), self.failures)
+    }
+
     /// Returns the open batch if it is full.
     fn full(&self) -> Option<Arc<Batch>> {
         let (open, tip) = self.open.as_ref().zip(self.tip.as_ref())?;
         (open.changes.len() >= L::most_changes(tip).max(1)).then(|| Arc::clone(&open.batch))
     }
 
-    /// Applies changes to the state that they were made on, and adds them to the open batch. Returns the batch, and whether the
-    /// caller has opened it and leads it.
-    fn accept(&mut self, mut state: L::State, changes: Vec<L::Change>) -> (Arc<Batch>, bool) {
-        // Give up the tip first, so that parts that no other state shares change in place.
-        self.tip = None;
-        L::apply(&mut state, &changes);
-        self.tip = Some(state);
+    /// Adds the changes of a transaction to the open batch, with the state after them. Returns the batch, whether the caller has
+    /// opened it and leads it, and the tip before. Returns `None` if a batch has failed since the transaction read the tip.
+    fn accept(
+        &mut self,
+        state: L::State,
+        changes: Vec<L::Change>,
+        failures: u64,
+    ) -> Option<(Arc<Batch>, bool, Option<L::State>)> {
+        if failures != self.failures {
+            return None;
+        }
+        let old = self.tip.replace(state);
         if let Some(open) = &mut self.open {
             open.changes.extend(changes);
-            return (Arc::clone(&open.batch), false);
+            return Some((Arc::clone(&open.batch), false, old));
         }
         let batch = Arc::new(Batch { end: Mutex::new(None), ended: Condvar::new() });
         self.open = Some(OpenBatch { changes, batch: Arc::clone(&batch) });
-        (batch, true)
+        Some((batch, true, old))
     }
 
     /// Closes the open batch, if it is this one. Returns the tip and the changes of the batch.
@@ -190,6 +216,7 @@ impl<L: Ledger> Writing<L> {
     /// Notes that the closed batch could not be stored. Returns the tip and the open batch, which have failed too.
     fn failed(&mut self) -> (Option<L::State>, Option<OpenBatch<L::Change>>) {
         self.closed = None;
+        self.failures += 1;
         (self.tip.take(), self.open.take())
     }
 }

@@ -85,8 +85,8 @@ fn check(news: &'static [&'static str], fails: usize, preemptions: usize) {
             thread.join().unwrap();
         }
         let (writers, letters) = &*shared;
-        let writing = writers.writing.lock();
-        assert!(writing.tip.is_none() && writing.open.is_none() && writing.closed.is_none());
+        let accepted = writers.accepted.lock();
+        assert!(accepted.tip.is_none() && accepted.open.is_none() && accepted.closed.is_none());
         let (visible, stored) = (letters.visible(), letters.stored.lock());
         assert_eq!(stored.text, visible);
         let all: usize = news.iter().map(|new| new.len()).sum();

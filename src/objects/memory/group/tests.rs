@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed, also in its helpers")]
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use super::{GroupCommit, Ledger};
@@ -22,7 +22,7 @@ impl<L: Ledger> GroupCommit<L> {
 
     /// Returns the number of changes in the open batch.
     pub(in crate::objects::memory) fn waiting(&self) -> usize {
-        self.writing.lock().open.as_ref().map_or(0, |open| open.changes.len())
+        self.accepted.lock().open.as_ref().map_or(0, |open| open.changes.len())
     }
 }
 
@@ -73,7 +73,7 @@ fn held(numbers: &Numbers, news: &[&[u32]]) -> Vec<(Vec<u32>, Option<String>)> {
         let calls: Vec<_> = news
             .iter()
             .map(|new| {
-                let (accepted, is_accepted) = std::sync::mpsc::channel();
+                let (accepted, is_accepted) = mpsc::channel();
                 let writers = &writers;
                 let call = scope.spawn(move || {
                     let (seen, stored) = writers.write(numbers, |state| {
@@ -160,34 +160,34 @@ impl Ledger for Meanwhile<'_> {
 
 /// Returns the answers to 1, and to 2 and 3, which come while 1 is being stored.
 fn during_a_store(numbers: &Numbers) -> Vec<Result<(), String>> {
-    let (accepted, is_accepted) = std::sync::mpsc::channel();
-    let (begun, has_begun) = std::sync::mpsc::channel();
-    let ledger = Meanwhile {
-        numbers,
-        call: Mutex::new(Some(Box::new(move || {
-            begun.send(()).unwrap();
-            for _ in 0..2 {
-                is_accepted.recv().unwrap();
-            }
-        }))),
+    let (begun, has_begun) = mpsc::channel();
+    let (ran, has_run) = mpsc::channel();
+    let (go, may_go) = mpsc::channel();
+    let call = move || {
+        begun.send(()).unwrap();
+        may_go.recv().unwrap();
     };
+    let ledger = Meanwhile { numbers, call: Mutex::new(Some(Box::new(call))) };
     let writers = GroupCommit::new();
     let write = |new: u32| {
         let ((), stored) = writers.write(&ledger, |_| {
-            // The first one has no receiver yet that listens.
-            let _ = accepted.send(());
+            ran.send(()).unwrap();
             ((), vec![new])
         });
         stored.map_err(|error| error.to_string())
     };
     thread::scope(|scope| {
-        let first = scope.spawn(|| writers.write(&ledger, |_| ((), vec![1])).1.map_err(|error| error.to_string()));
+        let write = &write;
+        let first = scope.spawn(|| write(1));
         has_begun.recv().unwrap();
-        let others = [2, 3].map(|new| {
-            let write = &write;
-            scope.spawn(move || write(new))
-        });
-        [first.join().unwrap()].into_iter().chain(others.map(|call| call.join().unwrap())).collect()
+        let others = [2, 3].map(|new| scope.spawn(move || write(new)));
+        for _ in 1..=3 {
+            has_run.recv().unwrap();
+        }
+        // A writer holds its turn until its changes are accepted.
+        writers.alone(|| ());
+        go.send(()).unwrap();
+        [first].into_iter().chain(others).map(|call| call.join().unwrap()).collect()
     })
 }
 
@@ -222,7 +222,7 @@ fn after_a_failure_writers_continue_on_the_visible_state() {
 #[test]
 fn a_full_batch_accepts_no_further_transaction() {
     let (writers, numbers) = (GroupCommit::new(), Numbers::default());
-    let (accepted, is_accepted) = std::sync::mpsc::channel();
+    let (accepted, is_accepted) = mpsc::channel();
     thread::scope(|scope| {
         let gate = writers.leading.lock();
         for new in [[1, 2], [3, 4], [5, 6], [7, 8], [9, 10]] {
