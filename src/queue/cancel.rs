@@ -35,7 +35,7 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
     }
 
     #[cold]
-    fn cancel_and_report(&self, hash: u64, same: impl Fn(&K) -> bool, hook: &CancelHook<K>) -> KeyState {
+    fn cancel_and_report(&self, hash: u32, same: impl Fn(&K) -> bool, hook: &CancelHook<K>) -> KeyState {
         let (state, cancelled, gone) = self.shared.with_lock(|section| {
             let (records, effects, now) = section.parts();
             let Some(index) = records.find(hash, same) else { return (KeyState::Idle, None, None) };

@@ -14,8 +14,10 @@ use super::Key;
 use super::error::TryDequeueError;
 use super::records::Taken;
 use super::request::{Priority, Reasons};
-use super::shared::{Locked, LockedSection, NoClaim, QueueShared};
+use super::section::LockedSection;
+use super::shared::{Locked, NoClaim, QueueShared};
 use super::state::{Ending, failures_if_retried};
+use crate::base::sync::MutexGuard;
 use crate::base::time::Nanos;
 
 /// A key that one worker processes. Until the claim ends, no other worker gets the key.
@@ -104,7 +106,7 @@ impl<K: Key> Claim<K> {
     pub fn done_and_next(mut self) -> Result<Self, TryDequeueError> {
         match self.turn(Ending::Done, || false) {
             Ok(()) => Ok(self),
-            Err(no_claim) => Err(no_claim.of_try()),
+            Err(no_claim) => Err(no_claim.into()),
         }
     }
 
@@ -117,14 +119,22 @@ impl<K: Key> Claim<K> {
     #[inline]
     pub(crate) fn turn(&mut self, ending: Ending, stop: impl FnOnce() -> bool) -> Result<(), NoClaim> {
         self.ended = true;
+        let index = self.taken.index;
         // Dropped after the lock.
         let mut gone = None;
-        let index = self.taken.index;
-        let next = self.shared.with_lock(|section| {
-            gone = section.end(index, ending);
-            section.take_unless(stop)
-        });
-        self.taken = next?;
+        let mut guard = self.shared.locked.lock();
+        if !guard.restless {
+            gone = guard.records.end_at_once(index, ending);
+        }
+        let stopped = stop();
+        let next = if gone.is_some() && !stopped { self.shared.take_front(&mut guard) } else { None };
+        if let Some(taken) = next {
+            drop(guard);
+            self.taken = taken;
+        } else {
+            let ending = if gone.is_none() { Some(ending) } else { None };
+            self.taken = self.shared.turn_and_wake(guard, index, ending, stopped)?;
+        }
         self.ended = false;
         Ok(())
     }
@@ -134,7 +144,14 @@ impl<K: Key> Claim<K> {
         self.ended = true;
         let index = self.taken.index;
         // The key drops after the lock.
-        let _gone = self.shared.with_lock(|section| section.end(index, ending));
+        let mut gone = None;
+        let mut guard = self.shared.locked.lock();
+        if !guard.restless {
+            gone = guard.records.end_at_once(index, ending);
+        }
+        if gone.is_none() {
+            drop(self.shared.end_and_wake(guard, index, ending));
+        }
     }
 
     /// Ends the claim as failed, with the queue's own backoff.
@@ -237,11 +254,58 @@ pub(super) const BUSY: usize = 16;
 impl<K: Key> QueueShared<K> {
     /// Takes the next key. Returns [`NoClaim::Stopped`] if `stop` holds.
     #[inline]
-    pub(crate) fn try_dequeue(self: &Arc<Self>, stop: impl FnOnce() -> bool) -> Result<Claim<K>, NoClaim> {
-        let shared = Arc::clone(self);
-        self.with_lock(|section| match section.take_unless(stop) {
-            Ok(taken) => Ok(Claim::new(shared, taken)),
-            Err(no_claim) => Err(no_claim),
+    pub(crate) fn try_dequeue<E: From<NoClaim>>(self: &Arc<Self>, stop: impl FnOnce() -> bool) -> Result<Claim<K>, E> {
+        let mut guard = self.locked.lock();
+        let stopped = stop();
+        if !stopped
+            && !guard.restless
+            && let Some(taken) = self.take_front(&mut guard)
+        {
+            drop(guard);
+            return Ok(Claim::new(Arc::clone(self), taken));
+        }
+        match self.take_and_wake(guard, stopped) {
+            Ok(taken) => Ok(Claim::new(Arc::clone(self), taken)),
+            Err(no_claim) => Err(no_claim.into()),
+        }
+    }
+
+    /// Takes the next key, if a key is ready.
+    #[inline(always)]
+    fn take_front(self: &Arc<Self>, guard: &mut MutexGuard<'_, Locked<K>>) -> Option<Taken<K>> {
+        let index = guard.records.front()?;
+        let unclonable = Unclonable { shared: self, guard, index };
+        let key = unclonable.guard.records.key(index).clone();
+        mem::forget(unclonable);
+        Some(guard.records.take(index, key, &|| self.now()))
+    }
+
+    /// [`try_dequeue`](Self::try_dequeue) if no key is ready or the section may wake other threads.
+    #[cold]
+    fn take_and_wake(self: &Arc<Self>, guard: MutexGuard<'_, Locked<K>>, stopped: bool) -> Result<Taken<K>, NoClaim> {
+        self.with_guard(guard, |section| section.take_unless(stopped))
+    }
+
+    /// Ends a claim that may wake other threads. Returns the key if the queue forgets it.
+    #[cold]
+    fn end_and_wake(self: &Arc<Self>, guard: MutexGuard<'_, Locked<K>>, index: u32, ending: Ending) -> Option<K> {
+        self.with_guard(guard, |section| section.end(index, ending))
+    }
+
+    /// Ends a claim, if it has not ended, and takes the next key.
+    #[cold]
+    fn turn_and_wake(
+        self: &Arc<Self>,
+        guard: MutexGuard<'_, Locked<K>>,
+        index: u32,
+        ending: Option<Ending>,
+        stopped: bool,
+    ) -> Result<Taken<K>, NoClaim> {
+        // Dropped after the lock.
+        let mut gone = None;
+        self.with_guard(guard, |section| {
+            gone = ending.and_then(|ending| section.end(index, ending));
+            section.take_unless(stopped)
         })
     }
 
@@ -258,7 +322,7 @@ impl<K: Key> QueueShared<K> {
     #[cold]
     fn wait_and_dequeue(self: &Arc<Self>, deadline: Nanos, stop: impl Fn() -> bool) -> Result<Claim<K>, NoClaim> {
         let taken = self.with_lock(|section| {
-            let mut looks = self.looks(&mut section.guard);
+            let mut looks = self.looks(section.guard);
             loop {
                 if stop() {
                     // The wakeup that brought this consumer here may be for a key: another consumer gets it.
@@ -278,7 +342,7 @@ impl<K: Key> QueueShared<K> {
                     section.yield_lock();
                     continue;
                 }
-                if self.retry_timer(&mut section.guard) {
+                if self.retry_timer(section.guard) {
                     section.unlocked(|| self.start_timer());
                     continue;
                 }
@@ -297,36 +361,30 @@ impl<K: Key> QueueShared<K> {
     }
 }
 
-impl<K: Key> LockedSection<'_, K> {
+impl<K: Key> LockedSection<'_, '_, K> {
     /// Ends a claim. Returns the key if the queue forgets it; it must drop without the lock.
-    #[inline]
-    pub(super) fn end(&mut self, index: u32, ending: Ending) -> Option<K> {
+    fn end(&mut self, index: u32, ending: Ending) -> Option<K> {
         let (records, effects, now) = self.parts();
         records.end(index, ending, &now, effects)
     }
 
-    #[inline(always)]
-    fn take_unless(&mut self, stop: impl FnOnce() -> bool) -> Result<Taken<K>, NoClaim> {
-        if stop() { Err(NoClaim::Stopped) } else { self.take() }
+    fn take_unless(&mut self, stopped: bool) -> Result<Taken<K>, NoClaim> {
+        if stopped { Err(NoClaim::Stopped) } else { self.take() }
     }
 
-    #[inline(always)]
     fn take(&mut self) -> Result<Taken<K>, NoClaim> {
-        let records = &self.guard.records;
-        let Some(index) = records.front() else {
-            return Err(if records.is_over() { NoClaim::Closed } else { NoClaim::Empty });
-        };
-        let unclonable = Unclonable { section: self, index };
-        let key = unclonable.section.guard.records.key(index).clone();
-        mem::forget(unclonable);
-        let (records, effects, now) = self.parts();
-        // If this section made a key ready, it takes one too: one consumer fewer to wake.
-        effects.readied = effects.readied.saturating_sub(1);
-        Ok(records.take(index, key, &now))
+        match self.shared.take_front(self.guard) {
+            Some(taken) => {
+                // If this section made a key ready, it takes one too: one consumer fewer to wake.
+                self.effects.readied = self.effects.readied.saturating_sub(1);
+                Ok(taken)
+            }
+            None if self.guard.records.is_over() => Err(NoClaim::Closed),
+            None => Err(NoClaim::Empty),
+        }
     }
 
     /// Backs the next key off like a failed one, because its `Clone` panics. Other keys are served.
-    #[cold]
     fn fail_front(&mut self, index: u32) {
         let failures = self.guard.records.state(index).failures_if_retried();
         let backoff = self.backoff(failures);
@@ -338,23 +396,26 @@ impl<K: Key> LockedSection<'_, K> {
 }
 
 /// Calls [`LockedSection::fail_front`] if the `Clone` of the next key panics.
-struct Unclonable<'s, 'a, K: Key> {
-    section: &'s mut LockedSection<'a, K>,
+struct Unclonable<'s, 'g, K: Key> {
+    shared: &'s Arc<QueueShared<K>>,
+    guard: &'s mut MutexGuard<'g, Locked<K>>,
     index: u32,
 }
 
 impl<K: Key> Drop for Unclonable<'_, '_, K> {
+    #[cold]
     fn drop(&mut self) {
-        self.section.fail_front(self.index);
+        let mut section = LockedSection::new(self.shared, self.guard);
+        section.fail_front(self.index);
+        section.wake_unlocked();
     }
 }
 
-impl NoClaim {
-    #[inline]
-    pub(crate) fn of_try(self) -> TryDequeueError {
-        match self {
-            Self::Closed => TryDequeueError::Closed,
-            Self::Empty | Self::Stopped => TryDequeueError::Empty,
+impl From<NoClaim> for TryDequeueError {
+    fn from(no_claim: NoClaim) -> Self {
+        match no_claim {
+            NoClaim::Closed => Self::Closed,
+            NoClaim::Empty | NoClaim::Stopped => Self::Empty,
         }
     }
 }

@@ -1,14 +1,11 @@
 //! The [`Enqueue`] trait, and the wrappers around a queue.
 
 use std::fmt;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::records::Wanted;
 use super::report::Tally;
 use super::request::{BATCH, EnqueueMethod, EnqueueOutcome, EnqueueRequest};
-use super::{Key, WorkQueue};
 
 /// A queue, a view of a queue, or a wrapper around one, that takes keys.
 ///
@@ -278,69 +275,6 @@ impl<K: Clone, A: Enqueue<K>, B: Enqueue<K>> Enqueue<K> for Tee<A, B> {
             let ended = batch.len() < BATCH as usize;
             self.second.request_all(&mut batch.iter().cloned(), request);
             tally = tally + self.first.request_all(&mut batch.into_iter(), request);
-            if ended {
-                return tally;
-            }
-        }
-    }
-}
-
-impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
-    /// # Panics
-    ///
-    /// If the key's `Hash` or `Eq` panics. The queue is then unchanged.
-    fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
-        let hash = self.hash(&key);
-        // A key that the queue already knows drops without the lock.
-        let mut slot = Some(key);
-        self.shared.with_lock(|section| {
-            let (records, effects, now) = section.parts();
-            let wanted = Wanted { key: &mut slot, hash, request: &request };
-            records.request(wanted, |known, key| known == key, |key| key, &now, effects)
-        })
-    }
-
-    /// Hashes up to 1,024 keys at a time, then takes the lock once for them.
-    ///
-    /// # Panics
-    ///
-    /// If the iterator or a key's `Hash` or `Eq` panics. Earlier keys may have been enqueued.
-    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
-        self.request_in_batches(keys, request, |key| self.hash(key), |known, key| known == key, |key| key)
-    }
-}
-
-impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
-    /// Applies the request to keys of another type: `hash`, `same` and `own` replace `Hash`, `Eq` and the key itself.
-    pub(super) fn request_in_batches<Q>(
-        &self,
-        keys: &mut dyn Iterator<Item = Q>,
-        request: EnqueueRequest,
-        hash: impl Fn(&Q) -> u64,
-        same: impl Fn(&K, &Q) -> bool,
-        own: impl Fn(Q) -> K,
-    ) -> Tally {
-        let mut tally = Tally::default();
-        let mut batch: Vec<(Option<Q>, u64)> = Vec::with_capacity(keys.size_hint().0.min(BATCH as usize));
-        loop {
-            batch.extend(keys.take(BATCH as usize).map(|key| {
-                let hash = hash(&key);
-                (Some(key), hash)
-            }));
-            if batch.is_empty() {
-                return tally;
-            }
-            // Not every iterator stays ended, so an ended iterator is not called again.
-            let ended = batch.len() < BATCH as usize;
-            self.shared.with_lock(|section| {
-                let (records, effects, now) = section.parts();
-                for (key, hash) in &mut batch {
-                    let wanted = Wanted { key, hash: *hash, request: &request };
-                    tally.count(records.request(wanted, &same, &own, &now, effects));
-                }
-            });
-            // Keys that the queue already knew are still in the batch. They drop without the lock.
-            batch.clear();
             if ended {
                 return tally;
             }

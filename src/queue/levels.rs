@@ -11,7 +11,7 @@ pub const STARVATION_BOUND: usize = 16;
 /// in the other the low level.
 #[derive(Debug)]
 pub(crate) struct PriorityLevels {
-    lists: LinkedLists,
+    lists: LinkedLists<4>,
     len: usize,
     /// The number of keys in each level.
     depth: [usize; 3],
@@ -28,7 +28,7 @@ const NORMAL_TURN: usize = STARVATION_BOUND / 2 - 1;
 
 impl PriorityLevels {
     pub(crate) fn new() -> Self {
-        Self { lists: LinkedLists::new(3 + 1), len: 0, depth: [0; 3], taken: 0 }
+        Self { lists: LinkedLists::new(), len: 0, depth: [0; 3], taken: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -39,7 +39,7 @@ impl PriorityLevels {
         self.len == 0
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_back(&mut self, entries: &mut impl Entries, level: Priority, index: u32) {
         self.len += 1;
         self.depth[level.level()] += 1;
@@ -70,9 +70,26 @@ impl PriorityLevels {
         Priority::SERVED.into_iter().filter_map(|level| self.lists.front(level.level()))
     }
 
+    /// Removes the first key of a level. It has been taken, so the next turn begins.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, entries: &mut impl Entries, level: Priority, index: u32) {
+        self.len -= 1;
+        self.depth[level.level()] -= 1;
+        self.lists.remove_front(entries, level.level(), index);
+        self.taken = self.taken.wrapping_add(1);
+    }
+
     /// Returns the key to take next.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn front(&self) -> Option<u32> {
+        // Most queues use one level.
+        if self.depth(Priority::Normal) == self.len {
+            return self.lists.front(Priority::Normal.level());
+        }
+        self.front_of_levels()
+    }
+
+    fn front_of_levels(&self) -> Option<u32> {
         let front = |level: Priority| self.lists.front(level.level());
         let favoured = match self.taken % STARVATION_BOUND {
             LOW_TURN => front(Priority::Low),
@@ -93,12 +110,6 @@ impl PriorityLevels {
         self.lists.remove(entries, chosen);
         self.lists.push_front(entries, level.level(), chosen);
         Some(chosen)
-    }
-
-    /// Begins the next turn, after a key was taken.
-    #[inline]
-    pub(crate) fn next_turn(&mut self) {
-        self.taken = self.taken.wrapping_add(1);
     }
 
     /// Returns how many keys have been taken so far. The count wraps.

@@ -53,20 +53,20 @@ pub(crate) trait Entries {
 ///
 /// Several `LinkedLists` may share a slab, and an entry may move between them. Call [`remove`](Self::remove) on the one that
 /// holds the entry: a link does not tell them apart.
-pub(crate) struct LinkedLists {
-    sentinels: Box<[ListLink]>,
+pub(crate) struct LinkedLists<const COUNT: usize> {
+    sentinels: [ListLink; COUNT],
 }
 
-impl LinkedLists {
-    /// Returns `count` empty lists.
+impl<const COUNT: usize> LinkedLists<COUNT> {
+    /// Returns empty lists.
     ///
     /// # Panics
     ///
-    /// If `count` is above [`MAX_LISTS`].
-    pub(crate) fn new(count: usize) -> Self {
-        assert!(count <= MAX_LISTS, "{count} lists, of at most {MAX_LISTS} that have a sentinel");
+    /// If there are more than [`MAX_LISTS`].
+    pub(crate) fn new() -> Self {
+        assert!(COUNT <= MAX_LISTS, "{COUNT} lists, of at most {MAX_LISTS} that have a sentinel");
         let alone = |list| ListLink { prev: sentinel_of(list), next: sentinel_of(list) };
-        Self { sentinels: (0..count).map(alone).collect() }
+        Self { sentinels: std::array::from_fn(alone) }
     }
 
     /// Whether the list has no entry.
@@ -119,6 +119,15 @@ impl LinkedLists {
         self.link_mut(entries, ahead).prev = index;
     }
 
+    /// Removes an entry from the front of its list.
+    #[inline(always)]
+    pub(crate) fn remove_front(&mut self, entries: &mut impl Entries, list: usize, index: u32) {
+        debug_assert_eq!(self.front(list), Some(index), "the front of list {list}");
+        let next = std::mem::replace(entries.link_mut(index), ListLink::FREE).next;
+        self.sentinels[list].next = next;
+        self.link_mut(entries, next).prev = sentinel_of(list);
+    }
+
     /// Moves all entries of a list to the end of another. Constant time.
     pub(crate) fn append(&mut self, entries: &mut impl Entries, from: usize, to: usize) {
         let ListLink { prev: last, next: first } = self.sentinels[from];
@@ -145,7 +154,7 @@ impl LinkedLists {
         if prev == next { list_of(prev) } else { None }
     }
 
-    #[inline]
+    #[inline(always)]
     fn link_mut<'a>(&'a mut self, entries: &'a mut impl Entries, at: u32) -> &'a mut ListLink {
         match list_of(at) {
             Some(list) => &mut self.sentinels[list],
@@ -154,9 +163,9 @@ impl LinkedLists {
     }
 }
 
-impl fmt::Debug for LinkedLists {
+impl<const COUNT: usize> fmt::Debug for LinkedLists<COUNT> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lists").field("count", &self.sentinels.len()).finish_non_exhaustive()
+        f.debug_struct("Lists").field("count", &COUNT).finish_non_exhaustive()
     }
 }
 
@@ -180,7 +189,7 @@ fn entry(at: u32) -> Option<u32> {
 }
 
 #[cfg(test)]
-impl LinkedLists {
+impl<const COUNT: usize> LinkedLists<COUNT> {
     /// Asserts that every list is a ring whose links name each other, and returns how many entries they hold together.
     pub(crate) fn check(&self, entries: &impl Entries) -> usize {
         let mut count = 0;
@@ -231,20 +240,20 @@ mod tests {
 
     #[test]
     fn what_comes_first_leaves_first() {
-        let (mut lists, mut slab) = (LinkedLists::new(LISTS), TestSlab::new());
+        let (mut lists, mut slab) = (LinkedLists::<LISTS>::new(), TestSlab::new());
         for index in [4, 0, 7] {
             lists.push_back(&mut slab, 1, index);
         }
         assert_eq!(lists.iter(&slab, 1).collect::<Vec<_>>(), [4, 0, 7]);
         assert_eq!(lists.front(1), Some(4));
-        assert_eq!(LinkedLists::next(&slab, 4), Some(0));
-        assert_eq!(LinkedLists::next(&slab, 7), None);
+        assert_eq!(LinkedLists::<LISTS>::next(&slab, 4), Some(0));
+        assert_eq!(LinkedLists::<LISTS>::next(&slab, 7), None);
         assert!(lists.is_empty(0) && !lists.is_empty(1) && lists.is_empty(2));
     }
 
     #[test]
     fn removal_names_the_list_it_emptied() {
-        let (mut lists, mut slab) = (LinkedLists::new(LISTS), TestSlab::new());
+        let (mut lists, mut slab) = (LinkedLists::<LISTS>::new(), TestSlab::new());
         lists.push_back(&mut slab, 2, 3);
         lists.push_back(&mut slab, 2, 5);
         assert_eq!(lists.remove(&mut slab, 3), None);
@@ -256,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_list_is_appended_to_another_in_order() {
-        let (mut lists, mut slab) = (LinkedLists::new(LISTS), TestSlab::new());
+        let (mut lists, mut slab) = (LinkedLists::<LISTS>::new(), TestSlab::new());
         for index in [4, 0, 7] {
             lists.push_back(&mut slab, 0, index);
         }
@@ -271,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_last_list_and_the_free_link_are_told_apart() {
-        let (mut lists, mut slab) = (LinkedLists::new(MAX_LISTS), TestSlab::new());
+        let (mut lists, mut slab) = (LinkedLists::<MAX_LISTS>::new(), TestSlab::new());
         lists.push_back(&mut slab, MAX_LISTS - 1, 0);
         assert!(!slab.link(0).is_free());
         assert_eq!(lists.remove(&mut slab, 0), Some(MAX_LISTS - 1));
@@ -283,14 +292,14 @@ mod tests {
     #[test]
     #[should_panic(expected = "1024 lists, of at most 1023")]
     fn more_lists_than_sentinels_are_refused() {
-        let _ = LinkedLists::new(MAX_LISTS + 1);
+        let _ = LinkedLists::<{ MAX_LISTS + 1 }>::new();
     }
 
     proptest! {
         /// Each step takes an entry out of wherever it is, or puts it at an end of a list if it is nowhere.
         #[test]
         fn lists_are_queues(steps in prop::collection::vec((0..ENTRIES, 0..LISTS, any::<bool>()), 0..80)) {
-            let (mut lists, mut slab) = (LinkedLists::new(LISTS), TestSlab::new());
+            let (mut lists, mut slab) = (LinkedLists::<LISTS>::new(), TestSlab::new());
             let mut model: [VecDeque<u32>; LISTS] = Default::default();
             for (index, list, front) in steps {
                 if let Some(held) = model.iter().position(|queue| queue.contains(&index)) {

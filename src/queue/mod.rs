@@ -1,11 +1,13 @@
 //! The work queue.
 
+mod admit;
 mod builder;
 mod cancel;
 mod claim;
 mod config;
 mod error;
 mod feed;
+mod index;
 mod levels;
 mod lists;
 #[cfg(all(test, loom))]
@@ -13,10 +15,13 @@ mod models;
 mod records;
 mod report;
 mod request;
+mod section;
 mod shared;
 mod slab;
 mod slack;
 mod state;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod timer;
 mod view;
 mod wheel;
@@ -202,7 +207,7 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// As [`dequeue`](Self::dequeue).
     #[inline]
     pub fn try_dequeue(&self) -> Result<Claim<K>, TryDequeueError> {
-        self.shared.try_dequeue(|| false).map_err(NoClaim::of_try)
+        self.shared.try_dequeue(|| false)
     }
 
     /// Takes the next key. Blocks until a key is ready or the queue is shut down, for at most `timeout` by the queue's clock.
@@ -360,8 +365,8 @@ impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
     }
 
     #[inline]
-    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        self.hasher.hash_one(key)
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u32 {
+        index::fold(self.hasher.hash_one(key))
     }
 
     fn key_state(&self, state: state::RecordState) -> KeyState {

@@ -1,28 +1,21 @@
-//! The queue's lock, the records under it, and the wakeups that a change causes.
-//!
-//! Every change happens in a [`LockedSection`]. When a section ends, it decides under the lock which threads to wake, releases
-//! the lock, and only then wakes them, starts the timer and calls the hook. A panic in the section ends it in the same way, so
-//! the queue stays usable.
+//! The queue's lock, and the records under it.
 //!
 //! Lock order: the queue's lock, then the lock of a timer thread or of a held clock. No user code runs under them, except `Eq`,
 //! `Clone` and `From<&Q>` of a key, before anything has changed.
 
-use std::cell::Cell;
 use std::fmt;
 use std::mem;
 use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
-use std::thread;
-use std::time::Duration;
 
 use super::Key;
 use super::config::{CancelHook, QueueConfig};
-use super::records::{Effects, RecordSettings, Records};
+use super::records::{RecordSettings, Records};
 use super::report::DrainReport;
 use super::request::Shutdown;
 use crate::base::backoff::Draws;
 use crate::base::clock::{Alarm, Wake};
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::sync::Mutex;
 use crate::base::task_thread::TaskWaker;
 use crate::base::thread::{Joiner, shielded};
 use crate::base::time::Nanos;
@@ -131,43 +124,6 @@ impl<K: Key> QueueShared<K> {
         self.config.clock.nanos()
     }
 
-    /// Does `work` under the lock, then wakes the threads that its changes concern.
-    #[inline]
-    pub(crate) fn with_lock<R>(self: &Arc<Self>, work: impl FnOnce(&mut LockedSection<'_, K>) -> R) -> R {
-        let mut section = LockedSection {
-            shared: self,
-            guard: self.locked.lock(),
-            effects: Effects::default(),
-            time: Cell::new(Nanos::NEVER),
-        };
-        let unwinding = Unwinding(&mut section);
-        let result = work(unwinding.0);
-        mem::forget(unwinding);
-        let wakeups = section.wakeups();
-        drop(section.guard);
-        if let Some(wakeups) = wakeups {
-            self.wake(&wakeups);
-        }
-        result
-    }
-
-    #[cold]
-    fn wake(self: &Arc<Self>, wakeups: &PendingWakeups) {
-        self.consumers.notify(wakeups.consumers);
-        self.drainers.notify(wakeups.drainers);
-        match wakeups.timer {
-            TimerAction::None => {}
-            TimerAction::StartThread => self.start_timer(),
-            TimerAction::Wake => self.wake_timer(),
-            TimerAction::TurnNow => self.turn_up(),
-        }
-        if wakeups.ready
-            && let Some(hook) = &self.config.on_ready
-        {
-            shielded("the on_ready hook of a queue", hook);
-        }
-    }
-
     /// Wakes all consumers, so that each checks its `stop` condition under the lock. Once this has returned, a consumer whose
     /// condition held before the call takes no key.
     pub(crate) fn wake_consumers(&self) {
@@ -187,7 +143,7 @@ impl<K: Key> QueueShared<K> {
         loop {
             let mut swept = self.with_lock(|section| {
                 if let Some(mode) = mode.take() {
-                    let locked = &mut *section.guard;
+                    let locked = &mut **section.guard;
                     locked.records.begin_shutdown(mode(locked.records.mode()));
                     locked.restless = true;
                 }
@@ -288,115 +244,8 @@ impl<K: Key> QueueShared<K> {
     }
 }
 
-/// One use of the queue's lock.
-pub(crate) struct LockedSection<'a, K: Key> {
-    shared: &'a Arc<QueueShared<K>>,
-    pub(super) guard: MutexGuard<'a, Locked<K>>,
-    pub(super) effects: Effects,
-    /// The time of this section, read when it is first needed; [`Nanos::NEVER`] before that.
-    time: Cell<Nanos>,
-}
-
-/// The threads to wake once the lock is released.
-struct PendingWakeups {
-    consumers: usize,
-    drainers: usize,
-    timer: TimerAction,
-    ready: bool,
-}
-
-impl<K: Key> LockedSection<'_, K> {
-    /// Returns the records, the effects to report changes in, and the time of this section.
-    #[inline]
-    pub(crate) fn parts(&mut self) -> (&mut Records<K>, &mut Effects, impl Fn() -> Nanos) {
-        let Self { shared, guard, effects, time } = self;
-        let now = || {
-            if time.get() == Nanos::NEVER {
-                time.set(shared.now());
-            }
-            time.get()
-        };
-        (&mut guard.records, effects, now)
-    }
-
-    /// Waits for a key, without the lock, as [`Waiters::wait`] does. The time is read again afterwards.
-    pub(super) fn wait_for_key(&mut self, deadline: Nanos) {
-        let shared = self.shared;
-        let timeout = || Arc::new(TimedOut(Arc::clone(shared))) as Arc<dyn Wake>;
-        shared.consumers.wait(&mut self.guard, |locked| &mut locked.consumers, &shared.config.clock, deadline, timeout);
-        self.time.set(Nanos::NEVER);
-    }
-
-    /// Gives the lock and the processor to other threads for a moment.
-    pub(super) fn yield_lock(&mut self) {
-        self.unlocked(thread::yield_now);
-    }
-
-    /// Does `work` without the lock. The time is read again afterwards.
-    pub(super) fn unlocked(&mut self, work: impl FnOnce()) {
-        MutexGuard::unlocked(&mut self.guard, work);
-        self.time.set(Nanos::NEVER);
-    }
-
-    /// Draws the backoff of the queue itself.
-    pub(super) fn backoff(&mut self, failures: u32) -> Duration {
-        let draw = self.guard.draws.next();
-        self.shared.config.backoff.jittered(failures, draw)
-    }
-
-    /// Decides which threads to wake. Most sections wake no thread.
-    #[inline]
-    fn wakeups(&mut self) -> Option<PendingWakeups> {
-        let (effects, locked) = (&self.effects, &*self.guard);
-        let reported = locked.consumers.asleep() > 0 || self.shared.config.on_ready.is_some();
-        let none = !(effects.readied > 0 && reported) && effects.turn_at >= locked.turn_at && !locked.restless;
-        if none { None } else { Some(self.collect_wakeups()) }
-    }
-
-    fn collect_wakeups(&mut self) -> PendingWakeups {
-        let Self { effects, guard, shared, .. } = self;
-        let locked = &mut **guard;
-        let clock = &shared.config.clock;
-        let mut wakeups = PendingWakeups { consumers: 0, drainers: 0, timer: TimerAction::None, ready: false };
-        if effects.readied > 0 {
-            wakeups.ready = effects.from_empty && shared.config.on_ready.is_some() && locked.records.has_ready();
-            wakeups.consumers = locked.consumers.mark_woken(effects.readied, clock);
-        }
-        if effects.turn_at < locked.turn_at {
-            locked.turn_at = effects.turn_at;
-            wakeups.timer = shared.rearm(locked, effects.turn_at);
-        }
-        if shared.retry_timer(locked) {
-            wakeups.timer = TimerAction::StartThread;
-        }
-        if locked.records.mode().is_some() {
-            // Consumers return once no more key can come, and drains once no key is left.
-            clock.clear_alarm(&mut locked.alarm);
-            if locked.records.is_over() {
-                wakeups.consumers += locked.consumers.mark_woken(usize::MAX, clock);
-            }
-            if locked.records.is_drained() {
-                wakeups.drainers = locked.drainers.mark_woken(usize::MAX, clock);
-            }
-        }
-        wakeups
-    }
-}
-
-/// Ends a section if its work panics.
-struct Unwinding<'s, 'a, K: Key>(&'s mut LockedSection<'a, K>);
-
-impl<K: Key> Drop for Unwinding<'_, '_, K> {
-    fn drop(&mut self) {
-        if let Some(wakeups) = self.0.wakeups() {
-            let shared = self.0.shared;
-            MutexGuard::unlocked(&mut self.0.guard, || shared.wake(&wakeups));
-        }
-    }
-}
-
 /// Wakes consumers and drains when a held clock reaches their timeout.
-struct TimedOut<K: Key>(Arc<QueueShared<K>>);
+pub(super) struct TimedOut<K: Key>(pub(super) Arc<QueueShared<K>>);
 
 impl<K: Key> Wake for TimedOut<K> {
     fn wake(&self) {

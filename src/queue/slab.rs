@@ -8,35 +8,9 @@ use super::state::{DelayState, LineState, RecordState};
 pub(crate) struct KeyRecord<K> {
     pub(crate) key: K,
     link: ListLink,
-    hash: u32,
+    /// The hash of the key. Records keep it, so only requests hash keys.
+    pub(crate) hash: u32,
     pub(crate) line: LineState,
-}
-
-impl<K> KeyRecord<K> {
-    /// Returns the hash of the key, spread to full width. Records keep it, so only requests hash keys.
-    #[inline]
-    pub(crate) fn hash(&self) -> u64 {
-        spread(self.hash)
-    }
-
-    #[inline]
-    pub(crate) fn has_hash(&self, folded: u32) -> bool {
-        self.hash == folded
-    }
-}
-
-/// Folds a hash into half its width.
-#[inline]
-pub(crate) fn fold(hash: u64) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "the half that is cut off has been mixed in")]
-    let folded = (hash ^ (hash >> 32)) as u32;
-    folded
-}
-
-/// A hash of full width for the index.
-#[inline]
-pub(crate) fn spread(folded: u32) -> u64 {
-    u64::from(folded) << 32 | u64::from(folded)
 }
 
 #[derive(Debug)]
@@ -76,16 +50,17 @@ impl<K> Slab<K> {
     /// # Panics
     ///
     /// If the queue would hold more than some four billion keys.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(&mut self, key: K, hash: u32, line: LineState) -> u32 {
-        let slot = SlabSlot::Used(KeyRecord { key, link: ListLink::FREE, hash, line });
-        if self.first_free == END {
-            return self.push(slot);
-        }
+        let used = SlabSlot::Used(KeyRecord { key, link: ListLink::FREE, hash, line });
         let index = self.first_free;
-        let SlabSlot::Free(next) = std::mem::replace(&mut self.slots[index as usize], slot) else {
+        let Some(slot) = self.slots.get_mut(index as usize) else {
+            return self.push(used);
+        };
+        let SlabSlot::Free(next) = *slot else {
             unreachable!("a slot in the chain of free ones is in use");
         };
+        *slot = used;
         self.first_free = next;
         index
     }
@@ -99,7 +74,7 @@ impl<K> Slab<K> {
         index
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, index: u32) -> KeyRecord<K> {
         let slot = std::mem::replace(&mut self.slots[index as usize], SlabSlot::Free(self.first_free));
         self.first_free = index;

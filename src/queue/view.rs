@@ -4,9 +4,8 @@ use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
 use super::feed::Enqueue;
-use super::records::Wanted;
 use super::report::Tally;
-use super::request::{EnqueueOutcome, EnqueueRequest, Priority, Reasons};
+use super::request::{EnqueueMethod, EnqueueOutcome, EnqueueRequest, Priority, Reasons};
 use super::{Key, WorkQueue};
 
 /// A queue that adds a priority and reasons to its requests.
@@ -103,6 +102,19 @@ impl<K: Key, S> Clone for ByRef<'_, K, S> {
 
 impl<K: Key, S> Copy for ByRef<'_, K, S> {}
 
+impl<K: Key, S: BuildHasher> ByRef<'_, K, S> {
+    #[inline(always)]
+    fn request_one<'q, Q>(&self, key: &'q Q, request: EnqueueRequest) -> EnqueueOutcome
+    where
+        K: Borrow<Q> + From<&'q Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let View { queue, .. } = self.0;
+        let request = self.0.with_defaults(request);
+        queue.shared.request(key, queue.hash(key), &request, |known, key| known.borrow() == *key, K::from)
+    }
+}
+
 impl<'q, K, Q, S> Enqueue<&'q Q> for ByRef<'_, K, S>
 where
     K: Key + Borrow<Q> + From<&'q Q>,
@@ -113,14 +125,20 @@ where
     ///
     /// If the key's `Hash`, `Eq` or `From` panics. The queue is then unchanged.
     fn request(&self, key: &'q Q, request: EnqueueRequest) -> EnqueueOutcome {
-        let View { queue, .. } = self.0;
-        let request = self.0.with_defaults(request);
-        let hash = queue.hash(key);
-        queue.shared.with_lock(|section| {
-            let (records, effects, now) = section.parts();
-            let wanted = Wanted { key: &mut Some(key), hash, request: &request };
-            records.request(wanted, |known, key| known.borrow() == *key, K::from, &now, effects)
-        })
+        self.request_one(key, request)
+    }
+
+    // These three have a copy of their own, in which the method is constant.
+    fn enqueue_if_absent(&self, key: &'q Q) -> EnqueueOutcome {
+        self.request_one(key, EnqueueMethod::EnqueueIfAbsent.into())
+    }
+
+    fn enqueue(&self, key: &'q Q) -> EnqueueOutcome {
+        self.request_one(key, EnqueueMethod::Enqueue.into())
+    }
+
+    fn enqueue_now(&self, key: &'q Q) -> EnqueueOutcome {
+        self.request_one(key, EnqueueMethod::EnqueueNow.into())
     }
 
     /// Hashes up to 1,024 keys at a time, then takes the lock once for them.

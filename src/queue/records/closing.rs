@@ -155,8 +155,7 @@ impl<K> Records<K> {
         self.bounds.shrink_to_fit();
         self.ready_since.truncate(bound);
         self.ready_since.shrink_to_fit();
-        let slab = &self.slab;
-        self.index.shrink_to_fit(|&index| slab.get(index).hash());
+        self.index.shrink_to_fit();
     }
 
     pub(crate) fn metrics(&self) -> QueueMetrics {

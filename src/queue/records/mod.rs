@@ -19,22 +19,20 @@ mod tests;
 
 use std::time::Duration;
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
-
 use self::dropped::DroppedRuns;
+use super::index::{RecordIndex, Vacancy};
 use super::levels::PriorityLevels;
 use super::request::{EnqueueOutcome, EnqueueRequest, Priority, Reasons, Shutdown};
-use super::slab::{Slab, fold, spread};
+use super::slab::Slab;
 use super::slack::TimerSlack;
-use super::state::{Bounds, DelayState, Ending, LineState, Phase, RecordState};
+use super::state::{Bounds, DelayState, Ending, LineState, Phase, RecordState, RerunKind};
 use super::wheel::Wheel;
 use crate::base::time::Nanos;
 
 #[derive(Debug)]
 pub(crate) struct Records<K> {
     slab: Slab<K>,
-    index: HashTable<u32>,
+    index: RecordIndex,
     levels: PriorityLevels,
     wheel: Wheel,
     /// By index. Shorter than the slab if the last records have had no bounds.
@@ -95,7 +93,7 @@ impl Default for Effects {
 #[derive(Debug)]
 pub(crate) struct Wanted<'a, Q> {
     pub(crate) key: &'a mut Option<Q>,
-    pub(crate) hash: u64,
+    pub(crate) hash: u32,
     pub(crate) request: &'a EnqueueRequest,
 }
 
@@ -118,7 +116,7 @@ impl<K> Records<K> {
     pub(crate) fn new(settings: RecordSettings) -> Self {
         Self {
             slab: Slab::new(settings.tick_shift),
-            index: HashTable::new(),
+            index: RecordIndex::new(),
             levels: PriorityLevels::new(),
             wheel: Wheel::new(),
             bounds: Vec::new(),
@@ -159,15 +157,17 @@ impl<K> Records<K> {
         self.sweep_next.is_none() && self.levels.is_empty() && self.counts.processing == 0
     }
 
-    /// Returns the record that has this hash and a key for which `eq` holds.
+    /// Returns the record that has this hash and a key for which `same` holds, or the place for a new one.
+    #[inline(always)]
+    pub(crate) fn look_up(&self, hash: u32, same: impl Fn(&K) -> bool) -> Result<u32, Vacancy> {
+        // Another hash means another key, so its `Eq` is not called.
+        self.index.find(hash, |index| same(self.key(index)))
+    }
+
+    /// Returns the record that has this hash and a key for which `same` holds.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, mut eq: impl FnMut(&K) -> bool) -> Option<u32> {
-        let folded = fold(hash);
-        let is_same = |&index: &u32| {
-            let known = self.slab.get(index);
-            known.has_hash(folded) && eq(&known.key)
-        };
-        self.index.find(spread(folded), is_same).copied()
+    pub(crate) fn find(&self, hash: u32, same: impl Fn(&K) -> bool) -> Option<u32> {
+        self.look_up(hash, same).ok()
     }
 
     #[inline]
@@ -193,7 +193,7 @@ impl<K> Records<K> {
     }
 
     /// Returns the record to take next.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn front(&self) -> Option<u32> {
         self.levels.front()
     }
@@ -223,58 +223,44 @@ impl<K> Records<K> {
         if self.mode.is_some() {
             return EnqueueOutcome::Closed;
         }
-        let folded = fold(hash);
-        let slab = &self.slab;
-        // Another hash means another key, so its `Eq` is not called.
-        let is_same = |&index: &u32| {
-            let known = slab.get(index);
-            known.has_hash(folded) && slot.as_ref().is_some_and(|key| same(&known.key, key))
-        };
-        match self.index.entry(spread(folded), is_same, |&index| slab.get(index).hash()) {
-            Entry::Occupied(known) => {
-                let index = *known.get();
-                match self.slab.get_mut(index).line.absorb(request) {
-                    Some(outcome) => outcome,
-                    None => self.transition(index, request, now, effects),
-                }
-            }
-            Entry::Vacant(vacant) => {
+        match self.look_up(hash, |known| slot.as_ref().is_some_and(|key| same(known, key))) {
+            Ok(index) => match self.absorb(index, request) {
+                Some(outcome) => outcome,
+                None => self.transition(index, request, now, effects),
+            },
+            Err(vacancy) => {
                 let Some(key) = slot.take() else {
                     return EnqueueOutcome::Ignored;
                 };
-                let key = own(key);
-                let line = LineState::new(request);
-                let index = self.slab.insert(key, folded, line);
-                vacant.insert(index);
-                if line.phase == Phase::Ready {
-                    // The short way, for most keys.
-                    self.line_up(index, line.priority, now, effects);
+                let (index, ready) = self.insert(vacancy, own(key), hash, request);
+                if ready {
+                    self.line_up(index, request.priority, now, effects);
                     return EnqueueOutcome::Queued;
                 }
-                self.admit(index, request, now, effects)
+                self.transition(index, request, now, effects)
             }
         }
     }
 
-    /// Applies the first request to a new record, which is in no list yet.
-    fn admit(
-        &mut self,
-        index: u32,
-        request: &EnqueueRequest,
-        now: &impl Fn() -> Nanos,
-        effects: &mut Effects,
-    ) -> EnqueueOutcome {
-        let mut state = self.slab.state(index);
-        let mut bounds = Bounds::default();
-        let decision = state.request(&mut bounds, request, self.settings.floor, now);
-        self.slab.set_state(index, state);
-        self.set_bounds(index, bounds);
-        self.enter(index, state, now, effects);
-        decision.outcome
+    /// Applies a request that leaves the record in its list. `None` if the record may move: see [`transition`](Self::transition).
+    #[inline(always)]
+    pub(crate) fn absorb(&mut self, index: u32, request: &EnqueueRequest) -> Option<EnqueueOutcome> {
+        self.slab.get_mut(index).line.absorb(request)
     }
 
+    /// Adds a record, which is in no list yet. Returns its index, and whether the request makes it ready at once. If it does not,
+    /// [`transition`](Self::transition) decides.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, vacancy: Vacancy, key: K, hash: u32, request: &EnqueueRequest) -> (u32, bool) {
+        let line = LineState::new(request);
+        let index = self.slab.insert(key, hash, line);
+        self.index.insert(vacancy, hash, index);
+        (index, line.phase == Phase::Ready)
+    }
+
+    /// Applies a request that the record has not absorbed.
     #[inline(never)]
-    fn transition(
+    pub(crate) fn transition(
         &mut self,
         index: u32,
         request: &EnqueueRequest,
@@ -283,7 +269,7 @@ impl<K> Records<K> {
     ) -> EnqueueOutcome {
         let floor = self.settings.floor;
         self.change(index, now, effects, |state, bounds| {
-            let decision = state.request(bounds, request, floor, now);
+            let decision = state.request_unabsorbed(bounds, request, floor, now);
             (decision.outcome, decision.to_tail)
         })
     }
@@ -302,26 +288,18 @@ impl<K> Records<K> {
     #[inline(always)]
     pub(crate) fn take(&mut self, index: u32, key: K, now: &impl Fn() -> Nanos) -> Taken<K> {
         let queued_for = if self.settings.timing { self.queued_for(index, now()) } else { Nanos::NEVER };
-        let reasons = self.claim_front(index);
-        self.levels.next_turn();
+        let line = &mut self.slab.get_mut(index).line;
+        let (priority, reasons) = (line.priority, line.take());
+        self.levels.take(&mut self.slab, priority, index);
+        self.counts.processing += 1;
+        self.set_bounds(index, Bounds::default());
         let DelayState { failures, early, .. } = self.slab.delay(index);
-        let priority = self.slab.get(index).line.priority;
         let more = !self.levels.is_empty();
         Taken { index, key, reasons, failures, early, priority, queued_for, more }
     }
 
     fn queued_for(&self, index: u32, now: Nanos) -> Nanos {
         Nanos(now.0.saturating_sub(self.ready_since[index as usize].0))
-    }
-
-    /// Marks the record at the front as being processed. Returns the reasons for the run.
-    #[inline(always)]
-    fn claim_front(&mut self, index: u32) -> Reasons {
-        let level = self.slab.get(index).line.priority;
-        self.levels.remove(&mut self.slab, level, index);
-        self.counts.processing += 1;
-        self.set_bounds(index, Bounds::default());
-        self.slab.get_mut(index).line.take()
     }
 
     /// Backs the key at the front off as though its run had failed.
@@ -332,9 +310,13 @@ impl<K> Records<K> {
         effects: &mut Effects,
     ) -> Option<K> {
         let index = self.front()?;
-        let reasons = self.claim_front(index);
+        let line = &mut self.slab.get_mut(index).line;
         // No run has seen the reasons, so the next one does.
-        self.slab.get_mut(index).line.reasons = reasons;
+        line.phase = Phase::Processing(RerunKind::None);
+        let level = line.priority;
+        self.levels.remove(&mut self.slab, level, index);
+        self.counts.processing += 1;
+        self.set_bounds(index, Bounds::default());
         self.end(index, Ending::Retry(backoff), now, effects)
     }
 
@@ -347,13 +329,18 @@ impl<K> Records<K> {
         now: &impl Fn() -> Nanos,
         effects: &mut Effects,
     ) -> Option<K> {
-        self.counts.processing -= 1;
-        let at_once = self.mode.is_none() && self.settings.min_interval.is_zero();
-        if at_once && self.slab.get(index).line.is_idle_after(ending) {
-            // The short way, for most runs.
-            return Some(self.forget(index));
+        let gone = if self.mode.is_none() { self.end_at_once(index, ending) } else { None };
+        gone.or_else(|| self.end_with_rest(index, ending, now, effects))
+    }
+
+    /// Ends a claim, if its ending alone makes the key idle in a queue that is open. Returns the key.
+    #[inline(always)]
+    pub(crate) fn end_at_once(&mut self, index: u32, ending: Ending) -> Option<K> {
+        if !self.settings.min_interval.is_zero() || !self.slab.get(index).line.is_idle_after(ending) {
+            return None;
         }
-        self.end_with_rest(index, ending, now, effects)
+        self.counts.processing -= 1;
+        Some(self.forget(index))
     }
 
     /// Ends a claim in all other cases.
@@ -366,6 +353,7 @@ impl<K> Records<K> {
     ) -> Option<K> {
         let mut state = self.state(index);
         let mut bounds = self.bounds(index);
+        self.counts.processing -= 1;
         self.counts.with_rerun -= usize::from(state.has_rerun());
         let rerun = self.shut_down_before(&mut state);
         let dropped = state.end(&mut bounds, ending, self.settings.floor, self.mode, now).or(rerun);
@@ -390,7 +378,7 @@ impl<K> Records<K> {
     }
 
     #[inline]
-    fn bounds(&self, index: u32) -> Bounds {
+    pub(crate) fn bounds(&self, index: u32) -> Bounds {
         self.bounds.get(index as usize).copied().unwrap_or_default()
     }
 
@@ -414,13 +402,11 @@ impl<K> Records<K> {
     }
 
     /// Removes a record that is in no list.
-    #[inline]
+    #[inline(always)]
     fn forget(&mut self, index: u32) -> K {
-        let hash = self.slab.get(index).hash();
-        if let Ok(entry) = self.index.find_entry(hash, |&other| other == index) {
-            entry.remove();
-        }
+        let record = self.slab.remove(index);
+        self.index.remove(record.hash, index);
         self.set_bounds(index, Bounds::default());
-        self.slab.remove(index).key
+        record.key
     }
 }

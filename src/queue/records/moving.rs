@@ -88,7 +88,7 @@ impl<K> Records<K> {
     }
 
     #[inline(always)]
-    pub(super) fn line_up(&mut self, index: u32, level: Priority, now: &impl Fn() -> Nanos, effects: &mut Effects) {
+    pub(crate) fn line_up(&mut self, index: u32, level: Priority, now: &impl Fn() -> Nanos, effects: &mut Effects) {
         if self.settings.timing {
             self.set_ready_since(index, now());
         }
@@ -108,8 +108,11 @@ impl<K> Records<K> {
 
     fn wind(&mut self, index: u32, now: Nanos, effects: &mut Effects) {
         let shift = self.settings.tick_shift;
-        // Brings an idle wheel up to the present, so that the new entry starts on a low level.
-        self.wheel.pop(&mut self.slab, now.tick_down(shift), &mut 0);
+        let tick = now.tick_down(shift);
+        if tick > self.wheel.elapsed() {
+            // Brings an idle wheel up to the present, so that the new entry starts on a low level.
+            self.wheel.pop(&mut self.slab, tick, &mut 0);
+        }
         let delay = Nanos(self.slab.delay(index).due.0.saturating_sub(now.0));
         self.slab.set_slack(index, self.settings.slack.exponent(delay, shift));
         let turn = Nanos::of_tick(self.wheel.insert(&mut self.slab, index), shift);

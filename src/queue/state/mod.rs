@@ -123,7 +123,7 @@ impl LineState {
     }
 
     /// Applies a request that leaves the record in its list. Returns `None` if the record may move: see
-    /// [`RecordState::request`].
+    /// [`RecordState::request_unabsorbed`].
     #[inline]
     pub(crate) fn absorb(&mut self, request: &EnqueueRequest) -> Option<EnqueueOutcome> {
         let outcome = match (self.phase, request.method) {
@@ -148,7 +148,7 @@ impl LineState {
         std::mem::take(&mut self.reasons)
     }
 
-    /// Returns the state of a new record: ready, or idle if only [`RecordState::request`] can decide. A short way: a test checks
+    /// Returns the state of a new record: ready, or idle if only [`RecordState::request_unabsorbed`] can decide. A short way: a test checks
     /// it against the rule.
     #[inline]
     pub(crate) fn new(request: &EnqueueRequest) -> Self {
@@ -203,7 +203,7 @@ impl RecordState {
     }
 
     /// Applies a request. It cannot shorten a backoff below `floor`.
-    #[inline]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn request(
         &mut self,
         bounds: &mut Bounds,
@@ -216,6 +216,18 @@ impl RecordState {
             *self = Self::of(line, self.delay());
             return outcome.into();
         }
+        self.request_unabsorbed(bounds, request, floor, now)
+    }
+
+    /// Applies a request that [`LineState::absorb`] has not applied. It cannot shorten a backoff below `floor`.
+    #[inline]
+    pub(crate) fn request_unabsorbed(
+        &mut self,
+        bounds: &mut Bounds,
+        request: &EnqueueRequest,
+        floor: Duration,
+        now: impl Fn() -> Nanos,
+    ) -> Decision {
         let method = plain(request.method);
         if self.phase == Phase::Cooling {
             self.priority = request.priority;

@@ -42,7 +42,7 @@ impl<K: Key> QueueShared<K> {
             let now = self.now();
             let (records, effects, _) = section.parts();
             let next = records.expire(now, BATCH, &mut gone, effects);
-            let locked = &mut *section.guard;
+            let locked = &mut **section.guard;
             locked.turn_at = next;
             let clock = &self.config.clock;
             if next == Nanos::NEVER {

@@ -36,11 +36,12 @@ const RESERVED: [(&str, &str); 7] = [
 ];
 
 /// Files and folders of plain values. They must not use the modules of `NOT_PURE`: locks, clocks and threads.
-const PURE: [&str; 15] = [
+const PURE: [&str; 16] = [
     "queue/state",
     "queue/request",
     "queue/report",
     "queue/wheel",
+    "queue/index",
     "queue/lists",
     "queue/levels",
     "queue/slab",

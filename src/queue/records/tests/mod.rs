@@ -16,7 +16,7 @@ fn records(method: impl Fn(u64) -> super::super::request::EnqueueMethod) -> Reco
     let mut records = Records::new(settings(0, TimerSlack::NONE));
     for key in 0..KEYS {
         let request = EnqueueRequest::new(method(u64::from(key)));
-        let wanted = Wanted { key: &mut Some(key), hash: u64::from(key), request: &request };
+        let wanted = Wanted { key: &mut Some(key), hash: key, request: &request };
         records.request(wanted, |one, other| one == other, |key| key, &|| Nanos::ZERO, &mut Effects::default());
     }
     records
@@ -88,7 +88,7 @@ fn a_rerun_is_dropped_even_if_its_claim_ends_before_the_shutdown_reaches_it() {
         let index = records.front().unwrap();
         let key = *records.key(index);
         records.take(index, key, &now);
-        let wanted = Wanted { key: &mut Some(key), hash: u64::from(key), request: &method.into() };
+        let wanted = Wanted { key: &mut Some(key), hash: key, request: &method.into() };
         assert_eq!(
             records.request(wanted, |one, other| one == other, |key| key, &now, &mut effects),
             EnqueueOutcome::Rerun

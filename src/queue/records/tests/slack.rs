@@ -98,7 +98,7 @@ impl Pair {
 
     fn reschedule(&mut self, key: u32, delay: u64) {
         let request = EnqueueRequest::new(EnqueueMethod::Reschedule(Duration::from_nanos(delay)));
-        let wanted = Wanted { key: &mut Some(key), hash: u64::from(key), request: &request };
+        let wanted = Wanted { key: &mut Some(key), hash: key, request: &request };
         let now = || Nanos(self.now);
         let outcome = self.records.request(wanted, |one, other| one == other, |key| key, &now, &mut Effects::default());
         assert_eq!(outcome, EnqueueOutcome::Scheduled);
@@ -114,7 +114,7 @@ impl Pair {
 
     fn cancel(&mut self, key: u32) {
         self.delays.retain(|other| other.key != key);
-        if let Some(index) = self.records.find(u64::from(key), |known| *known == key) {
+        if let Some(index) = self.records.find(key, |known| *known == key) {
             let gone = self.records.cancel(index, &|| Nanos(self.now), &mut Effects::default());
             assert_eq!(gone, Some(key));
         }
@@ -163,7 +163,7 @@ fn turns(slack: TimerSlack, span: Duration) -> u32 {
     for key in 0..10_000 {
         let delay = span + span * key / 10_000;
         let request = EnqueueRequest::new(EnqueueMethod::EnqueueAfter(delay));
-        let wanted = Wanted { key: &mut Some(key), hash: u64::from(key), request: &request };
+        let wanted = Wanted { key: &mut Some(key), hash: key, request: &request };
         records.request(wanted, |one, other| one == other, |key| key, &|| Nanos::ZERO, &mut Effects::default());
     }
     let mut turns = 0;

@@ -1,0 +1,160 @@
+//! Requests to a queue.
+//!
+//! Most requests find their key in line, or are the first for a key that is ready at once. They take a short way under the lock.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use super::feed::Enqueue;
+use super::records::{Effects, Wanted};
+use super::report::Tally;
+use super::request::{BATCH, EnqueueMethod, EnqueueOutcome, EnqueueRequest};
+use super::shared::{Locked, QueueShared};
+use super::{Key, WorkQueue};
+use crate::base::sync::MutexGuard;
+
+impl<K: Key, S: BuildHasher> Enqueue<K> for WorkQueue<K, S> {
+    /// # Panics
+    ///
+    /// If the key's `Hash` or `Eq` panics. The queue is then unchanged.
+    fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome {
+        self.request_one(key, &request)
+    }
+
+    // These three have a copy of their own, in which the request is constant.
+    fn enqueue_if_absent(&self, key: K) -> EnqueueOutcome {
+        self.request_one(key, &EnqueueMethod::EnqueueIfAbsent.into())
+    }
+
+    fn enqueue(&self, key: K) -> EnqueueOutcome {
+        self.request_one(key, &EnqueueMethod::Enqueue.into())
+    }
+
+    fn enqueue_now(&self, key: K) -> EnqueueOutcome {
+        self.request_one(key, &EnqueueMethod::EnqueueNow.into())
+    }
+
+    /// Hashes up to 1,024 keys at a time, then takes the lock once for them.
+    ///
+    /// # Panics
+    ///
+    /// If the iterator or a key's `Hash` or `Eq` panics. Earlier keys may have been enqueued.
+    fn request_all(&self, keys: &mut dyn Iterator<Item = K>, request: EnqueueRequest) -> Tally {
+        self.request_in_batches(keys, request, |key| self.hash(key), |known, key| known == key, |key| key)
+    }
+}
+
+impl<K: Key, S: BuildHasher> WorkQueue<K, S> {
+    #[inline(always)]
+    fn request_one(&self, key: K, request: &EnqueueRequest) -> EnqueueOutcome {
+        let hash = self.hash(&key);
+        self.shared.request(key, hash, request, |known, key| known == key, |key| key)
+    }
+
+    /// Applies the request to keys of another type: `hash`, `same` and `own` replace `Hash`, `Eq` and the key itself.
+    pub(super) fn request_in_batches<Q>(
+        &self,
+        keys: &mut dyn Iterator<Item = Q>,
+        request: EnqueueRequest,
+        hash: impl Fn(&Q) -> u32,
+        same: impl Fn(&K, &Q) -> bool,
+        own: impl Fn(Q) -> K,
+    ) -> Tally {
+        let mut tally = Tally::default();
+        let mut batch: Vec<(Option<Q>, u32)> = Vec::with_capacity(keys.size_hint().0.min(BATCH as usize));
+        loop {
+            batch.extend(keys.take(BATCH as usize).map(|key| {
+                let hash = hash(&key);
+                (Some(key), hash)
+            }));
+            if batch.is_empty() {
+                return tally;
+            }
+            // Not every iterator stays ended, so an ended iterator is not called again.
+            let ended = batch.len() < BATCH as usize;
+            self.shared.with_lock(|section| {
+                let (records, effects, now) = section.parts();
+                for (key, hash) in &mut batch {
+                    let wanted = Wanted { key, hash: *hash, request: &request };
+                    tally.count(records.request(wanted, &same, &own, &now, effects));
+                }
+            });
+            // Keys that the queue already knew are still in the batch. They drop without the lock.
+            batch.clear();
+            if ended {
+                return tally;
+            }
+        }
+    }
+}
+
+impl<K: Key> QueueShared<K> {
+    /// Applies a request to one key: the short way for a record that stays in its list and for a new key that is ready at once,
+    /// otherwise the rule for the record.
+    #[inline(always)]
+    pub(super) fn request<Q>(
+        self: &Arc<Self>,
+        key: Q,
+        hash: u32,
+        request: &EnqueueRequest,
+        same: impl Fn(&K, &Q) -> bool,
+        own: impl FnOnce(Q) -> K,
+    ) -> EnqueueOutcome {
+        // A key that the queue already knows drops after the guard, without the lock.
+        let mut guard = self.locked.lock();
+        if guard.restless {
+            return self.request_and_wake(guard, key, hash, request, same, own);
+        }
+        let index = match guard.records.look_up(hash, |known| same(known, &key)) {
+            Ok(index) => match guard.records.absorb(index, request) {
+                Some(outcome) => return outcome,
+                None => index,
+            },
+            Err(vacancy) => {
+                let (key, mut effects) = (own(key), Effects::default());
+                let (index, ready) = guard.records.insert(vacancy, key, hash, request);
+                if ready {
+                    guard.records.line_up(index, request.priority, &|| self.now(), &mut effects);
+                    if self.is_heard(&guard, &effects) {
+                        self.finish(guard, effects);
+                    }
+                    return EnqueueOutcome::Queued;
+                }
+                index
+            }
+        };
+        self.transition(guard, index, request)
+    }
+
+    /// Applies a request to one key of a queue that is shut down or has no timer thread.
+    #[cold]
+    fn request_and_wake<Q>(
+        self: &Arc<Self>,
+        guard: MutexGuard<'_, Locked<K>>,
+        key: Q,
+        hash: u32,
+        request: &EnqueueRequest,
+        same: impl Fn(&K, &Q) -> bool,
+        own: impl FnOnce(Q) -> K,
+    ) -> EnqueueOutcome {
+        let mut slot = Some(key);
+        self.with_guard(guard, |section| {
+            let (records, effects, now) = section.parts();
+            records.request(Wanted { key: &mut slot, hash, request }, same, own, &now, effects)
+        })
+    }
+
+    /// Applies a request that may move the record.
+    #[cold]
+    fn transition(
+        self: &Arc<Self>,
+        guard: MutexGuard<'_, Locked<K>>,
+        index: u32,
+        request: &EnqueueRequest,
+    ) -> EnqueueOutcome {
+        self.with_guard(guard, |section| {
+            let (records, effects, now) = section.parts();
+            records.transition(index, request, &now, effects)
+        })
+    }
+}
