@@ -115,7 +115,7 @@ impl<K: Key> QueueShared<K> {
                 let (index, ready) = guard.records.insert(vacancy, key, hash, request);
                 if ready {
                     guard.records.line_up(index, request.priority, &|| self.now(), &mut effects);
-                    if self.is_heard(&guard, &effects) {
+                    if self.is_awaited(&guard, &effects) {
                         self.finish(guard, effects);
                     }
                     return EnqueueOutcome::Queued;

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use super::Key;
 use super::error::TryDequeueError;
-use super::records::Taken;
 use super::request::{Priority, Reasons};
 use super::section::LockedSection;
 use super::shared::{Locked, NoClaim, QueueShared};
 use super::state::{Ending, failures_if_retried};
+use super::taken::Taken;
 use crate::base::sync::MutexGuard;
 use crate::base::time::Nanos;
 
@@ -51,17 +51,16 @@ use crate::base::time::Nanos;
 pub struct Claim<K: Key> {
     shared: Arc<QueueShared<K>>,
     taken: Taken<K>,
-    ended: bool,
 }
 
 impl<K: Key> Claim<K> {
     #[inline]
     fn new(shared: Arc<QueueShared<K>>, taken: Taken<K>) -> Self {
-        Self { shared, taken, ended: false }
+        Self { shared, taken }
     }
 
     /// Ends a successful run. A pending rerun runs next; otherwise the queue forgets the key.
-    #[inline]
+    #[inline(always)]
     pub fn done(self) {
         self.end(Ending::Done);
     }
@@ -118,8 +117,7 @@ impl<K: Key> Claim<K> {
     /// If the `Clone` of the next key panics.
     #[inline]
     pub(crate) fn turn(&mut self, ending: Ending, stop: impl FnOnce() -> bool) -> Result<(), NoClaim> {
-        self.ended = true;
-        let index = self.taken.index;
+        let index = self.taken.end();
         // Dropped after the lock.
         let mut gone = None;
         let mut guard = self.shared.locked.lock();
@@ -135,14 +133,12 @@ impl<K: Key> Claim<K> {
             let ending = if gone.is_none() { Some(ending) } else { None };
             self.taken = self.shared.turn_and_wake(guard, index, ending, stopped)?;
         }
-        self.ended = false;
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end(mut self, ending: Ending) {
-        self.ended = true;
-        let index = self.taken.index;
+        let index = self.taken.end();
         // The key drops after the lock.
         let mut gone = None;
         let mut guard = self.shared.locked.lock();
@@ -157,8 +153,7 @@ impl<K: Key> Claim<K> {
     /// Ends the claim as failed, with the queue's own backoff.
     #[cold]
     fn end_as_failed(&mut self) {
-        self.ended = true;
-        let index = self.taken.index;
+        let index = self.taken.end();
         self.shared.with_lock(|section| {
             let failures = section.guard.records.state(index).failures_if_retried();
             let backoff = section.backoff(failures);
@@ -176,35 +171,35 @@ impl<K: Key> Claim<K> {
     /// Returns how many runs of this key in a row failed before this one. Early runs do not count.
     #[must_use]
     pub fn failures(&self) -> u32 {
-        self.taken.failures
+        self.taken.failures()
     }
 
     /// Returns the count of failures if this run fails too.
     pub(crate) fn failures_if_retried(&self) -> u32 {
-        failures_if_retried(self.taken.failures, self.taken.early)
+        failures_if_retried(self.taken.failures(), self.taken.is_early())
     }
 
     /// Returns the number of the key's record, valid until the claim ends.
     pub(crate) fn record(&self) -> u32 {
-        self.taken.index
+        self.taken.index()
     }
 
     /// Whether more keys were ready when this one was taken.
     #[inline]
     pub(crate) fn leaves_more(&self) -> bool {
-        self.taken.more
+        self.taken.leaves_more()
     }
 
     /// Returns the reasons for this run.
     #[must_use]
     pub fn reasons(&self) -> Reasons {
-        self.taken.reasons
+        self.taken.reasons()
     }
 
     /// Returns the priority level that the key was taken from.
     #[must_use]
     pub fn priority(&self) -> Priority {
-        self.taken.priority
+        self.taken.priority()
     }
 
     /// Returns how long the key was ready; `None` if the queue does not measure it
@@ -229,7 +224,7 @@ impl<K: Key> Deref for Claim<K> {
 impl<K: Key> Drop for Claim<K> {
     #[inline]
     fn drop(&mut self) {
-        if !self.ended {
+        if !self.taken.has_ended() {
             self.end_as_failed();
         }
     }
@@ -239,9 +234,9 @@ impl<K: Key + fmt::Debug> fmt::Debug for Claim<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Claim")
             .field("key", &self.taken.key)
-            .field("failures", &self.taken.failures)
-            .field("reasons", &self.taken.reasons)
-            .field("priority", &self.taken.priority)
+            .field("failures", &self.taken.failures())
+            .field("reasons", &self.taken.reasons())
+            .field("priority", &self.taken.priority())
             .finish_non_exhaustive()
     }
 }
@@ -253,7 +248,7 @@ pub(super) const BUSY: usize = 16;
 
 impl<K: Key> QueueShared<K> {
     /// Takes the next key. Returns [`NoClaim::Stopped`] if `stop` holds.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_dequeue<E: From<NoClaim>>(self: &Arc<Self>, stop: impl FnOnce() -> bool) -> Result<Claim<K>, E> {
         let mut guard = self.locked.lock();
         let stopped = stop();

@@ -9,6 +9,8 @@ pub struct DequeueError;
 
 /// The error of [`try_dequeue`](crate::WorkQueue::try_dequeue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+// A whole word: beside a claim in a `Result`, a smaller one would split the claim's words.
+#[repr(usize)]
 pub enum TryDequeueError {
     /// No key is ready.
     Empty,

@@ -20,6 +20,7 @@ mod shared;
 mod slab;
 mod slack;
 mod state;
+mod taken;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod timer;
@@ -205,7 +206,7 @@ impl<K: Key, S> WorkQueue<K, S> {
     /// # Panics
     ///
     /// As [`dequeue`](Self::dequeue).
-    #[inline]
+    #[inline(always)]
     pub fn try_dequeue(&self) -> Result<Claim<K>, TryDequeueError> {
         self.shared.try_dequeue(|| false)
     }

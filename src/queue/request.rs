@@ -122,6 +122,17 @@ impl Reasons {
     }
 }
 
+impl Reasons {
+    #[inline]
+    pub(crate) fn bits(self) -> u16 {
+        self.0
+    }
+
+    pub(crate) fn of_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+}
+
 impl BitOr for Reasons {
     type Output = Self;
 

@@ -50,7 +50,7 @@ impl<K: Key> QueueShared<K> {
 
     /// Whether a thread or a hook waits for the keys that became ready.
     #[inline]
-    pub(super) fn is_heard(&self, locked: &Locked<K>, effects: &Effects) -> bool {
+    pub(super) fn is_awaited(&self, locked: &Locked<K>, effects: &Effects) -> bool {
         effects.readied > 0 && locked.consumers.asleep() > 0 || effects.from_empty && self.config.on_ready.is_some()
     }
 
@@ -136,7 +136,7 @@ impl<'s, 'g, K: Key> LockedSection<'s, 'g, K> {
     #[inline]
     fn wakeups(&mut self) -> Option<PendingWakeups> {
         let (effects, locked) = (&self.effects, &**self.guard);
-        let none = !self.shared.is_heard(locked, effects) && effects.turn_at >= locked.turn_at && !locked.restless;
+        let none = !self.shared.is_awaited(locked, effects) && effects.turn_at >= locked.turn_at && !locked.restless;
         if none { None } else { Some(self.collect_wakeups()) }
     }
 

@@ -4,7 +4,6 @@
 //! `Clone` and `From<&Q>` of a key, before anything has changed.
 
 use std::fmt;
-use std::mem;
 use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 

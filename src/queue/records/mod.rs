@@ -22,10 +22,11 @@ use std::time::Duration;
 use self::dropped::DroppedRuns;
 use super::index::{RecordIndex, Vacancy};
 use super::levels::PriorityLevels;
-use super::request::{EnqueueOutcome, EnqueueRequest, Priority, Reasons, Shutdown};
+use super::request::{EnqueueOutcome, EnqueueRequest, Shutdown};
 use super::slab::Slab;
 use super::slack::TimerSlack;
-use super::state::{Bounds, DelayState, Ending, LineState, Phase, RecordState, RerunKind};
+use super::state::{Bounds, Ending, LineState, Phase, RecordState, RerunKind};
+use super::taken::Taken;
 use super::wheel::Wheel;
 use crate::base::time::Nanos;
 
@@ -95,21 +96,6 @@ pub(crate) struct Wanted<'a, Q> {
     pub(crate) key: &'a mut Option<Q>,
     pub(crate) hash: u32,
     pub(crate) request: &'a EnqueueRequest,
-}
-
-/// A key that a claim has taken.
-#[derive(Debug)]
-pub(crate) struct Taken<K> {
-    pub(crate) index: u32,
-    pub(crate) key: K,
-    pub(crate) reasons: Reasons,
-    pub(crate) failures: u32,
-    pub(crate) early: bool,
-    pub(crate) priority: Priority,
-    /// How long the key was ready; [`Nanos::NEVER`] if the queue does not measure it.
-    pub(crate) queued_for: Nanos,
-    /// More keys are ready.
-    pub(crate) more: bool,
 }
 
 impl<K> Records<K> {
@@ -288,14 +274,13 @@ impl<K> Records<K> {
     #[inline(always)]
     pub(crate) fn take(&mut self, index: u32, key: K, now: &impl Fn() -> Nanos) -> Taken<K> {
         let queued_for = if self.settings.timing { self.queued_for(index, now()) } else { Nanos::NEVER };
-        let line = &mut self.slab.get_mut(index).line;
-        let (priority, reasons) = (line.priority, line.take());
-        self.levels.take(&mut self.slab, priority, index);
+        let record = self.slab.get_mut(index);
+        let line = record.line;
+        record.line.take();
+        self.levels.take(&mut self.slab, line.priority, index);
         self.counts.processing += 1;
         self.set_bounds(index, Bounds::default());
-        let DelayState { failures, early, .. } = self.slab.delay(index);
-        let more = !self.levels.is_empty();
-        Taken { index, key, reasons, failures, early, priority, queued_for, more }
+        Taken::new(index, key, line, self.slab.delay(index), queued_for, !self.levels.is_empty())
     }
 
     fn queued_for(&self, index: u32, now: Nanos) -> Nanos {

@@ -202,23 +202,6 @@ impl RecordState {
         }
     }
 
-    /// Applies a request. It cannot shorten a backoff below `floor`.
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn request(
-        &mut self,
-        bounds: &mut Bounds,
-        request: &EnqueueRequest,
-        floor: Duration,
-        now: impl Fn() -> Nanos,
-    ) -> Decision {
-        let mut line = self.line();
-        if let Some(outcome) = line.absorb(request) {
-            *self = Self::of(line, self.delay());
-            return outcome.into();
-        }
-        self.request_unabsorbed(bounds, request, floor, now)
-    }
-
     /// Applies a request that [`LineState::absorb`] has not applied. It cannot shorten a backoff below `floor`.
     #[inline]
     pub(crate) fn request_unabsorbed(

@@ -36,7 +36,7 @@ const RESERVED: [(&str, &str); 7] = [
 ];
 
 /// Files and folders of plain values. They must not use the modules of `NOT_PURE`: locks, clocks and threads.
-const PURE: [&str; 16] = [
+const PURE: [&str; 17] = [
     "queue/state",
     "queue/request",
     "queue/report",
@@ -47,6 +47,7 @@ const PURE: [&str; 16] = [
     "queue/slab",
     "queue/slack",
     "queue/records",
+    "queue/taken",
     "watch/event",
     "watch/event_buffer",
     "watch/predicate",

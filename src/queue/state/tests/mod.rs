@@ -10,6 +10,24 @@ use super::*;
 use crate::queue::request::{DroppedRun, Shutdown};
 use EnqueueOutcome::{Held, Ignored, Merged, Queued, Rerun, Scheduled};
 
+impl RecordState {
+    /// Applies a request. It cannot shorten a backoff below `floor`.
+    pub(crate) fn request(
+        &mut self,
+        bounds: &mut Bounds,
+        request: &EnqueueRequest,
+        floor: Duration,
+        now: impl Fn() -> Nanos,
+    ) -> Decision {
+        let mut line = self.line();
+        if let Some(outcome) = line.absorb(request) {
+            *self = Self::of(line, self.delay());
+            return outcome.into();
+        }
+        self.request_unabsorbed(bounds, request, floor, now)
+    }
+}
+
 /// The time of all requests and endings, unless a test sets another.
 const NOW: Nanos = Nanos(1_000);
 /// The end of a pending delay or rerun.
