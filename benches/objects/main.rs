@@ -40,7 +40,10 @@ fn deployment(number: usize) -> Value {
 }
 
 fn filled(count: usize) -> MemoryClient {
-    let client = MemoryClient::new();
+    filled_with(MemoryClient::new(), count)
+}
+
+fn filled_with(client: MemoryClient, count: usize) -> MemoryClient {
     for number in 0..count {
         client.create(&DEPLOYMENT, deployment(number)).expect("a new one");
     }
@@ -71,6 +74,10 @@ fn read(c: &mut Criterion) {
         let hundredth = Query::all().labels("tier=t7".parse().expect("a selector"));
         group.bench_function(BenchmarkId::new("list-a-hundredth", count), |b| {
             b.iter(|| client.list(&DEPLOYMENT, &hundredth));
+        });
+        let indexed = filled_with(MemoryClient::builder().index_label("tier").build(), count);
+        group.bench_function(BenchmarkId::new("list-a-hundredth-by-index", count), |b| {
+            b.iter(|| indexed.list(&DEPLOYMENT, &hundredth));
         });
         group.bench_function(BenchmarkId::new("watch-from-none", count), |b| {
             b.iter(|| {

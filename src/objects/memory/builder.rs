@@ -33,6 +33,7 @@ pub struct EmbeddedBuilder {
     pub(super) event_ttl: Duration,
     pub(super) cascades: bool,
     pub(super) seed: Option<u64>,
+    pub(super) labels: Vec<String>,
 }
 
 impl EmbeddedBuilder {
@@ -45,6 +46,7 @@ impl EmbeddedBuilder {
             event_ttl: EVENT_TTL,
             cascades: true,
             seed: None,
+            labels: Vec::new(),
         }
     }
 
@@ -101,6 +103,16 @@ impl EmbeddedBuilder {
     /// With `false`, dependents are neither deleted nor waited for, as in an API server without a garbage collector.
     pub fn cascade(self, cascades: bool) -> Self {
         Self { cascades, ..self }
+    }
+
+    /// Keeps an index of all objects by their value of this label. Default: no label has an index.
+    ///
+    /// A list without a limit, or a watch from no version, then reads only the objects with the values that its selector requires of
+    /// the label, as `app=web` and `app in (web,api)` do. Without an index it reads all objects of the kind. The index takes memory
+    /// for each object that has the label, and time for each write that changes its value. Repeated calls add indexes.
+    pub fn index_label(mut self, label: impl Into<String>) -> Self {
+        self.labels.push(label.into());
+        self
     }
 
     /// Makes uids and generated names depend only on this seed and the order of the writes. Default: they are random.

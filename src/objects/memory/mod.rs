@@ -1,7 +1,7 @@
 //! Clients that keep their objects in this process: in memory, or also in a file.
 //!
 //! `verbs` implements the client methods on `server`, the engine. The engine runs transactions (`txn`, with the rules in `write`,
-//! `apply`, `cascade`, `check` and `limits`) on the state (`state` and `index`, on the maps of `persistent`), and wakes the watches (`stream`, `watchers`). The
+//! `apply`, `cascade`, `check` and `limits`) on the state (`state`, `index` and `labels`, on the maps of `persistent`), and wakes the watches (`stream`, `watchers`). The
 //! builder, the changes and the limits are plain values that all of them use.
 
 mod apply;
@@ -16,6 +16,7 @@ mod expiry;
 mod file;
 mod group;
 mod index;
+mod labels;
 mod limits;
 mod names;
 mod page;

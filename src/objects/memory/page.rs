@@ -47,6 +47,13 @@ impl ServerState {
     pub(super) fn select(&self, kind: &Kind, query: &Query) -> Vec<SharedObject> {
         let keys = NamespaceKeys::of(query);
         let Some(table) = self.table(kind) else { return Vec::new() };
+        if let Some(found) = self.labels.find(&query.labels, &self.kind(kind), &keys.first, keys.end.as_ref()) {
+            let entries = found.into_iter().filter_map(|key| Some((key, table.get(key)?)));
+            return entries
+                .filter(|(key, object)| selects(query, key, object))
+                .map(|(_, object)| object.clone())
+                .collect();
+        }
         let entries = table.range(Bound::Included(&keys.first), keys.end.as_ref());
         let mut selected = Vec::with_capacity(if query.selects_all() { table.len() } else { 0 });
         selected.extend(entries.filter(|(key, object)| selects(query, key, object)).map(|(_, object)| object.clone()));
@@ -151,6 +158,68 @@ mod tests {
                     }
                 }
                 assert_eq!(items, whole, "{namespace:?} by {limit}");
+            }
+        }
+    }
+
+    /// Two clients get the same random writes. One of them has indexes of two labels.
+    #[test]
+    fn lists_by_an_index_equal_lists_without_it() {
+        const THING: Kind = Kind::namespaced("example.com", "v1", "Thing");
+        const OTHER: Kind = Kind::namespaced("example.com", "v1", "Other");
+        let indexed = MemoryClient::builder().seed(1).index_label("app").index_label("tier").build();
+        let plain = MemoryClient::builder().seed(1).build();
+        let selectors = [
+            "app=a",
+            "app=b,tier=x",
+            "tier in (x,y)",
+            "app in (a,a)",
+            "app=none",
+            "app!=a",
+            "app",
+            "!app",
+            "zone=a",
+            "zone=a,app=b",
+            "",
+        ];
+        let mut number = 7_usize;
+        let mut draw = |bound: usize| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (number >> 33) % bound
+        };
+        for round in 0..600 {
+            let kind = [THING, OTHER][draw(2)].clone();
+            let key = ObjectKey::new(["one", "one-b", "two"][draw(3)], &format!("n-{}", draw(12)));
+            let mut labels = serde_json::Map::new();
+            for (label, values) in [("app", ["a", "b", "c"]), ("tier", ["x", "y", ""]), ("zone", ["a", "b", "c"])] {
+                if draw(4) > 0 {
+                    labels.insert(label.to_owned(), values[draw(3)].into());
+                }
+            }
+            let removes = draw(4) == 0;
+            for client in [&indexed, &plain] {
+                let _ = client.delete(&kind, &key, &crate::objects::DeleteOptions::default());
+                if !removes {
+                    let meta = json!({"namespace": key.namespace(), "name": key.name(), "labels": labels});
+                    let object = json!({"apiVersion": kind.api_version(), "kind": kind.name(), "metadata": meta});
+                    client.create(&kind, object).unwrap();
+                }
+            }
+            if round % 20 > 0 {
+                continue;
+            }
+            for selector in selectors {
+                for namespace in [None, Some("one"), Some("two"), Some("three"), Some("")] {
+                    let mut query = Query::all().labels(selector.parse().unwrap());
+                    query.namespace = namespace.map(str::to_owned);
+                    let names = |client: &MemoryClient| {
+                        let list = client.list(&THING, &query).unwrap().items;
+                        list.iter()
+                            .map(|object| (object.key(), object.resource_version().to_owned()))
+                            .collect::<Vec<_>>()
+                    };
+                    assert_eq!(names(&indexed), names(&plain), "{selector} in {namespace:?}");
+                }
             }
         }
     }

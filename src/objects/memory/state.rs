@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::builder::EmbeddedBuilder;
 use super::change::{Location, ObjectChange};
 use super::index::ObjectIndex;
+use super::labels::LabelIndex;
 use super::persistent::PersistentMap;
 #[cfg(any(feature = "file-client", feature = "testing"))]
 use crate::objects::json::key_of;
@@ -25,6 +26,7 @@ pub(super) struct ServerState {
     pub(super) head: u64,
     kinds: PersistentMap<Arc<Kind>, ObjectMap>,
     pub(super) index: ObjectIndex,
+    pub(super) labels: LabelIndex,
     /// The last changes by version. The versions are consecutive, up to `head`.
     history: PersistentMap<u64, Arc<ObjectChange>>,
     most_history: usize,
@@ -35,7 +37,12 @@ pub(super) struct ServerState {
 
 impl ServerState {
     pub(super) fn new(settings: &EmbeddedBuilder) -> Self {
-        Self { most_history: settings.history, most_history_bytes: settings.history_bytes, ..Self::default() }
+        Self {
+            labels: LabelIndex::new(&settings.labels),
+            most_history: settings.history,
+            most_history_bytes: settings.history_bytes,
+            ..Self::default()
+        }
     }
 
     /// Returns the one copy of this kind that all locations share.
@@ -71,6 +78,7 @@ impl ServerState {
             self.head = change.version;
             let new = (!change.removed).then_some(&change.object);
             self.index.replace(change.old.as_ref(), new, &change.location);
+            self.labels.replace(change.old.as_ref(), new, &change.location);
             if change.removed {
                 if let Some(table) = self.kinds.get_mut(kind) {
                     table.remove(key);
@@ -110,6 +118,7 @@ impl ServerState {
         self.history_bytes = 0;
         let before = self.get(&location.kind, &location.key).cloned();
         self.index.replace(before.as_ref(), Some(&object), &location);
+        self.labels.replace(before.as_ref(), Some(&object), &location);
         self.put(&location.kind, location.key, object);
     }
 }

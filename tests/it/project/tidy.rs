@@ -36,7 +36,7 @@ const RESERVED: [(&str, &str); 7] = [
 ];
 
 /// Files and folders of plain values. They must not use the modules of `NOT_PURE`: locks, clocks and threads.
-const PURE: [&str; 17] = [
+const PURE: [&str; 18] = [
     "queue/state",
     "queue/request",
     "queue/report",
@@ -53,6 +53,7 @@ const PURE: [&str; 17] = [
     "watch/predicate",
     "objects/memory/persistent",
     "objects/memory/index",
+    "objects/memory/labels",
     "objects/memory/state",
 ];
 const NOT_PURE: [&str; 7] =
