@@ -1,7 +1,7 @@
 //! One thread that runs the steps of many tasks.
 //!
-//! The thread starts with the first task. It sleeps until the earliest time that a task requests, or until a [`TaskWaker`] is set. The cost of a wake depends on
-//! the tasks with work, not on the other tasks: due times are in an ordered set.
+//! The thread starts with the first task. It sleeps until the earliest time that a task requests, or until a [`TaskWaker`] is
+//! set. The cost of a wake depends on the tasks with work, not on the other tasks: due times are in an ordered set.
 //!
 //! Lock order: the lock of the shared state is never held together with another one. Tasks run and drop outside it.
 
@@ -17,16 +17,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::clock::{Clock, Wake};
+use crate::base::clock::Clock;
 use crate::base::error::StillRunning;
 use crate::base::spawn::spawn;
-use crate::base::sync::Mutex;
 #[cfg(feature = "testing")]
 use crate::base::task::TurnContext;
 use crate::base::task::{Next, Task};
 use crate::base::thread::{JoinTask, Joiner, ThreadOptions, log_panic};
 use crate::base::time::Nanos;
-use crate::base::wait::{AutoResetEvent, WaiterCounts, Waiters};
+use crate::base::wait::{AutoResetEvent, Monitor};
 
 /// A thread that runs the steps of any number of [`Task`]s, one step at a time.
 ///
@@ -47,13 +46,10 @@ pub(crate) struct TaskWaker {
 
 struct TaskThreadShared {
     name: String,
-    clock: Clock,
     options: ThreadOptions,
     /// Wakes the thread.
     event: Arc<AutoResetEvent>,
-    state: Mutex<TaskState>,
-    /// Notified when a task leaves.
-    left: Waiters,
+    state: Arc<Monitor<TaskState>>,
 }
 
 #[derive(Default)]
@@ -69,7 +65,6 @@ struct TaskState {
     stopped: bool,
     /// The thread, until it is joined.
     thread: Option<Joiner>,
-    waiting: WaiterCounts,
 }
 
 impl TaskThread {
@@ -79,18 +74,18 @@ impl TaskThread {
             name,
             options,
             event: AutoResetEvent::new(clock.clone()),
-            clock,
-            state: Mutex::new(TaskState::default()),
-            left: Waiters::new(),
+            state: Monitor::of(clock, TaskState::default()),
         });
         Self { shared }
     }
 
     /// Returns the waker for a task that is not added yet.
     pub(crate) fn waker(&self) -> TaskWaker {
-        let mut state = self.shared.state.lock();
-        state.next_id += 1;
-        TaskWaker { shared: Arc::clone(&self.shared), id: state.next_id }
+        let id = self.shared.state.with(|state| {
+            state.next_id += 1;
+            state.next_id
+        });
+        TaskWaker { shared: Arc::clone(&self.shared), id }
     }
 
     /// Rejects new tasks. The thread ends once every task has left.
@@ -100,7 +95,7 @@ impl TaskThread {
 
     /// Returns the names of the tasks that have not left.
     pub(crate) fn tasks(&self) -> Vec<String> {
-        self.shared.state.lock().present.values().cloned().collect()
+        self.shared.state.with(|state| state.present.values().cloned().collect())
     }
 
     /// Blocks until every task has left, for at most `timeout`. Then joins the thread if it was stopped.
@@ -112,19 +107,13 @@ impl TaskThread {
     /// Returns [`StillRunning`] with the tasks that have not left.
     pub(crate) fn join_timeout(&self, timeout: Duration) -> Result<(), StillRunning> {
         let shared = &self.shared;
-        if !shared.is_current() {
-            shared.wait_until(shared.clock.nanos().after(timeout), |state| state.present.is_empty());
-        }
-        let thread = {
-            let mut state = shared.state.lock();
-            if !state.present.is_empty() {
-                return Err(StillRunning::new(state.present.values().cloned()));
-            }
-            if state.stopped { state.thread.take() } else { None }
-        };
-        if let Some(thread) = thread {
-            thread.join();
-        }
+        let timeout = if shared.is_current() { Duration::ZERO } else { timeout };
+        let thread = shared.state.wait_for_some(shared.state.clock().nanos().after(timeout), |state| {
+            let thread = if state.stopped { &mut state.thread } else { &mut None };
+            state.present.is_empty().then(|| thread.take())
+        });
+        let thread = thread.ok_or_else(|| StillRunning::new(self.tasks()))?;
+        thread.into_iter().for_each(Joiner::join);
         Ok(())
     }
 }
@@ -157,26 +146,26 @@ impl TaskWaker {
     /// Returns an error if the thread was stopped, or if the operating system refuses it.
     pub(crate) fn add(&self, name: &str, task: impl Task + 'static) -> io::Result<Joiner> {
         let Self { shared, id } = self;
-        let task = {
-            let mut state = shared.state.lock();
+        let simulation = shared.state.clock().scheduler();
+        let mut task: Option<Box<dyn Task>> = Some(Box::new(task));
+        // A task that is rejected drops outside the lock.
+        let entry = shared.state.with(|state| {
             if state.stopped {
-                drop(state);
                 return Err(io::Error::other("its task thread has been stopped"));
             }
-            if state.thread.is_none() && shared.clock.scheduler().is_none() {
+            if state.thread.is_none() && simulation.is_none() {
                 state.thread = Some(shared.start()?);
             }
             state.present.insert(*id, name.to_owned());
             let presence = Presence { shared: Arc::clone(shared), id: *id };
-            let task = ScheduledTask { task: Box::new(task), due: Nanos::ZERO, presence };
-            if shared.clock.scheduler().is_none() {
-                state.added.push((*id, task));
-                None
-            } else {
-                Some(task)
+            let entry = task.take().map(|task| ScheduledTask { task, due: Nanos::ZERO, presence });
+            if simulation.is_some() {
+                return Ok(entry);
             }
-        };
-        let (Some(task), Some((clock, scheduler))) = (task, shared.clock.scheduler()) else {
+            state.added.extend(entry.map(|task| (*id, task)));
+            Ok(None)
+        })?;
+        let (Some(task), Some((clock, scheduler))) = (entry, simulation) else {
             shared.event.set();
             return Ok(Joiner::of_task(name.to_owned(), self.clone()));
         };
@@ -186,7 +175,7 @@ impl TaskWaker {
     /// Triggers a step of the task, even if a step is running now.
     pub(crate) fn set(&self) {
         // If the task is already in the set, the thread that added it wakes this thread.
-        if self.shared.state.lock().woken.insert(self.id) {
+        if self.shared.state.with(|state| state.woken.insert(self.id)) {
             self.shared.event.set();
         }
     }
@@ -204,44 +193,23 @@ impl JoinTask for TaskWaker {
     }
 
     fn join(&self) {
-        self.shared.wait_until(Nanos::NEVER, |state| !state.present.contains_key(&self.id));
+        self.shared.state.wait_for_some(Nanos::NEVER, |state| (!state.present.contains_key(&self.id)).then_some(()));
     }
 }
 
 impl TaskThreadShared {
     fn start(self: &Arc<Self>) -> io::Result<Joiner> {
-        spawn(&self.options, &self.clock, self.name.clone(), Executor::new(self), &self.event)
+        spawn(&self.options, self.state.clock(), self.name.clone(), Executor::new(self), &self.event)
     }
 
     fn stop(&self) {
-        self.state.lock().stopped = true;
+        self.state.with(|state| state.stopped = true);
         self.event.set();
     }
 
     /// Returns whether the caller is the task thread.
     fn is_current(&self) -> bool {
-        self.state.lock().thread.as_ref().is_some_and(Joiner::is_current)
-    }
-
-    /// Blocks until `holds` returns true or `deadline` has passed.
-    fn wait_until(self: &Arc<Self>, deadline: Nanos, holds: impl Fn(&TaskState) -> bool) {
-        let mut state = self.state.lock();
-        while !holds(&state) && !self.clock.reached(deadline) {
-            self.left.wait(
-                &mut state,
-                |state| &mut state.waiting,
-                &self.clock,
-                deadline,
-                || Arc::clone(self) as Arc<dyn Wake>,
-            );
-        }
-    }
-}
-
-impl Wake for TaskThreadShared {
-    fn wake(&self) {
-        let count = self.state.lock().waiting.mark_woken(usize::MAX, &self.clock);
-        self.left.notify(count);
+        self.state.with(|state| state.thread.as_ref().is_some_and(Joiner::is_current))
     }
 }
 
@@ -272,14 +240,14 @@ impl Task for ScheduledTask {
     #[cfg(feature = "testing")]
     fn due(&mut self, next: Nanos) -> Nanos {
         let Presence { shared, id } = &self.presence;
-        let woken = shared.state.lock().woken.contains(id);
+        let woken = shared.state.with(|state| state.woken.contains(id));
         if woken { Nanos::ZERO } else { self.task.due(next) }
     }
 
     #[cfg(feature = "testing")]
     fn take_turn(&mut self, turn: &TurnContext<'_>) -> Next {
         let Presence { shared, id } = &self.presence;
-        shared.state.lock().woken.remove(id);
+        shared.state.with(|state| state.woken.remove(id));
         self.catch(|task| task.take_turn(turn))
     }
 }
@@ -292,19 +260,16 @@ struct Presence {
 
 impl Presence {
     fn name(&self) -> String {
-        self.shared.state.lock().present.get(&self.id).cloned().unwrap_or_default()
+        self.shared.state.with(|state| state.present.get(&self.id).cloned().unwrap_or_default())
     }
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        let count = {
-            let mut state = self.shared.state.lock();
+        self.shared.state.change(|state| {
             state.present.remove(&self.id);
             state.woken.remove(&self.id);
-            state.waiting.mark_woken(usize::MAX, &self.shared.clock)
-        };
-        self.shared.left.notify(count);
+        });
     }
 }
 
@@ -323,10 +288,8 @@ impl Executor {
 
     /// Returns the tasks to run now: new tasks, woken tasks, and tasks due at `now`.
     fn ready(&mut self, now: Nanos) -> Vec<u64> {
-        let (added, woken) = {
-            let mut state = self.shared.state.lock();
-            (std::mem::take(&mut state.added), std::mem::take(&mut state.woken))
-        };
+        let (added, woken) =
+            self.shared.state.with(|state| (std::mem::take(&mut state.added), std::mem::take(&mut state.woken)));
         let mut ready = woken;
         for (id, task) in added {
             self.tasks.insert(id, task);
@@ -343,7 +306,7 @@ impl Executor {
         // The waker may belong to a task that has left or is not added yet.
         let Some(task) = self.tasks.get_mut(&id) else { return };
         self.due.remove(&(task.due, id));
-        match task.step(self.shared.clock.nanos()) {
+        match task.step(self.shared.state.clock().nanos()) {
             Next::Finished => {
                 self.tasks.remove(&id);
             }
@@ -362,11 +325,8 @@ impl Task for Executor {
         for id in self.ready(now) {
             self.step_one(id);
         }
-        if self.tasks.is_empty() {
-            let state = self.shared.state.lock();
-            if state.stopped && state.added.is_empty() {
-                return Next::Finished;
-            }
+        if self.tasks.is_empty() && self.shared.state.with(|state| state.stopped && state.added.is_empty()) {
+            return Next::Finished;
         }
         Next::At(self.due.first().map_or(Nanos::NEVER, |(time, _)| *time))
     }

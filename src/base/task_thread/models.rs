@@ -21,7 +21,7 @@ impl JoinTask for Started {
 
 fn task_thread() -> TaskThread {
     let thread = TaskThread::new("tasks".to_owned(), ThreadOptions::new(), ManualClock::new().clock());
-    thread.shared.state.lock().thread = Some(Joiner::of_task("tasks".to_owned(), Started));
+    thread.shared.state.with(|state| state.thread = Some(Joiner::of_task("tasks".to_owned(), Started)));
     thread
 }
 

@@ -79,7 +79,7 @@ fn the_thread_starts_with_its_first_task_and_a_refusal_is_an_error() {
     let clock = ManualClock::new();
     let options = ThreadOptions::new().refusing(Arc::new(AtomicUsize::new(1)));
     let thread = TaskThread::new("tasks".to_owned(), options, clock.clock());
-    assert!(thread.shared.state.lock().thread.is_none());
+    assert!(thread.shared.state.with(|state| state.thread.is_none()));
     let refused = thread.waker().add("task", Steps(|_| Next::Finished)).unwrap_err();
     assert_eq!(refused.to_string(), "the test refuses it");
     assert!(thread.tasks().is_empty());
