@@ -144,7 +144,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
     }
 
     /// Removes `key` and delivers the deletion, with `last` as the last value, or else the stored one.
-    pub(super) fn remove<Q>(&self, key: &Q, last: Option<Arc<T>>) -> PushOutcome
+    pub(super) fn remove<Q>(&self, key: &Q, last: Option<&Arc<T>>) -> PushOutcome
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -157,7 +157,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> WatchCore<K, T> {
         }
         known = self.store.entry(key);
         let Some((key, value)) = &known else { return PushOutcome::Unchanged };
-        let last = Arc::clone(last.as_ref().unwrap_or(value));
+        let last = Arc::clone(last.unwrap_or(value));
         self.publish(&mut locked, key, &StoredChange::Deleted { last });
         PushOutcome::Deleted
     }

@@ -113,7 +113,7 @@ impl<K: Key + Sync, T: Send + Sync + 'static> Push<K, T> {
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.producer.0.remove(key, Some(Arc::new(last)))
+        self.producer.0.remove(key, Some(&Arc::new(last)))
     }
 
     /// Replaces all items: keys that `items` lacks are deleted. If a key comes twice, the last value wins. Completes the
