@@ -31,7 +31,7 @@ use std::{fs, io};
 use clap::Parser;
 use homeostat::objects::{
     Api, Client, DeleteOptions, EventRecorder, External, FileClient, Ignore, MemoryClient, Object, ObjectKey,
-    ObjectMeta, OperationResult, PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary,
+    ObjectMeta, OperationResult, PrimaryContext, PrimaryController, PrimaryReconciler, Query, Secondary, ValueRef,
 };
 use homeostat::{Action, BoxError, Context, ControllerHandle, Manager};
 use serde::{Deserialize, Serialize};
@@ -314,8 +314,8 @@ fn run(Arguments { file, stay }: Arguments) -> Result<(), BoxError> {
     recorder.flush();
     println!("What has been recorded:");
     for event in memory.list(&EventRecorder::KIND, &Query::all())?.items {
-        let text = |field: &str| event.pointer(field).and_then(|text| text.as_str()).unwrap_or_default();
-        let count = event.get("count").and_then(|count| count.as_u64()).unwrap_or_default();
+        let text = |field: &str| event.pointer(field).and_then(ValueRef::as_str).unwrap_or_default();
+        let count = event.get("count").and_then(ValueRef::as_u64).unwrap_or_default();
         println!("  {} {}: {} (×{})", text("/reason"), text("/involvedObject/name"), text("/message"), count);
     }
     // No controller runs, so no event reports this object. The next start of the program finds it.

@@ -11,8 +11,18 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use homeostat::CancellationToken;
-use homeostat::objects::{Api, Client, DynamicObject, Kind, MemoryClient, ObjectKey, Patch, PatchTarget, Query};
+use homeostat::base::Running;
+use homeostat::objects::{
+    Api, Client, DynamicObject, Kind, MemoryClient, Object, ObjectKey, ObjectMeta, ObjectWatch, Patch, PatchTarget,
+    Query, SharedObject,
+};
+use homeostat::watch::Watch;
+use peak_alloc::PeakAlloc;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const DEPLOYMENT: Kind = Kind::namespaced("apps", "v1", "Deployment");
 
@@ -24,7 +34,41 @@ fn key(number: usize) -> ObjectKey {
     ObjectKey::new("default", &name(number))
 }
 
-/// The size of a small deployment: 700 bytes of JSON.
+/// A type for the part of a deployment that a controller uses.
+#[derive(Clone, Serialize, Deserialize)]
+struct Deployment {
+    metadata: ObjectMeta,
+    spec: DeploymentSpec,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeploymentSpec {
+    replicas: u32,
+    selector: Value,
+    template: PodTemplate,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct PodTemplate {
+    metadata: ObjectMeta,
+    spec: PodSpec,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct PodSpec {
+    containers: Vec<Container>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Container {
+    name: String,
+    image: String,
+}
+
+homeostat::object!(Deployment, namespaced, "apps", "v1");
+
+/// A small deployment. Stored, it has 624 bytes of JSON.
 fn deployment(number: usize) -> Value {
     let name = name(number);
     json!({
@@ -69,7 +113,13 @@ fn read(c: &mut Criterion) {
         group.throughput(Throughput::Elements(1));
         group.bench_function(BenchmarkId::new("get", count), |b| b.iter(|| client.get(&DEPLOYMENT, &key)));
         group.bench_function(BenchmarkId::new("get-typed", count), |b| b.iter(|| api.get(&key)));
+        let typed = Api::<Deployment>::new(Arc::new(client.clone()));
+        group.bench_function(BenchmarkId::new("get-a-struct", count), |b| b.iter(|| typed.get(&key)));
         group.throughput(Throughput::Elements(count as u64));
+        group.bench_function(BenchmarkId::new("list-typed", count), |b| b.iter(|| api.list(&Query::all())));
+        group.bench_function(BenchmarkId::new("list-structs", count), |b| b.iter(|| typed.list(&Query::all())));
+        group.bench_function(BenchmarkId::new("watch-to-synced", count), |b| b.iter(|| synced(&api)));
+        group.bench_function(BenchmarkId::new("watch-structs-to-synced", count), |b| b.iter(|| synced(&typed)));
         group.bench_function(BenchmarkId::new("list", count), |b| b.iter(|| client.list(&DEPLOYMENT, &Query::all())));
         let hundredth = Query::all().labels("tier=t7".parse().expect("a selector"));
         group.bench_function(BenchmarkId::new("list-a-hundredth", count), |b| {
@@ -182,22 +232,59 @@ fn follow(c: &mut Criterion) {
     });
 }
 
-/// Prints the memory of an object: the growth of the process as objects are created, divided by their number.
-#[expect(clippy::print_stdout, reason = "a figure that is no time")]
-fn memory(_c: &mut Criterion) {
-    let count = counts()[counts().len() - 1];
-    let Some(before) = resident() else { return };
-    let client = filled(count);
-    let grown = resident().map_or(0, |after| after.saturating_sub(before));
-    let json = serde_json::to_vec(&client.get(&DEPLOYMENT, &key(0)).expect("it is there")).expect("JSON").len();
-    println!("objects/memory: {count} objects of {json} bytes of JSON: {} bytes each", grown / count);
+/// Starts a watch and waits for its first listing.
+fn synced<T: Object>(api: &Api<T>) -> Running<Watch<ObjectKey, T>> {
+    let watch = ObjectWatch::new(api.clone()).start().expect("a thread");
+    assert!(watch.watch().store().wait_synced(Duration::from_secs(60)), "the listing takes less than a minute");
+    watch
 }
 
-/// Returns the resident bytes of this process, if the system reports them.
-fn resident() -> Option<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()? * 1024)
+/// Looks into one object in the forms that it could be stored in.
+fn form(c: &mut Criterion) {
+    let mut group = c.benchmark_group("objects/form");
+    let stored = filled(1).get(&DEPLOYMENT, &key(0)).expect("it is there");
+    let (value, text) = (stored.to_value(), stored.to_string());
+    let label = "/metadata/labels/tier";
+    group.bench_function("label-in-a-value", |b| b.iter(|| black_box(&value).pointer(label).and_then(Value::as_str)));
+    group.bench_function("label", |b| {
+        b.iter(|| black_box(&stored).pointer(label).and_then(homeostat::objects::ValueRef::as_str).map(str::len));
+    });
+    group.bench_function("struct-from-a-value", |b| b.iter(|| Deployment::deserialize(black_box(&value))));
+    group.bench_function("struct-from-text", |b| b.iter(|| serde_json::from_str::<Deployment>(black_box(&text))));
+    group.bench_function("struct", |b| b.iter(|| black_box(&stored).to_typed::<Deployment>()));
+    group.bench_function("make-a-value-from-text", |b| b.iter(|| serde_json::from_str::<Value>(black_box(&text))));
+    group.bench_function("copy-a-value", |b| b.iter(|| black_box(&value).clone()));
+    group.bench_function("pack", |b| b.iter(|| SharedObject::from(black_box(&value))));
+    group.bench_function("to-value", |b| b.iter(|| black_box(&stored).to_value()));
+}
+
+/// Prints the memory of an object, with all keys and indexes, and the memory of its copy in a watch.
+#[expect(clippy::print_stdout, reason = "figures that are no times")]
+fn memory(_c: &mut Criterion) {
+    let count = counts()[counts().len() - 1];
+    let json = filled(1).get(&DEPLOYMENT, &key(0)).expect("it is there").to_string();
+    let print = |what: &str, before: usize| {
+        let each = (ALLOCATOR.current_usage() - before) / count;
+        println!("objects/memory: {what}: {each} bytes each; {count} objects of {} bytes of JSON", json.len());
+    };
+    let before = ALLOCATOR.current_usage();
+    let values: Vec<Value> = (0..count).map(|_| serde_json::from_str(&json).expect("JSON")).collect();
+    print("values alone", before);
+    let before = ALLOCATOR.current_usage();
+    let packed: Vec<SharedObject> = values.iter().map(SharedObject::from).collect();
+    print("shared objects alone", before);
+    drop((values, packed));
+    let before = ALLOCATOR.current_usage();
+    let client = filled(count);
+    print("objects in a memory client", before);
+    let before = ALLOCATOR.current_usage();
+    let watch = synced(&Api::<DynamicObject>::of_kind(Arc::new(client.clone()), DEPLOYMENT));
+    print("copies in a watch", before);
+    drop(watch);
+    let before = ALLOCATOR.current_usage();
+    let watch = synced(&Api::<Deployment>::new(Arc::new(client)));
+    print("structs in a watch", before);
+    drop(watch);
 }
 
 fn quick() -> Criterion {
@@ -210,6 +297,6 @@ fn quick() -> Criterion {
 criterion_group! {
     name = objects;
     config = quick();
-    targets = memory, get_while_listing, read, write, durable::durable, follow
+    targets = memory, form, get_while_listing, read, write, durable::durable, follow
 }
 criterion_main!(objects);

@@ -26,7 +26,7 @@ use std::time::Duration;
 use clap::Parser;
 use homeostat::objects::{
     Api, Client, DeleteOptions, DynamicObject, EventRecorder, Ignore, MemoryClient, Object, ObjectKey, ObjectMeta,
-    ObjectWatch, Query,
+    ObjectWatch, Query, ValueRef,
 };
 use homeostat::sub::Config;
 use homeostat::{Action, BoxError, Context, Controller, Manager, Subscriber};
@@ -61,8 +61,8 @@ fn main() -> Result<(), BoxError> {
     recorder.flush();
     println!("Recorded events:");
     for event in client.list(&EventRecorder::KIND, &Query::all())?.items {
-        let text = |field: &str| event.get(field).and_then(|text| text.as_str()).unwrap_or_default();
-        let count = event.get("count").and_then(|count| count.as_u64()).unwrap_or_default();
+        let text = |field: &str| event.get(field).and_then(ValueRef::as_str).unwrap_or_default();
+        let count = event.get("count").and_then(ValueRef::as_u64).unwrap_or_default();
         println!("  {}: {} (×{})", text("reason"), text("message"), count);
     }
     Ok(())

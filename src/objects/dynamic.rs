@@ -237,7 +237,7 @@ impl Object for DynamicObject {
     }
 }
 
-/// What an object must have to be read.
+/// The fields that every object has.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "reading it is the check")]

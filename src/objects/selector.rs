@@ -314,7 +314,7 @@ impl FieldSelector {
     pub fn selects<'a>(&self, object: impl Into<ValueRef<'a>>) -> bool {
         let object = object.into();
         self.0.iter().all(|FieldRequirement { path, value, equal }| {
-            let field = path.split('.').try_fold(object, |json, name| json.get(name));
+            let field = path.split('.').try_fold(object, ValueRef::get);
             let same = match field {
                 Some(field) if field.as_number().is_some() || field.as_bool().is_some() => field.to_string() == *value,
                 field => field.and_then(ValueRef::as_str).unwrap_or_default() == value,

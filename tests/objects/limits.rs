@@ -175,7 +175,7 @@ fn every_verb_accepts_an_object_of_the_most_depth() {
         client.patch(&THING, &key("patched"), &steps, PatchTarget::Object).unwrap();
         // A reader of a list as text has the usual limit of a parser.
         let list = client.list(&THING, &Query::all()).unwrap();
-        let text = json!({"items": list.items.iter().map(|item| item.to_value()).collect::<Vec<_>>()}).to_string();
+        let text = json!({"items": list.items.iter().map(SharedObject::to_value).collect::<Vec<_>>()}).to_string();
         assert!(serde_json::from_str::<Value>(&text).is_ok());
     }
     let [_, file] = clients;

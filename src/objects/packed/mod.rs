@@ -18,7 +18,7 @@
 //!
 //! # Invariants
 //!
-//! - A packed value is valid UTF-8, and each string in it is a slice of the text. So a reader checks only the borders of a string, in
+//! - A packed value is valid UTF-8, and each string in it is a slice of the text. A reader checks only the borders of a string, in
 //!   constant time, and needs no `unsafe`.
 //! - A reader skips a value without looking into it.
 //! - Fields keep the order that they had in the [`Value`].
@@ -70,7 +70,16 @@ pub(super) struct Items<'a>(&'a str);
 pub(super) struct Fields<'a>(&'a str);
 
 /// Reads an integer at the beginning of a text. Returns the rest of the text too.
+#[inline]
 fn integer(text: &str) -> Option<(u64, &str)> {
+    match *text.as_bytes().first()? {
+        digit @ 0..SHORT => Some((u64::from(digit), text.get(1..)?)),
+        _ => long_integer(text),
+    }
+}
+
+/// Reads an integer of several digits.
+fn long_integer(text: &str) -> Option<(u64, &str)> {
     let mut value = 0;
     for (at, byte) in text.bytes().enumerate().take(11) {
         value |= u64::from(byte % SHORT) << (6 * at);
@@ -129,7 +138,7 @@ impl<'a> Packed<'a> {
     }
 
     pub(super) fn node(self) -> Node<'a> {
-        // Whatever is not packed is null.
+        // A text that is not a packed value counts as null.
         self.read().unwrap_or(Node::Null)
     }
 

@@ -13,11 +13,11 @@ use super::{
 ///
 /// It writes from the end to the beginning: the length of an array or object stands before its content, and is known after it.
 pub(in crate::objects) fn pack(json: &Value) -> Arc<str> {
-    /// What is still to be written.
+    /// A part that is not written yet.
     enum Part<'a> {
         Value(&'a Value),
         Name(&'a str),
-        /// The header of an array or object, whose end stands at this position.
+        /// The header of an array or object that ends at this position.
         Header(u8, usize),
     }
 
@@ -65,7 +65,7 @@ impl Backwards {
     fn integer(&mut self, mut integer: u64) {
         let (mut digits, mut count) = ([0; 11], 0);
         loop {
-            let digit = (integer % u64::from(SHORT)) as u8;
+            let digit = integer.to_le_bytes()[0] % SHORT;
             integer /= u64::from(SHORT);
             digits[count] = if integer > 0 { digit + SHORT } else { digit };
             count += 1;

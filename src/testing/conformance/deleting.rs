@@ -57,7 +57,7 @@ pub(super) fn delete_waits_for_finalizers(client: &TestedClient) -> CaseResult {
     client.refused(Refusal::NotFound, A, || client.get("a"))?;
     let changes = watch.expect_changes(&["Modified default/a", "Modified default/a", "Deleted default/a"])?;
     same("the object of the last event", changes[2].object().cloned(), Some(last.clone()))?;
-    let versions: Vec<_> = changes.iter().filter_map(WatchEvent::object).map(|object| version(object)).collect();
+    let versions: Vec<_> = changes.iter().filter_map(WatchEvent::object).map(version).collect();
     holds("the last version is new", versions[2] != versions[1])?;
     client.refused(Refusal::NotFound, A, || client.update(last))?;
     Ok(())

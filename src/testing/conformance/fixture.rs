@@ -188,7 +188,7 @@ impl TestedClient {
     /// Returns the version and the items of a list.
     pub(super) fn list(&self, query: &Query) -> Result<(String, Vec<Value>), ClientError> {
         let list = self.inner.list(&WIDGET, query)?;
-        Ok((list.version, list.items.iter().map(|item| item.to_value()).collect()))
+        Ok((list.version, list.items.iter().map(SharedObject::to_value).collect()))
     }
 
     /// Returns the current version.

@@ -214,11 +214,7 @@ pub(super) fn racing_watches_begin_without_a_gap(client: &TestedClient) -> CaseR
             };
             holds(&format!("{change:?} fits the earlier events"), known)?;
         }
-        same(
-            "the objects according to the watch",
-            objects.values().map(|object| object.clone()).collect::<Vec<_>>(),
-            expected.clone(),
-        )?;
+        same("the objects according to the watch", objects.values().cloned().collect::<Vec<_>>(), expected.clone())?;
     }
     Ok(())
 }

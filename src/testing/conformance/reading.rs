@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::fixture::{CaseResult, Refusal, TestedClient, failed, holds, same, together};
 use super::objects::{WIDGET, ZONE, key, meta, version, widget, widget_in, with, zone};
 use super::watching::{limit, many_changes};
-use crate::objects::{ClientError, ObjectKey, Query};
+use crate::objects::{ClientError, ObjectKey, Query, SharedObject};
 
 fn names(objects: &[Value]) -> Vec<String> {
     objects.iter().map(|object| format!("{}/{}", meta(object, "namespace"), meta(object, "name"))).collect()
@@ -173,7 +173,7 @@ fn pages(client: &TestedClient, query: &Query) -> CaseResult<(String, Vec<Value>
         items.extend(page.items);
         token = page.continue_token;
     }
-    Ok((first.version, items.iter().map(|item| item.to_value()).collect()))
+    Ok((first.version, items.iter().map(SharedObject::to_value).collect()))
 }
 
 pub(super) fn list_in_pages_has_all_objects_once(client: &TestedClient) -> CaseResult {
@@ -222,7 +222,7 @@ pub(super) fn list_in_pages_is_as_of_the_version_of_the_first(client: &TestedCli
     client.delete("c")?;
     client.create(widget("c"))?;
     let rest = pages(client, &query.continue_from(token.clone()))?;
-    let mut items: Vec<_> = first.items.iter().map(|item| item.to_value()).collect();
+    let mut items: Vec<_> = first.items.iter().map(SharedObject::to_value).collect();
     items.extend(rest.1);
     same("all pages", items, then.1)?;
     same("the version", &rest.0, &then.0)?;

@@ -200,7 +200,7 @@ pub(super) fn watch_resumes_from_every_version(client: &TestedClient) -> CaseRes
         Query::all().labels("app=web".parse().map_err(failed)?).namespace("default").field("spec.size", "1"),
         Query::all().field("status.ready", ""),
     ];
-    let versions: Vec<_> = history.iter().filter_map(WatchEvent::object).map(|object| version(object)).collect();
+    let versions: Vec<_> = history.iter().filter_map(WatchEvent::object).map(version).collect();
     for query in &queries {
         for from in 0..history.len() {
             let at = if from == 0 { &start } else { versions[from - 1] };
@@ -302,7 +302,7 @@ pub(super) fn watch_from_before_the_history_is_gone(client: &TestedClient) -> Ca
     let watch = WatchReader::of(client.inner.watch(&WIDGET, &Query::all(), Some(oldest), &stop)?, stop)?;
     for expected in &versions[versions.len() - history..] {
         let change = watch.change()?;
-        same("version", change.object().map(|object| version(object)), Some(&**expected))?;
+        same("version", change.object().map(version), Some(&**expected))?;
     }
     for query in [Query::all(), Query::all().namespace("default"), Query::all().field("metadata.name", "none")] {
         let stop = CancellationToken::new();
@@ -345,7 +345,7 @@ pub(super) fn watch_that_lags_misses_nothing_unsaid(client: &TestedClient) -> Ca
             }
             other => return Err(failed(format_args!("expected a change or Gone: {other:?}"))),
         };
-        same("version", change.object().map(|object| version(object)), Some(&**expected))?;
+        same("version", change.object().map(version), Some(&**expected))?;
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ const VERSION: &str = "999";
 /// # Examples
 ///
 /// ```
+/// use homeostat::objects::Object;
 /// use homeostat::testing::{Factory, Sample};
 ///
 /// let app = Factory::config_map("default", "app").created(1);
@@ -37,7 +38,7 @@ pub struct Factory<T = DynamicObject>(T);
 /// # Examples
 ///
 /// ```
-/// use homeostat::objects::{Object, Object};
+/// use homeostat::objects::Object;
 /// use homeostat::testing::{Factory, Sample};
 ///
 /// let colours = Factory::config_map("default", "colours");

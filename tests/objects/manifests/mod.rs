@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use homeostat::objects::{
-    Api, Client, DynamicObject, Kind, MemoryClient, Object, ObjectMeta, Patch, Query, Scheme, SharedObject,
+    Api, Client, DynamicObject, Kind, MemoryClient, Object, ObjectMeta, Patch, Query, Scheme, SharedObject, ValueRef,
 };
 use serde_json::{Value, json};
 
@@ -78,8 +78,8 @@ fn metadata_is_understood() {
     assert!(!pod.meta().is_deleting() && pod.meta().annotations.is_empty() && pod.meta().finalizers.is_empty());
     let vm = DynamicObject::from_shared(&file("custom-resource").into()).unwrap();
     assert!(vm.meta().is_deleting() && vm.meta().has_finalizer("foregroundDeletion"));
-    assert_eq!(vm.pointer("/spec/big").map(|value| value.to_value()), Some(json!(u64::MAX)));
-    assert_eq!(vm.pointer("/spec/negative").map(|value| value.to_value()), Some(json!(i64::MIN)));
+    assert_eq!(vm.pointer("/spec/big").map(ValueRef::to_value), Some(json!(u64::MAX)));
+    assert_eq!(vm.pointer("/spec/negative").map(ValueRef::to_value), Some(json!(i64::MIN)));
     assert_eq!(vm.meta().generation, 12);
 }
 

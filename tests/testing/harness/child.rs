@@ -1,7 +1,7 @@
 //! Tables for a sub-reconciler with a child. The cases and their names come from reconcilerio/runtime,
 //! `reconcilers/child_test.go` (`TestChildReconciler`).
 
-use homeostat::objects::{ClientError, DynamicObject, EventType, Kind, Object};
+use homeostat::objects::{ClientError, DynamicObject, EventType, Kind, Object, ValueRef};
 use homeostat::sub::{ChildReconciler, DesiredChild, ErrorClass, Flow, SubContext, UpdatingObjectManager};
 use homeostat::testing::{Factory, Given, Reactor, SubReconcilerTable, Verb};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn mapped(_: &Given<'_>) -> ChildReconciler<DynamicObject, DynamicObject> {
     ChildReconciler::of_kind(
         CONFIG_MAP,
         |_: &SubContext<'_>, app: &mut DynamicObject| {
-            let Some(data) = app.pointer("/spec/data").map(|value| value.to_value()) else {
+            let Some(data) = app.pointer("/spec/data").map(ValueRef::to_value) else {
                 return Ok(DesiredChild::Nothing);
             };
             let mut map = DynamicObject::new(&CONFIG_MAP, &app.meta().namespace, "").with("data", data);

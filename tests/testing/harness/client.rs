@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use homeostat::objects::{
     Api, Client, ClientError, DeleteOptions, DynamicObject, FieldOwner, Object, ObjectKey, Patch, Propagation, Query,
-    WatchEvent,
+    ValueRef, WatchEvent,
 };
 use homeostat::testing::{Call, Factory, Reactor, Sample, TestClient, Verb, Write};
 use homeostat::{CancellationToken, ManualClock};
@@ -257,13 +257,13 @@ fn a_reactor_changes_the_sent_data() {
     client.react(&Reactor::change(Verb::Create, |app| app["spec"]["size"] = 1.into()));
     client.react(&Reactor::change(Verb::Patch, |patch| patch["spec"]["size"] = 2.into()));
     assert_eq!(
-        apps.create(&app("shop").build()).unwrap().pointer("/spec/size").map(|value| value.to_value()),
+        apps.create(&app("shop").build()).unwrap().pointer("/spec/size").map(ValueRef::to_value),
         Some(json!(1))
     );
     // The data that was sent is recorded.
     assert!(matches!(&client.writes()[..], [Write::Create(_, sent)] if sent["spec"].is_null()));
     let patched = apps.patch(&key("shop"), &Patch::Merge(json!({}))).unwrap();
-    assert_eq!(patched.pointer("/spec/size").map(|value| value.to_value()), Some(json!(2)));
+    assert_eq!(patched.pointer("/spec/size").map(ValueRef::to_value), Some(json!(2)));
 }
 
 /// A second client has separate objects and shares the recorded writes.
@@ -291,6 +291,6 @@ fn a_reactor_counts_only_the_calls_that_it_affects() {
     client.react(&Reactor::change(None, |app| app["spec"]["size"] = 1.into()).once());
     apps.get(&key("shop")).unwrap();
     let [one, other] = ["mill", "port"].map(|name| create(name).unwrap());
-    let size = |app: &DynamicObject| app.pointer("/spec/size").and_then(|size| size.as_u64());
+    let size = |app: &DynamicObject| app.pointer("/spec/size").and_then(ValueRef::as_u64);
     assert_eq!([size(&one), size(&other)], [Some(1), None]);
 }

@@ -1,6 +1,6 @@
 //! The result of each factory method. No method changes its factory.
 
-use homeostat::objects::{Condition, ConditionStatus, DynamicObject, Kind, Object, ObjectMeta};
+use homeostat::objects::{Condition, ConditionStatus, DynamicObject, Kind, Object, ObjectMeta, ValueRef};
 use homeostat::testing::{Factory, Sample};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -99,11 +99,11 @@ fn predefined_factories_have_their_kinds() {
     }
     let pod = Factory::pod("a", "b").image("main", "x:1").build();
     assert_eq!(
-        pod.pointer("/spec").map(|value| value.to_value()),
+        pod.pointer("/spec").map(ValueRef::to_value),
         Some(json!({"containers": [{"name": "main", "image": "x:1"}]}))
     );
     let service = Factory::service("a", "b").selector_label("app", "web").build();
-    assert_eq!(service.pointer("/spec").map(|value| value.to_value()), Some(json!({"selector": {"app": "web"}})));
+    assert_eq!(service.pointer("/spec").map(ValueRef::to_value), Some(json!({"selector": {"app": "web"}})));
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, UNIX_EPOCH};
 
-use homeostat::objects::{Api, Client, DeleteOptions, DynamicObject, EventType, Object, ObjectKey, Query, TrackRef};
+use homeostat::objects::{
+    Api, Client, DeleteOptions, DynamicObject, EventType, Object, ObjectKey, Query, TrackRef, ValueRef,
+};
 use homeostat::sub::{Config, Flow, ResourceReconciler, SubContext, SubResult};
 use homeostat::testing::{ConfigCase, Factory, Reactor, ReconcilerTable, ReconcilerTestCase, SubReconcilerTable, Verb};
 use homeostat::{Action, BoxError, Context};
@@ -292,7 +294,7 @@ fn a_reconciler_is_run_for_a_key() {
 #[test]
 fn a_further_run_of_a_whole_reconciler_sees_earlier_writes() {
     fn grow(_: &SubContext<'_>, app: &mut DynamicObject) -> SubResult {
-        let size = app.pointer("/status/size").and_then(|number| number.as_u64()).unwrap_or(0);
+        let size = app.pointer("/status/size").and_then(ValueRef::as_u64).unwrap_or(0);
         app.fields_mut().insert("status".to_owned(), json!({"size": size + 1}));
         Ok(Flow::proceed())
     }

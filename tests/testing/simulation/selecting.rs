@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use homeostat::objects::{
     Api, Client, ClientError, DynamicObject, Kind, LabelSelector, MemoryClient, Object, ObjectKey, PrimaryContext,
-    PrimaryController, Query, Secondary, controller_key,
+    PrimaryController, Query, Secondary, ValueRef, controller_key,
 };
 use homeostat::sub::{
     ChildReconciler, Config, DesiredChild, Flow, ResourceReconciler, SubContext, SubResult, UpdatingObjectManager,
@@ -53,7 +53,7 @@ impl World {
         let notes = self.notes.clone();
         let counts = move |cx: &SubContext<'_>, object: &mut DynamicObject| -> SubResult {
             notes.add(cx.key().to_string());
-            let runs = object.pointer("/status/runs").and_then(|number| number.as_u64()).unwrap_or_default();
+            let runs = object.pointer("/status/runs").and_then(ValueRef::as_u64).unwrap_or_default();
             object.fields_mut().insert("status".to_owned(), json!({"runs": 3.min(runs + 1)}));
             Ok(Flow::proceed())
         };
@@ -140,7 +140,7 @@ fn a_reconciler_of_one_namespace_needs_no_rights_in_others() {
         },
         |_, _, _| Ok(Flow::proceed()),
         UpdatingObjectManager::of_kind(PAGE, |page: &mut DynamicObject, desired| {
-            *page.fields_mut() = desired.fields().into_owned()
+            *page.fields_mut() = desired.fields().into_owned();
         }),
     );
     let _running = world.start(ResourceReconciler::of_kind("site", SITE, config, page).namespace("a"));
@@ -174,7 +174,7 @@ fn primary(world: &World, client: &Arc<dyn Client>) -> PrimaryController<Dynamic
     let sync = move |_: &PrimaryContext<'_>, site: &DynamicObject| -> Result<Action, BoxError> {
         notes.add(site.key().to_string());
         makes.ensure(site, object(&PAGE, "a"))?;
-        let runs = site.pointer("/status/runs").and_then(|number| number.as_u64()).unwrap_or_default();
+        let runs = site.pointer("/status/runs").and_then(ValueRef::as_u64).unwrap_or_default();
         writes.update_status(&site.clone().with("status", json!({"runs": runs + 1})))?;
         Ok(Action::await_change())
     };

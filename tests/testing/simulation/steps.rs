@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use homeostat::objects::{Api, DynamicObject, Ignore, Kind, MemoryClient, Object, ObjectKey, Query, set_controller};
+use homeostat::objects::{
+    Api, DynamicObject, Ignore, Kind, MemoryClient, Object, ObjectKey, Query, ValueRef, set_controller,
+};
 use homeostat::sub::{
     ChildReconciler, Config, DesiredChild, Flow, ResourceReconciler, Sequence, Setup, SubContext, SubResult,
     SyncReconciler, UpdatingObjectManager,
@@ -26,7 +28,7 @@ fn apps(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     let (own, notice) = (maps.clone(), notes.clone());
     let look = move |cx: &SubContext<'_>, app: &mut DynamicObject| -> SubResult {
         let colours = cx.track_and_get(&own, &ObjectKey::new("default", "colours")).ignore_not_found()?;
-        let sky = colours.and_then(|map| map.pointer("/data/sky").map(|value| value.to_value()));
+        let sky = colours.and_then(|map| map.pointer("/data/sky").map(ValueRef::to_value));
         notice.add(format!("{} {sky:?}", app.meta().name));
         app.fields_mut().insert("status".to_owned(), json!({"sky": sky}));
         Ok(Flow::proceed())
@@ -56,7 +58,7 @@ fn apps(seed: u64) -> (Vec<String>, Vec<SimulatedTurn>) {
     sim.run_for(MINUTE);
     assert_eq!(maps.list(&Query::all()).unwrap().items.len(), 6);
     for app in apps.list(&Query::all()).unwrap().items {
-        assert_eq!(app.pointer("/status/sky").map(|value| value.to_value()), Some(json!("blue")), "{}", app.key());
+        assert_eq!(app.pointer("/status/sky").map(ValueRef::to_value), Some(json!("blue")), "{}", app.key());
     }
     manager.stop();
     running.wait().unwrap();
