@@ -293,9 +293,9 @@ mod tests {
     #[test]
     fn pointers_find_fields() {
         let mut object = DynamicObject::new(&Kind::of("v1", "X"), "a", "b").with("a/b~c", json!({"d": [1, 2]}));
-        assert_eq!(object.pointer("/a~1b~0c/d/1").map(|value| value.to_value()), Some(json!(2)));
+        assert_eq!(object.pointer("/a~1b~0c/d/1").map(ValueRef::to_value), Some(json!(2)));
         *object.pointer_mut("/a~1b~0c/d/0").unwrap() = json!(3);
-        assert_eq!(object.pointer("/a~1b~0c").map(|value| value.to_value()), Some(json!({"d": [3, 2]})));
+        assert_eq!(object.pointer("/a~1b~0c").map(ValueRef::to_value), Some(json!({"d": [3, 2]})));
         for none in ["", "x", "/", "/metadata/name", "/a"] {
             assert_eq!(object.pointer(none), None, "{none}");
         }

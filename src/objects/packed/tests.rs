@@ -42,13 +42,12 @@ fn pointers(json: &Value) -> Vec<String> {
     while let Some((path, value)) = open.pop() {
         match value {
             Value::Array(items) => {
-                open.extend(items.iter().enumerate().map(|(at, item)| (format!("{path}/{at}"), item)))
+                open.extend(items.iter().enumerate().map(|(at, item)| (format!("{path}/{at}"), item)));
             }
-            Value::Object(fields) => open.extend(
-                fields
-                    .iter()
-                    .map(|(name, field)| (format!("{path}/{}", name.replace('~', "~0").replace('/', "~1")), field)),
-            ),
+            Value::Object(fields) => {
+                let step = |name: &str| name.replace('~', "~0").replace('/', "~1");
+                open.extend(fields.iter().map(|(name, field)| (format!("{path}/{}", step(name)), field)));
+            }
             _ => {}
         }
         found.push(path);
