@@ -166,7 +166,7 @@ impl<K: Key + Sync + fmt::Debug> ControllerHandle<K> {
         let started = self.state.started();
         let started =
             started.ok_or_else(|| StartError::named("controller", &self.state.name, "has not been started"))?;
-        sources.starts.into_iter().map(|start| self.state.start_source(&started, start)).collect()
+        sources.starts.into_iter().map(|start| self.state.start_source(started, start)).collect()
     }
 
     /// Stops a source and removes it from the controller. Returns whether a source has this name.

@@ -4,7 +4,7 @@
 //!
 //! - No key runs before the run conditions hold: synced, leading, not suspended. Once `stop` has returned, no key is taken.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::conditions::RunConditions;
@@ -68,7 +68,7 @@ pub(super) struct ControllerState<K: Key> {
     pub(super) end: Arc<EndNotifier>,
     /// The error that stopped the controller.
     failure: Mutex<Option<Arc<BoxError>>>,
-    started: Mutex<Option<Arc<Started>>>,
+    started: OnceLock<Arc<Started>>,
 }
 
 /// The parts of a controller that exist from its start on.
@@ -124,7 +124,9 @@ impl<K: Key> ControllerState<K> {
             let (ready, cancelled) = (Weak::clone(state), Weak::clone(state));
             let queue = queue
                 .on_ready(move || {
-                    if let Some(started) = ready.upgrade().and_then(|state| state.started()) {
+                    if let Some(state) = ready.upgrade()
+                        && let Some(started) = state.started()
+                    {
                         started.membership.offer();
                     }
                 })
@@ -154,20 +156,19 @@ impl<K: Key> ControllerState<K> {
                 end: EndNotifier::new(clock.clone()),
                 clock,
                 failure: Mutex::new(None),
-                started: Mutex::new(None),
+                started: OnceLock::new(),
             }
         })
     }
 
+    /// Keeps the parts that exist from the start on. A controller starts once.
     pub(super) fn start(&self, started: Started) -> Arc<Started> {
-        let started = Arc::new(started);
-        *self.started.lock() = Some(Arc::clone(&started));
-        started
+        Arc::clone(self.started.get_or_init(|| Arc::new(started)))
     }
 
     /// Returns the parts that exist once the controller has been started.
-    pub(super) fn started(&self) -> Option<Arc<Started>> {
-        self.started.lock().clone()
+    pub(super) fn started(&self) -> Option<&Arc<Started>> {
+        self.started.get()
     }
 
     pub(super) fn conditions(&self) -> RunConditions {
