@@ -1,5 +1,8 @@
 //! Controllers to which the system refuses threads.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
@@ -19,8 +22,9 @@ fn pool() -> (Running<WorkerPool>, Arc<AtomicUsize>) {
     (WorkerPool::builder().threads(1).thread_options(options).start().unwrap(), refusals)
 }
 
-fn reconcile(_cx: &Context, _key: &char) -> Result<Action, BoxError> {
-    Ok(Action::await_change())
+fn controller() -> Controller<char> {
+    let reconcile = |_: &Context, _: &char| Ok::<_, Infallible>(Action::await_change());
+    Controller::builder("vm", reconcile).build().unwrap()
 }
 
 #[test]
@@ -28,7 +32,7 @@ fn a_controller_does_not_start_if_the_pool_gets_no_thread_for_delays_or_control(
     let (pool, refusals) = pool();
     for thread in ["vm-timer", "vm-control-0"] {
         refusals.store(1, SeqCst);
-        let controller = Controller::builder("vm", reconcile).build().unwrap();
+        let controller = controller();
         let handle = controller.handle();
         let error = controller.start(&pool).unwrap_err();
         assert_eq!(error.to_string(), format!("the system cannot start thread {thread}"));
@@ -37,7 +41,7 @@ fn a_controller_does_not_start_if_the_pool_gets_no_thread_for_delays_or_control(
         // From now on the pool has its timer thread.
         WorkQueue::<char>::new().shared.use_timer(&pool.timer).unwrap();
     }
-    let controller = Controller::builder("vm", reconcile).build().unwrap().start(&pool).unwrap();
+    let controller = controller().start(&pool).unwrap();
     controller.enqueue('k');
     controller.wait(&'k', PATIENCE).unwrap();
 }
