@@ -97,7 +97,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 /// # Cost
 ///
 /// A request costs one hash, one lock and constant time. When the index is full, one request moves all keys to an index of
-/// twice the size, under the lock. That takes some 0.1 µs a key: a tenth of a second at a million keys.
+/// twice the size, under the lock. That takes some 20 ns a key: 20 ms at a million keys.
 /// [`drain`](Self::drain) after a timeout and [`shrink_to_fit`](Self::shrink_to_fit) also hold the lock in proportion to the keys.
 ///
 /// # User code and the lock
