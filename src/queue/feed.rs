@@ -29,7 +29,7 @@ use super::request::{BATCH, EnqueueMethod, EnqueueOutcome, EnqueueRequest};
 /// assert_eq!(feed(&queue.clone().filter(|id| *id != 7)), EnqueueOutcome::Ignored);
 /// ```
 pub trait Enqueue<K> {
-    /// Applies a request to a key. The other methods are short forms of it.
+    /// Applies a request to a key. The other methods are short forms.
     fn request(&self, key: K, request: EnqueueRequest) -> EnqueueOutcome;
 
     /// Applies the request to each key. The iterator runs without a lock.

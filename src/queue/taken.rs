@@ -1,7 +1,7 @@
 //! A key that has been taken from the queue.
 //!
 //! Claims are moved often, and right after they were made. A processor stalls if it loads a word that it has just stored in parts.
-//! So a claim consists of whole words, and the compiler finds the unused values that mark "no claim" in a pointer alone.
+//! Therefore a claim consists of whole words. Only its pointer has an unused value, which marks "no claim".
 
 use super::request::{Priority, Reasons};
 use super::state::{DelayState, LineState};

@@ -195,7 +195,7 @@ fn every_way_of_every_request_leaves_the_queue_as_the_long_way_does() {
     }
 }
 
-/// What a consumer gets, and what it leaves.
+/// Returns the values of a claim. The claim does not end.
 fn taken(
     claim: Result<Claim<String>, TryDequeueError>,
 ) -> Result<(String, Reasons, u32, Priority, bool), TryDequeueError> {
