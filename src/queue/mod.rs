@@ -89,7 +89,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Key for K {}
 /// - No lost wakeup: after `enqueue` returns, a run of the key starts, unless the key is cancelled, discarded at shutdown, or
 ///   has a delay that never ends.
 /// - No double run: from a dequeue to the end of its claim, no other claim gets the key.
-/// - A delay never ends early. The timer adds at most 1/256 of the delay (131 µs at least), and at most 8.4 ms. Delays that end at
+/// - A delay never ends early. The timer adds at most 1/256 of the delay (131 µs if that is more), and at most 8.4 ms. Delays that end at
 ///   about the same time so share one wakeup. [`QueueBuilder::timer_slack`] changes this. A held clock is exact.
 /// - No starvation: see [`STARVATION_BOUND`].
 /// - At least once, not exactly once: a run may start although nothing has changed, so it must be idempotent.
