@@ -91,7 +91,11 @@ impl<T: Object> Api<T> {
     /// The same as for [`get`](Self::get).
     pub fn list(&self, query: &Query) -> Result<ObjectList<T>, ClientError> {
         let list = self.client.list(&self.kind, query)?;
-        let items = list.items.iter().map(T::from_shared).collect::<Result<_, _>>()?;
+        // With its length known, the list is not copied while it grows.
+        let mut items = Vec::with_capacity(list.items.len());
+        for object in &list.items {
+            items.push(T::from_shared(object)?);
+        }
         Ok(ObjectList::new(list.version, items).continue_token(list.continue_token))
     }
 

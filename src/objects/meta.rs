@@ -1,9 +1,10 @@
 //! The `metadata` of objects, in the JSON of Kubernetes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
-use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Error as _, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
@@ -188,34 +189,34 @@ impl ObjectMeta {
 }
 
 /// The JSON form of the metadata. Empty fields are left out.
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(serde::Serialize)]
 #[serde(remote = "ObjectMeta", rename_all = "camelCase")]
 struct Fields {
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     generate_name: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     namespace: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     uid: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     resource_version: String,
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero")]
     generation: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     creation_timestamp: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     deletion_timestamp: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     annotations: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     finalizers: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     owner_references: Vec<OwnerReference>,
-    #[serde(flatten, skip_serializing)]
+    #[serde(skip)]
     rest: Map<String, Value>,
 }
 
@@ -276,14 +277,66 @@ pub(crate) fn is_empty(value: &Value) -> bool {
 
 impl<'de> Deserialize<'de> for ObjectMeta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let fields: Map<String, Value> = Deserialize::deserialize(deserializer)?;
-        let (null, fields): (Map<_, _>, Map<_, _>) = fields.into_iter().partition(|(_, value)| value.is_null());
-        let empty = fields.iter().filter(|(_, value)| is_empty(value));
-        let empty: Vec<_> = null.into_iter().chain(empty.map(|(name, value)| (name.clone(), value.clone()))).collect();
-        let mut meta = Fields::deserialize(Value::Object(fields)).map_err(D::Error::custom)?;
-        meta.rest.extend(empty);
+        deserializer.deserialize_map(MetaVisitor)
+    }
+}
+
+/// Reads each field into its type. Values that count as absent go into `rest`.
+struct MetaVisitor;
+
+impl<'de> Visitor<'de> for MetaVisitor {
+    type Value = ObjectMeta;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<ObjectMeta, A::Error> {
+        let mut meta = ObjectMeta::default();
+        while let Some(name) = fields.next_key::<String>()? {
+            // `None` if the field has its value, else the JSON to keep.
+            let kept = match &*name {
+                "name" => text(&mut fields, &mut meta.name)?,
+                "generateName" => text(&mut fields, &mut meta.generate_name)?,
+                "namespace" => text(&mut fields, &mut meta.namespace)?,
+                "uid" => text(&mut fields, &mut meta.uid)?,
+                "resourceVersion" => text(&mut fields, &mut meta.resource_version)?,
+                "generation" => field(&mut fields, &mut meta.generation, is_zero, || json!(0))?,
+                "creationTimestamp" => time(&mut fields, &mut meta.creation_timestamp)?,
+                "deletionTimestamp" => time(&mut fields, &mut meta.deletion_timestamp)?,
+                "labels" => field(&mut fields, &mut meta.labels, BTreeMap::is_empty, || json!({}))?,
+                "annotations" => field(&mut fields, &mut meta.annotations, BTreeMap::is_empty, || json!({}))?,
+                "finalizers" => field(&mut fields, &mut meta.finalizers, Vec::is_empty, || json!([]))?,
+                "ownerReferences" => field(&mut fields, &mut meta.owner_references, Vec::is_empty, || json!([]))?,
+                _ => Some(fields.next_value()?),
+            };
+            if let Some(kept) = kept {
+                meta.rest.insert(name, kept);
+            }
+        }
         Ok(meta)
     }
+}
+
+/// Reads the next value into a field. Returns the JSON of a value that counts as absent.
+fn field<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
+    fields: &mut A,
+    into: &mut T,
+    is_empty: impl FnOnce(&T) -> bool,
+    empty: impl FnOnce() -> Value,
+) -> Result<Option<Value>, A::Error> {
+    let Some(value) = fields.next_value::<Option<T>>()? else { return Ok(Some(Value::Null)) };
+    *into = value;
+    Ok(is_empty(into).then(empty))
+}
+
+fn text<'de, A: MapAccess<'de>>(fields: &mut A, into: &mut String) -> Result<Option<Value>, A::Error> {
+    field(fields, into, String::is_empty, || json!(""))
+}
+
+fn time<'de, A: MapAccess<'de>>(fields: &mut A, into: &mut Option<Timestamp>) -> Result<Option<Value>, A::Error> {
+    *into = fields.next_value()?;
+    Ok(into.is_none().then_some(Value::Null))
 }
 
 impl Serialize for ObjectMeta {

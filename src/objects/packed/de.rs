@@ -1,4 +1,5 @@
-//! Reads packed values into types, without a copy in between. The same rules hold as for reading a [`Value`](serde_json::Value).
+//! Reads packed values into types, without a copy in between. The same rules hold as for reading a [`Value`](serde_json::Value),
+//! except that an array can stand for the fields of an enum's variant, as in a text.
 
 use serde::de::value::{BorrowedStrDeserializer, MapAccessDeserializer};
 use serde::de::{
