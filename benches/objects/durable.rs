@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use redb::{Database, TableDefinition};
 use serde_json::json;
 
-use super::{DEPLOYMENT, deployment, is_test, key};
+use super::{DEPLOYMENT, deployment, is_test, is_wanted, key};
 
 const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
 /// The objects that a thread writes in turn.
@@ -20,6 +20,9 @@ const OBJECTS_OF_A_THREAD: usize = 100;
 /// Prints the writes a second, of the client and of the bare database. Both take turns, because the speed of a disk changes.
 #[expect(clippy::print_stdout, reason = "criterion does not interleave what it compares")]
 pub(crate) fn durable(_c: &mut Criterion) {
+    if !is_wanted("objects/durable") {
+        return;
+    }
     let (rounds, time) = if is_test() { (1, Duration::from_millis(50)) } else { (9, Duration::from_secs(1)) };
     for threads in [1, 8, 32] {
         let folder = tempfile::tempdir().expect("a folder");

@@ -99,12 +99,21 @@ fn is_test() -> bool {
     std::env::args().any(|argument| argument == "--test")
 }
 
+/// Returns whether the command line asks for this group. It leaves out the others, which would fill the memory before it.
+fn is_wanted(group: &str) -> bool {
+    let mut filters = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).peekable();
+    filters.peek().is_none() || filters.any(|filter| filter.starts_with(group))
+}
+
 /// Returns the numbers of objects to measure with.
 fn counts() -> &'static [usize] {
     if is_test() { &[1_000] } else { &[1_000, 100_000] }
 }
 
 fn read(c: &mut Criterion) {
+    if !is_wanted("objects/read") {
+        return;
+    }
     let mut group = c.benchmark_group("objects/read");
     for &count in counts() {
         let client = filled(count);
@@ -140,6 +149,9 @@ fn read(c: &mut Criterion) {
 }
 
 fn write(c: &mut Criterion) {
+    if !is_wanted("objects/write") {
+        return;
+    }
     let mut group = c.benchmark_group("objects/write");
     group.throughput(Throughput::Elements(1));
     for &count in counts() {
@@ -166,6 +178,9 @@ fn write(c: &mut Criterion) {
 /// Prints how long a get takes while one thread lists all objects again and again, and another one writes.
 #[expect(clippy::print_stdout, reason = "criterion shows no percentiles")]
 fn get_while_listing(_c: &mut Criterion) {
+    if !is_wanted("objects/get-while-listing") {
+        return;
+    }
     let count = counts()[counts().len() - 1];
     let time = if is_test() { Duration::from_millis(50) } else { Duration::from_secs(3) };
     let client = filled(count);
@@ -207,6 +222,9 @@ fn get_while_listing(_c: &mut Criterion) {
 
 /// The time from a write on one thread to the event on another, and back.
 fn follow(c: &mut Criterion) {
+    if !is_wanted("objects/follow") {
+        return;
+    }
     let mut group = c.benchmark_group("objects/follow");
     let client = filled(1_000);
     let stop = CancellationToken::new();
@@ -241,6 +259,9 @@ fn synced<T: Object>(api: &Api<T>) -> Running<Watch<ObjectKey, T>> {
 
 /// Looks into one object in the forms that it could be stored in.
 fn form(c: &mut Criterion) {
+    if !is_wanted("objects/form") {
+        return;
+    }
     let mut group = c.benchmark_group("objects/form");
     let stored = filled(1).get(&DEPLOYMENT, &key(0)).expect("it is there");
     let (value, text) = (stored.to_value(), stored.to_string());
@@ -261,6 +282,9 @@ fn form(c: &mut Criterion) {
 /// Prints the memory of an object, with all keys and indexes, and the memory of its copy in a watch.
 #[expect(clippy::print_stdout, reason = "figures that are no times")]
 fn memory(_c: &mut Criterion) {
+    if !is_wanted("objects/memory") {
+        return;
+    }
     let count = counts()[counts().len() - 1];
     let json = filled(1).get(&DEPLOYMENT, &key(0)).expect("it is there").to_string();
     let print = |what: &str, before: usize| {

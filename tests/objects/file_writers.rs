@@ -130,7 +130,7 @@ fn a_file_can_be_compacted_while_it_is_in_use() {
     let stop = CancellationToken::new();
     let watch = client.watch(&THING, &Query::all(), Some(&begin), &stop).unwrap();
     let is_done = AtomicBool::new(false);
-    let written = thread::scope(|scope| {
+    let counts = thread::scope(|scope| {
         let writing: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 let (client, is_done) = (&client, &is_done);
@@ -166,7 +166,7 @@ fn a_file_can_be_compacted_while_it_is_in_use() {
     drop(client);
     let client = FileClient::open(&path).unwrap();
     assert_eq!(client.list(&THING, &Query::all()).unwrap(), list);
-    for (writer, count) in written.into_iter().enumerate() {
+    for (writer, count) in counts.into_iter().enumerate() {
         assert_eq!(count_of(&client.get(&THING, &counter(writer)).unwrap()), count);
     }
 }
