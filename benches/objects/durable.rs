@@ -63,6 +63,7 @@ pub(crate) fn durable(_c: &mut Criterion) {
 }
 
 /// Calls `write` on each thread for some time, with the number of an object. Returns the calls a second.
+#[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 fn writes_a_second(threads: usize, time: Duration, write: impl Fn(usize) + Sync) -> f64 {
     let begin = Instant::now();
     let writes: u32 = std::thread::scope(|scope| {
@@ -89,9 +90,12 @@ fn writes_a_second(threads: usize, time: Duration, write: impl Fn(usize) + Sync)
 /// The database alone, with leader and followers: the writer that opens a batch stores it when the batch before has ended.
 struct Bare {
     database: Database,
-    open: Mutex<Option<(Vec<(String, Vec<u8>)>, Arc<Batch>)>>,
+    open: Mutex<Option<OpenBatch>>,
     leading: Mutex<()>,
 }
+
+/// Keys and values, and the batch that they are in.
+type OpenBatch = (Vec<(String, Vec<u8>)>, Arc<Batch>);
 
 #[derive(Default)]
 struct Batch {

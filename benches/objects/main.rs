@@ -177,6 +177,7 @@ fn write(c: &mut Criterion) {
 
 /// Prints how long a get takes while one thread lists all objects again and again, and another one writes.
 #[expect(clippy::print_stdout, reason = "criterion shows no percentiles")]
+#[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
 fn get_while_listing(_c: &mut Criterion) {
     if !is_wanted("objects/get-while-listing") {
         return;
