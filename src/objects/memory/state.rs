@@ -6,6 +6,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+#[cfg(any(feature = "file-client", feature = "testing"))]
 use serde_json::Value;
 
 use super::builder::EmbeddedBuilder;

@@ -147,8 +147,8 @@ fn thread_options_of_a_manager_reach_components_without_their_own() {
     assert_eq!(sorted(&reported, 5), everybody);
     // These are the shared pool and its watchdog, the driver, the component and its watchdog, and the controller's
     // threads.
-    let names = sorted(&heard_names, 5 + THREADS);
-    assert!(names.iter().any(|name| name == "vm-timer"), "{names:?}");
+    let threads = sorted(&heard_names, 5 + THREADS);
+    assert!(threads.iter().any(|name| name == "vm-timer"), "{threads:?}");
     manager.stop();
     running.wait().unwrap();
 }
@@ -159,9 +159,9 @@ fn controllers_of_a_manager_share_all_its_threads() {
     const CONTROLLERS: u32 = 20;
     for shared in [true, false] {
         let (ran, runs) = unbounded();
-        let (named, names) = unbounded();
+        let (starts, started) = unbounded();
         let manager =
-            Manager::builder().name("m").threads(2).thread_options(options("manager", &named)).build().unwrap();
+            Manager::builder().name("m").threads(2).thread_options(options("manager", &starts)).build().unwrap();
         let pair = [Watch::push(), Watch::push()];
         let mut pushes = vec![pair.clone()];
         for controller in 0..CONTROLLERS {
@@ -195,10 +195,10 @@ fn controllers_of_a_manager_share_all_its_threads() {
             }
         }
         running.shutdown(SECOND);
-        let mut names: Vec<_> = names.try_iter().collect();
-        names.sort_unstable();
+        let mut threads: Vec<_> = started.try_iter().collect();
+        threads.sort_unstable();
         let expected = ["driver", "pool-0", "pool-1", "pool-control", "pool-timer", "pool-watchdog"];
-        assert_eq!(names, expected.map(|role| format!("m-{role}")), "shared watches: {shared}");
+        assert_eq!(threads, expected.map(|role| format!("m-{role}")), "shared watches: {shared}");
     }
 }
 
