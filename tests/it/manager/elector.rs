@@ -43,11 +43,11 @@ fn line(level: Level, message: &str) -> (Level, String) {
 
 #[test]
 fn a_term_is_lost_at_the_first_check_that_fails_and_is_not_checked_again() {
-    let logs = Logs::of("fails");
+    let logs = Logs::of("failing-term");
     let (given_back, seen) = unbounded();
     let checks = Arc::new(AtomicUsize::new(0));
     let answers = vec![Ok(()), Err("the lease is gone")];
-    let mut term = Term::new("fails", ScriptedLeadership { answers, checks: checks.clone(), given_back });
+    let mut term = Term::new("failing-term", ScriptedLeadership { answers, checks: checks.clone(), given_back });
     let work = term.lost().child();
     let (callback, called) = unbounded();
     let _guard = work.on_cancel(move || callback.send(()).unwrap());
@@ -55,7 +55,7 @@ fn a_term_is_lost_at_the_first_check_that_fails_and_is_not_checked_again() {
     assert!(term.check().is_ok() && !work.is_cancelled());
     let error = term.check().unwrap_err();
     assert!(work.is_cancelled() && called.try_recv().is_ok());
-    assert_eq!(error.to_string(), "the leadership of fails is lost");
+    assert_eq!(error.to_string(), "the leadership of failing-term is lost");
     assert_eq!(error.source().unwrap().to_string(), "the lease is gone");
 
     let error = term.check().unwrap_err();
@@ -67,7 +67,10 @@ fn a_term_is_lost_at_the_first_check_that_fails_and_is_not_checked_again() {
     // A lost term logs no resignation.
     assert_eq!(
         messages(&logs),
-        [line(Level::Info, "fails: elected"), line(Level::Error, "fails: the leadership is lost: the lease is gone")]
+        [
+            line(Level::Info, "failing-term: elected"),
+            line(Level::Error, "failing-term: the leadership is lost: the lease is gone")
+        ]
     );
     assert_eq!(logs.at(Level::Error)[0].field("error"), "the lease is gone");
 }
@@ -75,15 +78,16 @@ fn a_term_is_lost_at_the_first_check_that_fails_and_is_not_checked_again() {
 /// An elector that notices the loss by itself cancels the token.
 #[test]
 fn a_term_whose_token_is_cancelled_is_lost_and_not_checked() {
-    let logs = Logs::of("cancelled");
+    let logs = Logs::of("cancelled-term");
     let (given_back, seen) = unbounded();
     let checks = Arc::new(AtomicUsize::new(0));
-    let mut term = Term::new("cancelled", ScriptedLeadership { answers: vec![], checks: checks.clone(), given_back });
+    let mut term =
+        Term::new("cancelled-term", ScriptedLeadership { answers: vec![], checks: checks.clone(), given_back });
     term.lost().clone().cancel();
     assert!(term.check().is_err());
     drop(term);
     assert_eq!((checks.load(SeqCst), seen.len()), (0, 1));
-    assert_eq!(messages(&logs), [line(Level::Info, "cancelled: elected")]);
+    assert_eq!(messages(&logs), [line(Level::Info, "cancelled-term: elected")]);
 }
 
 /// The work that observes the token is cancelled before another process can lead.

@@ -68,9 +68,9 @@ impl Drop for Candidate {
 #[test]
 fn a_second_candidate_waits_and_leads_when_the_first_one_resigns() {
     let (_folder, path) = lock_file();
-    let logs = Logs::of("second");
+    let logs = Logs::of("successor");
     let term = elected(&elector(&path, "first"));
-    let mut second = Candidate::start(&elector(&path, "second"));
+    let mut second = Candidate::start(&elector(&path, "successor"));
     for _ in 0..3 {
         second.clock.wait_for_sleepers(1);
         second.clock.advance(SECOND);

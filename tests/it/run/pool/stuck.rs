@@ -42,9 +42,9 @@ fn assert_quiet(clock: &ManualClock, runs: &Runs, idle: usize) {
 
 #[test]
 fn a_stuck_run_is_reported_keeps_its_key_and_has_its_thread_replaced() {
-    let logs = Logs::of("stuck");
+    let logs = Logs::of("stuck-pool");
     let runs = Runs::new();
-    let (clock, pool, vms) = start(&runs, 1, "stuck");
+    let (clock, pool, vms) = start(&runs, 1, "stuck-pool");
     vms.enqueue(1);
     let stuck = runs.next();
     vms.enqueue(2);
@@ -54,15 +54,15 @@ fn a_stuck_run_is_reported_keeps_its_key_and_has_its_thread_replaced() {
     assert_eq!((pool.overdue(), vms.metrics().runs.overruns), (vec![], 0));
     clock.advance(Duration::from_nanos(1));
     let second = runs.next();
-    assert_eq!((second.key, second.thread.as_str()), (2, "stuck-1"));
+    assert_eq!((second.key, second.thread.as_str()), (2, "stuck-pool-1"));
     let line = logs.wait_for(Level::Warn, "in place of a stuck one");
-    assert_eq!(line.field("thread"), "stuck-1");
+    assert_eq!(line.field("thread"), "stuck-pool-1");
     // The run still blocks.
-    assert_eq!((pool.overdue(), vms.metrics().runs.overruns), (vec!["stuck-0".to_owned()], 1));
+    assert_eq!((pool.overdue(), vms.metrics().runs.overruns), (vec!["stuck-pool-0".to_owned()], 1));
     let mut running = vms.status().running;
     running.sort_unstable_by_key(|run| run.key);
     let seen: Vec<_> = running.iter().map(|run| (run.key, run.thread.as_str(), run.elapsed, run.overdue)).collect();
-    assert_eq!(seen, [(1, "stuck-0", OVERRUN, true), (2, "stuck-1", Duration::ZERO, false)]);
+    assert_eq!(seen, [(1, "stuck-pool-0", OVERRUN, true), (2, "stuck-pool-1", Duration::ZERO, false)]);
     // Its key stays claimed: a request is kept for later, and does not start a run.
     assert_eq!(vms.enqueue(1), EnqueueOutcome::Rerun);
     drop(second);
