@@ -107,7 +107,7 @@ impl<'s, 'g, K: Key> LockedSection<'s, 'g, K> {
         (&mut guard.records, effects, now)
     }
 
-    /// Waits for a key, without the lock, as [`Waiters::wait`] does. The time is read again afterwards.
+    /// Waits for a key, without the lock, as `Waiters::wait` does. The time is read again afterwards.
     pub(super) fn wait_for_key(&mut self, deadline: Nanos) {
         let shared = self.shared;
         let timeout = || Arc::new(TimedOut(Arc::clone(shared))) as Arc<dyn Wake>;

@@ -22,7 +22,7 @@
 //!   constant time, and needs no `unsafe`.
 //! - A reader skips a value without looking into it.
 //! - Fields keep the order that they had in the [`Value`].
-//! - Except for reading into types (`de`) and [`Serialize`](serde::Serialize), nothing here recurses, so it takes values of any depth.
+//! - Except for reading into types (`de`) and [`Serialize`], nothing here recurses, so it takes values of any depth.
 
 mod de;
 #[cfg(test)]
